@@ -1,0 +1,46 @@
+//! Time, passed in.
+
+use std::time::Duration;
+
+/// Where time comes from. Two clocks: one that never steps back, one that people agree on.
+pub trait Clock {
+    /// Time since an arbitrary origin; never decreases.
+    fn now(&self) -> Duration;
+
+    /// Milliseconds since 1970-01-01 UTC as the system's clock has it; may step in either direction.
+    fn wall_ms(&self) -> i64;
+}
+
+/// The system's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock {
+    origin: std::time::Instant,
+}
+
+impl RealClock {
+    /// A clock whose origin is now.
+    #[allow(clippy::disallowed_methods, reason = "this is the edge")]
+    pub fn new() -> Self {
+        Self { origin: std::time::Instant::now() }
+    }
+}
+
+impl Default for RealClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "this is the edge")]
+    fn wall_ms(&self) -> i64 {
+        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The write-ahead log: frames, segments, the log stage, recovery

@@ -1,0 +1,1 @@
+//! The stages net and tx, their wiring, gating, the command table

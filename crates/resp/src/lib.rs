@@ -1,0 +1,1 @@
+//! RESP2 and RESP3: request parser and reply writer

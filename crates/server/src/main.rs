@@ -1,0 +1,2 @@
+//! Placeholder until its first code lands.
+fn main() {}

@@ -1,0 +1,1 @@
+//! In-memory tables: index, values, expiry, effects
