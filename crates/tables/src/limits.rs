@@ -1,0 +1,22 @@
+//! Every limit of this crate.
+
+/// Longest key, field or value.
+pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Values at least this long are kept as shared buffers, handed out without copying.
+pub const SHARED_BYTES_MIN: usize = 32 * 1024;
+
+/// Shared values at least this long are handed out by [`crate::Tables::take_huge`] when they die.
+pub const HUGE_BYTES_MIN: usize = 1024 * 1024;
+
+/// Most fields of a hash that is kept packed in its entry.
+pub const SMALL_HASH_FIELDS_MAX: usize = 64;
+
+/// Most bytes of a hash that is kept packed in its entry.
+pub const SMALL_HASH_BYTES_MAX: usize = 1024;
+
+/// Spaces that exist from the start (`SELECT 0` to `SELECT 15`).
+pub const SPACE_COUNT: u16 = 16;
+
+const _: () = assert!(SMALL_HASH_BYTES_MAX < SHARED_BYTES_MIN && SHARED_BYTES_MIN < HUGE_BYTES_MIN);
+const _: () = assert!(STRING_BYTES_MAX < 1 << 30, "lengths take 30 bits in an entry's header");
