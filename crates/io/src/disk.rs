@@ -3,7 +3,12 @@
 use std::{fmt, io, path::PathBuf};
 
 mod real;
-pub use real::RealDisk;
+mod write_parts;
+
+pub use real::{RealDisk, RealFile};
+
+#[cfg(test)]
+mod tests;
 
 /// A file's name inside the disk's directory. No slashes.
 pub type FileName = String;

@@ -13,13 +13,14 @@
 mod clock;
 mod disk;
 pub mod handover;
+mod limits;
 mod net;
 mod rng;
 pub mod sim;
 
 pub use clock::{Clock, RealClock};
-pub use disk::{Disk, DiskError, DiskErrorKind, DiskOperation, FileName, RealDisk};
+pub use disk::{Disk, DiskError, DiskErrorKind, DiskOperation, FileName, RealDisk, RealFile};
 pub use net::{
-    Address, Buffer, CloseReason, ConnId, Event, Net, NetOptions, Peer, RealNet, SendChunk, Span,
+    Address, Buffer, CloseReason, ConnId, Event, Net, NetCounters, NetOptions, Peer, RealNet, SendChunk, Span,
 };
 pub use rng::{OsRng, Rng};

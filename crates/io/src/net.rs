@@ -5,7 +5,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, task::Waker, time::Duration};
 use bytes::Bytes;
 
 mod real;
-pub use real::RealNet;
+pub use real::{NetCounters, RealNet};
 
 /// A connection: a slot and the generation of its use, so that a late event or command for a connection that is
 /// gone never reaches the one that has its slot now.
@@ -58,7 +58,7 @@ pub struct Span {
     pub end: u32,
 }
 
-/// Why a connection is gone.
+/// What ended a connection; it decides who frees it, see [`Event::Closed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The peer closed its sending half (end of stream).
@@ -91,8 +91,10 @@ pub enum Event {
         /// The chunk, whole as it was submitted.
         chunk: SendChunk,
     },
-    /// The connection is gone; no further event will name this id. A send under way comes back as `Sent` never.
-    /// Not reported for a connection that the caller closed itself.
+    /// After [`CloseReason::Peer`]: everything the peer sent was reported and nothing more will come, but the connection is still the
+    /// caller's: it may go on sending (the peer may have closed only its sending half) and must [`Net::close`] it.
+    /// After [`CloseReason::Error`] (also after `Peer`, when a later send fails): the connection is gone and no further event will name
+    /// this id; a send under way never comes back as `Sent`. Not reported for a connection that the caller closed itself.
     Closed {
         /// Which.
         conn: ConnId,
@@ -152,7 +154,7 @@ impl Default for NetOptions {
 /// (their end may not have been reported yet).
 pub trait Net {
     /// Appends what happened to `events`; waits for the first event at most `timeout` (`None`: for ever, zero:
-    /// not at all). Ends early when woken. Fails only when the driver itself is broken.
+    /// not at all). Ends early when woken, and may end early without any event. Fails only when the driver itself is broken.
     fn poll(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Moves the buffers the last poll filled to the end of `buffers`, in the order of [`Span::buffer`].

@@ -1,0 +1,30 @@
+//! Named limits of the drivers.
+
+use std::time::Duration;
+
+/// Parts of one vectored write (IOV_MAX of Linux and macOS).
+pub(crate) const WRITE_PART_COUNT_MAX: usize = 1024;
+
+/// Readiness events taken from the system in one poll; more are taken by the next.
+pub(crate) const READY_COUNT_PER_POLL: usize = 1024;
+
+/// Connections accepted from one listener in one poll, so that a storm of them does not starve the ones there are.
+pub(crate) const ACCEPT_COUNT_PER_POLL: usize = 128;
+
+/// Bytes received in one poll before the remaining connections wait for the next; bounds the buffers of one poll.
+pub(crate) const RECEIVE_BYTES_PER_POLL: usize = 4 * 1024 * 1024;
+
+/// Writes in a row on one connection before others get their turn, when the peer reads as fast as we write.
+pub(crate) const SEND_CALLS_PER_TURN: usize = 4;
+
+/// Idle receive buffers kept; as many as one poll can fill, and as many again that are still being read above.
+pub(crate) const POOLED_BUFFER_COUNT_MAX: usize = 32;
+
+/// How long to leave a listener alone when the process is out of file descriptors or memory.
+pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Receives thrown away when a connection with unread bytes is closed: unread bytes would turn the close into a reset, which
+/// takes replies on their way with it.
+pub(crate) const CLOSE_DRAIN_CALLS_MAX: usize = 16;
+
+const _: () = assert!(ACCEPT_COUNT_PER_POLL <= READY_COUNT_PER_POLL);
