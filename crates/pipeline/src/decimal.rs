@@ -4,7 +4,7 @@
 //! rounded to 17 digits after the point, ties to even, so the results agree wherever binary fractions did not get in the
 //! way. What is accepted and the range are those of `strtold` on x86-64, but for hexadecimal numbers, which are refused.
 //!
-//! Sums of ordinary size are one addition of 128-bit integers. Beyond that, numbers are strings of digits; with 5 KiB of
+//! Sums of ordinary size are one addition of 128-bit integers and allocate nothing. Beyond that, numbers are strings of digits; with 5 KiB of
 //! text and exponents within the range those are below 20,000 digits.
 
 use std::cmp::Ordering;
@@ -105,6 +105,9 @@ impl Decimal {
             [b'+', rest @ ..] => (Sign::Plus, rest),
             rest => (Sign::Plus, rest),
         };
+        if let Some(scaled) = parse_plain(unsigned) {
+            return Ok(Self(Repr::Scaled(if sign == Sign::Minus { -scaled } else { scaled })));
+        }
         if unsigned.eq_ignore_ascii_case(b"inf") || unsigned.eq_ignore_ascii_case(b"infinity") {
             return Ok(Self(Repr::Infinite(sign)));
         }
@@ -159,6 +162,24 @@ impl Decimal {
             Repr::Infinite(_) => None,
         }
     }
+}
+
+/// The number times [`UNIT`] of text as people write it: digits of modest count, no exponent. Allocates nothing.
+fn parse_plain(text: &[u8]) -> Option<i128> {
+    let integer_len = text.iter().position(|byte| *byte == b'.').unwrap_or(text.len());
+    let (integer, fraction) = (&text[..integer_len], text.get(integer_len + 1..).unwrap_or_default());
+    let is_modest = integer.len() as i64 <= SCALED_INTEGER_DIGITS && fraction.len() <= SCALE;
+    if !is_modest || integer.len() + fraction.len() == 0 {
+        return None;
+    }
+    let mut number = 0i128;
+    for byte in integer.iter().chain(fraction) {
+        if !byte.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + i128::from(byte - b'0');
+    }
+    Some(number * 10i128.pow((SCALE - fraction.len()) as u32))
 }
 
 impl Text {
@@ -220,9 +241,8 @@ fn parse_exponent(text: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let exponent = digits
-        .iter()
-        .fold(0, |exponent, digit| (exponent * 10 + i64::from(digit - b'0')).min(EXPONENT_MAX));
+    let exponent =
+        digits.iter().fold(0, |exponent, digit| (exponent * 10 + i64::from(digit - b'0')).min(EXPONENT_MAX));
     Some(if negative { -exponent } else { exponent })
 }
 
@@ -281,8 +301,7 @@ impl Digits {
     }
 
     fn is_out_of_range(&self) -> bool {
-        let text = self.to_text();
-        text.is_at_least(LIMIT_DIGITS, LIMIT_POINT)
+        self.to_text().is_at_least(LIMIT_DIGITS, LIMIT_POINT)
     }
 
     fn to_text(&self) -> Text {

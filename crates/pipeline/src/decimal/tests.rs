@@ -75,7 +75,11 @@ fn sums_are_exact_beyond_binary_fractions() {
         ("1e300", "1e-300", format!("1{}", "0".repeat(300))),
         ("1e4932", "1e4931", format!("11{}", "0".repeat(4931))),
         (&long, "1", format!("1{}", "0".repeat(40))),
-        ("123456789012345678901234567890.12345678901234567", "0", "123456789012345678901234567890.12345678901234567".into()),
+        (
+            "123456789012345678901234567890.12345678901234567",
+            "0",
+            "123456789012345678901234567890.12345678901234567".into(),
+        ),
         ("0.12345678901234567", "0.00000000000000001", "0.12345678901234568".into()),
         ("0.100000000000000001", "0.000000000000000009", "0.10000000000000001".into()),
         ("1e20", "1e-17", "100000000000000000000.00000000000000001".into()),
@@ -111,10 +115,54 @@ fn what_is_behind_17_digits_is_rounded_to_the_nearest_and_ties_to_even() {
 #[test]
 fn what_is_no_number_is_refused() {
     let refused = [
-        "", "+", "-", ".", "-.", "+.e1", "e5", ".e5", "1e", "1e+", "1e-", "1e5.", "1e5e5", "1.2.3", " 1", "1 ", "1\n",
-        "--1", "+-1", "1-", "1_0", "1,5", "nan", "NaN", "-nan", "nan(1)", "in", "infi", "infinit", "infinityy", "inf1",
-        "inf ", "0x10", "0x1p3", "1f", "abc", "1\0", "\0", "\u{661}", "1e4933", "1.19e4932", "1e99999999999999999999",
-        "-1e4933", "1e-4951", "-1e-4951", "1e-99999999999999999999", "1e9223372036854775807", "1e-9223372036854775808",
+        "",
+        "+",
+        "-",
+        ".",
+        "-.",
+        "+.e1",
+        "e5",
+        ".e5",
+        "1e",
+        "1e+",
+        "1e-",
+        "1e5.",
+        "1e5e5",
+        "1.2.3",
+        " 1",
+        "1 ",
+        "1\n",
+        "--1",
+        "+-1",
+        "1-",
+        "1_0",
+        "1,5",
+        "nan",
+        "NaN",
+        "-nan",
+        "nan(1)",
+        "in",
+        "infi",
+        "infinit",
+        "infinityy",
+        "inf1",
+        "inf ",
+        "0x10",
+        "0x1p3",
+        "1f",
+        "abc",
+        "1\0",
+        "\0",
+        "\u{661}",
+        "1e4933",
+        "1.19e4932",
+        "1e99999999999999999999",
+        "-1e4933",
+        "1e-4951",
+        "-1e-4951",
+        "1e-99999999999999999999",
+        "1e9223372036854775807",
+        "1e-9223372036854775808",
     ];
     for text in refused {
         let parsed = Decimal::parse(text.as_bytes());
@@ -160,7 +208,10 @@ fn chained_sums_may_outgrow_128_bits() {
     let mut out = Vec::new();
     sum.write(&mut out);
     // Each round is x -> 2 (x + step): after n rounds (2^(n+1) - 2) steps.
-    assert_eq!(out, ((1u128 << 41) - 2).checked_mul(99_999_999_999_999_999_999).expect("fits").to_string().as_bytes());
+    assert_eq!(
+        out,
+        ((1u128 << 41) - 2).checked_mul(99_999_999_999_999_999_999).expect("fits").to_string().as_bytes()
+    );
 }
 
 #[test]
@@ -188,6 +239,16 @@ fn mutated_numbers_never_panic_and_what_is_printed_reads_back() {
         let mut again = Vec::new();
         Decimal::parse(&printed).expect("what is printed is a number").write(&mut again);
         assert_eq!(printed, again, "{}", text.escape_ascii());
+    }
+}
+
+#[test]
+fn plain_numbers_read_the_same_as_those_with_an_exponent() {
+    let mut random = Random(3);
+    for _ in 0..20_000 {
+        let number = random.number();
+        let plain = number.split('e').next().expect("a mantissa");
+        assert_eq!(add(plain, "0"), add(&format!("{plain}e0"), "0"), "{plain}");
     }
 }
 
