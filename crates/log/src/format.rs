@@ -1,0 +1,64 @@
+//! The bytes on disk. `docs/log-format.md` describes them for readers of files.
+//!
+//! Everything read is untrusted until its checksum, its place and its neighbours agree; a value that says how long something is
+//! is believed only after the checksum of the header it stands in.
+
+mod frame;
+mod name;
+mod segment;
+mod varint;
+
+#[cfg(test)]
+mod tests;
+
+pub use frame::{
+    FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FRAME_MAGIC,
+};
+pub(crate) use frame::{FrameHeader, FrameSeed, Records, padding};
+pub use name::{LOCK_NAME, SEGMENT_SUFFIX, TEMPORARY_SUFFIX};
+pub(crate) use name::{NameKind, segment_name, temporary_name};
+pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_USED_BYTES, SEGMENT_MAGIC};
+pub(crate) use segment::{HeaderError, SegmentHeader};
+pub(crate) use varint::{VARINT_BYTES_MAX, put_varint, varint_bytes};
+
+use std::fmt;
+
+/// Tells the segments of one log from those of every other. Drawn at random when a log is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogId(pub u128);
+
+impl fmt::Display for LogId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Reads little-endian fields at fixed places of a header whose length is known.
+pub(crate) struct Fields<'a>(pub &'a [u8]);
+
+impl Fields<'_> {
+    fn array<const N: usize>(&self, offset: usize) -> [u8; N] {
+        self.0[offset..offset + N].try_into().expect("the range has this length")
+    }
+
+    pub fn u32(&self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.array(offset))
+    }
+
+    pub fn u64(&self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.array(offset))
+    }
+
+    pub fn i64(&self, offset: usize) -> i64 {
+        i64::from_le_bytes(self.array(offset))
+    }
+
+    pub fn u128(&self, offset: usize) -> u128 {
+        u128::from_le_bytes(self.array(offset))
+    }
+}
+
+/// Writes a little-endian field into a header.
+pub(crate) fn put(header: &mut [u8], offset: usize, field: &[u8]) {
+    header[offset..offset + field.len()].copy_from_slice(field);
+}

@@ -1,0 +1,116 @@
+//! What waits for the log: batches from the writer, requests, news from the helper. Under one lock, which also orders the log's
+//! falling asleep with everything that ends its sleep, so no wakeup can be lost.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use crate::{batch::Batch, limits::SPARE_BATCH_COUNT_MAX};
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    log_wakes: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batches: VecDeque<Batch>,
+    /// Spent ones, for the writer to use again.
+    spare: Vec<Batch>,
+    flags: Flags,
+    log_sleeps: bool,
+}
+
+/// What is asked of the log besides writing. Each is reported once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    /// Make everything durable.
+    pub sync: bool,
+    /// Nothing follows.
+    pub close: bool,
+    /// Look around: the helper has news, or the writer needs room.
+    pub poke: bool,
+}
+
+impl Flags {
+    fn any(self) -> bool {
+        self.sync || self.close || self.poke
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code that holds the lock panics")
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let asleep = std::mem::take(&mut state.log_sleeps);
+        drop(state);
+        if asleep {
+            self.log_wakes.notify_one();
+        }
+    }
+
+    /// Hands over what `batch` holds and leaves an empty one in its place. Appended to the last one that still waits as long
+    /// as both together are no longer than `merged_bytes_max`: so a log that is busy for long finds few large batches
+    /// rather than many small ones.
+    pub fn push(&self, batch: &mut Batch, merged_bytes_max: u64) {
+        let mut state = self.lock();
+        match state.batches.back_mut() {
+            Some(last) if last.body_bytes() + batch.body_bytes() <= merged_bytes_max => {
+                last.append(batch);
+                batch.reset(usize::MAX);
+            }
+            _ => {
+                let empty = state.spare.pop().unwrap_or_default();
+                state.batches.push_back(std::mem::replace(batch, empty));
+            }
+        }
+        self.wake(state);
+    }
+
+    /// Asks for something.
+    pub fn ask(&self, flags: Flags) {
+        let mut state = self.lock();
+        state.flags.sync |= flags.sync;
+        state.flags.close |= flags.close;
+        state.flags.poke |= flags.poke;
+        self.wake(state);
+    }
+
+    /// Moves all that waits to the end of `into`, takes `spent` back for reuse, and says what else was asked.
+    pub fn take(&self, into: &mut VecDeque<Batch>, spent: &mut Vec<Batch>) -> Flags {
+        let mut state = self.lock();
+        if into.is_empty() {
+            std::mem::swap(into, &mut state.batches);
+        } else {
+            into.append(&mut state.batches);
+        }
+        let room = SPARE_BATCH_COUNT_MAX.saturating_sub(state.spare.len()).min(spent.len());
+        state.spare.extend(spent.drain(..room));
+        let flags = std::mem::take(&mut state.flags);
+        drop(state);
+        spent.clear();
+        flags
+    }
+
+    /// Sleeps until there is something to take, at most `timeout`. May return early for no reason.
+    pub fn wait(&self, timeout: Option<Duration>) {
+        let mut state = self.lock();
+        if !state.batches.is_empty() || state.flags.any() {
+            return;
+        }
+        state.log_sleeps = true;
+        let mut state = match timeout {
+            None => self.log_wakes.wait(state).expect("no code that holds the lock panics"),
+            Some(timeout) => {
+                let woken = self.log_wakes.wait_timeout(state, timeout);
+                woken.expect("no code that holds the lock panics").0
+            }
+        };
+        state.log_sleeps = false;
+    }
+}

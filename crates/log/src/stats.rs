@@ -1,0 +1,110 @@
+//! Counters of the log. Written by the log's thread alone, read by anyone; each is exact, together they are a snapshot only
+//! roughly.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// Buckets of the sync latency histogram: bucket `i` counts syncs shorter than `2^i` microseconds that no lower bucket counts.
+pub const SYNC_BUCKET_COUNT: usize = 32;
+
+/// What the log did since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Frames written; each took one write call.
+    pub frames: u64,
+    /// Records written.
+    pub records: u64,
+    /// Most records in one frame.
+    pub frame_records_max: u64,
+    /// Bytes of all frames.
+    pub bytes: u64,
+    /// Syncs of segments by the log's own thread.
+    pub syncs: u64,
+    /// Time spent in them, in microseconds.
+    pub sync_us_total: u64,
+    /// The longest.
+    pub sync_us_max: u64,
+    /// How many took less than `2^i` microseconds and not less than half of that.
+    pub sync_us_buckets: [u64; SYNC_BUCKET_COUNT],
+    /// Bytes in use of all segments on disk.
+    pub log_bytes: u64,
+    /// Segments on disk that were begun.
+    pub segments: u64,
+}
+
+impl Stats {
+    /// Mean count of records per frame; 0 before the first.
+    pub fn frame_records_mean(&self) -> f64 {
+        if self.frames == 0 { 0.0 } else { self.records as f64 / self.frames as f64 }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    frames: AtomicU64,
+    records: AtomicU64,
+    frame_records_max: AtomicU64,
+    bytes: AtomicU64,
+    syncs: AtomicU64,
+    sync_us_total: AtomicU64,
+    sync_us_max: AtomicU64,
+    sync_us_buckets: [AtomicU64; SYNC_BUCKET_COUNT],
+    log_bytes: AtomicU64,
+    segments: AtomicU64,
+}
+
+/// One writer: a load and a store do, no locked instruction.
+fn add(counter: &AtomicU64, count: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+}
+
+fn raise(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Ordering::Relaxed).max(value), Ordering::Relaxed);
+}
+
+impl Counters {
+    pub fn frame(&self, records: u64, bytes: u64) {
+        add(&self.frames, 1);
+        add(&self.records, records);
+        add(&self.bytes, bytes);
+        add(&self.log_bytes, bytes);
+        raise(&self.frame_records_max, records);
+    }
+
+    pub fn sync(&self) {
+        add(&self.syncs, 1);
+    }
+
+    pub fn sync_took(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        add(&self.sync_us_total, us);
+        raise(&self.sync_us_max, us);
+        let bucket = (64 - us.leading_zeros() as usize).min(SYNC_BUCKET_COUNT - 1);
+        add(&self.sync_us_buckets[bucket], 1);
+    }
+
+    /// A further segment, of which the header is in use. Returns the bytes of the whole log.
+    pub fn segment(&self, bytes: u64) -> u64 {
+        add(&self.segments, 1);
+        add(&self.log_bytes, bytes);
+        self.log_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn snapshot(&self) -> Stats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            frames: get(&self.frames),
+            records: get(&self.records),
+            frame_records_max: get(&self.frame_records_max),
+            bytes: get(&self.bytes),
+            syncs: get(&self.syncs),
+            sync_us_total: get(&self.sync_us_total),
+            sync_us_max: get(&self.sync_us_max),
+            sync_us_buckets: std::array::from_fn(|bucket| get(&self.sync_us_buckets[bucket])),
+            log_bytes: get(&self.log_bytes),
+            segments: get(&self.segments),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The writing end of the log, owned by the one thread that executes transactions. It never blocks and does no IO.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use bytes::Bytes;
+
+use crate::{
+    Lsn, Options, SyncPolicy,
+    batch::{Batch, Charge, Part},
+    format::{VARINT_BYTES_MAX, put_varint, varint_bytes},
+    limits::{BATCH_OVERHEAD_BYTES, BATCH_PART_COUNT_MAX, RECORD_OVERHEAD_BYTES, SHARED_BYTES_MIN},
+    progress::Shared,
+    queue::Flags,
+};
+
+/// Whether a transaction may execute, as far as the log is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Its record will be written.
+    Granted,
+    /// The log or its helper is behind: try again when [`crate::Progress`] moves.
+    Behind,
+    /// The disk is full. Passes by itself.
+    NoSpace {
+        /// Directory and error, for the client.
+        message: Arc<str>,
+    },
+    /// The log has stopped for good.
+    Failed {
+        /// What failed.
+        message: Arc<str>,
+    },
+}
+
+/// Appends records to the open batch and hands it over at the end of a turn.
+///
+/// One record: [`LogWriter::room`] before the transaction executes, [`LogWriter::begin`], bytes by [`LogWriter::record`] and
+/// [`LogWriter::append_shared`], then [`LogWriter::commit`] (or [`LogWriter::cancel`]).
+#[derive(Debug)]
+pub struct LogWriter {
+    shared: Arc<Shared>,
+    batch: Batch,
+    next_lsn: Lsn,
+    /// Where the length prefix of the record under way stands; `None` between records.
+    start: Option<RecordStart>,
+    /// Charge of everything committed.
+    charged: Charge,
+    /// Small records are granted up to here without looking at what is shared.
+    limit: Charge,
+    /// A large record is under way in the log: room is counted in the stricter way until this much is consumed.
+    large_until: Charge,
+    queue_bytes_limit: u64,
+    small_bytes_max: u64,
+    batch_bytes: u64,
+    wall_ms: i64,
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RecordStart {
+    at: usize,
+    part_index: usize,
+    part_bytes: u64,
+}
+
+impl LogWriter {
+    pub(crate) fn new(shared: Arc<Shared>, options: &Options, next_lsn: Lsn, wall_ms: i64) -> Self {
+        Self {
+            shared,
+            batch: Batch::default(),
+            next_lsn,
+            start: None,
+            charged: 0,
+            limit: 0,
+            large_until: 0,
+            queue_bytes_limit: options.queue_bytes_limit,
+            small_bytes_max: options.batch_bytes(),
+            batch_bytes: options.batch_bytes(),
+            wall_ms,
+            closed: false,
+        }
+    }
+
+    /// Whether a transaction whose record has at most `record_bytes` may execute. Each answer `Granted` is good for one
+    /// record, committed before the next call.
+    #[inline]
+    pub fn room(&mut self, record_bytes: u64) -> Room {
+        let charge = charge_max(record_bytes);
+        let small = record_bytes <= self.small_bytes_max;
+        if small && self.charged + charge <= self.limit {
+            return Room::Granted;
+        }
+        self.room_slow(charge, small)
+    }
+
+    #[cold]
+    fn room_slow(&mut self, charge: Charge, small: bool) -> Room {
+        if let Some(message) = self.shared.failure() {
+            return Room::Failed { message };
+        }
+        // Read first: the grants read after it are at least as new.
+        let consumed = self.shared.consumed.load(Ordering::Acquire);
+        let any = self.shared.granted_any.load(Ordering::Acquire);
+        let mixed = consumed < self.large_until;
+        let granted =
+            if small && !mixed { self.shared.granted_small.load(Ordering::Acquire).max(any) } else { any };
+        if self.queue_bytes_limit <= self.charged - consumed {
+            self.poke();
+            return Room::Behind;
+        }
+        if self.charged.saturating_add(charge) <= granted {
+            self.note_granted(
+                charge,
+                small,
+                mixed,
+                granted.min(consumed.saturating_add(self.queue_bytes_limit)),
+            );
+            return Room::Granted;
+        }
+        self.refuse(charge, small)
+    }
+
+    fn note_granted(&mut self, charge: Charge, small: bool, mixed: bool, limit: Charge) {
+        if !small {
+            self.large_until = self.charged + charge;
+        }
+        self.limit = if small && !mixed { limit } else { 0 };
+    }
+
+    /// No prepared room: says what is missing to those who can help, and whether they cannot.
+    fn refuse(&mut self, charge: Charge, small: bool) -> Room {
+        if let Some(message) = self.shared.no_space() {
+            return Room::NoSpace { message };
+        }
+        if !small {
+            self.shared.wanted.store(charge, Ordering::Release);
+        }
+        self.shared.stalled.store(true, Ordering::Release);
+        self.poke();
+        match self.shared.no_space_large(charge) {
+            Some(message) => Room::NoSpace { message },
+            None => Room::Behind,
+        }
+    }
+
+    /// The log cannot move while what it waits for lies here.
+    fn poke(&mut self) {
+        if self.start.is_none() {
+            self.hand_over();
+        }
+        self.shared.queue.ask(Flags { poke: true, ..Flags::default() });
+    }
+
+    /// Starts a record.
+    ///
+    /// # Panics
+    /// When one is under way.
+    #[inline]
+    pub fn begin(&mut self) {
+        assert!(self.start.is_none(), "records do not nest");
+        self.start = Some(RecordStart {
+            at: self.batch.bytes.len(),
+            part_index: self.batch.parts.len(),
+            part_bytes: self.batch.part_bytes,
+        });
+        // Most records have a length of one byte; commit makes room for longer ones.
+        self.batch.bytes.push(0);
+    }
+
+    /// The bytes to append the record to. Only append.
+    #[inline]
+    pub fn record(&mut self) -> &mut Vec<u8> {
+        debug_assert!(self.start.is_some(), "begin comes first");
+        &mut self.batch.bytes
+    }
+
+    /// Appends a large part without copying it (a short one is copied).
+    pub fn append_shared(&mut self, bytes: Bytes) {
+        debug_assert!(self.start.is_some(), "begin comes first");
+        if bytes.len() < SHARED_BYTES_MIN {
+            self.batch.bytes.extend_from_slice(&bytes);
+            return;
+        }
+        self.batch.part_bytes += bytes.len() as u64;
+        self.batch.parts.push(Part { at: self.batch.bytes.len(), bytes });
+    }
+
+    /// Length of the record under way so far; 0 when none is.
+    pub fn record_bytes(&self) -> u64 {
+        self.start.map_or(0, |start| self.bytes_since(start))
+    }
+
+    fn bytes_since(&self, start: RecordStart) -> u64 {
+        let own = self.batch.bytes.len() - start.at - 1;
+        own as u64 + self.batch.part_bytes - start.part_bytes
+    }
+
+    /// Takes the record under way back: the transaction changed nothing.
+    pub fn cancel(&mut self) {
+        if let Some(start) = self.start.take() {
+            self.batch.bytes.truncate(start.at);
+            self.batch.parts.truncate(start.part_index);
+            self.batch.part_bytes = start.part_bytes;
+        }
+    }
+
+    /// Ends the record.
+    ///
+    /// # Panics
+    /// When there is none, or it is empty.
+    #[inline]
+    pub fn commit(&mut self, policy: SyncPolicy) -> Lsn {
+        let start = self.start.take().expect("begin comes first");
+        let length = self.bytes_since(start);
+        assert!(0 < length, "a record without bytes");
+        self.put_length(start, length);
+        let batch = &mut self.batch;
+        let charge =
+            if batch.record_count == 0 { charge_max(length) } else { length + RECORD_OVERHEAD_BYTES };
+        batch.charge += charge;
+        batch.record_count += 1;
+        batch.sync.add(policy);
+        self.charged += charge;
+        self.large_until = self.large_until.min(self.charged);
+        let lsn = self.next_lsn;
+        self.next_lsn = Lsn(lsn.0 + 1);
+        if self.batch_bytes <= self.batch.body_bytes() || BATCH_PART_COUNT_MAX <= self.batch.parts.len() {
+            self.hand_over();
+        }
+        lsn
+    }
+
+    #[inline]
+    fn put_length(&mut self, start: RecordStart, length: u64) {
+        if length < 0x80 {
+            self.batch.bytes[start.at] = length as u8;
+            return;
+        }
+        let mut prefix = [0; VARINT_BYTES_MAX];
+        let count = put_varint(length, &mut prefix);
+        debug_assert_eq!(count, varint_bytes(length));
+        let bytes = &mut self.batch.bytes;
+        let (from, end) = (start.at + 1, bytes.len());
+        bytes.resize(end + count - 1, 0);
+        bytes.copy_within(from..end, start.at + count);
+        bytes[start.at..start.at + count].copy_from_slice(&prefix[..count]);
+        for part in &mut self.batch.parts[start.part_index..] {
+            part.at += count - 1;
+        }
+    }
+
+    /// Of the first record in the open batch; that of the next record when it is empty.
+    pub fn first_open_lsn(&self) -> Lsn {
+        Lsn(self.next_lsn.0 - u64::from(self.batch.record_count))
+    }
+
+    /// What the next record will get.
+    pub fn next_lsn(&self) -> Lsn {
+        self.next_lsn
+    }
+
+    /// The end of a turn: hands over the open batch, if there is one, and wakes the log if it sleeps. `wall_ms` is what the
+    /// turn took for the time of day.
+    ///
+    /// # Panics
+    /// When a record is under way.
+    pub fn flush(&mut self, wall_ms: i64) {
+        assert!(self.start.is_none(), "commit or cancel comes first");
+        self.wall_ms = wall_ms;
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        self.batch.wall_ms = self.wall_ms;
+        self.shared.queue.push(&mut self.batch, self.batch_bytes);
+    }
+
+    /// Asks the log to make everything handed over durable.
+    pub fn request_sync(&mut self) {
+        self.shared.queue.ask(Flags { sync: true, ..Flags::default() });
+    }
+
+    /// Hands over what is open. The log writes and syncs everything, marks the clean end, and its stage ends. Nothing can
+    /// be committed afterwards. Dropping the writer does the same.
+    pub fn close(&mut self) {
+        self.cancel();
+        self.hand_over();
+        if !std::mem::replace(&mut self.closed, true) {
+            self.shared.queue.ask(Flags { close: true, ..Flags::default() });
+        }
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What a record of this length is charged at most: its batch may be a frame of its own.
+#[inline]
+fn charge_max(record_bytes: u64) -> Charge {
+    record_bytes.saturating_add(RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES)
+}
