@@ -42,9 +42,9 @@ use std::{
     thread,
 };
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
 mod loom_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 /// A bounded queue with one sender and one receiver.

@@ -8,6 +8,9 @@ pub(crate) const WRITE_PART_COUNT_MAX: usize = 1024;
 /// Readiness events taken from the system in one poll; more are taken by the next.
 pub(crate) const READY_COUNT_PER_POLL: usize = 1024;
 
+/// Clients that may wait to be accepted (the system may allow fewer).
+pub(crate) const LISTEN_BACKLOG_COUNT: i32 = 1024;
+
 /// Connections accepted from one listener in one poll, so that a storm of them does not starve the ones there are.
 pub(crate) const ACCEPT_COUNT_PER_POLL: usize = 128;
 

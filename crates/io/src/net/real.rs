@@ -1,6 +1,52 @@
-//! placeholder
-use super::{Address, Buffer, ConnId, Event, Net, NetOptions, SendChunk};
-use std::{io, task::Waker, time::Duration};
+//! Sockets of the operating system, by readiness (epoll, kqueue; edge-triggered).
+//!
+//! What a turn costs is its system calls: one wait, one receive per readable connection, one send per chunk. No event
+//! allocates, hashes or searches; a readiness event carries the connection's slot.
+//!
+//! **Receiving.** A readable connection gets one receive per poll, straight behind the previous connection's bytes in the
+//! current buffer. A receive that takes less than the room it was offered has emptied the socket: the next bytes make a new edge,
+//! so nothing is asked again. One that fills its room, and one cut off by the bound on bytes per poll, puts the connection on a list that is
+//! served first in the next poll, which then does not block.
+//!
+//! **End of stream.** When the readiness event says that the peer closed its half, the connection is read on until the receive
+//! of 0 bytes, because the edge will not come again.
+//!
+//! **Sending** is tried at once; the next poll reports it. What the socket does not take is sent when it becomes writable.
+//!
+//! **Overload.** Above the connection limit a client is told and closed. Out of file descriptors, the listeners are left
+//! alone for a moment (clients wait in the backlog), with one log line. A listener is asked for a bounded count of clients per poll.
+
+use std::{io, mem, sync::Arc, task::Waker, time::Duration};
+
+use mio::{Events, Interest, Poll, Token, event::Event as Ready};
+
+use super::{Address, Buffer, CloseReason, ConnId, Event, Net, NetOptions, Peer, SendChunk, Span};
+use crate::{
+    Clock, RealClock,
+    limits::{
+        ACCEPT_BACKOFF, ACCEPT_COUNT_PER_POLL, CLOSE_DRAIN_CALLS_MAX, READY_COUNT_PER_POLL,
+        RECEIVE_BYTES_PER_POLL,
+    },
+};
+
+mod connections;
+mod listen;
+mod receive;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod wake;
+
+use connections::{Connection, Connections, Sending};
+use listen::Listener;
+use receive::ReceiveBuffers;
+use stream::{Stream, Written};
+use wake::PollWaker;
+
+const WAKER: Token = Token(usize::MAX - 1);
+
+/// Listeners have the tokens from here downwards; connections those from 0 upwards.
+const LISTENER_LAST: usize = usize::MAX - 2;
 
 /// What a driver did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +59,7 @@ pub struct NetCounters {
     pub sends: u64,
     /// Connections accepted.
     pub accepts: u64,
-    /// Connections refused for the limit.
+    /// Connections refused because there were too many.
     pub refusals: u64,
     /// Bytes received.
     pub received_bytes: u64,
@@ -23,35 +69,407 @@ pub struct NetCounters {
 
 /// Sockets.
 #[derive(Debug)]
-pub struct RealNet;
+pub struct RealNet {
+    poll: Poll,
+    ready: Events,
+    waker: Arc<PollWaker>,
+    clock: RealClock,
+    options: NetOptions,
+    listeners: Vec<Listener>,
+    addresses: Vec<Address>,
+    /// Until when the listeners are left alone, by `clock`.
+    accept_after: Option<Duration>,
+    /// The lack of file descriptors was logged and no client was accepted since.
+    exhaustion_logged: bool,
+    connections: Connections,
+    receive: ReceiveBuffers,
+    /// Connections to receive from in the next poll whether or not an edge comes.
+    read_again: Vec<ConnId>,
+    /// Connections whose send stopped before the socket was full.
+    send_again: Vec<ConnId>,
+    /// What the next poll reports of sends tried in between.
+    send_results: Vec<SendResult>,
+    /// Which poll this is, to see what was done in it already.
+    ordinal: u64,
+    received_bytes_in_poll: usize,
+    counters: NetCounters,
+}
+
+#[derive(Debug)]
+enum SendResult {
+    Done(ConnId, SendChunk),
+    Failed(ConnId, io::ErrorKind),
+}
 
 impl RealNet {
-    /// Listens.
-    pub fn bind(_addresses: &[Address], _options: NetOptions) -> io::Result<RealNet> {
-        Ok(RealNet)
+    /// Listens at all of `addresses`. The file of a Unix socket at which nobody answers is replaced.
+    ///
+    /// # Errors
+    /// Name the address.
+    pub fn bind(addresses: &[Address], options: NetOptions) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(PollWaker::new(poll.registry(), WAKER)?);
+        let mut listeners = Vec::with_capacity(addresses.len());
+        for (index, address) in addresses.iter().enumerate() {
+            let mut listener = Listener::bind(address)?;
+            listener.register(poll.registry(), Token(LISTENER_LAST - index))?;
+            listeners.push(listener);
+        }
+        Ok(Self {
+            poll,
+            ready: Events::with_capacity(READY_COUNT_PER_POLL),
+            waker,
+            clock: RealClock::new(),
+            options,
+            addresses: listeners.iter().map(|listener| listener.address().clone()).collect(),
+            listeners,
+            accept_after: None,
+            exhaustion_logged: false,
+            connections: Connections::default(),
+            receive: ReceiveBuffers::new(options.buffer_bytes, options.receive_bytes_min)?,
+            read_again: Vec::new(),
+            send_again: Vec::new(),
+            send_results: Vec::new(),
+            ordinal: 0,
+            received_bytes_in_poll: 0,
+            counters: NetCounters::default(),
+        })
     }
-    /// The addresses it listens on.
+
+    /// Where it listens, in the order given to [`RealNet::bind`], with the ports the system chose.
     pub fn addresses(&self) -> &[Address] {
-        &[]
+        &self.addresses
     }
-    /// Counters.
+
+    /// What it did so far.
     pub fn counters(&self) -> NetCounters {
-        NetCounters::default()
+        self.counters
+    }
+
+    /// How many connections there are.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn wait_max(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        let more =
+            !(self.send_results.is_empty() && self.read_again.is_empty() && self.send_again.is_empty());
+        if more {
+            return Some(Duration::ZERO);
+        }
+        if !self.listeners.iter().any(|listener| listener.more) {
+            return timeout;
+        }
+        match self.accept_after {
+            None => Some(Duration::ZERO),
+            Some(after) => {
+                let rest = after.saturating_sub(self.clock.now());
+                Some(timeout.map_or(rest, |timeout| timeout.min(rest)))
+            }
+        }
+    }
+
+    fn report_sends(&mut self, events: &mut Vec<Event>) {
+        for result in self.send_results.drain(..) {
+            match result {
+                SendResult::Done(conn, chunk) => {
+                    if let Some(connection) = self.connections.get_mut(conn) {
+                        connection.sending = Sending::Nothing;
+                        events.push(Event::Sent { conn, chunk });
+                    }
+                }
+                SendResult::Failed(conn, kind) => {
+                    if self.connections.remove(conn).is_some() {
+                        events.push(Event::Closed { conn, reason: CloseReason::Error(kind) });
+                    }
+                }
+            }
+        }
+    }
+
+    fn serve_again(&mut self, events: &mut Vec<Event>) {
+        // Both lists may grow while they are served; what is added waits for the next poll.
+        let count = self.send_again.len();
+        for position in 0..count {
+            let conn = self.send_again[position];
+            if let Some(connection) = self.connections.get_mut(conn) {
+                connection.send_again = false;
+                self.send_rest(conn, events);
+            }
+        }
+        self.send_again.drain(..count);
+        let count = self.read_again.len();
+        for position in 0..count {
+            let conn = self.read_again[position];
+            if let Some(connection) = self.connections.get_mut(conn) {
+                connection.read_again = false;
+                self.receive(conn, events);
+            }
+        }
+        self.read_again.drain(..count);
+    }
+
+    fn handle_ready(&mut self, ready: &Ready, events: &mut Vec<Event>) {
+        let Token(token) = ready.token();
+        if ready.token() == WAKER {
+            self.waker.reset();
+            events.push(Event::Woken);
+        } else if let Some(listener) = self.listeners.get_mut(LISTENER_LAST - token) {
+            listener.more = true;
+        } else if let Some(conn) = self.connections.id_at(token) {
+            self.handle_connection_ready(conn, ready, events);
+        }
+    }
+
+    fn handle_connection_ready(&mut self, conn: ConnId, ready: &Ready, events: &mut Vec<Event>) {
+        let broken = ready.is_error();
+        let ended = broken || ready.is_read_closed();
+        if ready.is_writable() || broken || ready.is_write_closed() {
+            self.send_rest(conn, events);
+        }
+        if (ended || ready.is_readable())
+            && let Some(connection) = self.connections.get_mut(conn)
+        {
+            connection.end_seen |= ended;
+            self.receive(conn, events);
+        }
+    }
+
+    /// One receive, unless it is not the connection's turn.
+    fn receive(&mut self, conn: ConnId, events: &mut Vec<Event>) {
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        if connection.paused || connection.ended {
+            connection.unread = true;
+            return;
+        }
+        let served = connection.received_in == self.ordinal;
+        if served || RECEIVE_BYTES_PER_POLL <= self.received_bytes_in_poll {
+            return read_again(&mut self.read_again, conn, connection);
+        }
+        connection.unread = false;
+        self.counters.receives += 1;
+        let room = self.receive.room();
+        let offered = room.len();
+        match connection.stream.receive(room) {
+            Ok(0) => {
+                connection.ended = true;
+                events.push(Event::Closed { conn, reason: CloseReason::Peer });
+            }
+            Ok(count) => {
+                connection.received_in = self.ordinal;
+                self.received_bytes_in_poll += count;
+                self.counters.received_bytes += count as u64;
+                let span: Span = self.receive.fill(count);
+                events.push(Event::Received { conn, span });
+                if count == offered || connection.end_seen {
+                    read_again(&mut self.read_again, conn, connection);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.end_seen = false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                read_again(&mut self.read_again, conn, connection);
+            }
+            Err(error) => {
+                self.connections.remove(conn);
+                events.push(Event::Closed { conn, reason: CloseReason::Error(error.kind()) });
+            }
+        }
+    }
+
+    /// Goes on with a send under way.
+    fn send_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        let Sending::UnderWay { chunk, sent_bytes } = &mut connection.sending else { return };
+        match connection.stream.send(chunk.as_slice(), sent_bytes, &mut self.counters) {
+            Written::All => {
+                let sending = mem::replace(&mut connection.sending, Sending::Nothing);
+                if let Sending::UnderWay { chunk, .. } = sending {
+                    events.push(Event::Sent { conn, chunk });
+                }
+            }
+            Written::UntilFull => {}
+            Written::Part => send_again(&mut self.send_again, conn, connection),
+            Written::Failed(kind) => {
+                self.connections.remove(conn);
+                events.push(Event::Closed { conn, reason: CloseReason::Error(kind) });
+            }
+        }
+    }
+
+    fn accept(&mut self, events: &mut Vec<Event>) {
+        if let Some(after) = self.accept_after
+            && self.clock.now() < after
+        {
+            return;
+        }
+        self.accept_after = None;
+        for index in 0..self.listeners.len() {
+            if self.listeners[index].more
+                && let Err(error) = self.accept_from(index, events)
+            {
+                self.back_off(index, &error);
+            }
+        }
+    }
+
+    fn accept_from(&mut self, index: usize, events: &mut Vec<Event>) -> io::Result<()> {
+        for _ in 0..ACCEPT_COUNT_PER_POLL {
+            let listener = &mut self.listeners[index];
+            match listener.accept() {
+                Ok((stream, peer)) => self.admit(stream, peer, events),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => {
+                        listener.more = false;
+                        break;
+                    }
+                    // The client went away again; the next one may be fine.
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Mostly the process is out of file descriptors: the client stays in the backlog and its edge is gone, so trying again at once would
+    /// spin and waiting for readiness would wait for ever.
+    fn back_off(&mut self, index: usize, error: &io::Error) {
+        self.accept_after = Some(self.clock.now() + ACCEPT_BACKOFF);
+        if !mem::replace(&mut self.exhaustion_logged, true) {
+            let address = self.listeners[index].address();
+            log::warn!("cannot accept clients at {address}: {error}; trying again every {ACCEPT_BACKOFF:?}");
+        }
+    }
+
+    fn admit(&mut self, mut stream: Stream, peer: Peer, events: &mut Vec<Event>) {
+        self.exhaustion_logged = false;
+        if self.options.connection_count_limit as usize <= self.connections.len() {
+            self.counters.refusals += 1;
+            return stream.refuse(self.options.full_message);
+        }
+        let conn = self.connections.next_id();
+        let token = Token(conn.index as usize);
+        if let Err(error) =
+            stream.register(self.poll.registry(), token, Interest::READABLE | Interest::WRITABLE)
+        {
+            log::warn!("cannot watch a client of {}: {error}; it is closed", peer.local);
+            return;
+        }
+        self.counters.accepts += 1;
+        self.connections.insert(Connection::new(stream));
+        events.push(Event::Accepted { conn, peer });
+    }
+}
+
+fn read_again(list: &mut Vec<ConnId>, conn: ConnId, connection: &mut Connection) {
+    if !mem::replace(&mut connection.read_again, true) {
+        list.push(conn);
+    }
+}
+
+fn send_again(list: &mut Vec<ConnId>, conn: ConnId, connection: &mut Connection) {
+    if !mem::replace(&mut connection.send_again, true) {
+        list.push(conn);
     }
 }
 
 impl Net for RealNet {
-    fn poll(&mut self, _events: &mut Vec<Event>, _timeout: Option<Duration>) -> io::Result<()> {
+    fn poll(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()> {
+        self.receive.begin();
+        self.ordinal += 1;
+        self.received_bytes_in_poll = 0;
+        self.counters.polls += 1;
+        let before = events.len();
+        let wait_max = self.wait_max(timeout);
+        match self.poll.poll(&mut self.ready, wait_max) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        self.report_sends(events);
+        self.serve_again(events);
+        let ready = mem::replace(&mut self.ready, Events::with_capacity(0));
+        for event in &ready {
+            self.handle_ready(event, events);
+        }
+        let silent = ready.is_empty();
+        self.ready = ready;
+        self.accept(events);
+        if silent && events.len() == before && wait_max.is_some() && wait_max == timeout {
+            events.push(Event::Timer);
+        }
         Ok(())
     }
-    fn take_buffers(&mut self, _buffers: &mut Vec<Buffer>) {}
-    fn recycle(&mut self, _buffer: Buffer) {}
-    fn send(&mut self, _conn: ConnId, _chunk: SendChunk) {}
-    fn pause(&mut self, _conn: ConnId) {}
-    fn resume(&mut self, _conn: ConnId) {}
-    fn close(&mut self, _conn: ConnId) {}
-    fn stop_listening(&mut self) {}
+
+    fn take_buffers(&mut self, buffers: &mut Vec<Buffer>) {
+        self.receive.take(buffers);
+    }
+
+    fn recycle(&mut self, buffer: Buffer) {
+        self.receive.recycle(buffer);
+    }
+
+    fn send(&mut self, conn: ConnId, chunk: SendChunk) {
+        let Some(connection) = self.connections.get_mut(conn) else { return };
+        let mut sent_bytes = 0;
+        match &connection.sending {
+            Sending::Nothing => {}
+            Sending::Failed => return,
+            Sending::Reported | Sending::UnderWay { .. } => {
+                panic!("a second send on a connection before the first was reported")
+            }
+        }
+        connection.sending =
+            match connection.stream.send(chunk.as_slice(), &mut sent_bytes, &mut self.counters) {
+                Written::All => {
+                    self.send_results.push(SendResult::Done(conn, chunk));
+                    Sending::Reported
+                }
+                Written::UntilFull => Sending::UnderWay { chunk, sent_bytes },
+                Written::Part => {
+                    send_again(&mut self.send_again, conn, connection);
+                    Sending::UnderWay { chunk, sent_bytes }
+                }
+                Written::Failed(kind) => {
+                    self.send_results.push(SendResult::Failed(conn, kind));
+                    Sending::Failed
+                }
+            };
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn) {
+            connection.paused = true;
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn)
+            && mem::replace(&mut connection.paused, false)
+            && connection.unread
+        {
+            read_again(&mut self.read_again, conn, connection);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if let Some(mut connection) = self.connections.remove(conn)
+            && !connection.ended
+        {
+            for _ in 0..CLOSE_DRAIN_CALLS_MAX {
+                match connection.stream.receive(self.receive.room()) {
+                    Ok(count) if 0 < count => {}
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    fn stop_listening(&mut self) {
+        self.listeners.clear();
+    }
+
     fn waker(&self) -> Waker {
-        Waker::noop().clone()
+        Waker::from(Arc::clone(&self.waker))
     }
 }

@@ -1,0 +1,98 @@
+//! A connected socket of either family.
+
+use std::{
+    io::{self, Read, Write},
+    net::Shutdown,
+};
+
+use mio::{
+    Interest, Registry, Token,
+    event::Source,
+    net::{TcpStream, UnixStream},
+};
+
+use super::NetCounters;
+use crate::limits::SEND_CALLS_PER_TURN;
+
+#[derive(Debug)]
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// How far a send came.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    All,
+    /// The socket has no room; an edge will say when it has.
+    UntilFull,
+    /// It was others' turn; no edge will come.
+    Part,
+    Failed(io::ErrorKind),
+}
+
+impl Stream {
+    pub(super) fn register(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        interest: Interest,
+    ) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.register(registry, token, interest),
+            Stream::Unix(stream) => stream.register(registry, token, interest),
+        }
+    }
+
+    #[inline]
+    pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(room),
+            Stream::Unix(stream) => stream.read(room),
+        }
+    }
+
+    /// Sends from `sent_bytes` on, which moves along.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        bytes: &[u8],
+        sent_bytes: &mut usize,
+        counters: &mut NetCounters,
+    ) -> Written {
+        for _ in 0..SEND_CALLS_PER_TURN {
+            if *sent_bytes == bytes.len() {
+                break;
+            }
+            counters.sends += 1;
+            match self.write(&bytes[*sent_bytes..]) {
+                Ok(0) => return Written::Failed(io::ErrorKind::WriteZero),
+                Ok(count) => {
+                    *sent_bytes += count;
+                    counters.sent_bytes += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Written::UntilFull,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Written::Failed(error.kind()),
+            }
+        }
+        if *sent_bytes == bytes.len() { Written::All } else { Written::Part }
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    /// Says why and hangs up. A socket this young has room for a sentence; whether it arrives is not our concern.
+    pub(super) fn refuse(mut self, message: &[u8]) {
+        let _ = self.write(message);
+        let _ = match &self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+}

@@ -1,0 +1,45 @@
+//! The waker of a poll: one system call per poll that has to be woken, however often it is woken.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Wake,
+};
+
+use mio::{Registry, Token};
+
+#[derive(Debug)]
+pub(super) struct PollWaker {
+    /// The system was asked and the poll has not seen it yet.
+    woken: AtomicBool,
+    waker: mio::Waker,
+}
+
+impl PollWaker {
+    pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+        Ok(Self { woken: AtomicBool::new(false), waker: mio::Waker::new(registry, token)? })
+    }
+
+    /// The poll has seen it; what the wakers published before is visible to its thread from here on.
+    pub(super) fn reset(&self) {
+        self.woken.swap(false, Ordering::AcqRel);
+    }
+}
+
+impl Wake for PollWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.woken.swap(true, Ordering::AcqRel)
+            && let Err(error) = self.waker.wake()
+        {
+            self.woken.store(false, Ordering::Release);
+            log::error!("cannot wake the socket loop: {error}");
+        }
+    }
+}
