@@ -1,0 +1,154 @@
+//! Cells of the `kv` experiment.
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use crate::{
+    cli::{Kv, check_pipeline},
+    measure::Pace,
+    requests::Operation,
+    server::Durability,
+};
+
+/// One combination that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// What is asked.
+    pub operation: Operation,
+    /// How much at once.
+    pub pace: Pace,
+    /// What survives a crash.
+    pub durability: Durability,
+    /// busload's `--net-threads`.
+    pub net_threads: u32,
+}
+
+impl Cell {
+    /// All combinations, those that are looked at together next to each other.
+    pub fn combinations(arguments: &Kv) -> Vec<Self> {
+        let mut cells = Vec::new();
+        for &durability in &arguments.durability {
+            for &net_threads in &arguments.net_threads {
+                for &operation in &arguments.ops {
+                    let cell = |pace| Self { operation, pace, durability, net_threads };
+                    cells.extend(paces(arguments).into_iter().map(cell));
+                }
+            }
+        }
+        cells
+    }
+
+    /// The cells that `text` names: without a wiring one for each that was asked for, and in an open loop,
+    /// where there is no pipeline, one for each rate.
+    ///
+    /// # Errors
+    ///
+    /// What names no cell.
+    pub fn parse(text: &str, arguments: &Kv) -> Result<Vec<Self>> {
+        let wrong = || format!("`{text}` is no cell as get:64:none or, with --rate, get:none");
+        let mut words = text.split(':');
+        let operation =
+            words.next().and_then(|word| Operation::from_str(word, true).ok()).with_context(wrong)?;
+        let paces = if arguments.rate.is_empty() {
+            let pipeline = words.next().and_then(|word| word.parse().ok()).with_context(wrong)?;
+            vec![Pace::Pipeline(pipeline)]
+        } else {
+            paces(arguments)
+        };
+        let durability =
+            words.next().and_then(|word| Durability::from_str(word, true).ok()).with_context(wrong)?;
+        let wirings = match words.next() {
+            Some(word) => vec![word.parse().ok().with_context(wrong)?],
+            None => arguments.net_threads.clone(),
+        };
+        if words.next().is_some() {
+            bail!(wrong());
+        }
+        let cells = wirings.iter().flat_map(|&net_threads| {
+            paces.iter().map(move |&pace| Self { operation, pace, durability, net_threads })
+        });
+        Ok(cells.collect())
+    }
+
+    /// Whether its numbers are within bounds.
+    ///
+    /// # Errors
+    ///
+    /// They are not.
+    pub fn check(&self) -> Result<()> {
+        match self.pace {
+            Pace::Pipeline(pipeline) => check_pipeline(pipeline),
+            Pace::Rate(_) => Ok(()),
+        }
+    }
+
+    /// `64` or `10k/s`.
+    pub fn pace_name(&self) -> String {
+        match self.pace {
+            Pace::Pipeline(pipeline) => pipeline.to_string(),
+            Pace::Rate(rate) if rate % 1_000 == 0 => format!("{}k/s", rate / 1_000),
+            Pace::Rate(rate) => format!("{rate}/s"),
+        }
+    }
+}
+
+fn paces(arguments: &Kv) -> Vec<Pace> {
+    if arguments.rate.is_empty() {
+        arguments.pipelines.iter().copied().map(Pace::Pipeline).collect()
+    } else {
+        arguments.rate.iter().copied().map(Pace::Rate).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn cells(arguments: &[&str]) -> Result<Vec<Cell>> {
+        let cli = Cli::try_parse_from(["busload-bench", "kv"].iter().chain(arguments))?;
+        match cli.command {
+            Command::Kv(kv) => kv.cells(),
+            other => bail!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn by_default_every_combination_is_measured_once() {
+        let cells = cells(&[]).unwrap();
+        assert_eq!(cells.len(), 4 * 3 * 3 * 2);
+        assert!((1..cells.len()).all(|index| !cells[..index].contains(&cells[index])));
+    }
+
+    #[test]
+    fn one_cell_can_be_named() {
+        let cell = Cell {
+            operation: Operation::Set,
+            pace: Pace::Pipeline(64),
+            durability: Durability::Always,
+            net_threads: 1,
+        };
+        assert_eq!(cells(&["--cell", "set:64:always:1"]).unwrap(), [cell]);
+        assert_eq!(cells(&["--cell", "set:64:always"]).unwrap().len(), 2);
+        assert_eq!(cells(&["--cell", "set:64:always", "--net-threads", "1"]).unwrap(), [cell]);
+    }
+
+    #[test]
+    fn rates_take_the_place_of_pipelines() {
+        let cells = cells(&["--rate", "10k,1M", "--cell", "get:none:0"]).unwrap();
+        let paces: Vec<_> = cells.iter().map(|cell| cell.pace).collect();
+        assert_eq!(paces, [Pace::Rate(10_000), Pace::Rate(1_000_000)]);
+        assert_eq!(cells[0].pace_name(), "10k/s");
+    }
+
+    #[test]
+    fn what_names_no_cell_is_refused() {
+        for bad in ["", "get", "get:x:none", "get:0:none", "get:1:some", "get:1:none:0:0", "get:1:none:x"] {
+            assert!(cells(&["--cell", bad]).is_err(), "{bad}");
+        }
+        assert!(cells(&["--clients", "0"]).is_err());
+        assert!(cells(&["--rounds", "0"]).is_err());
+    }
+}

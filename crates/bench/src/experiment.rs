@@ -1,0 +1,125 @@
+//! The experiments, each a file: start, load, measure, report.
+
+mod connections;
+mod growth;
+mod kv;
+mod recovery;
+
+use std::{net::SocketAddr, path::Path};
+
+use anyhow::{Result, bail};
+use rustix::process::Pid;
+
+pub use self::{connections::connections, growth::growth, kv::kv, recovery::recovery};
+use crate::{
+    cleanup::{Cleanup, Directory},
+    cli::Setup,
+    clock::utc_now,
+    machine,
+    requests::{KeySpace, Operation},
+    server::{Durability, Kind, Launch, Programs, Server},
+};
+
+/// What all experiments share.
+struct Bench<'a> {
+    cleanup: Cleanup,
+    programs: Programs,
+    setup: &'a Setup,
+    about: String,
+}
+
+impl<'a> Bench<'a> {
+    /// Finds the programs, binds the load's thread and prints what is measured where.
+    fn new(setup: &'a Setup, kinds: &[Kind], durable: bool) -> Result<Self> {
+        let programs = setup.programs(kinds)?;
+        let cleanup = Cleanup::install()?;
+        setup.bind_load()?;
+        if durable && machine::is_memory_file_system(&setup.directory())? {
+            eprintln!(
+                "warning: {} is in memory: durable figures mean nothing there (--dir)",
+                setup.directory().display()
+            );
+        }
+        let about = about(setup, &programs, kinds)?;
+        println!("{about}");
+        Ok(Self { cleanup, programs, setup, about })
+    }
+
+    /// Starts a server in a new directory.
+    fn start(
+        &self,
+        kind: Kind,
+        durability: Durability,
+        net_threads: u32,
+        null: (Operation, usize),
+    ) -> Result<Target> {
+        let directory = self.cleanup.directory(&self.setup.directory())?;
+        let server = self.start_in(directory.path(), kind, durability, net_threads, null)?;
+        Ok(Target {
+            name: kind.name(),
+            address: server.address(),
+            pid: Some(server.pid()),
+            started: Some((server, directory)),
+        })
+    }
+
+    fn start_in(
+        &self,
+        directory: &Path,
+        kind: Kind,
+        durability: Durability,
+        net_threads: u32,
+        null_reply: (Operation, usize),
+    ) -> Result<Server> {
+        let launch = Launch { kind, durability, net_threads, directory, null_reply };
+        self.programs.start(&self.cleanup, &launch)
+    }
+}
+
+/// A server under measurement.
+struct Target {
+    name: &'static str,
+    address: SocketAddr,
+    pid: Option<Pid>,
+    /// The directory goes after the server.
+    started: Option<(Server, Directory)>,
+}
+
+impl Target {
+    /// Writes out what it has written so far, so that the next measurement starts from a quiet disk.
+    fn settle(&self) -> Result<()> {
+        self.started.as_ref().map_or(Ok(()), |(_, directory)| machine::settle(directory.path()))
+    }
+
+    /// Ends a server whose data nobody needs any more.
+    fn discard(self) {
+        drop(self.started);
+    }
+}
+
+/// Date, machine and versions in one line.
+fn about(setup: &Setup, programs: &Programs, kinds: &[Kind]) -> Result<String> {
+    let mut parts = vec![utc_now(), machine::describe()];
+    parts.push(format!("server on {}, load on {}", setup.server_cpu, setup.load_cpu));
+    for kind in kinds {
+        match kind {
+            Kind::Busload => parts.push(machine::program_version(&programs.busload)?),
+            Kind::Redis => parts.push(machine::program_version(&programs.redis)?),
+            Kind::Null => {}
+        }
+    }
+    Ok(parts.join("; "))
+}
+
+/// Refuses a list with nothing in it.
+fn require<T>(list: &[T], what: &str) -> Result<()> {
+    if list.is_empty() {
+        bail!("{what} needs at least one value");
+    }
+    Ok(())
+}
+
+/// The reply of the null server where nobody cares.
+fn null_reply(space: KeySpace) -> (Operation, usize) {
+    (Operation::Set, space.value_bytes)
+}

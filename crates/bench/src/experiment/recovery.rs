@@ -1,0 +1,7 @@
+//! placeholder
+use crate::cli::Recovery;
+use anyhow::Result;
+/// x
+pub fn recovery(_arguments: &Recovery) -> Result<()> {
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Every limit and wait of the bench, by name.
+
+use std::time::Duration;
+
+/// Bytes read from a socket by one call.
+pub const RECEIVE_BYTES: usize = 256 * 1024;
+
+/// Events taken from epoll by one call.
+pub const EVENTS_PER_TURN: usize = 256;
+
+/// Requests built ahead for a measurement; they are sent one after the other, then again from the start.
+pub const POOL_REQUESTS: usize = 1_000_000;
+
+/// Memory the requests built ahead may take, unless a single pipeline needs more.
+pub const POOL_BYTES: usize = 256 * 1024 * 1024;
+
+/// Most requests of one pipeline.
+pub const PIPELINE_MAX: usize = 65_536;
+
+/// Most connections of one measurement.
+pub const CLIENTS_MAX: usize = 10_000;
+
+/// Longest value.
+pub const VALUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Most distinct keys: the digits of a key hold no more.
+pub const KEYS_MAX: u64 = 1_000_000_000_000;
+
+/// Fastest open-loop schedule, in requests per second.
+pub const RATE_MAX: u64 = 100_000_000;
+
+/// Requests of one pipeline while keys are loaded.
+pub const FILL_PIPELINE: usize = 128;
+
+/// Bytes of such a pipeline, unless one request is larger.
+pub const FILL_PIPELINE_BYTES: usize = 1024 * 1024;
+
+/// Longest status line a server may send.
+pub const REPLY_LINE_BYTES: usize = 64 * 1024;
+
+/// Lines of a server's own output kept for error messages.
+pub const OUTPUT_LINES: usize = 200;
+
+/// Longest time recorded by a histogram, in nanoseconds.
+pub const LATENCY_NS_MAX: u64 = 600 * 1_000_000_000;
+
+/// With this much time or less until the next request is due, the open loop polls instead of sleeping: waking
+/// a sleeping virtual processor takes longer than the distance between two requests.
+pub const SPIN: Duration = Duration::from_micros(200);
+
+/// Unanswered requests at which an open-loop run gives up adding more: the server is past its limit.
+pub const OPEN_LOOP_BACKLOG: usize = 2_000_000;
+
+/// How long an open-loop run waits for the last replies.
+pub const OPEN_LOOP_DRAIN: Duration = Duration::from_secs(5);
+
+/// A server that sends nothing for this long has failed.
+pub const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long a server may take until it is ready; recovery of a big log is slow on some servers.
+pub const READY: Duration = Duration::from_secs(600);
+
+/// How long a server may take to stop by itself.
+pub const STOP: Duration = Duration::from_secs(120);
+
+/// Between two looks at something that gives no event.
+pub const POLL: Duration = Duration::from_millis(2);
+
+const _: () = assert!(REPLY_LINE_BYTES <= RECEIVE_BYTES);
+const _: () = assert!(FILL_PIPELINE <= PIPELINE_MAX);

@@ -1,0 +1,197 @@
+//! What the system says about processors and processes.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use anyhow::{Context, Result, bail};
+use rustix::{
+    param::{clock_ticks_per_second, page_size},
+    process::Pid,
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
+/// `statfs` types of file systems that are memory.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+const RAMFS_MAGIC: i64 = 0x8584_58f6;
+
+/// A set of processors, as `0` or `0-3,8`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuList(BTreeSet<usize>);
+
+impl std::str::FromStr for CpuList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no list of processors as 0 or 0-3,8");
+        let mut list = BTreeSet::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let first: usize = first.parse().map_err(|_| wrong())?;
+            let last: usize = last.parse().map_err(|_| wrong())?;
+            if last < first || CpuSet::MAX_CPU <= last {
+                return Err(wrong());
+            }
+            list.extend(first..=last);
+        }
+        Ok(Self(list))
+    }
+}
+
+impl CpuList {
+    /// Runs `action` with this thread bound to these processors; children started by it inherit that from
+    /// their first instruction on. Afterwards the thread is bound as before.
+    ///
+    /// # Errors
+    ///
+    /// The machine has none of the processors, or the action fails.
+    pub fn with<T>(&self, action: impl FnOnce() -> Result<T>) -> Result<T> {
+        let before = sched_getaffinity(None).context("sched_getaffinity")?;
+        self.bind_thread()?;
+        let result = action();
+        sched_setaffinity(None, &before).context("sched_setaffinity")?;
+        result
+    }
+
+    /// Binds the calling thread to these processors.
+    ///
+    /// # Errors
+    ///
+    /// The machine has none of them.
+    pub fn bind_thread(&self) -> Result<()> {
+        let mut set = CpuSet::new();
+        self.0.iter().for_each(|cpu| set.set(*cpu));
+        sched_setaffinity(None, &set)
+            .with_context(|| format!("cannot run on processor {self}; choose others or `any`"))
+    }
+}
+
+impl std::fmt::Display for CpuList {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let numbers: Vec<_> = self.0.iter().map(usize::to_string).collect();
+        out.write_str(&numbers.join(","))
+    }
+}
+
+/// Processor time a process has used, all its threads together, in nanoseconds; `None` when it is gone. Exact to
+/// one clock tick (10 ms).
+pub fn process_cpu_ns(pid: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    Some(cpu_ticks(&stat)? * 1_000_000_000 / clock_ticks_per_second())
+}
+
+/// Memory of a process that is in RAM, in bytes; `None` when it is gone.
+pub fn resident_bytes(pid: Pid) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * u64::try_from(page_size()).ok()?)
+}
+
+/// Time the threads of a process were ready but had no processor, in nanoseconds: what other programs took.
+pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()? {
+        let schedstat = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        sum += schedstat.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
+    }
+    Some(sum)
+}
+
+/// Whether files in this directory live in memory, where a sync costs nothing and proves nothing.
+///
+/// # Errors
+///
+/// The directory cannot be looked at.
+pub fn is_memory_file_system(directory: &Path) -> Result<bool> {
+    let status =
+        rustix::fs::statfs(directory).with_context(|| format!("cannot look at {}", directory.display()))?;
+    Ok(matches!(status.f_type, TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+/// Writes out what the file system of a directory still holds in memory, so that one server's writes are not
+/// charged to the next.
+///
+/// # Errors
+///
+/// The directory cannot be opened or the sync fails.
+pub fn settle(directory: &Path) -> Result<()> {
+    let file = fs::File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
+    rustix::fs::syncfs(file).context("syncfs")
+}
+
+/// One line that says on what the numbers were measured.
+pub fn describe() -> String {
+    let cpu_info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let system = rustix::system::uname();
+    format!(
+        "cpu {}; {} processors; {} {}",
+        cpu_model(&cpu_info).unwrap_or("unknown"),
+        cpu_info.lines().filter(|line| line.starts_with("processor")).count(),
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy(),
+    )
+}
+
+/// The first line of what a program prints about its version.
+///
+/// # Errors
+///
+/// It cannot be run.
+pub fn program_version(program: &Path) -> Result<String> {
+    let output = std::process::Command::new(program)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    if !output.status.success() {
+        bail!("{} --version failed: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+fn cpu_model(cpu_info: &str) -> Option<&str> {
+    let line = cpu_info.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, model)| model.trim())
+}
+
+/// User and system time from a line of `/proc/PID/stat`. The name in parentheses may hold anything, so fields
+/// are counted from its end.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_have_ranges_and_are_checked() {
+        assert_eq!("0-2,5".parse::<CpuList>().unwrap().to_string(), "0,1,2,5");
+        assert_eq!("7".parse::<CpuList>().unwrap().to_string(), "7");
+        for bad in ["", "x", "3-1", "0,", "99999999", "-1"] {
+            assert!(bad.parse::<CpuList>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn processor_time_is_read_past_a_name_with_spaces_and_parentheses() {
+        let stat = "12 (a ) b) (c) S 1 2 3 4 5 6 7 8 9 10 700 30 99 98";
+        assert_eq!(cpu_ticks(stat), Some(730));
+        assert_eq!(cpu_ticks("nonsense"), None);
+    }
+
+    #[test]
+    fn this_process_uses_memory_and_time() {
+        let own = rustix::process::getpid();
+        assert!(resident_bytes(own).unwrap() > 100_000);
+        assert!(process_cpu_ns(own).is_some());
+        assert!(run_queue_wait_ns(own).is_some());
+    }
+
+    #[test]
+    fn the_model_is_found() {
+        assert_eq!(cpu_model("processor: 0\nmodel name\t: A 1\nx: y\n"), Some("A 1"));
+    }
+}

@@ -1,0 +1,50 @@
+//! Reproducible random numbers: the load must be the same for every server.
+
+/// `SplitMix64` (Steele, Lea, Flood 2014): one addition and two multiplications a number.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// Numbers that depend on `seed` only.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is not 0. The bias is below `bound / 2^64`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        let wide = u128::from(self.next()) * u128::from(bound);
+        u64::try_from(wide >> 64).expect("the upper half of 128 bits")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_numbers() {
+        let (mut first, mut second) = (Random::new(7), Random::new(7));
+        assert!((0..100).all(|_| first.next() == second.next()));
+    }
+
+    #[test]
+    fn numbers_stay_below_the_bound_and_reach_all_of_it() {
+        let mut random = Random::new(1);
+        let mut seen = [false; 10];
+        for _ in 0..1_000 {
+            seen[usize::try_from(random.below(10)).unwrap()] = true;
+        }
+        assert!(seen.iter().all(|seen| *seen));
+    }
+}

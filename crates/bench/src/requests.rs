@@ -1,0 +1,269 @@
+//! Requests, built before they are needed.
+//!
+//! A measurement sends from a [`Pool`]: one long run of bytes holding a million requests with random keys, cut
+//! into pipelines of any length at request boundaries. Sending costs the load side no more than reading that
+//! memory. Loading keys in order uses a [`Template`]: one pipeline whose keys are overwritten in place.
+
+use crate::{
+    limits::{POOL_BYTES, POOL_REQUESTS},
+    random::Random,
+};
+
+/// Bytes of a key: `key:` and twelve digits.
+pub const KEY_BYTES: usize = 16;
+
+const KEY_PREFIX: &[u8] = b"key:";
+
+/// What a cell asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Operation {
+    /// Read a key
+    Get,
+    /// Write a key
+    Set,
+    /// Nine reads and one write
+    Mix,
+}
+
+impl Operation {
+    /// The name in tables and in `--cell`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Set => "set",
+            Self::Mix => "mix",
+        }
+    }
+}
+
+/// Which keys and values a load uses.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySpace {
+    /// Distinct keys.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Decides all random choices.
+    pub seed: u64,
+}
+
+/// Requests built ahead.
+#[derive(Debug)]
+pub struct Pool {
+    bytes: Vec<u8>,
+    /// Where each request starts, and at last where the bytes end.
+    starts: Vec<usize>,
+}
+
+impl Pool {
+    /// Requests of one kind with uniformly random keys; at least `pipeline` of them.
+    pub fn build(operation: Operation, space: KeySpace, pipeline: usize) -> Self {
+        let mut random = Random::new(space.seed);
+        let letters = letters(&mut random, space.value_bytes + 4_096);
+        let largest = request_bytes_max(operation, space.value_bytes);
+        let count = (POOL_BYTES / largest).clamp(1, POOL_REQUESTS).max(pipeline);
+        let mut pool =
+            Self { bytes: Vec::with_capacity(count * largest), starts: Vec::with_capacity(count + 1) };
+        for _ in 0..count {
+            pool.starts.push(pool.bytes.len());
+            let key = random.below(space.keys);
+            if writes(operation, &mut random) {
+                let from = usize::try_from(random.below(4_096)).expect("below 4096");
+                write_set(&mut pool.bytes, key, &letters[from..from + space.value_bytes]);
+            } else {
+                write_get(&mut pool.bytes, key);
+            }
+        }
+        pool.starts.push(pool.bytes.len());
+        pool
+    }
+
+    /// Requests in the pool.
+    pub fn len(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The bytes of `count` requests from `first` on.
+    #[inline]
+    pub fn slice(&self, first: usize, count: usize) -> &[u8] {
+        &self.bytes[self.starts[first]..self.starts[first + count]]
+    }
+}
+
+/// Walks through a pool, pipeline by pipeline, for ever.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    next: usize,
+    pool_len: usize,
+}
+
+impl Cursor {
+    /// Starts at request `start`, modulo the pool.
+    pub fn new(pool: &Pool, start: u64) -> Self {
+        let pool_len = pool.len();
+        let len = u64::try_from(pool_len).expect("a length fits in 64 bits");
+        Self { next: usize::try_from(start % len).expect("below a length"), pool_len }
+    }
+
+    /// The first of the next `count` requests, `count` being at most the pool's length.
+    #[inline]
+    pub fn take(&mut self, count: usize) -> usize {
+        let first = if self.pool_len < self.next + count { 0 } else { self.next };
+        self.next = first + count;
+        first
+    }
+}
+
+/// A pipeline of `SET`s whose keys are overwritten in place.
+#[derive(Clone, Debug)]
+pub struct Template {
+    bytes: Vec<u8>,
+    request_bytes: usize,
+    key_offset: usize,
+}
+
+impl Template {
+    /// A pipeline of at most `pipeline` requests.
+    pub fn new(pipeline: usize, space: KeySpace) -> Self {
+        let mut random = Random::new(space.seed);
+        let mut bytes = Vec::new();
+        for _ in 0..pipeline {
+            write_set(&mut bytes, 0, &letters(&mut random, space.value_bytes));
+        }
+        let request_bytes = bytes.len() / pipeline;
+        let prefix = b"*3\r\n$3\r\nSET\r\n$16\r\n".len();
+        Self { bytes, request_bytes, key_offset: prefix + KEY_PREFIX.len() }
+    }
+
+    /// Makes the first `count` requests write the keys from `first_key` on.
+    pub fn number(&mut self, first_key: u64, count: usize) {
+        for (index, key) in (0..count).zip(first_key..) {
+            let digits = index * self.request_bytes + self.key_offset;
+            write_digits(&mut self.bytes[digits..digits + KEY_BYTES - KEY_PREFIX.len()], key);
+        }
+    }
+
+    /// The bytes of the first `count` requests.
+    pub fn slice(&self, count: usize) -> &[u8] {
+        &self.bytes[..count * self.request_bytes]
+    }
+}
+
+fn writes(operation: Operation, random: &mut Random) -> bool {
+    match operation {
+        Operation::Get => false,
+        Operation::Set => true,
+        Operation::Mix => random.below(10) == 0,
+    }
+}
+
+fn request_bytes_max(operation: Operation, value_bytes: usize) -> usize {
+    match operation {
+        Operation::Get => 64,
+        Operation::Set | Operation::Mix => 96 + value_bytes,
+    }
+}
+
+fn write_get(out: &mut Vec<u8>, key: u64) {
+    out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$16\r\n");
+    write_key(out, key);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_set(out: &mut Vec<u8>, key: u64, value: &[u8]) {
+    out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n$16\r\n");
+    write_key(out, key);
+    out.extend_from_slice(format!("\r\n${}\r\n", value.len()).as_bytes());
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_key(out: &mut Vec<u8>, key: u64) {
+    let start = out.len();
+    out.extend_from_slice(KEY_PREFIX);
+    out.resize(start + KEY_BYTES, b'0');
+    write_digits(&mut out[start + KEY_PREFIX.len()..], key);
+}
+
+fn write_digits(digits: &mut [u8], mut number: u64) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(number % 10).expect("a digit");
+        number /= 10;
+    }
+}
+
+fn letters(random: &mut Random, count: usize) -> Vec<u8> {
+    (0..count).map(|_| b'a' + u8::try_from(random.below(26)).expect("a letter")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPACE: KeySpace = KeySpace { keys: 100, value_bytes: 5, seed: 3 };
+
+    fn text(bytes: &[u8]) -> &str {
+        std::str::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn requests_are_exact_resp() {
+        let mut out = Vec::new();
+        write_get(&mut out, 42);
+        write_set(&mut out, 7, b"hello");
+        assert_eq!(
+            text(&out),
+            "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n\
+             *3\r\n$3\r\nSET\r\n$16\r\nkey:000000000007\r\n$5\r\nhello\r\n"
+        );
+    }
+
+    #[test]
+    fn a_slice_of_the_pool_holds_exactly_that_many_requests() {
+        let pool = Pool::build(Operation::Mix, SPACE, 64);
+        for first in [0, 1, pool.len() - 64] {
+            let slice = pool.slice(first, 64);
+            assert_eq!(slice[0], b'*');
+            assert_eq!(slice.iter().filter(|byte| **byte == b'*').count(), 64);
+            assert_eq!(&slice[slice.len() - 2..], b"\r\n");
+        }
+    }
+
+    #[test]
+    fn one_request_in_ten_of_a_mix_writes() {
+        let pool = Pool::build(Operation::Mix, SPACE, 1);
+        let sets = (0..100_000).filter(|index| pool.slice(*index, 1).starts_with(b"*3")).count();
+        assert!((9_500..10_500).contains(&sets), "{sets}");
+    }
+
+    #[test]
+    fn keys_stay_within_the_key_space() {
+        let pool = Pool::build(Operation::Get, SPACE, 1);
+        assert!((0..1_000).all(|index| text(pool.slice(index, 1)).contains("key:0000000000")));
+    }
+
+    #[test]
+    fn the_cursor_never_leaves_the_pool_and_wraps() {
+        let pool = Pool::build(Operation::Get, SPACE, 1);
+        let mut cursor = Cursor::new(&pool, u64::try_from(pool.len()).unwrap() * 3 + 999_990);
+        assert_eq!(cursor.take(10), 999_990);
+        assert_eq!(cursor.take(64), 0);
+        assert_eq!(cursor.take(64), 64);
+    }
+
+    #[test]
+    fn big_values_do_not_make_a_big_pool() {
+        let space = KeySpace { value_bytes: 8 * 1024 * 1024, ..SPACE };
+        assert!(Pool::build(Operation::Set, space, 4).len() <= 32);
+    }
+
+    #[test]
+    fn a_template_writes_consecutive_keys() {
+        let mut template = Template::new(3, SPACE);
+        template.number(999, 2);
+        let sent = text(template.slice(2));
+        assert!(sent.contains("key:000000000999"));
+        assert!(sent.contains("key:000000001000"));
+        assert_eq!(sent.matches("SET").count(), 2);
+    }
+}
