@@ -321,6 +321,3 @@ fn refuse_bulk(len: usize, limits: &ParserLimits) -> ProtocolError {
 fn incomplete(buf: &[u8], needed: usize) -> Progress {
     Progress::Incomplete { needed: needed.min((buf.len() * 2).max(HINT_BYTES_MIN)) }
 }
-
-#[cfg(test)]
-mod tests;

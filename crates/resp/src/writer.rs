@@ -191,6 +191,3 @@ fn write_header(out: &mut Vec<u8>, kind: u8, count: usize) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -228,6 +228,3 @@ impl ReplyCounter {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
