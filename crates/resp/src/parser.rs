@@ -176,13 +176,14 @@ impl Parser {
         }
         let line = self.take_line(buf, limits.inline_bytes, ProtocolError::MultibulkCountTooBig)?;
         let Some(Line { number, end }) = line else { return Ok(Some(incomplete(buf, buf.len() + 1))) };
+        let number = number.filter(|number| *number <= i64::from(i32::MAX));
         let number = number.ok_or(ProtocolError::InvalidMultibulkLength)?;
         let Ok(count) = usize::try_from(number) else { return Ok(Some(self.empty(end))) };
-        if limits.arg_count.min(u32::MAX as usize) < count {
-            return Err(ProtocolError::InvalidMultibulkLength);
-        }
         if limits.authentication == Authentication::Required && UNAUTHENTICATED_ARG_COUNT < count {
             return Err(ProtocolError::UnauthenticatedMultibulkLength);
+        }
+        if limits.arg_count < count {
+            return Err(ProtocolError::InvalidMultibulkLength);
         }
         if count == 0 {
             return Ok(Some(self.empty(end)));

@@ -83,10 +83,13 @@ fn multibulk(rest: &mut &[u8], limits: &ParserLimits) -> Result<Args, ProtocolEr
     let total = rest.len();
     let required = limits.authentication == Authentication::Required;
     let Some(line) = line(rest, limits, ProtocolError::MultibulkCountTooBig)? else { return Ok(None) };
-    let count = number(&line[1..]).filter(|count| *count <= limits.arg_count as i64);
-    let count = count.ok_or(ProtocolError::InvalidMultibulkLength)?;
+    let invalid = ProtocolError::InvalidMultibulkLength;
+    let count = number(&line[1..]).filter(|count| *count < 1 << 31).ok_or(invalid)?;
     if required && 10 < count {
         return Err(ProtocolError::UnauthenticatedMultibulkLength);
+    }
+    if (limits.arg_count as i64) < count {
+        return Err(invalid);
     }
     let mut args = Vec::new();
     for _ in 0..count {

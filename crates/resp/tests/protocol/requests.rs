@@ -134,18 +134,21 @@ fn lines_are_limited_at_the_exact_byte() {
 
 #[test]
 fn counts_and_sizes_are_limited_at_the_exact_number() {
-    let limits = ParserLimits { arg_count: 3, bulk_bytes: 5, request_bytes: 30, ..ParserLimits::default() };
+    let limits = ParserLimits { arg_count: 3, bulk_bytes: 5, request_bytes: 31, ..ParserLimits::default() };
     let last = |stream: &[u8]| parse(&[stream], &limits).0.pop();
     assert_eq!(last(b"*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"), Some(request(&["a", "b", "c"])));
     assert_eq!(last(b"*4\r\n"), Some(Said::Broken(ProtocolError::InvalidMultibulkLength)));
     assert_eq!(last(b"*1\r\n$5\r\n12345\r\n"), Some(request(&["12345"])));
     assert_eq!(last(b"*1\r\n$6\r\n"), Some(Said::Broken(ProtocolError::InvalidBulkLength)));
-    // 4 + 11 + 11 bytes, and 5 more.
+    // 4 + 11 + 11 bytes, and 6 more.
     let two = b"*3\r\n$5\r\n12345\r\n$5\r\n12345\r\n";
     assert_eq!(last(two), None);
     let mut stream = two.to_vec();
     stream.extend_from_slice(b"$0\r\n");
     assert_eq!(last(&stream), Some(Said::Broken(ProtocolError::RequestTooBig)));
+    stream.extend_from_slice(b"\r\n");
+    let roomier = ParserLimits { request_bytes: 32, ..limits };
+    assert_eq!(parse(&[&stream], &roomier).0, [request(&["12345", "12345", ""])]);
     // Refused when announced, not when it has arrived.
     let limits = ParserLimits { request_bytes: 600 << 20, ..ParserLimits::default() };
     let stream = b"*2\r\n$1\r\na\r\n$536870912\r\n";
@@ -162,6 +165,8 @@ fn clients_that_have_to_authenticate_may_announce_little() {
         (ProtocolError::UnauthenticatedMultibulkLength, ProtocolError::UnauthenticatedBulkLength);
     assert_eq!(last(b"*10\r\n"), None);
     assert_eq!(last(b"*11\r\n"), Some(Said::Broken(count)));
+    assert_eq!(last(b"*2147483647\r\n"), Some(Said::Broken(count)));
+    assert_eq!(last(b"*2147483648\r\n"), Some(Said::Broken(ProtocolError::InvalidMultibulkLength)));
     assert_eq!(last(b"*1\r\n$16384\r\n"), None);
     assert_eq!(last(b"*1\r\n$16385\r\n"), Some(Said::Broken(len)));
     assert_eq!(last(b"*1\r\n$536870913\r\n"), Some(Said::Broken(ProtocolError::InvalidBulkLength)));
