@@ -35,7 +35,8 @@ What is measured
 
   us/req is the server's processor time (all threads) per request. Notes: `load-bound` (the load side had
   no processor time left while the server had), `sent-late` (open loop: 99th percentile of the sending delay above
-  100 us), `overloaded` (open loop: the server fell 2 million requests behind), `ERRORS` (error replies, with one).
+  100 us), `overloaded` (open loop: the server fell 2 million requests behind), `nil` (reads of absent keys),
+  `ERRORS` (error replies, with one).
 
 Durability
   none     busload sync=off       redis --appendonly no
@@ -127,9 +128,9 @@ pub struct Kv {
 #[command(after_long_help = "\
 Some connections write new keys at full pipelined speed; one more asks for one of the keys written so far, alone on its
 connection, and every one of its replies is timed. At each step the writers pause and the server's resident memory is
-read: what it has grown by since its start, less the bytes of keys and values, by entry, is `over B`. `queue ms` is
-how long the server's threads waited for a processor in the step, and `turn ms` the longest time the load
-side was away from its sockets: a slow reply that they explain is not the server's.")]
+read: what it has grown by since its start, less the bytes of keys and values, by entry, is `over B`. `lost ms` is
+how long threads of the server or of this program were ready but had no processor in the step (other programs, or
+the host of a virtual machine): slow replies that it explains are not the server's.")]
 pub struct Growth {
     /// Servers to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload")]

@@ -35,8 +35,11 @@ pub const FILL_PIPELINE: usize = 128;
 /// Bytes of such a pipeline, unless one request is larger.
 pub const FILL_PIPELINE_BYTES: usize = 1024 * 1024;
 
-/// Longest status line a server may send.
-pub const REPLY_LINE_BYTES: usize = 64 * 1024;
+/// A reply of the growth probe that takes longer is listed.
+pub const SLOW_REPLY: Duration = Duration::from_millis(5);
+
+/// How many of them are listed.
+pub const SLOW_REPLIES_SHOWN: usize = 20;
 
 /// Lines of a server's own output kept for error messages.
 pub const OUTPUT_LINES: usize = 200;
@@ -66,5 +69,4 @@ pub const STOP: Duration = Duration::from_secs(120);
 /// Between two looks at something that gives no event.
 pub const POLL: Duration = Duration::from_millis(2);
 
-const _: () = assert!(REPLY_LINE_BYTES <= RECEIVE_BYTES);
 const _: () = assert!(FILL_PIPELINE <= PIPELINE_MAX);

@@ -31,7 +31,7 @@ pub use self::{
 };
 use crate::{
     limits::{CLIENTS_MAX, EVENTS_PER_TURN, RECEIVE_BYTES},
-    replies::ReplyErrors,
+    replies::Oddities,
 };
 
 /// Connections that are measured together.
@@ -40,8 +40,6 @@ pub struct Group {
     connections: Vec<Connection>,
     events: Vec<epoll::Event>,
     received: Vec<u8>,
-    /// Error replies on all connections.
-    pub errors: ReplyErrors,
 }
 
 impl Group {
@@ -67,8 +65,14 @@ impl Group {
             connections,
             events: Vec::with_capacity(EVENTS_PER_TURN),
             received: vec![0; RECEIVE_BYTES],
-            errors: ReplyErrors::default(),
         })
+    }
+
+    /// Errors and nulls on all connections so far.
+    pub fn oddities(&self) -> Oddities {
+        let mut oddities = Oddities::default();
+        self.connections.iter().for_each(|connection| oddities.add_connection(connection.counter()));
+        oddities
     }
 
     /// Waits for events; an interrupted wait is one without events.

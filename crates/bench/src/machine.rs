@@ -87,12 +87,20 @@ pub fn resident_bytes(pid: Pid) -> Option<u64> {
 
 /// Time the threads of a process were ready but had no processor, in nanoseconds: what other programs took.
 pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
-    let mut sum = 0;
-    for task in fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()? {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
+    // A thread may end between its listing and its reading.
+    let waits = tasks.filter_map(|task| {
         let schedstat = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        sum += schedstat.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
-    }
-    Some(sum)
+        schedstat.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    Some(waits.sum())
+}
+
+/// Time the host gave the machine's processors to others, in nanoseconds, to one clock tick.
+pub fn steal_ns() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let ticks: u64 = stat.lines().next()?.split_ascii_whitespace().nth(8)?.parse().ok()?;
+    Some(ticks * 1_000_000_000 / clock_ticks_per_second())
 }
 
 /// Whether files in this directory live in memory, where a sync costs nothing and proves nothing.
@@ -188,6 +196,7 @@ mod tests {
         assert!(resident_bytes(own).unwrap() > 100_000);
         assert!(process_cpu_ns(own).is_some());
         assert!(run_queue_wait_ns(own).is_some());
+        assert!(steal_ns().is_some());
     }
 
     #[test]

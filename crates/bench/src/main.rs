@@ -29,6 +29,7 @@ mod requests;
 mod schedule;
 mod server;
 mod stats;
+mod strace;
 
 use std::process::ExitCode;
 

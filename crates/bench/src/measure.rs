@@ -15,7 +15,7 @@ use crate::{
     limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES},
     load::{Driver, Group, OpenLoop, OpenResult},
     machine::process_cpu_ns,
-    replies::ReplyErrors,
+    replies::Oddities,
     requests::{Cursor, KeySpace, Pool, Template},
     stats::{float, median, new_histogram, percentile_us, record},
 };
@@ -84,8 +84,8 @@ pub struct Sample {
     pub unanswered: u64,
     /// The open-loop schedule was given up.
     pub overloaded: bool,
-    /// Error replies.
-    pub errors: ReplyErrors,
+    /// Errors and absent keys, the warm-up included.
+    pub oddities: Oddities,
 }
 
 impl Sample {
@@ -93,8 +93,8 @@ impl Sample {
     pub fn median(samples: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
         let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
-        let mut errors = ReplyErrors::default();
-        samples.iter().for_each(|sample| errors.merge(&sample.errors));
+        let mut oddities = Oddities::default();
+        samples.iter().for_each(|sample| oddities.merge(&sample.oddities));
         Self {
             requests_per_s: of(|sample| sample.requests_per_s),
             p50_us: of(|sample| sample.p50_us),
@@ -106,7 +106,7 @@ impl Sample {
             late_p99_us: of_some(|sample| sample.late_p99_us),
             unanswered: samples.iter().map(|sample| sample.unanswered).sum(),
             overloaded: samples.iter().any(|sample| sample.overloaded),
-            errors,
+            oddities,
         }
     }
 
@@ -117,8 +117,8 @@ impl Sample {
         if self.late_p99_us.is_none() && LOAD_SHARE_HIGH < self.load_cpu && server_idles {
             notes.push("load-bound".to_owned());
         }
-        if self.late_p99_us.is_some_and(|late_us| LATE_US < late_us) {
-            notes.push("sent-late".to_owned());
+        if let Some(late_us) = self.late_p99_us.filter(|late_us| LATE_US < *late_us) {
+            notes.push(format!("sent-late:{late_us:.0}us"));
         }
         if self.overloaded {
             notes.push("overloaded".to_owned());
@@ -126,9 +126,12 @@ impl Sample {
         if 0 < self.unanswered {
             notes.push(format!("unanswered:{}", self.unanswered));
         }
-        if 0 < self.errors.count {
-            let example = self.errors.example.as_deref().unwrap_or_default();
-            notes.push(format!("ERRORS:{} ({example})", self.errors.count));
+        if 0 < self.oddities.nils {
+            notes.push(format!("nil:{}", self.oddities.nils));
+        }
+        if 0 < self.oddities.errors {
+            let example = self.oddities.example.as_deref().unwrap_or_default();
+            notes.push(format!("ERRORS:{} ({example})", self.oddities.errors));
         }
         notes.join(" ")
     }
@@ -145,7 +148,7 @@ pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
         Pace::Pipeline(pipeline) => measure_closed(&mut group, plan, pipeline)?,
         Pace::Rate(rate) => measure_open(&mut group, plan, rate)?,
     };
-    sample.errors = group.errors;
+    sample.oddities = group.oddities();
     Ok(sample)
 }
 
@@ -158,9 +161,9 @@ pub fn fill(address: SocketAddr, clients: usize, space: KeySpace, keys: std::ops
     let mut group = Group::connect(address, clients)?;
     let mut fill = Fill::new(clients, space, keys);
     group.run_closed(&mut fill)?;
-    if 0 < group.errors.count {
-        let example = group.errors.example.unwrap_or_default();
-        anyhow::bail!("the server refused {} writes: {example}", group.errors.count);
+    let oddities = group.oddities();
+    if let Some(example) = oddities.example {
+        anyhow::bail!("the server refused {} writes: {example}", oddities.errors);
     }
     Ok(())
 }
@@ -313,6 +316,13 @@ impl Fill {
     }
 }
 
+impl Fill {
+    /// Goes on with the keys up to `end`.
+    pub fn extend_to(&mut self, end: u64) {
+        self.keys.end = self.keys.end.max(end);
+    }
+}
+
 impl Driver for Fill {
     fn advance(&mut self, connection: usize, _now_ns: u64) -> u32 {
         let left = usize::try_from(self.keys.end - self.keys.start).unwrap_or(usize::MAX);
@@ -354,7 +364,7 @@ mod tests {
     #[test]
     fn errors_of_all_rounds_are_shown() {
         let failed = |count| Sample {
-            errors: ReplyErrors { count, example: Some("ERR no".to_owned()) },
+            oddities: Oddities { errors: count, example: Some("ERR no".to_owned()), nils: 0 },
             ..plain(1.0)
         };
         assert_eq!(Sample::median(&[failed(2), failed(3), plain(1.0)]).notes(), "ERRORS:5 (ERR no)");

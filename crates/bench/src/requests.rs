@@ -164,7 +164,8 @@ fn request_bytes_max(operation: Operation, value_bytes: usize) -> usize {
     }
 }
 
-fn write_get(out: &mut Vec<u8>, key: u64) {
+/// Appends a read of one key.
+pub fn write_get(out: &mut Vec<u8>, key: u64) {
     out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n$16\r\n");
     write_key(out, key);
     out.extend_from_slice(b"\r\n");

@@ -55,6 +55,7 @@ const CSV_HEADER: &[&str] = &[
     "late_p99_us",
     "unanswered",
     "errors",
+    "nils",
     "notes",
 ];
 
@@ -208,7 +209,8 @@ fn csv_fields(
         format!("{:.4}", sample.load_cpu),
         some(sample.late_p99_us),
         sample.unanswered.to_string(),
-        sample.errors.count.to_string(),
+        sample.oddities.errors.to_string(),
+        sample.oddities.nils.to_string(),
         sample.notes(),
     ]
 }

@@ -3,7 +3,10 @@
 use anyhow::{Result, bail};
 
 use super::{Group, connection::index_of};
-use crate::{clock::now_ns, limits::SILENCE};
+use crate::{
+    clock::{duration_ns, now_ns},
+    limits::SILENCE,
+};
 
 /// What a closed loop sends and who wants to know.
 pub trait Driver {
@@ -36,14 +39,13 @@ impl Group {
     pub fn run_closed(&mut self, driver: &mut impl Driver) -> Result<()> {
         let mut flights = vec![Flight::default(); self.connections.len()];
         let mut active = 0;
-        for index in 0..flights.len() {
-            let now_ns = now_ns();
-            active += usize::from(self.depart(driver, &mut flights[index], index, now_ns)?);
+        for (index, flight) in flights.iter_mut().enumerate() {
+            active += usize::from(self.depart(driver, flight, index, now_ns())?);
         }
         let mut heard_ns = now_ns();
         while 0 < active {
             self.wait(SILENCE / 10)?;
-            if self.events.is_empty() && heard_ns + crate::clock::duration_ns(SILENCE) < now_ns() {
+            if self.events.is_empty() && heard_ns + duration_ns(SILENCE) < now_ns() {
                 bail!("the server has sent nothing for {SILENCE:?}");
             }
             for position in 0..self.events.len() {
@@ -52,7 +54,7 @@ impl Group {
                 if flight.sent_bytes < driver.bytes(index).len() && 0 < flight.unanswered {
                     self.send_rest(driver, flight, index)?;
                 }
-                let replies = self.connections[index].receive(&mut self.received, &mut self.errors)?;
+                let replies = self.connections[index].receive(&mut self.received)?;
                 if replies == 0 {
                     continue;
                 }

@@ -5,10 +5,9 @@ use std::{
     net::{SocketAddr, TcpStream},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use busload_resp::reply::ReplyCounter;
 use rustix::{event::epoll, fd::OwnedFd};
-
-use crate::replies::{ReplyCounter, ReplyErrors};
 
 /// A socket and the replies it owes.
 #[derive(Debug)]
@@ -56,13 +55,23 @@ impl Connection {
     }
 
     /// Receives once and counts the replies that are whole now.
-    pub fn receive(&mut self, buffer: &mut [u8], errors: &mut ReplyErrors) -> Result<u32> {
+    pub fn receive(&mut self, buffer: &mut [u8]) -> Result<u32> {
         match (&self.socket).read(buffer) {
             Ok(0) => bail!("the server closed a connection"),
-            Ok(count) => self.counter.count(&buffer[..count], errors),
+            Ok(count) => self.count(&buffer[..count]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The replies so far.
+    pub fn counter(&self) -> &ReplyCounter {
+        &self.counter
+    }
+
+    fn count(&mut self, bytes: &[u8]) -> Result<u32> {
+        let replies = self.counter.feed(bytes).context("the server sent what is no RESP")?;
+        Ok(u32::try_from(replies).expect("fewer replies than bytes received at once"))
     }
 }
 

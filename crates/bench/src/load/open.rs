@@ -82,6 +82,7 @@ impl Group {
         let (mut in_window, mut past_window) = (false, false);
         loop {
             let now_ns = now_ns();
+            run.enqueue_due(&mut schedule, &mut plan, now_ns);
             if !in_window && run.counted_from_ns <= now_ns {
                 in_window = true;
                 at();
@@ -93,11 +94,11 @@ impl Group {
             if past_window && (run.unanswered == 0 || run.end_ns + duration_ns(OPEN_LOOP_DRAIN) <= now_ns) {
                 break;
             }
-            if !past_window {
-                run.enqueue_due(&mut schedule, &mut plan, now_ns);
-            }
             self.flush_dirty(&mut run)?;
-            let timeout = if past_window { OPEN_LOOP_DRAIN / 10 } else { wait_for(schedule.next_due_ns()) };
+            let timeout = match past_window {
+                true => OPEN_LOOP_DRAIN / 10,
+                false => wait_for(schedule.next_due_ns().min(run.end_ns)),
+            };
             self.wait(timeout)?;
             self.take_replies(&mut run)?;
         }
@@ -117,7 +118,7 @@ impl Group {
     fn take_replies(&mut self, run: &mut Run) -> Result<()> {
         for position in 0..self.events.len() {
             let index = index_of(self.events[position]);
-            let replies = self.connections[index].receive(&mut self.received, &mut self.errors)?;
+            let replies = self.connections[index].receive(&mut self.received)?;
             run.answer(index, replies, now_ns())?;
             if !run.lines[index].unsent.is_empty() {
                 run.mark(index);
@@ -149,8 +150,9 @@ impl Run {
     }
 
     fn enqueue_due(&mut self, schedule: &mut Schedule, plan: &mut OpenLoop<'_>, now_ns: u64) {
-        while let Some((number, due_ns)) = schedule.poll(now_ns) {
-            if OPEN_LOOP_BACKLOG <= self.unanswered {
+        // What was due before the end is sent even when the loop comes to it after the end.
+        while let Some((number, due_ns)) = schedule.poll(now_ns.min(self.end_ns - 1)) {
+            if self.result.overloaded || OPEN_LOOP_BACKLOG <= self.unanswered {
                 self.result.overloaded = true;
                 return;
             }

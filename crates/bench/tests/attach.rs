@@ -1,0 +1,180 @@
+//! The whole program against a server in the test that only counts requests.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
+    process::{Command, Output},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+/// What the server does with requests.
+#[derive(Clone, Copy, Debug)]
+struct Manners {
+    reply: &'static str,
+    /// After this many requests on a connection it is silent for a while, once.
+    stalls_at: Option<u64>,
+    stall: Duration,
+    /// After this many requests it closes the connection.
+    closes_at: Option<u64>,
+}
+
+const POLITE: Manners = Manners { reply: "+OK\r\n", stalls_at: None, stall: Duration::ZERO, closes_at: None };
+
+struct DumbServer {
+    address: SocketAddr,
+    requests: Arc<AtomicU64>,
+}
+
+impl DumbServer {
+    fn start(manners: Manners) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let counted = Arc::clone(&counted);
+                std::thread::spawn(move || serve(socket.unwrap(), manners, &counted));
+            }
+        });
+        Self { address, requests }
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+/// A request is a `*`: keys and values of the bench hold none.
+fn serve(mut socket: TcpStream, manners: Manners, counted: &AtomicU64) {
+    let (_never, wait) = mpsc::channel::<()>();
+    let mut buffer = vec![0; 65_536];
+    let mut stalls_at = manners.stalls_at;
+    let mut seen = 0;
+    while let Ok(count @ 1..) = socket.read(&mut buffer) {
+        let requests = buffer[..count].iter().filter(|byte| **byte == b'*').count();
+        seen += u64::try_from(requests).unwrap();
+        counted.fetch_add(u64::try_from(requests).unwrap(), Ordering::SeqCst);
+        if manners.closes_at.is_some_and(|limit| limit <= seen) {
+            return;
+        }
+        if stalls_at.is_some_and(|limit| limit <= seen) {
+            stalls_at = None;
+            let _ = wait.recv_timeout(manners.stall);
+        }
+        if socket.write_all(manners.reply.repeat(requests).as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+/// A run's exit, and the fields of its only CSV record by name.
+struct Run {
+    output: Output,
+    fields: Vec<(String, String)>,
+}
+
+impl Run {
+    fn kv(name: &str, address: SocketAddr, arguments: &[&str]) -> Self {
+        let csv: PathBuf =
+            std::env::temp_dir().join(format!("busload-bench-{}-{name}.csv", std::process::id()));
+        let output = Command::new(env!("CARGO_BIN_EXE_busload-bench"))
+            .args(["kv", "--attach", &address.to_string(), "--load-cpu", "any", "--rounds", "1"])
+            .args(["--warm-up", "0.1", "--keys", "1000", "--csv"])
+            .arg(&csv)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let content = std::fs::read_to_string(&csv).unwrap_or_default();
+        let _ = std::fs::remove_file(&csv);
+        let mut records = content.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
+        let (Some(names), Some(values)) = (records.next(), records.next()) else {
+            return Self { output, fields: Vec::new() };
+        };
+        let fields = names.zip(values).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Self { output, fields }
+    }
+
+    fn field(&self, name: &str) -> &str {
+        let found = self.fields.iter().find(|(field, _)| field == name);
+        &found.unwrap_or_else(|| panic!("no {name}: {:?}", self.output)).1
+    }
+
+    fn number(&self, name: &str) -> f64 {
+        self.field(name).parse().unwrap()
+    }
+}
+
+#[test]
+fn a_closed_loop_counts_every_reply_once() {
+    let server = DumbServer::start(POLITE);
+    let arguments = ["--cell", "set:7:none:0", "--clients", "3", "--seconds", "0.5", "--no-preload"];
+    let run = Run::kv("closed", server.address, &arguments);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    assert_eq!(run.field("errors"), "0");
+    // The window is 0.5 of about 0.6 seconds, and whole pipelines are sent.
+    let counted = run.number("requests_per_s") * 0.5;
+    let received = f64::from(u32::try_from(server.requests()).unwrap());
+    assert_eq!(server.requests() % 7, 0);
+    assert!(0.0 < counted && counted <= received, "{counted} of {received}");
+}
+
+#[test]
+fn filling_writes_every_key_once() {
+    let server = DumbServer::start(POLITE);
+    let arguments = ["--rate", "100", "--cell", "get:none:0", "--clients", "2", "--seconds", "0.2"];
+    let run = Run::kv("filling", server.address, &arguments);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    assert_eq!(server.requests(), 1_000 + 30);
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let server = DumbServer::start(POLITE);
+    let arguments =
+        ["--rate", "2k", "--cell", "get:none:0", "--clients", "4", "--seconds", "0.4", "--no-preload"];
+    let run = Run::kv("open", server.address, &arguments);
+    assert!(run.output.status.success(), "{:?}", run.output);
+    assert_eq!(server.requests(), 1_000);
+    assert_eq!(run.field("unanswered"), "0");
+    assert!((1_800.0..=2_050.0).contains(&run.number("requests_per_s")), "{:?}", run.output);
+}
+
+#[test]
+fn a_stall_is_charged_for_every_request_it_kept_waiting() {
+    let stall = Duration::from_millis(200);
+    let server = DumbServer::start(Manners { stalls_at: Some(300), stall, ..POLITE });
+    let arguments =
+        ["--rate", "1k", "--cell", "get:none:0", "--clients", "1", "--seconds", "0.5", "--no-preload"];
+    let run = Run::kv("stall", server.address, &arguments);
+    // 200 of 500 requests waited, half of them at least 100 ms: a closed loop would have noticed one.
+    assert!(150_000.0 < run.number("p99_us"), "{:?}", run.output);
+    assert!(run.number("p50_us") < 100_000.0, "{:?}", run.output);
+}
+
+#[test]
+fn error_replies_are_counted_and_shown() {
+    let server = DumbServer::start(Manners { reply: "-ERR none of that\r\n", ..POLITE });
+    let arguments = ["--cell", "get:2:none:0", "--clients", "1", "--seconds", "0.1", "--no-preload"];
+    let run = Run::kv("errors", server.address, &arguments);
+    assert!(0.0 < run.number("errors"));
+    assert!(String::from_utf8_lossy(&run.output.stdout).contains("(ERR none of that)"));
+}
+
+#[test]
+fn a_server_that_goes_away_ends_the_run_with_one_clear_line() {
+    let server = DumbServer::start(Manners { closes_at: Some(100), ..POLITE });
+    let arguments = ["--cell", "get:1:none:0", "--clients", "1", "--no-preload"];
+    let run = Run::kv("closed-connection", server.address, &arguments);
+    assert_eq!(run.output.status.code(), Some(1));
+    let message = String::from_utf8_lossy(&run.output.stderr);
+    assert!(message.contains("the server closed a connection"), "{message}");
+}
