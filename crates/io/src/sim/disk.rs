@@ -1,9 +1,65 @@
-//! placeholder
+//! Files in memory that know what a power loss would leave of them.
+//!
+//! # Fault model
+//!
+//! **What is durable.** A file has visible contents (what reads see) and durable contents (what a sync has reached). A
+//! write changes the visible ones and is remembered as unsynced; [`Disk::sync`] makes everything remembered of that file durable, its
+//! length too. The directory likewise: creations, renames and removals are visible at once and durable after
+//! [`Disk::sync_directory`]; syncing a file does not make its name durable.
+//!
+//! **Crashes** give a new disk with what is left ([`CrashKind`]); locks and planned faults are gone, the old disk is untouched.
+//! * [`CrashKind::DropUnsynced`]: durable contents under durable names, nothing else.
+//! * [`CrashKind::AnySubset`]: every 512-byte sector holds, by chance, what was durable or what any of the unsynced writes to it left, in
+//!   their order (a later one contains the earlier). A sector is old or new, never mixed, never anything else. The length is one that the
+//!   file had since, or one in between at a sector's end; what lies below it and was not written reads as zeros. A cut
+//!   (truncation to less) survives or not, those of a file in their order; what was written behind a cut that did not survive did not
+//!   either. Of the directory's operations a prefix survives. Names and contents of different files survive independently.
+//! * [`CrashKind::KeepAll`]: the process was killed, the system lives: everything visible is there, and what was unsynced
+//!   still is, so a later power loss can take it.
+//!
+//! **Failing operations** are planned with [`SimDisk::inject`].
+//! * A failed write leaves the first half of its whole sectors written, an injected `NoSpace` nothing.
+//! * A failed sync (any error) leaves the pages clean, as Linux does: reads go on seeing them, nothing says that they are not durable, and a
+//!   later sync succeeds without making them so. Until that sync they may survive [`CrashKind::AnySubset`], after it they are lost.
+//!   [`SimDisk::evict_pages`] lets reads see it, too. (Cuts are the journal's, not pages: they stay unsynced.)
+//! * A failed `sync_directory` changes nothing; all others have no effect.
+//!
+//! **Space.** With [`SimDisk::set_space`] a write or extension that would make the lengths of all files sum to more fails with
+//! `NoSpace`, a write after filling what was left. Files without a name count while they are open.
+//!
+//! **Damage.** [`SimDisk::flip_bit`] changes stored contents. Misdirected writes and reads that differ from call to
+//! call are not modelled.
+//!
+//! **Crash points.** Operations that change something have ordinals from 0 in the order they take effect. After
+//! [`SimDisk::crash_at`]`(k)` the first `k` of them take effect and everything after, reads included, fails: the state is frozen for
+//! [`SimDisk::crash`]. A write cut off in the middle is the `AnySubset` crash after it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
 use super::SimRng;
 use crate::{Disk, DiskError, DiskErrorKind, DiskOperation, FileName};
-use std::{io, path::PathBuf};
 
-/// What a crash leaves.
+mod contents;
+mod directory;
+mod fault;
+#[cfg(test)]
+mod tests;
+
+use contents::Contents;
+use directory::{Directory, EntryChange, FileId};
+use fault::Planned;
+pub use fault::{Fault, Repeat};
+
+/// What a crash leaves; see the fault model in the source of this module.
+///
+/// * Power loss, everything unsynced gone: [`CrashKind::DropUnsynced`].
+/// * Power loss, any subset of unsynced sectors left: [`CrashKind::AnySubset`].
+/// * Process killed: [`CrashKind::KeepAll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashKind {
     /// Power loss: nothing that was not synced.
@@ -14,146 +70,447 @@ pub enum CrashKind {
     KeepAll,
 }
 
-/// How often a fault strikes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeat {
-    /// Once.
-    Once,
-    /// From then on.
-    Forever,
-}
-
-/// A fault.
-#[derive(Clone, Debug)]
-pub struct Fault {
-    /// Of which operation.
-    pub operation: DiskOperation,
-    /// Only operations on files whose name begins so.
-    pub name_prefix: FileName,
-    /// How many operations succeed before it.
-    pub after: u64,
-    /// How often.
-    pub repeat: Repeat,
-    /// With which error.
-    pub error: DiskErrorKind,
-}
-
-/// One operation that took effect.
+/// One changing operation that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
     /// What.
     pub operation: DiskOperation,
-    /// Which file.
+    /// Which file; of a rename the source; empty for the directory.
     pub name: FileName,
-    /// Where.
+    /// Where; of a truncation the new length.
     pub offset: u64,
-    /// How many bytes.
+    /// How many bytes were written.
     pub bytes: u64,
 }
 
-/// A disk.
-#[derive(Clone, Debug, Default)]
-pub struct SimDisk;
+/// A directory in memory. Clones name the same one. Deterministic: the same calls and seeds give the same state.
+#[derive(Clone, Debug)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
 
-/// A file.
+/// An open file of a [`SimDisk`].
 #[derive(Debug)]
-pub struct SimFile;
+pub struct SimFile {
+    state: Arc<Mutex<State>>,
+    id: FileId,
+    name: FileName,
+    locked: bool,
+}
 
-fn no() -> DiskError {
-    DiskError {
-        kind: DiskErrorKind::Failed,
-        operation: DiskOperation::List,
-        path: PathBuf::new(),
-        source: io::ErrorKind::Unsupported.into(),
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<FileId, Contents>,
+    /// How many handles are open.
+    open: BTreeMap<FileId, u32>,
+    directory: Directory,
+    locked: BTreeSet<FileName>,
+    next_id: FileId,
+    space_bytes: Option<u64>,
+    planned: Vec<Planned>,
+    journal: Vec<JournalEntry>,
+    crash_at: Option<u64>,
+    crashed: bool,
+}
+
+impl Default for SimDisk {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 impl SimDisk {
     /// An empty one without faults.
     pub fn new() -> Self {
-        SimDisk
+        Self { state: Arc::default() }
     }
-    /// Plans a fault.
-    pub fn inject(&self, _fault: Fault) {}
-    /// Takes all planned faults back.
-    pub fn clear_faults(&self) {}
-    /// Bounds the bytes of all files together.
-    pub fn set_space(&self, _bytes: Option<u64>) {}
-    /// Changing operations so far.
+
+    /// Plans a fault. Several may be planned; each counts operations from now on.
+    pub fn inject(&self, fault: Fault) {
+        self.state().planned.push(Planned::new(fault));
+    }
+
+    /// Takes back all planned faults.
+    pub fn clear_faults(&self) {
+        self.state().planned.clear();
+    }
+
+    /// Bounds the bytes of all files together; `None` for no bound. May be raised or lowered at any time.
+    pub fn set_space(&self, bytes: Option<u64>) {
+        self.state().space_bytes = bytes;
+    }
+
+    /// How many changing operations took effect so far: the ordinal of the next.
     pub fn operation_count(&self) -> u64 {
-        0
+        self.state().journal.len() as u64
     }
-    /// The operation with the ordinal `k` (from 0) and all after it fail and have no effect.
-    pub fn crash_at(&self, _k: u64) {}
-    /// Whether that happened.
+
+    /// The changing operation with this ordinal and everything after it fails.
+    pub fn crash_at(&self, ordinal: u64) {
+        self.state().crash_at = Some(ordinal);
+    }
+
+    /// Whether the operation given to [`SimDisk::crash_at`] was reached.
     pub fn is_crashed(&self) -> bool {
-        false
+        self.state().crashed
     }
-    /// What is left of it, as a disk of its own.
-    pub fn crash(&self, _rng: &mut SimRng, _kind: CrashKind) -> SimDisk {
-        SimDisk
+
+    /// What is left after a crash now, as a disk of its own without faults.
+    pub fn crash(&self, rng: &mut SimRng, kind: CrashKind) -> SimDisk {
+        let state = self.state();
+        let directory = state.directory.after_crash(rng, kind);
+        let mut files = BTreeMap::new();
+        for (&id, contents) in &state.files {
+            // Decided for every file, named or not, so that one file's fate does not shift another's.
+            let left = contents.after_crash(&mut rng.fork(), kind);
+            if directory.names(id) {
+                files.insert(id, left);
+            }
+        }
+        let left = State {
+            files,
+            directory,
+            next_id: state.next_id,
+            space_bytes: state.space_bytes,
+            ..State::default()
+        };
+        SimDisk { state: Arc::new(Mutex::new(left)) }
     }
-    /// Operations so far.
+
+    /// The changing operations that took effect, in order.
     pub fn journal(&self) -> Vec<JournalEntry> {
-        Vec::new()
+        self.state().journal.clone()
     }
-    /// How many operations of this kind on this file took effect.
-    pub fn count(&self, _operation: DiskOperation, _name: &str) -> u64 {
-        0
+
+    /// How many changing operations of this kind on this file took effect.
+    pub fn count(&self, operation: DiskOperation, name: &str) -> u64 {
+        let state = self.state();
+        let matching =
+            state.journal.iter().filter(|entry| entry.operation == operation && entry.name == name);
+        matching.count() as u64
     }
+
     /// Contents as a reader sees them.
-    pub fn contents(&self, _name: &str) -> Option<Vec<u8>> {
-        None
+    pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state();
+        let id = state.directory.find(name)?;
+        Some(state.files[&id].visible().to_vec())
     }
-    /// Contents that survive [`CrashKind::DropUnsynced`].
-    pub fn durable_contents(&self, _name: &str) -> Option<Vec<u8>> {
-        None
+
+    /// Contents that would survive [`CrashKind::DropUnsynced`] under this name.
+    pub fn durable_contents(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state();
+        let id = state.directory.find_durable(name)?;
+        Some(state.files[&id].durable().to_vec())
     }
-    /// Puts a file there, durably, replacing what was.
-    pub fn put_file(&self, _name: &str, _contents: &[u8]) {}
-    /// Flips a stored bit, for readers now and after any crash.
-    pub fn flip_bit(&self, _name: &str, _offset: u64, _bit: u8) {}
+
+    /// All files as readers see them: for comparing whole disks.
+    pub fn snapshot(&self) -> BTreeMap<FileName, Vec<u8>> {
+        let state = self.state();
+        let entries = state.directory.entries();
+        entries.map(|(name, id)| (name.clone(), state.files[&id].visible().to_vec())).collect()
+    }
+
+    /// Puts a file there, contents and name durable, replacing what was. No operation: nothing counts it or makes it fail.
+    pub fn put_file(&self, name: &str, contents: &[u8]) {
+        let mut state = self.state();
+        let id = state.new_file(Contents::durable_from(contents));
+        state.directory.put(name, id);
+        state.collect();
+    }
+
+    /// Flips a bit (0 to 7) of a stored byte, for readers now and after any crash.
+    ///
+    /// # Panics
+    /// When there is no such file or byte.
+    pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) {
+        let mut state = self.state();
+        let id = state.directory.find(name).expect("the file exists");
+        state.contents_mut(id).flip_bit(offset, bit);
+    }
+
+    /// The system forgets its clean pages: what a failed sync did not make durable is now gone for readers, too.
+    pub fn evict_pages(&self) {
+        for contents in self.state().files.values_mut() {
+            contents.evict();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The state behind a file of this disk.
+    fn state_of(&self, file: &SimFile) -> MutexGuard<'_, State> {
+        assert!(Arc::ptr_eq(&self.state, &file.state), "a file of another disk");
+        self.state()
+    }
+
+    fn handle(&self, state: &mut State, id: FileId, name: &str, locked: bool) -> SimFile {
+        *state.open.entry(id).or_default() += 1;
+        SimFile { state: Arc::clone(&self.state), id, name: name.to_owned(), locked }
+    }
+}
+
+/// A test that failed while it held the lock must not hide its message behind another panic.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        if self.locked {
+            state.locked.remove(&self.name);
+        }
+        if let Some(count) = state.open.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                state.open.remove(&self.id);
+                state.collect();
+            }
+        }
+    }
+}
+
+impl State {
+    fn new_file(&mut self, contents: Contents) -> FileId {
+        let id = self.next_id;
+        self.next_id = id.next();
+        self.files.insert(id, contents);
+        id
+    }
+
+    fn contents_mut(&mut self, id: FileId) -> &mut Contents {
+        self.files.get_mut(&id).expect("named and open files have contents")
+    }
+
+    /// Frees what no name, durable name or handle leads to.
+    fn collect(&mut self) {
+        let Self { files, directory, open, .. } = self;
+        files.retain(|id, _| directory.names(*id) || open.contains_key(id));
+    }
+
+    /// Whether the operation may run: the machine is up and no fault is due.
+    fn start(&mut self, operation: DiskOperation, name: &str) -> Result<(), DiskError> {
+        let ordinal = self.journal.len() as u64;
+        if changes(operation) && self.crash_at.is_some_and(|at| at <= ordinal) {
+            self.crashed = true;
+        }
+        if self.crashed {
+            return Err(failure(
+                DiskErrorKind::Failed,
+                operation,
+                name,
+                "the simulated machine has lost power",
+            ));
+        }
+        let mut due = None;
+        for planned in &mut self.planned {
+            due = planned.strike(operation, name).or(due);
+        }
+        match due {
+            Some(kind) => Err(failure(kind, operation, name, "simulated fault")),
+            None => Ok(()),
+        }
+    }
+
+    fn journal(&mut self, operation: DiskOperation, name: &str, offset: u64, bytes: u64) {
+        self.journal.push(JournalEntry { operation, name: name.to_owned(), offset, bytes });
+    }
+
+    fn find(&self, operation: DiskOperation, name: &str) -> Result<FileId, DiskError> {
+        let missing = || failure(DiskErrorKind::NotFound, operation, name, "no such file");
+        self.directory.find(name).ok_or_else(missing)
+    }
+
+    /// How many bytes more may be stored.
+    fn space_left(&self) -> u64 {
+        let Some(space_bytes) = self.space_bytes else { return u64::MAX };
+        let counted = self.files.iter().filter(|(id, _)| {
+            self.open.contains_key(id) || self.directory.entries().any(|(_, named)| named == **id)
+        });
+        space_bytes.saturating_sub(counted.map(|(_, contents)| contents.visible().len() as u64).sum())
+    }
+
+    /// The length `id` may have at most.
+    fn length_max(&self, id: FileId) -> u64 {
+        self.space_left().saturating_add(self.files[&id].visible().len() as u64)
+    }
+}
+
+/// Whether an operation has an ordinal. A lock creates its file silently: what is in a lock file does not matter.
+fn changes(operation: DiskOperation) -> bool {
+    match operation {
+        DiskOperation::Create
+        | DiskOperation::Write
+        | DiskOperation::Truncate
+        | DiskOperation::Sync
+        | DiskOperation::Rename
+        | DiskOperation::Remove
+        | DiskOperation::SyncDirectory => true,
+        DiskOperation::Lock
+        | DiskOperation::List
+        | DiskOperation::Open
+        | DiskOperation::Length
+        | DiskOperation::Read => false,
+    }
+}
+
+fn failure(kind: DiskErrorKind, operation: DiskOperation, name: &str, message: &'static str) -> DiskError {
+    let source_kind = match kind {
+        DiskErrorKind::NoSpace => io::ErrorKind::StorageFull,
+        DiskErrorKind::NotFound => io::ErrorKind::NotFound,
+        DiskErrorKind::Exists => io::ErrorKind::AlreadyExists,
+        DiskErrorKind::Failed => io::ErrorKind::Other,
+    };
+    DiskError { kind, operation, path: path_of(name), source: io::Error::new(source_kind, message) }
+}
+
+fn path_of(name: &str) -> PathBuf {
+    PathBuf::from("/simulated").join(name)
 }
 
 impl Disk for SimDisk {
     type File = SimFile;
-    fn lock(&self, _name: &str) -> Result<SimFile, DiskError> {
-        Err(no())
+
+    fn lock(&self, name: &str) -> Result<SimFile, DiskError> {
+        let mut state = self.state();
+        state.start(DiskOperation::Lock, name)?;
+        let id = match state.directory.find(name) {
+            Some(id) => id,
+            None => {
+                let id = state.new_file(Contents::default());
+                state.directory.change(EntryChange::Link(name.to_owned(), id));
+                id
+            }
+        };
+        if !state.locked.insert(name.to_owned()) {
+            let message = "another process holds the lock";
+            return Err(failure(DiskErrorKind::Exists, DiskOperation::Lock, name, message));
+        }
+        Ok(self.handle(&mut state, id, name, true))
     }
+
     fn list(&self) -> Result<Vec<FileName>, DiskError> {
-        Err(no())
+        let mut state = self.state();
+        state.start(DiskOperation::List, "")?;
+        Ok(state.directory.entries().map(|(name, _)| name.clone()).collect())
     }
-    fn create(&self, _name: &str) -> Result<SimFile, DiskError> {
-        Err(no())
+
+    fn create(&self, name: &str) -> Result<SimFile, DiskError> {
+        let mut state = self.state();
+        state.start(DiskOperation::Create, name)?;
+        if state.directory.find(name).is_some() {
+            return Err(failure(DiskErrorKind::Exists, DiskOperation::Create, name, "there is such a file"));
+        }
+        let id = state.new_file(Contents::default());
+        state.directory.change(EntryChange::Link(name.to_owned(), id));
+        state.journal(DiskOperation::Create, name, 0, 0);
+        Ok(self.handle(&mut state, id, name, false))
     }
-    fn open(&self, _name: &str) -> Result<SimFile, DiskError> {
-        Err(no())
+
+    fn open(&self, name: &str) -> Result<SimFile, DiskError> {
+        let mut state = self.state();
+        state.start(DiskOperation::Open, name)?;
+        let id = state.find(DiskOperation::Open, name)?;
+        Ok(self.handle(&mut state, id, name, false))
     }
-    fn length(&self, _file: &SimFile) -> Result<u64, DiskError> {
-        Err(no())
+
+    fn length(&self, file: &SimFile) -> Result<u64, DiskError> {
+        let mut state = self.state_of(file);
+        state.start(DiskOperation::Length, &file.name)?;
+        Ok(state.files[&file.id].visible().len() as u64)
     }
-    fn read_at(&self, _file: &SimFile, _offset: u64, _into: &mut [u8]) -> Result<usize, DiskError> {
-        Err(no())
+
+    fn read_at(&self, file: &SimFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        let mut state = self.state_of(file);
+        state.start(DiskOperation::Read, &file.name)?;
+        let visible = state.files[&file.id].visible();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(visible.len());
+        let count = into.len().min(visible.len() - start);
+        into[..count].copy_from_slice(&visible[start..start + count]);
+        Ok(count)
     }
-    fn write_at(&self, _f: &SimFile, _offset: u64, _parts: &[io::IoSlice<'_>]) -> Result<(), DiskError> {
-        Err(no())
+
+    fn write_at(&self, file: &SimFile, offset: u64, parts: &[io::IoSlice<'_>]) -> Result<(), DiskError> {
+        let mut state = self.state_of(file);
+        let mut bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        if let Err(error) = state.start(DiskOperation::Write, &file.name) {
+            if error.kind != DiskErrorKind::NoSpace && !state.crashed {
+                bytes.truncate(contents::half_of_sectors(bytes.len()));
+                state.contents_mut(file.id).write(offset, bytes);
+            }
+            return Err(error);
+        }
+        let fitting_bytes = state.length_max(file.id).saturating_sub(offset);
+        if fitting_bytes < bytes.len() as u64 {
+            bytes.truncate(usize::try_from(fitting_bytes).expect("below a length"));
+            state.contents_mut(file.id).write(offset, bytes);
+            return Err(failure(DiskErrorKind::NoSpace, DiskOperation::Write, &file.name, "no space left"));
+        }
+        state.journal(DiskOperation::Write, &file.name, offset, bytes.len() as u64);
+        state.contents_mut(file.id).write(offset, bytes);
+        Ok(())
     }
-    fn truncate(&self, _file: &SimFile, _length: u64) -> Result<(), DiskError> {
-        Err(no())
+
+    fn truncate(&self, file: &SimFile, length: u64) -> Result<(), DiskError> {
+        let mut state = self.state_of(file);
+        state.start(DiskOperation::Truncate, &file.name)?;
+        if state.length_max(file.id) < length {
+            return Err(failure(
+                DiskErrorKind::NoSpace,
+                DiskOperation::Truncate,
+                &file.name,
+                "no space left",
+            ));
+        }
+        state.contents_mut(file.id).set_length(length);
+        state.journal(DiskOperation::Truncate, &file.name, length, 0);
+        Ok(())
     }
-    fn sync(&self, _file: &SimFile) -> Result<(), DiskError> {
-        Err(no())
+
+    fn sync(&self, file: &SimFile) -> Result<(), DiskError> {
+        let mut state = self.state_of(file);
+        if let Err(error) = state.start(DiskOperation::Sync, &file.name) {
+            if !state.crashed {
+                state.contents_mut(file.id).fail_sync();
+            }
+            return Err(error);
+        }
+        state.contents_mut(file.id).sync();
+        state.journal(DiskOperation::Sync, &file.name, 0, 0);
+        Ok(())
     }
-    fn rename(&self, _from: &str, _to: &str) -> Result<(), DiskError> {
-        Err(no())
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let mut state = self.state();
+        state.start(DiskOperation::Rename, from)?;
+        state.find(DiskOperation::Rename, from)?;
+        state.directory.change(EntryChange::Rename(from.to_owned(), to.to_owned()));
+        state.journal(DiskOperation::Rename, from, 0, 0);
+        Ok(())
     }
-    fn remove(&self, _name: &str) -> Result<(), DiskError> {
-        Err(no())
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        let mut state = self.state();
+        state.start(DiskOperation::Remove, name)?;
+        state.find(DiskOperation::Remove, name)?;
+        state.directory.change(EntryChange::Unlink(name.to_owned()));
+        state.journal(DiskOperation::Remove, name, 0, 0);
+        Ok(())
     }
+
     fn sync_directory(&self) -> Result<(), DiskError> {
-        Err(no())
+        let mut state = self.state();
+        state.start(DiskOperation::SyncDirectory, "")?;
+        state.directory.sync();
+        state.journal(DiskOperation::SyncDirectory, "", 0, 0);
+        state.collect();
+        Ok(())
     }
+
     fn path(&self, name: &str) -> PathBuf {
-        PathBuf::from("/sim").join(name)
+        path_of(name)
     }
 }
