@@ -1,1 +1,138 @@
+//! Jobs from the log to its helper, answers back. Files change hands here; both sides only ever wait for the other while they
+//! have nothing else to do.
 
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard},
+    time::Duration,
+};
+
+/// A segment whose zeros and whose name are durable, and that nothing was written to.
+#[derive(Debug)]
+pub(crate) struct Prepared<F> {
+    pub file: F,
+    pub number: u64,
+    pub bytes: u64,
+}
+
+/// What the log asks for. One at a time.
+#[derive(Debug)]
+pub(crate) enum Job<F> {
+    /// A new segment.
+    Prepare { number: u64, bytes: u64 },
+    /// More zeros behind those of a prepared one.
+    Extend { segment: Prepared<F>, bytes: u64 },
+}
+
+/// What the helper says.
+#[derive(Debug)]
+pub(crate) enum Answer<F> {
+    Prepared(Prepared<F>),
+    /// There is no room to extend it; it is as it was.
+    NotExtended {
+        segment: Prepared<F>,
+        message: String,
+    },
+    /// The oldest file that was given away to be synced is synced.
+    Retired,
+}
+
+#[derive(Debug)]
+pub(crate) struct Mailbox<F> {
+    state: Mutex<State<F>>,
+    helper_wakes: Condvar,
+}
+
+#[derive(Debug)]
+struct State<F> {
+    job: Option<Job<F>>,
+    /// Full segments with unsynced frames, oldest first.
+    retiring: VecDeque<F>,
+    answers: VecDeque<Answer<F>>,
+    stopped: bool,
+    /// Something changed that the helper may wait for.
+    rung: bool,
+}
+
+impl<F> Mailbox<F> {
+    pub fn new() -> Self {
+        let state = State {
+            job: None,
+            retiring: VecDeque::new(),
+            answers: VecDeque::new(),
+            stopped: false,
+            rung: false,
+        };
+        Self { state: Mutex::new(state), helper_wakes: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<F>> {
+        self.state.lock().expect("no code that holds the lock panics")
+    }
+
+    fn ring_with(&self, mut state: MutexGuard<'_, State<F>>) {
+        state.rung = true;
+        drop(state);
+        self.helper_wakes.notify_one();
+    }
+
+    /// # Panics
+    /// When the helper has not begun the job before.
+    pub fn ask(&self, job: Job<F>) {
+        let mut state = self.lock();
+        assert!(state.job.is_none(), "one job at a time");
+        state.job = Some(job);
+        self.ring_with(state);
+    }
+
+    pub fn retire(&self, file: F) {
+        let mut state = self.lock();
+        state.retiring.push_back(file);
+        self.ring_with(state);
+    }
+
+    /// Makes the helper look at what it waits for.
+    pub fn ring(&self) {
+        self.ring_with(self.lock());
+    }
+
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        state.stopped = true;
+        self.ring_with(state);
+    }
+
+    pub fn answer(&self) -> Option<Answer<F>> {
+        self.lock().answers.pop_front()
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    pub fn next_retiring(&self) -> Option<F> {
+        self.lock().retiring.pop_front()
+    }
+
+    pub fn next_job(&self) -> Option<Job<F>> {
+        self.lock().job.take()
+    }
+
+    pub fn put_answer(&self, answer: Answer<F>) {
+        self.lock().answers.push_back(answer);
+    }
+
+    /// The helper sleeps until something is rung, at most `timeout`.
+    pub fn wait(&self, timeout: Option<Duration>) {
+        let state = self.lock();
+        let quiet = |state: &mut State<F>| !state.rung;
+        let mut state = match timeout {
+            None => self.helper_wakes.wait_while(state, quiet).expect("no code that holds the lock panics"),
+            Some(timeout) => {
+                let waited = self.helper_wakes.wait_timeout_while(state, timeout, quiet);
+                waited.expect("no code that holds the lock panics").0
+            }
+        };
+        state.rung = false;
+    }
+}

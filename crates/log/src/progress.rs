@@ -212,6 +212,11 @@ impl Progress {
         fence(Ordering::SeqCst);
     }
 
+    /// Whether something moved since the last [`Progress::wake_when_moved`], or nothing was asked.
+    pub fn moved_since_asked(&self) -> bool {
+        !self.shared.waiting.moved.load(Ordering::Acquire)
+    }
+
     /// Wakes once when the record is written (or something else asked for happens, or the log fails). Returns true when it
     /// is written already; then nothing was asked. A second call replaces the first.
     pub fn wake_when_written(&self, lsn: Lsn) -> bool {

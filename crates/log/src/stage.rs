@@ -1,27 +1,551 @@
-//! placeholder
-use busload_io::Disk;
-/// The log.
-#[derive(Debug)]
-pub struct LogStage<D: Disk> {
-    _disk: D,
-}
+//! The log's own thread as a state machine: each step does at most one disk operation, so that tests and simulations can
+//! interleave it with everything else.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::IoSlice,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use busload_io::{Clock, Disk, DiskError, RealClock};
+
+use crate::{
+    Lsn, Options,
+    batch::{Batch, Charge, Sync},
+    format::{
+        FRAME_HEADER_BYTES, FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FrameHeader, FrameSeed, LogId,
+        SEGMENT_HEADER_BYTES, SegmentHeader, padding,
+    },
+    limits::{FRAME_SLICE_COUNT_MAX, LOG_BYTES_WARNING, NO_SPACE_RETRY_MS},
+    mailbox::{Answer, Job, Mailbox, Prepared},
+    progress::Shared,
+};
+
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something.
+    /// Something; there may be more to do.
     Worked,
-    /// Nothing to do.
+    /// A sync; there may be more to do.
+    Synced,
+    /// Nothing: there is nothing to do until someone asks for something.
     Idle,
-    /// Nothing to do before this time.
-    IdleUntil(std::time::Duration),
-    /// Closed or failed.
+    /// Nothing: there is nothing to do before this time, unless someone asks for something.
+    IdleUntil(Duration),
+    /// Closed in order, or failed ([`crate::Progress::failure`]). Nothing will be done any more.
     Ended,
 }
+
+/// Writes what the writer hands over. Everything it does on the disk is in the current segment; the helper does the rest.
+pub struct LogStage<D: Disk> {
+    disk: D,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox<D::File>>,
+    /// Held until the stage is dropped.
+    _lock: D::File,
+    options: Options,
+    log_id: LogId,
+    current: Option<Current<D::File>>,
+    next: Next<D::File>,
+    /// Checksum that whatever is written next names as its predecessor.
+    chain: u32,
+    /// Taken over and not written, oldest first.
+    taken: VecDeque<Batch>,
+    /// Written, to go back to the writer.
+    spent: Vec<Batch>,
+    slices: Vec<IoSlice<'static>>,
+    written: Lsn,
+    durable: Lsn,
+    /// Everything in the current segment up to here is synced.
+    synced: Lsn,
+    /// Last records of the segments the helper still has to sync.
+    retiring: VecDeque<Lsn>,
+    consumed: Charge,
+    granted_any: Charge,
+    sync_due: bool,
+    sync_deadline: Option<Duration>,
+    large_retry_due: Duration,
+    log_bytes_warning: u64,
+    /// Of the last frame, or what recovery found.
+    wall_ms: i64,
+    closing: Closing,
+}
+
+#[derive(Debug)]
+struct Current<F> {
+    file: F,
+    number: u64,
+    /// Where the next frame goes.
+    position: u64,
+    bytes: u64,
+    frame_number: u64,
+    header_synced: bool,
+    unsynced: bool,
+}
+
+#[derive(Debug)]
+enum Next<F> {
+    /// Asked for.
+    Missing,
+    Ready(Prepared<F>),
+    /// With the helper, which adds zeros; it comes back at least this long.
+    Extending(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// Everything that comes has come.
+    Asked,
+    Marked,
+    Ended,
+}
+
+/// Where a stage begins: what recovery found and left.
+#[derive(Debug)]
+pub(crate) struct Start<F> {
+    pub lock: F,
+    pub log_id: LogId,
+    pub last_lsn: Lsn,
+    pub chain: u32,
+    pub wall_ms: i64,
+    /// `None` when there was no room: the helper has been asked for it.
+    pub prepared: Option<Prepared<F>>,
+    pub log_bytes: u64,
+    pub segments: u64,
+}
+
+/// Room for frames in an empty segment of this length. The frame that marks the clean end always fits besides.
+fn frame_room(segment_bytes: u64) -> u64 {
+    room_behind(SEGMENT_HEADER_BYTES as u64, segment_bytes)
+}
+
+fn room_behind(position: u64, segment_bytes: u64) -> u64 {
+    (segment_bytes & !7).saturating_sub(position + FRAME_HEADER_BYTES as u64)
+}
+
+impl<F> Current<F> {
+    fn room(&self) -> u64 {
+        room_behind(self.position, self.bytes)
+    }
+}
+
+impl<F> Next<F> {
+    fn room(&self) -> u64 {
+        match self {
+            Next::Missing => 0,
+            Next::Ready(segment) => frame_room(segment.bytes),
+            Next::Extending(bytes) => frame_room(*bytes),
+        }
+    }
+}
+
 impl<D: Disk> LogStage<D> {
-    /// One disk operation at most. `now` comes from a clock that never steps back.
-    pub fn step(&mut self, _now: std::time::Duration) -> Step {
+    pub(crate) fn new(
+        disk: D,
+        shared: Arc<Shared>,
+        mailbox: Arc<Mailbox<D::File>>,
+        options: Options,
+        start: Start<D::File>,
+    ) -> Self {
+        shared.counters.recovered(start.segments, start.log_bytes);
+        let mut stage = Self {
+            disk,
+            shared,
+            mailbox,
+            _lock: start.lock,
+            options,
+            log_id: start.log_id,
+            current: None,
+            next: start.prepared.map_or(Next::Missing, Next::Ready),
+            chain: start.chain,
+            taken: VecDeque::new(),
+            spent: Vec::new(),
+            slices: Vec::new(),
+            written: start.last_lsn,
+            durable: start.last_lsn,
+            synced: start.last_lsn,
+            retiring: VecDeque::new(),
+            consumed: 0,
+            granted_any: 0,
+            sync_due: false,
+            sync_deadline: None,
+            large_retry_due: Duration::ZERO,
+            log_bytes_warning: LOG_BYTES_WARNING,
+            wall_ms: start.wall_ms,
+            closing: Closing::No,
+        };
+        stage.publish_grants();
+        stage
+    }
+
+    /// Seals what recovery found: begins the first segment, if there was room for one. Its header names the last frame before
+    /// it, so that from now on the loss of that frame is damage.
+    pub(crate) fn seal(&mut self) -> Result<(), DiskError> {
+        if matches!(self.next, Next::Ready(_)) {
+            self.begin_next()?;
+            self.finish_beginning()?;
+        }
+        Ok(())
+    }
+
+    /// The log's thread: returns when the log was closed or has failed.
+    pub fn run(mut self) {
+        let clock = RealClock::new();
+        loop {
+            let now = clock.now();
+            match self.step(now) {
+                Step::Worked => {}
+                Step::Synced => self.shared.counters.sync_took(clock.now().saturating_sub(now)),
+                Step::Idle => self.shared.queue.wait(None),
+                Step::IdleUntil(due) => self.shared.queue.wait(Some(due.saturating_sub(now))),
+                Step::Ended => return,
+            }
+        }
+    }
+
+    /// Takes what waits and does at most one disk operation. `now` comes from a clock that never steps back.
+    pub fn step(&mut self, now: Duration) -> Step {
+        if self.closing == Closing::Ended || self.shared.has_failed() {
+            self.mailbox.stop();
+            return Step::Ended;
+        }
+        self.take_in(now);
+        match self.operate(now) {
+            Ok(step) => step,
+            Err(error) => {
+                self.shared.fail(format!(
+                    "{error}. What was logged behind LSN {} (durable) may or may not survive; a restart recovers what does",
+                    self.durable
+                ));
+                self.mailbox.stop();
+                Step::Ended
+            }
+        }
+    }
+
+    fn take_in(&mut self, now: Duration) {
+        let flags = self.shared.queue.take(&mut self.taken, &mut self.spent);
+        self.sync_due |= flags.sync;
+        if flags.close && self.closing == Closing::No {
+            self.closing = Closing::Asked;
+        }
+        if flags.poke {
+            self.take_answers(now);
+            self.serve_large(now);
+            if self.shared.stalled.load(Ordering::Acquire) {
+                self.mailbox.ring();
+            }
+        }
+    }
+
+    fn operate(&mut self, now: Duration) -> Result<Step, DiskError> {
+        if self.current.as_ref().is_some_and(|current| !current.header_synced) {
+            return self.finish_beginning();
+        }
+        let deadline_passed = self.sync_deadline.is_some_and(|deadline| deadline <= now);
+        if self.sync_due || deadline_passed {
+            self.sync_due = false;
+            self.sync_deadline = None;
+            if self.current.as_ref().is_some_and(|current| current.unsynced) {
+                return self.sync();
+            }
+        }
+        if !self.taken.is_empty() {
+            return self.write_frame(now);
+        }
+        if self.closing != Closing::No {
+            return self.close();
+        }
+        Ok(self.sync_deadline.map_or(Step::Idle, Step::IdleUntil))
+    }
+
+    fn sync(&mut self) -> Result<Step, DiskError> {
+        let current = self.current.as_mut().expect("only a current segment is synced");
+        self.disk.sync(&current.file)?;
+        current.unsynced = false;
+        self.synced = self.written;
+        self.shared.counters.sync();
+        self.publish_durable();
+        Ok(Step::Synced)
+    }
+
+    /// What is synced counts only when everything before it is.
+    fn publish_durable(&mut self) {
+        if self.retiring.is_empty() {
+            self.durable = self.synced.max(self.durable);
+        }
+        self.shared.publish_durable(self.durable);
+    }
+
+    // ---- Frames
+
+    fn write_frame(&mut self, now: Duration) -> Result<Step, DiskError> {
+        let Some(plan) = self.plan() else { return self.begin_next() };
+        let current = self.current.as_mut().expect("a plan has a place");
+        let seed = FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
+        let batches = || self.taken.iter().take(plan.batch_count);
+        let zeros = [0_u8; 8];
+        let pad = &zeros[..usize::try_from(padding(plan.body_bytes)).expect("below 8")];
+        let body = || batches().flat_map(Batch::slices).chain(std::iter::once(pad));
+        let record_count = batches().map(|batch| batch.record_count).sum();
+        let header = FrameHeader {
+            body_checksum: seed.body_checksum(body()),
+            previous: self.chain,
+            body_bytes: plan.body_bytes + pad.len() as u64,
+            record_count,
+            kind: FRAME_KIND_RECORDS,
+            first_lsn: Lsn(self.written.0 + 1),
+            wall_ms: batches().map(|batch| batch.wall_ms).max().unwrap_or(self.wall_ms),
+            durable: self.durable,
+        };
+        let (header_bytes, checksum) = header.encode(seed);
+        let mut slices = reuse(std::mem::take(&mut self.slices));
+        slices.push(IoSlice::new(&header_bytes));
+        slices.extend(body().filter(|slice| !slice.is_empty()).map(IoSlice::new));
+        let result = self.disk.write_at(&current.file, current.position, &slices);
+        self.slices = reuse(slices);
+        result?;
+
+        let bytes = FRAME_HEADER_BYTES as u64 + header.body_bytes;
+        current.position += bytes;
+        current.frame_number += 1;
+        current.unsynced = true;
+        self.chain = checksum;
+        self.wall_ms = header.wall_ms;
+        self.written = Lsn(self.written.0 + u64::from(record_count));
+        self.shared.counters.frame(u64::from(record_count), bytes);
+        self.note_written(plan.batch_count, now);
+        Ok(Step::Worked)
+    }
+
+    /// As many batches as one frame takes; `None` when the current segment has no room for the first.
+    fn plan(&self) -> Option<Plan> {
+        let room = self.current.as_ref()?.room();
+        let mut plan = Plan { batch_count: 0, body_bytes: 0 };
+        let mut slice_count = 2;
+        for batch in &self.taken {
+            let body_bytes = plan.body_bytes + batch.body_bytes();
+            let frame_bytes = FRAME_HEADER_BYTES as u64 + body_bytes + padding(body_bytes);
+            slice_count += batch.slice_count_max();
+            let further_fits =
+                frame_bytes <= self.options.frame_bytes_max && slice_count <= FRAME_SLICE_COUNT_MAX;
+            if room < frame_bytes || (0 < plan.batch_count && !further_fits) {
+                break;
+            }
+            plan = Plan { batch_count: plan.batch_count + 1, body_bytes };
+        }
+        (0 < plan.batch_count).then_some(plan)
+    }
+
+    fn note_written(&mut self, batch_count: usize, now: Duration) {
+        let mut sync = Sync::default();
+        for mut batch in self.taken.drain(..batch_count) {
+            sync.merge(batch.sync);
+            self.consumed += batch.charge;
+            batch.reset(usize::try_from(self.options.unit_bytes_max() * 2).unwrap_or(usize::MAX));
+            self.spent.push(batch);
+        }
+        self.sync_due |= sync.always;
+        if let Some(interval) = sync.interval {
+            let deadline = now.saturating_add(interval);
+            self.sync_deadline = Some(self.sync_deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        }
+        self.publish_grants();
+        self.shared.publish_written(self.written);
+    }
+
+    /// Grants before what was consumed: whoever sees that a large record is consumed sees grants that know it.
+    fn publish_grants(&mut self) {
+        let current_room = self.current.as_ref().map_or(0, Current::room);
+        let next_room = self.next.room();
+        // A batch that does not fit at a segment's end wastes less than its own length there.
+        let unit = self.options.unit_bytes_max();
+        let small = self.consumed + current_room.saturating_sub(unit) + next_room.saturating_sub(unit);
+        // What fits into one segment whole fits wherever the current one ends.
+        self.granted_any = self.granted_any.max(self.consumed + current_room.max(next_room));
+        self.shared.granted_small.store(small, Ordering::Release);
+        self.shared.granted_any.store(self.granted_any, Ordering::Release);
+        self.shared.consumed.store(self.consumed, Ordering::Release);
+    }
+
+    // ---- Segments
+
+    /// Writes the next segment's header. The room granted lies in there, so it is ready, or about to come back.
+    fn begin_next(&mut self) -> Result<Step, DiskError> {
+        let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) else {
+            return Ok(Step::Idle);
+        };
+        let header = SegmentHeader {
+            log_id: self.log_id,
+            number: segment.number,
+            first_lsn: Lsn(self.written.0 + 1),
+            durable: self.durable,
+            wall_ms: self.wall_ms,
+            previous: self.chain,
+        };
+        let (block, checksum) = header.encode();
+        self.disk.write_at(&segment.file, 0, &[IoSlice::new(&block)])?;
+        self.chain = checksum;
+        let begun = Current {
+            file: segment.file,
+            number: segment.number,
+            position: SEGMENT_HEADER_BYTES as u64,
+            bytes: segment.bytes,
+            frame_number: 0,
+            header_synced: false,
+            unsynced: false,
+        };
+        if let Some(full) = self.current.replace(begun)
+            && full.unsynced
+        {
+            self.retiring.push_back(self.written);
+            self.mailbox.retire(full.file);
+        }
+        let log_bytes = self.shared.counters.segment(SEGMENT_HEADER_BYTES as u64);
+        self.warn_of_size(log_bytes);
+        self.publish_grants();
+        Ok(Step::Worked)
+    }
+
+    /// The header is durable before the first frame is written: a begun segment without one is damage.
+    fn finish_beginning(&mut self) -> Result<Step, DiskError> {
+        let current = self.current.as_mut().expect("one is being begun");
+        self.disk.sync(&current.file)?;
+        current.header_synced = true;
+        self.mailbox.ask(Job::Prepare { number: current.number + 1, bytes: self.options.segment_bytes });
+        self.shared.counters.sync();
+        Ok(Step::Synced)
+    }
+
+    fn warn_of_size(&mut self, log_bytes: u64) {
+        if self.log_bytes_warning <= log_bytes {
+            while self.log_bytes_warning <= log_bytes {
+                self.log_bytes_warning = self.log_bytes_warning.saturating_mul(2);
+            }
+            log::warn!("the log has grown to {} MiB and takes long to recover", log_bytes >> 20);
+        }
+    }
+
+    fn take_answers(&mut self, now: Duration) {
+        while let Some(answer) = self.mailbox.answer() {
+            match answer {
+                Answer::Retired => {
+                    let lsn = self.retiring.pop_front().expect("it was given to the helper");
+                    self.durable = lsn.max(self.durable);
+                    self.publish_durable();
+                }
+                Answer::Prepared(segment) => self.take_prepared(segment),
+                Answer::NotExtended { segment, message } => {
+                    self.large_retry_due = now + Duration::from_millis(NO_SPACE_RETRY_MS);
+                    let wanted = self.shared.wanted.swap(0, Ordering::AcqRel);
+                    self.shared.set_no_space_large(Some((wanted.max(1), message.into())));
+                    self.take_prepared(segment);
+                }
+            }
+        }
+    }
+
+    fn take_prepared(&mut self, segment: Prepared<D::File>) {
+        self.next = Next::Ready(segment);
+        self.publish_grants();
+        self.shared.stalled.store(false, Ordering::Release);
+        self.shared.publish_moved();
+    }
+
+    /// A large record waits for a segment that holds it whole, behind everything that may come before it.
+    fn serve_large(&mut self, now: Duration) {
+        let wanted = self.shared.wanted.load(Ordering::Acquire);
+        if wanted == 0 || !matches!(self.next, Next::Ready(_)) {
+            return;
+        }
+        let room = self.current.as_ref().map_or(0, Current::room).max(self.next.room());
+        let needed = wanted.saturating_add(self.options.queue_bytes_limit + self.options.unit_bytes_max());
+        if needed <= room || now < self.large_retry_due {
+            self.shared.wanted.store(0, Ordering::Release);
+            self.shared.publish_moved();
+            return;
+        }
+        self.shared.set_no_space_large(None);
+        if let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) {
+            self.next = Next::Extending(segment.bytes);
+            let bytes = needed.saturating_add(SEGMENT_HEADER_BYTES as u64 + self.options.segment_bytes) & !7;
+            self.mailbox.ask(Job::Extend { segment, bytes });
+        }
+    }
+
+    // ---- The end
+
+    fn close(&mut self) -> Result<Step, DiskError> {
+        let Some(current) = &self.current else { return Ok(self.end()) };
+        if current.unsynced {
+            return self.sync();
+        }
+        if !self.retiring.is_empty() {
+            return Ok(Step::Idle);
+        }
+        if self.closing == Closing::Asked {
+            return self.mark_clean_end();
+        }
+        if let Err(error) = self.disk.truncate(&current.file, current.position) {
+            log::warn!("the unused end of the last segment stays: {error}");
+        }
+        Ok(self.end())
+    }
+
+    fn end(&mut self) -> Step {
+        self.closing = Closing::Ended;
+        self.mailbox.stop();
         Step::Ended
     }
-    /// Thread body.
-    pub fn run(self) {}
+
+    /// A frame without records that names everything durable, so that damage anywhere before it is told from a torn tail.
+    fn mark_clean_end(&mut self) -> Result<Step, DiskError> {
+        let current = self.current.as_mut().expect("the caller looked");
+        let seed = FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
+        let header = FrameHeader {
+            body_checksum: seed.body_checksum(std::iter::empty()),
+            previous: self.chain,
+            body_bytes: 0,
+            record_count: 0,
+            kind: FRAME_KIND_CLEAN_SHUTDOWN,
+            first_lsn: Lsn(self.written.0 + 1),
+            wall_ms: self.wall_ms,
+            durable: self.durable,
+        };
+        let (bytes, checksum) = header.encode(seed);
+        self.disk.write_at(&current.file, current.position, &[IoSlice::new(&bytes)])?;
+        current.position += bytes.len() as u64;
+        current.frame_number += 1;
+        current.unsynced = true;
+        self.chain = checksum;
+        self.closing = Closing::Marked;
+        Ok(Step::Worked)
+    }
+}
+
+impl<D: Disk> Drop for LogStage<D> {
+    fn drop(&mut self) {
+        self.mailbox.stop();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    batch_count: usize,
+    body_bytes: u64,
+}
+
+/// The same allocation for slices of another lifetime.
+fn reuse<'to>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'to>> {
+    slices.clear();
+    slices.into_iter().map(|_| unreachable!("it was cleared")).collect()
+}
+
+impl<D: Disk> fmt::Debug for LogStage<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogStage").finish_non_exhaustive()
+    }
 }

@@ -92,6 +92,11 @@ impl Counters {
         self.log_bytes.load(Ordering::Relaxed)
     }
 
+    pub fn recovered(&self, segments: u64, bytes: u64) {
+        add(&self.segments, segments);
+        add(&self.log_bytes, bytes);
+    }
+
     pub fn snapshot(&self) -> Stats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {

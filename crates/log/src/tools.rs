@@ -1,1 +1,1 @@
-//! placeholder
+//! Looking at a log without opening it.

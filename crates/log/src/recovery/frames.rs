@@ -1,0 +1,175 @@
+//! Reading a segment frame by frame, in large pieces.
+
+use busload_io::{Disk, DiskError};
+
+use crate::{
+    format::{
+        FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, FrameSeed, LogId,
+        SEGMENT_HEADER_BYTES,
+    },
+    limits::READ_BYTES,
+    recovery::Segment,
+};
+
+/// A place in a segment, and the bytes around it.
+pub(crate) struct SegmentFrames<'a, D: Disk> {
+    disk: &'a D,
+    segment: &'a Segment<D::File>,
+    log_id: LogId,
+    /// Where the next look goes.
+    offset: u64,
+    window: Vec<u8>,
+    /// Where the window begins in the file, and how much of it is filled.
+    window_offset: u64,
+    window_bytes: usize,
+}
+
+/// What stands at a place.
+#[derive(Debug)]
+pub(crate) enum Look<'a> {
+    /// A frame that verifies.
+    Frame { header: FrameHeader, seed: FrameSeed, checksum: u32, body: &'a [u8] },
+    /// No frame that verifies.
+    Nothing,
+}
+
+/// A frame header that verifies, found by searching; its body was not looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundHeader {
+    pub offset: u64,
+    pub header: FrameHeader,
+}
+
+const ALIGNMENT: usize = FRAME_ALIGNMENT_BYTES as usize;
+
+impl<'a, D: Disk> SegmentFrames<'a, D> {
+    /// Begins behind the segment's header.
+    pub fn new(disk: &'a D, segment: &'a Segment<D::File>, log_id: LogId, window: Vec<u8>) -> Self {
+        let offset = SEGMENT_HEADER_BYTES as u64;
+        Self { disk, segment, log_id, offset, window, window_offset: 0, window_bytes: 0 }
+    }
+
+    /// The window, for the next segment.
+    pub fn into_window(self) -> Vec<u8> {
+        self.window
+    }
+
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub fn seek(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
+    /// Looks at the place without leaving it.
+    pub fn look(&mut self) -> Result<Look<'_>, DiskError> {
+        if self.fill(FRAME_HEADER_BYTES)? < FRAME_HEADER_BYTES {
+            return Ok(Look::Nothing);
+        }
+        let (log_id, number) = (self.log_id, self.segment.number);
+        let Some((header, seed, checksum)) = FrameHeader::decode(self.at(FRAME_HEADER_BYTES), log_id, number)
+        else {
+            return Ok(Look::Nothing);
+        };
+        // Believed only as far as the file goes, so that no length leads to a large allocation.
+        let rest = self.segment.bytes - self.offset - FRAME_HEADER_BYTES as u64;
+        if rest < header.body_bytes {
+            return Ok(Look::Nothing);
+        }
+        let bytes =
+            FRAME_HEADER_BYTES + usize::try_from(header.body_bytes).expect("at most a file in memory");
+        if self.fill(bytes)? < bytes {
+            return Ok(Look::Nothing);
+        }
+        let body = &self.at(bytes)[FRAME_HEADER_BYTES..];
+        if seed.body_checksum(std::iter::once(body)) != header.body_checksum {
+            return Ok(Look::Nothing);
+        }
+        Ok(Look::Frame { header, seed, checksum, body })
+    }
+
+    /// Goes behind a frame that was looked at.
+    pub fn pass(&mut self, header: &FrameHeader) {
+        self.offset += FRAME_HEADER_BYTES as u64 + header.body_bytes;
+    }
+
+    /// The next frame header at or behind the place whose checksum holds, whatever its body; moves the place there (to the end
+    /// when there is none). Also raises `last_used` to the end of the last byte passed that is not zero.
+    pub fn search(&mut self, last_used: &mut u64) -> Result<Option<FoundHeader>, DiskError> {
+        loop {
+            let available = self.fill(FRAME_HEADER_BYTES)?;
+            if available == 0 {
+                return Ok(None);
+            }
+            let window = self.at(available);
+            let passed = position_of_magic(window).unwrap_or(available);
+            if let Some(used) = window[..passed].iter().rposition(|&byte| byte != 0) {
+                *last_used = self.offset + used as u64 + 1;
+            }
+            self.offset += passed as u64;
+            if passed == available {
+                continue;
+            }
+            let available = self.fill(FRAME_HEADER_BYTES)?.min(FRAME_HEADER_BYTES);
+            if let Some((header, ..)) =
+                FrameHeader::decode(self.at(available), self.log_id, self.segment.number)
+            {
+                return Ok(Some(FoundHeader { offset: self.offset, header }));
+            }
+            self.skip(last_used);
+        }
+    }
+
+    /// Goes behind what [`SegmentFrames::search`] found: the frame if it is whole, else a little further.
+    pub fn pass_found(&mut self, last_used: &mut u64) -> Result<(), DiskError> {
+        if let Look::Frame { header, .. } = self.look()? {
+            self.pass(&header);
+            *last_used = self.offset;
+        } else {
+            self.skip(last_used);
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, last_used: &mut u64) {
+        self.offset = (self.offset + FRAME_ALIGNMENT_BYTES).min(self.segment.bytes);
+        *last_used = self.offset;
+    }
+
+    /// Makes at least `bytes` from the place on available, as far as the file has them; returns how many are.
+    fn fill(&mut self, bytes: usize) -> Result<usize, DiskError> {
+        let window_end = self.window_offset + self.window_bytes as u64;
+        let inside = self.window_offset <= self.offset && self.offset <= window_end;
+        let have = if inside { usize_of(window_end - self.offset) } else { 0 };
+        let rest = usize_of(self.segment.bytes.saturating_sub(self.offset));
+        if bytes.min(rest) <= have {
+            return Ok(have.min(rest));
+        }
+        self.window.copy_within(self.window_bytes - have..self.window_bytes, 0);
+        let wanted = READ_BYTES.max(bytes).min(rest);
+        if self.window.len() < wanted {
+            self.window.resize(wanted, 0);
+        }
+        let into = &mut self.window[have..wanted];
+        let read = self.disk.read_at(&self.segment.file, self.offset + have as u64, into)?;
+        self.window_offset = self.offset;
+        self.window_bytes = have + read;
+        Ok(self.window_bytes)
+    }
+
+    fn at(&self, bytes: usize) -> &[u8] {
+        let start = usize::try_from(self.offset - self.window_offset).expect("the place is in the window");
+        &self.window[start..start + bytes]
+    }
+}
+
+fn usize_of(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a file's length fits into a pointer")
+}
+
+fn position_of_magic(bytes: &[u8]) -> Option<usize> {
+    let magic = FRAME_MAGIC.to_le_bytes();
+    let at = bytes.chunks(ALIGNMENT).position(|chunk| chunk.starts_with(&magic))?;
+    Some(at * ALIGNMENT)
+}

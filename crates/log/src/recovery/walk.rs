@@ -1,0 +1,299 @@
+//! Following the frames from the first segment on, and judging the place where that ends.
+
+use busload_io::{Disk, DiskError};
+
+use super::{Look, OpenError, RecordRef, Replay, Segment, SegmentFrames, TornTail};
+use crate::{
+    Lsn,
+    batch::FIRST_LSN,
+    format::{
+        FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FrameHeader, FrameSeed, LogId, Records, SegmentHeader,
+    },
+};
+
+/// What the walk found out.
+#[derive(Clone, Debug)]
+pub(crate) struct Walked {
+    /// `None`: no segment was ever begun.
+    pub log_id: Option<LogId>,
+    /// Of the next record to be written.
+    pub next_lsn: Lsn,
+    /// Checksum that whatever comes next names as its predecessor.
+    pub chain: u32,
+    /// The same before the last kept segment.
+    pub chain_before_last: u32,
+    /// Segments from the first on that are kept; the others are unused, or behind the cut.
+    pub kept_count: usize,
+    /// Where the frames of the last kept segment end.
+    pub end: u64,
+    pub last_segment_records: u64,
+    pub records: u64,
+    pub frames: u64,
+    /// In use of all kept segments.
+    pub bytes: u64,
+    pub wall_ms: Option<i64>,
+    pub clean_shutdown: bool,
+    pub torn_tail: Option<TornTail>,
+}
+
+/// Gives every record that survived to `replay`. Reads only.
+pub(crate) fn walk<D: Disk>(
+    disk: &D,
+    segments: &[Segment<D::File>],
+    replay: &mut Replay<'_>,
+) -> Result<Walked, OpenError> {
+    let mut walk =
+        Walk { disk, segments, index: 0, frame_number: 0, window: Vec::new(), found: Walked::default() };
+    walk.run(replay)?;
+    Ok(walk.found)
+}
+
+impl Default for Walked {
+    fn default() -> Self {
+        Self {
+            log_id: None,
+            next_lsn: FIRST_LSN,
+            chain: 0,
+            chain_before_last: 0,
+            kept_count: 0,
+            end: 0,
+            last_segment_records: 0,
+            records: 0,
+            frames: 0,
+            bytes: 0,
+            wall_ms: None,
+            clean_shutdown: false,
+            torn_tail: None,
+        }
+    }
+}
+
+struct Walk<'a, D: Disk> {
+    disk: &'a D,
+    segments: &'a [Segment<D::File>],
+    /// The segment the walk is in.
+    index: usize,
+    /// What the next frame in it must be.
+    frame_number: u64,
+    window: Vec<u8>,
+    found: Walked,
+}
+
+impl<D: Disk> Walk<'_, D> {
+    fn run(&mut self, replay: &mut Replay<'_>) -> Result<(), OpenError> {
+        while let Some(header) = self.next_header() {
+            if !self.continues(&header) {
+                if self.found.kept_count == 0 {
+                    return Err(self.damaged(0, "this is not the beginning of a log, going by its header"));
+                }
+                break;
+            }
+            self.index = self.found.kept_count;
+            self.enter(header)?;
+            self.follow(replay)?;
+            self.found.bytes += self.found.end;
+        }
+        self.judge()
+    }
+
+    /// Of the segment behind those that are kept so far.
+    fn next_header(&self) -> Option<SegmentHeader> {
+        Some(self.segments.get(self.found.kept_count)?.header?.0)
+    }
+
+    /// Whether that segment was begun exactly where the walk stands.
+    fn continues(&self, next: &SegmentHeader) -> bool {
+        next.first_lsn == self.found.next_lsn && next.previous == self.found.chain
+    }
+
+    fn enter(&mut self, header: SegmentHeader) -> Result<(), OpenError> {
+        if header.first_lsn <= header.durable {
+            return Err(self.damaged(0, "its header names records durable that were not written yet"));
+        }
+        let checksum = self.segments[self.index].header.map_or(0, |(_, checksum)| checksum);
+        let found = &mut self.found;
+        found.log_id = Some(header.log_id);
+        found.chain_before_last = std::mem::replace(&mut found.chain, checksum);
+        found.last_segment_records = 0;
+        found.clean_shutdown = false;
+        found.kept_count += 1;
+        self.frame_number = 0;
+        Ok(())
+    }
+
+    fn frames(&mut self, index: usize) -> SegmentFrames<'_, D> {
+        let log_id = self.found.log_id.unwrap_or(LogId(0));
+        SegmentFrames::new(self.disk, &self.segments[index], log_id, std::mem::take(&mut self.window))
+    }
+
+    /// Takes frame by frame until one is missing or the next segment goes on.
+    fn follow(&mut self, replay: &mut Replay<'_>) -> Result<(), OpenError> {
+        let (disk, segments) = (self.disk, self.segments);
+        let log_id = self.found.log_id.expect("a segment was entered");
+        let window = std::mem::take(&mut self.window);
+        let mut frames = SegmentFrames::new(disk, &segments[self.index], log_id, window);
+        let next = self.next_header();
+        loop {
+            self.found.end = frames.offset();
+            if next.is_some_and(|next| self.continues(&next)) {
+                break;
+            }
+            let Look::Frame { header, seed, checksum, body } = frames.look()? else { break };
+            if !self.is_successor(&header, &seed) {
+                break;
+            }
+            self.check(&header)?;
+            self.replay(&header, body, replay)?;
+            self.note(&header, checksum);
+            frames.pass(&header);
+        }
+        self.window = frames.into_window();
+        Ok(())
+    }
+
+    fn is_successor(&self, header: &FrameHeader, seed: &FrameSeed) -> bool {
+        seed.frame == self.frame_number
+            && header.previous == self.found.chain
+            && header.first_lsn == self.found.next_lsn
+    }
+
+    /// A frame in its place that could not have been written by a sound program.
+    fn check(&self, header: &FrameHeader) -> Result<(), OpenError> {
+        let what = match header.kind {
+            FRAME_KIND_RECORDS | FRAME_KIND_CLEAN_SHUTDOWN if header.first_lsn <= header.durable => {
+                "the frame names records durable that were not written yet"
+            }
+            FRAME_KIND_CLEAN_SHUTDOWN if header.record_count != 0 => "the frame of a clean end has records",
+            FRAME_KIND_RECORDS | FRAME_KIND_CLEAN_SHUTDOWN => {
+                match header.first_lsn.0.checked_add(u64::from(header.record_count)) {
+                    Some(_) => return Ok(()),
+                    None => "its records are beyond the last position",
+                }
+            }
+            _ => "the frame is of a kind this program does not know",
+        };
+        Err(self.damaged(self.found.end, what))
+    }
+
+    fn replay(&self, header: &FrameHeader, body: &[u8], replay: &mut Replay<'_>) -> Result<(), OpenError> {
+        let mut count = 0;
+        for bytes in Records::new(body) {
+            let (Ok(bytes), true) = (bytes, count < header.record_count) else {
+                return Err(self.damaged(self.found.end, "the frame verifies, but its records do not add up"));
+            };
+            let lsn = Lsn(header.first_lsn.0 + u64::from(count));
+            count += 1;
+            replay(RecordRef { lsn, wall_ms: header.wall_ms, bytes }).map_err(|source| {
+                OpenError::Replay { path: self.path(self.index), offset: self.found.end, lsn, source }
+            })?;
+        }
+        if count != header.record_count {
+            return Err(self.damaged(self.found.end, "the frame verifies, but records are missing in it"));
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, header: &FrameHeader, checksum: u32) {
+        let found = &mut self.found;
+        found.next_lsn = header.next_lsn();
+        found.chain = checksum;
+        found.clean_shutdown = header.kind == FRAME_KIND_CLEAN_SHUTDOWN;
+        found.frames += 1;
+        found.records += u64::from(header.record_count);
+        found.last_segment_records += u64::from(header.record_count);
+        if header.kind == FRAME_KIND_RECORDS {
+            found.wall_ms = found.wall_ms.max(Some(header.wall_ms));
+        }
+        self.frame_number += 1;
+    }
+
+    fn path(&self, index: usize) -> std::path::PathBuf {
+        self.disk.path(&self.segments[index].name)
+    }
+
+    fn damaged(&self, offset: u64, what: &str) -> OpenError {
+        let (path, lsn) = (self.path(self.index), self.found.next_lsn);
+        OpenError::Damaged { path, offset, lsn, what: what.to_owned() }
+    }
+
+    /// The walk has ended: is what is missing something that was durable?
+    fn judge(&mut self) -> Result<(), OpenError> {
+        let mut evidence = Evidence::default();
+        let mut removed_count = 0;
+        let kept_count = self.found.kept_count;
+        let mut last_used = self.found.end;
+        if 0 < kept_count {
+            self.search(kept_count - 1, self.found.end, &mut evidence, &mut last_used)?;
+        }
+        for index in kept_count..self.segments.len() {
+            if let Some((header, _)) = self.segments[index].header {
+                evidence.see(header.durable, index, 0);
+                removed_count += 1;
+            }
+            let found_before = evidence.count;
+            self.search(index, crate::format::SEGMENT_HEADER_BYTES as u64, &mut evidence, &mut 0)?;
+            if self.segments[index].header.is_none() && found_before < evidence.count {
+                self.index = index;
+                return Err(self.damaged(0, "the segment's header is gone, and there are frames behind it"));
+            }
+        }
+        self.judge_by(&evidence, last_used, removed_count)
+    }
+
+    fn judge_by(&mut self, evidence: &Evidence, last_used: u64, removed_count: u64) -> Result<(), OpenError> {
+        let (end, lsn) = (self.found.end, self.found.next_lsn);
+        if lsn <= evidence.durable {
+            let what = format!(
+                "no frame verifies here that goes on, and yet {} at offset {} says that everything up to LSN {} was durable; \
+                 frames found behind this place: {}",
+                self.segments.get(evidence.index).map_or("", |segment| &segment.name),
+                evidence.offset,
+                evidence.durable,
+                evidence.count
+            );
+            return Err(self.damaged(end, &what));
+        }
+        if end < last_used || 0 < removed_count {
+            let path = self.path(self.index);
+            let bytes = last_used - end;
+            self.found.torn_tail =
+                Some(TornTail { path, offset: end, lsn, bytes, segments_removed: removed_count });
+        }
+        Ok(())
+    }
+
+    fn search(
+        &mut self,
+        index: usize,
+        from: u64,
+        evidence: &mut Evidence,
+        last_used: &mut u64,
+    ) -> Result<(), DiskError> {
+        let mut frames = self.frames(index);
+        frames.seek(from);
+        while let Some(found) = frames.search(last_used)? {
+            evidence.see(found.header.durable, index, found.offset);
+            evidence.count += 1;
+            frames.pass_found(last_used)?;
+        }
+        self.window = frames.into_window();
+        Ok(())
+    }
+}
+
+/// The highest durable LSN that anything behind the end names, and where.
+#[derive(Debug, Default)]
+struct Evidence {
+    durable: Lsn,
+    index: usize,
+    offset: u64,
+    count: u64,
+}
+
+impl Evidence {
+    fn see(&mut self, durable: Lsn, index: usize, offset: u64) {
+        if self.durable < durable {
+            (self.durable, self.index, self.offset) = (durable, index, offset);
+        }
+    }
+}
