@@ -1,4 +1,36 @@
-//! The stages net and tx, their wiring, gating, the command table
+//! The stages net and tx, their wiring, reply order and gating, and the command table.
+//!
+//! ```text
+//!  sockets --> net --Batch--> tx --records--> log --> disk
+//!     ^         ^              | |              |
+//!     +-replies-+<---Batch-----+ +--> sources   +--> written, durable --> net releases replies
+//! ```
+//!
+//! * [`net`] owns sockets, the order of replies within a connection and the release of gated replies.
+//! * [`tx`] owns all tables and every connection's state that commands can change. Single writer, no locks, no IO.
+//! * [`command`] is the table of commands and their handlers.
+//! * [`source`] is the seam to tables of other kinds.
+//! * [`wiring`] runs the stages in one loop or on two threads; the log always has threads of its own.
+//!
+//! Every stage follows one rule: when it is free it takes everything that waits, up to a limit, and leaves at once.
+//! Every limit is in [`limits`].
 
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod batch;
+pub mod command;
 pub mod decimal;
+pub mod error;
+pub mod gate;
 pub mod glob;
+pub mod limits;
+pub mod net;
+mod reaper;
+pub mod reply;
+pub mod session;
+pub mod settings;
+pub mod source;
+pub mod stats;
+pub mod tx;
+pub mod wiring;

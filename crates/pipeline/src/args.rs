@@ -1,0 +1,142 @@
+//! Arguments of one request, and the one cursor every command reads its options with.
+
+use std::ops::Index;
+
+use busload_resp::{ArgRange, parse_i64};
+use bytes::Bytes;
+
+use crate::{error::CommandError, limits::SHARED_VALUE_BYTES_MIN};
+
+/// The arguments, the command's name first.
+#[derive(Clone, Copy, Debug)]
+pub struct Args<'a> {
+    /// From the request's first byte on.
+    bytes: &'a [u8],
+    ranges: &'a [ArgRange],
+    /// The collected buffer that holds this request, when it has one of its own.
+    owner: Option<&'a Bytes>,
+}
+
+impl<'a> Args<'a> {
+    /// Arguments at `ranges` of `bytes`.
+    #[inline]
+    pub fn new(bytes: &'a [u8], ranges: &'a [ArgRange], owner: Option<&'a Bytes>) -> Self {
+        Self { bytes, ranges, owner }
+    }
+
+    /// How many, the name included.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "there is always the name")]
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The argument, or nothing when there are fewer.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.ranges.get(index).map(|range| &self.bytes[range.start as usize..range.end as usize])
+    }
+
+    /// The argument; there must be one.
+    #[inline]
+    pub fn at(&self, index: usize) -> &'a [u8] {
+        let range = self.ranges[index];
+        &self.bytes[range.start as usize..range.end as usize]
+    }
+
+    /// From this argument on.
+    pub fn iter_from(&self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        let bytes = self.bytes;
+        self.ranges[first.min(self.ranges.len())..]
+            .iter()
+            .map(move |range| &bytes[range.start as usize..range.end as usize])
+    }
+
+    /// The argument by reference to the received bytes, if it is large and most of what was received with it (so that
+    /// keeping it keeps little else).
+    pub fn shared(&self, index: usize) -> Option<Bytes> {
+        let owner = self.owner?;
+        let value = self.at(index);
+        let worth_it = SHARED_VALUE_BYTES_MIN <= value.len() && owner.len() / 4 * 3 <= value.len();
+        worth_it.then(|| owner.slice_ref(value))
+    }
+
+    /// The argument as an integer.
+    pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
+        parse_i64(self.at(index)).ok_or(CommandError::NotInteger)
+    }
+
+    /// Reads on from this argument.
+    pub fn cursor(&self, first: usize) -> Cursor<'a> {
+        Cursor { args: *self, next: first }
+    }
+
+    /// Bytes of the whole request, protocol included.
+    pub fn request_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn raw(&self) -> (&'a [u8], &'a [ArgRange]) {
+        (self.bytes, self.ranges)
+    }
+}
+
+impl Index<usize> for Args<'_> {
+    type Output = [u8];
+
+    #[inline]
+    fn index(&self, index: usize) -> &[u8] {
+        self.at(index)
+    }
+}
+
+/// Reads arguments one after the other.
+#[derive(Clone, Debug)]
+pub struct Cursor<'a> {
+    args: Args<'a>,
+    next: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// How many are left.
+    pub fn left(&self) -> usize {
+        self.args.len() - self.next.min(self.args.len())
+    }
+
+    /// Index of the next argument.
+    pub fn position(&self) -> usize {
+        self.next
+    }
+
+    /// The next argument without taking it.
+    pub fn peek(&self) -> Option<&'a [u8]> {
+        self.args.get(self.next)
+    }
+
+    /// The next argument.
+    #[allow(clippy::should_implement_trait, reason = "a cursor is not iterated over")]
+    pub fn next(&mut self) -> Option<&'a [u8]> {
+        let arg = self.args.get(self.next)?;
+        self.next += 1;
+        Some(arg)
+    }
+
+    /// The next argument, or a syntax error.
+    pub fn expect(&mut self) -> Result<&'a [u8], CommandError> {
+        self.next().ok_or(CommandError::Syntax)
+    }
+
+    /// The next argument as an integer; a syntax error when there is none.
+    pub fn expect_integer(&mut self) -> Result<i64, CommandError> {
+        parse_i64(self.expect()?).ok_or(CommandError::NotInteger)
+    }
+
+    /// Takes the next argument if it is this word, in any case.
+    pub fn take_word(&mut self, word: &str) -> bool {
+        let found = self.peek().is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+        if found {
+            self.next += 1;
+        }
+        found
+    }
+}

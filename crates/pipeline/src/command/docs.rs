@@ -1,0 +1,35 @@
+//! The documentation page, from the table.
+
+use std::fmt::Write;
+
+use super::{COMMANDS, Command, Flags, Group};
+
+/// The page of all commands, as committed in `docs/commands.md`.
+pub fn markdown() -> String {
+    let mut page = String::from(
+        "# Commands\n\nWritten from the command table by `cargo xtask docs`. Values, errors and number formats are those of \
+         Redis 7; what differs is said here.\n",
+    );
+    let groups =
+        [Group::String, Group::Hash, Group::Generic, Group::Transactions, Group::Connection, Group::Server];
+    for group in groups {
+        write!(page, "\n## {}\n\n| command | what it does | since |\n|---|---|---|\n", group.name())
+            .expect("writing to a string cannot fail");
+        for command in COMMANDS.iter().filter(|command| command.group == group) {
+            if command.subcommands.is_empty() {
+                row(&mut page, command);
+            }
+            command.subcommands.iter().for_each(|subcommand| row(&mut page, subcommand));
+        }
+    }
+    page
+}
+
+fn row(page: &mut String, command: &Command) {
+    let name = command.name.replace('|', " ").to_uppercase();
+    let space = if command.syntax.is_empty() { "" } else { " " };
+    let syntax = command.syntax.replace('|', "\\|");
+    let admin = if command.flags.has(Flags::ADMIN) { " (for operators)" } else { "" };
+    writeln!(page, "| `{name}{space}{syntax}` | {}{admin} | {} |", command.summary, command.since)
+        .expect("writing to a string cannot fail");
+}

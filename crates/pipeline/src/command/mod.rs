@@ -1,0 +1,327 @@
+//! The commands: one table from which dispatch, `COMMAND`, the documentation page and tests derive.
+//!
+//! A handler reads and changes data only through [`Tx`](crate::tx::Tx), whose accessors keep account of what the
+//! reply must wait for and write the log record. It computes first and changes last: once it has changed
+//! something it cannot fail.
+
+mod bits;
+mod docs;
+mod hashes;
+mod keys;
+mod strings;
+mod table;
+mod transactions;
+
+use std::sync::OnceLock;
+
+use busload_tables::KeyHash;
+
+use crate::{
+    args::Args,
+    error::{CommandError, CommandResult},
+    reply::Reply,
+    session::Session,
+    source::Operation,
+    tx::Tx,
+};
+
+pub use docs::markdown;
+pub use table::COMMANDS;
+
+/// A command's place in [`COMMANDS`], or one of two that are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CommandId(pub u16);
+
+impl CommandId {
+    /// No such command.
+    pub const UNKNOWN: CommandId = CommandId(u16::MAX);
+    /// Not a request but the end of a connection that broke the protocol.
+    pub const PROTOCOL_ERROR: CommandId = CommandId(u16::MAX - 1);
+
+    /// Its description, if it exists.
+    #[inline]
+    pub fn command(self) -> Option<&'static Command> {
+        COMMANDS.get(usize::from(self.0))
+    }
+}
+
+/// What is true of a command; bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(pub u16);
+
+impl Flags {
+    /// Nothing.
+    pub const NONE: Flags = Flags(0);
+    /// May change data.
+    pub const WRITE: Flags = Flags(1);
+    /// Reads data.
+    pub const READONLY: Flags = Flags(1 << 1);
+    /// May need more memory: refused above `memory_max`.
+    pub const DENYOOM: Flags = Flags(1 << 2);
+    /// Takes constant or logarithmic time.
+    pub const FAST: Flags = Flags(1 << 3);
+    /// Allowed before AUTH.
+    pub const NO_AUTH: Flags = Flags(1 << 4);
+    /// Refused inside MULTI.
+    pub const NO_MULTI: Flags = Flags(1 << 5);
+    /// Executed at once inside MULTI instead of queued (EXEC, DISCARD, ...).
+    pub const NOT_QUEUED: Flags = Flags(1 << 6);
+    /// For operators.
+    pub const ADMIN: Flags = Flags(1 << 7);
+    /// About connections.
+    pub const CONNECTION: Flags = Flags(1 << 8);
+    /// Looks at a table as a whole (SCAN, FLUSHALL): no keys to route by.
+    pub const KEYSPACE: Flags = Flags(1 << 9);
+
+    /// Both.
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether all of `other` hold.
+    #[inline]
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// Which arguments are keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// Index of the first, 0 for none.
+    pub first: u8,
+    /// Index of the last; negative counts from the end (-1 is the last argument).
+    pub last: i8,
+    /// Distance between two.
+    pub step: u8,
+}
+
+impl Keys {
+    /// No keys.
+    pub const NONE: Keys = Keys { first: 0, last: 0, step: 0 };
+    /// The first argument.
+    pub const ONE: Keys = Keys { first: 1, last: 1, step: 1 };
+    /// The first two.
+    pub const TWO: Keys = Keys { first: 1, last: 2, step: 1 };
+    /// All.
+    pub const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
+    /// Every other, beginning with the first.
+    pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
+
+    /// Indexes of the keys among `arg_count` arguments (the name included).
+    #[inline]
+    pub fn indexes(self, arg_count: usize) -> impl Iterator<Item = usize> {
+        let first = usize::from(self.first);
+        let end = match usize::try_from(self.last) {
+            Ok(last) => (last + 1).min(arg_count),
+            Err(_) => (arg_count + 1).saturating_sub(usize::from(self.last.unsigned_abs())),
+        };
+        let end = if first == 0 { 0 } else { end };
+        (first..end.max(first)).step_by(usize::from(self.step.max(1)))
+    }
+}
+
+/// How much room in the log a command may need beyond its own bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogRoom {
+    /// Its arguments and a little per key.
+    Args,
+    /// Also a computed number of many digits.
+    Number,
+    /// Also the values its keys have now (it moves or copies them).
+    Values,
+}
+
+/// Where a command belongs in the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Group {
+    String,
+    Hash,
+    Generic,
+    Transactions,
+    Connection,
+    Server,
+}
+
+impl Group {
+    /// As COMMAND DOCS names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::String => "string",
+            Group::Hash => "hash",
+            Group::Generic => "generic",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+        }
+    }
+}
+
+/// Executes a command: reads `call.args`, writes `call.reply`.
+pub type Handler = fn(&mut Tx, &mut Call<'_>) -> CommandResult;
+
+/// A command or subcommand.
+#[derive(Debug)]
+pub struct Command {
+    /// In lower case; a subcommand `client|kill`.
+    pub name: &'static str,
+    /// Count of arguments with the name; negative: at least so many.
+    pub arity: i16,
+    /// See [`Flags`].
+    pub flags: Flags,
+    /// See [`Keys`].
+    pub keys: Keys,
+    /// See [`LogRoom`].
+    pub room: LogRoom,
+    /// What it is for keys of a source; `None`: not supported there.
+    pub source: Option<Operation>,
+    /// See [`Group`].
+    pub group: Group,
+    /// The arguments, for people.
+    pub syntax: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// The version of Redis that first had it.
+    pub since: &'static str,
+    /// Non-empty for commands such as CLIENT.
+    pub subcommands: &'static [Command],
+    /// What runs.
+    pub handler: Handler,
+}
+
+impl Command {
+    /// Whether this many arguments are right.
+    #[inline]
+    pub fn accepts(&self, arg_count: usize) -> bool {
+        let arity = usize::from(self.arity.unsigned_abs());
+        if self.arity < 0 { arity <= arg_count } else { arity == arg_count }
+    }
+
+    /// The subcommand the second argument names; the command itself when it has none.
+    pub fn resolve(&'static self, args: &Args<'_>) -> Result<&'static Command, CommandError> {
+        if self.subcommands.is_empty() {
+            return Ok(self);
+        }
+        let Some(word) = args.get(1) else { return Err(CommandError::Arity(self.name)) };
+        let found = self.subcommands.iter().find(|subcommand| {
+            subcommand.name[self.name.len() + 1..].as_bytes().eq_ignore_ascii_case(word)
+        });
+        found.ok_or_else(|| {
+            let word = printable(word, 128);
+            format!("ERR unknown subcommand '{word}'. Try {} HELP.", self.name.to_uppercase()).into()
+        })
+    }
+}
+
+/// Bytes as text, at most `bytes_max` of them, for messages.
+pub fn printable(bytes: &[u8], bytes_max: usize) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(bytes_max)]).into_owned()
+}
+
+/// One command being executed.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Who asks.
+    pub session: &'a mut Session,
+    /// With what.
+    pub args: Args<'a>,
+    /// Where the answer goes.
+    pub reply: Reply<'a>,
+    /// Which command.
+    pub command: &'static Command,
+    /// Hash of the first key, if it has keys.
+    pub hash: KeyHash,
+    /// Whether EXEC runs it.
+    pub in_exec: bool,
+}
+
+/// The command of this name (any case).
+pub fn lookup(name: &[u8]) -> CommandId {
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(Index::new).find(name)
+}
+
+const INDEX_SLOTS: usize = 1024;
+const NAME_BYTES_MAX: usize = 16;
+
+/// Names packed into two words each, at a slot that follows from them.
+struct Index {
+    slots: Box<[(u128, CommandId)]>,
+}
+
+impl Index {
+    fn new() -> Self {
+        let mut slots = vec![(0, CommandId::UNKNOWN); INDEX_SLOTS].into_boxed_slice();
+        for (ordinal, command) in COMMANDS.iter().enumerate() {
+            let packed = pack(command.name.as_bytes()).expect("names of commands are short");
+            let mut slot = slot_of(packed);
+            while slots[slot].0 != 0 {
+                slot = (slot + 1) % INDEX_SLOTS;
+            }
+            slots[slot] = (packed, CommandId(u16::try_from(ordinal).expect("there are few commands")));
+        }
+        Self { slots }
+    }
+
+    #[inline]
+    fn find(&self, name: &[u8]) -> CommandId {
+        let Some(packed) = pack(name) else { return CommandId::UNKNOWN };
+        let mut slot = slot_of(packed);
+        loop {
+            let (found, id) = self.slots[slot];
+            if found == packed {
+                return id;
+            }
+            if found == 0 {
+                return CommandId::UNKNOWN;
+            }
+            slot = (slot + 1) % INDEX_SLOTS;
+        }
+    }
+}
+
+/// The name's bytes with bit 5 set (lower case for letters); injective on what can be a command's name: letters only.
+#[inline]
+fn pack(name: &[u8]) -> Option<u128> {
+    if name.is_empty() || NAME_BYTES_MAX < name.len() || !name.iter().all(u8::is_ascii_alphabetic) {
+        return None;
+    }
+    let mut bytes = [0; NAME_BYTES_MAX];
+    for (to, from) in bytes.iter_mut().zip(name) {
+        *to = from | 0x20;
+    }
+    Some(u128::from_le_bytes(bytes))
+}
+
+#[inline]
+fn slot_of(packed: u128) -> usize {
+    let folded = (packed as u64) ^ ((packed >> 64) as u64).rotate_left(29);
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_in_any_case_and_nothing_else_is() {
+        for (ordinal, command) in COMMANDS.iter().enumerate() {
+            assert_eq!(lookup(command.name.as_bytes()), CommandId(ordinal as u16));
+            assert_eq!(lookup(command.name.to_uppercase().as_bytes()), CommandId(ordinal as u16));
+        }
+        for name in ["", "g", "gets", "g\u{0}t", "get\u{0}", "averyveryverylongcommandname"] {
+            assert_eq!(lookup(name.as_bytes()), CommandId::UNKNOWN, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn key_positions_follow_the_pattern() {
+        let of = |keys: Keys, count| keys.indexes(count).collect::<Vec<_>>();
+        assert_eq!(of(Keys::NONE, 5), []);
+        assert_eq!(of(Keys::ONE, 5), [1]);
+        assert_eq!(of(Keys::TWO, 3), [1, 2]);
+        assert_eq!(of(Keys::ALL, 4), [1, 2, 3]);
+        assert_eq!(of(Keys::PAIRS, 5), [1, 3]);
+    }
+}

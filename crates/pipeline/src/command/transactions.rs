@@ -1,0 +1,114 @@
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH: the commands of a connection run together, or not at all.
+//!
+//! The rules are Redis's: a command refused while queueing makes EXEC refuse everything; a command that fails while
+//! executing fails alone. All that EXEC changes is one transaction: one log record, one LSN.
+
+use busload_tables::KeyHash;
+
+use super::Call;
+use crate::{
+    error::{CommandError, CommandResult},
+    reply::Reply,
+    session::{Queue, Session},
+    tx::{Tx, WatchedState},
+};
+
+/// MULTI
+pub(super) fn multi(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if call.session.multi.is_some() {
+        return Err(CommandError::text("ERR MULTI calls can not be nested"));
+    }
+    call.session.multi = Some(Box::default());
+    call.reply.ok();
+    Ok(())
+}
+
+/// EXEC
+pub(super) fn exec(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let queue = call.session.multi.take().ok_or(CommandError::text("ERR EXEC without MULTI"))?;
+    let changed = watched_keys_changed(tx, call.session);
+    unwatch_all(tx, call.session);
+    if queue.refused {
+        let text = "EXECABORT Transaction discarded because of previous errors.";
+        return Err(CommandError::text(text));
+    }
+    if changed {
+        call.reply.null_array();
+        return Ok(());
+    }
+    run_queue(tx, call, &queue);
+    Ok(())
+}
+
+fn run_queue(tx: &mut Tx, call: &mut Call<'_>, queue: &Queue) {
+    call.reply.array(queue.len());
+    for (id, args) in queue.iter() {
+        let command = id.command().expect("only commands are queued");
+        let command = command.resolve(&args).expect("subcommands are checked when queued");
+        let hash = match command.keys.first {
+            0 => KeyHash(0),
+            first => tx.tables.hash(args.at(usize::from(first))),
+        };
+        let reply: Reply<'_> = call.reply.reborrow();
+        let mut inner = Call { session: call.session, args, reply, command, hash, in_exec: true };
+        tx.run(&mut inner);
+        let version = inner.reply.version();
+        call.reply.set_version(version);
+    }
+}
+
+/// Whether EXEC must fail. The answer depends on the watched keys, so the reply waits for their last change.
+fn watched_keys_changed(tx: &Tx, session: &Session) -> bool {
+    if !session.watching {
+        return false;
+    }
+    let mut changed = tx.watches.changed(session.conn);
+    for (table, bytes, was_expired) in tx.watches.watched(session.conn) {
+        let key = crate::tx::Key { table, hash: tx.tables.hash(bytes), bytes };
+        let live = tx.get(&key).is_some();
+        changed |= !live && !was_expired && tx.tables.is_expired(table, key.hash, bytes, tx.now());
+    }
+    changed
+}
+
+/// Ends WATCH for the connection.
+pub(super) fn unwatch_all(tx: &mut Tx, session: &mut Session) {
+    if session.watching {
+        session.watching = false;
+        tx.watches.unwatch(session.conn);
+    }
+}
+
+/// DISCARD
+pub(super) fn discard(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.session.multi.take().ok_or(CommandError::text("ERR DISCARD without MULTI"))?;
+    unwatch_all(tx, call.session);
+    call.reply.ok();
+    Ok(())
+}
+
+/// WATCH
+pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if call.session.multi.is_some() {
+        return Err(CommandError::text("ERR WATCH inside MULTI is not allowed"));
+    }
+    for key in tx.keys(call.session, &call.args, 1, 1) {
+        let live = tx.tables.get(key.table, key.hash, key.bytes, tx.now()).is_some();
+        let state = match live {
+            true => WatchedState::Live,
+            false if tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) => WatchedState::Expired,
+            false => WatchedState::Absent,
+        };
+        tx.watches.watch(call.session.conn, &key, state);
+    }
+    call.session.watching = true;
+    call.reply.ok();
+    Ok(())
+}
+
+/// UNWATCH
+pub(super) fn unwatch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    unwatch_all(tx, call.session);
+    call.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,472 @@
+//! The stage that owns sockets: whole requests out of bytes, replies in request order back, each released when the log
+//! has come far enough.
+//!
+//! One turn: take every event there is, parse every whole request into **one** batch, take finished replies,
+//! submit one send per connection.
+//!
+//! ```text
+//!  collect: events --> Conn (parser, kept bytes) --> Batch --> tx
+//!  deliver: Batch --> Conn.output (order, gates)
+//!  finish_turn: watermarks --> open gates --> sends
+//! ```
+//!
+//! **Overload.** A client whose pending replies reach `client_reply_bytes` is not read until it has taken half of
+//! them. Requests that tx gave back are kept and offered again when their reason has passed; until then the
+//! connection is not read. When all connections together take more than `reply_bytes_total` the largest is closed
+//! and logged. **Shutdown.** [`NetStage::stop`]: nothing more is accepted or read; what was received whole is executed and
+//! answered.
+
+mod conn;
+mod output;
+
+use std::{io, sync::Arc, task::Waker, time::Duration};
+
+use busload_io::{CloseReason, ConnId, Event, Net, Peer};
+use busload_log::Progress;
+use busload_resp::ParserLimits;
+use bytes::Bytes;
+
+use crate::{
+    batch::{Batch, BatchBuffer, Control, DeferReason},
+    gate::Gate,
+    limits::{BATCH_REQUESTS_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX},
+    settings::Settings,
+    stats::Stats,
+};
+
+use conn::Conn;
+use output::Release;
+
+/// The stage.
+pub struct NetStage<N: Net> {
+    net: N,
+    progress: Progress,
+    stats: Arc<Stats>,
+    limits: ParserLimits,
+    client_reply_bytes: usize,
+    reply_bytes_total: usize,
+    conns: Vec<Option<Box<Conn>>>,
+    conn_count: usize,
+    events: Vec<Event>,
+    received: Vec<Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    /// Connections whose first pending reply waits for the log.
+    gated: Vec<ConnId>,
+    /// Connections to release and send for before the turn ends.
+    dirty: Vec<ConnId>,
+    /// Connections with bytes to parse in the next turn.
+    ready: Vec<ConnId>,
+    /// Connections whose requests wait for the log.
+    blocked: Vec<ConnId>,
+    /// Closed connections tx has not heard of.
+    closed: Vec<ConnId>,
+    bytes_total: usize,
+    /// Blocked connections are offered again when the log moves.
+    log_asked: bool,
+    /// How often it was asked.
+    log_epoch: u64,
+    stopping: bool,
+}
+
+impl<N: Net> NetStage<N> {
+    /// A stage on this driver; it wakes the driver when the log moves.
+    pub fn new(net: N, progress: Progress, stats: Arc<Stats>, settings: &Settings) -> Self {
+        progress.set_waker(net.waker());
+        Self {
+            net,
+            progress,
+            stats,
+            limits: ParserLimits { request_bytes: settings.request_bytes, ..ParserLimits::default() },
+            client_reply_bytes: settings.client_reply_bytes,
+            reply_bytes_total: settings.reply_bytes_total,
+            conns: Vec::new(),
+            conn_count: 0,
+            events: Vec::new(),
+            received: Vec::new(),
+            spare: Vec::new(),
+            gated: Vec::new(),
+            dirty: Vec::new(),
+            ready: Vec::new(),
+            blocked: Vec::new(),
+            closed: Vec::new(),
+            bytes_total: 0,
+            log_asked: false,
+            log_epoch: 0,
+            stopping: false,
+        }
+    }
+
+    /// Wakes a poll from any thread.
+    pub fn waker(&self) -> Waker {
+        self.net.waker()
+    }
+
+    /// The driver.
+    pub fn driver(&mut self) -> &mut N {
+        &mut self.net
+    }
+
+    /// Waits for events (at most `timeout`, not at all when there is work left) and fills the batch, which must be empty.
+    pub fn collect(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> io::Result<()> {
+        debug_assert!(batch.is_empty() && batch.buffers.is_empty(), "a batch is filled from empty");
+        let timeout = if self.has_work() { Some(Duration::ZERO) } else { timeout };
+        let mut events = std::mem::take(&mut self.events);
+        self.net.poll(&mut events, timeout)?;
+        self.stats.net_polls_total.add(1);
+        self.net.take_buffers(&mut self.received);
+        batch.buffers.extend(self.received.drain(..).map(BatchBuffer::Received));
+        for conn in self.closed.drain(..) {
+            batch.control.push(Control::Closed { conn });
+        }
+        self.offer_ready(batch);
+        for event in events.drain(..) {
+            self.handle(event, batch);
+        }
+        self.events = events;
+        if !batch.requests.is_empty() {
+            self.stats.net_batches.record(batch.requests.len());
+        }
+        Ok(())
+    }
+
+    /// Takes the replies of a batch, and its memory: it is empty afterwards.
+    pub fn deliver(&mut self, batch: &mut Batch) {
+        for segment in &batch.replies {
+            let Some(conn) = lookup(&mut self.conns, segment.conn) else { continue };
+            conn.output.push(segment, batch, &mut self.spare);
+            mark(&mut self.dirty, &mut conn.in_dirty, conn.id);
+        }
+        for held in &batch.held {
+            if let Some(conn) = lookup(&mut self.conns, held.conn) {
+                conn.queued_bytes = held.bytes;
+                mark(&mut self.dirty, &mut conn.in_dirty, conn.id);
+            }
+        }
+        self.take_back(batch);
+        for run in &batch.runs {
+            if let Some(conn) = lookup(&mut self.conns, run.conn) {
+                conn.in_flight -= 1;
+                mark(&mut self.dirty, &mut conn.in_dirty, conn.id);
+            }
+        }
+        for conn in std::mem::take(&mut batch.closes) {
+            self.close(conn);
+        }
+        for buffer in batch.buffers.drain(..) {
+            match buffer {
+                BatchBuffer::Received(buffer) => self.net.recycle(buffer),
+                BatchBuffer::Collected(bytes) => drop_shared(bytes),
+            }
+        }
+        batch.clear();
+    }
+
+    /// Ends a turn: releases what the log has reached, sends, pauses and resumes.
+    pub fn finish_turn(&mut self) {
+        let progress = Gate { written: self.progress.written(), durable: self.progress.durable() };
+        let mut released = 0;
+        let mut gated = std::mem::take(&mut self.gated);
+        for id in gated.drain(..) {
+            if let Some(conn) = lookup(&mut self.conns, id) {
+                conn.in_gated = false;
+                mark(&mut self.dirty, &mut conn.in_dirty, id);
+            }
+        }
+        self.gated = gated;
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            released += usize::from(self.settle(id, progress));
+        }
+        debug_assert!(self.dirty.is_empty(), "settling makes nothing dirty");
+        self.dirty = dirty;
+        if released != 0 {
+            self.stats.reply_batches.record(released);
+            self.stats.net_sends_total.add(released as u64);
+        }
+        self.enforce_total();
+        self.stats.connections.set(self.conn_count as u64);
+        self.stats.connection_bytes.set(self.bytes_total as u64);
+        self.stats.connections_blocked.set(self.blocked.len() as u64);
+    }
+
+    /// Asks the log to wake the driver for what is waited for. False when it is there already: do not wait.
+    pub fn prepare_wait(&mut self) -> bool {
+        if self.has_work() {
+            return false;
+        }
+        let mut next = Gate { written: busload_log::Lsn(u64::MAX), durable: busload_log::Lsn(u64::MAX) };
+        for &id in &self.gated {
+            let Some(conn) = lookup(&mut self.conns, id) else { continue };
+            let Some(gate) = conn.output.gate() else { continue };
+            // Both parts of one gate must be reached: wait for the one that is missing.
+            if self.progress.written() < gate.written {
+                next.written = next.written.min(gate.written);
+            } else {
+                next.durable = next.durable.min(gate.durable);
+            }
+        }
+        let written = next.written.0 != u64::MAX && self.progress.wake_when_written(next.written);
+        let durable = next.durable.0 != u64::MAX && self.progress.wake_when_durable(next.durable);
+        !written && !durable
+    }
+
+    /// Accepts and reads no more.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.net.stop_listening();
+        for conn in self.conns.iter_mut().flatten() {
+            conn.paused = true;
+            self.net.pause(conn.id);
+        }
+    }
+
+    /// Whether every request received whole was answered and every answer sent.
+    pub fn is_drained(&self) -> bool {
+        self.conns.iter().flatten().all(|conn| conn.is_settled())
+    }
+
+    /// Whether the next turn has something to do without any event.
+    fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.closed.is_empty() || !self.dirty.is_empty()
+    }
+
+    fn handle(&mut self, event: Event, batch: &mut Batch) {
+        match event {
+            Event::Accepted { conn, peer } => self.accept(conn, peer, batch),
+            Event::Received { conn: id, span } => {
+                self.stats.net_receives_total.add(1);
+                self.stats.net_received_bytes_total.add(u64::from(span.end - span.start));
+                let Some(conn) = lookup(&mut self.conns, id) else { return };
+                if self.stopping {
+                    return;
+                }
+                if conn.is_fresh() && batch.requests.len() < BATCH_REQUESTS_MAX {
+                    conn.parse_received(batch, &self.limits, span.buffer, span.start, span.end);
+                } else {
+                    let bytes = batch.buffers[span.buffer as usize].as_slice();
+                    conn.keep(&bytes[span.start as usize..span.end as usize]);
+                    if conn.hold.is_none() && batch.requests.len() < BATCH_REQUESTS_MAX && !conn.in_ready {
+                        conn.parse_kept(batch, &self.limits);
+                    } else if conn.hold.is_none() {
+                        mark(&mut self.ready, &mut conn.in_ready, id);
+                    } else if !conn.paused {
+                        conn.paused = true;
+                        self.net.pause(id);
+                    }
+                }
+                mark(&mut self.dirty, &mut conn.in_dirty, id);
+            }
+            Event::Sent { conn: id, chunk } => {
+                self.stats.net_sent_bytes_total.add(chunk.as_slice().len() as u64);
+                let Some(conn) = lookup(&mut self.conns, id) else { return };
+                conn.output.sent(chunk, &mut self.spare);
+                mark(&mut self.dirty, &mut conn.in_dirty, id);
+            }
+            Event::Closed { conn: id, reason } => {
+                let Some(conn) = lookup(&mut self.conns, id) else { return };
+                match reason {
+                    CloseReason::Peer => {
+                        conn.half_closed = true;
+                        conn.drop_partial();
+                        mark(&mut self.dirty, &mut conn.in_dirty, id);
+                    }
+                    CloseReason::Error(_) => self.forget(id),
+                }
+            }
+            Event::Woken | Event::Timer => {
+                if self.log_asked && self.progress.moved_since_asked() {
+                    self.log_asked = false;
+                    self.wake_blocked();
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, id: ConnId, peer: Peer, batch: &mut Batch) {
+        let index = id.index as usize;
+        if self.conns.len() <= index {
+            self.conns.resize_with(index + 1, || None);
+        }
+        if let Some(last) = &self.conns[index] {
+            let last = last.id;
+            self.forget(last);
+        }
+        self.conns[index] = Some(Box::new(Conn::new(id)));
+        self.conn_count += 1;
+        self.stats.connections_total.add(1);
+        batch.control.push(Control::Opened { conn: id, peer });
+        if self.stopping {
+            self.close(id);
+        }
+    }
+
+    /// Parses what was left for this turn.
+    fn offer_ready(&mut self, batch: &mut Batch) {
+        for id in std::mem::take(&mut self.ready) {
+            let Some(conn) = lookup(&mut self.conns, id) else { continue };
+            if BATCH_REQUESTS_MAX <= batch.requests.len() {
+                self.ready.push(id);
+                continue;
+            }
+            conn.in_ready = false;
+            if conn.hold.is_none() {
+                conn.parse_kept(batch, &self.limits);
+            }
+            if conn.half_closed {
+                conn.drop_partial();
+            }
+            mark(&mut self.dirty, &mut conn.in_dirty, id);
+        }
+    }
+
+    /// The log moved: whoever waits for it is looked at again.
+    fn wake_blocked(&mut self) {
+        for id in self.blocked.drain(..) {
+            if let Some(conn) = lookup(&mut self.conns, id) {
+                conn.in_blocked = false;
+                mark(&mut self.dirty, &mut conn.in_dirty, id);
+            }
+        }
+    }
+
+    /// Requests that were not executed.
+    fn take_back(&mut self, batch: &Batch) {
+        for deferred in &batch.deferred {
+            let run = &batch.runs[deferred.run as usize];
+            let Some(conn) = lookup(&mut self.conns, run.conn) else { continue };
+            conn.take_back(batch, run, deferred.request, deferred.reason);
+            mark(&mut self.dirty, &mut conn.in_dirty, run.conn);
+            if !conn.paused {
+                conn.paused = true;
+                self.net.pause(run.conn);
+            }
+        }
+    }
+
+    /// Sends what can leave and brings the connection's pauses and accounts up to date. Whether something was sent.
+    fn settle(&mut self, id: ConnId, progress: Gate) -> bool {
+        let Some(conn) = lookup(&mut self.conns, id) else { return false };
+        conn.in_dirty = false;
+        let mut sent = false;
+        match conn.output.release(progress, &mut self.spare) {
+            Release::Send(chunk) => {
+                self.net.send(id, chunk);
+                sent = true;
+            }
+            Release::Gated => mark(&mut self.gated, &mut conn.in_gated, id),
+            Release::Idle => {}
+            Release::Close => {
+                self.close(id);
+                return false;
+            }
+        }
+        let pending = conn.output.bytes();
+        match conn.hold {
+            None if self.client_reply_bytes <= pending => conn.hold = Some(DeferReason::ReplyBytes),
+            Some(DeferReason::ReplyBytes)
+                if pending < self.client_reply_bytes / 2 && conn.in_flight == 0 =>
+            {
+                conn.rejoin();
+                mark(&mut self.ready, &mut conn.in_ready, id);
+            }
+            Some(DeferReason::Barrier) if conn.in_flight == 0 => {
+                conn.rejoin();
+                mark(&mut self.ready, &mut conn.in_ready, id);
+            }
+            Some(DeferReason::LogBehind) if conn.in_flight == 0 => {
+                let tried = conn.log_epoch_tried == self.log_epoch;
+                if !self.log_asked || !tried {
+                    if !self.log_asked {
+                        self.log_asked = true;
+                        self.log_epoch += 1;
+                        self.progress.wake_when_moved();
+                    }
+                    conn.log_epoch_tried = self.log_epoch;
+                    conn.rejoin();
+                    mark(&mut self.ready, &mut conn.in_ready, id);
+                } else {
+                    mark(&mut self.blocked, &mut conn.in_blocked, id);
+                }
+            }
+            _ => {}
+        }
+        if !self.stopping && conn.paused != conn.hold.is_some() {
+            conn.paused = conn.hold.is_some();
+            if conn.paused { self.net.pause(id) } else { self.net.resume(id) }
+        }
+        let memory = conn.memory_bytes();
+        self.bytes_total = self.bytes_total + memory - conn.accounted;
+        conn.accounted = memory;
+        if conn.half_closed && conn.is_settled() {
+            self.close(id);
+        }
+        sent
+    }
+
+    /// Bounds what all connections take together.
+    fn enforce_total(&mut self) {
+        while self.reply_bytes_total < self.bytes_total {
+            let largest = self.conns.iter().flatten().max_by_key(|conn| conn.accounted);
+            let Some((id, bytes)) = largest.map(|conn| (conn.id, conn.accounted)) else { return };
+            log::warn!(
+                "closing connection {}: it holds {bytes} bytes of pending replies and unread requests, all connections \
+                 together {} of at most {} (reply_bytes_total)",
+                id.index,
+                self.bytes_total,
+                self.reply_bytes_total
+            );
+            self.stats.connections_evicted_total.add(1);
+            self.close(id);
+        }
+    }
+
+    fn close(&mut self, id: ConnId) {
+        if lookup(&mut self.conns, id).is_some() {
+            self.net.close(id);
+            self.forget(id);
+        }
+    }
+
+    fn forget(&mut self, id: ConnId) {
+        let Some(place) = self.conns.get_mut(id.index as usize) else { return };
+        let Some(conn) = place.take_if(|conn| conn.id == id) else { return };
+        self.bytes_total -= conn.accounted;
+        self.conn_count -= 1;
+        self.closed.push(id);
+    }
+}
+
+impl<N: Net> std::fmt::Debug for NetStage<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NetStage").field("connections", &self.conn_count).finish_non_exhaustive()
+    }
+}
+
+fn lookup(conns: &mut [Option<Box<Conn>>], id: ConnId) -> Option<&mut Box<Conn>> {
+    conns.get_mut(id.index as usize)?.as_mut().filter(|conn| conn.id == id)
+}
+
+/// Puts the connection on a list unless it is on it.
+fn mark(list: &mut Vec<ConnId>, listed: &mut bool, id: ConnId) {
+    if !std::mem::replace(listed, true) {
+        list.push(id);
+    }
+}
+
+/// Keeps a buffer for reuse, unless it is large or there are enough.
+fn keep_spare(spare: &mut Vec<Vec<u8>>, mut bytes: Vec<u8>) {
+    if spare.len() < SPARE_BUFFERS_MAX && bytes.capacity() <= SPARE_BUFFER_BYTES_MAX {
+        bytes.clear();
+        spare.push(bytes);
+    } else if SPARE_BUFFER_BYTES_MAX < bytes.capacity() {
+        drop_shared(Bytes::from(bytes));
+    }
+}
+
+/// Drops a large value where it holds nobody up.
+fn drop_shared(bytes: Bytes) {
+    const LARGE: usize = 1024 * 1024;
+    if LARGE <= bytes.len() {
+        crate::reaper::drop_elsewhere(bytes);
+    }
+}

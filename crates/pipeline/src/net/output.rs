@@ -1,0 +1,302 @@
+//! What one connection is owed: replies in request order, each released when its gate opens.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use busload_io::SendChunk;
+
+use crate::{
+    batch::{Batch, ReplySegment},
+    gate::{Gate, Watermarks},
+};
+
+/// Bytes that leave together.
+#[derive(Debug)]
+struct Chunk {
+    gate: Gate,
+    body: SendChunk,
+    /// Close when this has been sent.
+    close: bool,
+}
+
+/// A connection's pending replies.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    queue: VecDeque<Chunk>,
+    /// Replies to later requests that came before those of earlier ones, by sequence number of their first.
+    early: BTreeMap<u64, (u64, Vec<Chunk>)>,
+    /// The request whose reply goes to the end of the queue next.
+    next_seq: u64,
+    bytes: usize,
+    sending: bool,
+    closing: bool,
+}
+
+/// What a released connection wants.
+#[derive(Debug)]
+pub(super) enum Release {
+    /// Send this.
+    Send(SendChunk),
+    /// Nothing can leave now: the first gate is closed.
+    Gated,
+    /// Nothing to do.
+    Idle,
+    /// Everything was sent and the connection shall be closed.
+    Close,
+}
+
+impl Output {
+    /// Bytes not yet sent.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The request whose reply is missing next.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// What the first pending reply waits for, if there is one and nothing is being sent.
+    pub fn gate(&self) -> Option<Gate> {
+        if self.sending { None } else { self.queue.front().map(|chunk| chunk.gate) }
+    }
+
+    /// Whether nothing is pending and nothing under way.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.early.is_empty() && !self.sending
+    }
+
+    /// Takes a segment of a batch to its place.
+    pub fn push(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Vec<Vec<u8>>) {
+        let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
+        if in_order && segment.shared_count == 0 {
+            self.push_bytes(&batch.out[segment.start..segment.end], segment.gate, segment.close, spare);
+            self.next_seq += u64::from(segment.seq_count);
+        } else {
+            let chunks = self.cut(segment, batch, spare);
+            if !in_order {
+                self.early.insert(segment.first_seq, (u64::from(segment.seq_count), chunks));
+                return;
+            }
+            self.queue.extend(chunks);
+            self.next_seq += u64::from(segment.seq_count);
+        }
+        while let Some((count, chunks)) = self.early.remove(&self.next_seq) {
+            self.queue.extend(chunks);
+            self.next_seq += count;
+        }
+    }
+
+    /// Common case: appended to the last chunk when it waits for the same.
+    fn push_bytes(&mut self, bytes: &[u8], gate: Gate, close: bool, spare: &mut Vec<Vec<u8>>) {
+        self.bytes += bytes.len();
+        if let Some(Chunk { gate: last, body: SendChunk::Owned(body), close: last_close }) =
+            self.queue.back_mut()
+            && last.join(gate) == *last
+        {
+            body.extend_from_slice(bytes);
+            *last_close |= close;
+            return;
+        }
+        if bytes.is_empty() && !close {
+            return;
+        }
+        let mut body = spare.pop().unwrap_or_default();
+        body.extend_from_slice(bytes);
+        self.queue.push_back(Chunk { gate, body: SendChunk::Owned(body), close });
+    }
+
+    /// Cuts a segment at its large values.
+    fn cut(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Vec<Vec<u8>>) -> Vec<Chunk> {
+        let mut chunks = Vec::new();
+        let mut owned = |from: usize, to: usize, close: bool| {
+            let mut body = spare.pop().unwrap_or_default();
+            body.extend_from_slice(&batch.out[from..to]);
+            Chunk { gate: segment.gate, body: SendChunk::Owned(body), close }
+        };
+        let first = segment.first_shared as usize;
+        let parts = &batch.shared[first..first + segment.shared_count as usize];
+        let mut from = segment.start;
+        for part in parts {
+            chunks.push(owned(from, part.at, false));
+            let body = SendChunk::Shared(part.bytes.clone());
+            chunks.push(Chunk { gate: segment.gate, body, close: false });
+            from = part.at;
+        }
+        chunks.push(owned(from, segment.end, segment.close));
+        self.bytes += chunks.iter().map(|chunk| chunk.body.as_slice().len()).sum::<usize>();
+        chunks
+    }
+
+    /// What to do now. At most one send is under way; what is released meanwhile leaves with the next.
+    pub fn release(&mut self, progress: Watermarks, spare: &mut Vec<Vec<u8>>) -> Release {
+        if self.sending {
+            return Release::Idle;
+        }
+        let Some(mut body) = self.pop_open(progress) else {
+            return match self.queue.front() {
+                Some(_) => Release::Gated,
+                None if self.closing => Release::Close,
+                None => Release::Idle,
+            };
+        };
+        if let SendChunk::Owned(bytes) = &mut body {
+            self.gather(bytes, progress, spare);
+        }
+        if body.as_slice().is_empty() {
+            self.recycle(body, spare);
+            return self.release(progress, spare);
+        }
+        self.sending = true;
+        Release::Send(body)
+    }
+
+    /// Appends what else is released, so that one send takes it all.
+    fn gather(&mut self, bytes: &mut Vec<u8>, progress: Watermarks, spare: &mut Vec<Vec<u8>>) {
+        while let Some(Chunk { gate, body: SendChunk::Owned(next), .. }) = self.queue.front()
+            && gate.is_open(progress)
+            && !self.closing
+        {
+            bytes.extend_from_slice(next);
+            if let Some(body) = self.pop_open(progress) {
+                self.recycle(body, spare);
+            }
+        }
+    }
+
+    fn pop_open(&mut self, progress: Watermarks) -> Option<SendChunk> {
+        if self.closing || !self.queue.front()?.gate.is_open(progress) {
+            return None;
+        }
+        let chunk = self.queue.pop_front()?;
+        if chunk.close {
+            self.closing = true;
+            self.bytes -= self.queue.drain(..).map(|chunk| chunk.body.as_slice().len()).sum::<usize>();
+        }
+        Some(chunk.body)
+    }
+
+    /// The send under way is done.
+    pub fn sent(&mut self, chunk: SendChunk, spare: &mut Vec<Vec<u8>>) {
+        self.sending = false;
+        self.bytes -= chunk.as_slice().len();
+        self.recycle(chunk, spare);
+    }
+
+    fn recycle(&mut self, chunk: SendChunk, spare: &mut Vec<Vec<u8>>) {
+        match chunk {
+            SendChunk::Owned(bytes) => super::keep_spare(spare, bytes),
+            SendChunk::Shared(bytes) => super::drop_shared(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use busload_io::ConnId;
+    use busload_log::Lsn;
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{batch::SharedPart, gate::Level};
+
+    struct Harness {
+        output: Output,
+        spare: Vec<Vec<u8>>,
+    }
+
+    impl Harness {
+        fn new() -> Self {
+            Self { output: Output::default(), spare: Vec::new() }
+        }
+
+        fn reply(&mut self, first_seq: u64, seq_count: u32, text: &str, gate: Gate) {
+            let batch = Batch { out: text.into(), ..Batch::default() };
+            self.push(first_seq, seq_count, &batch, gate, false);
+        }
+
+        fn push(&mut self, first_seq: u64, seq_count: u32, batch: &Batch, gate: Gate, close: bool) {
+            let segment = ReplySegment {
+                conn: ConnId { index: 0, generation: 0 },
+                first_seq,
+                seq_count,
+                start: 0,
+                end: batch.out.len(),
+                first_shared: 0,
+                shared_count: batch.shared.len() as u32,
+                gate,
+                close,
+            };
+            self.output.push(&segment, batch, &mut self.spare);
+        }
+
+        /// Sends until nothing more can leave.
+        fn sends(&mut self, durable: u64) -> Vec<String> {
+            let progress = Gate { written: Lsn(durable), durable: Lsn(durable) };
+            let mut sends = Vec::new();
+            loop {
+                match self.output.release(progress, &mut self.spare) {
+                    Release::Send(chunk) => {
+                        sends.push(String::from_utf8(chunk.as_slice().to_vec()).unwrap());
+                        self.output.sent(chunk, &mut self.spare);
+                    }
+                    Release::Close => {
+                        sends.push("(close)".into());
+                        return sends;
+                    }
+                    Release::Gated | Release::Idle => return sends,
+                }
+            }
+        }
+    }
+
+    fn durable(lsn: u64) -> Gate {
+        Gate::at(Lsn(lsn), Level::Durable)
+    }
+
+    #[test]
+    fn replies_leave_in_request_order_whoever_answers_first() {
+        let mut conn = Harness::new();
+        conn.reply(1, 1, "b", Gate::OPEN);
+        conn.reply(3, 2, "de", Gate::OPEN);
+        assert!(conn.sends(0).is_empty());
+        conn.reply(0, 1, "a", Gate::OPEN);
+        assert_eq!(conn.sends(0), ["ab"]);
+        conn.reply(2, 1, "c", Gate::OPEN);
+        assert_eq!(conn.sends(0), ["cde"]);
+        assert!(conn.output.is_idle());
+        assert_eq!(conn.output.bytes(), 0);
+    }
+
+    #[test]
+    fn a_gated_reply_holds_up_only_what_is_behind_it() {
+        let mut conn = Harness::new();
+        conn.reply(0, 1, "a", Gate::OPEN);
+        conn.reply(1, 1, "b", durable(5));
+        conn.reply(2, 1, "c", Gate::OPEN);
+        conn.reply(3, 1, "d", durable(6));
+        assert_eq!(conn.sends(4), ["a"]);
+        assert_eq!(conn.sends(5), ["bc"]);
+        assert_eq!(conn.sends(6), ["d"]);
+    }
+
+    #[test]
+    fn a_large_value_is_sent_from_where_it_is() {
+        let mut conn = Harness::new();
+        let shared = vec![SharedPart { at: 4, bytes: Bytes::from_static(b"VALUE") }];
+        let batch = Batch { out: b"$5\r\n\r\n".to_vec(), shared, ..Batch::default() };
+        conn.push(0, 1, &batch, Gate::OPEN, false);
+        conn.reply(1, 1, "+OK", Gate::OPEN);
+        assert_eq!(conn.output.bytes(), 14);
+        assert_eq!(conn.sends(0), ["$5\r\n", "VALUE", "\r\n+OK"]);
+    }
+
+    #[test]
+    fn nothing_is_sent_behind_a_closing_reply() {
+        let mut conn = Harness::new();
+        let batch = Batch { out: b"+OK".to_vec(), ..Batch::default() };
+        conn.push(0, 1, &batch, Gate::OPEN, true);
+        conn.reply(1, 1, "late", durable(9));
+        assert_eq!(conn.sends(0), ["+OK", "(close)"]);
+        assert_eq!(conn.output.bytes(), 0);
+    }
+}

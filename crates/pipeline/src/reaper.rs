@@ -1,0 +1,25 @@
+//! Drops what takes long to drop (returning hundreds of megabytes to the system) on a thread nobody waits for.
+
+use std::{
+    any::Any,
+    sync::{
+        OnceLock,
+        mpsc::{Sender, channel},
+    },
+};
+
+/// Drops the value on the reaper's thread; here, when that thread cannot be had.
+pub fn drop_elsewhere<T: Any + Send>(value: T) {
+    static REAPER: OnceLock<Option<Sender<Box<dyn Any + Send>>>> = OnceLock::new();
+    let reaper = REAPER.get_or_init(|| {
+        let (sender, receiver) = channel::<Box<dyn Any + Send>>();
+        let thread = std::thread::Builder::new()
+            .name("reaper".into())
+            .spawn(move || receiver.into_iter().for_each(drop));
+        thread.ok().map(|_| sender)
+    });
+    if let Some(sender) = reaper {
+        // A failed send gives the value back, to be dropped here.
+        let _ = sender.send(Box::new(value));
+    }
+}

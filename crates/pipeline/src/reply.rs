@@ -1,0 +1,167 @@
+//! Writes one request's reply into the batch.
+
+use busload_resp::{self as resp, Version};
+use busload_tables::StringRef;
+use bytes::Bytes;
+
+use crate::{batch::SharedPart, limits::SHARED_VALUE_BYTES_MIN};
+
+/// The place in the batch where the current reply goes.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    shared: &'a mut Vec<SharedPart>,
+    version: Version,
+}
+
+/// A point to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    out: usize,
+    shared: usize,
+}
+
+impl<'a> Reply<'a> {
+    /// A reply behind what is in `out`.
+    #[inline]
+    pub fn new(out: &'a mut Vec<u8>, shared: &'a mut Vec<SharedPart>, version: Version) -> Self {
+        Self { out, shared, version }
+    }
+
+    /// The same place, for a nested command.
+    pub fn reborrow(&mut self) -> Reply<'_> {
+        Reply { out: self.out, shared: self.shared, version: self.version }
+    }
+
+    /// The protocol version it is written in.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// HELLO changes it between two replies.
+    pub fn set_version(&mut self, version: Version) {
+        self.version = version;
+    }
+
+    /// Where it stands now.
+    pub fn mark(&self) -> Mark {
+        Mark { out: self.out.len(), shared: self.shared.len() }
+    }
+
+    /// Takes back everything behind the mark.
+    pub fn rewind(&mut self, mark: Mark) {
+        self.out.truncate(mark.out);
+        self.shared.truncate(mark.shared);
+    }
+
+    /// `+OK`.
+    #[inline]
+    pub fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    /// A status.
+    pub fn simple(&mut self, text: &str) {
+        resp::write_simple(self.out, text);
+    }
+
+    /// An error, `ERR text` without the leading `-`.
+    pub fn error(&mut self, text: &str) {
+        resp::write_error(self.out, text.as_bytes());
+    }
+
+    /// An integer.
+    #[inline]
+    pub fn integer(&mut self, value: i64) {
+        resp::write_integer(self.out, value);
+    }
+
+    /// A count.
+    #[inline]
+    pub fn count(&mut self, value: usize) {
+        resp::write_integer(self.out, i64::try_from(value).unwrap_or(i64::MAX));
+    }
+
+    /// A string.
+    #[inline]
+    pub fn bulk(&mut self, value: &[u8]) {
+        resp::write_bulk(self.out, value);
+    }
+
+    /// A stored string; a large one by reference.
+    #[inline]
+    pub fn value(&mut self, value: StringRef<'_>) {
+        match value.shared() {
+            Some(bytes) => self.bulk_bytes(bytes),
+            None => resp::write_bulk(self.out, value.as_slice()),
+        }
+    }
+
+    /// A string by reference when it is large.
+    pub fn bulk_bytes(&mut self, bytes: Bytes) {
+        if bytes.len() < SHARED_VALUE_BYTES_MIN {
+            return self.bulk(&bytes);
+        }
+        resp::write_bulk_header(self.out, bytes.len());
+        self.shared.push(SharedPart { at: self.out.len(), bytes });
+        self.out.extend_from_slice(b"\r\n");
+    }
+
+    /// A string or null.
+    #[inline]
+    pub fn bulk_or_null(&mut self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.bulk(value),
+            None => self.null(),
+        }
+    }
+
+    /// No value.
+    #[inline]
+    pub fn null(&mut self) {
+        resp::write_null(self.out, self.version);
+    }
+
+    /// No array.
+    pub fn null_array(&mut self) {
+        resp::write_null_array(self.out, self.version);
+    }
+
+    /// `count` elements follow.
+    pub fn array(&mut self, count: usize) {
+        resp::write_array(self.out, count);
+    }
+
+    /// `count` pairs follow.
+    pub fn map(&mut self, count: usize) {
+        resp::write_map(self.out, count, self.version);
+    }
+
+    /// `count` members follow.
+    pub fn set(&mut self, count: usize) {
+        resp::write_set(self.out, count, self.version);
+    }
+
+    /// A push of `count` elements follows (RESP3).
+    pub fn push(&mut self, count: usize) {
+        resp::write_push(self.out, count);
+    }
+
+    /// A floating-point number.
+    pub fn double(&mut self, value: f64) {
+        resp::write_double(self.out, value, self.version);
+    }
+
+    /// Text for people, such as INFO's.
+    pub fn verbatim(&mut self, text: &[u8]) {
+        resp::write_verbatim(self.out, "txt", text, self.version);
+    }
+
+    /// Strings in an array.
+    pub fn bulks<'v>(&mut self, values: impl ExactSizeIterator<Item = &'v [u8]>) {
+        self.array(values.len());
+        for value in values {
+            self.bulk(value);
+        }
+    }
+}

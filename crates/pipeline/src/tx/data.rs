@@ -1,0 +1,339 @@
+//! How commands reach the data: every read joins what the reply must wait for, every change writes its effect into
+//! the transaction's log record. There is no other way to the tables.
+
+use busload_log::SyncPolicy;
+use busload_tables::{KeyHash, StringValue, TableId, UnixMs, Value, ValueKind, effect};
+
+use super::{Tx, catalog::Logging, watch::KeyIs};
+use crate::{
+    args::Args,
+    gate::{Gate, Level},
+    session::Session,
+};
+
+/// A key and where it lives.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// The memory table.
+    pub table: TableId,
+    /// Hash of the whole key.
+    pub hash: KeyHash,
+    /// The whole key, the table's prefix included.
+    pub bytes: &'a [u8],
+}
+
+/// What the running transaction has changed so far.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Keys changed.
+    keys: Vec<(TableId, KeyHash)>,
+    /// Tables flushed.
+    flushed: Vec<TableId>,
+    /// A record is open, to be committed with this policy.
+    record: Option<SyncPolicy>,
+}
+
+impl Tx {
+    /// The time of this batch, in Unix milliseconds; never below a time already in the log.
+    pub fn now(&self) -> UnixMs {
+        self.now_ms
+    }
+
+    /// The key and the memory table it belongs to.
+    #[inline]
+    pub fn key<'a>(&self, session: &Session, bytes: &'a [u8]) -> Key<'a> {
+        self.key_hashed(session, bytes, self.tables.hash(bytes))
+    }
+
+    /// As [`Tx::key`] with the hash known.
+    #[inline]
+    pub fn key_hashed<'a>(&self, session: &Session, bytes: &'a [u8], hash: KeyHash) -> Key<'a> {
+        Key { table: self.catalog.memory_table(session.space, bytes), hash, bytes }
+    }
+
+    /// The keys from argument `first` on, every `step`-th, prefetched.
+    pub fn keys<'a>(&self, session: &Session, args: &Args<'a>, first: usize, step: usize) -> Vec<Key<'a>> {
+        let keys: Vec<Key<'a>> =
+            args.iter_from(first).step_by(step).map(|bytes| self.key(session, bytes)).collect();
+        for key in &keys {
+            self.tables.prefetch_bucket(key.table, key.hash);
+        }
+        for key in &keys {
+            self.tables.prefetch_entry(key.table, key.hash);
+        }
+        keys
+    }
+
+    /// The value, absent when expired.
+    #[inline]
+    pub fn get(&self, key: &Key<'_>) -> Option<Value<'_>> {
+        self.join_gate(self.filter.of_key(key.table, key.hash));
+        self.tables.get(key.table, key.hash, key.bytes, self.now_ms)
+    }
+
+    /// As [`Tx::get`], counted as a hit or miss.
+    #[inline]
+    pub fn read(&self, key: &Key<'_>) -> Option<Value<'_>> {
+        let value = self.get(key);
+        match value {
+            Some(_) => self.stats.keyspace_hits_total.add(1),
+            None => self.stats.keyspace_misses_total.add(1),
+        }
+        value
+    }
+
+    /// What kind of value the key has, if any.
+    pub fn kind(&self, key: &Key<'_>) -> Option<ValueKind> {
+        self.get(key).map(|value| value.kind())
+    }
+
+    /// When the key expires: nothing when it is absent, `Some(None)` when it never does.
+    pub fn expiry(&self, key: &Key<'_>) -> Option<Option<UnixMs>> {
+        self.join_gate(self.filter.of_key(key.table, key.hash));
+        self.tables.expiry(key.table, key.hash, key.bytes, self.now_ms)
+    }
+
+    /// Waits for the last change to any key of the table: for replies that show it as a whole.
+    pub fn look_at_table(&self, table: TableId) {
+        self.join_gate(self.filter.of_table(table));
+    }
+
+    /// Deletes the key if it is there but expired. To be called before a change that builds on the old value (a put
+    /// does not), so that the log says so too: replay knows no clock.
+    pub fn drop_if_expired(&mut self, key: &Key<'_>) {
+        if self.tables.is_expired(key.table, key.hash, key.bytes, self.now_ms) {
+            self.delete(key);
+            self.stats.expired_keys_total.add(1);
+        }
+    }
+
+    /// Sets a string, whatever was there; `expiry` in Unix milliseconds.
+    pub fn put(&mut self, key: &Key<'_>, value: StringValue<'_>, expiry: Option<UnixMs>) {
+        if self.open_record(key.table) {
+            match &value {
+                StringValue::Slice(bytes) => {
+                    effect::put(self.log.record(), key.table, key.bytes, bytes, expiry);
+                }
+                StringValue::Shared(bytes) => {
+                    effect::put_header(self.log.record(), key.table, key.bytes, expiry, bytes.len());
+                    self.log.append_shared(bytes.clone());
+                }
+            }
+        }
+        self.tables.put(key.table, key.hash, key.bytes, value, expiry);
+        self.key_changed(key, KeyIs::There);
+    }
+
+    /// Overwrites part of a string, extending it (with zeros over a gap), creating it when absent; keeps the expiry. The key
+    /// must not hold another kind. Returns the new length.
+    pub fn patch(&mut self, key: &Key<'_>, offset: usize, bytes: &[u8]) -> usize {
+        self.drop_if_expired(key);
+        if self.open_record(key.table) {
+            effect::patch(self.log.record(), key.table, key.bytes, offset, bytes);
+        }
+        let length = self.tables.patch(key.table, key.hash, key.bytes, offset, bytes);
+        self.key_changed(key, KeyIs::There);
+        length
+    }
+
+    /// Deletes the key; false when it was absent (an expired one is deleted, and was absent).
+    pub fn delete(&mut self, key: &Key<'_>) -> bool {
+        self.join_gate(self.filter.of_key(key.table, key.hash));
+        let live = self.tables.get(key.table, key.hash, key.bytes, self.now_ms).is_some();
+        if !live && !self.tables.is_expired(key.table, key.hash, key.bytes, self.now_ms) {
+            return false;
+        }
+        if self.open_record(key.table) {
+            effect::delete(self.log.record(), key.table, key.bytes);
+        }
+        self.tables.delete(key.table, key.hash, key.bytes);
+        self.key_changed(key, KeyIs::Gone);
+        live
+    }
+
+    /// Sets or removes the expiry of a key that is there.
+    pub fn set_expiry(&mut self, key: &Key<'_>, expiry: Option<UnixMs>) {
+        self.drop_if_expired(key);
+        if self.open_record(key.table) {
+            encode_expiry(self.log.record(), key, expiry);
+        }
+        self.tables.set_expiry(key.table, key.hash, key.bytes, expiry);
+        self.key_changed(key, KeyIs::There);
+    }
+
+    /// Sets fields of a hash, creating it when absent; keeps the expiry. The key must not hold another kind. Returns how
+    /// many fields are new.
+    pub fn hash_put<'p>(
+        &mut self,
+        key: &Key<'_>,
+        pairs: impl ExactSizeIterator<Item = (&'p [u8], &'p [u8])> + Clone,
+    ) -> usize {
+        self.drop_if_expired(key);
+        if self.open_record(key.table) {
+            encode_hash_put(self.log.record(), key, pairs.clone());
+        }
+        let mut pairs = pairs;
+        let added = self.tables.hash_put(key.table, key.hash, key.bytes, &mut pairs);
+        self.key_changed(key, KeyIs::There);
+        added
+    }
+
+    /// Removes fields, and the key with its last one. Returns how many were there.
+    pub fn hash_delete<'p>(
+        &mut self,
+        key: &Key<'_>,
+        fields: impl ExactSizeIterator<Item = &'p [u8]> + Clone,
+    ) -> usize {
+        self.drop_if_expired(key);
+        let any = match self.get(key) {
+            Some(Value::Hash(hash)) => fields.clone().any(|field| hash.get(field).is_some()),
+            _ => false,
+        };
+        if !any {
+            return 0;
+        }
+        if self.open_record(key.table) {
+            let record = self.log.record();
+            effect::hash_delete_header(record, key.table, key.bytes, fields.len());
+            fields.clone().for_each(|field| effect::hash_delete_field(record, field));
+        }
+        let mut fields = fields;
+        let removed = self.tables.hash_delete(key.table, key.hash, key.bytes, &mut fields);
+        self.key_changed(key, KeyIs::Gone);
+        removed
+    }
+
+    /// Makes `to` a copy of `from` (which must be there), with this expiry, whatever `to` was.
+    pub fn copy(&mut self, from: &Key<'_>, to: &Key<'_>, expiry: Option<UnixMs>) {
+        let mut effects = std::mem::take(&mut self.scratch);
+        effects.clear();
+        match self.get(from).expect("the caller looked the key up") {
+            Value::String(value) => match value.shared() {
+                Some(bytes) => {
+                    self.put(to, StringValue::Shared(bytes), expiry);
+                    self.scratch = effects;
+                    return;
+                }
+                None => effect::put(&mut effects, to.table, to.bytes, value.as_slice(), expiry),
+            },
+            Value::Hash(hash) => {
+                effect::delete(&mut effects, to.table, to.bytes);
+                effect::hash_put_header(&mut effects, to.table, to.bytes, hash.len());
+                hash.iter().for_each(|(field, value)| effect::hash_put_pair(&mut effects, field, value));
+                if expiry.is_some() {
+                    encode_expiry(&mut effects, to, expiry);
+                }
+            }
+        }
+        if self.open_record(to.table) {
+            self.log.record().extend_from_slice(&effects);
+        }
+        for effect in effect::decode(&effects) {
+            let effect = effect.expect("effects just encoded decode");
+            effect::apply(&mut self.tables, effect).expect("the table of a key exists");
+        }
+        self.key_changed(to, KeyIs::There);
+        effects.clear();
+        effects.shrink_to(SCRATCH_BYTES_KEPT);
+        self.scratch = effects;
+    }
+
+    /// Empties the table.
+    pub fn flush(&mut self, table: TableId) {
+        if self.tables.len(table) == 0 {
+            self.look_at_table(table);
+            return;
+        }
+        if self.open_record(table) {
+            effect::flush(self.log.record(), table);
+        }
+        self.tables.flush(table);
+        self.watches.table_flushed(table);
+        self.changes.flushed.push(table);
+        self.any_change = true;
+    }
+
+    /// Ends the transaction: one record, one LSN; the reply waits for it.
+    pub(super) fn commit(&mut self) {
+        if !self.any_change {
+            return;
+        }
+        self.any_change = false;
+        let changes = &mut self.changes;
+        if let Some(policy) = changes.record.take() {
+            let lsn = self.log.commit(policy);
+            self.records_open += 1;
+            let level = if policy == SyncPolicy::Always { Level::Durable } else { Level::Written };
+            let gate = Gate::at(lsn, level);
+            for &(table, hash) in &changes.keys {
+                self.filter.key_changed(table, hash, gate);
+            }
+            for &table in &changes.flushed {
+                self.filter.table_flushed(table, gate);
+            }
+            self.gate.set(self.gate.get().join(gate));
+        }
+        changes.keys.clear();
+        changes.flushed.clear();
+    }
+
+    /// Opens the transaction's record if the table is logged, and makes it at least as strict as the table.
+    #[inline]
+    pub(super) fn open_record(&mut self, table: TableId) -> bool {
+        let Logging::On(policy) = self.catalog.logging(table) else { return false };
+        let record = &mut self.changes.record;
+        *record = Some(match *record {
+            None => {
+                self.log.begin();
+                policy
+            }
+            Some(earlier) => stricter(earlier, policy),
+        });
+        true
+    }
+
+    #[inline]
+    pub(super) fn key_changed(&mut self, key: &Key<'_>, now: KeyIs) {
+        if !self.watches.is_empty() {
+            self.watches.key_changed(key, now);
+        }
+        self.changes.keys.push((key.table, key.hash));
+        self.any_change = true;
+    }
+
+    #[inline]
+    pub(super) fn join_gate(&self, gate: Gate) {
+        if gate != Gate::OPEN {
+            self.gate.set(self.gate.get().join(gate));
+        }
+    }
+}
+
+const SCRATCH_BYTES_KEPT: usize = 1024 * 1024;
+
+fn encode_expiry(record: &mut Vec<u8>, key: &Key<'_>, expiry: Option<UnixMs>) {
+    match expiry {
+        Some(at) => effect::expire(record, key.table, key.bytes, at),
+        None => effect::persist(record, key.table, key.bytes),
+    }
+}
+
+fn encode_hash_put<'p>(
+    record: &mut Vec<u8>,
+    key: &Key<'_>,
+    pairs: impl ExactSizeIterator<Item = (&'p [u8], &'p [u8])>,
+) {
+    effect::hash_put_header(record, key.table, key.bytes, pairs.len());
+    pairs.for_each(|(field, value)| effect::hash_put_pair(record, field, value));
+}
+
+fn stricter(a: SyncPolicy, b: SyncPolicy) -> SyncPolicy {
+    match (a, b) {
+        (SyncPolicy::Always, _) | (_, SyncPolicy::Always) => SyncPolicy::Always,
+        (SyncPolicy::Interval(a), SyncPolicy::Interval(b)) => SyncPolicy::Interval(a.min(b)),
+        (SyncPolicy::Interval(a), SyncPolicy::Os) | (SyncPolicy::Os, SyncPolicy::Interval(a)) => {
+            SyncPolicy::Interval(a)
+        }
+        (SyncPolicy::Os, SyncPolicy::Os) => SyncPolicy::Os,
+    }
+}

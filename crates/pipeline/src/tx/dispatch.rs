@@ -1,0 +1,347 @@
+//! From a request to its handler: does the command exist, may this client run it now, is there room for it?
+
+use busload_log::Room;
+use busload_resp::parse_i64;
+use busload_tables::{KeyHash, TableId, Value, effect};
+
+use super::{Logging, Route, Tx};
+use crate::{
+    args::Args,
+    batch::DeferReason,
+    command::{Call, Command, CommandId, Flags, LogRoom, lookup, printable},
+    error::CommandError,
+    limits::SPACE_COUNT,
+    reply::Reply,
+    session::{Queue, Session},
+};
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Its reply is in the batch.
+    Replied,
+    /// A source will answer.
+    Pending,
+    /// Nothing happened; it must be offered again.
+    Deferred(DeferReason),
+}
+
+/// Why a request cannot run.
+enum Refusal {
+    Error(CommandError),
+    Defer(DeferReason),
+}
+
+impl From<CommandError> for Refusal {
+    fn from(error: CommandError) -> Self {
+        Refusal::Error(error)
+    }
+}
+
+/// Digits of the longest number a command computes, and then some.
+const NUMBER_BYTES_MAX: usize = 8 * 1024;
+
+impl Tx {
+    /// Runs, queues, refuses or passes on one request.
+    pub(super) fn dispatch(
+        &mut self,
+        session: &mut Session,
+        id: CommandId,
+        args: Args<'_>,
+        hash: KeyHash,
+        seq: u64,
+        mut reply: Reply<'_>,
+    ) -> Outcome {
+        if let Some(barrier) = session.barrier
+            && self.tickets.is_open(barrier)
+        {
+            return Outcome::Deferred(DeferReason::Barrier);
+        }
+        let refusal = match self.admit(session, id, &args) {
+            Ok(Admitted::Run(command)) => {
+                session.last_command = id;
+                let mut call = Call { session, args, reply, command, hash, in_exec: false };
+                self.run(&mut call);
+                return Outcome::Replied;
+            }
+            Ok(Admitted::Queued) => {
+                reply.simple("QUEUED");
+                return Outcome::Replied;
+            }
+            Ok(Admitted::Source(command)) => match self.submit(session, command, &args, seq) {
+                Ok(()) => return Outcome::Pending,
+                Err(error) => error,
+            },
+            Err(Refusal::Defer(reason)) => return Outcome::Deferred(reason),
+            Err(Refusal::Error(error)) => error,
+        };
+        self.refuse(session, id, &refusal, &mut reply);
+        Outcome::Replied
+    }
+
+    /// Runs a handler and turns its error into the reply.
+    pub(crate) fn run(&mut self, call: &mut Call<'_>) {
+        let start = call.reply.mark();
+        if let Err(error) = (call.command.handler)(self, call) {
+            call.reply.rewind(start);
+            call.reply.error(&error.message());
+            self.stats.errors_total.add(1);
+        }
+    }
+
+    /// An error before execution. It spoils the transaction being queued; refusing EXEC ends it.
+    fn refuse(&mut self, session: &mut Session, id: CommandId, error: &CommandError, reply: &mut Reply<'_>) {
+        self.stats.errors_total.add(1);
+        let is_exec = id == lookup(b"exec");
+        if let Some(queue) = &mut session.multi {
+            if is_exec {
+                session.multi = None;
+                session.watching = false;
+                self.watches.unwatch(session.conn);
+                let message = error.message();
+                return reply.error(&format!("EXECABORT Transaction discarded because of: {message}"));
+            }
+            queue.refused = true;
+        }
+        reply.error(&error.message());
+    }
+
+    fn admit(&mut self, session: &mut Session, id: CommandId, args: &Args<'_>) -> Result<Admitted, Refusal> {
+        let command = id.command().ok_or_else(|| unknown_command(args))?;
+        let command = command.resolve(args)?;
+        if !command.accepts(args.len()) {
+            return Err(CommandError::Arity(command.name).into());
+        }
+        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
+            return Err(CommandError::text("NOAUTH Authentication required.").into());
+        }
+        let queueing = session.multi.is_some() && !command.flags.has(Flags::NOT_QUEUED);
+        if queueing && command.flags.has(Flags::NO_MULTI) {
+            return Err(CommandError::text("ERR Command not allowed inside a transaction").into());
+        }
+        if self.catalog.has_named() && command.keys.first != 0 {
+            match self.route_command(session, command, args)? {
+                Some(source) if queueing => return Err(self.not_in_multi(source, command).into()),
+                Some(_) => return Ok(Admitted::Source(command)),
+                None => {}
+            }
+        }
+        if self.needs_memory(command, session) && self.out_of_memory(session, command, args) {
+            let text = "OOM command not allowed when used memory > 'maxmemory'.";
+            return Err(CommandError::text(text).into());
+        }
+        if queueing {
+            session.multi.get_or_insert_default().push(id, args);
+            return Ok(Admitted::Queued);
+        }
+        if self.catalog.any_logged() {
+            self.reserve(session, command, args)?;
+        }
+        Ok(Admitted::Run(command))
+    }
+
+    /// Makes sure that what the command may log has room, before it changes anything.
+    #[inline]
+    fn reserve(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> Result<(), Refusal> {
+        let bytes = match &session.multi {
+            Some(queue) => self.room_of_queue(session, queue),
+            None if command.flags.has(Flags::WRITE) => self.room_of(session, command, args),
+            None => return Ok(()),
+        };
+        if bytes == 0 {
+            return Ok(());
+        }
+        match self.log.room(bytes as u64) {
+            Room::Granted => Ok(()),
+            // After a failure of the log nothing more is answered: the process is about to stop.
+            Room::Behind | Room::Failed { .. } => Err(Refusal::Defer(DeferReason::LogBehind)),
+            Room::NoSpace { message } => {
+                let text = format!("MISCONF the log has no room, writes are refused until it has: {message}");
+                Err(CommandError::from(text).into())
+            }
+        }
+    }
+
+    /// Bound of the log bytes of one command; 0 when none of its keys is logged.
+    fn room_of(&self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
+        let mut keys_bytes = 0;
+        let mut logged = command.flags.has(Flags::KEYSPACE);
+        for index in command.keys.indexes(args.len()) {
+            let key = args.at(index);
+            logged |= self.catalog.logging(self.catalog.memory_table(session.space, key)) != Logging::Off;
+            // Its effect, the removal of what was expired there, and an expiry.
+            keys_bytes += 2 * key.len() + 3 * effect::OVERHEAD_BYTES_MAX;
+        }
+        if !logged {
+            return 0;
+        }
+        let tables = if command.flags.has(Flags::KEYSPACE) { self.catalog.all_memory().len() } else { 0 };
+        let extra = match command.room {
+            LogRoom::Args => 0,
+            LogRoom::Number => NUMBER_BYTES_MAX,
+            LogRoom::Values => {
+                command.keys.indexes(args.len()).map(|index| self.value_room(session, args.at(index))).sum()
+            }
+        };
+        args.request_bytes()
+            + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX
+            + keys_bytes
+            + (tables + 1) * effect::OVERHEAD_BYTES_MAX
+            + extra
+    }
+
+    /// Bound of the log bytes of a whole transaction. Within it values can grow before they are copied: each copy is
+    /// counted with all values the transaction names and all bytes it brings.
+    fn room_of_queue(&self, session: &Session, queue: &Queue) -> usize {
+        let mut space = session.space;
+        let mut own = 0;
+        let mut copies = 0;
+        let mut copied = 0;
+        for (id, args) in queue.iter() {
+            let Some(command) = id.command() else { continue };
+            if id == lookup(b"select")
+                && let Some(to) = parse_i64(args.at(1)).and_then(|to| u16::try_from(to).ok())
+            {
+                space = to.min(SPACE_COUNT - 1);
+            }
+            if !command.flags.has(Flags::WRITE) {
+                continue;
+            }
+            let keys = command.keys.indexes(args.len());
+            own += args.request_bytes()
+                + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX
+                + keys
+                    .map(|index| 2 * args.at(index).len() + 3 * effect::OVERHEAD_BYTES_MAX)
+                    .sum::<usize>()
+                + effect::OVERHEAD_BYTES_MAX * (1 + self.catalog.all_memory().len());
+            copied += command
+                .keys
+                .indexes(args.len())
+                .map(|index| self.value_room_in(space, args.at(index)))
+                .sum::<usize>();
+            copied += growth(&args);
+            match command.room {
+                LogRoom::Args => {}
+                LogRoom::Number => own += NUMBER_BYTES_MAX,
+                LogRoom::Values => copies += 1,
+            }
+        }
+        own + copies * (own + copied)
+    }
+
+    fn value_room(&self, session: &Session, key: &[u8]) -> usize {
+        self.value_room_in(session.space, key)
+    }
+
+    fn value_room_in(&self, space: u16, key: &[u8]) -> usize {
+        let (table, hash) = (self.catalog.memory_table(space, key), self.tables.hash(key));
+        match self.tables.get(table, hash, key, self.now_ms) {
+            None => 0,
+            Some(Value::String(value)) => value.as_slice().len(),
+            Some(Value::Hash(fields)) => fields
+                .iter()
+                .map(|(field, value)| field.len() + value.len() + effect::PAIR_OVERHEAD_BYTES_MAX)
+                .sum(),
+        }
+    }
+
+    #[inline]
+    fn needs_memory(&self, command: &Command, session: &Session) -> bool {
+        if command.flags.has(Flags::DENYOOM) {
+            return true;
+        }
+        // EXEC needs memory when anything it runs does.
+        session.multi.as_ref().is_some_and(|queue| {
+            command.name == "exec"
+                && queue.iter().any(|(id, _)| id.command().is_some_and(|c| c.flags.has(Flags::DENYOOM)))
+        })
+    }
+
+    #[inline]
+    fn out_of_memory(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
+        let more = args.request_bytes() as u64;
+        let max = self.settings.memory_max;
+        if max != 0 && max < self.tables.memory_used_total() + self.tables.garbage_bytes() + more {
+            return true;
+        }
+        if !self.catalog.any_memory_max() {
+            return false;
+        }
+        command.keys.indexes(args.len()).any(|index| {
+            let table = self.catalog.memory_table(session.space, args.at(index));
+            let max = self.catalog.memory(table).and_then(|of| of.settings.memory_max);
+            max.is_some_and(|max| max < self.memory_used(table) + more)
+        })
+    }
+
+    /// Memory of a named table, or of all spaces of `default`.
+    pub(crate) fn memory_used(&self, table: TableId) -> u64 {
+        if SPACE_COUNT <= table.0 {
+            return self.tables.memory_used(table);
+        }
+        (0..SPACE_COUNT).map(|space| self.tables.memory_used(TableId(space))).sum()
+    }
+
+    /// The source that must answer the command, if one must; an error when the command cannot be answered at all.
+    fn route_command(
+        &self,
+        session: &Session,
+        command: &'static Command,
+        args: &Args<'_>,
+    ) -> Result<Option<usize>, CommandError> {
+        let mut source = None;
+        let mut mixed = false;
+        let mut first = None;
+        for index in command.keys.indexes(args.len()) {
+            let route = self.catalog.route(session.space, args.at(index));
+            if let Route::Source(ordinal) = route {
+                self.supported(ordinal, command)?;
+                source = Some(ordinal);
+            }
+            let kind = |route| match route {
+                Route::Memory(_) => None,
+                Route::Source(ordinal) => Some(ordinal),
+            };
+            mixed |= *first.get_or_insert(kind(route)) != kind(route);
+        }
+        if mixed && command.flags.has(Flags::WRITE) {
+            let text = "ERR keys of more than one kind of table in one write command; nothing was executed";
+            return Err(CommandError::text(text));
+        }
+        Ok(source)
+    }
+}
+
+/// What may happen to a request.
+enum Admitted {
+    Run(&'static Command),
+    Queued,
+    Source(&'static Command),
+}
+
+/// Bytes by which SETRANGE and SETBIT can make a string longer than their arguments are.
+fn growth(args: &Args<'_>) -> usize {
+    let name = args.at(0);
+    let offset = args.get(2).and_then(parse_i64).and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
+    if name.eq_ignore_ascii_case(b"setrange") {
+        offset.min(512 << 20)
+    } else if name.eq_ignore_ascii_case(b"setbit") {
+        (offset / 8).min(512 << 20)
+    } else {
+        0
+    }
+}
+
+fn unknown_command(args: &Args<'_>) -> CommandError {
+    const SHOWN_BYTES: usize = 128;
+    let mut shown = String::new();
+    for arg in args.iter_from(1) {
+        if SHOWN_BYTES <= shown.len() {
+            break;
+        }
+        let room = SHOWN_BYTES - shown.len();
+        shown.push_str(&format!("'{}' ", printable(arg, room)));
+    }
+    let name = printable(args.at(0), SHOWN_BYTES);
+    format!("ERR unknown command '{name}', with args beginning with: {shown}").into()
+}

@@ -1,0 +1,89 @@
+//! Removes expired keys a few at a time. Reads treat them as absent anyway; this frees their memory and logs the
+//! deletes.
+
+use std::time::Duration;
+
+use busload_log::Room;
+use busload_tables::{KeyHash, Sweep, TableId, effect};
+
+use super::{Key, Logging, Tx};
+use crate::{
+    gate::Gate,
+    limits::{HOUSEKEEPING_INTERVAL, SWEEP_ENTRIES_PER_TURN, SWEEP_RECORD_KEYS},
+};
+
+/// Keys found, reused from turn to turn.
+#[derive(Debug, Default)]
+pub(super) struct SweepState {
+    keys: Vec<u8>,
+    found: Vec<(KeyHash, usize)>,
+}
+
+impl Tx {
+    /// One bounded sweep over all tables. Returns when the next is worth it; nothing when no key expires.
+    pub(super) fn sweep_expired(&mut self) -> Option<Duration> {
+        let mut again = None;
+        for table in self.catalog.all_memory() {
+            if self.tables.expiring_len(table) == 0 {
+                continue;
+            }
+            let wait = match self.sweep_table(table) {
+                Swept::More => Duration::ZERO,
+                Swept::UntilMs(due) => {
+                    let wait = due.saturating_sub(self.now_ms).max(1);
+                    Duration::from_millis(wait.unsigned_abs()).max(SWEEP_PAUSE_MIN)
+                }
+                Swept::NoRoom => HOUSEKEEPING_INTERVAL,
+            };
+            again = Some(again.map_or(wait, |earlier: Duration| earlier.min(wait)));
+        }
+        again
+    }
+
+    fn sweep_table(&mut self, table: TableId) -> Swept {
+        let mut state = std::mem::take(&mut self.sweep);
+        state.keys.clear();
+        state.found.clear();
+        let swept = self.tables.sweep(table, self.now_ms, SWEEP_ENTRIES_PER_TURN, &mut |hash, key| {
+            state.keys.extend_from_slice(key);
+            state.found.push((hash, state.keys.len()));
+        });
+        let complete = self.delete_found(table, &state);
+        self.sweep = state;
+        match swept {
+            _ if !complete => Swept::NoRoom,
+            Sweep::More => Swept::More,
+            Sweep::Done { next_due } => next_due.map_or(Swept::UntilMs(i64::MAX), Swept::UntilMs),
+        }
+    }
+
+    /// Deletes in records of a few keys; false when the log has no room for more.
+    fn delete_found(&mut self, table: TableId, state: &SweepState) -> bool {
+        let mut start = 0;
+        for group in state.found.chunks(SWEEP_RECORD_KEYS) {
+            let end = group.last().map_or(start, |(_, end)| *end);
+            let room = end - start + group.len() * effect::OVERHEAD_BYTES_MAX;
+            let logged = self.catalog.logging(table) != Logging::Off;
+            if logged && !matches!(self.log.room(room as u64), Room::Granted) {
+                return false;
+            }
+            for &(hash, end) in group {
+                self.delete(&Key { table, hash, bytes: &state.keys[start..end] });
+                start = end;
+            }
+            self.stats.expired_keys_total.add(group.len() as u64);
+            self.commit();
+            self.gate.set(Gate::OPEN);
+        }
+        true
+    }
+}
+
+/// Keys expire in bursts: it is cheaper to remove those of a few milliseconds together.
+const SWEEP_PAUSE_MIN: Duration = Duration::from_millis(5);
+
+enum Swept {
+    More,
+    UntilMs(i64),
+    NoRoom,
+}

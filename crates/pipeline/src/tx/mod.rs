@@ -1,0 +1,402 @@
+//! The stage that owns all tables and every connection's state.
+//!
+//! [`Tx::execute`] takes a batch of requests, runs them in groups (hash and prefetch the keys of a group, then
+//! execute), writes the replies into the batch and appends one record per transaction to the open log batch. It
+//! never blocks and does no IO. What it cannot answer from memory it gives to a [`Source`](crate::source::Source).
+//!
+//! ```text
+//!  batch --> group: hash, prefetch --> dispatch: queue? route? room? --> handler --> commit --> reply, gate
+//!                                          |            |        |
+//!                                          MULTI      source     given back when the log is behind
+//! ```
+//!
+//! **Single writer**: no locks, serializable by construction. **Overload**: when the log has no room, the first write
+//! of a connection and everything after it is given back unexecuted; reads of other connections go on.
+
+mod catalog;
+mod data;
+mod dispatch;
+mod expire;
+mod open;
+mod segments;
+mod tickets;
+mod watch;
+
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use busload_io::{ConnId, Rng};
+use busload_log::{LogWriter, Progress};
+use busload_resp::ArgRange;
+use busload_tables::{KeyHash, TableId, Tables};
+
+use crate::{
+    args::Args,
+    batch::{Batch, BatchBuffer, Control, DeferReason, Deferred, Held, Request, Run},
+    command::CommandId,
+    gate::{Gate, GateFilter},
+    limits::{GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS, RUN_REPLY_BYTES_MAX},
+    reply::Reply,
+    session::{ReplyMode, Session},
+    settings::Settings,
+    stats::Stats,
+};
+
+pub use catalog::{Catalog, Logging, MemoryTable, Route};
+pub use data::Key;
+pub use open::{Opened, StartError, open};
+pub use watch::{KeyIs, WatchedState, Watches};
+
+use data::Changes;
+use dispatch::Outcome;
+use segments::Segments;
+use tickets::Tickets;
+
+/// The time of a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// Monotonic.
+    pub monotonic: Duration,
+    /// Wall clock, Unix milliseconds.
+    pub wall_ms: i64,
+}
+
+/// What other threads ask of the pipeline, and it of them.
+#[derive(Debug, Default)]
+pub struct Signals {
+    stop: AtomicBool,
+}
+
+impl Signals {
+    /// Asks for an orderly stop; wake the net stage after it.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Whether a stop was asked for.
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// The stage.
+pub struct Tx {
+    /// All memory tables.
+    pub(crate) tables: Tables,
+    /// Names and settings of tables.
+    pub(crate) catalog: Catalog,
+    /// What was configured; CONFIG SET changes some of it.
+    pub(crate) settings: Settings,
+    /// What the stages count.
+    pub(crate) stats: Arc<Stats>,
+    /// Random numbers for RANDOMKEY and HRANDFIELD.
+    pub(crate) rng: Box<dyn Rng + Send>,
+    /// How far the log is, and its figures.
+    pub(crate) progress: Progress,
+    /// Who watches what.
+    pub(crate) watches: Watches,
+    /// Shared with the other threads.
+    pub(crate) signals: Arc<Signals>,
+    /// When the process started: monotonic, and wall clock.
+    pub(crate) started: Now,
+    log: LogWriter,
+    filter: GateFilter,
+    gate: Cell<Gate>,
+    changes: Changes,
+    any_change: bool,
+    records_open: usize,
+    sessions: Vec<Option<Box<Session>>>,
+    next_client_id: u64,
+    closes: Vec<ConnId>,
+    tickets: Tickets,
+    now_ms: i64,
+    now: Duration,
+    sweep: expire::SweepState,
+    scratch: Vec<u8>,
+    hashes: Vec<(TableId, KeyHash)>,
+}
+
+impl Tx {
+    /// Executes a batch. The caller then calls [`Tx::end_turn`] (after all batches of the turn) and hands the batch
+    /// back to its net stage.
+    pub fn execute(&mut self, batch: &mut Batch, now: Now) {
+        self.start_turn(now);
+        for control in &batch.control {
+            if let Control::Opened { conn, peer } = control {
+                self.open_session(*conn, peer.clone());
+            }
+        }
+        self.execute_runs(batch);
+        for control in std::mem::take(&mut batch.control) {
+            if let Control::Closed { conn } = control {
+                self.close_session(conn);
+            }
+        }
+        batch.closes.append(&mut self.closes);
+    }
+
+    /// Work of its own: expired keys, garbage, answers of sources. Returns when it wants to be called again at the latest.
+    pub fn housekeep(&mut self, now: Now) -> Option<Duration> {
+        self.start_turn(now);
+        let sweep = self.sweep_expired();
+        let garbage = self.tables.collect_garbage(GARBAGE_STEPS_PER_TURN);
+        self.publish_figures();
+        if garbage { Some(Duration::ZERO) } else { sweep }
+    }
+
+    /// Hands what was logged since the last call to the log.
+    pub fn end_turn(&mut self) {
+        if self.records_open != 0 {
+            self.stats.commit_batches.record(self.records_open);
+            self.records_open = 0;
+            self.log.flush(self.now_ms);
+        }
+        while let Some(huge) = self.tables.take_huge() {
+            crate::reaper::drop_elsewhere(huge);
+        }
+    }
+
+    /// Everything handed over becomes durable and the log ends; nothing may be executed afterwards.
+    pub fn close_log(&mut self) {
+        self.end_turn();
+        self.log.close();
+    }
+
+    fn start_turn(&mut self, now: Now) {
+        self.now = now.monotonic;
+        self.now_ms = self.now_ms.max(now.wall_ms);
+        self.filter.advance(Gate { written: self.progress.written(), durable: self.progress.durable() });
+    }
+
+    fn open_session(&mut self, conn: ConnId, peer: busload_io::Peer) {
+        let index = conn.index as usize;
+        if self.sessions.len() <= index {
+            self.sessions.resize_with(index + 1, || None);
+        }
+        let authenticated = self.settings.password.is_none();
+        self.next_client_id += 1;
+        let session = Session::new(conn, self.next_client_id, peer, authenticated, self.now_ms);
+        // The slot's last user may be reported as closed only after this batch's requests.
+        if let Some(last) = self.sessions[index].replace(Box::new(session)) {
+            self.forget_session(&last);
+        }
+    }
+
+    fn close_session(&mut self, conn: ConnId) {
+        if let Some(session) = self.take_session(conn) {
+            self.forget_session(&session);
+        }
+    }
+
+    fn forget_session(&mut self, session: &Session) {
+        self.watches.unwatch(session.conn);
+        self.cancel_tickets(session);
+    }
+
+    fn execute_runs(&mut self, batch: &mut Batch) {
+        let Batch { buffers, runs, requests, args, errors, out, shared, replies, deferred, held, .. } = batch;
+        let input = Input { buffers, requests, args, errors };
+        let mut executed = 0;
+        let mut prefetched_to = 0;
+        for (ordinal, run) in (0..).zip(runs.iter()) {
+            let Some(mut session) = self.take_session(run.conn) else { continue };
+            if run.offered_again {
+                session.blocked = false;
+            }
+            let mut segments = Segments::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
+            let queued_before = session.multi.as_ref().map_or(0, |queue| queue.memory_bytes());
+            let run_start = out.len();
+            let last = run.first_request + run.request_count;
+            for index in run.first_request..last {
+                if prefetched_to <= index as usize {
+                    prefetched_to = self.prefetch_group(&input, runs, ordinal as usize, index as usize);
+                }
+                let hash = self.hashes[index as usize % GROUP_REQUESTS].1;
+                let request = &requests[index as usize];
+                let seq = run.first_seq + u64::from(index - run.first_request);
+                let pending = out.len() - run_start + segments.shared_bytes();
+                let outcome = if session.closing {
+                    break;
+                } else if session.blocked {
+                    Outcome::Deferred(DeferReason::LogBehind)
+                } else if RUN_REPLY_BYTES_MAX.min(self.settings.client_reply_bytes) <= pending {
+                    Outcome::Deferred(DeferReason::ReplyBytes)
+                } else {
+                    self.execute_one(&mut session, &input, request, hash, seq, out, shared)
+                };
+                match outcome {
+                    Outcome::Replied => {
+                        executed += 1;
+                        let gate = self.gate.replace(Gate::OPEN);
+                        segments.answered(seq, out.len(), shared, gate, session.closing, replies);
+                    }
+                    Outcome::Pending => {
+                        executed += 1;
+                        segments.skipped(seq, replies);
+                    }
+                    Outcome::Deferred(reason) => {
+                        self.gate.set(Gate::OPEN);
+                        session.blocked = true;
+                        self.stats.deferred_total.add(1);
+                        deferred.push(Deferred { run: ordinal, request: index, reason });
+                        break;
+                    }
+                }
+            }
+            segments.finish(replies);
+            let queued_after = session.multi.as_ref().map_or(0, |queue| queue.memory_bytes());
+            if queued_after != queued_before {
+                held.push(Held { conn: run.conn, bytes: queued_after });
+            }
+            self.put_session(session);
+        }
+        if executed != 0 {
+            self.stats.tx_batches.record(executed);
+            self.stats.commands_total.add(executed as u64);
+        }
+    }
+
+    /// Hashes and prefetches the first keys of the next group of requests, which may reach into the next runs. Returns the
+    /// end of the group. The hash of request `i` is then at `hashes[i % GROUP_REQUESTS]`.
+    fn prefetch_group(&mut self, input: &Input<'_>, runs: &[Run], run: usize, first: usize) -> usize {
+        let end = input.requests.len().min((first / GROUP_REQUESTS + 1) * GROUP_REQUESTS);
+        let mut run = run;
+        for (index, request) in (first..end).zip(&input.requests[first..end]) {
+            while (runs[run].first_request + runs[run].request_count) as usize <= index {
+                run += 1;
+            }
+            let mut place = (TableId(u16::MAX), KeyHash(0));
+            if let Some(command) = request.command.command()
+                && command.keys.first != 0
+                && u32::from(command.keys.first) < request.arg_count
+            {
+                let key = input.args_of(request).at(usize::from(command.keys.first));
+                let hash = self.tables.hash(key);
+                let space = self.session(runs[run].conn).map_or(0, |session| session.space);
+                let table = self.catalog.memory_table(space, key);
+                self.tables.prefetch_bucket(table, hash);
+                place = (table, hash);
+            }
+            self.hashes[index % GROUP_REQUESTS] = place;
+        }
+        for index in first..end {
+            let (table, hash) = self.hashes[index % GROUP_REQUESTS];
+            if table.0 != u16::MAX {
+                self.tables.prefetch_entry(table, hash);
+            }
+        }
+        end
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of a batch, borrowed apart")]
+    fn execute_one(
+        &mut self,
+        session: &mut Session,
+        input: &Input<'_>,
+        request: &Request,
+        hash: KeyHash,
+        seq: u64,
+        out: &mut Vec<u8>,
+        shared: &mut Vec<crate::batch::SharedPart>,
+    ) -> Outcome {
+        if request.command == CommandId::PROTOCOL_ERROR {
+            input.errors[request.first_arg as usize].write(out);
+            session.closing = true;
+            return Outcome::Replied;
+        }
+        let reply = Reply::new(out, shared, session.version);
+        let start = reply.mark();
+        let args = input.args_of(request);
+        let outcome = self.dispatch(session, request.command, args, hash, seq, reply);
+        session.active_ms = self.now_ms;
+        self.commit();
+        if session.reply_mode != ReplyMode::On && matches!(outcome, Outcome::Replied) {
+            let mut reply = Reply::new(out, shared, session.version);
+            match session.reply_mode {
+                ReplyMode::On => {}
+                ReplyMode::Off => reply.rewind(start),
+                ReplyMode::Skipping => {
+                    reply.rewind(start);
+                    session.reply_mode = ReplyMode::On;
+                }
+                ReplyMode::SkipNext => {
+                    reply.rewind(start);
+                    session.reply_mode = ReplyMode::Skipping;
+                }
+            }
+        }
+        outcome
+    }
+
+    /// The connection's state.
+    pub(crate) fn session(&self, conn: ConnId) -> Option<&Session> {
+        self.sessions.get(conn.index as usize)?.as_deref().filter(|session| session.conn == conn)
+    }
+
+    /// All connections but the one whose command runs.
+    pub(crate) fn other_sessions(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.iter().flatten().map(|session| &**session)
+    }
+
+    /// Closes another connection at once, without its pending replies.
+    pub(crate) fn kill(&mut self, conn: ConnId) {
+        self.closes.push(conn);
+    }
+
+    fn take_session(&mut self, conn: ConnId) -> Option<Box<Session>> {
+        self.sessions.get_mut(conn.index as usize)?.take_if(|session| session.conn == conn)
+    }
+
+    fn put_session(&mut self, session: Box<Session>) {
+        let index = session.conn.index as usize;
+        self.sessions[index] = Some(session);
+    }
+
+    fn publish_figures(&self) {
+        let tables = self.catalog.all_memory();
+        let total = |of: &dyn Fn(TableId) -> usize| tables.iter().map(|&table| of(table) as u64).sum::<u64>();
+        let stats = &self.stats;
+        stats.keys.set(total(&|table| self.tables.len(table)));
+        stats.keys_expiring.set(total(&|table| self.tables.expiring_len(table)));
+        let used = self.tables.memory_used_total();
+        stats.memory_used_bytes.set(used);
+        stats.memory_peak_bytes.set(stats.memory_peak_bytes.get().max(used));
+        stats.memory_garbage_bytes.set(self.tables.garbage_bytes());
+    }
+}
+
+impl std::fmt::Debug for Tx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").field("now_ms", &self.now_ms).finish_non_exhaustive()
+    }
+}
+
+/// The part of a batch that requests are read from.
+struct Input<'a> {
+    buffers: &'a [BatchBuffer],
+    requests: &'a [Request],
+    args: &'a [ArgRange],
+    errors: &'a [busload_resp::ProtocolError],
+}
+
+impl<'a> Input<'a> {
+    #[inline]
+    fn args_of(&self, request: &Request) -> Args<'a> {
+        let buffer = &self.buffers[request.buffer as usize];
+        let owner = match buffer {
+            BatchBuffer::Received(_) => None,
+            BatchBuffer::Collected(bytes) => Some(bytes),
+        };
+        let bytes = &buffer.as_slice()[request.start as usize..request.end as usize];
+        let ranges =
+            &self.args[request.first_arg as usize..(request.first_arg + request.arg_count) as usize];
+        Args::new(bytes, ranges, owner)
+    }
+}
+

@@ -1,0 +1,384 @@
+//! From a directory to a running stage: recover the log into tables, then agree with the configuration.
+//!
+//! The names, ids and settings of tables are in the log. A start is refused, naming counts, when it would hide keys: a
+//! new table whose prefix already holds keys in `default`, a logged table that is not configured any more.
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use busload_io::{Disk, Rng};
+use busload_log::{
+    LogStage, LogWriter, Lsn, OpenError, Options, Progress, RecoveryReport, Room, SyncPolicy, ZeroHelper,
+};
+use busload_tables::{
+    TableId, Tables, Value,
+    effect::{self, Catalogue, Effect, Replayer},
+};
+
+use super::{Catalog, Changes, GateFilter, Now, Signals, Tickets, Tx, Watches};
+use crate::{
+    gate::Gate,
+    limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
+    settings::{Settings, SyncMode, TableSettings},
+    stats::Stats,
+};
+
+/// A stage ready to run, and the log's parts for their threads.
+#[derive(Debug)]
+pub struct Opened<D: Disk> {
+    /// The stage.
+    pub tx: Tx,
+    /// How far the log is.
+    pub progress: Progress,
+    /// The log's stage, for a thread of its own.
+    pub stage: LogStage<D>,
+    /// The log's helper, for another.
+    pub helper: ZeroHelper<D>,
+    /// What was recovered.
+    pub report: RecoveryReport,
+}
+
+/// Why there was no start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The log cannot be opened.
+    Log(OpenError),
+    /// The configuration and the data do not agree; the text says what to do.
+    Catalogue(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Log(error) => error.fmt(f),
+            StartError::Catalogue(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Log(error) => Some(error),
+            StartError::Catalogue(_) => None,
+        }
+    }
+}
+
+/// A table the log knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    name: String,
+    settings: String,
+}
+
+/// Recovers the log on `disk` and brings it in line with the settings.
+pub fn open<D: Disk>(
+    disk: D,
+    options: Options,
+    settings: Settings,
+    stats: Arc<Stats>,
+    signals: Arc<Signals>,
+    mut rng: Box<dyn Rng + Send>,
+    now: Now,
+) -> Result<Opened<D>, StartError> {
+    let mut tables = Tables::new(rng.next_u64());
+    let mut known = BTreeMap::new();
+    let mut next_id = SPACE_COUNT;
+    let mut replayer = Replayer::new(&mut tables);
+    let opened = busload_log::open(disk, options, &mut *rng, &mut |record| {
+        if effect::is_catalogue(record.bytes) {
+            note_catalogue(record.bytes, &mut known, &mut next_id)?;
+        }
+        Ok(replayer.push(record.bytes)?)
+    })
+    .map_err(StartError::Log)?;
+    replayer.finish().map_err(|error| StartError::Catalogue(format!("the log cannot be replayed: {error}")))?;
+
+    let busload_log::Opened { writer, progress, stage, helper, report } = opened;
+    let mut start = Start { tables, writer, stage, helper, progress, now_ms: now.wall_ms };
+    let now_ms = now.wall_ms.max(report.wall_ms.unwrap_or(i64::MIN));
+    start.now_ms = now_ms;
+    let catalog = start.agree(&settings, &known, next_id)?;
+    let Start { tables, writer, stage, helper, progress, .. } = start;
+
+    let tx = Tx {
+        tables,
+        catalog,
+        settings,
+        stats,
+        rng,
+        progress: progress.clone(),
+        watches: Watches::default(),
+        signals,
+        started: now,
+        log: writer,
+        filter: GateFilter::new(),
+        gate: std::cell::Cell::new(Gate::OPEN),
+        changes: Changes::default(),
+        any_change: false,
+        records_open: 0,
+        sessions: Vec::new(),
+        next_client_id: 0,
+        closes: Vec::new(),
+        tickets: Tickets::new(),
+        now_ms,
+        now: now.monotonic,
+        sweep: Default::default(),
+        scratch: Vec::new(),
+        hashes: vec![(TableId(0), busload_tables::KeyHash(0)); GROUP_REQUESTS],
+    };
+    tx.publish_figures();
+    Ok(Opened { tx, progress, stage, helper, report })
+}
+
+fn note_catalogue(
+    record: &[u8],
+    known: &mut BTreeMap<u16, Known>,
+    next_id: &mut u16,
+) -> Result<(), busload_log::ReplayError> {
+    for effect in effect::decode(record) {
+        match effect? {
+            Effect::Catalogue(Catalogue::Created { table, name, settings }) => {
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                known.insert(table.0, Known { name: text(name), settings: text(settings) });
+                *next_id = (*next_id).max(table.0.saturating_add(1));
+            }
+            Effect::Catalogue(Catalogue::Settings { table, settings }) => {
+                if let Some(known) = known.get_mut(&table.0) {
+                    known.settings = String::from_utf8_lossy(settings).into_owned();
+                }
+            }
+            Effect::Catalogue(Catalogue::Dropped { table }) => _ = known.remove(&table.0),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What is at hand between recovery and the first request.
+struct Start<D: Disk> {
+    tables: Tables,
+    writer: LogWriter,
+    stage: LogStage<D>,
+    helper: ZeroHelper<D>,
+    progress: Progress,
+    now_ms: i64,
+}
+
+impl<D: Disk> Start<D> {
+    /// Compares the log's tables with the configured ones, logs the differences, and gives the catalog.
+    fn agree(
+        &mut self,
+        settings: &Settings,
+        known: &BTreeMap<u16, Known>,
+        mut next_id: u16,
+    ) -> Result<Catalog, StartError> {
+        let Some((default, named)) = settings.tables.split_first() else {
+            return refuse("there is no table `default`".into());
+        };
+        if TABLE_COUNT_MAX < named.len() {
+            return refuse(format!("{} tables are configured, at most {TABLE_COUNT_MAX} can be", named.len()));
+        }
+        self.check_dropped(settings, known)?;
+        let mut catalog = Catalog::new(default.clone());
+        self.settle_settings(TableId(0), default, known.get(&0))?;
+        for table in named {
+            let existing = known.iter().find(|(id, known)| **id != 0 && known.name == table.name);
+            let id = match existing {
+                Some((&id, known)) => {
+                    self.settle_settings(TableId(id), table, Some(known))?;
+                    TableId(id)
+                }
+                None => {
+                    let id = TableId(next_id);
+                    next_id += 1;
+                    self.create(id, table, settings.adopt_tables)?;
+                    id
+                }
+            };
+            catalog.add_memory(id, table.clone());
+        }
+        for (&id, known) in known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known)) {
+            self.drop_table(TableId(id), known)?;
+        }
+        self.sync()?;
+        Ok(catalog)
+    }
+
+    /// A table that would vanish with its keys must be dropped on purpose.
+    fn check_dropped(&self, settings: &Settings, known: &BTreeMap<u16, Known>) -> Result<(), StartError> {
+        for (&id, known) in known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known)) {
+            let count = self.tables.len(TableId(id));
+            if count != 0 && !settings.drop_tables.contains(&known.name) {
+                let name = &known.name;
+                return refuse(format!(
+                    "table {name} holds {count} keys in the log but is not configured; configure it again, or drop it \
+                     with its keys by --drop-table {name}"
+                ));
+            }
+        }
+        for name in &settings.drop_tables {
+            if settings.tables.iter().any(|table| table.name == *name) {
+                return refuse(format!("table {name} is both configured and named by --drop-table"));
+            }
+            if !known.iter().any(|(id, known)| *id != 0 && known.name == *name) {
+                return refuse(format!("--drop-table {name}: the log knows no such table"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs changed settings. What a table held until it stopped being logged must not come back at the next start.
+    fn settle_settings(
+        &mut self,
+        id: TableId,
+        table: &TableSettings,
+        known: Option<&Known>,
+    ) -> Result<(), StartError> {
+        let text = settings_text(table);
+        if known.is_some_and(|known| known.settings == text) {
+            return Ok(());
+        }
+        let mut record = Vec::new();
+        match known {
+            None => effect::catalogue_created(&mut record, id, table.name.as_bytes(), text.as_bytes()),
+            Some(_) => effect::catalogue_settings(&mut record, id, text.as_bytes()),
+        }
+        if table.sync == SyncMode::Off {
+            let spaces = if id.0 == 0 { 0..SPACE_COUNT } else { id.0..id.0 + 1 };
+            spaces.for_each(|space| effect::flush(&mut record, TableId(space)));
+        }
+        self.append(&record)
+    }
+
+    fn create(&mut self, id: TableId, table: &TableSettings, adopt: bool) -> Result<(), StartError> {
+        let name = &table.name;
+        let prefix = format!("{name}:").into_bytes();
+        let taken = |space: u16| self.keys_with_prefix(TableId(space), &prefix);
+        let in_space_0 = taken(0);
+        let elsewhere: usize = (1..SPACE_COUNT).map(|space| taken(space).len()).sum();
+        let count = in_space_0.len() + elsewhere;
+        if count != 0 && !adopt {
+            return refuse(format!(
+                "table {name} is new, but {count} keys that begin with `{name}:` are in table default and would be hidden; \
+                 --adopt-tables moves them to {name}, or choose another name"
+            ));
+        }
+        if elsewhere != 0 {
+            return refuse(format!(
+                "table {name} is new, but {elsewhere} keys that begin with `{name}:` are in spaces 1 to 15; only keys of \
+                 space 0 can be adopted: rename or delete them first"
+            ));
+        }
+        self.tables.create(id);
+        let mut record = Vec::new();
+        effect::catalogue_created(&mut record, id, name.as_bytes(), settings_text(table).as_bytes());
+        self.append(&record)?;
+        for key in in_space_0 {
+            self.adopt(&key, id, table.sync)?;
+        }
+        Ok(())
+    }
+
+    /// Moves a key from space 0 of `default`.
+    fn adopt(&mut self, key: &[u8], to: TableId, sync: SyncMode) -> Result<(), StartError> {
+        let from = TableId(0);
+        let hash = self.tables.hash(key);
+        // Before all times: what is expired moves too, to be swept there.
+        let expiry = self.tables.expiry(from, hash, key, i64::MIN).flatten();
+        let mut put = Vec::new();
+        match self.tables.get(from, hash, key, i64::MIN) {
+            None => return Ok(()),
+            Some(Value::String(value)) => effect::put(&mut put, to, key, value.as_slice(), expiry),
+            Some(Value::Hash(fields)) => {
+                effect::hash_put_header(&mut put, to, key, fields.len());
+                fields.iter().for_each(|(field, value)| effect::hash_put_pair(&mut put, field, value));
+                if let Some(at) = expiry {
+                    effect::expire(&mut put, to, key, at);
+                }
+            }
+        }
+        let mut delete = Vec::new();
+        effect::delete(&mut delete, from, key);
+        for effect in effect::decode(&put).chain(effect::decode(&delete)) {
+            let effect = effect.expect("effects just encoded decode");
+            effect::apply(&mut self.tables, effect).expect("both tables exist");
+        }
+        if sync != SyncMode::Off {
+            delete.extend_from_slice(&put);
+        }
+        self.append(&delete)
+    }
+
+    fn drop_table(&mut self, id: TableId, known: &Known) -> Result<(), StartError> {
+        log::info!("table {} is dropped with {} keys", known.name, self.tables.len(id));
+        self.tables.remove(id);
+        let mut record = Vec::new();
+        effect::catalogue_dropped(&mut record, id);
+        self.append(&record)
+    }
+
+    fn keys_with_prefix(&self, table: TableId, prefix: &[u8]) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut position = Some(0);
+        while let Some(from) = position {
+            position = self.tables.scan(table, from, usize::MAX, i64::MIN, &mut |key, _| {
+                if key.starts_with(prefix) {
+                    found.push(key.to_vec());
+                }
+            });
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Appends a record, driving the log by hand: its threads do not run yet.
+    fn append(&mut self, record: &[u8]) -> Result<(), StartError> {
+        loop {
+            match self.writer.room(record.len() as u64) {
+                Room::Granted => break,
+                Room::Behind => {
+                    self.writer.flush(self.now_ms);
+                    self.drive();
+                }
+                Room::NoSpace { message } | Room::Failed { message } => return refuse(message.to_string()),
+            }
+        }
+        self.writer.begin();
+        self.writer.record().extend_from_slice(record);
+        self.writer.commit(SyncPolicy::Always);
+        Ok(())
+    }
+
+    /// Waits until everything appended is durable.
+    fn sync(&mut self) -> Result<(), StartError> {
+        self.writer.flush(self.now_ms);
+        let last = Lsn(self.writer.next_lsn().0 - 1);
+        while self.progress.durable() < last {
+            if let Some(message) = self.progress.failure() {
+                return refuse(message.to_string());
+            }
+            self.drive();
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self) {
+        self.stage.step(Duration::ZERO);
+        self.helper.step(Duration::ZERO);
+    }
+}
+
+fn refuse<T>(text: String) -> Result<T, StartError> {
+    Err(StartError::Catalogue(text))
+}
+
+fn is_configured(settings: &Settings, known: &Known) -> bool {
+    settings.tables.iter().any(|table| table.name == known.name)
+}
+
+/// What of a table's settings is in the log.
+fn settings_text(table: &TableSettings) -> String {
+    format!("kind=memory sync={}", table.sync)
+}

@@ -1,0 +1,126 @@
+//! Cuts the replies of one run into segments that leave together.
+
+use busload_io::ConnId;
+use busload_log::Lsn;
+
+use crate::{
+    batch::{ReplySegment, SharedPart},
+    gate::Gate,
+};
+
+/// Replies of a run so far.
+#[derive(Debug)]
+pub(super) struct Segments {
+    conn: ConnId,
+    /// Records from here on are in the open log batch: they are written and synced together.
+    first_open: Lsn,
+    out_end: usize,
+    shared_end: usize,
+    shared_bytes: usize,
+    current: Option<ReplySegment>,
+}
+
+impl Segments {
+    pub fn new(conn: ConnId, out_len: usize, shared_len: usize, first_open: Lsn) -> Self {
+        Self { conn, first_open, out_end: out_len, shared_end: shared_len, shared_bytes: 0, current: None }
+    }
+
+    /// Bytes of large values by reference in this run.
+    pub fn shared_bytes(&self) -> usize {
+        self.shared_bytes
+    }
+
+    /// The request was answered with the bytes up to `out_len`, which wait for `gate`.
+    #[inline]
+    pub fn answered(
+        &mut self,
+        seq: u64,
+        out_len: usize,
+        shared: &[SharedPart],
+        gate: Gate,
+        close: bool,
+        replies: &mut Vec<ReplySegment>,
+    ) {
+        if self.current.is_some_and(|segment| !self.leave_together(segment.gate, gate)) {
+            self.finish(replies);
+        }
+        if shared.len() != self.shared_end {
+            self.shared_bytes += shared[self.shared_end..].iter().map(|part| part.bytes.len()).sum::<usize>();
+        }
+        let added = u32::try_from(shared.len() - self.shared_end).expect("one run has few large values");
+        let segment = self.current.get_or_insert(ReplySegment {
+            conn: self.conn,
+            first_seq: seq,
+            seq_count: 0,
+            start: self.out_end,
+            end: self.out_end,
+            first_shared: u32::try_from(self.shared_end).expect("one batch has few large values"),
+            shared_count: 0,
+            gate,
+            close: false,
+        });
+        segment.seq_count += 1;
+        segment.end = out_len;
+        segment.shared_count += added;
+        segment.gate = segment.gate.join(gate);
+        segment.close |= close;
+        self.out_end = out_len;
+        self.shared_end = shared.len();
+    }
+
+    /// The request will be answered later: what follows it is a segment of its own.
+    pub fn skipped(&mut self, _seq: u64, replies: &mut Vec<ReplySegment>) {
+        self.finish(replies);
+    }
+
+    /// The run is over.
+    pub fn finish(&mut self, replies: &mut Vec<ReplySegment>) {
+        replies.extend(self.current.take());
+    }
+
+    /// Whether a reply that waits for `next` can join the segment without holding it up.
+    #[inline]
+    fn leave_together(&self, segment: Gate, next: Gate) -> bool {
+        let joined = segment.join(next);
+        joined == segment
+            || self.first_open <= segment.durable
+            || (joined.durable == segment.durable && self.first_open <= segment.written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::Level;
+
+    fn gates(of: &[Gate]) -> Vec<(u64, u32)> {
+        let conn = ConnId { index: 0, generation: 0 };
+        let mut segments = Segments::new(conn, 0, 0, Lsn(10));
+        let mut replies = Vec::new();
+        for (index, &gate) in of.iter().enumerate() {
+            segments.answered(index as u64, index + 1, &[], gate, false, &mut replies);
+        }
+        segments.finish(&mut replies);
+        replies.iter().map(|segment| (segment.first_seq, segment.seq_count)).collect()
+    }
+
+    #[test]
+    fn clean_replies_leave_before_the_first_write_and_writes_of_one_turn_together() {
+        let write = |lsn| Gate::at(Lsn(lsn), Level::Durable);
+        assert_eq!(gates(&[Gate::OPEN, Gate::OPEN, write(10), Gate::OPEN, write(11)]), [(0, 2), (2, 3)]);
+    }
+
+    #[test]
+    fn a_reply_that_waits_for_an_older_frame_leaves_before_those_of_this_turn() {
+        let durable = |lsn| Gate::at(Lsn(lsn), Level::Durable);
+        assert_eq!(gates(&[durable(7), durable(10)]), [(0, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn a_written_reply_does_not_wait_for_a_sync_that_follows_it() {
+        let written = Gate::at(Lsn(10), Level::Written);
+        let durable = Gate::at(Lsn(11), Level::Durable);
+        assert_eq!(gates(&[written, durable]), [(0, 1), (1, 1)]);
+        assert_eq!(gates(&[durable, written]), [(0, 2)]);
+    }
+}

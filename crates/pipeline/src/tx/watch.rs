@@ -1,0 +1,128 @@
+//! WATCH: which connections want to know that a key changed.
+
+use std::collections::HashMap;
+
+use busload_io::ConnId;
+use busload_tables::TableId;
+
+use super::Key;
+
+/// Keys being watched, and connections whose EXEC must fail.
+#[derive(Debug, Default)]
+pub struct Watches {
+    by_key: HashMap<(TableId, Box<[u8]>), Vec<Watcher>>,
+    by_conn: HashMap<ConnId, Watched>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Watcher {
+    conn: ConnId,
+    /// The key was there but expired when it was watched: its removal changes nothing.
+    was_expired: bool,
+    /// The key existed: a flush changes it.
+    existed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Watched {
+    keys: Vec<(TableId, Box<[u8]>)>,
+    changed: bool,
+}
+
+/// What a key was when it was watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchedState {
+    /// There, and alive.
+    Live,
+    /// There, but its time was over.
+    Expired,
+    /// Not there.
+    Absent,
+}
+
+/// What a change left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyIs {
+    /// The key exists.
+    There,
+    /// It does not.
+    Gone,
+}
+
+impl Watches {
+    /// Whether nobody watches anything.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// The connection watches the key from now on.
+    pub fn watch(&mut self, conn: ConnId, key: &Key<'_>, state: WatchedState) {
+        let name = (key.table, Box::from(key.bytes));
+        let of_conn = self.by_conn.entry(conn).or_default();
+        if of_conn.keys.contains(&name) {
+            return;
+        }
+        of_conn.keys.push(name.clone());
+        self.by_key.entry(name).or_default().push(Watcher {
+            conn,
+            was_expired: state == WatchedState::Expired,
+            existed: state == WatchedState::Live,
+        });
+    }
+
+    /// The keys the connection watches, with whether each was expired already then.
+    pub fn watched(&self, conn: ConnId) -> impl Iterator<Item = (TableId, &[u8], bool)> {
+        self.by_conn.get(&conn).into_iter().flat_map(move |watched| {
+            watched.keys.iter().map(move |name| {
+                let was_expired = self.by_key.get(name).is_some_and(|watchers| {
+                    watchers.iter().any(|watcher| watcher.conn == conn && watcher.was_expired)
+                });
+                (name.0, &*name.1, was_expired)
+            })
+        })
+    }
+
+    /// Whether a watched key of the connection changed.
+    pub fn changed(&self, conn: ConnId) -> bool {
+        self.by_conn.get(&conn).is_some_and(|watched| watched.changed)
+    }
+
+    /// Forgets what the connection watches.
+    pub fn unwatch(&mut self, conn: ConnId) {
+        let Some(watched) = self.by_conn.remove(&conn) else { return };
+        for name in watched.keys {
+            if let Some(watchers) = self.by_key.get_mut(&name) {
+                watchers.retain(|watcher| watcher.conn != conn);
+                if watchers.is_empty() {
+                    self.by_key.remove(&name);
+                }
+            }
+        }
+    }
+
+    /// The key changed, and is there now or not.
+    pub fn key_changed(&mut self, key: &Key<'_>, now: KeyIs) {
+        let Some(watchers) = self.by_key.get_mut(&(key.table, Box::from(key.bytes))) else { return };
+        for watcher in watchers {
+            // To the watcher an expired key was absent: its removal changes nothing.
+            if std::mem::take(&mut watcher.was_expired) && now == KeyIs::Gone {
+                continue;
+            }
+            if let Some(watched) = self.by_conn.get_mut(&watcher.conn) {
+                watched.changed = true;
+            }
+        }
+    }
+
+    /// The table lost all its keys.
+    pub fn table_flushed(&mut self, table: TableId) {
+        for ((of, _), watchers) in &self.by_key {
+            for watcher in watchers.iter().filter(|watcher| *of == table && watcher.existed) {
+                if let Some(watched) = self.by_conn.get_mut(&watcher.conn) {
+                    watched.changed = true;
+                }
+            }
+        }
+    }
+}

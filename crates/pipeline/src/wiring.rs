@@ -1,0 +1,344 @@
+//! Runs the stages: net and tx in one loop, or on a thread each. The stages are the same; only this differs.
+//!
+//! ```text
+//!  inline:   loop { net.collect -> tx.execute -> tx.end_turn -> net.deliver -> net.finish_turn }
+//!  threads:  net: loop { take finished batches, deliver, finish_turn, collect, hand over }
+//!            tx:  loop { take all batches, execute, end_turn, hand back }
+//! ```
+//!
+//! **Shutdown.** When [`Signals::stop`] was called the net stage stops reading, what was received whole is executed
+//! and answered for at most [`SHUTDOWN_GRACE`], everything logged is synced, and the loops end.
+
+use std::{
+    io,
+    sync::Arc,
+    task::{Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+use busload_io::{
+    Clock, Net,
+    handover::{Notify, Receiver, Sender, Sleeper, ThreadWaker, channel},
+};
+use busload_log::Progress;
+
+use crate::{
+    batch::Batch,
+    limits::{BATCH_COUNT, HOUSEKEEPING_INTERVAL, SHUTDOWN_GRACE},
+    net::NetStage,
+    tx::{Now, Signals, Tx},
+};
+
+/// Why the pipeline ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// It was asked to; everything logged is handed to the log, whose thread ends when it is synced.
+    Stopped,
+    /// The log failed: nothing more was answered. A restart recovers.
+    LogFailed(String),
+    /// The driver of sockets failed.
+    NetFailed(io::Error),
+}
+
+/// Net and tx in the calling thread.
+pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) -> Ending {
+    let (progress, signals) = (tx.progress.clone(), tx.signals.clone());
+    let mut batch = Batch::default();
+    let mut housekeeping = Housekeeping::default();
+    let mut shutdown = Shutdown::default();
+    loop {
+        let now = read(clock);
+        let wait = match net.prepare_wait() {
+            true => earliest(housekeeping.wait(now), shutdown.wait(now), tx.next_deadline(), now),
+            false => Some(Duration::ZERO),
+        };
+        if let Err(error) = net.collect(&mut batch, wait) {
+            return Ending::NetFailed(error);
+        }
+        let now = read(clock);
+        if !batch.is_empty() {
+            tx.execute(&mut batch, now);
+            housekeeping.something_happened();
+        }
+        // The log starts on this turn's records while the replies are being sorted.
+        tx.end_turn();
+        net.deliver(&mut batch);
+        if let Some(mut answers) = tx.poll_sources(now) {
+            net.deliver(&mut answers);
+        }
+        housekeeping.run_if_due(&mut tx, now);
+        net.finish_turn();
+        if let Some(failure) = progress.failure() {
+            return Ending::LogFailed(failure.to_string());
+        }
+        if shutdown.is_over(&mut net, &signals, now) {
+            tx.close_log();
+            return Ending::Stopped;
+        }
+    }
+}
+
+/// Net on a thread of its own, tx in the calling thread.
+pub fn run_threads<N: Net + Send + 'static>(
+    net: NetStage<N>,
+    mut tx: Tx,
+    clock: impl Clock + Clone + Send + 'static,
+    waker: &ThreadWaker,
+) -> Ending {
+    let (to_tx, mut requests) = channel(BATCH_COUNT);
+    let (mut finished, to_net) = channel(BATCH_COUNT + ANSWER_BATCHES_MAX);
+    let tx_sleeper = Sleeper::new(waker.waker());
+    let (progress, signals) = (tx.progress.clone(), tx.signals.clone());
+
+    // Whether the net thread waits in its driver or for a batch, one waker ends it.
+    let (handle_sender, handle) = std::sync::mpsc::channel();
+    let tx_notify = tx_sleeper.notify_handle();
+    let net_clock = clock.clone();
+    let net_thread = thread::Builder::new().name("net".into()).spawn(move || {
+        let parked = ThreadWaker::current();
+        let both = Arc::new(Both { driver: net.waker(), thread: parked.waker() });
+        let sleeper = Sleeper::new(Waker::from(both));
+        let _ = handle_sender.send(sleeper.notify_handle());
+        let mut stage = NetThread {
+            net,
+            to_tx,
+            from_tx: to_net,
+            free: (0..BATCH_COUNT).map(|_| Batch::default()).collect(),
+            sleeper,
+            parked,
+            progress,
+            signals,
+            tx_notify,
+        };
+        // Dropping the stage drops its end of the queue, then wakes tx, which finds the queue closed.
+        stage.run(&net_clock)
+    });
+    let net_thread = match net_thread {
+        Ok(thread) => thread,
+        Err(error) => return Ending::NetFailed(error),
+    };
+    let Ok(net_notify) = handle.recv() else {
+        return join(net_thread);
+    };
+
+    let mut taken: Vec<Batch> = Vec::new();
+    let mut housekeeping = Housekeeping::default();
+    let mut waiting_answers: Option<Batch> = None;
+    loop {
+        let closed = requests.is_closed();
+        requests.drain_into(&mut taken);
+        let now = read(&clock);
+        let mut handed = !taken.is_empty();
+        for batch in &mut taken {
+            tx.execute(batch, now);
+            housekeeping.something_happened();
+        }
+        // One hand-over to the log and one wake-up of net for all of them.
+        tx.end_turn();
+        for batch in taken.drain(..) {
+            // Never full: there are no more batches than places. Refused only when net is gone.
+            let _ = finished.try_send(batch);
+        }
+        if waiting_answers.is_none() {
+            waiting_answers = tx.poll_sources(now);
+        }
+        if let Some(answers) = waiting_answers.take() {
+            handed = true;
+            if let Err(refused) = finished.try_send(answers) {
+                waiting_answers = Some(refused.into_inner());
+            }
+        }
+        if handed {
+            net_notify.notify();
+        }
+        housekeeping.run_if_due(&mut tx, now);
+        tx.end_turn();
+        if closed && requests.is_empty() {
+            break;
+        }
+        tx_sleeper.prepare();
+        if requests.is_empty() && !requests.is_closed() && waiting_answers.is_none() {
+            waker.park(earliest(housekeeping.wait(now), None, tx.next_deadline(), now));
+        }
+        tx_sleeper.awake();
+    }
+    let ending = join(net_thread);
+    if matches!(ending, Ending::Stopped) {
+        tx.close_log();
+    }
+    ending
+}
+
+/// Batches of late answers under way to net at once.
+const ANSWER_BATCHES_MAX: usize = 2;
+
+fn join(thread: thread::JoinHandle<Ending>) -> Ending {
+    thread.join().unwrap_or_else(|_| Ending::NetFailed(io::Error::other("the net thread panicked")))
+}
+
+struct NetThread<N: Net> {
+    net: NetStage<N>,
+    to_tx: Sender<Batch>,
+    from_tx: Receiver<Batch>,
+    free: Vec<Batch>,
+    sleeper: Sleeper,
+    parked: ThreadWaker,
+    progress: Progress,
+    signals: Arc<Signals>,
+    /// Behind the queue's end: fields are dropped in order.
+    tx_notify: Notify,
+}
+
+impl<N: Net> NetThread<N> {
+    fn run(&mut self, clock: &impl Clock) -> Ending {
+        let mut finished = Vec::new();
+        let mut shutdown = Shutdown::default();
+        loop {
+            let closed = self.from_tx.is_closed();
+            self.from_tx.drain_into(&mut finished);
+            for mut batch in finished.drain(..) {
+                self.net.deliver(&mut batch);
+                if self.free.len() < BATCH_COUNT {
+                    self.free.push(batch);
+                }
+            }
+            self.net.finish_turn();
+            let now = read(clock);
+            if let Some(failure) = self.progress.failure() {
+                return Ending::LogFailed(failure.to_string());
+            }
+            if shutdown.is_over(&mut self.net, &self.signals, now) || closed {
+                return Ending::Stopped;
+            }
+            let Some(mut batch) = self.free.pop() else {
+                self.wait_for_batch();
+                continue;
+            };
+            let wait = self.wait(&shutdown, now);
+            let collected = self.net.collect(&mut batch, wait);
+            self.sleeper.awake();
+            if let Err(error) = collected {
+                return Ending::NetFailed(error);
+            }
+            if batch.is_empty() {
+                self.net.deliver(&mut batch);
+                self.free.push(batch);
+            } else {
+                // Never full: there are no more batches than places. Refused only when tx is gone.
+                let _ = self.to_tx.try_send(batch);
+                self.tx_notify.notify();
+            }
+        }
+    }
+
+    /// All batches are with tx: nothing is read before one is back.
+    fn wait_for_batch(&mut self) {
+        self.sleeper.prepare();
+        if self.from_tx.is_empty() && !self.from_tx.is_closed() {
+            self.parked.park(None);
+        }
+        self.sleeper.awake();
+    }
+
+    /// How long the driver may wait.
+    fn wait(&mut self, shutdown: &Shutdown, now: Now) -> Option<Duration> {
+        self.sleeper.prepare();
+        if !self.from_tx.is_empty() || self.from_tx.is_closed() || !self.net.prepare_wait() {
+            return Some(Duration::ZERO);
+        }
+        shutdown.wait(now)
+    }
+}
+
+/// One waker for a thread that waits now here, now there.
+struct Both {
+    driver: Waker,
+    thread: Waker,
+}
+
+impl Wake for Both {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.thread.wake_by_ref();
+        self.driver.wake_by_ref();
+    }
+}
+
+/// When expired keys and garbage are looked after.
+#[derive(Debug, Default)]
+struct Housekeeping {
+    due: Option<Duration>,
+    idle: bool,
+}
+
+impl Housekeeping {
+    fn something_happened(&mut self) {
+        self.idle = false;
+    }
+
+    fn run_if_due(&mut self, tx: &mut Tx, now: Now) {
+        if self.due.is_some_and(|due| now.monotonic < due) || (self.idle && self.due.is_none()) {
+            return;
+        }
+        let again = tx.housekeep(now);
+        tx.end_turn();
+        // After work it runs once more, to show the last figures; then only when something is to be done.
+        let pause = match again {
+            Some(pause) => Some(pause.min(HOUSEKEEPING_INTERVAL)),
+            None if self.idle => None,
+            None => Some(HOUSEKEEPING_INTERVAL),
+        };
+        self.idle = true;
+        self.due = pause.map(|pause| now.monotonic + pause);
+    }
+
+    fn wait(&self, now: Now) -> Option<Duration> {
+        match self.due {
+            Some(due) => Some(due.saturating_sub(now.monotonic)),
+            None if self.idle => None,
+            None => Some(Duration::ZERO),
+        }
+    }
+}
+
+/// The orderly end.
+#[derive(Debug, Default)]
+struct Shutdown {
+    deadline: Option<Duration>,
+}
+
+impl Shutdown {
+    fn is_over<N: Net>(&mut self, net: &mut NetStage<N>, signals: &Signals, now: Now) -> bool {
+        if !signals.stopping() {
+            return false;
+        }
+        let deadline = *self.deadline.get_or_insert_with(|| {
+            net.stop();
+            now.monotonic + SHUTDOWN_GRACE
+        });
+        net.is_drained() || deadline <= now.monotonic
+    }
+
+    fn wait(&self, now: Now) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_sub(now.monotonic))
+    }
+}
+
+fn read(clock: &impl Clock) -> Now {
+    Now { monotonic: clock.now(), wall_ms: clock.wall_ms() }
+}
+
+/// The shortest of the waits.
+fn earliest(
+    a: Option<Duration>,
+    b: Option<Duration>,
+    deadline: Option<Duration>,
+    now: Now,
+) -> Option<Duration> {
+    let deadline = deadline.map(|deadline| deadline.saturating_sub(now.monotonic));
+    [a, b, deadline].into_iter().flatten().min()
+}
