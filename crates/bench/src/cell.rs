@@ -1,10 +1,10 @@
 //! Cells of the `kv` experiment.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::{
-    cli::{Kv, check_pipeline},
+    cli::{Kv, UsageError, check_pipeline},
     measure::Pace,
     requests::Operation,
     server::Durability,
@@ -45,24 +45,24 @@ impl Cell {
     ///
     /// What names no cell.
     pub fn parse(text: &str, arguments: &Kv) -> Result<Vec<Self>> {
-        let wrong = || format!("`{text}` is no cell as get:64:none or, with --rate, get:none");
+        let wrong = || UsageError(format!("`{text}` is no cell as get:64:none or, with --rate, get:none"));
         let mut words = text.split(':');
         let operation =
-            words.next().and_then(|word| Operation::from_str(word, true).ok()).with_context(wrong)?;
+            words.next().and_then(|word| Operation::from_str(word, true).ok()).ok_or_else(wrong)?;
         let paces = if arguments.rate.is_empty() {
-            let pipeline = words.next().and_then(|word| word.parse().ok()).with_context(wrong)?;
+            let pipeline = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
             vec![Pace::Pipeline(pipeline)]
         } else {
             paces(arguments)
         };
         let durability =
-            words.next().and_then(|word| Durability::from_str(word, true).ok()).with_context(wrong)?;
+            words.next().and_then(|word| Durability::from_str(word, true).ok()).ok_or_else(wrong)?;
         let wirings = match words.next() {
-            Some(word) => vec![word.parse().ok().with_context(wrong)?],
+            Some(word) => vec![word.parse().ok().ok_or_else(wrong)?],
             None => arguments.net_threads.clone(),
         };
         if words.next().is_some() {
-            bail!(wrong());
+            return Err(wrong().into());
         }
         let cells = wirings.iter().flat_map(|&net_threads| {
             paces.iter().map(move |&pace| Self { operation, pace, durability, net_threads })
@@ -111,7 +111,7 @@ mod tests {
         let cli = Cli::try_parse_from(["busload-bench", "kv"].iter().chain(arguments))?;
         match cli.command {
             Command::Kv(kv) => kv.cells(),
-            other => bail!("{other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
@@ -23,20 +23,22 @@ of different runs: machines differ, and so do their days.";
 
 const KV_HELP: &str = "\
 What is measured
-  A cell is an operation, a pipeline length (or an open-loop rate), a durability and a wiring. For each cell all
-  servers are started afresh and filled with all keys; then they are measured in turn, --rounds times, and every
-  figure of the table is the median of its rounds. `ratio` is the throughput beside that of the baseline, the
-  server named last in --servers; `p99x` the same for the 99th percentile.
+  A cell is an operation, a pipeline length (or an open-loop rate), a durability and a wiring.
+  For each cell all servers are started afresh and filled with all keys; then they are
+  measured in turn, --rounds times, and every figure of the table is the median of its rounds.
+  `ratio` is the throughput beside that of the baseline, the server named last in --servers;
+  `p99x` the same for the 99th percentile.
 
-  Closed loop (default): every connection has one pipeline of requests under way; latency is the time from
-  sending it until its last reply. Open loop (--rate): requests are due on a fixed schedule spread over the
-  connections, sent even when earlier ones are unanswered, and latency counts from when a request was due.
-  The load thread polls while the next request is less than 200 us away, so it uses its whole processor.
+  Closed loop (default): every connection has one pipeline of requests under way; latency is
+  the time from sending it until its last reply. Open loop (--rate): requests are due on a
+  fixed schedule spread over the connections, sent even when earlier ones are unanswered, and
+  latency counts from when a request was due. The load thread polls while the next request is
+  less than 200 us away, so it uses its whole processor.
 
-  us/req is the server's processor time (all threads) per request. Notes: `load-bound` (the load side had
-  no processor time left while the server had), `sent-late` (open loop: 99th percentile of the sending delay above
-  100 us), `overloaded` (open loop: the server fell 2 million requests behind), `nil` (reads of absent keys),
-  `ERRORS` (error replies, with one).
+  us/req is the server's processor time (all threads) per request. Notes: `load-bound` (the
+  load side had no processor time left while the server had), `sent-late` (open loop: 99th
+  percentile of the sending delay above 100 us), `overloaded` (open loop: the server fell 2
+  million requests behind), `nil` (reads of absent keys), `ERRORS` (error replies, with one).
 
 Durability
   none     busload sync=off       redis --appendonly no
@@ -50,6 +52,26 @@ Examples
   busload-bench kv --rate 10k,50k,100k --ops get      open loop
   busload-bench kv --servers null,redis --cell get:64:none    how much the load side has in hand
   busload-bench kv --attach 127.0.0.1:6379 --cell get:1:none  a server that already runs";
+
+/// Arguments that cannot be followed; the program ends with another code than for what fails later.
+#[derive(Debug)]
+pub struct UsageError(pub String);
+
+impl std::fmt::Display for UsageError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Returns a [`UsageError`] with a formatted message.
+macro_rules! bail_usage {
+    ($($message:tt)*) => {
+        return Err($crate::cli::UsageError(format!($($message)*)).into())
+    };
+}
+pub(crate) use bail_usage;
 
 /// Experiments against busload and its peers.
 #[derive(Debug, Parser)]
@@ -126,10 +148,10 @@ pub struct Kv {
 /// Arguments of `growth`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Some connections write new keys at full pipelined speed; one more asks for one of the keys written so far, alone on its
-connection, and every one of its replies is timed. At each step the writers pause and the server's resident memory is
-read: what it has grown by since its start, less the bytes of keys and values, by entry, is `over B`. `lost ms` is
-how long threads of the server or of this program were ready but had no processor in the step (other programs, or
+Some connections write new keys at full pipelined speed; one more asks for one of the keys written so far, alone on its \
+connection, and every one of its replies is timed. At each step the writers pause and the server's resident memory is \
+read: what it has grown by since its start, less the bytes of keys and values, by entry, is `over B`. `lost ms` is \
+how long threads of the server or of this program were ready but had no processor in the step (other programs, or \
 the host of a virtual machine): slow replies that it explains are not the server's.")]
 pub struct Growth {
     /// Servers to measure
@@ -161,7 +183,7 @@ pub struct Growth {
 /// Arguments of `recovery`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Writes every key once, stops the server (SIGTERM), starts it again on the same directory, and times that until it
+Writes every key once, stops the server (SIGTERM), starts it again on the same directory, and times that until it \
 serves. The files are in the page cache, as after a crash of the process but not of the machine.")]
 pub struct Recovery {
     /// Servers to measure
@@ -193,7 +215,7 @@ pub struct Recovery {
 /// Arguments of `connections`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-System calls are counted by strace (where it is installed) over one second of a run of their own, as it slows the
+System calls are counted by strace (where it is installed) over one second of a run of their own, as it slows the \
 server; the counts per request stay meaningful, the throughput of that run is not shown.")]
 pub struct Connections {
     /// Servers to measure; the last one is the baseline of the ratios
@@ -345,7 +367,7 @@ impl Load {
     /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
         if self.seconds < 0.01 || 3_600.0 < self.seconds || self.warm_up < 0.0 || 3_600.0 < self.warm_up {
-            bail!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
+            bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
         }
         let times = (Duration::try_from_secs_f64(self.warm_up), Duration::try_from_secs_f64(self.seconds));
         Ok((times.0.context("--warm-up")?, times.1.context("--seconds")?))
@@ -361,7 +383,7 @@ impl Kv {
     pub fn cells(&self) -> Result<Vec<Cell>> {
         check_clients(self.load.clients)?;
         if self.rounds == 0 {
-            bail!("--rounds is at least 1");
+            bail_usage!("--rounds is at least 1");
         }
         let cells = if self.cell.is_empty() {
             Cell::combinations(self)
@@ -382,10 +404,10 @@ impl Kv {
 /// A number out of bounds.
 pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
     if keys == 0 || KEYS_MAX < keys {
-        bail!("the number of keys is 1 to {KEYS_MAX}");
+        bail_usage!("the number of keys is 1 to {KEYS_MAX}");
     }
     if VALUE_BYTES_MAX < value_bytes {
-        bail!("a value has at most {VALUE_BYTES_MAX} bytes");
+        bail_usage!("a value has at most {VALUE_BYTES_MAX} bytes");
     }
     Ok(KeySpace { keys, value_bytes, seed })
 }
@@ -397,7 +419,7 @@ pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
 /// None or too many.
 pub fn check_clients(clients: usize) -> Result<()> {
     if clients == 0 || CLIENTS_MAX < clients {
-        bail!("the number of connections is 1 to {CLIENTS_MAX}");
+        bail_usage!("the number of connections is 1 to {CLIENTS_MAX}");
     }
     Ok(())
 }
@@ -409,7 +431,7 @@ pub fn check_clients(clients: usize) -> Result<()> {
 /// None or too many.
 pub fn check_pipeline(pipeline: usize) -> Result<()> {
     if pipeline == 0 || PIPELINE_MAX < pipeline {
-        bail!("a pipeline has 1 to {PIPELINE_MAX} requests");
+        bail_usage!("a pipeline has 1 to {PIPELINE_MAX} requests");
     }
     Ok(())
 }
@@ -417,14 +439,18 @@ pub fn check_pipeline(pipeline: usize) -> Result<()> {
 fn cpus(text: &str) -> Result<Option<CpuList>> {
     match text {
         "any" => Ok(None),
-        list => list.parse().map(Some).map_err(anyhow::Error::msg),
+        list => Ok(Some(list.parse().map_err(UsageError)?)),
     }
 }
 
 fn find_busload() -> Result<PathBuf> {
     let own = std::env::current_exe().context("the path of this program")?;
     let candidates = [own.with_file_name("busload"), PathBuf::from("target/release/busload")];
-    candidates.into_iter().find(|path| path.is_file()).context(
-        "no busload binary beside this program nor in target/release; build it (cargo build --release) or name it by --busload",
-    )
+    let Some(found) = candidates.into_iter().find(|path| path.is_file()) else {
+        bail_usage!(
+            "no busload binary beside this program nor in target/release: \
+             build it (cargo build --release) or name it by --busload"
+        );
+    };
+    Ok(found)
 }

@@ -7,13 +7,13 @@ mod recovery;
 
 use std::{net::SocketAddr, path::Path};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rustix::process::Pid;
 
 pub use self::{connections::connections, growth::growth, kv::kv, recovery::recovery};
 use crate::{
     cleanup::{Cleanup, Directory},
-    cli::Setup,
+    cli::{Setup, bail_usage},
     clock::utc_now,
     machine,
     requests::{KeySpace, Operation},
@@ -114,7 +114,7 @@ fn about(setup: &Setup, programs: &Programs, kinds: &[Kind]) -> Result<String> {
 /// Refuses a list with nothing in it.
 fn require<T>(list: &[T], what: &str) -> Result<()> {
     if list.is_empty() {
-        bail!("{what} needs at least one value");
+        bail_usage!("{what} needs at least one value");
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::{
     param::{clock_ticks_per_second, page_size},
     process::Pid,
@@ -138,7 +138,7 @@ pub fn describe() -> String {
     )
 }
 
-/// The first line of what a program prints about its version.
+/// The first line of what a program prints about its version, or its name where it has none to tell.
 ///
 /// # Errors
 ///
@@ -148,11 +148,9 @@ pub fn program_version(program: &Path) -> Result<String> {
         .arg("--version")
         .output()
         .with_context(|| format!("cannot run {}", program.display()))?;
-    if !output.status.success() {
-        bail!("{} --version failed: {}", program.display(), String::from_utf8_lossy(&output.stderr));
-    }
     let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+    let version = text.lines().next().map(str::trim).filter(|_| output.status.success());
+    Ok(version.map_or_else(|| program.display().to_string(), str::to_owned))
 }
 
 fn cpu_model(cpu_info: &str) -> Option<&str> {

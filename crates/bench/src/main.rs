@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, UsageError};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("busload-bench: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
     }
 }

@@ -74,6 +74,8 @@ pub fn count(
 }
 
 fn attach(cleanup: &Cleanup, pid: Pid, requests: &impl Fn() -> u64) -> Result<Option<SystemCalls>> {
+    // Connecting is not what is counted: the load must be under way when strace attaches.
+    pause(COUNT / 2);
     let mut command = Command::new("strace");
     command.args(["-c", "-f", "-p", &pid.as_raw_nonzero().to_string()]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -83,8 +85,6 @@ fn attach(cleanup: &Cleanup, pid: Pid, requests: &impl Fn() -> u64) -> Result<Op
     if !wait_attached(&mut output)? {
         return Ok(None);
     }
-    // The load's first requests wake threads and grow buffers; they are not what is asked for.
-    pause(COUNT / 2);
     let before = requests();
     pause(COUNT);
     kill_process(process.pid(), Signal::INT).context("stopping strace")?;

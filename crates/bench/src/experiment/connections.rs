@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::{Bench, Target, require};
 use crate::{
-    cli::{Connections, check_clients, check_pipeline},
+    cli::{Connections, bail_usage, check_clients, check_pipeline},
     measure::{Pace, Plan, Sample, fill, measure},
     random::Random,
     report::{self, Column, Csv, figure, figure_or_dash, number, percent_or_dash, text},
@@ -64,7 +64,7 @@ pub fn connections(arguments: &Connections) -> Result<()> {
     arguments.counts.iter().try_for_each(|count| check_clients(*count))?;
     check_pipeline(arguments.pipeline)?;
     if arguments.rounds == 0 {
-        bail!("--rounds is at least 1");
+        bail_usage!("--rounds is at least 1");
     }
     let space = arguments.load.space()?;
     arguments.load.times()?;

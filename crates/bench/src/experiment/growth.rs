@@ -6,7 +6,7 @@ use rustix::process::{Pid, getpid};
 
 use super::{Bench, Target, null_reply, require};
 use crate::{
-    cli::{Growth, check_clients, key_space},
+    cli::{Growth, bail_usage, check_clients, key_space},
     clock::now_ns,
     limits::{SLOW_REPLIES_SHOWN, SLOW_REPLY},
     load::{Driver, Group},
@@ -60,7 +60,7 @@ pub fn growth(arguments: &Growth) -> Result<()> {
     check_clients(arguments.clients)?;
     let space = key_space(arguments.keys, arguments.value_bytes, 1)?;
     if arguments.step == 0 {
-        bail!("--step is at least 1");
+        bail_usage!("--step is at least 1");
     }
     let bench = Bench::new(&arguments.setup, &arguments.servers, arguments.durability != Durability::None)?;
     let csv = arguments.setup.csv.as_deref();

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Bench, null_reply, require};
 use crate::{
-    cli::{Recovery, key_space},
+    cli::{Recovery, bail_usage, key_space},
     clock::now_ns,
     measure::fill,
     report::{self, Column, Csv, figure, number, text},
@@ -51,13 +51,13 @@ pub fn recovery(arguments: &Recovery) -> Result<()> {
     let keys = arguments.keys.unwrap_or(arguments.records);
     let space = key_space(keys, arguments.value_bytes, 1)?;
     if arguments.records < keys {
-        bail!("--keys is at most --records");
+        bail_usage!("--keys is at most --records");
     }
     if arguments.rounds == 0 {
-        bail!("--rounds is at least 1");
+        bail_usage!("--rounds is at least 1");
     }
     if arguments.durability == Durability::None || arguments.servers.contains(&Kind::Null) {
-        bail!("without a log nothing comes back: --durability os or always, and servers that have one");
+        bail_usage!("without a log nothing comes back: --durability os or always, and servers that have one");
     }
     let bench = Bench::new(&arguments.setup, &arguments.servers, true)?;
     let csv = arguments.setup.csv.as_deref();
