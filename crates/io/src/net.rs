@@ -5,6 +5,9 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, task::Waker, time::Duration};
 use bytes::Bytes;
 
 mod real;
+pub(crate) mod receive;
+pub(crate) mod slots;
+
 pub use real::{NetCounters, RealNet};
 
 /// A connection: a slot and the generation of its use, so that a late event or command for a connection that is

@@ -20,7 +20,10 @@ use std::{io, mem, sync::Arc, task::Waker, time::Duration};
 
 use mio::{Events, Interest, Poll, Token, event::Event as Ready};
 
-use super::{Address, Buffer, CloseReason, ConnId, Event, Net, NetOptions, Peer, SendChunk, Span};
+use super::{
+    Address, Buffer, CloseReason, ConnId, Event, Net, NetOptions, Peer, SendChunk, Span,
+    receive::ReceiveBuffers, slots::Slots,
+};
 use crate::{
     Clock, RealClock,
     limits::{
@@ -29,17 +32,15 @@ use crate::{
     },
 };
 
-mod connections;
+mod connection;
 mod listen;
-mod receive;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod wake;
 
-use connections::{Connection, Connections, Sending};
+use connection::{Connection, Sending};
 use listen::Listener;
-use receive::ReceiveBuffers;
 use stream::{Stream, Written};
 use wake::PollWaker;
 
@@ -81,7 +82,7 @@ pub struct RealNet {
     accept_after: Option<Duration>,
     /// The lack of file descriptors was logged and no client was accepted since.
     exhaustion_logged: bool,
-    connections: Connections,
+    connections: Slots<Connection>,
     receive: ReceiveBuffers,
     /// Connections to receive from in the next poll whether or not an edge comes.
     read_again: Vec<ConnId>,
@@ -125,7 +126,7 @@ impl RealNet {
             listeners,
             accept_after: None,
             exhaustion_logged: false,
-            connections: Connections::default(),
+            connections: Slots::new(),
             receive: ReceiveBuffers::new(options.buffer_bytes, options.receive_bytes_min)?,
             read_again: Vec::new(),
             send_again: Vec::new(),

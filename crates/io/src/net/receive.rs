@@ -8,7 +8,7 @@ use crate::limits::POOLED_BUFFER_COUNT_MAX;
 
 /// All buffers stay at their full length; what is filled is told by spans, so no byte is cleared between uses.
 #[derive(Debug)]
-pub(super) struct ReceiveBuffers {
+pub(crate) struct ReceiveBuffers {
     buffer_bytes: usize,
     receive_bytes_min: usize,
     /// Being filled; empty when there is none.
@@ -20,7 +20,7 @@ pub(super) struct ReceiveBuffers {
 }
 
 impl ReceiveBuffers {
-    pub(super) fn new(buffer_bytes: usize, receive_bytes_min: usize) -> io::Result<Self> {
+    pub(crate) fn new(buffer_bytes: usize, receive_bytes_min: usize) -> io::Result<Self> {
         if receive_bytes_min == 0 || buffer_bytes < receive_bytes_min || u32::try_from(buffer_bytes).is_err()
         {
             let message = format!(
@@ -33,7 +33,7 @@ impl ReceiveBuffers {
     }
 
     /// A new poll: what nobody took is lost.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         while let Some(buffer) = self.filled.pop() {
             self.recycle(buffer);
         }
@@ -42,7 +42,7 @@ impl ReceiveBuffers {
 
     /// Where the next receive goes.
     #[inline]
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.current.len() < self.current_bytes + self.receive_bytes_min {
             self.next_buffer();
         }
@@ -59,21 +59,21 @@ impl ReceiveBuffers {
 
     /// The first `count` bytes of the room are received now.
     #[inline]
-    pub(super) fn fill(&mut self, count: usize) -> Span {
+    pub(crate) fn fill(&mut self, count: usize) -> Span {
         let start = self.current_bytes;
         self.current_bytes += count;
         assert!(self.current_bytes <= self.current.len(), "more received than there was room");
         Span { buffer: self.filled.len() as u32, start: start as u32, end: self.current_bytes as u32 }
     }
 
-    pub(super) fn take(&mut self, buffers: &mut Vec<Buffer>) {
+    pub(crate) fn take(&mut self, buffers: &mut Vec<Buffer>) {
         buffers.append(&mut self.filled);
         if 0 < mem::take(&mut self.current_bytes) {
             buffers.push(mem::take(&mut self.current));
         }
     }
 
-    pub(super) fn recycle(&mut self, buffer: Buffer) {
+    pub(crate) fn recycle(&mut self, buffer: Buffer) {
         if buffer.len() == self.buffer_bytes && self.idle.len() < POOLED_BUFFER_COUNT_MAX {
             self.idle.push(buffer);
         }
