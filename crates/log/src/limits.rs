@@ -6,7 +6,7 @@ use crate::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Smallest segment the options may ask for.
-pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
+pub const SEGMENT_BYTES_MIN: u64 = 16 * 1024;
 
 /// The first segment after a start is this short, so that writing its zeros does not delay readiness.
 pub const FIRST_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;

@@ -1,0 +1,200 @@
+//! Records come back, in order, whatever their shape.
+
+use busload_io::sim::SimDisk;
+use busload_log::{Lsn, Options, Room, Step, SyncPolicy};
+
+use crate::harness::{Promise, Rig, open_log, short_segments};
+
+#[test]
+fn an_empty_directory_becomes_an_empty_log() {
+    let (log, recovered) = open_log(&SimDisk::new(), Options::default()).unwrap();
+    assert_eq!(recovered, []);
+    assert_eq!(log.report.last_lsn, Lsn(0));
+    assert_eq!(log.writer.next_lsn(), Lsn(1));
+    assert_eq!(log.progress.durable(), Lsn(0));
+}
+
+#[test]
+fn one_flush_is_one_frame_and_one_sync() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, Options::default(), 1);
+    rig.settle();
+    let before = disk.operation_count();
+    let syncs_before = rig.log.progress.stats().syncs;
+    for index in 0..50 {
+        rig.append(&[index; 30], SyncPolicy::Always);
+    }
+    assert_eq!(rig.writer().first_open_lsn(), Lsn(1));
+    rig.flush();
+    assert_eq!(rig.writer().first_open_lsn(), Lsn(51));
+    assert_eq!(rig.step_stage(), Step::Worked);
+    assert_eq!((rig.oracle.written, rig.oracle.durable), (50, 0));
+    assert_eq!(rig.step_stage(), Step::Synced);
+    assert_eq!((rig.oracle.written, rig.oracle.durable), (50, 50));
+    assert_eq!(rig.step_stage(), Step::Idle);
+    assert_eq!(disk.operation_count() - before, 2);
+    let stats = rig.log.progress.stats();
+    assert_eq!((stats.frames, stats.records, stats.frame_records_max), (1, 50, 50));
+    assert_eq!(stats.syncs - syncs_before, 1);
+}
+
+#[test]
+fn what_is_flushed_during_a_sync_makes_one_further_frame() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, Options::default(), 1);
+    rig.append(b"first", SyncPolicy::Always);
+    rig.flush();
+    rig.step_stage();
+    for _ in 0..1000 {
+        rig.append(b"later", SyncPolicy::Always);
+        rig.flush();
+    }
+    rig.settle();
+    assert_eq!(rig.log.progress.stats().frames, 2);
+    assert_eq!(rig.oracle.durable, 1001);
+}
+
+#[test]
+fn records_of_every_length_come_back() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, Options::default(), 1);
+    let edges = [1, 2, 126, 127, 128, 129, 16_383, 16_384, 32_767, 32_768, 40_000, 70_000, 1 << 20, 3 << 20];
+    for bytes in edges {
+        rig.must_append(&vec![b'x'; bytes], SyncPolicy::Os);
+        rig.must_append(b"between", SyncPolicy::Os);
+    }
+    rig.flush();
+    let oracle = rig.close();
+    let rig = Rig::reopen(&disk, Options::default(), 1, oracle, Promise::Written).unwrap();
+    assert!(rig.log.report.clean_shutdown);
+    assert_eq!(rig.log.report.torn_tail, None);
+}
+
+#[test]
+fn records_larger_than_a_frame_and_than_a_segment_come_back() {
+    let disk = SimDisk::new();
+    let options = Options { frame_bytes_max: 8 * 1024, ..short_segments() };
+    let mut rig = Rig::new(&disk, options, 1);
+    for bytes in [9 * 1024, 31 * 1024, 32 * 1024, 33 * 1024, 300 * 1024, 1, 200 * 1024, 5000] {
+        rig.must_append(&vec![bytes as u8; bytes], SyncPolicy::Always);
+        rig.must_append(b"small", SyncPolicy::Os);
+        if bytes % 2 == 0 {
+            rig.settle();
+        }
+    }
+    let oracle = rig.close();
+    Rig::reopen(&disk, options, 1, oracle, Promise::Written).unwrap();
+}
+
+#[test]
+fn a_cancelled_record_leaves_no_trace() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, Options::default(), 1);
+    rig.append(b"one", SyncPolicy::Os);
+    let writer = rig.writer();
+    writer.begin();
+    writer.record().extend_from_slice(b"no");
+    writer.append_shared(vec![1; 50_000].into());
+    assert_eq!(writer.record_bytes(), 50_002);
+    writer.cancel();
+    rig.append(b"two", SyncPolicy::Os);
+    let oracle = rig.close();
+    Rig::reopen(&disk, Options::default(), 1, oracle, Promise::Written).unwrap();
+}
+
+#[test]
+fn many_segments_follow_each_other() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, short_segments(), 7);
+    for _ in 0..2000 {
+        let (record, policy) = (rig.random_record(500), rig.random_policy());
+        rig.must_append(&record, policy);
+        if rig.rng.chance(1, 5) {
+            rig.flush();
+        }
+    }
+    assert!(10 < rig.log.progress.stats().segments);
+    let log_bytes = rig.log.progress.stats().log_bytes;
+    let oracle = rig.close();
+    let rig = Rig::reopen(&disk, short_segments(), 7, oracle, Promise::Written).unwrap();
+    assert_eq!(rig.log.report.records, 2000);
+    assert!(log_bytes <= rig.log.report.bytes);
+}
+
+#[test]
+fn a_log_that_is_only_opened_and_closed_does_not_grow() {
+    let disk = SimDisk::new();
+    let mut oracle = Rig::new(&disk, short_segments(), 1).close();
+    for _ in 0..5 {
+        oracle = Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Written).unwrap().close();
+    }
+    let segments = disk.snapshot().into_keys().filter(|name| name.ends_with(".log")).count();
+    assert!(segments <= 2, "{:?}", disk.snapshot().keys());
+    let mut rig = Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Written).unwrap();
+    rig.must_append(b"a", SyncPolicy::Always);
+    let oracle = rig.close();
+    Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Written).unwrap();
+}
+
+#[test]
+fn a_second_process_is_kept_out() {
+    let disk = SimDisk::new();
+    let (log, _) = open_log(&disk, Options::default()).unwrap();
+    let error = open_log(&disk, Options::default()).unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(log);
+    open_log(&disk, Options::default()).unwrap();
+}
+
+#[test]
+fn a_sync_that_is_asked_for_covers_everything_handed_over() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, Options::default(), 1);
+    rig.append(b"a", SyncPolicy::Os);
+    rig.flush();
+    rig.settle();
+    assert_eq!((rig.oracle.written, rig.oracle.durable), (1, 0));
+    rig.append(b"b", SyncPolicy::Os);
+    rig.flush();
+    rig.writer().request_sync();
+    rig.settle();
+    assert_eq!((rig.oracle.written, rig.oracle.durable), (2, 2));
+}
+
+#[test]
+fn an_interval_is_kept_and_not_shortened() {
+    use std::time::Duration;
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, Options::default(), 1);
+    rig.settle();
+    let start = rig.now;
+    rig.append(b"a", SyncPolicy::Interval(Duration::from_millis(10)));
+    rig.flush();
+    assert_eq!(rig.step_stage(), Step::Worked);
+    rig.now = start + Duration::from_millis(4);
+    rig.append(b"b", SyncPolicy::Interval(Duration::from_millis(10)));
+    rig.flush();
+    assert_eq!(rig.step_stage(), Step::Worked);
+    assert_eq!(rig.step_stage(), Step::IdleUntil(start + Duration::from_millis(10)));
+    assert_eq!(rig.oracle.durable, 0);
+    rig.now = start + Duration::from_millis(10);
+    assert_eq!(rig.step_stage(), Step::Synced);
+    assert_eq!(rig.oracle.durable, 2);
+    assert_eq!(rig.step_stage(), Step::Idle);
+}
+
+#[test]
+fn more_than_the_queue_holds_is_refused_until_the_log_has_moved() {
+    let disk = SimDisk::new();
+    let options = Options { queue_bytes_limit: 100_000, ..Options::default() };
+    let mut rig = Rig::new(&disk, options, 1);
+    let mut granted = 0;
+    while rig.try_append(&[7; 1000], SyncPolicy::Os) == Room::Granted {
+        granted += 1;
+        assert!(granted < 200);
+    }
+    assert!(90 < granted);
+    rig.settle();
+    assert_eq!(rig.oracle.written, granted);
+    assert_eq!(rig.try_append(&[7; 1000], SyncPolicy::Os), Room::Granted);
+}

@@ -1,0 +1,225 @@
+//! A log, its disk and an oracle that knows everything that was ever committed, in one thread and under one seed.
+
+use std::time::Duration;
+
+use busload_io::{
+    Disk,
+    sim::{CrashKind, SimDisk, SimRng},
+};
+use busload_log::{LogWriter, Lsn, OpenError, Opened, Options, Room, Step, SyncPolicy, open};
+
+/// Segments so short that a few records fill one.
+pub fn short_segments() -> Options {
+    Options { segment_bytes: 32 * 1024, first_segment_bytes: 16 * 1024, ..Options::default() }
+}
+
+/// What the log was given and what it promised.
+#[derive(Clone, Debug, Default)]
+pub struct Oracle {
+    /// Every record, from LSN 1 on.
+    pub records: Vec<Vec<u8>>,
+    pub written: u64,
+    pub durable: u64,
+}
+
+/// What may be missing after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    Written,
+    Durable,
+}
+
+impl Oracle {
+    /// Checks what a recovery gave and forgets what was lost.
+    pub fn check(&mut self, recovered: &[(Lsn, Vec<u8>)], promise: Promise) {
+        let least = if promise == Promise::Written { self.written } else { self.durable };
+        let count = recovered.len() as u64;
+        assert!(least <= count, "{promise:?} up to {least}, recovered {count}");
+        assert!(recovered.len() <= self.records.len(), "records came from nowhere");
+        for (index, (lsn, bytes)) in recovered.iter().enumerate() {
+            assert_eq!(lsn.0, index as u64 + 1, "a hole");
+            assert_eq!(bytes, &self.records[index], "record {lsn} is another");
+        }
+        self.records.truncate(recovered.len());
+        self.written = count;
+        self.durable = count;
+    }
+}
+
+pub struct Rig<D: Disk> {
+    pub log: Opened<D>,
+    pub oracle: Oracle,
+    pub now: Duration,
+    pub rng: SimRng,
+}
+
+pub type Recovered = Vec<(Lsn, Vec<u8>)>;
+
+/// Opens and collects.
+pub fn open_log<D: Disk>(disk: &D, options: Options) -> Result<(Opened<D>, Recovered), OpenError> {
+    let mut recovered = Vec::new();
+    let mut ids = SimRng::new(99);
+    let opened = open(disk.clone(), options, &mut ids, &mut |record| {
+        recovered.push((record.lsn, record.bytes.to_vec()));
+        Ok(())
+    })?;
+    Ok((opened, recovered))
+}
+
+impl<D: Disk> Rig<D> {
+    pub fn new(disk: &D, options: Options, seed: u64) -> Self {
+        Self::reopen(disk, options, seed, Oracle::default(), Promise::Durable).expect("the log opens")
+    }
+
+    /// Opens what a crash or a shutdown left and checks it.
+    pub fn reopen(
+        disk: &D,
+        options: Options,
+        seed: u64,
+        mut oracle: Oracle,
+        promise: Promise,
+    ) -> Result<Self, OpenError> {
+        let (log, recovered) = open_log(disk, options)?;
+        oracle.check(&recovered, promise);
+        Ok(Self { log, oracle, now: Duration::ZERO, rng: SimRng::new(seed) })
+    }
+
+    pub fn writer(&mut self) -> &mut LogWriter {
+        &mut self.log.writer
+    }
+
+    /// Commits a record without asking for room.
+    pub fn append(&mut self, bytes: &[u8], policy: SyncPolicy) -> Lsn {
+        let writer = &mut self.log.writer;
+        writer.begin();
+        let half = bytes.len() / 2;
+        writer.record().extend_from_slice(&bytes[..half]);
+        writer.append_shared(bytes::Bytes::copy_from_slice(&bytes[half..]));
+        let lsn = writer.commit(policy);
+        self.oracle.records.push(bytes.to_vec());
+        assert_eq!(lsn.0, self.oracle.records.len() as u64);
+        lsn
+    }
+
+    /// Commits a record if there is room.
+    pub fn try_append(&mut self, bytes: &[u8], policy: SyncPolicy) -> Room {
+        let room = self.log.writer.room(bytes.len() as u64);
+        if room == Room::Granted {
+            self.append(bytes, policy);
+        }
+        room
+    }
+
+    /// Commits a record, letting log and helper work until there is room.
+    pub fn must_append(&mut self, bytes: &[u8], policy: SyncPolicy) {
+        for _ in 0..10_000 {
+            match self.try_append(bytes, policy) {
+                Room::Granted => return,
+                Room::Behind => {
+                    self.step_stage();
+                    self.step_helper();
+                }
+                refused => panic!("{refused:?}"),
+            }
+        }
+        panic!("no room ever came");
+    }
+
+    pub fn flush(&mut self) {
+        self.log.writer.flush(i64::try_from(self.now.as_millis()).unwrap());
+    }
+
+    pub fn step_stage(&mut self) -> Step {
+        let step = self.log.stage.step(self.now);
+        self.look();
+        step
+    }
+
+    pub fn step_helper(&mut self) -> Step {
+        let step = self.log.helper.step(self.now);
+        self.look();
+        step
+    }
+
+    /// Notes what was promised.
+    fn look(&mut self) {
+        let (written, durable) = (self.log.progress.written().0, self.log.progress.durable().0);
+        assert!(durable <= written && written <= self.oracle.records.len() as u64);
+        assert!(self.oracle.written <= written && self.oracle.durable <= durable, "a watermark went back");
+        (self.oracle.written, self.oracle.durable) = (written, durable);
+    }
+
+    /// Steps both until neither has anything to do at this time.
+    pub fn settle(&mut self) {
+        for _ in 0..100_000 {
+            let idle = |step| matches!(step, Step::Idle | Step::IdleUntil(_) | Step::Ended);
+            let stage = self.step_stage();
+            let helper = self.step_helper();
+            if idle(stage) && idle(helper) {
+                return;
+            }
+            if let Step::IdleUntil(due) = helper
+                && idle(stage)
+            {
+                self.now = self.now.max(due);
+            }
+        }
+        panic!("it never settles");
+    }
+
+    /// Closes in order.
+    pub fn close(mut self) -> Oracle {
+        self.log.writer.close();
+        for _ in 0..100_000 {
+            if self.step_stage() == Step::Ended {
+                assert_eq!(self.log.progress.failure(), None);
+                assert_eq!(self.oracle.durable, self.oracle.records.len() as u64, "a close syncs everything");
+                return self.oracle;
+            }
+            self.step_helper();
+        }
+        panic!("it never ends");
+    }
+
+    /// A record of random length and contents.
+    pub fn random_record(&mut self, bytes_max: u64) -> Vec<u8> {
+        let count = 1 + self.rng.below(bytes_max);
+        let first = self.rng.below(256) as u8;
+        (0..count).map(|at| first.wrapping_add((at % 251) as u8)).collect()
+    }
+
+    pub fn random_policy(&mut self) -> SyncPolicy {
+        match self.rng.below(4) {
+            0 | 1 => SyncPolicy::Os,
+            2 => SyncPolicy::Always,
+            _ => SyncPolicy::Interval(Duration::from_millis(5)),
+        }
+    }
+
+    /// One random event.
+    pub fn random_event(&mut self) {
+        match self.rng.below(16) {
+            0..6 => {
+                let bytes_max = *[40, 40, 40, 300, 3000].get(self.rng.index(5)).unwrap();
+                let (record, policy) = (self.random_record(bytes_max), self.random_policy());
+                self.try_append(&record, policy);
+            }
+            6..8 => self.flush(),
+            8..12 => drop(self.step_stage()),
+            12..15 => drop(self.step_helper()),
+            _ => self.now += Duration::from_millis(self.rng.below(4)),
+        }
+    }
+}
+
+impl Rig<SimDisk> {
+    /// Pulls the plug (or kills the process): what is left of the disk, and what was promised.
+    pub fn crash(self, disk: &SimDisk, rng: &mut SimRng, kind: CrashKind) -> (SimDisk, Oracle) {
+        (disk.crash(rng, kind), self.oracle)
+    }
+}
+
+/// What survives a crash of this kind.
+pub fn promise_of(kind: CrashKind) -> Promise {
+    if kind == CrashKind::KeepAll { Promise::Written } else { Promise::Durable }
+}

@@ -1,0 +1,6 @@
+//! The log on a simulated disk (and once on a real one): what survives which crash, what damage is noticed, what faults do.
+
+mod harness;
+
+mod basics;
+mod crash;
