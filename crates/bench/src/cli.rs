@@ -38,7 +38,9 @@ What is measured
   us/req is the server's processor time (all threads) per request. Notes: `load-bound` (the
   load side had no processor time left while the server had), `sent-late` (open loop: 99th
   percentile of the sending delay above 100 us), `overloaded` (open loop: the server fell 2
-  million requests behind), `nil` (reads of absent keys), `ERRORS` (error replies, with one).
+  million requests behind), `nil` (reads of absent keys), `disturbed`
+  (the load waited for its processor, or the host took one away, in more than 5% of the time),
+  `ERRORS` (error replies, with one).
 
 Durability
   none     busload sync=off       redis --appendonly no

@@ -8,13 +8,13 @@ use std::{
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
 
 use crate::{
     clock::{duration_ns, now_ns, thread_cpu_ns},
     limits::{FILL_PIPELINE, FILL_PIPELINE_BYTES},
     load::{Driver, Group, OpenLoop, OpenResult},
-    machine::process_cpu_ns,
+    machine::{process_cpu_ns, run_queue_wait_ns, steal_ns},
     replies::Oddities,
     requests::{Cursor, KeySpace, Pool, Template},
     stats::{float, median, new_histogram, percentile_us, record},
@@ -28,6 +28,9 @@ const SERVER_SHARE_LOW: f64 = 0.90;
 
 /// How late an open-loop request may leave (99th percentile) before the run is marked.
 const LATE_US: f64 = 100.0;
+
+/// Above this share of lost time a measurement is marked: other programs were at work.
+const DISTURBED_SHARE: f64 = 0.05;
 
 /// How the load is paced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +77,9 @@ pub struct Sample {
     pub p999_us: f64,
     /// Share of one processor the load side used.
     pub load_cpu: f64,
+    /// Share of the time in which this program waited for a processor or the host took one away. The server's
+    /// own waiting is left out: its threads may rightly wait for each other.
+    pub lost: f64,
     /// Processors the server used, where its process is known.
     pub server_cpu: Option<f64>,
     /// Its processor time per request in microseconds.
@@ -101,6 +107,7 @@ impl Sample {
             p99_us: of(|sample| sample.p99_us),
             p999_us: of(|sample| sample.p999_us),
             load_cpu: of(|sample| sample.load_cpu),
+            lost: of(|sample| sample.lost),
             server_cpu: of_some(|sample| sample.server_cpu),
             server_us_per_request: of_some(|sample| sample.server_us_per_request),
             late_p99_us: of_some(|sample| sample.late_p99_us),
@@ -119,6 +126,9 @@ impl Sample {
         }
         if let Some(late_us) = self.late_p99_us.filter(|late_us| LATE_US < *late_us) {
             notes.push(format!("sent-late:{late_us:.0}us"));
+        }
+        if DISTURBED_SHARE < self.lost {
+            notes.push(format!("disturbed:{:.0}%", self.lost * 100.0));
         }
         if self.overloaded {
             notes.push("overloaded".to_owned());
@@ -207,6 +217,7 @@ fn sample(latency_ns: &Histogram<u64>, requests: u64, start: Mark, end: Mark) ->
         p99_us: percentile_us(latency_ns, 99.0),
         p999_us: percentile_us(latency_ns, 99.9),
         load_cpu: float(end.load_ns - start.load_ns) / wall_ns,
+        lost: float(end.lost_ns.saturating_sub(start.lost_ns)) / wall_ns,
         server_cpu: server_ns.map(|ns| ns / wall_ns),
         server_us_per_request: server_ns.map(|ns| ns / float(requests.max(1)) / 1_000.0),
         ..Sample::default()
@@ -219,11 +230,13 @@ struct Mark {
     at_ns: u64,
     load_ns: u64,
     server_ns: Option<u64>,
+    lost_ns: u64,
 }
 
 impl Mark {
     fn now(pid: Option<Pid>) -> Self {
-        Self { at_ns: now_ns(), load_ns: thread_cpu_ns(), server_ns: pid.and_then(process_cpu_ns) }
+        let lost_ns = [run_queue_wait_ns(getpid()), steal_ns()].into_iter().flatten().sum();
+        Self { at_ns: now_ns(), load_ns: thread_cpu_ns(), server_ns: pid.and_then(process_cpu_ns), lost_ns }
     }
 }
 
@@ -376,6 +389,12 @@ mod tests {
         assert_eq!(sample(0.99, 0.5).notes(), "load-bound");
         assert_eq!(sample(0.99, 0.99).notes(), "");
         assert_eq!(sample(0.5, 0.5).notes(), "");
+    }
+
+    #[test]
+    fn a_disturbed_measurement_is_marked() {
+        assert_eq!(Sample { lost: 0.06, ..plain(1.0) }.notes(), "disturbed:6%");
+        assert_eq!(Sample { lost: 0.04, ..plain(1.0) }.notes(), "");
     }
 
     #[test]
