@@ -18,10 +18,19 @@
 //! * Nothing is removed by time alone: an entry whose expiry has passed is hidden from reads and found by
 //!   [`Tables::sweep`]; the caller deletes it, so that the deletion can be logged.
 
-pub mod effect;
-pub mod limits;
 mod tables;
 mod value;
 
+mod fields;
+mod hasher;
+mod index;
+mod packed;
+
+pub mod effect;
+pub mod limits;
+
 pub use tables::{HugeValue, KeyHash, StringValue, Sweep, TableId, Tables, UnixMs};
 pub use value::{HashIter, HashRef, StringRef, Value, ValueKind};
+
+#[cfg(test)]
+mod tests;

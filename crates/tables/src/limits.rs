@@ -18,5 +18,11 @@ pub const SMALL_HASH_BYTES_MAX: usize = 1024;
 /// Spaces that exist from the start (`SELECT 0` to `SELECT 15`).
 pub const SPACE_COUNT: u16 = 16;
 
+/// A replay looks this many effects ahead ...
+pub const REPLAY_GROUP_COUNT: usize = 64;
+
+/// ... or this many bytes of records. Longer records are applied on their own.
+pub const REPLAY_GROUP_BYTES: usize = 64 * 1024;
+
 const _: () = assert!(SMALL_HASH_BYTES_MAX < SHARED_BYTES_MIN && SHARED_BYTES_MIN < HUGE_BYTES_MIN);
 const _: () = assert!(STRING_BYTES_MAX < 1 << 30, "lengths take 30 bits in an entry's header");

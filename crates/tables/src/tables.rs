@@ -1,12 +1,12 @@
 //! All memory tables and what can be done to them.
 
-use std::collections::{BTreeMap, HashMap};
-
 use bytes::Bytes;
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-use crate::limits::SPACE_COUNT;
-use crate::value::{Fields, HashRef, StringRef, Value, ValueKind};
+use crate::fields;
+use crate::hasher::Hasher;
+use crate::index::{EntryRef, Heap, Index, NewContent};
+use crate::limits::{SHARED_BYTES_MIN, SPACE_COUNT};
+use crate::value::{self, Value, ValueKind};
 
 /// Milliseconds since the Unix epoch.
 pub type UnixMs = i64;
@@ -24,7 +24,8 @@ pub struct KeyHash(pub u64);
 pub enum StringValue<'a> {
     /// Copied into the table.
     Slice(&'a [u8]),
-    /// Kept by reference when it is long enough, copied otherwise.
+    /// Kept by reference when it is long enough, copied otherwise. It must not be a small part of a large buffer, which would
+    /// stay in memory with it.
     Shared(Bytes),
 }
 
@@ -53,87 +54,80 @@ impl HugeValue {
     }
 }
 
-enum Stored {
-    String(Bytes),
-    Hash(Fields),
-}
-
-struct Entry {
-    stored: Stored,
-    expiry: Option<UnixMs>,
-}
-
-type Table = HashMap<Vec<u8>, Entry>;
-
 /// All memory tables.
 ///
 /// Operations on a table that does not exist panic: which tables exist is the caller's own knowledge, and what comes
 /// from outside is checked by [`Tables::exists`] first. Mutations ignore expiry (replay has no clock): a caller
 /// that finds an expired entry in its way deletes it first.
 pub struct Tables {
-    secrets: RapidSecrets,
-    tables: BTreeMap<u16, Table>,
+    pub(crate) hasher: Hasher,
+    pub(crate) heap: Heap,
+    tables: Vec<Option<Index>>,
 }
 
 impl Tables {
-    /// Empty tables, the 16 spaces of `default` in existence. `seed` keys the hash and must not be guessable by clients.
+    /// Empty tables, the 16 spaces of `default` in existence. `seed` keys the hash and must not be guessable by
+    /// clients.
     pub fn new(seed: u64) -> Self {
-        let tables = (0..SPACE_COUNT).map(|space| (space, Table::new())).collect();
-        Tables { secrets: RapidSecrets::seed(seed), tables }
+        let tables = (0..SPACE_COUNT).map(|_| Some(Index::new())).collect();
+        Tables { hasher: Hasher::new(seed), heap: Heap::new(), tables }
     }
 
     /// Makes a table exist. Nothing happens when it does already.
     pub fn create(&mut self, table: TableId) {
-        self.tables.entry(table.0).or_default();
+        let at = usize::from(table.0);
+        if self.tables.len() <= at {
+            self.tables.resize_with(at + 1, || None);
+        }
+        self.tables[at].get_or_insert_with(Index::new);
     }
 
     /// Ends a table; its contents become garbage. Nothing happens when it does not exist.
     pub fn remove(&mut self, table: TableId) {
-        self.tables.remove(&table.0);
+        if let Some(index) = self.tables.get_mut(usize::from(table.0)).and_then(Option::take) {
+            self.heap.bury_index(index);
+        }
     }
 
     /// Whether a table exists.
+    #[inline]
     pub fn exists(&self, table: TableId) -> bool {
-        self.tables.contains_key(&table.0)
+        self.tables.get(usize::from(table.0)).is_some_and(Option::is_some)
     }
 
     /// The hash of a key, the same for all tables.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(rapidhash_v3_seeded(key, &self.secrets))
+        KeyHash(self.hasher.hash(key))
     }
 
     /// First stage of a look-up ahead of time: fetches the bucket.
     #[inline]
     pub fn prefetch_bucket(&self, table: TableId, hash: KeyHash) {
-        let _ = (table, hash);
+        self.table(table).prefetch_bucket(hash.0);
     }
 
     /// Second stage, some tens of nanoseconds after [`Tables::prefetch_bucket`]: fetches the entry.
     #[inline]
     pub fn prefetch_entry(&self, table: TableId, hash: KeyHash) {
-        let _ = (table, hash);
+        self.table(table).prefetch_entry(hash.0);
     }
 
     /// The value of a key, unless it is absent or its expiry is at or before `now`.
+    #[inline]
     pub fn get(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> Option<Value<'_>> {
-        let _ = hash;
-        self.table(table).get(key).filter(|e| e.expiry.is_none_or(|at| now < at)).map(|e| match &e.stored {
-            Stored::String(bytes) => Value::String(StringRef { bytes }),
-            Stored::Hash(fields) => Value::Hash(HashRef { fields }),
-        })
+        self.live(table, hash, key, now).map(|entry| Value::new(entry.content(), &self.hasher))
     }
 
     /// The expiry of a key: `None` when it is absent or expired, `Some(None)` when it does not expire.
     pub fn expiry(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> Option<Option<UnixMs>> {
-        let _ = hash;
-        self.table(table).get(key).filter(|e| e.expiry.is_none_or(|at| now < at)).map(|e| e.expiry)
+        self.live(table, hash, key, now).map(EntryRef::expiry)
     }
 
     /// Whether an entry is still there physically although its expiry has passed.
+    #[inline]
     pub fn is_expired(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> bool {
-        let _ = hash;
-        self.table(table).get(key).is_some_and(|e| e.expiry.is_some_and(|at| at <= now))
+        self.table(table).find(hash.0, key).is_some_and(|entry| !entry.is_live(now))
     }
 
     /// Entries, expired ones that are not yet removed included.
@@ -141,9 +135,14 @@ impl Tables {
         self.table(table).len()
     }
 
+    /// Whether a table has no entries, not even expired ones.
+    pub fn is_empty(&self, table: TableId) -> bool {
+        self.len(table) == 0
+    }
+
     /// Entries that have an expiry.
     pub fn expiring_len(&self, table: TableId) -> usize {
-        self.table(table).values().filter(|e| e.expiry.is_some()).count()
+        self.table(table).expiring_len()
     }
 
     /// Emits live entries from `position` (0 starts) on until about `count_min` were visited and gives the position
@@ -157,26 +156,17 @@ impl Tables {
         now: UnixMs,
         emit: &mut dyn FnMut(&[u8], ValueKind),
     ) -> Option<u64> {
-        let _ = (position, count_min);
-        for (key, entry) in self.table(table) {
-            if entry.expiry.is_none_or(|at| now < at) {
-                let kind = match entry.stored {
-                    Stored::String(_) => ValueKind::String,
-                    Stored::Hash(_) => ValueKind::Hash,
-                };
-                emit(key, kind);
+        self.table(table).scan(position, count_min, |entry| {
+            if entry.is_live(now) {
+                emit(entry.key(), value::kind(entry.content()));
             }
-        }
-        None
+        })
     }
 
-    /// A live key chosen by a random number; `None` only when there is none.
+    /// A live key chosen by a random number, about fairly. `None` when none was found among some thousand entries from
+    /// a random one on: then there is none, or nearly all entries are expired.
     pub fn random(&self, table: TableId, random: u64, now: UnixMs) -> Option<&[u8]> {
-        let _ = random;
-        self.table(table)
-            .iter()
-            .find(|(_, e)| e.expiry.is_none_or(|at| now < at))
-            .map(|(key, _)| key.as_slice())
+        self.table(table).random(random, |entry| entry.is_live(now)).map(EntryRef::key)
     }
 
     /// Stores a string under a key, in place of whatever was there, with this expiry.
@@ -188,53 +178,41 @@ impl Tables {
         value: StringValue<'_>,
         expiry: Option<UnixMs>,
     ) {
-        let _ = hash;
-        let bytes = match value {
-            StringValue::Slice(slice) => Bytes::copy_from_slice(slice),
-            StringValue::Shared(bytes) => bytes,
+        let (index, heap, hasher) = self.parts(table);
+        let small;
+        let content = match value {
+            StringValue::Slice(slice) => NewContent::Slice(slice),
+            StringValue::Shared(bytes) if SHARED_BYTES_MIN <= bytes.len() => NewContent::Shared(bytes),
+            StringValue::Shared(bytes) => {
+                small = bytes;
+                NewContent::Slice(&small)
+            }
         };
-        self.table_mut(table).insert(key.to_vec(), Entry { stored: Stored::String(bytes), expiry });
+        index.put(heap, hasher, hash.0, key, content, expiry);
     }
 
     /// Overwrites or extends a string from `offset` on, filling a gap with zeros, and gives its new length. The expiry
-    /// stays. An absent key, or one that holds a hash, counts as an empty string.
+    /// stays. An absent key, or one that holds a hash, counts as an empty string. Repeated extension costs amortised
+    /// constant time per byte, unless references to the value are still held elsewhere.
     pub fn patch(&mut self, table: TableId, hash: KeyHash, key: &[u8], offset: usize, bytes: &[u8]) -> usize {
-        let _ = hash;
-        let entry = self
-            .table_mut(table)
-            .entry(key.to_vec())
-            .or_insert(Entry { stored: Stored::String(Bytes::new()), expiry: None });
-        let mut old = match &entry.stored {
-            Stored::String(old) => old.to_vec(),
-            Stored::Hash(_) => Vec::new(),
-        };
-        old.resize(old.len().max(offset + bytes.len()), 0);
-        old[offset..offset + bytes.len()].copy_from_slice(bytes);
-        let len = old.len();
-        entry.stored = Stored::String(old.into());
-        len
+        let (index, heap, hasher) = self.parts(table);
+        index.patch(heap, hasher, hash.0, key, offset, bytes)
     }
 
     /// Removes a key; whether it was there.
     pub fn delete(&mut self, table: TableId, hash: KeyHash, key: &[u8]) -> bool {
-        let _ = hash;
-        self.table_mut(table).remove(key).is_some()
+        let (index, heap, _) = self.parts(table);
+        index.delete(heap, hash.0, key)
     }
 
     /// Sets or removes the expiry of a key; whether the key was there.
     pub fn set_expiry(&mut self, table: TableId, hash: KeyHash, key: &[u8], expiry: Option<UnixMs>) -> bool {
-        let _ = hash;
-        match self.table_mut(table).get_mut(key) {
-            Some(entry) => {
-                entry.expiry = expiry;
-                true
-            }
-            None => false,
-        }
+        let (index, heap, _) = self.parts(table);
+        index.set_expiry(heap, hash.0, key, expiry)
     }
 
     /// Sets fields of a hash and gives how many are new. The expiry stays. An absent key, or one that holds a string,
-    /// counts as an empty hash.
+    /// counts as an empty hash. Without pairs nothing happens.
     pub fn hash_put<'p>(
         &mut self,
         table: TableId,
@@ -242,69 +220,59 @@ impl Tables {
         key: &[u8],
         pairs: &mut dyn Iterator<Item = (&'p [u8], &'p [u8])>,
     ) -> usize {
-        let _ = hash;
-        let entry = self
-            .table_mut(table)
-            .entry(key.to_vec())
-            .or_insert(Entry { stored: Stored::Hash(Fields::new()), expiry: None });
-        if matches!(entry.stored, Stored::String(_)) {
-            entry.stored = Stored::Hash(Fields::new());
-        }
-        let Stored::Hash(fields) = &mut entry.stored else { return 0 };
-        pairs.filter(|(field, value)| fields.insert(field.to_vec(), value.to_vec()).is_none()).count()
+        let (index, heap, hasher) = self.parts(table);
+        fields::put(index, heap, hasher, hash.0, key, pairs)
     }
 
     /// Removes fields of a hash and gives how many were there. The key goes with its last field.
-    pub fn hash_delete<'p>(
+    pub fn hash_delete(
         &mut self,
         table: TableId,
         hash: KeyHash,
         key: &[u8],
-        fields: &mut dyn Iterator<Item = &'p [u8]>,
+        fields: &mut dyn Iterator<Item = &[u8]>,
     ) -> usize {
-        let _ = hash;
-        let table = self.table_mut(table);
-        let Some(Entry { stored: Stored::Hash(stored), .. }) = table.get_mut(key) else { return 0 };
-        let removed = fields.filter(|field| stored.remove(*field).is_some()).count();
-        if stored.is_empty() {
-            table.remove(key);
-        }
-        removed
+        let (index, heap, hasher) = self.parts(table);
+        fields::delete(index, heap, hasher, hash.0, key, fields)
     }
 
     /// Empties a table at once; the contents become garbage.
     pub fn flush(&mut self, table: TableId) {
-        *self.table_mut(table) = Table::new();
+        let (index, heap, _) = self.parts(table);
+        heap.bury_index(std::mem::replace(index, Index::new()));
     }
 
     /// Bytes the allocator holds for the live keys, values and index of a table.
     pub fn memory_used(&self, table: TableId) -> u64 {
-        self.table(table).keys().map(|key| key.len() as u64 + 64).sum()
+        self.table(table).bytes()
     }
 
     /// Bytes the allocator holds for the live keys, values and index of all tables.
     pub fn memory_used_total(&self) -> u64 {
-        self.tables.keys().map(|&table| self.memory_used(TableId(table))).sum()
+        self.heap.live_bytes
     }
 
-    /// Bytes that [`Tables::collect_garbage`] has yet to free.
+    /// Bytes that [`Tables::collect_garbage`] has yet to free and [`Tables::take_huge`] has yet to hand out.
     pub fn garbage_bytes(&self) -> u64 {
-        0
+        self.heap.garbage_bytes
     }
 
-    /// Frees garbage, at most `steps` entries or index pages; whether there is more.
+    /// Frees garbage, about `steps` entries or index pages; whether there is more.
     pub fn collect_garbage(&mut self, steps: usize) -> bool {
-        let _ = steps;
-        false
+        self.heap.collect(steps)
     }
 
     /// A dead huge value, to be dropped elsewhere.
     pub fn take_huge(&mut self) -> Option<HugeValue> {
-        None
+        self.heap.take_dead_value().map(|bytes| HugeValue { bytes })
     }
 
-    /// Finds entries whose expiry is at or before `now`, visiting at most about `budget` entries, and remembers its
-    /// place. It removes nothing: the caller deletes what it was told of.
+    /// Finds entries whose expiry is at or before `now`, visiting at most about `budget` entries (one segment, under
+    /// 900 entries, at least), and remembers its place. It removes nothing: the caller deletes what it was told of; what
+    /// it leaves is found again.
+    ///
+    /// Costs nothing while nothing is due. Otherwise a pass looks into every part of the table that holds something due,
+    /// so with expiries spread over all keys the caller bounds the work by how often it calls.
     pub fn sweep(
         &mut self,
         table: TableId,
@@ -312,20 +280,34 @@ impl Tables {
         budget: usize,
         expired: &mut dyn FnMut(KeyHash, &[u8]),
     ) -> Sweep {
-        let _ = budget;
-        let secrets = self.secrets;
-        let table = self.table_mut(table);
-        for (key, _) in table.iter().filter(|(_, e)| e.expiry.is_some_and(|at| at <= now)) {
-            expired(KeyHash(rapidhash_v3_seeded(key, &secrets)), key);
+        let (index, _, hasher) = self.parts(table);
+        index.sweep(now, budget, |entry| expired(KeyHash(hasher.hash(entry.key())), entry.key()))
+    }
+
+    #[inline]
+    fn live(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> Option<EntryRef<'_>> {
+        self.table(table).find(hash.0, key).filter(|entry| entry.is_live(now))
+    }
+
+    #[inline]
+    fn table(&self, table: TableId) -> &Index {
+        let index = self.tables.get(usize::from(table.0)).and_then(Option::as_ref);
+        index.expect("the caller names an existing table")
+    }
+
+    #[inline]
+    fn parts(&mut self, table: TableId) -> (&mut Index, &mut Heap, &Hasher) {
+        let index = self.tables.get_mut(usize::from(table.0)).and_then(Option::as_mut);
+        (index.expect("the caller names an existing table"), &mut self.heap, &self.hasher)
+    }
+}
+
+impl Drop for Tables {
+    /// Frees everything, which takes a while for large tables. A process that is about to end may forget its tables.
+    fn drop(&mut self) {
+        for index in self.tables.drain(..).flatten() {
+            self.heap.bury_index(index);
         }
-        Sweep::Done { next_due: table.values().filter_map(|e| e.expiry).filter(|at| now < *at).min() }
-    }
-
-    fn table(&self, table: TableId) -> &Table {
-        self.tables.get(&table.0).expect("the caller names an existing table")
-    }
-
-    fn table_mut(&mut self, table: TableId) -> &mut Table {
-        self.tables.get_mut(&table.0).expect("the caller names an existing table")
+        while self.heap.collect(usize::MAX) {}
     }
 }

@@ -1,8 +1,10 @@
 //! What reads return.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
+
+use crate::hasher::Hasher;
+use crate::index::{self, Content, EntryRef, Index};
+use crate::packed;
 
 /// What kind of value an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +24,46 @@ pub enum Value<'a> {
     Hash(HashRef<'a>),
 }
 
+/// A stored byte string.
+#[derive(Clone, Copy)]
+pub struct StringRef<'a> {
+    bytes: &'a [u8],
+    shared: Option<&'a Bytes>,
+}
+
+/// A stored hash. Never empty.
+#[derive(Clone, Copy)]
+pub struct HashRef<'a> {
+    fields: Fields<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Fields<'a> {
+    Packed(&'a [u8]),
+    Indexed(&'a Index, &'a Hasher),
+}
+
+/// The fields of a hash with their values.
+pub struct HashIter<'a> {
+    inner: HashIterInner<'a>,
+}
+
+enum HashIterInner<'a> {
+    Packed(packed::Pairs<'a>),
+    Indexed(index::Iter<'a>),
+}
+
 impl<'a> Value<'a> {
+    #[inline]
+    pub(crate) fn new(content: Content<'a>, hasher: &'a Hasher) -> Self {
+        match content {
+            Content::Inline(bytes) => Value::String(StringRef { bytes, shared: None }),
+            Content::Shared(bytes) => Value::String(StringRef { bytes, shared: Some(bytes) }),
+            Content::Packed(packed) => Value::Hash(HashRef { fields: Fields::Packed(packed) }),
+            Content::Indexed(index) => Value::Hash(HashRef { fields: Fields::Indexed(index, hasher) }),
+        }
+    }
+
     /// The kind of this value.
     pub fn kind(&self) -> ValueKind {
         match self {
@@ -48,63 +89,73 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A stored byte string.
-#[derive(Clone, Copy)]
-pub struct StringRef<'a> {
-    pub(crate) bytes: &'a Bytes,
-}
-
 impl<'a> StringRef<'a> {
     /// The bytes.
+    #[inline]
     pub fn as_slice(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// The value as a counted reference, for values long enough to be kept that way.
     pub fn shared(&self) -> Option<Bytes> {
-        (self.bytes.len() >= crate::limits::SHARED_BYTES_MIN).then(|| self.bytes.clone())
+        self.shared.cloned()
     }
-}
-
-pub(crate) type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
-
-/// A stored hash. Never empty.
-#[derive(Clone, Copy)]
-pub struct HashRef<'a> {
-    pub(crate) fields: &'a Fields,
 }
 
 impl<'a> HashRef<'a> {
     /// Fields in the hash.
     #[expect(clippy::len_without_is_empty, reason = "a stored hash is never empty")]
     pub fn len(&self) -> usize {
-        self.fields.len()
+        match self.fields {
+            Fields::Packed(packed) => packed::pairs(packed).count(),
+            Fields::Indexed(index, _) => index.len(),
+        }
     }
 
     /// The value of a field.
     pub fn get(&self, field: &[u8]) -> Option<&'a [u8]> {
-        self.fields.get(field).map(Vec::as_slice)
+        match self.fields {
+            Fields::Packed(packed) => packed::get(packed, field),
+            Fields::Indexed(index, hasher) => index.find(hasher.hash(field), field).map(field_value),
+        }
     }
 
     /// All fields with their values, in no particular order.
     pub fn iter(&self) -> HashIter<'a> {
-        HashIter { inner: self.fields.iter() }
+        let inner = match self.fields {
+            Fields::Packed(packed) => HashIterInner::Packed(packed::pairs(packed)),
+            Fields::Indexed(index, _) => HashIterInner::Indexed(index.iter()),
+        };
+        HashIter { inner }
     }
 
     /// Emits fields from `position` (0 starts) on until about `count_min` were visited and gives the position to go
-    /// on at, below 2^40; `None` when all were visited.
+    /// on at, below 2^40; `None` when all were visited. A small hash is emitted whole. Promises what
+    /// [`crate::Tables::scan`] promises.
     pub fn scan(&self, position: u64, count_min: usize, emit: &mut dyn FnMut(&[u8], &[u8])) -> Option<u64> {
-        let _ = (position, count_min);
-        for (field, value) in self.fields {
-            emit(field, value);
+        match self.fields {
+            Fields::Packed(packed) => {
+                packed::pairs(packed).for_each(|(field, value)| emit(field, value));
+                None
+            }
+            Fields::Indexed(index, _) => {
+                index.scan(position, count_min, |entry| emit(entry.key(), field_value(entry)))
+            }
         }
-        None
     }
 
-    /// A field chosen by a random number.
+    /// A field chosen by a random number, about fairly.
     pub fn random(&self, random: u64) -> (&'a [u8], &'a [u8]) {
-        let at = (random % self.fields.len() as u64) as usize;
-        self.iter().nth(at).expect("the remainder is below the length")
+        let chosen = match self.fields {
+            Fields::Packed(packed) => {
+                let at = random % packed::pairs(packed).count().max(1) as u64;
+                packed::pairs(packed).nth(at as usize)
+            }
+            Fields::Indexed(index, _) => {
+                index.random(random, |_| true).map(|entry| (entry.key(), field_value(entry)))
+            }
+        };
+        chosen.expect("a stored hash is never empty")
     }
 }
 
@@ -117,15 +168,29 @@ impl<'a> IntoIterator for HashRef<'a> {
     }
 }
 
-/// The fields of a hash.
-pub struct HashIter<'a> {
-    inner: std::collections::btree_map::Iter<'a, Vec<u8>, Vec<u8>>,
-}
-
 impl<'a> Iterator for HashIter<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.inner.next().map(|(field, value)| (field.as_slice(), value.as_slice()))
+        match &mut self.inner {
+            HashIterInner::Packed(pairs) => pairs.next(),
+            HashIterInner::Indexed(entries) => entries.next().map(|entry| (entry.key(), field_value(entry))),
+        }
+    }
+}
+
+pub(crate) fn kind(content: Content<'_>) -> ValueKind {
+    match content {
+        Content::Inline(_) | Content::Shared(_) => ValueKind::String,
+        Content::Packed(_) | Content::Indexed(_) => ValueKind::Hash,
+    }
+}
+
+/// The value of an entry of a large hash.
+fn field_value(entry: EntryRef<'_>) -> &[u8] {
+    match entry.content() {
+        Content::Inline(value) => value,
+        Content::Shared(value) => value,
+        Content::Packed(_) | Content::Indexed(_) => unreachable!("hashes are not nested"),
     }
 }

@@ -1,5 +1,8 @@
 //! Applying effects to tables: one by one, or in groups when a log is replayed.
 
+use std::collections::BTreeMap;
+
+use crate::limits::{REPLAY_GROUP_BYTES, REPLAY_GROUP_COUNT};
 use crate::{KeyHash, StringValue, TableId, Tables};
 
 use super::decode::{Catalogue, Effect, EffectError, decode};
@@ -65,33 +68,119 @@ fn apply_hashed(tables: &mut Tables, effect: Effect<'_>, hash: KeyHash) -> Resul
 
 /// Replays records in groups whose keys are fetched ahead.
 ///
-/// Records are applied in the order they are pushed; [`Replayer::finish`] applies what is still held back.
+/// A record is checked as a whole when it is pushed, and nothing of a bad one is applied. Effects are applied in the order
+/// they are pushed, in groups; [`Replayer::finish`] applies the last. While effects are being held back the
+/// tables are borrowed, so nobody sees them half-way.
 pub struct Replayer<'t> {
     tables: &'t mut Tables,
+    /// Copies of the records that are held back.
+    bytes: Vec<u8>,
+    /// Where each effect begins in `bytes`, and the hash of its key.
+    pending: Vec<(usize, KeyHash)>,
 }
 
 impl<'t> Replayer<'t> {
     /// A replayer onto these tables.
     pub fn new(tables: &'t mut Tables) -> Self {
-        Replayer { tables }
+        Replayer {
+            tables,
+            bytes: Vec::with_capacity(2 * REPLAY_GROUP_BYTES),
+            pending: Vec::with_capacity(2 * REPLAY_GROUP_COUNT),
+        }
     }
 
     /// Takes one record.
     ///
     /// # Errors
-    /// When the record, or one pushed before that was still held back, cannot be applied.
+    /// When the record is malformed or names a table that does not exist. Those pushed before are applied.
     pub fn push(&mut self, record: &[u8]) -> Result<(), ApplyError> {
-        for effect in decode(record) {
-            apply(self.tables, effect?)?;
+        if REPLAY_GROUP_BYTES < record.len() {
+            return self.apply_directly(record);
+        }
+        let pending_count = self.pending.len();
+        let base = self.bytes.len();
+        let mut effects = decode(record);
+        loop {
+            let start = effects.offset();
+            let Some(effect) = effects.next() else { break };
+            match self.check(effect) {
+                Ok(Some(hash)) => self.pending.push((base + start, hash)),
+                // A change of the set of tables decides what the effects behind it mean.
+                Ok(None) => {
+                    self.pending.truncate(pending_count);
+                    return self.apply_directly(record);
+                }
+                Err(error) => {
+                    self.pending.truncate(pending_count);
+                    self.apply_pending();
+                    return Err(error);
+                }
+            }
+        }
+        self.bytes.extend_from_slice(record);
+        if REPLAY_GROUP_COUNT <= self.pending.len() || REPLAY_GROUP_BYTES <= self.bytes.len() {
+            self.apply_pending();
         }
         Ok(())
     }
 
     /// Applies what is still held back.
-    ///
-    /// # Errors
-    /// As for [`Replayer::push`].
-    pub fn finish(self) -> Result<(), ApplyError> {
+    pub fn finish(mut self) {
+        self.apply_pending();
+    }
+
+    /// The hash of an effect's key, whose bucket is now on its way; `None` for a change of the set of tables.
+    #[inline]
+    fn check(&self, effect: Result<Effect<'_>, EffectError>) -> Result<Option<KeyHash>, ApplyError> {
+        let effect = effect?;
+        let table = effect.table();
+        if matches!(effect, Effect::Catalogue(_)) {
+            return Ok(None);
+        }
+        if !self.tables.exists(table) {
+            return Err(ApplyError::UnknownTable(table));
+        }
+        let Some(key) = effect.key() else { return Ok(Some(KeyHash(0))) };
+        let hash = self.tables.hash(key);
+        self.tables.prefetch_bucket(table, hash);
+        Ok(Some(hash))
+    }
+
+    fn apply_pending(&mut self) {
+        for &(start, hash) in &self.pending {
+            if let Some(Ok(effect)) = decode(&self.bytes[start..]).next() {
+                self.tables.prefetch_entry(effect.table(), hash);
+            }
+        }
+        for (start, hash) in self.pending.drain(..) {
+            let effect = decode(&self.bytes[start..]).next();
+            let applied = effect.map(|effect| apply_hashed(self.tables, effect?, hash));
+            debug_assert!(applied == Some(Ok(())), "the record was checked when it was pushed");
+        }
+        self.bytes.clear();
+    }
+
+    /// Applies a record that is large or changes the set of tables, after those held back.
+    fn apply_directly(&mut self, record: &[u8]) -> Result<(), ApplyError> {
+        self.apply_pending();
+        self.check_record(record)?;
+        decode(record).try_for_each(|effect| apply(self.tables, effect?))
+    }
+
+    /// Whether a whole record can be applied.
+    fn check_record(&self, record: &[u8]) -> Result<(), ApplyError> {
+        let mut changed = BTreeMap::new();
+        for effect in decode(record) {
+            let effect = effect?;
+            let table = effect.table();
+            match effect {
+                Effect::Catalogue(Catalogue::Created { .. }) => _ = changed.insert(table, true),
+                Effect::Catalogue(Catalogue::Dropped { .. }) => _ = changed.insert(table, false),
+                Effect::Catalogue(Catalogue::Settings { .. }) => {}
+                _ if changed.get(&table).copied().unwrap_or(self.tables.exists(table)) => {}
+                _ => return Err(ApplyError::UnknownTable(table)),
+            }
+        }
         Ok(())
     }
 }

@@ -184,6 +184,13 @@ pub struct Decoder<'a> {
     record_len: usize,
 }
 
+impl Decoder<'_> {
+    /// Where in the record the next effect begins.
+    pub fn offset(&self) -> usize {
+        self.record_len - self.reader.rest.len()
+    }
+}
+
 impl<'a> Iterator for Decoder<'a> {
     type Item = Result<Effect<'a>, EffectError>;
 
@@ -192,7 +199,7 @@ impl<'a> Iterator for Decoder<'a> {
         if self.reader.rest.is_empty() {
             return None;
         }
-        let offset = self.record_len - self.reader.rest.len();
+        let offset = self.offset();
         let result = self.reader.effect();
         if result.is_err() {
             self.reader.rest = &[];

@@ -45,6 +45,11 @@ pub const PAIR_OVERHEAD_BYTES_MAX: usize = 2 * VARINT_BYTES_MAX_LENGTH;
 const VARINT_BYTES_MAX_TABLE: usize = 3;
 const VARINT_BYTES_MAX_LENGTH: usize = 5;
 
+/// Whether a record begins with a change of the set of tables (such changes have records of their own).
+pub fn is_catalogue(record: &[u8]) -> bool {
+    record.first().is_some_and(|code| code::CREATED <= *code)
+}
+
 pub(crate) mod code {
     pub const PUT: u8 = 1;
     pub const PUT_EXPIRING: u8 = 2;

@@ -1,0 +1,354 @@
+//! One entry: a key with its value and expiry in one block of memory.
+//!
+//! ```text
+//! header (8) | expiry (8, if any) | own memory (0, 40 or 8) | key | inline value
+//! header: kind 2 bits, has expiry 1 bit, spare 1 bit, key length 30 bits, inline value length 30 bits
+//! ```
+//!
+//! The part `own memory` is a [`SharedValue`] for long strings and a `Box<Index>` for large hashes.
+
+use std::mem::size_of;
+use std::ptr::{self, NonNull};
+
+use bytes::Bytes;
+
+use super::Index;
+use super::heap::{Heap, block_bytes};
+use crate::UnixMs;
+
+const INLINE: u64 = 0;
+const SHARED: u64 = 1;
+const PACKED: u64 = 2;
+const INDEXED: u64 = 3;
+
+const EXPIRES: u64 = 1 << 2;
+const KEY_SHIFT: u32 = 4;
+const VALUE_SHIFT: u32 = 34;
+const LENGTH_MASK: u64 = (1 << 30) - 1;
+
+const _: () = assert!(crate::limits::STRING_BYTES_MAX as u64 <= LENGTH_MASK);
+const _: () = assert!(align_of::<SharedValue>() <= 8);
+
+/// A live entry. Copies of this pointer are handed around inside the index; whoever frees the entry makes sure that
+/// none is left.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Entry(NonNull<u8>);
+
+/// A string outside its entry.
+pub(super) struct SharedValue {
+    pub bytes: Bytes,
+    /// What the allocator holds for it, as accounted.
+    pub held_bytes: u64,
+}
+
+/// What is stored in an entry.
+pub(super) enum Payload<'a> {
+    Inline(&'a [u8]),
+    Shared(SharedValue),
+    Packed(&'a [u8]),
+    Indexed(Box<Index>),
+}
+
+/// What an entry holds.
+#[derive(Clone, Copy)]
+pub(crate) enum Content<'a> {
+    Inline(&'a [u8]),
+    Shared(&'a Bytes),
+    Packed(&'a [u8]),
+    Indexed(&'a Index),
+}
+
+/// What an entry holds, to be changed in place.
+pub(super) enum ContentMut<'a> {
+    Inline,
+    Shared(&'a mut SharedValue),
+    Packed,
+    Indexed(&'a mut Index),
+}
+
+/// The header word.
+#[derive(Clone, Copy)]
+struct Header(u64);
+
+impl Header {
+    #[inline]
+    fn kind(self) -> u64 {
+        self.0 & 3
+    }
+
+    #[inline]
+    fn expires(self) -> bool {
+        self.0 & EXPIRES != 0
+    }
+
+    #[inline]
+    fn key_len(self) -> usize {
+        (self.0 >> KEY_SHIFT & LENGTH_MASK) as usize
+    }
+
+    #[inline]
+    fn value_len(self) -> usize {
+        (self.0 >> VALUE_SHIFT) as usize
+    }
+
+    #[inline]
+    fn own_offset(self) -> usize {
+        8 + usize::from(self.expires()) * 8
+    }
+
+    #[inline]
+    fn own_len(self) -> usize {
+        match self.kind() {
+            SHARED => size_of::<SharedValue>(),
+            INDEXED => size_of::<Box<Index>>(),
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn key_offset(self) -> usize {
+        self.own_offset() + self.own_len()
+    }
+
+    #[inline]
+    fn value_offset(self) -> usize {
+        self.key_offset() + self.key_len()
+    }
+
+    #[inline]
+    fn total(self) -> usize {
+        self.value_offset() + self.value_len()
+    }
+
+    fn with_value_len(self, len: usize) -> Header {
+        Header(self.0 & ((1 << VALUE_SHIFT) - 1) | (len as u64) << VALUE_SHIFT)
+    }
+}
+
+impl Payload<'_> {
+    #[inline]
+    fn header(&self, key_len: usize, expiry: Option<UnixMs>) -> Header {
+        let (kind, value_len) = match self {
+            Payload::Inline(value) => (INLINE, value.len()),
+            Payload::Shared(_) => (SHARED, 0),
+            Payload::Packed(value) => (PACKED, value.len()),
+            Payload::Indexed(_) => (INDEXED, 0),
+        };
+        assert!(key_len as u64 <= LENGTH_MASK && value_len as u64 <= LENGTH_MASK, "longer than any limit");
+        let expires = if expiry.is_some() { EXPIRES } else { 0 };
+        Header(kind | expires | (key_len as u64) << KEY_SHIFT | (value_len as u64) << VALUE_SHIFT)
+    }
+}
+
+impl Entry {
+    #[inline]
+    pub fn from_address(address: NonNull<u8>) -> Entry {
+        Entry(address)
+    }
+
+    #[inline]
+    pub fn address(self) -> NonNull<u8> {
+        self.0
+    }
+
+    /// A new entry.
+    #[inline]
+    pub fn create(heap: &mut Heap, key: &[u8], payload: Payload<'_>, expiry: Option<UnixMs>) -> Entry {
+        let header = payload.header(key.len(), expiry);
+        let entry = Entry(heap.allocate(header.total()));
+        // SAFETY: the block has room for all that the header describes; `key` is not part of the fresh block.
+        unsafe { ptr::copy_nonoverlapping(key.as_ptr(), entry.at(header.key_offset()), key.len()) };
+        entry.fill(heap, header, payload, expiry);
+        entry
+    }
+
+    /// Puts another payload and expiry under the same key. The entry may move.
+    pub fn replace(self, heap: &mut Heap, payload: Payload<'_>, expiry: Option<UnixMs>) -> Entry {
+        let old = self.header();
+        let new = payload.header(old.key_len(), expiry);
+        self.bury_content(heap);
+        if block_bytes(old.total()) == block_bytes(new.total()) {
+            // SAFETY: both places lie inside the block.
+            unsafe { ptr::copy(self.at(old.key_offset()), self.at(new.key_offset()), old.key_len()) };
+            self.fill(heap, new, payload, expiry);
+            return self;
+        }
+        let entry = Entry(heap.allocate(new.total()));
+        // SAFETY: the new block has room for the key; the blocks are distinct.
+        unsafe {
+            ptr::copy_nonoverlapping(self.at(old.key_offset()), entry.at(new.key_offset()), old.key_len());
+        }
+        entry.fill(heap, new, payload, expiry);
+        // SAFETY: the old block was allocated for its header's total and is left behind.
+        unsafe { heap.free(self.0, old.total()) };
+        entry
+    }
+
+    /// Changes the expiry. The entry may move.
+    pub fn set_expiry(self, heap: &mut Heap, expiry: Option<UnixMs>) -> Entry {
+        let old = self.header();
+        let new = Header(if expiry.is_some() { old.0 | EXPIRES } else { old.0 & !EXPIRES });
+        let target = if block_bytes(old.total()) == block_bytes(new.total()) {
+            self
+        } else {
+            Entry(heap.allocate(new.total()))
+        };
+        let rest = old.total() - old.own_offset();
+        // SAFETY: the rest of the entry fits behind the new own offset; `copy` allows the blocks to be one.
+        unsafe { ptr::copy(self.at(old.own_offset()), target.at(new.own_offset()), rest) };
+        target.write_head(new, expiry);
+        if target != self {
+            // SAFETY: the old block was allocated for its header's total; its contents moved.
+            unsafe { heap.free(self.0, old.total()) };
+        }
+        target
+    }
+
+    /// Writes `bytes` at `offset` of the inline value, extending it and filling a gap with zeros. The entry may move.
+    pub fn patch_inline(self, heap: &mut Heap, offset: usize, bytes: &[u8]) -> Entry {
+        let old = self.header();
+        debug_assert!(old.kind() == INLINE);
+        let new = old.with_value_len(old.value_len().max(offset + bytes.len()));
+        let target = if block_bytes(old.total()) == block_bytes(new.total()) {
+            self
+        } else {
+            let target = Entry(heap.allocate(new.total()));
+            // SAFETY: everything but a longer value is laid out alike, and the new block is at least as long.
+            unsafe { ptr::copy_nonoverlapping(self.at(0), target.at(0), old.total()) };
+            // SAFETY: the old block was allocated for its header's total; its contents moved.
+            unsafe { heap.free(self.0, old.total()) };
+            target
+        };
+        let gap = offset.saturating_sub(old.value_len());
+        // SAFETY: header, gap and bytes lie inside the block by the new header's total.
+        unsafe {
+            target.at(0).cast::<u64>().write(new.0);
+            ptr::write_bytes(target.at(old.total()), 0, gap);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), target.at(new.value_offset() + offset), bytes.len());
+        }
+        target
+    }
+
+    /// Frees the entry; large contents are buried.
+    #[inline]
+    pub fn destroy(self, heap: &mut Heap) {
+        let total = self.header().total();
+        self.bury_content(heap);
+        // SAFETY: the block was allocated for its header's total; by the type's rule nobody else uses it.
+        unsafe { heap.free(self.0, total) };
+    }
+
+    #[inline]
+    pub fn key<'a>(self) -> &'a [u8] {
+        let header = self.header();
+        // SAFETY: the header describes initialised bytes of the block.
+        unsafe { std::slice::from_raw_parts(self.at(header.key_offset()), header.key_len()) }
+    }
+
+    #[inline]
+    pub fn has_key(self, key: &[u8]) -> bool {
+        self.key() == key
+    }
+
+    #[inline]
+    pub fn expiry(self) -> Option<UnixMs> {
+        // SAFETY: an entry that expires has its expiry behind the header.
+        self.header().expires().then(|| unsafe { self.at(8).cast::<i64>().read() })
+    }
+
+    #[inline]
+    pub fn content<'a>(self) -> Content<'a> {
+        let header = self.header();
+        // SAFETY: by its kind the entry holds an initialised value of this type at this place, aligned to 8.
+        unsafe {
+            match header.kind() {
+                INLINE => Content::Inline(self.inline()),
+                PACKED => Content::Packed(self.inline()),
+                SHARED => Content::Shared(&(*self.at(header.own_offset()).cast::<SharedValue>()).bytes),
+                _ => Content::Indexed(&*self.at(header.own_offset()).cast::<Box<Index>>()),
+            }
+        }
+    }
+
+    /// The content for changes in place. The caller has the index borrowed mutably.
+    pub fn content_mut<'a>(self) -> ContentMut<'a> {
+        let header = self.header();
+        // SAFETY: as in `content`; the caller's exclusive borrow of the index covers the entry.
+        unsafe {
+            match header.kind() {
+                INLINE => ContentMut::Inline,
+                PACKED => ContentMut::Packed,
+                SHARED => ContentMut::Shared(&mut *self.at(header.own_offset()).cast::<SharedValue>()),
+                _ => ContentMut::Indexed(&mut *self.at(header.own_offset()).cast::<Box<Index>>()),
+            }
+        }
+    }
+
+    #[inline]
+    fn header(self) -> Header {
+        // SAFETY: a live entry begins with its header.
+        Header(unsafe { self.0.cast::<u64>().read() })
+    }
+
+    /// The inline value; empty when the value lies elsewhere.
+    #[inline]
+    pub fn inline<'a>(self) -> &'a [u8] {
+        let header = self.header();
+        // SAFETY: the header describes initialised bytes of the block.
+        unsafe { std::slice::from_raw_parts(self.at(header.value_offset()), header.value_len()) }
+    }
+
+    #[inline]
+    fn at(self, offset: usize) -> *mut u8 {
+        self.0.as_ptr().wrapping_add(offset)
+    }
+
+    /// Writes everything but the key.
+    #[inline]
+    fn fill(self, heap: &mut Heap, header: Header, payload: Payload<'_>, expiry: Option<UnixMs>) {
+        self.write_head(header, expiry);
+        // SAFETY: the block has room for what the header describes; payloads lie outside of it.
+        unsafe {
+            match payload {
+                Payload::Inline(value) | Payload::Packed(value) => {
+                    ptr::copy_nonoverlapping(value.as_ptr(), self.at(header.value_offset()), value.len());
+                }
+                Payload::Shared(shared) => {
+                    heap.live_bytes += shared.held_bytes;
+                    self.at(header.own_offset()).cast::<SharedValue>().write(shared);
+                }
+                Payload::Indexed(index) => self.at(header.own_offset()).cast::<Box<Index>>().write(index),
+            }
+        }
+    }
+
+    #[inline]
+    fn write_head(self, header: Header, expiry: Option<UnixMs>) {
+        // SAFETY: every block has room for the header, and for the expiry if the header says that there is one.
+        unsafe {
+            self.at(0).cast::<u64>().write(header.0);
+            if let Some(at) = expiry {
+                self.at(8).cast::<i64>().write(at);
+            }
+        }
+    }
+
+    /// Takes the content that has memory of its own out of the entry. The entry must be freed or filled anew.
+    #[inline]
+    fn bury_content(self, heap: &mut Heap) {
+        let header = self.header();
+        match header.kind() {
+            SHARED => {
+                // SAFETY: the entry owns a shared value here, which is moved out once.
+                let shared = unsafe { self.at(header.own_offset()).cast::<SharedValue>().read() };
+                heap.bury_value(shared.bytes, shared.held_bytes);
+            }
+            INDEXED => {
+                // SAFETY: the entry owns an index here, which is moved out once.
+                let index = unsafe { self.at(header.own_offset()).cast::<Box<Index>>().read() };
+                heap.bury_index(*index);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! The hash index that tables and large hashes are made of. The only unsafe code of this crate is in here.
+//!
+//! ```text
+//! hash: | shard | directory word | tag (16 bits: home bucket, then compared) | ... |
+//!
+//! Directory -> Segment (up to 126 buckets) -> bucket of 8 slots (one cache line) -> Entry
+//! ```
+//!
+//! Everything is in hash order down to the bucket, which is what scans and iteration rely on. Growth rebuilds or splits one
+//! segment (under 900 entries) at a time; a directory doubles in shards. Dead indexes are freed in steps.
+//!
+//! `Entry` and `Segment` are plain pointers to live things, private to this module. The rule that makes their methods
+//! sound: shared borrows of an [`Index`] only read, every change borrows it exclusively, and references handed out
+//! carry the lifetime of the borrow.
+#![allow(unsafe_code)]
+
+mod directory;
+mod entry;
+mod garbage;
+mod heap;
+mod iterate;
+mod segment;
+mod sweep;
+
+use directory::Directory;
+pub(crate) use entry::Content;
+use entry::{ContentMut, Entry, Payload, SharedValue};
+use garbage::Remains;
+pub(crate) use heap::Heap;
+pub(crate) use iterate::Iter;
+use segment::{Place, Segment};
+use sweep::SweepState;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::UnixMs;
+use crate::hasher::Hasher;
+use crate::limits::SHARED_BYTES_MIN;
+
+/// A map from byte strings to entries.
+pub(crate) struct Index {
+    directory: Directory,
+    len: usize,
+    expiring_len: usize,
+    /// Bytes held by the entries, what they own, and the index itself.
+    bytes: u64,
+    sweep: SweepState,
+    /// While the dead index is being freed: where it goes on.
+    remains: Remains,
+}
+
+/// What to store under a key.
+pub(crate) enum NewContent<'a> {
+    /// A string, copied.
+    Slice(&'a [u8]),
+    /// A string, kept by reference when long enough.
+    Shared(Bytes),
+    /// A packed hash.
+    Packed(&'a [u8]),
+    /// A large hash.
+    Indexed(Box<Index>),
+}
+
+/// A live entry.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryRef<'a> {
+    entry: Entry,
+    index: std::marker::PhantomData<&'a Index>,
+}
+
+impl<'a> EntryRef<'a> {
+    fn new(entry: Entry) -> Self {
+        EntryRef { entry, index: std::marker::PhantomData }
+    }
+
+    pub fn key(self) -> &'a [u8] {
+        self.entry.key()
+    }
+
+    #[inline]
+    pub fn content(self) -> Content<'a> {
+        self.entry.content()
+    }
+
+    #[inline]
+    pub fn expiry(self) -> Option<UnixMs> {
+        self.entry.expiry()
+    }
+
+    #[inline]
+    pub fn is_live(self, now: UnixMs) -> bool {
+        self.expiry().is_none_or(|at| now < at)
+    }
+}
+
+// SAFETY: the index owns everything behind its pointers, none of it is tied to a thread, and shared access only reads.
+unsafe impl Send for Index {}
+
+impl Index {
+    pub fn new() -> Self {
+        Index {
+            directory: Directory::new(),
+            len: 0,
+            expiring_len: 0,
+            bytes: 0,
+            sweep: SweepState::new(),
+            remains: Remains::default(),
+        }
+    }
+
+    /// An index that is the content of an entry; its own struct is accounted too.
+    pub fn new_boxed(heap: &mut Heap) -> Box<Self> {
+        let mut index = Box::new(Index::new());
+        index.bytes = heap::held_bytes(size_of::<Index>()) as u64;
+        heap.live_bytes += index.bytes;
+        index
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn expiring_len(&self) -> usize {
+        self.expiring_len
+    }
+
+    /// Bytes held by the entries, what they own, and the index itself.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    #[inline]
+    pub fn prefetch_bucket(&self, hash: u64) {
+        if !self.directory.is_empty() {
+            let word = self.directory.word(hash);
+            word.segment().prefetch_bucket(word.buckets(), word.tag(hash));
+        }
+    }
+
+    #[inline]
+    pub fn prefetch_entry(&self, hash: u64) {
+        if !self.directory.is_empty() {
+            let word = self.directory.word(hash);
+            word.segment().prefetch_entry(word.buckets(), word.tag(hash));
+        }
+    }
+
+    #[inline]
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<EntryRef<'_>> {
+        self.locate(hash, key).map(|(_, entry, _)| EntryRef::new(entry))
+    }
+
+    /// Stores content under a key in place of whatever was there.
+    pub fn put(
+        &mut self,
+        heap: &mut Heap,
+        hasher: &Hasher,
+        hash: u64,
+        key: &[u8],
+        content: NewContent<'_>,
+        expiry: Option<UnixMs>,
+    ) {
+        let before = heap.live_bytes;
+        // The bytes of a large hash were counted when it was filled.
+        let moved_in = if let NewContent::Indexed(index) = &content { index.bytes } else { 0 };
+        let payload = content.into_payload();
+        match self.locate(hash, key) {
+            Some((segment, entry, place)) => {
+                let old = entry.expiry();
+                let entry = entry.replace(heap, payload, expiry);
+                segment.update(place, entry, old, expiry);
+                self.count_expiry(old, expiry);
+            }
+            None => {
+                self.make_room(heap, hasher, hash);
+                let word = self.directory.word(hash);
+                let entry = Entry::create(heap, key, payload, expiry);
+                word.segment().insert(word.tag(hash), entry, expiry);
+                self.len += 1;
+                self.count_expiry(None, expiry);
+            }
+        }
+        self.bytes = self.bytes + moved_in + heap.live_bytes - before;
+    }
+
+    /// Writes `bytes` at `offset` of a string, extending it and filling a gap with zeros, and gives its new length. The
+    /// expiry stays. Anything but a string counts as an empty one.
+    pub fn patch(
+        &mut self,
+        heap: &mut Heap,
+        hasher: &Hasher,
+        hash: u64,
+        key: &[u8],
+        offset: usize,
+        bytes: &[u8],
+    ) -> usize {
+        let end = offset + bytes.len();
+        let located = self.locate(hash, key);
+        let expiry = located.and_then(|(_, entry, _)| entry.expiry());
+        let before = heap.live_bytes;
+        let old = match located.map(|(segment, entry, place)| (segment, entry, place, entry.content_mut())) {
+            Some((_, _, _, ContentMut::Shared(shared))) => {
+                let len = shared.patch(heap, offset, bytes);
+                self.bytes = self.bytes + heap.live_bytes - before;
+                return len;
+            }
+            Some((segment, entry, place, ContentMut::Inline)) => {
+                let old = entry.inline();
+                let len = old.len().max(end);
+                if len < SHARED_BYTES_MIN {
+                    let entry = entry.patch_inline(heap, offset, bytes);
+                    segment.update(place, entry, expiry, expiry);
+                    self.bytes = self.bytes + heap.live_bytes - before;
+                    return len;
+                }
+                old.to_vec()
+            }
+            _ => Vec::new(),
+        };
+        let mut new = BytesMut::with_capacity(old.len().max(end));
+        new.extend_from_slice(&old);
+        write_at(&mut new, offset, bytes);
+        let len = new.len();
+        let content = if len < SHARED_BYTES_MIN {
+            NewContent::Slice(&new)
+        } else {
+            NewContent::Shared(new.split().freeze())
+        };
+        self.put(heap, hasher, hash, key, content, expiry);
+        len
+    }
+
+    /// Changes the expiry of a key; whether the key was there.
+    pub fn set_expiry(&mut self, heap: &mut Heap, hash: u64, key: &[u8], expiry: Option<UnixMs>) -> bool {
+        let Some((segment, entry, place)) = self.locate(hash, key) else { return false };
+        let before = heap.live_bytes;
+        let old = entry.expiry();
+        let entry = entry.set_expiry(heap, expiry);
+        segment.update(place, entry, old, expiry);
+        self.count_expiry(old, expiry);
+        self.bytes = self.bytes + heap.live_bytes - before;
+        true
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn delete(&mut self, heap: &mut Heap, hash: u64, key: &[u8]) -> bool {
+        let Some((segment, entry, place)) = self.locate(hash, key) else { return false };
+        let before = heap.live_bytes;
+        let expiry = entry.expiry();
+        segment.remove(place, expiry).destroy(heap);
+        self.len -= 1;
+        self.count_expiry(expiry, None);
+        if self.len == 0 {
+            self.directory.free_segments(heap);
+            self.directory.clear(heap);
+        } else {
+            self.directory.release_room(heap, hash);
+        }
+        self.bytes = self.bytes + heap.live_bytes - before;
+        true
+    }
+
+    /// Changes the large hash under a key in place. `None` when the key holds none.
+    pub fn with_indexed<R>(
+        &mut self,
+        heap: &mut Heap,
+        hash: u64,
+        key: &[u8],
+        change: impl FnOnce(&mut Index, &mut Heap) -> R,
+    ) -> Option<R> {
+        let (_, entry, _) = self.locate(hash, key)?;
+        let ContentMut::Indexed(index) = entry.content_mut() else { return None };
+        let before = heap.live_bytes;
+        let result = change(index, heap);
+        self.bytes = self.bytes + heap.live_bytes - before;
+        Some(result)
+    }
+
+    #[inline]
+    fn locate(&self, hash: u64, key: &[u8]) -> Option<(Segment, Entry, Place)> {
+        if self.directory.is_empty() {
+            return None;
+        }
+        let word = self.directory.word(hash);
+        let segment = word.segment();
+        let (entry, place) = segment.find(word.buckets(), word.tag(hash), key)?;
+        Some((segment, entry, place))
+    }
+
+    #[inline]
+    fn make_room(&mut self, heap: &mut Heap, hasher: &Hasher, hash: u64) {
+        if self.directory.is_empty() {
+            self.directory.start(heap);
+        }
+        if !self.directory.word(hash).segment().has_room() {
+            self.directory.make_room(heap, hash, self.len, |key| hasher.hash(key));
+        }
+    }
+
+    #[inline]
+    fn count_expiry(&mut self, old: Option<UnixMs>, new: Option<UnixMs>) {
+        self.expiring_len -= usize::from(old.is_some());
+        if let Some(at) = new {
+            self.expiring_len += 1;
+            self.sweep.note(at);
+        }
+    }
+}
+
+impl<'a> NewContent<'a> {
+    fn into_payload(self) -> Payload<'a> {
+        match self {
+            NewContent::Slice(slice) if slice.len() < SHARED_BYTES_MIN => Payload::Inline(slice),
+            NewContent::Slice(slice) => Payload::Shared(SharedValue::new(Bytes::copy_from_slice(slice))),
+            NewContent::Shared(bytes) => Payload::Shared(SharedValue::new(bytes)),
+            NewContent::Packed(packed) => Payload::Packed(packed),
+            NewContent::Indexed(index) => Payload::Indexed(index),
+        }
+    }
+}
+
+impl SharedValue {
+    fn new(bytes: Bytes) -> Self {
+        let held_bytes = heap::held_bytes(bytes.len()) as u64;
+        SharedValue { bytes, held_bytes }
+    }
+
+    /// Writes `bytes` at `offset` and gives the new length. In place with amortised growth when nobody else holds the
+    /// value, on a copy otherwise.
+    fn patch(&mut self, heap: &mut Heap, offset: usize, bytes: &[u8]) -> usize {
+        heap.live_bytes -= self.held_bytes;
+        let mut new = match std::mem::take(&mut self.bytes).try_into_mut() {
+            Ok(unique) => unique,
+            Err(shared) => {
+                let mut copy = BytesMut::with_capacity(shared.len().max(offset + bytes.len()));
+                copy.extend_from_slice(&shared);
+                copy
+            }
+        };
+        write_at(&mut new, offset, bytes);
+        self.held_bytes = heap::held_bytes(new.capacity()) as u64;
+        heap.live_bytes += self.held_bytes;
+        self.bytes = new.freeze();
+        self.bytes.len()
+    }
+}
+
+/// Writes `bytes` at `offset`, extending `target` and filling a gap with zeros.
+fn write_at(target: &mut BytesMut, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if target.len() < offset {
+        target.resize(offset, 0);
+    }
+    let overlap = bytes.len().min(target.len() - offset);
+    target[offset..offset + overlap].copy_from_slice(&bytes[..overlap]);
+    target.extend_from_slice(&bytes[overlap..]);
+    debug_assert!(end <= target.len());
+}
+
+/// Asks for a cache line ahead of its use.
+#[inline]
+fn prefetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint and reads nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
