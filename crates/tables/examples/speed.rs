@@ -53,7 +53,7 @@ fn replay(tables: &mut Tables, count: u64) {
         for record in &records {
             replayer.push(record).expect("well-formed records");
         }
-        replayer.finish();
+        replayer.finish().expect("checked when pushed");
         spent += start.elapsed();
     }
     report("replay of puts, growing table", count, spent);

@@ -125,8 +125,12 @@ impl<'t> Replayer<'t> {
     }
 
     /// Applies what is still held back.
-    pub fn finish(mut self) {
+    ///
+    /// # Errors
+    /// None at present: whatever can fail is checked when it is pushed.
+    pub fn finish(mut self) -> Result<(), ApplyError> {
         self.apply_pending();
+        Ok(())
     }
 
     /// The hash of an effect's key, whose bucket is now on its way; `None` for a change of the set of tables.

@@ -160,7 +160,7 @@ fn grouped_replay_keeps_the_order_of_effects() {
         }
     }
     replayer.push(&record).expect("known tables");
-    replayer.finish();
+    replayer.finish().expect("checked when pushed");
     assert_eq!((tables.len(named), tables.len(TableId(1))), (1, 499));
     let found = tables.get(named, tables.hash(b"same"), b"same", 0).and_then(|value| value.string());
     assert_eq!(found.map(|string| string.as_slice()), Some(&999_u32.to_le_bytes()[..]));
