@@ -92,7 +92,9 @@ pub fn open<D: Disk>(
         Ok(replayer.push(record.bytes)?)
     })
     .map_err(StartError::Log)?;
-    replayer.finish().map_err(|error| StartError::Catalogue(format!("the log cannot be replayed: {error}")))?;
+    replayer
+        .finish()
+        .map_err(|error| StartError::Catalogue(format!("the log cannot be replayed: {error}")))?;
 
     let busload_log::Opened { writer, progress, stage, helper, report } = opened;
     let mut start = Start { tables, writer, stage, helper, progress, now_ms: now.wall_ms };
@@ -177,7 +179,10 @@ impl<D: Disk> Start<D> {
             return refuse("there is no table `default`".into());
         };
         if TABLE_COUNT_MAX < named.len() {
-            return refuse(format!("{} tables are configured, at most {TABLE_COUNT_MAX} can be", named.len()));
+            return refuse(format!(
+                "{} tables are configured, at most {TABLE_COUNT_MAX} can be",
+                named.len()
+            ));
         }
         self.check_dropped(settings, known)?;
         let mut catalog = Catalog::new(default.clone());
