@@ -23,6 +23,7 @@ use crate::{
 };
 
 pub(crate) use frames::{Look, SegmentFrames};
+pub(crate) use seal::report_of;
 pub(crate) use segments::{Segment, find_segments};
 pub(crate) use walk::walk;
 

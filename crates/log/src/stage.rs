@@ -81,7 +81,6 @@ struct Current<F> {
     position: u64,
     bytes: u64,
     frame_number: u64,
-    header_synced: bool,
     unsynced: bool,
 }
 
@@ -186,7 +185,7 @@ impl<D: Disk> LogStage<D> {
     pub(crate) fn seal(&mut self) -> Result<(), DiskError> {
         if matches!(self.next, Next::Ready(_)) {
             self.begin_next()?;
-            self.finish_beginning()?;
+            self.sync()?;
         }
         Ok(())
     }
@@ -247,9 +246,6 @@ impl<D: Disk> LogStage<D> {
     }
 
     fn operate(&mut self, now: Duration) -> Result<Step, DiskError> {
-        if self.current.as_ref().is_some_and(|current| !current.header_synced) {
-            return self.finish_beginning();
-        }
         let deadline_passed = self.sync_deadline.is_some_and(|deadline| deadline <= now);
         if self.sync_due || deadline_passed {
             self.sync_due = false;
@@ -378,7 +374,8 @@ impl<D: Disk> LogStage<D> {
 
     // ---- Segments
 
-    /// Writes the next segment's header. The room granted lies in there, so it is ready, or about to come back.
+    /// Writes the next segment's header; it becomes durable with the first frame that is. The room granted lies in there, so it
+    /// is ready, or about to come back.
     fn begin_next(&mut self) -> Result<Step, DiskError> {
         let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) else {
             return Ok(Step::Idle);
@@ -394,14 +391,14 @@ impl<D: Disk> LogStage<D> {
         let (block, checksum) = header.encode();
         self.disk.write_at(&segment.file, 0, &[IoSlice::new(&block)])?;
         self.chain = checksum;
+        self.mailbox.ask(Job::Prepare { number: segment.number + 1, bytes: self.options.segment_bytes });
         let begun = Current {
             file: segment.file,
             number: segment.number,
             position: SEGMENT_HEADER_BYTES as u64,
             bytes: segment.bytes,
             frame_number: 0,
-            header_synced: false,
-            unsynced: false,
+            unsynced: true,
         };
         if let Some(full) = self.current.replace(begun)
             && full.unsynced
@@ -413,16 +410,6 @@ impl<D: Disk> LogStage<D> {
         self.warn_of_size(log_bytes);
         self.publish_grants();
         Ok(Step::Worked)
-    }
-
-    /// The header is durable before the first frame is written: a begun segment without one is damage.
-    fn finish_beginning(&mut self) -> Result<Step, DiskError> {
-        let current = self.current.as_mut().expect("one is being begun");
-        self.disk.sync(&current.file)?;
-        current.header_synced = true;
-        self.mailbox.ask(Job::Prepare { number: current.number + 1, bytes: self.options.segment_bytes });
-        self.shared.counters.sync();
-        Ok(Step::Synced)
     }
 
     fn warn_of_size(&mut self, log_bytes: u64) {

@@ -1,1 +1,160 @@
-//! Looking at a log without opening it.
+//! Looking at a log while no server runs on it: `busload log verify` and `busload log dump`. Both take the log's lock and change
+//! nothing.
+
+use std::path::PathBuf;
+
+use busload_io::Disk;
+
+use crate::{
+    Lsn, OpenError, RecordRef, RecoveryReport, ReplayError,
+    format::{FRAME_KIND_CLEAN_SHUTDOWN, LogId, Records, SEGMENT_HEADER_BYTES},
+    recovery::{Look, Segment, SegmentFrames, find_segments, lock, report_of, walk},
+};
+
+/// What a look at every frame found.
+#[derive(Debug)]
+pub struct VerifyReport {
+    /// The segments, in order.
+    pub segments: Vec<SegmentReport>,
+    /// Everything that is not as it was written. A torn tail after a crash is listed, too; `verdict` says what a start makes of it.
+    pub problems: Vec<Problem>,
+    /// What a start would recover, or why it would be refused.
+    pub verdict: Result<RecoveryReport, OpenError>,
+}
+
+/// One segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its number.
+    pub number: u64,
+    /// Its log; `None` when it was never begun.
+    pub log_id: Option<LogId>,
+    /// Frames that verify.
+    pub frames: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Of the first record behind its header.
+    pub first_lsn: Lsn,
+    /// Of the last record in it; `first_lsn - 1` when there is none.
+    pub last_lsn: Lsn,
+    /// The highest LSN that header and frames name as durable.
+    pub durable: Lsn,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// It ends with the mark of a process that ended in order.
+    pub clean_shutdown: bool,
+}
+
+/// Bytes that are not what they should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// In which file.
+    pub path: PathBuf,
+    /// From which byte on.
+    pub offset: u64,
+    /// Which record should begin there.
+    pub lsn: Lsn,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Looks at every frame of every segment. Fails only when the segments cannot be told apart: see [`OpenError`].
+pub fn verify<D: Disk>(disk: &D) -> Result<VerifyReport, OpenError> {
+    let _lock = lock(disk)?;
+    let segments = find_segments(disk)?;
+    let mut problems = Vec::new();
+    let mut reports = Vec::new();
+    for segment in &segments {
+        reports.push(verify_segment(disk, segment, &mut problems)?);
+    }
+    let verdict = walk(disk, &segments, &mut |_| Ok(())).map(|walked| report_of(&walked));
+    Ok(VerifyReport { segments: reports, problems, verdict })
+}
+
+/// Gives every record from `from` on to `sink`, as a start would recover them.
+pub fn dump<D: Disk>(
+    disk: &D,
+    from: Lsn,
+    sink: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
+) -> Result<RecoveryReport, OpenError> {
+    let _lock = lock(disk)?;
+    let segments = find_segments(disk)?;
+    let walked = walk(disk, &segments, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
+    Ok(report_of(&walked))
+}
+
+fn verify_segment<D: Disk>(
+    disk: &D,
+    segment: &Segment<D::File>,
+    problems: &mut Vec<Problem>,
+) -> Result<SegmentReport, OpenError> {
+    let mut report = empty_report(disk, segment);
+    let mut frames = SegmentFrames::new(disk, segment, report.log_id, Vec::new());
+    let mut next_lsn = report.first_lsn;
+    let problem = |offset, lsn, what: &str| Problem {
+        path: disk.path(&segment.name),
+        offset,
+        lsn,
+        what: what.to_owned(),
+    };
+    loop {
+        let offset = frames.offset();
+        if let Look::Frame { header, body, .. } = frames.look()? {
+            if header.first_lsn != next_lsn {
+                problems.push(problem(offset, next_lsn, "the frame here does not go on from the one before"));
+            }
+            if Records::new(body).filter(|record| record.is_ok()).count() as u64
+                != u64::from(header.record_count)
+            {
+                problems.push(problem(offset, header.first_lsn, "the frame's records do not add up"));
+            }
+            report.frames += 1;
+            report.records += u64::from(header.record_count);
+            report.durable = report.durable.max(header.durable);
+            report.clean_shutdown = header.kind == FRAME_KIND_CLEAN_SHUTDOWN;
+            next_lsn = header.next_lsn();
+            frames.pass(&header);
+            report.used_bytes = frames.offset();
+            continue;
+        }
+        let mut last_used = offset;
+        let found = frames.search(&mut last_used)?;
+        if offset < last_used || found.is_some() {
+            let what = match found {
+                Some(_) => "no frame verifies here, and frames follow",
+                None => "no frame verifies here: a torn tail, or a damaged last frame",
+            };
+            problems.push(problem(offset, next_lsn, what));
+        }
+        let Some(found) = found else { break };
+        report.durable = report.durable.max(found.header.durable);
+        next_lsn = found.header.first_lsn;
+        if found.offset == offset {
+            // The header holds, the body does not: what follows is somewhere behind it.
+            frames.pass_found(&mut last_used)?;
+        }
+    }
+    report.last_lsn = Lsn(next_lsn.0.saturating_sub(1));
+    Ok(report)
+}
+
+fn empty_report<D: Disk>(disk: &D, segment: &Segment<D::File>) -> SegmentReport {
+    let header = segment.header.map(|(header, _)| header);
+    SegmentReport {
+        path: disk.path(&segment.name),
+        number: segment.number,
+        log_id: header.map(|header| header.log_id),
+        frames: 0,
+        records: 0,
+        first_lsn: header.map_or(Lsn(0), |header| header.first_lsn),
+        last_lsn: Lsn(0),
+        durable: header.map_or(Lsn(0), |header| header.durable),
+        used_bytes: header.map_or(0, |_| SEGMENT_HEADER_BYTES as u64),
+        file_bytes: segment.bytes,
+        clean_shutdown: false,
+    }
+}

@@ -69,18 +69,18 @@ impl FrameHeader {
         (bytes, checksum)
     }
 
-    /// Checks a header that claims to stand in `segment` of `log_id`; also gives the frame's number and its checksum.
-    pub fn decode(bytes: &[u8], log_id: LogId, segment: u64) -> Option<(Self, FrameSeed, u32)> {
+    /// Checks a header that claims to stand in `segment` of `log_id` (`None`: of any log); also gives its place and its checksum.
+    pub fn decode(bytes: &[u8], log_id: Option<LogId>, segment: u64) -> Option<(Self, FrameSeed, u32)> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
         let fields = Fields(bytes);
         let in_place = fields.u32(0) == FRAME_MAGIC
-            && fields.u128(LOG_ID) == log_id.0
+            && log_id.is_none_or(|log_id| fields.u128(LOG_ID) == log_id.0)
             && fields.u64(SEGMENT) == segment
             && fields.u64(BODY_BYTES).is_multiple_of(FRAME_ALIGNMENT_BYTES);
         if !in_place {
             return None;
         }
-        let seed = FrameSeed { log_id, segment, frame: fields.u64(FRAME_NUMBER) };
+        let seed = FrameSeed { log_id: LogId(fields.u128(LOG_ID)), segment, frame: fields.u64(FRAME_NUMBER) };
         let checksum = fields.u32(HEADER_CHECKSUM);
         if seed.checksum(&bytes[BODY_CHECKSUM..]) != checksum {
             return None;

@@ -1,4 +1,4 @@
-//! The header of a segment: one block, synced before the first frame is written behind it.
+//! The header of a segment: one block, written before the first frame behind it and durable with it.
 
 use super::{Fields, LogId, put};
 use crate::Lsn;

@@ -75,13 +75,14 @@ fn a_frame_verifies_only_at_its_place() {
     };
     let seed = FrameSeed { log_id: LogId(1), segment: 2, frame: 3 };
     let (mut bytes, checksum) = header.encode(seed);
-    assert_eq!(FrameHeader::decode(&bytes, LogId(1), 2), Some((header, seed, checksum)));
-    assert_eq!(FrameHeader::decode(&bytes, LogId(2), 2), None);
-    assert_eq!(FrameHeader::decode(&bytes, LogId(1), 3), None);
-    assert_eq!(FrameHeader::decode(&bytes[..87], LogId(1), 2), None);
+    assert_eq!(FrameHeader::decode(&bytes, Some(LogId(1)), 2), Some((header, seed, checksum)));
+    assert_eq!(FrameHeader::decode(&bytes, Some(LogId(2)), 2), None);
+    assert_eq!(FrameHeader::decode(&bytes, Some(LogId(1)), 3), None);
+    assert_eq!(FrameHeader::decode(&bytes, None, 2), Some((header, seed, checksum)));
+    assert_eq!(FrameHeader::decode(&bytes[..87], Some(LogId(1)), 2), None);
     for bit in 0..FRAME_HEADER_BYTES * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(FrameHeader::decode(&bytes, LogId(1), 2), None);
+        assert_eq!(FrameHeader::decode(&bytes, Some(LogId(1)), 2), None);
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
 }

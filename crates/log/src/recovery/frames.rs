@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct SegmentFrames<'a, D: Disk> {
     disk: &'a D,
     segment: &'a Segment<D::File>,
-    log_id: LogId,
+    log_id: Option<LogId>,
     /// Where the next look goes.
     offset: u64,
     window: Vec<u8>,
@@ -43,8 +43,8 @@ pub(crate) struct FoundHeader {
 const ALIGNMENT: usize = FRAME_ALIGNMENT_BYTES as usize;
 
 impl<'a, D: Disk> SegmentFrames<'a, D> {
-    /// Begins behind the segment's header.
-    pub fn new(disk: &'a D, segment: &'a Segment<D::File>, log_id: LogId, window: Vec<u8>) -> Self {
+    /// Begins behind the segment's header. Without a log id, frames of any log are taken for frames.
+    pub fn new(disk: &'a D, segment: &'a Segment<D::File>, log_id: Option<LogId>, window: Vec<u8>) -> Self {
         let offset = SEGMENT_HEADER_BYTES as u64;
         Self { disk, segment, log_id, offset, window, window_offset: 0, window_bytes: 0 }
     }

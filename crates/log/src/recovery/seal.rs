@@ -22,7 +22,7 @@ pub(super) fn seal<D: Disk>(
     mut walked: Walked,
     fresh_id: LogId,
 ) -> Result<Opened<D>, OpenError> {
-    let report = report(&walked);
+    let report = report_of(&walked);
     drop_empty_last(&mut walked);
     remove_behind(&disk, &mut segments, walked.kept_count)?;
     remove_temporaries(&disk)?;
@@ -53,7 +53,7 @@ pub(super) fn seal<D: Disk>(
     Ok(parts(shared, stage, helper, &options, report))
 }
 
-fn report(walked: &Walked) -> RecoveryReport {
+pub(crate) fn report_of(walked: &Walked) -> RecoveryReport {
     RecoveryReport {
         records: walked.records,
         last_lsn: Lsn(walked.next_lsn.0 - 1),

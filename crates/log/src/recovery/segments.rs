@@ -83,23 +83,12 @@ fn read_header<D: Disk>(disk: &D, number: u64, name: String) -> Result<Segment<D
     Ok(Segment { name, number, file, bytes, header })
 }
 
-/// Segments that were never begun stand only at the end; all others name the same log.
+/// All that were begun name the same log. One that was not (or whose header a crash took) may stand among them: what is behind it
+/// is judged with the frames.
 fn check_headers<D: Disk>(disk: &D, segments: &[Segment<D::File>]) -> Result<(), OpenError> {
-    let mut unused = None;
     let mut log_id = None;
     for segment in segments {
-        let Some((header, _)) = segment.header else {
-            unused = unused.or(Some(segment));
-            continue;
-        };
-        if let Some(unused) = unused {
-            return Err(OpenError::Damaged {
-                path: disk.path(&unused.name),
-                offset: 0,
-                lsn: Lsn(0),
-                what: format!("the segment's header is gone, and {} was begun after it", segment.name),
-            });
-        }
+        let Some((header, _)) = segment.header else { continue };
         let expected = *log_id.get_or_insert(header.log_id);
         if header.log_id != expected {
             return Err(OpenError::Foreign {

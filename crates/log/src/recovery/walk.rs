@@ -7,7 +7,8 @@ use crate::{
     Lsn,
     batch::FIRST_LSN,
     format::{
-        FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FrameHeader, FrameSeed, LogId, Records, SegmentHeader,
+        FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FrameHeader, FrameSeed, LogId, Records,
+        SEGMENT_HEADER_BYTES, SegmentHeader,
     },
 };
 
@@ -122,14 +123,15 @@ impl<D: Disk> Walk<'_, D> {
     }
 
     fn frames(&mut self, index: usize) -> SegmentFrames<'_, D> {
-        let log_id = self.found.log_id.unwrap_or(LogId(0));
+        let mut headers = self.segments.iter().filter_map(|segment| segment.header);
+        let log_id = self.found.log_id.or_else(|| headers.next().map(|(header, _)| header.log_id));
         SegmentFrames::new(self.disk, &self.segments[index], log_id, std::mem::take(&mut self.window))
     }
 
     /// Takes frame by frame until one is missing or the next segment goes on.
     fn follow(&mut self, replay: &mut Replay<'_>) -> Result<(), OpenError> {
         let (disk, segments) = (self.disk, self.segments);
-        let log_id = self.found.log_id.expect("a segment was entered");
+        let log_id = self.found.log_id;
         let window = std::mem::take(&mut self.window);
         let mut frames = SegmentFrames::new(disk, &segments[self.index], log_id, window);
         let next = self.next_header();
@@ -230,11 +232,10 @@ impl<D: Disk> Walk<'_, D> {
                 evidence.see(header.durable, index, 0);
                 removed_count += 1;
             }
-            let found_before = evidence.count;
-            self.search(index, crate::format::SEGMENT_HEADER_BYTES as u64, &mut evidence, &mut 0)?;
-            if self.segments[index].header.is_none() && found_before < evidence.count {
-                self.index = index;
-                return Err(self.damaged(0, "the segment's header is gone, and there are frames behind it"));
+            let count_before = evidence.count;
+            self.search(index, SEGMENT_HEADER_BYTES as u64, &mut evidence, &mut 0)?;
+            if self.segments[index].header.is_none() && count_before < evidence.count {
+                removed_count += 1;
             }
         }
         self.judge_by(&evidence, last_used, removed_count)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use busload_io::{
     Disk,
-    sim::{CrashKind, SimDisk, SimRng},
+    sim::{CrashKind, SimRng},
 };
 use busload_log::{LogWriter, Lsn, OpenError, Opened, Options, Room, Step, SyncPolicy, open};
 
@@ -126,7 +126,7 @@ impl<D: Disk> Rig<D> {
     }
 
     pub fn flush(&mut self) {
-        self.log.writer.flush(i64::try_from(self.now.as_millis()).unwrap());
+        self.log.writer.flush(i64::try_from(self.now.as_millis()).expect("a short test"));
     }
 
     pub fn step_stage(&mut self) -> Step {
@@ -200,7 +200,7 @@ impl<D: Disk> Rig<D> {
     pub fn random_event(&mut self) {
         match self.rng.below(16) {
             0..6 => {
-                let bytes_max = *[40, 40, 40, 300, 3000].get(self.rng.index(5)).unwrap();
+                let bytes_max = [40, 40, 40, 300, 3000][self.rng.index(5)];
                 let (record, policy) = (self.random_record(bytes_max), self.random_policy());
                 self.try_append(&record, policy);
             }
@@ -209,13 +209,6 @@ impl<D: Disk> Rig<D> {
             12..15 => drop(self.step_helper()),
             _ => self.now += Duration::from_millis(self.rng.below(4)),
         }
-    }
-}
-
-impl Rig<SimDisk> {
-    /// Pulls the plug (or kills the process): what is left of the disk, and what was promised.
-    pub fn crash(self, disk: &SimDisk, rng: &mut SimRng, kind: CrashKind) -> (SimDisk, Oracle) {
-        (disk.crash(rng, kind), self.oracle)
     }
 }
 
