@@ -3,7 +3,11 @@
 use busload_io::{ConnId, Peer};
 use busload_resp::{ArgRange, Version};
 
-use crate::{args::Args, command::CommandId, source::Ticket};
+use crate::{
+    args::Args,
+    command::{Command, CommandId},
+    source::Ticket,
+};
 
 /// Whether replies are sent (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +48,7 @@ pub struct Session {
     /// When its last request was executed.
     pub active_ms: i64,
     /// Its last command.
-    pub last_command: CommandId,
+    pub last_command: Option<&'static Command>,
     /// CLIENT REPLY.
     pub reply_mode: ReplyMode,
     /// CLIENT NO-EVICT.
@@ -80,7 +84,7 @@ impl Session {
             library_version: Vec::new(),
             connected_ms: now_ms,
             active_ms: now_ms,
-            last_command: CommandId::UNKNOWN,
+            last_command: None,
             reply_mode: ReplyMode::On,
             no_evict: false,
             no_touch: false,

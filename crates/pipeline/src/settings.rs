@@ -94,6 +94,8 @@ pub struct About {
     pub version: String,
     /// The RESP port, 0 for none.
     pub port: u16,
+    /// The addresses it listens at, for people.
+    pub bind: String,
     /// Where the data is.
     pub data_directory: PathBuf,
     /// The configuration file, if any.

@@ -5,10 +5,19 @@
 //! something it cannot fail.
 
 mod bits;
+mod client;
+mod config;
+mod connection;
 mod docs;
+mod expiry;
 mod hashes;
+mod info;
+mod introspection;
 mod keys;
+mod scan;
+mod server;
 mod strings;
+mod syntax;
 mod table;
 mod transactions;
 
@@ -203,10 +212,13 @@ impl Command {
         if self.subcommands.is_empty() {
             return Ok(self);
         }
-        let Some(word) = args.get(1) else { return Err(CommandError::Arity(self.name)) };
-        let found = self.subcommands.iter().find(|subcommand| {
-            subcommand.name[self.name.len() + 1..].as_bytes().eq_ignore_ascii_case(word)
-        });
+        let Some(word) = args.get(1) else {
+            return if self.accepts(1) { Ok(self) } else { Err(CommandError::Arity(self.name)) };
+        };
+        let found = self
+            .subcommands
+            .iter()
+            .find(|subcommand| subcommand.name[self.name.len() + 1..].as_bytes().eq_ignore_ascii_case(word));
         found.ok_or_else(|| {
             let word = printable(word, 128);
             format!("ERR unknown subcommand '{word}'. Try {} HELP.", self.name.to_uppercase()).into()

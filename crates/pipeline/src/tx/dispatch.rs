@@ -59,7 +59,7 @@ impl Tx {
         }
         let refusal = match self.admit(session, id, &args) {
             Ok(Admitted::Run(command)) => {
-                session.last_command = id;
+                session.last_command = Some(command);
                 let mut call = Call { session, args, reply, command, hash, in_exec: false };
                 self.run(&mut call);
                 return Outcome::Replied;
@@ -210,9 +210,7 @@ impl Tx {
             let keys = command.keys.indexes(args.len());
             own += args.request_bytes()
                 + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX
-                + keys
-                    .map(|index| 2 * args.at(index).len() + 3 * effect::OVERHEAD_BYTES_MAX)
-                    .sum::<usize>()
+                + keys.map(|index| 2 * args.at(index).len() + 3 * effect::OVERHEAD_BYTES_MAX).sum::<usize>()
                 + effect::OVERHEAD_BYTES_MAX * (1 + self.catalog.all_memory().len());
             copied += command
                 .keys

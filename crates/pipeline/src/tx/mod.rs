@@ -344,8 +344,16 @@ impl Tx {
         self.sessions.iter().flatten().map(|session| &**session)
     }
 
-    /// Closes another connection at once, without its pending replies.
+    /// How long the process has been running.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.now.saturating_sub(self.started.monotonic)
+    }
+
+    /// Closes another connection at once, without its pending replies; nothing it sent is executed any more.
     pub(crate) fn kill(&mut self, conn: ConnId) {
+        if let Some(session) = self.sessions.get_mut(conn.index as usize).and_then(Option::as_mut) {
+            session.closing = true;
+        }
         self.closes.push(conn);
     }
 
@@ -394,9 +402,7 @@ impl<'a> Input<'a> {
             BatchBuffer::Collected(bytes) => Some(bytes),
         };
         let bytes = &buffer.as_slice()[request.start as usize..request.end as usize];
-        let ranges =
-            &self.args[request.first_arg as usize..(request.first_arg + request.arg_count) as usize];
+        let ranges = &self.args[request.first_arg as usize..(request.first_arg + request.arg_count) as usize];
         Args::new(bytes, ranges, owner)
     }
 }
-

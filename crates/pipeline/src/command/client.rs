@@ -1,0 +1,308 @@
+//! CLIENT: what is known of connections, and what can be done to them.
+
+use std::fmt::Write;
+
+use busload_io::Address;
+use busload_resp::parse_i64;
+
+use super::{Call, Command, connection, printable};
+use crate::{
+    args::Cursor,
+    error::{CommandError, CommandResult},
+    session::{ReplyMode, Session},
+    tx::Tx,
+};
+
+/// CLIENT ID
+pub(super) fn id(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.reply.integer(i64::try_from(call.session.id).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// CLIENT INFO
+pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let mut text = String::new();
+    describe_own(tx, call, &mut text);
+    call.reply.verbatim(text.as_bytes());
+    Ok(())
+}
+
+/// CLIENT LIST
+pub(super) fn list(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let filter = list_filter(call.args.cursor(2))?;
+    let mut clients: Vec<&Session> = tx.other_sessions().chain([&*call.session]).collect();
+    clients.sort_unstable_by_key(|client| client.id);
+    let clients = match filter {
+        ListFilter::All => clients,
+        ListFilter::Nobody => Vec::new(),
+        ListFilter::Ids(ids) => ids
+            .iter()
+            .filter_map(|id| Some(clients[clients.binary_search_by_key(id, |of| of.id).ok()?]))
+            .collect(),
+    };
+    let mut text = String::new();
+    for client in clients {
+        if client.id == call.session.id {
+            describe_own(tx, call, &mut text);
+        } else {
+            describe(tx, client, client.last_command, idle_ms(tx, client), &mut text);
+        }
+    }
+    call.reply.verbatim(text.as_bytes());
+    Ok(())
+}
+
+enum ListFilter {
+    All,
+    Nobody,
+    Ids(Vec<u64>),
+}
+
+fn list_filter(mut cursor: Cursor<'_>) -> Result<ListFilter, CommandError> {
+    match cursor.left() {
+        0 => Ok(ListFilter::All),
+        2 if cursor.take_word("type") => match is_normal(cursor.expect()?)? {
+            true => Ok(ListFilter::All),
+            false => Ok(ListFilter::Nobody),
+        },
+        2.. if cursor.take_word("id") => {
+            let mut ids = Vec::with_capacity(cursor.left());
+            while let Some(id) = cursor.next() {
+                let id = parse_i64(id).ok_or(CommandError::text("ERR Invalid client ID"))?;
+                ids.extend(u64::try_from(id));
+            }
+            Ok(ListFilter::Ids(ids))
+        }
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+/// Whether the type is that of all clients here.
+fn is_normal(name: &[u8]) -> Result<bool, CommandError> {
+    match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(true),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
+        _ => Err(format!("ERR Unknown client type '{}'", printable(name, 128)).into()),
+    }
+}
+
+fn idle_ms(tx: &Tx, session: &Session) -> i64 {
+    (tx.now() - session.active_ms).max(0)
+}
+
+fn describe_own(tx: &Tx, call: &Call<'_>, text: &mut String) {
+    describe(tx, call.session, Some(call.command), 0, text);
+}
+
+/// One line in Redis's format. Figures that do not exist here (buffers of a connection belong to the net stage)
+/// are 0, and -1 where 0 would say something.
+fn describe(tx: &Tx, session: &Session, command: Option<&Command>, idle_ms: i64, text: &mut String) {
+    let age = (tx.now() - session.connected_ms).max(0) / 1_000;
+    let idle = idle_ms / 1_000;
+    let (queued, queue_bytes) = match &session.multi {
+        Some(queue) => (i64::try_from(queue.len()).unwrap_or(i64::MAX), queue.memory_bytes()),
+        None => (-1, 0),
+    };
+    let command = command.map_or("NULL", |command| command.name);
+    let name = String::from_utf8_lossy(&session.name);
+    writeln!(
+        text,
+        "id={} addr={} laddr={} fd=-1 name={name} age={age} idle={idle} flags={} db={} sub=0 psub=0 ssub=0 multi={queued} \
+         qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queue_bytes} rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={queue_bytes} \
+         events=r cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        session.id,
+        address(&session.peer.remote),
+        address(&session.peer.local),
+        flags(tx, session),
+        session.space,
+        connection::version_number(session.version),
+        String::from_utf8_lossy(&session.library_name),
+        String::from_utf8_lossy(&session.library_version),
+    )
+    .expect("writing to a string cannot fail");
+}
+
+fn address(of: &Address) -> String {
+    match of {
+        Address::Tcp(address) => address.to_string(),
+        Address::Unix(path) => format!("{}:0", path.display()),
+    }
+}
+
+fn flags(tx: &Tx, session: &Session) -> String {
+    let flags = [
+        ('x', session.multi.is_some()),
+        ('b', session.blocked),
+        ('d', session.watching && tx.watches.changed(session.conn)),
+        ('c', session.closing),
+        ('U', matches!(session.peer.local, Address::Unix(_))),
+        ('e', session.no_evict),
+        ('T', session.no_touch),
+    ];
+    let set: String = flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| *flag).collect();
+    if set.is_empty() { "N".to_owned() } else { set }
+}
+
+/// CLIENT KILL
+pub(super) fn kill(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if call.args.len() == 3 {
+        return kill_address(tx, call);
+    }
+    let filter = kill_filter(call.args.cursor(2))?;
+    let killed = kill_matching(tx, call, &filter);
+    call.reply.count(killed);
+    Ok(())
+}
+
+/// The old form: one address, and the client may name itself.
+fn kill_address(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let filter = KillFilter { remote: Some(call.args.at(2)), skip_own: false, ..KillFilter::default() };
+    if kill_matching(tx, call, &filter) == 0 {
+        return Err(CommandError::text("ERR No such client"));
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+fn kill_matching(tx: &mut Tx, call: &mut Call<'_>, filter: &KillFilter<'_>) -> usize {
+    let own = !filter.skip_own && filter.matches(call.session);
+    let others: Vec<_> =
+        tx.other_sessions().filter(|other| filter.matches(other)).map(|other| other.conn).collect();
+    others.iter().for_each(|&conn| tx.kill(conn));
+    // The own connection ends behind the reply.
+    call.session.closing |= own;
+    others.len() + usize::from(own)
+}
+
+struct KillFilter<'a> {
+    id: Option<u64>,
+    remote: Option<&'a [u8]>,
+    local: Option<&'a [u8]>,
+    /// A type or user that nobody has was named.
+    nobody: bool,
+    skip_own: bool,
+}
+
+impl Default for KillFilter<'_> {
+    fn default() -> Self {
+        Self { id: None, remote: None, local: None, nobody: false, skip_own: true }
+    }
+}
+
+impl KillFilter<'_> {
+    fn matches(&self, session: &Session) -> bool {
+        let is_at = |wanted: Option<&[u8]>, of: &Address| {
+            wanted.is_none_or(|wanted| wanted == address(of).as_bytes())
+        };
+        !self.nobody
+            && !session.closing
+            && self.id.is_none_or(|id| id == session.id)
+            && is_at(self.remote, &session.peer.remote)
+            && is_at(self.local, &session.peer.local)
+    }
+}
+
+fn kill_filter(mut cursor: Cursor<'_>) -> Result<KillFilter<'_>, CommandError> {
+    let mut filter = KillFilter::default();
+    while let Some(option) = cursor.next() {
+        let value = cursor.expect()?;
+        match option.to_ascii_lowercase().as_slice() {
+            b"id" => filter.id = Some(client_id(value)?),
+            b"type" => filter.nobody |= !is_normal(value)?,
+            b"addr" => filter.remote = Some(value),
+            b"laddr" => filter.local = Some(value),
+            b"user" if value == connection::USER => {}
+            b"user" => return Err(format!("ERR No such user '{}'", printable(value, 128)).into()),
+            b"skipme" => filter.skip_own = yes_or_no(value)?,
+            _ => return Err(CommandError::Syntax),
+        }
+    }
+    Ok(filter)
+}
+
+fn client_id(arg: &[u8]) -> Result<u64, CommandError> {
+    parse_i64(arg)
+        .and_then(|id| u64::try_from(id).ok())
+        .filter(|id| *id != 0)
+        .ok_or(CommandError::text("ERR client-id should be greater than 0"))
+}
+
+fn yes_or_no(arg: &[u8]) -> Result<bool, CommandError> {
+    one_of(arg, "yes", "no")
+}
+
+/// Whether the argument is the first word rather than the second.
+fn one_of(arg: &[u8], yes: &str, no: &str) -> Result<bool, CommandError> {
+    if arg.eq_ignore_ascii_case(yes.as_bytes()) {
+        Ok(true)
+    } else if arg.eq_ignore_ascii_case(no.as_bytes()) {
+        Ok(false)
+    } else {
+        Err(CommandError::Syntax)
+    }
+}
+
+/// CLIENT SETNAME
+pub(super) fn setname(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.session.name = connection::client_name(call.args.at(2))?.to_vec();
+    call.reply.ok();
+    Ok(())
+}
+
+/// CLIENT GETNAME
+pub(super) fn getname(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let name = &call.session.name;
+    call.reply.bulk_or_null((!name.is_empty()).then_some(name.as_slice()));
+    Ok(())
+}
+
+/// CLIENT SETINFO
+pub(super) fn setinfo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let (attribute, value) = (call.args.at(2), call.args.at(3));
+    let place = match attribute.to_ascii_lowercase().as_slice() {
+        b"lib-name" => &mut call.session.library_name,
+        b"lib-ver" => &mut call.session.library_version,
+        _ => return Err(format!("ERR Unrecognized option '{}'", printable(attribute, 128)).into()),
+    };
+    if !connection::is_plain(value) {
+        let attribute = printable(attribute, 128);
+        return Err(format!("ERR {attribute} cannot contain spaces, newlines or special characters.").into());
+    }
+    *place = value.to_vec();
+    call.reply.ok();
+    Ok(())
+}
+
+/// CLIENT NO-EVICT: remembered for CLIENT LIST; connections are closed for their memory whatever it says.
+pub(super) fn no_evict(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.session.no_evict = one_of(call.args.at(2), "on", "off")?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// CLIENT NO-TOUCH: remembered for CLIENT LIST; accesses are not recorded anyway.
+pub(super) fn no_touch(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.session.no_touch = one_of(call.args.at(2), "on", "off")?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// CLIENT REPLY
+pub(super) fn reply(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let mut cursor = call.args.cursor(2);
+    let mode = &mut call.session.reply_mode;
+    if cursor.take_word("on") {
+        *mode = ReplyMode::On;
+        call.reply.ok();
+    } else if cursor.take_word("off") {
+        *mode = ReplyMode::Off;
+    } else if cursor.take_word("skip") {
+        // SKIP says nothing to a client that hears nothing.
+        if *mode != ReplyMode::Off {
+            *mode = ReplyMode::SkipNext;
+        }
+    } else {
+        return Err(CommandError::Syntax);
+    }
+    Ok(())
+}

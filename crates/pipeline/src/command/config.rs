@@ -1,0 +1,247 @@
+//! CONFIG: the settings under Redis's names, and ours.
+//!
+//! Tools read them to learn what kind of server this is. What can be changed while the server runs is changed; what
+//! cannot is accepted only when it is what it is already.
+
+use busload_resp::parse_i64;
+
+use super::{Call, printable};
+use crate::{
+    error::{CommandError, CommandResult},
+    glob::{self, Case},
+    limits::SPACE_COUNT,
+    settings::SyncMode,
+    tx::Tx,
+};
+
+/// A setting as clients see it.
+struct Parameter {
+    name: &'static str,
+    kind: Kind,
+    change: Change,
+    value: fn(&Tx) -> String,
+}
+
+/// What its values look like.
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    YesNo,
+    /// From 0 on.
+    Integer(i64),
+    /// Bytes, with units.
+    Memory,
+    OneOf(&'static [&'static str]),
+}
+
+#[derive(Clone, Copy)]
+enum Change {
+    /// While the server runs.
+    Memory(fn(&mut Tx, u64)),
+    /// Only at start.
+    AtStart,
+    /// Never.
+    Never,
+}
+
+const fn at_start(name: &'static str, kind: Kind, value: fn(&Tx) -> String) -> Parameter {
+    Parameter { name, kind, change: Change::AtStart, value }
+}
+
+const POLICIES: &[&str] = &[
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "noeviction",
+];
+const MAX: i64 = i32::MAX as i64;
+
+#[rustfmt::skip]
+const PARAMETERS: &[Parameter] = &[
+    Parameter { name: "maxmemory", kind: Kind::Memory, change: Change::Memory(|tx, bytes| tx.settings.memory_max = bytes),
+        value: |tx| tx.settings.memory_max.to_string() },
+    at_start("maxmemory-policy", Kind::OneOf(POLICIES), |_| "noeviction".into()),
+    at_start("save", Kind::Text, |_| String::new()),
+    at_start("appendonly", Kind::YesNo, |tx| if default_sync(tx) == SyncMode::Off { "no" } else { "yes" }.into()),
+    at_start("appendfsync", Kind::OneOf(&["everysec", "always", "no"]), |tx| match default_sync(tx) {
+        SyncMode::Always => "always",
+        SyncMode::Interval(_) => "everysec",
+        SyncMode::Os | SyncMode::Off => "no",
+    }.into()),
+    Parameter { name: "databases", kind: Kind::Integer(MAX), change: Change::Never, value: |_| SPACE_COUNT.to_string() },
+    at_start("maxclients", Kind::Integer(MAX), |tx| tx.settings.clients_max.to_string()),
+    at_start("timeout", Kind::Integer(MAX), |_| "0".into()),
+    at_start("tcp-keepalive", Kind::Integer(MAX), |_| "0".into()),
+    at_start("proto-max-bulk-len", Kind::Memory, |_| busload_tables::limits::STRING_BYTES_MAX.to_string()),
+    at_start("client-query-buffer-limit", Kind::Memory, |tx| tx.settings.request_bytes.to_string()),
+    at_start("client-reply-bytes", Kind::Memory, |tx| tx.settings.client_reply_bytes.to_string()),
+    at_start("reply-bytes-total", Kind::Memory, |tx| tx.settings.reply_bytes_total.to_string()),
+    at_start("bind", Kind::Text, |tx| tx.settings.about.bind.clone()),
+    at_start("port", Kind::Integer(u16::MAX as i64), |tx| tx.settings.about.port.to_string()),
+    at_start("dir", Kind::Text, |tx| tx.settings.about.data_directory.display().to_string()),
+    Parameter { name: "requirepass", kind: Kind::Text, change: Change::Never,
+        value: |tx| if tx.settings.password.is_some() { "***" } else { "" }.into() },
+    at_start("loglevel", Kind::OneOf(&["debug", "verbose", "notice", "warning", "nothing"]), |_| "notice".into()),
+    at_start("notify-keyspace-events", Kind::Text, |_| String::new()),
+    at_start("cluster-enabled", Kind::YesNo, |_| "no".into()),
+    at_start("replica-read-only", Kind::YesNo, |_| "yes".into()),
+    at_start("slave-read-only", Kind::YesNo, |_| "yes".into()),
+    at_start("lazyfree-lazy-user-del", Kind::YesNo, |_| "yes".into()),
+    at_start("lazyfree-lazy-user-flush", Kind::YesNo, |_| "yes".into()),
+];
+
+fn default_sync(tx: &Tx) -> SyncMode {
+    tx.catalog.memory(busload_tables::TableId(0)).map_or(SyncMode::Off, |table| table.settings.sync)
+}
+
+/// CONFIG GET
+pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let asked = |parameter: &&Parameter| {
+        let name = parameter.name.as_bytes();
+        call.args.iter_from(2).any(|pattern| glob::matches(pattern, name, Case::Insensitive))
+    };
+    let found: Vec<&Parameter> = PARAMETERS.iter().filter(asked).collect();
+    call.reply.map(found.len());
+    for parameter in found {
+        call.reply.bulk(parameter.name.as_bytes());
+        call.reply.bulk((parameter.value)(tx).as_bytes());
+    }
+    Ok(())
+}
+
+/// CONFIG SET: all of it or nothing.
+pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let pairs: Vec<&[u8]> = call.args.iter_from(2).collect();
+    if pairs.len() % 2 != 0 {
+        return Err(CommandError::Syntax);
+    }
+    let named = named_parameters(&pairs)?;
+    for (parameter, value) in &named {
+        check(tx, parameter, value)?;
+    }
+    for (parameter, value) in &named {
+        if let (Change::Memory(apply), Some(bytes)) = (parameter.change, memory_bytes(value)) {
+            apply(tx, bytes);
+        }
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+type Named<'a> = (&'static Parameter, &'a [u8]);
+
+fn named_parameters<'a>(pairs: &[&'a [u8]]) -> Result<Vec<Named<'a>>, CommandError> {
+    let mut named: Vec<Named<'a>> = Vec::with_capacity(pairs.len() / 2);
+    let mut refused = None;
+    for pair in pairs.chunks_exact(2) {
+        let found =
+            PARAMETERS.iter().find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(pair[0]));
+        let parameter = found.ok_or_else(|| {
+            let name = printable(pair[0], 128);
+            CommandError::from(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"))
+        })?;
+        if matches!(parameter.change, Change::Never) {
+            refused.get_or_insert((parameter, "can't set immutable config"));
+        } else if named.iter().any(|(earlier, _)| earlier.name == parameter.name) {
+            refused.get_or_insert((parameter, "duplicate parameter"));
+        }
+        named.push((parameter, pair[1]));
+    }
+    match refused {
+        Some((parameter, why)) => Err(failed(parameter, why)),
+        None => Ok(named),
+    }
+}
+
+fn failed(parameter: &Parameter, why: &str) -> CommandError {
+    format!("ERR CONFIG SET failed (possibly related to argument '{}') - {why}", parameter.name).into()
+}
+
+/// Whether the value is one of its kind, and for what only a start can change, the one it has.
+fn check(tx: &Tx, parameter: &Parameter, value: &[u8]) -> Result<(), CommandError> {
+    let text = normal_form(parameter.kind, value).map_err(|why| failed(parameter, &why))?;
+    if matches!(parameter.change, Change::Memory(_)) || text == (parameter.value)(tx) {
+        return Ok(());
+    }
+    let why = "it can be changed only in the configuration file, for the next start";
+    Err(failed(parameter, why))
+}
+
+/// The value as CONFIG GET would show it, or what is wrong with it, as Redis says it.
+fn normal_form(kind: Kind, value: &[u8]) -> Result<String, String> {
+    let text = String::from_utf8_lossy(value);
+    let lower = text.to_ascii_lowercase();
+    match kind {
+        Kind::Text => Ok(text.into_owned()),
+        Kind::YesNo if ["yes", "no"].contains(&lower.as_str()) => Ok(lower),
+        Kind::YesNo => Err("argument must be 'yes' or 'no'".into()),
+        Kind::Integer(max) => match parse_i64(value) {
+            Some(number) if (0..=max).contains(&number) => Ok(number.to_string()),
+            Some(_) => Err(format!("argument must be between 0 and {max} inclusive")),
+            None => Err("argument couldn't be parsed into an integer".into()),
+        },
+        Kind::Memory => match memory_bytes(value) {
+            Some(bytes) => Ok(bytes.to_string()),
+            None => Err("argument must be a memory value".into()),
+        },
+        Kind::OneOf(words) if words.contains(&lower.as_str()) => Ok(lower),
+        Kind::OneOf(words) => Err(format!("argument(s) must be one of the following: {}", words.join(", "))),
+    }
+}
+
+/// `1gb` is 1024 MiB, `1g` 1000 MB, as in Redis.
+fn memory_bytes(value: &[u8]) -> Option<u64> {
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = value.split_at(digits);
+    let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1_000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    std::str::from_utf8(number).ok()?.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// CONFIG RESETSTAT
+pub(super) fn resetstat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    tx.stats.reset();
+    call.reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_with_redis_units() {
+        let cases: &[(&str, Option<u64>)] = &[
+            ("0", Some(0)),
+            ("100", Some(100)),
+            ("1k", Some(1_000)),
+            ("1KB", Some(1_024)),
+            ("2mb", Some(2 << 20)),
+            ("1Gb", Some(1 << 30)),
+            ("3g", Some(3_000_000_000)),
+            ("7b", Some(7)),
+            ("", None),
+            ("gb", None),
+            ("-1", None),
+            ("1kib", None),
+            ("1.5gb", None),
+            ("18446744073709551616", None),
+            ("99999999999999gb", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(memory_bytes(text.as_bytes()), *expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Commands about the connection itself: who it is, which protocol and space it uses, how it ends.
+
+use busload_resp::{Version, parse_i64};
+
+use super::{Call, keys, printable, transactions};
+use crate::{
+    error::{CommandError, CommandResult},
+    session::{ReplyMode, Session},
+    tx::Tx,
+};
+
+/// The version of Redis whose commands these are; clients choose features by it.
+pub(super) const REDIS_VERSION: &str = "7.2.4";
+
+/// The one user there is.
+pub(super) const USER: &[u8] = b"default";
+
+/// HELLO
+pub(super) fn hello(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let asked = hello_options(call)?;
+    if let Some((user, password)) = asked.credentials {
+        authenticate(tx, call.session, user, password)?;
+    }
+    if !call.session.authenticated {
+        return Err(CommandError::text(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
+             <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = asked.name {
+        call.session.name = name.to_vec();
+    }
+    if let Some(version) = asked.version {
+        set_version(call, version);
+    }
+    write_hello(call);
+    Ok(())
+}
+
+#[derive(Default)]
+struct HelloOptions<'a> {
+    version: Option<Version>,
+    credentials: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a [u8]>,
+}
+
+fn hello_options<'a>(call: &Call<'a>) -> Result<HelloOptions<'a>, CommandError> {
+    let mut asked = HelloOptions::default();
+    let mut cursor = call.args.cursor(1);
+    if let Some(version) = cursor.next() {
+        asked.version = Some(protocol_version(version)?);
+    }
+    while let Some(option) = cursor.peek() {
+        let left = cursor.left();
+        if 3 <= left && cursor.take_word("auth") {
+            asked.credentials = Some((cursor.expect()?, cursor.expect()?));
+        } else if 2 <= left && cursor.take_word("setname") {
+            asked.name = Some(client_name(cursor.expect()?)?);
+        } else {
+            return Err(format!("ERR Syntax error in HELLO option '{}'", printable(option, 128)).into());
+        }
+    }
+    Ok(asked)
+}
+
+fn protocol_version(arg: &[u8]) -> Result<Version, CommandError> {
+    match parse_i64(arg) {
+        Some(2) => Ok(Version::Resp2),
+        Some(3) => Ok(Version::Resp3),
+        Some(_) => Err(CommandError::text("NOPROTO unsupported protocol version")),
+        None => Err(CommandError::text("ERR Protocol version is not an integer or out of range")),
+    }
+}
+
+fn set_version(call: &mut Call<'_>, version: Version) {
+    call.session.version = version;
+    call.reply.set_version(version);
+}
+
+/// The number a client would name it by.
+pub(super) fn version_number(version: Version) -> i64 {
+    match version {
+        Version::Resp2 => 2,
+        Version::Resp3 => 3,
+    }
+}
+
+fn write_hello(call: &mut Call<'_>) {
+    let id = i64::try_from(call.session.id).unwrap_or(i64::MAX);
+    let version = version_number(call.session.version);
+    let reply = &mut call.reply;
+    reply.map(7);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    for (field, value) in [("proto", version), ("id", id)] {
+        reply.bulk(field.as_bytes());
+        reply.integer(value);
+    }
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(field.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+}
+
+/// AUTH
+pub(super) fn auth(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let (user, password) = match call.args.len() {
+        2 if tx.settings.password.is_none() => {
+            return Err(CommandError::text(
+                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
+                 configuration is correct?",
+            ));
+        }
+        2 => (USER, call.args.at(1)),
+        3 => (call.args.at(1), call.args.at(2)),
+        _ => return Err(CommandError::Syntax),
+    };
+    authenticate(tx, call.session, user, password)?;
+    call.reply.ok();
+    Ok(())
+}
+
+fn authenticate(tx: &Tx, session: &mut Session, user: &[u8], password: &[u8]) -> CommandResult {
+    let right = match &tx.settings.password {
+        Some(expected) => is_secret(password, expected),
+        None => true,
+    };
+    if user != USER || !right {
+        return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
+    }
+    session.authenticated = true;
+    Ok(())
+}
+
+/// Compares in a time that depends on the length of `given` alone, which whoever measures it knows.
+fn is_secret(given: &[u8], expected: &[u8]) -> bool {
+    let same_length = given.len() == expected.len();
+    // Against itself when the length is wrong: the same work either way.
+    let against = if same_length { expected } else { given };
+    let difference =
+        given.iter().zip(against).fold(0, |difference, (a, b)| std::hint::black_box(difference | (a ^ b)));
+    same_length && difference == 0
+}
+
+/// SELECT
+pub(super) fn select(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.session.space = keys::space_number(call.args.at(1))?;
+    call.reply.ok();
+    Ok(())
+}
+
+/// PING
+pub(super) fn ping(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    match call.args.len() {
+        1 => call.reply.simple("PONG"),
+        2 => call.reply.bulk(call.args.at(1)),
+        _ => return Err(CommandError::Arity(call.command.name)),
+    }
+    Ok(())
+}
+
+/// ECHO
+pub(super) fn echo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.reply.bulk(call.args.at(1));
+    Ok(())
+}
+
+/// QUIT
+pub(super) fn quit(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    call.session.closing = true;
+    call.reply.ok();
+    Ok(())
+}
+
+/// RESET: as if the client had just connected, but for its id.
+pub(super) fn reset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    transactions::unwatch_all(tx, call.session);
+    let session = &mut *call.session;
+    session.multi = None;
+    session.space = 0;
+    session.authenticated = tx.settings.password.is_none();
+    session.name.clear();
+    session.reply_mode = ReplyMode::On;
+    session.no_evict = false;
+    session.no_touch = false;
+    set_version(call, Version::Resp2);
+    call.reply.simple("RESET");
+    Ok(())
+}
+
+/// A name that CLIENT LIST can show without confusing its readers; empty for none.
+pub(super) fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
+    if is_plain(name) {
+        return Ok(name);
+    }
+    Err(CommandError::text("ERR Client names cannot contain spaces, newlines or special characters."))
+}
+
+/// Whether these are printable ASCII characters other than the space.
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_graphic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_must_be_the_same_in_length_and_in_every_byte() {
+        assert!(is_secret(b"secret", b"secret"));
+        for wrong in ["", "secre", "secrets", "Secret", "secreT"] {
+            assert!(!is_secret(wrong.as_bytes(), b"secret"), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Commands about the server: its time, its end, and the help texts of commands with subcommands.
+
+use super::{COMMANDS, Call, Command};
+use crate::{
+    error::{CommandError, CommandResult},
+    session::ReplyMode,
+    tx::Tx,
+};
+
+/// TIME
+pub(super) fn time(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let now_ms = tx.now();
+    let (seconds, microseconds) = (now_ms.div_euclid(1_000), now_ms.rem_euclid(1_000) * 1_000);
+    call.reply.array(2);
+    for part in [seconds, microseconds] {
+        call.reply.bulk(itoa::Buffer::new().format(part).as_bytes());
+    }
+    Ok(())
+}
+
+/// SHUTDOWN: an orderly stop, the same as for SIGTERM. The log makes SAVE and NOSAVE, NOW and FORCE the same.
+///
+/// It has no reply: the end of the connection, which comes with the end of the process, says that it is done.
+pub(super) fn shutdown(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let asked = shutdown_options(call)?;
+    if asked.abort {
+        return Err(CommandError::text("ERR No shutdown in progress."));
+    }
+    log::info!("stopping: client {} sent SHUTDOWN", call.session.id);
+    tx.signals.stop();
+    call.session.reply_mode = ReplyMode::Off;
+    Ok(())
+}
+
+#[derive(Default)]
+struct ShutdownOptions {
+    abort: bool,
+    save: bool,
+    no_save: bool,
+    any_other: bool,
+}
+
+fn shutdown_options(call: &Call<'_>) -> Result<ShutdownOptions, CommandError> {
+    let mut asked = ShutdownOptions::default();
+    let mut cursor = call.args.cursor(1);
+    while cursor.left() != 0 {
+        let option = if cursor.take_word("abort") {
+            &mut asked.abort
+        } else if cursor.take_word("save") {
+            &mut asked.save
+        } else if cursor.take_word("nosave") {
+            &mut asked.no_save
+        } else if cursor.take_word("now") || cursor.take_word("force") {
+            &mut asked.any_other
+        } else {
+            return Err(CommandError::Syntax);
+        };
+        *option = true;
+    }
+    let contradiction = asked.save && asked.no_save;
+    let more_than_abort = asked.abort && (asked.save || asked.no_save || asked.any_other);
+    if contradiction || more_than_abort { Err(CommandError::Syntax) } else { Ok(asked) }
+}
+
+/// FUNCTION FLUSH: there are no functions.
+pub(super) fn function_flush(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let mut cursor = call.args.cursor(2);
+    if 1 < cursor.left() {
+        return Err(CommandError::text(
+            "ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.",
+        ));
+    }
+    let _mode = cursor.take_word("async") || cursor.take_word("sync");
+    if cursor.left() != 0 {
+        return Err(CommandError::text("ERR FUNCTION FLUSH only supports SYNC|ASYNC option"));
+    }
+    call.reply.ok();
+    Ok(())
+}
+
+/// HELP of any command with subcommands, from the table.
+pub(super) fn help(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let container = call.command.name.split('|').next().unwrap_or_default();
+    let subcommands =
+        COMMANDS.iter().find(|command| command.name == container).map_or(&[][..], |c| c.subcommands);
+    let title =
+        format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", container.to_uppercase());
+    call.reply.array(1 + 2 * subcommands.len());
+    call.reply.simple(&title);
+    for subcommand in subcommands {
+        call.reply.simple(&usage(subcommand));
+        call.reply.simple(&format!("    {}", subcommand.summary));
+    }
+    Ok(())
+}
+
+fn usage(subcommand: &Command) -> String {
+    let name = subcommand.name.rsplit('|').next().unwrap_or_default().to_uppercase();
+    let separator = if subcommand.syntax.is_empty() { "" } else { " " };
+    format!("{name}{separator}{}", subcommand.syntax)
+}
+
+/// A command that only has subcommands; dispatch has found one of them before a handler is called.
+pub(super) fn container(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    Err(CommandError::Arity(call.command.name))
+}

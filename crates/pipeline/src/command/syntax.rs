@@ -1,0 +1,199 @@
+//! Reads the syntax lines of the command table into the tree that `COMMAND DOCS` shows, from which clients make their
+//! hints: capitals are words of the language, small letters stand for values, `[x]` may be missing, `a|b` is one of two,
+//! `x [x ...]` is one or more.
+
+/// One argument, or several that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Argument {
+    pub name: String,
+    pub kind: Kind,
+    /// The word that stands before it, or that it is.
+    pub token: Option<String>,
+    pub optional: bool,
+    pub multiple: bool,
+    /// Of a block or an alternative.
+    pub parts: Vec<Argument>,
+}
+
+/// As Redis calls them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    String,
+    Key,
+    Integer,
+    Pattern,
+    Token,
+    OneOf,
+    Block,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::Key => "key",
+            Kind::Integer => "integer",
+            Kind::Pattern => "pattern",
+            Kind::Token => "pure-token",
+            Kind::OneOf => "oneof",
+            Kind::Block => "block",
+        }
+    }
+
+    fn of_value(name: &str) -> Kind {
+        const INTEGERS: &[&str] = &["count", "cursor", "db", "index", "decrement", "offset", "timeout"];
+        match name {
+            "key" | "newkey" | "source" | "destination" => Kind::Key,
+            "pattern" => Kind::Pattern,
+            _ if INTEGERS.contains(&name) || name.contains("seconds") => Kind::Integer,
+            _ => Kind::String,
+        }
+    }
+}
+
+/// The arguments a line of the table describes.
+pub(super) fn parse(line: &str) -> Vec<Argument> {
+    let spaced =
+        ['[', ']', '|'].iter().fold(line.to_owned(), |line, sign| line.replace(*sign, &format!(" {sign} ")));
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    let mut rest = words.as_slice();
+    let mut arguments = alternatives(&mut rest);
+    debug_assert!(rest.is_empty(), "brackets match in {line:?}");
+    // A whole line that is one block is its parts.
+    match arguments.as_mut_slice() {
+        [only] if only.kind == Kind::Block && !only.multiple => std::mem::take(&mut only.parts),
+        _ => arguments,
+    }
+}
+
+/// Up to the end or a closing bracket, which is left; one element when there is a choice.
+fn alternatives(rest: &mut &[&str]) -> Vec<Argument> {
+    let mut choices = vec![sequence(rest)];
+    while let ["|", after @ ..] = *rest {
+        *rest = after;
+        choices.push(sequence(rest));
+    }
+    if choices.len() == 1 {
+        return choices.pop().unwrap_or_default();
+    }
+    let parts: Vec<Argument> = choices.into_iter().map(|choice| group(Kind::Block, choice)).collect();
+    vec![group(Kind::OneOf, parts)]
+}
+
+/// Several as one; a single one stays itself.
+fn group(kind: Kind, mut parts: Vec<Argument>) -> Argument {
+    if parts.len() == 1
+        && let Some(only) = parts.pop()
+    {
+        return only;
+    }
+    let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
+    let name = names.join("-");
+    Argument { name, kind, token: None, optional: false, multiple: false, parts }
+}
+
+fn sequence(rest: &mut &[&str]) -> Vec<Argument> {
+    let mut arguments: Vec<Argument> = Vec::new();
+    while let [word, after @ ..] = *rest {
+        if *word == "|" || *word == "]" {
+            break;
+        }
+        *rest = after;
+        if *word == "[" {
+            let inner = alternatives(rest);
+            *rest = rest.split_first().map_or(&[], |(_, after)| after);
+            add_optional(&mut arguments, inner);
+        } else {
+            add_word(&mut arguments, word);
+        }
+    }
+    arguments
+}
+
+fn add_word(arguments: &mut Vec<Argument>, word: &str) {
+    if word == "..." {
+        if let Some(last) = arguments.last_mut() {
+            last.multiple = true;
+        }
+        return;
+    }
+    let lower = word.to_lowercase();
+    let plain = Argument {
+        name: lower.clone(),
+        kind: Kind::Token,
+        token: Some(word.to_owned()),
+        optional: false,
+        multiple: false,
+        parts: Vec::new(),
+    };
+    if lower != word {
+        return arguments.push(plain);
+    }
+    let value = Argument { kind: Kind::of_value(word), token: None, ..plain };
+    // A word and the value behind it are one argument.
+    match arguments.last_mut() {
+        Some(last) if last.kind == Kind::Token => {
+            (last.name, last.kind) = (value.name, value.kind);
+        }
+        _ => arguments.push(value),
+    }
+}
+
+/// `x [x ...]` makes what is there already repeatable.
+fn add_optional(arguments: &mut Vec<Argument>, mut inner: Vec<Argument>) {
+    let repeats = inner.last().is_some_and(|last| last.multiple);
+    if repeats && let Some(last) = inner.last_mut() {
+        last.multiple = false;
+    }
+    let is_repetition = repeats && arguments.ends_with(&inner);
+    if is_repetition {
+        arguments.truncate(arguments.len() - inner.len());
+    }
+    let mut argument = group(Kind::Block, inner);
+    argument.optional = !is_repetition;
+    argument.multiple = repeats;
+    arguments.push(argument);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A short form to compare: kind, token, name, flags, parts.
+    fn show(arguments: &[Argument]) -> String {
+        let shown = arguments.iter().map(|argument| {
+            let token = argument.token.as_deref().map_or(String::new(), |token| format!("{token}="));
+            let parts = match argument.parts.as_slice() {
+                [] => String::new(),
+                parts => format!("({})", show(parts)),
+            };
+            let optional = if argument.optional { "?" } else { "" };
+            let multiple = if argument.multiple { "*" } else { "" };
+            format!("{}:{token}{}{optional}{multiple}{parts}", argument.kind.name(), argument.name)
+        });
+        shown.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn syntax_lines_become_arguments() {
+        let cases = [
+            ("", ""),
+            ("key", "key:key"),
+            ("key [key ...]", "key:key*"),
+            ("[name ...]", "string:name?*"),
+            ("key field value [field value ...]", "key:key block:field-value*(string:field string:value)"),
+            (
+                "key seconds [NX|XX]",
+                "key:key integer:seconds oneof:nx-xx?(pure-token:NX=nx pure-token:XX=xx)",
+            ),
+            (
+                "cursor [MATCH pattern] [COUNT count]",
+                "integer:cursor pattern:MATCH=pattern? integer:COUNT=count?",
+            ),
+            ("ON|OFF", "oneof:on-off(pure-token:ON=on pure-token:OFF=off)"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(show(&parse(line)), expected, "{line}");
+        }
+    }
+}
