@@ -5,7 +5,7 @@
 //! and index segments go to the global allocator, in sizes it does not have to round.
 //!
 //! ```text
-//! region (16 pages, one allocation) -> page (64 KiB: header, then blocks of one class) -> block = entry
+//! region (up to 64 pages, one allocation) -> page (64 KiB: header, then blocks of one class) -> block = entry
 //! ```
 //!
 //! A page whose last block is freed goes back to its region, a region whose last page is freed back to the global
@@ -25,13 +25,12 @@ pub(super) const SLAB_BYTES_MAX: usize = 1024;
 
 const PAGE_BYTES: usize = 64 * 1024;
 const PAGE_HEADER_BYTES: usize = 64;
-const REGION_PAGES: usize = 16;
-const REGION_FREE: u16 = u16::MAX;
+/// A little less than 64 pages: what the allocator does not round up. The last page is shorter by that.
+const REGION_BYTES: usize = u64::BITS as usize * PAGE_BYTES - 256;
 const CLASS_COUNT: usize = 16 + 8 + 8 + 8;
 /// Marks the end of a page's list of freed blocks.
 const NO_BLOCK: u32 = 0;
 
-const _: () = assert!(REGION_PAGES == u16::BITS as usize);
 const _: () = assert!(size_of::<Page>() <= PAGE_HEADER_BYTES);
 
 /// Where blocks come from and where the dead wait.
@@ -62,12 +61,18 @@ struct Page {
     used_count: u32,
     block_bytes: u32,
     class: u32,
+    /// Where the page ends.
+    end: u32,
 }
 
 struct Region {
     base: NonNull<u8>,
+    /// The first page: the first multiple of the page size in the region.
+    first: NonNull<u8>,
     /// One bit for each free page.
-    free: u16,
+    free: u64,
+    /// One bit for each page.
+    all: u64,
     /// Where this region stands in `Heap::open`.
     open_at: u32,
 }
@@ -191,7 +196,7 @@ impl Heap {
     /// Slab pages in use.
     #[cfg(test)]
     pub(crate) fn page_count(&self) -> usize {
-        self.regions.iter().flatten().map(|region| region.free.count_zeros() as usize).sum()
+        self.regions.iter().flatten().map(|region| (region.all & !region.free).count_ones() as usize).sum()
     }
 
     #[cold]
@@ -204,7 +209,8 @@ impl Heap {
         let at = region.free.trailing_zeros() as usize;
         region.free &= region.free - 1;
         // SAFETY: `at` is below the count of pages of the region.
-        let page = unsafe { region.base.add(at * PAGE_BYTES) }.cast::<Page>();
+        let page = unsafe { region.first.add(at * PAGE_BYTES) }.cast::<Page>();
+        let end = region.base.as_ptr().addr() + REGION_BYTES - page.as_ptr().addr();
         if region.free == 0 {
             self.close_region(id);
         }
@@ -217,6 +223,7 @@ impl Heap {
             used_count: 0,
             block_bytes: class_bytes(class) as u32,
             class: class as u32,
+            end: end.min(PAGE_BYTES) as u32,
         };
         // SAFETY: the page is free memory of the region, aligned to its size.
         unsafe { page.write(header) };
@@ -229,10 +236,10 @@ impl Heap {
         // SAFETY: the page is live until its bit is set below.
         let (id, address) = unsafe { ((*page.as_ptr()).region, page.as_ptr().addr()) };
         let region = self.regions[id as usize].as_mut().expect("a page's region exists");
-        let at = (address - region.base.as_ptr().addr()) / PAGE_BYTES;
+        let at = (address - region.first.as_ptr().addr()) / PAGE_BYTES;
         let was_closed = region.free == 0;
         region.free |= 1 << at;
-        let is_free = region.free == REGION_FREE;
+        let is_free = region.free == region.all;
         if was_closed {
             region.open_at = self.open.len() as u32;
             self.open.push(id);
@@ -245,7 +252,13 @@ impl Heap {
 
     fn add_region(&mut self) -> u32 {
         let base = allocate_global(region_layout(), false);
-        let region = Region { base, free: REGION_FREE, open_at: self.open.len() as u32 };
+        let skipped = base.as_ptr().addr().next_multiple_of(PAGE_BYTES) - base.as_ptr().addr();
+        // The last page may be shorter, but not by half.
+        let page_count = (REGION_BYTES - skipped + PAGE_BYTES / 2) / PAGE_BYTES;
+        // SAFETY: less than a page of the region is skipped.
+        let first = unsafe { base.add(skipped) };
+        let all = u64::MAX >> (u64::BITS as usize - page_count);
+        let region = Region { base, first, free: all, all, open_at: self.open.len() as u32 };
         let id = match self.vacant.pop() {
             Some(id) => {
                 self.regions[id as usize] = Some(region);
@@ -308,7 +321,7 @@ impl Heap {
 impl Page {
     #[inline]
     fn is_full(&self) -> bool {
-        self.freed == NO_BLOCK && PAGE_BYTES < (self.fresh + self.block_bytes) as usize
+        self.freed == NO_BLOCK && self.end < self.fresh + self.block_bytes
     }
 }
 
@@ -389,7 +402,7 @@ fn segment_layout(bytes: usize) -> Layout {
 }
 
 fn region_layout() -> Layout {
-    Layout::from_size_align(REGION_PAGES * PAGE_BYTES, PAGE_BYTES).expect("a constant")
+    Layout::from_size_align(REGION_BYTES, 16).expect("a constant")
 }
 
 fn allocate_global(layout: Layout, zeroed: bool) -> NonNull<u8> {
