@@ -1,0 +1,292 @@
+//! Tables that a source answers for: slow, failing, refusing and answering in any order, as a seed decides.
+
+mod world;
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use busload_io::sim::SimRng;
+use busload_pipeline::{
+    settings::SyncMode,
+    source::{Full, Operation, Source, SourceEvent, SourceRequest, SourceValue, Ticket},
+};
+use bytes::Bytes;
+use world::{Client, World};
+
+/// What the test and the source share.
+#[derive(Default)]
+struct Shared {
+    rows: HashMap<Vec<u8>, Vec<u8>>,
+    /// Requests not answered: per key in order, so that reads wait for earlier writes.
+    lines: BTreeMap<Vec<u8>, VecDeque<Waiting>>,
+    ready: Vec<SourceEvent>,
+    line_limit: usize,
+    cancelled: Vec<Ticket>,
+    failing: bool,
+}
+
+struct Waiting {
+    ticket: Ticket,
+    operation: Operation,
+    arguments: Vec<Vec<u8>>,
+}
+
+#[derive(Clone)]
+struct SimSource(Arc<Mutex<Shared>>);
+
+impl SimSource {
+    fn new() -> Self {
+        SimSource(Arc::new(Mutex::new(Shared { line_limit: 1000, ..Shared::default() })))
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Shared) -> R) -> R {
+        act(&mut self.0.lock().unwrap())
+    }
+
+    fn waiting(&self) -> usize {
+        self.with(|shared| shared.lines.values().map(VecDeque::len).sum())
+    }
+
+    /// Answers the oldest request of the `choice`-th key.
+    fn answer_one(&self, choice: u64) {
+        self.with(|shared| {
+            let keys: Vec<Vec<u8>> = shared.lines.keys().cloned().collect();
+            let Some(key) = keys.get(choice as usize % keys.len().max(1)) else { return };
+            let line = shared.lines.get_mut(key).unwrap();
+            let waiting = line.pop_front().unwrap();
+            if line.is_empty() {
+                shared.lines.remove(key);
+            }
+            let outcome = match shared.failing {
+                true => Err("ERR table objects: cannot connect".into()),
+                false => Ok(execute(&mut shared.rows, key, &waiting)),
+            };
+            shared.ready.push(SourceEvent::Answer { ticket: waiting.ticket, outcome, cacheable_for: None });
+        });
+    }
+
+    fn answer_all(&self) {
+        while self.waiting() != 0 {
+            self.answer_one(0);
+        }
+    }
+}
+
+fn execute(rows: &mut HashMap<Vec<u8>, Vec<u8>>, key: &[u8], waiting: &Waiting) -> SourceValue {
+    match waiting.operation {
+        Operation::Get => match rows.get(key) {
+            Some(value) => SourceValue::Bulk(Bytes::copy_from_slice(value)),
+            None => SourceValue::Nil,
+        },
+        Operation::Exists => SourceValue::Integer(i64::from(rows.contains_key(key))),
+        Operation::Set => {
+            rows.insert(key.to_vec(), waiting.arguments[0].clone());
+            SourceValue::Done
+        }
+        Operation::Delete => SourceValue::Integer(i64::from(rows.remove(key).is_some())),
+        other => panic!("{other:?} was not announced as supported"),
+    }
+}
+
+impl Source for SimSource {
+    fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full> {
+        let waiting = self.waiting();
+        self.with(|shared| {
+            if shared.line_limit <= waiting {
+                return Err(Full);
+            }
+            shared.lines.entry(request.key.to_vec()).or_default().push_back(Waiting {
+                ticket: request.ticket,
+                operation: request.operation,
+                arguments: request.arguments.iter().map(|bytes| bytes.to_vec()).collect(),
+            });
+            Ok(())
+        })
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        self.with(|shared| shared.cancelled.push(ticket));
+    }
+
+    fn poll(&mut self, stream: &mut Vec<SourceEvent>) {
+        self.with(|shared| stream.append(&mut shared.ready));
+    }
+
+    fn kind(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn supports(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::Get | Operation::Exists | Operation::Set | Operation::Delete)
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+fn world() -> (World, SimSource, Client) {
+    let mut world = World::new(SyncMode::Off);
+    let source = SimSource::new();
+    world.add_source("objects", Box::new(source.clone()));
+    let client = world.connect();
+    (world, source, client)
+}
+
+#[test]
+fn replies_keep_their_order_whoever_answers_first() {
+    let (mut world, source, mut client) = world();
+    world.send(&client, "SET objects:a 1\nSET m 2\nGET m\nGET objects:b\nGET objects:a\nGET m");
+    world.turns();
+    assert_eq!(source.waiting(), 3);
+    assert!(world.replies(&mut client).is_empty(), "nothing overtakes the first");
+    source.answer_one(1);
+    world.turns();
+    assert!(world.replies(&mut client).is_empty(), "b was answered, a comes first");
+    source.answer_one(0);
+    world.turns();
+    assert_eq!(world.replies(&mut client), ["OK", "OK", "2", "nil"]);
+    source.answer_all();
+    world.turns();
+    assert_eq!(world.replies(&mut client), ["1", "2"]);
+}
+
+#[test]
+fn a_slow_source_holds_up_only_its_own_client() {
+    let (mut world, source, mut slow) = world();
+    let mut other = world.connect();
+    world.send(&slow, "GET objects:a");
+    world.turns();
+    assert_eq!(world.run(&mut other, "SET m 1\nGET m"), ["OK", "1"]);
+    source.answer_all();
+    world.turns();
+    assert_eq!(world.replies(&mut slow), ["nil"]);
+}
+
+#[test]
+fn commands_over_several_keys_gather_their_parts() {
+    let (mut world, source, mut client) = world();
+    source.with(|shared| _ = shared.rows.insert(b"a".to_vec(), b"1".to_vec()));
+    world.send(&client, "SET m 2\nMGET objects:a m objects:none nothing\nEXISTS objects:a m objects:none\nDEL objects:a objects:b");
+    world.turns();
+    for choice in [2, 0, 1, 3, 0, 1, 0, 0] {
+        source.answer_one(choice);
+        world.turns();
+    }
+    assert_eq!(world.replies(&mut client), ["OK", "[1 2 nil nil]", ":2", ":1"]);
+}
+
+#[test]
+fn what_a_kind_does_not_support_says_so_and_does_nothing() {
+    let (mut world, source, mut client) = world();
+    assert_eq!(
+        world.run(&mut client, "INCR objects:a\nMSET objects:a 1 m 2\nGET m\nSET objects:a 1 EX 5"),
+        [
+            "-ERR table objects: INCR is not supported on a simulated table",
+            "-ERR keys of more than one kind of table in one write command; nothing was executed",
+            "nil",
+            "-ERR SET takes no options on this kind of table",
+        ]
+    );
+    let replies = world.run(&mut client, "MULTI\nGET objects:a\nSET m 1\nEXEC\nGET m");
+    assert!(replies[1].starts_with("-ERR table objects: GET cannot be queued"), "{replies:?}");
+    assert_eq!(replies[3..], ["-EXECABORT Transaction discarded because of previous errors.", "nil"]);
+    assert_eq!(source.waiting(), 0);
+}
+
+#[test]
+fn a_failing_source_and_a_full_line_are_errors_of_that_request_only() {
+    let (mut world, source, mut client) = world();
+    source.with(|shared| shared.failing = true);
+    world.send(&client, "GET objects:a\nSET m 1");
+    world.turns();
+    source.answer_all();
+    world.turns();
+    assert_eq!(world.replies(&mut client), ["-ERR table objects: cannot connect", "OK"]);
+    source.with(|shared| shared.line_limit = 1);
+    world.send(&client, "GET objects:a\nGET objects:b\nGET m");
+    world.turns();
+    source.with(|shared| shared.failing = false);
+    source.answer_all();
+    world.turns();
+    let full = "-ERR table objects: too many requests are waiting, try again later";
+    assert_eq!(world.replies(&mut client), ["nil", full, "1"]);
+}
+
+#[test]
+fn a_request_that_is_never_answered_ends_at_its_deadline() {
+    let (mut world, source, mut client) = world();
+    world.send(&client, "GET objects:a\nSET objects:b 1\nPING");
+    world.turns();
+    assert!(world.replies(&mut client).is_empty());
+    world.clock.advance(Duration::from_millis(1001));
+    world.turns();
+    let read = "-ERR table objects: no answer in time";
+    let write = "-ERR table objects: outcome unknown, no answer in time";
+    assert_eq!(world.replies(&mut client), [read, write, "PONG"]);
+    assert_eq!(source.with(|shared| shared.cancelled.len()), 2);
+    // The late answers are ignored.
+    source.answer_all();
+    assert_eq!(world.run(&mut client, "PING"), ["PONG"]);
+}
+
+#[test]
+fn a_client_that_leaves_cancels_what_it_asked_for() {
+    let (mut world, source, client) = world();
+    world.send(&client, "GET objects:a\nGET objects:b");
+    world.turns();
+    world.clients.reset(client.id);
+    world.turns();
+    assert_eq!(source.with(|shared| shared.cancelled.len()), 2);
+    source.answer_all();
+    let mut next = world.connect();
+    assert_eq!(world.run(&mut next, "PING"), ["PONG"], "late answers reach nobody");
+    assert!(!world.tx.has_open_tickets());
+}
+
+/// Random pipelines over memory and source keys against a plain map, answers in any order the seed likes.
+#[test]
+fn any_interleaving_gives_each_client_what_it_would_get_alone() {
+    for seed in 0..40 {
+        let (mut world, source, _) = world();
+        let mut rng = SimRng::new(seed);
+        let mut clients: Vec<(Client, HashMap<String, String>, Vec<String>, Vec<String>)> =
+            (0..3).map(|_| (world.connect(), HashMap::new(), Vec::new(), Vec::new())).collect();
+        for number in 0..200 {
+            let who = rng.index(clients.len());
+            let (client, model, expected, _) = &mut clients[who];
+            let table = if rng.chance(1, 2) { "objects:" } else { "" };
+            let key = format!("{table}client{who}-{}", rng.below(3));
+            match rng.below(3) {
+                0 => {
+                    world.send(client, &format!("SET {key} {number}"));
+                    model.insert(key, number.to_string());
+                    expected.push("OK".into());
+                }
+                1 => {
+                    world.send(client, &format!("GET {key}"));
+                    expected.push(model.get(&key).cloned().unwrap_or("nil".into()));
+                }
+                _ => {
+                    world.send(client, &format!("DEL {key}"));
+                    expected.push(format!(":{}", u8::from(model.remove(&key).is_some())));
+                }
+            }
+            for _ in 0..rng.below(3) {
+                world.turn();
+                source.answer_one(rng.below(100));
+            }
+        }
+        for _ in 0..2000 {
+            source.answer_one(rng.below(100));
+            world.turn();
+        }
+        for (client, _, expected, got) in &mut clients {
+            got.extend(world.replies(client));
+            assert_eq!(got, expected, "seed {seed}");
+        }
+    }
+}
