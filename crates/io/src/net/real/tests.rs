@@ -191,17 +191,39 @@ fn a_receive_that_fills_its_room_goes_on_without_a_new_edge() {
 }
 
 #[test]
-fn a_receive_that_leaves_room_is_the_only_one() {
+fn a_turn_of_request_and_reply_costs_one_wait_one_receive_and_one_send() {
     let mut server = Server::new(NetOptions::default());
     let (mut client, conn) = server.connect();
-    for round in 1..=20 {
+    for _ in 0..20 {
+        let before = server.net.counters();
         client.write_all(b"0123456789").unwrap();
         server.receive(conn, 10);
         server.send(conn, b"reply");
         assert_eq!(server.next(), Told::Sent(conn, 5));
-        let counters = server.net.counters();
-        assert_eq!((counters.receives, counters.sends), (round, round));
+        let after = server.net.counters();
+        assert_eq!(after.polls - before.polls, 1);
+        assert_eq!((after.receives - before.receives, after.sends - before.sends), (1, 1));
     }
+}
+
+#[test]
+fn a_connection_with_always_more_to_send_does_not_keep_others_from_being_heard() {
+    let mut server = Server::new(NetOptions::default());
+    let (_reader, busy) = server.connect();
+    let (mut client, conn) = server.connect();
+    server.send(busy, b"x");
+    client.write_all(b"hello").unwrap();
+    for _ in 0..4 {
+        server.poll(Some(Duration::ZERO));
+        while let Some(told) = server.told.pop_front() {
+            match told {
+                Told::Sent(..) => server.send(busy, b"x"),
+                Told::Received(from, bytes) => return assert_eq!((from, &bytes[..]), (conn, &b"hello"[..])),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    panic!("it was not heard");
 }
 
 /// Sends `bytes`, which the client begins to read only when nothing moves any more.
