@@ -1,0 +1,242 @@
+//! Order, backpressure and limits between sockets, transactions and the log.
+
+mod world;
+
+use std::time::Duration;
+
+use busload_io::{Disk, sim::SimClock, sim::SimDisk};
+use busload_pipeline::settings::{Settings, SyncMode};
+use world::{Client, World, request, settings};
+
+/// Writes of 1 KiB until the log takes no more.
+fn fill_log(world: &mut World, client: &Client, count: usize) {
+    let value = "v".repeat(1024);
+    for number in 0..count {
+        world.send_words(client, &["SET", &format!("key{number}"), &value]);
+    }
+    world.turns();
+}
+
+#[test]
+fn when_the_log_is_behind_writes_wait_in_order_and_clean_reads_go_on() {
+    let mut world = World::new(SyncMode::Os);
+    let (mut writer, mut reader) = (world.connect(), world.connect());
+    assert_eq!(world.run(&mut writer, "SET clean 1"), ["OK"]);
+    // More than the 128 KiB of prepared segments: without steps of the log it gets stuck.
+    fill_log(&mut world, &writer, 500);
+    world.send(&writer, "GET key499\nINCR n\nGET n");
+    world.turns();
+    assert!(0 < world.stats.deferred_total.get(), "nothing was given back");
+    assert!(world.replies(&mut writer).is_empty());
+    world.send(&reader, "GET clean\nGET clean\nPING");
+    world.turns();
+    assert_eq!(world.replies(&mut reader), ["1", "1", "PONG"]);
+    world.settle();
+    let replies = world.replies(&mut writer);
+    assert_eq!(replies.len(), 503);
+    assert!(replies[..500].iter().all(|reply| reply == "OK"));
+    assert_eq!(replies[500..], ["v".repeat(1024), ":1".into(), "1".into()]);
+}
+
+#[test]
+fn while_the_log_is_behind_turns_do_not_spin() {
+    let mut world = World::new(SyncMode::Os);
+    let writer = world.connect();
+    fill_log(&mut world, &writer, 500);
+    let before = world.stats.deferred_total.get();
+    for _ in 0..1000 {
+        world.turn();
+    }
+    assert!(world.stats.deferred_total.get() <= before + 1, "offered again although nothing moved");
+}
+
+#[test]
+fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
+    let disk = SimDisk::new();
+    disk.set_space(Some(200 * 1024));
+    let mut world =
+        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
+    let mut client = world.connect();
+    let value = "v".repeat(1024);
+    let mut refused = 0;
+    let mut accepted = 0;
+    for number in 0..400 {
+        world.send_words(&client, &["SET", &format!("key{number}"), &value]);
+        for _ in 0..20 {
+            world.turn();
+            world.run_log();
+        }
+        for reply in world.replies(&mut client) {
+            match reply.as_str() {
+                "OK" => accepted += 1,
+                _ => {
+                    assert!(reply.starts_with("-MISCONF"), "{reply}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(0 < accepted && 0 < refused && accepted + refused == 400, "{accepted} {refused}");
+    assert_eq!(world.run(&mut client, "GET key0"), [value.clone()]);
+    disk.set_space(None);
+    world.clock.advance(Duration::from_secs(2));
+    world.settle();
+    assert_eq!(world.run(&mut client, "SET again 1"), ["OK"]);
+    drop(world);
+    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut client = world.connect();
+    assert_eq!(world.run(&mut client, "GET again\nDBSIZE"), ["1".into(), format!(":{}", accepted + 1)]);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_until_it_does() {
+    let settings = Settings { client_reply_bytes: 256 * 1024, ..settings(SyncMode::Off) };
+    let mut world = World::with(settings);
+    let (mut greedy, mut other) = (world.connect(), world.connect());
+    let value = "v".repeat(1000);
+    world.send_words(&greedy, &["SET", "k", &value]);
+    world.turns();
+    world.clients.stop_reading(greedy.id);
+    for _ in 0..10_000 {
+        world.send(&greedy, "GET k");
+    }
+    for _ in 0..5 {
+        world.turns();
+    }
+    let pending = world.stats.connection_bytes.get();
+    assert!(pending < 2 * 1024 * 1024, "{pending} bytes are pending");
+    assert_eq!(world.run(&mut other, "PING"), ["PONG"]);
+    world.clients.start_reading(greedy.id);
+    let mut replies = Vec::new();
+    for _ in 0..200 {
+        world.turns();
+        replies.extend(world.replies(&mut greedy));
+    }
+    assert_eq!(replies.len(), 10_001);
+    assert!(replies[1..].iter().all(|reply| *reply == value));
+}
+
+#[test]
+fn above_the_total_the_largest_offender_is_closed() {
+    let settings =
+        Settings { client_reply_bytes: 64 * 1024, reply_bytes_total: 300 * 1024, ..settings(SyncMode::Off) };
+    let mut world = World::with(settings);
+    let (greedy, mut modest) = (world.connect(), world.connect());
+    let value = "v".repeat(30_000);
+    world.send_words(&greedy, &["SET", "k", &value]);
+    world.turns();
+    world.clients.stop_reading(greedy.id);
+    world.send(&greedy, "MGET k k k k k k k k k k k k k k k k");
+    world.turns();
+    assert_eq!(world.stats.connections_evicted_total.get(), 1);
+    world.clients.start_reading(greedy.id);
+    world.turns();
+    assert!(world.clients.is_closed(greedy.id));
+    assert_eq!(world.run(&mut modest, "GET nothing"), ["nil"]);
+}
+
+#[test]
+fn a_half_request_counts_and_a_multi_queue_counts() {
+    let settings = Settings { reply_bytes_total: 1024 * 1024, ..settings(SyncMode::Off) };
+    let mut world = World::with(settings);
+    let (half, queue) = (world.connect(), world.connect());
+    world.clients.write(half.id, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2000000\r\n");
+    world.clients.write(half.id, &vec![b'x'; 1_500_000]);
+    for _ in 0..20 {
+        world.turns();
+    }
+    assert!(world.clients.is_closed(half.id), "a half request of 1.5 MB");
+    world.send(&queue, "MULTI");
+    let value = "v".repeat(10_000);
+    for _ in 0..200 {
+        world.send_words(&queue, &["SET", "k", &value]);
+    }
+    for _ in 0..20 {
+        world.turns();
+    }
+    assert!(world.clients.is_closed(queue.id), "a queue of 2 MB");
+}
+
+#[test]
+fn a_protocol_error_is_answered_in_its_place_and_ends_the_connection() {
+    let mut world = World::new(SyncMode::Always);
+    let mut client = world.connect();
+    let mut bytes = request(&["SET", "k", "1"]);
+    bytes.extend_from_slice(&request(&["GET", "k"]));
+    bytes.extend_from_slice(b"*1\r\n!bad\r\n");
+    bytes.extend_from_slice(&request(&["SET", "k", "2"]));
+    world.clients.write(client.id, &bytes);
+    world.settle();
+    assert_eq!(world.replies(&mut client), ["OK", "1", "-ERR Protocol error: expected '$', got '!'"]);
+    assert!(world.clients.is_closed(client.id));
+    let mut other = world.connect();
+    assert_eq!(world.run(&mut other, "GET k"), ["1"]);
+}
+
+#[test]
+fn a_half_closed_client_gets_all_its_replies() {
+    let mut world = World::new(SyncMode::Always);
+    let mut client = world.connect();
+    world.send(&client, "SET k 1\nINCR k\nGET k");
+    world.clients.half_close(client.id);
+    world.settle();
+    assert_eq!(world.replies(&mut client), ["OK", ":2", "2"]);
+    assert!(world.clients.is_closed(client.id));
+}
+
+#[test]
+fn a_large_value_arrives_in_pieces_is_kept_once_and_comes_back() {
+    let mut world = World::new(SyncMode::Os);
+    let mut client = world.connect();
+    let value = "0123456789abcdef".repeat(20_000);
+    world.send_words(&client, &["SET", "big", &value]);
+    world.send_words(&client, &["APPEND", "big", "!"]);
+    for _ in 0..20 {
+        world.settle();
+    }
+    assert_eq!(world.replies(&mut client), ["OK".to_owned(), format!(":{}", value.len() + 1)]);
+    world.send(&client, "GET big\nSTRLEN big");
+    for _ in 0..20 {
+        world.settle();
+    }
+    assert_eq!(world.replies(&mut client), [format!("{value}!"), format!(":{}", value.len() + 1)]);
+    let disk = world.disk.clone();
+    drop(world);
+    let mut world = World::start(disk, settings(SyncMode::Os), SimClock::new(1_000_000), 2).unwrap();
+    let mut client = world.connect();
+    assert_eq!(world.run(&mut client, "STRLEN big"), [format!(":{}", value.len() + 1)]);
+}
+
+#[test]
+fn shutdown_answers_what_was_received_whole_and_nothing_else() {
+    let mut world = World::new(SyncMode::Always);
+    let mut client = world.connect();
+    world.send(&client, "SET k 1\nINCR k");
+    world.clients.write(client.id, b"*2\r\n$3\r\nGET\r\n");
+    world.turns();
+    world.net.stop();
+    assert!(!world.net.is_drained(), "replies wait for the log");
+    world.settle();
+    assert!(world.net.is_drained());
+    assert_eq!(world.replies(&mut client), ["OK", ":2"]);
+    world.tx.close_log();
+    world.run_log();
+    let disk = world.disk.clone();
+    assert!(disk.list().is_ok());
+    drop(world);
+    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut client = world.connect();
+    assert_eq!(world.run(&mut client, "GET k"), ["2"]);
+}
+
+#[test]
+fn batches_form_by_themselves() {
+    let mut world = World::new(SyncMode::Always);
+    let clients: Vec<Client> = (0..50).map(|_| world.connect()).collect();
+    for client in &clients {
+        world.send(client, "INCR n\nINCR n");
+    }
+    world.settle();
+    assert!(10 <= world.stats.commit_batches.read().max, "{:?}", world.stats.commit_batches.read());
+    assert!(world.progress.stats().frames < 100, "one frame per record");
+}
