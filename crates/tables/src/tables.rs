@@ -107,6 +107,12 @@ impl Tables {
         self.table(table).prefetch_bucket(hash.0);
     }
 
+    /// In addition to the first stage, for a key that will probably be inserted or removed.
+    #[inline]
+    pub fn prefetch_write(&self, table: TableId, hash: KeyHash) {
+        self.table(table).prefetch_header(hash.0);
+    }
+
     /// Second stage, some tens of nanoseconds after [`Tables::prefetch_bucket`]: fetches the entry.
     #[inline]
     pub fn prefetch_entry(&self, table: TableId, hash: KeyHash) {

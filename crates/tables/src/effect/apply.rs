@@ -75,8 +75,15 @@ pub struct Replayer<'t> {
     tables: &'t mut Tables,
     /// Copies of the records that are held back.
     bytes: Vec<u8>,
-    /// Where each effect begins in `bytes`, and the hash of its key.
-    pending: Vec<(usize, KeyHash)>,
+    pending: Vec<Pending>,
+}
+
+/// An effect that is held back.
+struct Pending {
+    /// Where it begins in the copied bytes.
+    start: usize,
+    table: TableId,
+    hash: KeyHash,
 }
 
 impl<'t> Replayer<'t> {
@@ -104,7 +111,7 @@ impl<'t> Replayer<'t> {
             let start = effects.offset();
             let Some(effect) = effects.next() else { break };
             match self.check(effect) {
-                Ok(Some(hash)) => self.pending.push((base + start, hash)),
+                Ok(Some((table, hash))) => self.pending.push(Pending { start: base + start, table, hash }),
                 // A change of the set of tables decides what the effects behind it mean.
                 Ok(None) => {
                     self.pending.truncate(pending_count);
@@ -133,9 +140,12 @@ impl<'t> Replayer<'t> {
         Ok(())
     }
 
-    /// The hash of an effect's key, whose bucket is now on its way; `None` for a change of the set of tables.
+    /// The table and the hash of an effect's key, whose bucket is now on its way; `None` for a change of the set of tables.
     #[inline]
-    fn check(&self, effect: Result<Effect<'_>, EffectError>) -> Result<Option<KeyHash>, ApplyError> {
+    fn check(
+        &self,
+        effect: Result<Effect<'_>, EffectError>,
+    ) -> Result<Option<(TableId, KeyHash)>, ApplyError> {
         let effect = effect?;
         let table = effect.table();
         if matches!(effect, Effect::Catalogue(_)) {
@@ -144,19 +154,18 @@ impl<'t> Replayer<'t> {
         if !self.tables.exists(table) {
             return Err(ApplyError::UnknownTable(table));
         }
-        let Some(key) = effect.key() else { return Ok(Some(KeyHash(0))) };
+        let Some(key) = effect.key() else { return Ok(Some((table, KeyHash(0)))) };
         let hash = self.tables.hash(key);
         self.tables.prefetch_bucket(table, hash);
-        Ok(Some(hash))
+        self.tables.prefetch_write(table, hash);
+        Ok(Some((table, hash)))
     }
 
     fn apply_pending(&mut self) {
-        for &(start, hash) in &self.pending {
-            if let Some(Ok(effect)) = decode(&self.bytes[start..]).next() {
-                self.tables.prefetch_entry(effect.table(), hash);
-            }
+        for pending in &self.pending {
+            self.tables.prefetch_entry(pending.table, pending.hash);
         }
-        for (start, hash) in self.pending.drain(..) {
+        for Pending { start, hash, .. } in self.pending.drain(..) {
             let effect = decode(&self.bytes[start..]).next();
             let applied = effect.map(|effect| apply_hashed(self.tables, effect?, hash));
             debug_assert!(applied == Some(Ok(())), "the record was checked when it was pushed");

@@ -138,6 +138,13 @@ impl Index {
     }
 
     #[inline]
+    pub fn prefetch_header(&self, hash: u64) {
+        if !self.directory.is_empty() {
+            self.directory.word(hash).segment().prefetch_header();
+        }
+    }
+
+    #[inline]
     pub fn prefetch_entry(&self, hash: u64) {
         if !self.directory.is_empty() {
             let word = self.directory.word(hash);

@@ -128,7 +128,8 @@ impl Bucket {
 
     #[inline]
     fn used(&self) -> &[Slot] {
-        let count = self.0.iter().position(|slot| slot.is_free()).unwrap_or(BUCKET_SLOTS);
+        // Used slots come first; counting them all is cheaper than looking for the last.
+        let count = self.0.iter().filter(|slot| !slot.is_free()).count();
         &self.0[..count]
     }
 
@@ -269,11 +270,22 @@ impl Segment {
         prefetch(self.0.as_ptr().cast::<u8>().wrapping_add(at));
     }
 
-    /// Fetches the entries in the home bucket that have this tag.
+    /// Fetches the header, which changes with every insertion and removal.
+    #[inline]
+    pub fn prefetch_header(self) {
+        prefetch(self.0.as_ptr().cast());
+    }
+
+    /// Fetches the entries in the home bucket that have this tag, or the next bucket if the search will go on there.
     #[inline]
     pub fn prefetch_entry(self, buckets: u16, tag: u16) {
-        let bucket = &self.lines(buckets)[home_of(tag, buckets)];
+        let home = home_of(tag, buckets);
+        let bucket = &self.lines(buckets)[home];
         let mut matches = bucket.matches(tag);
+        if matches == 0 && bucket.is_full() {
+            let next = if home + 1 == usize::from(buckets) { 0 } else { home + 1 };
+            prefetch(self.0.as_ptr().cast::<u8>().wrapping_add((next + 1) * 64));
+        }
         while matches != 0 {
             bucket.0[matches.trailing_zeros() as usize].prefetch();
             matches &= matches - 1;
