@@ -8,7 +8,7 @@
 //! The shape is that of completions: the caller submits, later polls events. A readiness-based driver
 //! (epoll, kqueue) fits behind it, and so does io_uring with multishot receive.
 
-#![deny(unsafe_op_in_unsafe_fn)]
+#![forbid(unsafe_code)]
 
 mod clock;
 mod disk;

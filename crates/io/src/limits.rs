@@ -14,8 +14,8 @@ pub(crate) const LISTEN_BACKLOG_COUNT: i32 = 1024;
 /// Connections accepted from one listener in one poll, so that a storm of them does not starve the ones there are.
 pub(crate) const ACCEPT_COUNT_PER_POLL: usize = 128;
 
-/// Bytes received in one poll before the remaining connections wait for the next; bounds the buffers of one poll.
-pub(crate) const RECEIVE_BYTES_PER_POLL: usize = 4 * 1024 * 1024;
+/// Buffers' worth of bytes received in one poll before the remaining connections wait for the next.
+pub(crate) const RECEIVE_BUFFERS_PER_POLL: usize = 16;
 
 /// Writes in a row on one connection before others get their turn, when the peer reads as fast as we write.
 pub(crate) const SEND_CALLS_PER_TURN: usize = 4;
@@ -30,4 +30,4 @@ pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// takes replies on their way with it.
 pub(crate) const CLOSE_DRAIN_CALLS_MAX: usize = 16;
 
-const _: () = assert!(ACCEPT_COUNT_PER_POLL <= READY_COUNT_PER_POLL);
+const _: () = assert!(2 * RECEIVE_BUFFERS_PER_POLL <= POOLED_BUFFER_COUNT_MAX);

@@ -28,7 +28,7 @@ use crate::{
     Clock, RealClock,
     limits::{
         ACCEPT_BACKOFF, ACCEPT_COUNT_PER_POLL, CLOSE_DRAIN_CALLS_MAX, READY_COUNT_PER_POLL,
-        RECEIVE_BYTES_PER_POLL,
+        RECEIVE_BUFFERS_PER_POLL,
     },
 };
 
@@ -86,6 +86,8 @@ pub struct RealNet {
     receive: ReceiveBuffers,
     /// Connections to receive from in the next poll whether or not an edge comes.
     read_again: Vec<ConnId>,
+    /// The same, but they had their turn in this poll: they come behind those who had not.
+    read_more: Vec<ConnId>,
     /// Connections whose send stopped before the socket was full.
     send_again: Vec<ConnId>,
     /// What the next poll reports of sends tried in between.
@@ -93,6 +95,7 @@ pub struct RealNet {
     /// Which poll this is, to see what was done in it already.
     ordinal: u64,
     received_bytes_in_poll: usize,
+    received_bytes_in_poll_max: usize,
     /// The last poll asked the system.
     waited: bool,
     counters: NetCounters,
@@ -131,10 +134,12 @@ impl RealNet {
             connections: Slots::new(),
             receive: ReceiveBuffers::new(options.buffer_bytes, options.receive_bytes_min)?,
             read_again: Vec::new(),
+            read_more: Vec::new(),
             send_again: Vec::new(),
             send_results: Vec::new(),
             ordinal: 0,
             received_bytes_in_poll: 0,
+            received_bytes_in_poll_max: RECEIVE_BUFFERS_PER_POLL * options.buffer_bytes,
             waited: false,
             counters: NetCounters::default(),
         })
@@ -256,7 +261,7 @@ impl RealNet {
             return;
         }
         let served = connection.received_in == self.ordinal;
-        if served || RECEIVE_BYTES_PER_POLL <= self.received_bytes_in_poll {
+        if served || self.received_bytes_in_poll_max <= self.received_bytes_in_poll {
             return read_again(&mut self.read_again, conn, connection);
         }
         connection.unread = false;
@@ -275,7 +280,7 @@ impl RealNet {
                 let span: Span = self.receive.fill(count);
                 events.push(Event::Received { conn, span });
                 if count == offered || connection.end_seen {
-                    read_again(&mut self.read_again, conn, connection);
+                    read_again(&mut self.read_more, conn, connection);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.end_seen = false,
@@ -415,6 +420,7 @@ impl Net for RealNet {
         }
         let silent = ready.is_empty();
         self.ready = ready;
+        self.read_again.append(&mut self.read_more);
         self.accept(events);
         if silent && events.len() == before && wait_max.is_some() && wait_max == timeout {
             events.push(Event::Timer);

@@ -191,6 +191,26 @@ fn a_receive_that_fills_its_room_goes_on_without_a_new_edge() {
 }
 
 #[test]
+fn everyone_is_heard_in_turn_when_there_is_more_than_one_poll_takes() {
+    let mut server =
+        Server::new(NetOptions { buffer_bytes: 64, receive_bytes_min: 64, ..NetOptions::default() });
+    let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    for (client, _) in &mut clients {
+        client.write_all(&[b'x'; 1000]).unwrap();
+    }
+    let polls = 40_usize.div_ceil(RECEIVE_BUFFERS_PER_POLL);
+    (0..polls).for_each(|_| server.poll(PATIENCE));
+    let mut heard = std::collections::HashSet::new();
+    for told in server.told.drain(..) {
+        match told {
+            Told::Received(conn, bytes) => assert!(heard.insert(conn) || bytes.len() == 64),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(heard.len(), clients.len());
+}
+
+#[test]
 fn a_turn_of_request_and_reply_costs_one_wait_one_receive_and_one_send() {
     let mut server = Server::new(NetOptions::default());
     let (mut client, conn) = server.connect();
