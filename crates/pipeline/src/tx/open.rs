@@ -212,6 +212,14 @@ impl<D: Disk> Start<D> {
 
     /// A table that would vanish with its keys must be dropped on purpose.
     fn check_dropped(&self, settings: &Settings, known: &BTreeMap<u16, Known>) -> Result<(), StartError> {
+        for name in &settings.drop_tables {
+            if settings.tables.iter().any(|table| table.name == *name) {
+                return refuse(format!("table {name} is both configured and named by --drop-table"));
+            }
+            if !known.iter().any(|(id, known)| *id != 0 && known.name == *name) {
+                return refuse(format!("--drop-table {name}: the log knows no such table"));
+            }
+        }
         for (&id, known) in known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known)) {
             let count = self.tables.len(TableId(id));
             if count != 0 && !settings.drop_tables.contains(&known.name) {
@@ -220,14 +228,6 @@ impl<D: Disk> Start<D> {
                     "table {name} holds {count} keys in the log but is not configured; configure it again, or drop it \
                      with its keys by --drop-table {name}"
                 ));
-            }
-        }
-        for name in &settings.drop_tables {
-            if settings.tables.iter().any(|table| table.name == *name) {
-                return refuse(format!("table {name} is both configured and named by --drop-table"));
-            }
-            if !known.iter().any(|(id, known)| *id != 0 && known.name == *name) {
-                return refuse(format!("--drop-table {name}: the log knows no such table"));
             }
         }
         Ok(())
