@@ -290,6 +290,11 @@ impl Tables {
         index.sweep(now, budget, |entry| expired(KeyHash(hasher.hash(entry.key())), entry.key()))
     }
 
+    #[cfg(test)]
+    pub(crate) fn assert_invariants(&self, table: TableId) {
+        self.table(table).assert_invariants(|key| self.hasher.hash(key));
+    }
+
     #[inline]
     fn live(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> Option<EntryRef<'_>> {
         self.table(table).find(hash.0, key).filter(|entry| entry.is_live(now))

@@ -228,12 +228,11 @@ impl Index {
         new.extend_from_slice(&old);
         write_at(&mut new, offset, bytes);
         let len = new.len();
-        let content = if len < SHARED_BYTES_MIN {
-            NewContent::Slice(&new)
+        if len < SHARED_BYTES_MIN {
+            self.put(heap, hasher, hash, key, NewContent::Slice(&new), expiry);
         } else {
-            NewContent::Shared(new.split().freeze())
-        };
-        self.put(heap, hasher, hash, key, content, expiry);
+            self.put(heap, hasher, hash, key, NewContent::Shared(new.freeze()), expiry);
+        }
         len
     }
 
@@ -281,6 +280,33 @@ impl Index {
         let result = change(index, heap);
         self.bytes = self.bytes + heap.live_bytes - before;
         Some(result)
+    }
+
+    /// Checks what the search, the counts and the directory rely on.
+    #[cfg(test)]
+    pub fn assert_invariants(&self, hash: impl Fn(&[u8]) -> u64) {
+        let mut at = (!self.directory.is_empty()).then_some(0);
+        let (mut len, mut expiring_len) = (0, 0);
+        while let Some(start) = at {
+            let word = self.directory.word(start);
+            let segment = word.segment();
+            assert_eq!((word.depth(), word.buckets()), (segment.depth(), segment.buckets()));
+            segment.assert_invariants();
+            for slot in segment.slots() {
+                let key_hash = hash(slot.entry().key());
+                assert!(
+                    self.directory.word(key_hash) == word,
+                    "an entry is in a segment that is not its own"
+                );
+                assert!(segment.find(word.buckets(), word.tag(key_hash), slot.entry().key()).is_some());
+                assert_eq!(slot.expires(), slot.entry().expiry().is_some());
+                assert!(slot.entry().expiry().is_none_or(|at| segment.earliest() <= at));
+                expiring_len += usize::from(slot.expires());
+                len += 1;
+            }
+            at = self.directory.next_segment(start);
+        }
+        assert_eq!((len, expiring_len), (self.len, self.expiring_len));
     }
 
     #[inline]

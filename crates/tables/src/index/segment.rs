@@ -518,6 +518,25 @@ impl Segment {
         header.earliest_rest = earliest_rest;
     }
 
+    #[cfg(test)]
+    pub fn assert_invariants(self) {
+        let buckets = self.buckets();
+        let lines = self.lines(buckets);
+        for (at, bucket) in lines.iter().enumerate() {
+            let first_free = bucket.0.iter().position(|slot| slot.is_free()).unwrap_or(BUCKET_SLOTS);
+            assert_eq!(bucket.used().len(), first_free, "used slots come first");
+            for slot in bucket.used() {
+                let mut passed = home_of(slot.tag(), buckets);
+                while passed != at {
+                    assert!(lines[passed].is_full(), "a search would end before the entry");
+                    passed = (passed + 1) % lines.len();
+                }
+            }
+        }
+        assert_eq!(self.slots().count() as u32, self.count());
+        assert!(self.count() <= capacity(buckets));
+    }
+
     fn insert_slot(self, slot: Slot) {
         let buckets = self.buckets();
         let lines = self.lines_mut(buckets);

@@ -27,6 +27,9 @@ fn check(kept_bits: u64, count: u32, bytes_per_entry_max: u64) {
         let hash = tables.hash(&key);
         assert!(tables.get(TABLE, hash, &key, 0).is_some());
         assert!(tables.delete(TABLE, hash, &key), "{number}");
+        if number % 500 == 0 {
+            tables.assert_invariants(TABLE);
+        }
     }
     assert_eq!(tables.memory_used(TABLE), 0);
 }

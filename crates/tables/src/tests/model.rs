@@ -324,6 +324,7 @@ fn check_key(tables: &Tables, model: &Model, key: &[u8], now: UnixMs) {
 }
 
 fn check_all(tables: &Tables, model: &Model, now: UnixMs) {
+    tables.assert_invariants(TABLE);
     assert_eq!(tables.len(TABLE), model.len());
     assert_eq!(tables.expiring_len(TABLE), model.values().filter(|entry| entry.1.is_some()).count());
     assert_eq!(tables.memory_used(TABLE), tables.memory_used_total());
