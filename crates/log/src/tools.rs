@@ -92,54 +92,70 @@ fn verify_segment<D: Disk>(
     segment: &Segment<D::File>,
     problems: &mut Vec<Problem>,
 ) -> Result<SegmentReport, OpenError> {
-    let mut report = empty_report(disk, segment);
-    let mut frames = SegmentFrames::new(disk, segment, report.log_id, Vec::new());
-    let mut next_lsn = report.first_lsn;
-    let problem = |offset, lsn, what: &str| Problem {
-        path: disk.path(&segment.name),
-        offset,
-        lsn,
-        what: what.to_owned(),
-    };
+    let report = empty_report(disk, segment);
+    let frames = SegmentFrames::new(disk, segment, report.log_id, Vec::new());
+    let mut check = SegmentCheck { frames, next_lsn: report.first_lsn, report, problems };
     loop {
-        let offset = frames.offset();
-        if let Look::Frame { header, body, .. } = frames.look()? {
-            if header.first_lsn != next_lsn {
-                problems.push(problem(offset, next_lsn, "the frame here does not go on from the one before"));
-            }
-            if Records::new(body).filter(|record| record.is_ok()).count() as u64
-                != u64::from(header.record_count)
-            {
-                problems.push(problem(offset, header.first_lsn, "the frame's records do not add up"));
-            }
-            report.frames += 1;
-            report.records += u64::from(header.record_count);
-            report.durable = report.durable.max(header.durable);
-            report.clean_shutdown = header.kind == FRAME_KIND_CLEAN_SHUTDOWN;
-            next_lsn = header.next_lsn();
-            frames.pass(&header);
-            report.used_bytes = frames.offset();
-            continue;
-        }
-        let mut last_used = offset;
-        let found = frames.search(&mut last_used)?;
-        if offset < last_used || found.is_some() {
-            let what = match found {
-                Some(_) => "no frame verifies here, and frames follow",
-                None => "no frame verifies here: a torn tail, or a damaged last frame",
-            };
-            problems.push(problem(offset, next_lsn, what));
-        }
-        let Some(found) = found else { break };
-        report.durable = report.durable.max(found.header.durable);
-        next_lsn = found.header.first_lsn;
-        if found.offset == offset {
-            // The header holds, the body does not: what follows is somewhere behind it.
-            frames.pass_found(&mut last_used)?;
+        if !check.frame()? && !check.resume()? {
+            break;
         }
     }
-    report.last_lsn = Lsn(next_lsn.0.saturating_sub(1));
-    Ok(report)
+    check.report.last_lsn = Lsn(check.next_lsn.0.saturating_sub(1));
+    Ok(check.report)
+}
+
+struct SegmentCheck<'a, D: Disk> {
+    frames: SegmentFrames<'a, D>,
+    next_lsn: Lsn,
+    report: SegmentReport,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl<D: Disk> SegmentCheck<'_, D> {
+    fn problem(&mut self, offset: u64, lsn: Lsn, what: &str) {
+        let path = self.report.path.clone();
+        self.problems.push(Problem { path, offset, lsn, what: what.to_owned() });
+    }
+
+    /// Takes the frame here; false when there is none.
+    fn frame(&mut self) -> Result<bool, OpenError> {
+        let offset = self.frames.offset();
+        let Look::Frame { header, body, .. } = self.frames.look()? else { return Ok(false) };
+        let whole = Records::new(body).filter(Result::is_ok).count() as u64 == u64::from(header.record_count);
+        if header.first_lsn != self.next_lsn {
+            self.problem(offset, self.next_lsn, "the frame here does not go on from the one before");
+        }
+        if !whole {
+            self.problem(offset, header.first_lsn, "the frame's records do not add up");
+        }
+        self.report.frames += 1;
+        self.report.records += u64::from(header.record_count);
+        self.report.durable = self.report.durable.max(header.durable);
+        self.report.clean_shutdown = header.kind == FRAME_KIND_CLEAN_SHUTDOWN;
+        self.next_lsn = header.next_lsn();
+        self.frames.pass(&header);
+        self.report.used_bytes = self.frames.offset();
+        Ok(true)
+    }
+
+    /// Goes to the next frame that is whole; false when there is none.
+    fn resume(&mut self) -> Result<bool, OpenError> {
+        let (offset, lsn) = (self.frames.offset(), self.next_lsn);
+        let mut last_used = offset;
+        while let Some(found) = self.frames.search(&mut last_used)? {
+            self.report.durable = self.report.durable.max(found.header.durable);
+            if let Look::Frame { .. } = self.frames.look()? {
+                self.problem(offset, lsn, "no frame verifies here, and frames follow");
+                self.next_lsn = found.header.first_lsn;
+                return Ok(true);
+            }
+            self.frames.pass_found(&mut last_used)?;
+        }
+        if offset < last_used {
+            self.problem(offset, lsn, "no frame verifies here: a torn tail, or a damaged last frame");
+        }
+        Ok(false)
+    }
 }
 
 fn empty_report<D: Disk>(disk: &D, segment: &Segment<D::File>) -> SegmentReport {

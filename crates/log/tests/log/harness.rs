@@ -149,22 +149,35 @@ impl<D: Disk> Rig<D> {
         (self.oracle.written, self.oracle.durable) = (written, durable);
     }
 
-    /// Steps both until neither has anything to do at this time.
+    /// Steps both until neither has anything to do; lets the time pass that the helper waits for.
     pub fn settle(&mut self) {
         for _ in 0..100_000 {
-            let idle = |step| matches!(step, Step::Idle | Step::IdleUntil(_) | Step::Ended);
             let stage = self.step_stage();
             let helper = self.step_helper();
-            if idle(stage) && idle(helper) {
-                return;
-            }
-            if let Step::IdleUntil(due) = helper
-                && idle(stage)
-            {
-                self.now = self.now.max(due);
+            let quiet = matches!(stage, Step::Idle | Step::IdleUntil(_) | Step::Ended);
+            match helper {
+                Step::Idle | Step::Ended if quiet => return,
+                Step::IdleUntil(due) if quiet => self.now = self.now.max(due),
+                _ => {}
             }
         }
         panic!("it never settles");
+    }
+
+    /// Lets time pass in small steps with both working.
+    pub fn settle_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        while self.now < end {
+            for _ in 0..50 {
+                self.step_stage();
+                self.step_helper();
+            }
+            self.now = (self.now + Duration::from_micros(1000)).min(end);
+        }
+        for _ in 0..200 {
+            self.step_stage();
+            self.step_helper();
+        }
     }
 
     /// Closes in order.

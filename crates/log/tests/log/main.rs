@@ -4,3 +4,8 @@ mod harness;
 
 mod basics;
 mod crash;
+mod damage;
+mod faults;
+mod real;
+mod space;
+mod tools;

@@ -1,0 +1,172 @@
+//! A full disk refuses writes before anything has changed, and passes.
+
+use std::time::Duration;
+
+use busload_io::{
+    DiskErrorKind, DiskOperation,
+    sim::{CrashKind, Fault, SimDisk, SimRng},
+};
+use busload_log::{Options, Room, SyncPolicy};
+
+use crate::harness::{Promise, Rig, short_segments};
+
+/// Fills the log until it refuses for lack of space.
+fn fill(rig: &mut Rig<SimDisk>) -> String {
+    for _ in 0..10_000 {
+        match rig.try_append(&[5; 700], SyncPolicy::Always) {
+            Room::Granted => {}
+            Room::Behind => {
+                rig.step_stage();
+                rig.step_helper();
+            }
+            Room::NoSpace { message } => return message.to_string(),
+            Room::Failed { message } => panic!("{message}"),
+        }
+    }
+    panic!("the disk never fills up");
+}
+
+#[test]
+fn a_full_disk_refuses_and_resumes_by_itself() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, short_segments(), 1);
+    rig.settle();
+    disk.set_space(Some(200_000));
+    let message = fill(&mut rig);
+    assert!(message.contains("/simulated") && message.contains("Write"), "{message}");
+    assert!(rig.log.progress.no_space().is_some());
+    // What was granted before is written.
+    rig.flush();
+    rig.settle_for(Duration::from_millis(500));
+    assert_eq!(rig.oracle.durable, rig.oracle.records.len() as u64);
+    assert_eq!(rig.log.progress.failure(), None);
+    // Room comes back: a second later writes go on.
+    disk.set_space(Some(400_000));
+    rig.settle_for(Duration::from_millis(1000));
+    assert_eq!(rig.try_append(b"again", SyncPolicy::Always), Room::Granted);
+    assert_eq!(rig.log.progress.no_space(), None);
+    let oracle = rig.close();
+    Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
+}
+
+#[test]
+fn whatever_the_space_every_granted_record_is_written() {
+    for space in (40_000..260_000).step_by(3_001) {
+        let disk = SimDisk::new();
+        disk.set_space(Some(space));
+        let mut rig = Rig::new(&disk, short_segments(), space);
+        for _ in 0..2_500 {
+            rig.random_event();
+            rig.now += Duration::from_micros(300);
+        }
+        assert_eq!(rig.log.progress.failure(), None, "space {space}");
+        rig.flush();
+        rig.settle_for(Duration::from_millis(3));
+        assert_eq!(rig.oracle.written, rig.oracle.records.len() as u64, "space {space}");
+        let left = disk.crash(&mut SimRng::new(space), CrashKind::AnySubset);
+        let oracle = rig.oracle.clone();
+        Rig::reopen(&left, short_segments(), 1, oracle, Promise::Durable).unwrap();
+    }
+}
+
+#[test]
+fn a_log_opens_on_a_full_disk_and_takes_writes_when_there_is_room() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, short_segments(), 1);
+    rig.must_append(b"before", SyncPolicy::Always);
+    let oracle = rig.close();
+    disk.set_space(Some(1));
+    let mut rig = Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
+    assert!(matches!(rig.try_append(b"no", SyncPolicy::Always), Room::NoSpace { .. }));
+    disk.set_space(None);
+    rig.settle_for(Duration::from_millis(1001));
+    assert_eq!(rig.try_append(b"yes", SyncPolicy::Always), Room::Granted);
+    let oracle = rig.close();
+    assert_eq!(oracle.records.len(), 2);
+    Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
+}
+
+#[test]
+fn a_record_too_large_for_the_disk_is_refused_alone() {
+    let disk = SimDisk::new();
+    let options = Options { queue_bytes_limit: 20_000, ..short_segments() };
+    let mut rig = Rig::new(&disk, options, 1);
+    rig.settle();
+    disk.set_space(Some(300_000));
+    let room = |rig: &mut Rig<SimDisk>, bytes| {
+        let room = rig.log.writer.room(bytes);
+        rig.settle_for(Duration::from_millis(1));
+        if room == Room::Behind { rig.log.writer.room(bytes) } else { room }
+    };
+    assert!(matches!(room(&mut rig, 1 << 20), Room::NoSpace { .. }));
+    assert_eq!(rig.try_append(&[1; 1000], SyncPolicy::Always), Room::Granted);
+    rig.settle_for(Duration::from_millis(2000));
+    assert!(matches!(room(&mut rig, 1 << 20), Room::NoSpace { .. }));
+    // A smaller one fits, and with more room the large one does.
+    rig.settle_for(Duration::from_millis(2000));
+    assert_eq!(room(&mut rig, 100_000), Room::Granted);
+    disk.set_space(None);
+    rig.settle_for(Duration::from_millis(2000));
+    assert_eq!(room(&mut rig, 1 << 20), Room::Granted);
+    rig.append(&vec![9; 1 << 20], SyncPolicy::Always);
+    let oracle = rig.close();
+    Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
+}
+
+/// Quotas and some file systems say it later than at the write.
+#[test]
+fn no_space_at_any_step_of_preparing_a_segment_passes() {
+    let operations = [
+        DiskOperation::Create,
+        DiskOperation::Write,
+        DiskOperation::Sync,
+        DiskOperation::Rename,
+        DiskOperation::SyncDirectory,
+    ];
+    for operation in operations {
+        let disk = SimDisk::new();
+        let mut rig = Rig::new(&disk, short_segments(), 1);
+        let name =
+            if operation == DiskOperation::SyncDirectory { "" } else { "00000000000000000002.log.new" };
+        disk.inject(Fault::once(operation, 0, DiskErrorKind::NoSpace).on(name));
+        rig.settle_for(Duration::from_millis(1));
+        assert!(rig.log.progress.no_space().is_some(), "{operation:?}");
+        rig.settle_for(Duration::from_millis(1000));
+        assert_eq!(rig.log.progress.no_space(), None, "{operation:?}");
+        assert_eq!(rig.log.progress.failure(), None);
+        for _ in 0..100 {
+            rig.must_append(&[3; 700], SyncPolicy::Always);
+        }
+        let oracle = rig.close();
+        Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
+    }
+}
+
+/// The promise of `Granted` is exact: with nothing but small and large records the log never waits with a record in hand.
+#[test]
+fn a_granted_record_never_waits_for_the_helper() {
+    for seed in 0..200 {
+        let disk = SimDisk::new();
+        let options = Options { queue_bytes_limit: 30_000, frame_bytes_max: 3_000, ..short_segments() };
+        let mut rig = Rig::new(&disk, options, seed);
+        for _ in 0..800 {
+            let bytes_max = [60, 1000, 1024, 5_000, 40_000][rig.rng.index(5)];
+            let record = rig.random_record(bytes_max);
+            match rig.try_append(&record, SyncPolicy::Os) {
+                Room::Granted if rig.rng.chance(1, 2) => rig.flush(),
+                Room::Granted => {}
+                _ => {
+                    rig.step_helper();
+                }
+            }
+            if rig.rng.chance(1, 4) {
+                rig.step_stage();
+            }
+        }
+        // From now on nothing further can be prepared, and nothing has to be.
+        disk.set_space(Some(0));
+        rig.flush();
+        rig.settle_for(Duration::from_millis(3));
+        assert_eq!(rig.oracle.written, rig.oracle.records.len() as u64, "seed {seed}");
+    }
+}
