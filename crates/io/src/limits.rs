@@ -11,6 +11,11 @@ pub(crate) const READY_COUNT_PER_POLL: usize = 1024;
 /// Clients that may wait to be accepted (the system may allow fewer).
 pub(crate) const LISTEN_BACKLOG_COUNT: i32 = 1024;
 
+/// Silence on a TCP connection after which the system asks whether the client still lives, and again every third of it; after
+/// three questions without an answer the connection is broken. A client whose machine is gone would hold its place for ever.
+pub(crate) const KEEPALIVE_IDLE: Duration = Duration::from_secs(300);
+pub(crate) const KEEPALIVE_COUNT: u32 = 3;
+
 /// Connections accepted from one listener in one poll, so that a storm of them does not starve the ones there are.
 pub(crate) const ACCEPT_COUNT_PER_POLL: usize = 128;
 

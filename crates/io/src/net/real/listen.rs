@@ -15,9 +15,10 @@ use mio::{
     event::Source,
     net::{TcpListener, UnixListener, UnixStream},
 };
+use rustix::net::sockopt;
 
 use super::{Address, Peer, stream::Stream};
-use crate::limits::LISTEN_BACKLOG_COUNT;
+use crate::limits::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, LISTEN_BACKLOG_COUNT};
 
 /// A listening socket. The file of a Unix socket goes with it.
 #[derive(Debug)]
@@ -87,6 +88,11 @@ impl Listener {
 /// on the same socket only makes it longer.
 fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     let listener = StdTcpListener::bind(address)?;
+    // Accepted sockets inherit these.
+    sockopt::set_socket_keepalive(&listener, true)?;
+    sockopt::set_tcp_keepidle(&listener, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&listener, KEEPALIVE_IDLE / KEEPALIVE_COUNT)?;
+    sockopt::set_tcp_keepcnt(&listener, KEEPALIVE_COUNT)?;
     rustix::net::listen(&listener, LISTEN_BACKLOG_COUNT)?;
     listener.set_nonblocking(true)?;
     let address = Address::Tcp(listener.local_addr()?);

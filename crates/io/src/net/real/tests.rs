@@ -195,9 +195,14 @@ fn everyone_is_heard_in_turn_when_there_is_more_than_one_poll_takes() {
     let mut server =
         Server::new(NetOptions { buffer_bytes: 64, receive_bytes_min: 64, ..NetOptions::default() });
     let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
-    for (client, _) in &mut clients {
+    for (client, conn) in &mut clients {
+        server.net.pause(*conn);
         client.write_all(&[b'x'; 1000]).unwrap();
     }
+    while clients.iter().any(|(_, conn)| !server.net.connections.get_mut(*conn).unwrap().unread) {
+        server.poll(PATIENCE);
+    }
+    clients.iter().for_each(|(_, conn)| server.net.resume(*conn));
     let polls = 40_usize.div_ceil(RECEIVE_BUFFERS_PER_POLL);
     (0..polls).for_each(|_| server.poll(PATIENCE));
     let mut heard = std::collections::HashSet::new();
@@ -492,6 +497,18 @@ fn waking_from_other_threads_ends_a_poll_and_is_told_once() {
         server.told.clear();
         server.assert_silent();
     }
+}
+
+#[test]
+fn accepted_sockets_send_small_replies_at_once_and_notice_dead_clients() {
+    let mut server = Server::new(NetOptions::default());
+    let (_client, conn) = server.connect();
+    let Stream::Tcp(stream) = &server.net.connections.get_mut(conn).unwrap().stream else {
+        panic!("it is a TCP listener")
+    };
+    assert!(stream.nodelay().unwrap());
+    assert!(rustix::net::sockopt::socket_keepalive(stream).unwrap());
+    assert_eq!(rustix::net::sockopt::tcp_keepidle(stream).unwrap(), Duration::from_secs(300));
 }
 
 #[test]
