@@ -1,2 +1,65 @@
-//! Placeholder until its first code lands.
-fn main() {}
+//! The busload server: configuration, fronts that are not the pipeline's, and the command line.
+//!
+//! ```text
+//!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> log, zero-ahead (threads)
+//!             |         +--> signals (thread), http (thread)
+//!             +----> check: the same start on a disk that keeps nothing
+//! ```
+//!
+//! A panic anywhere ends the process: half a pipeline would answer nothing, and a restart recovers.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod cli;
+mod config;
+mod failure;
+mod http;
+mod log_tools;
+mod logger;
+mod machine;
+mod overlay;
+mod serve;
+mod signals;
+mod status;
+
+use std::{io::Write, process::ExitCode};
+
+use cli::{Command, LogCommand, Request, ServeArgs};
+use config::Config;
+use failure::Failure;
+use machine::Machine;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            logger::say(&format!("busload: {failure}"));
+            failure.exit_code()
+        }
+    }
+}
+
+fn run() -> Result<(), Failure> {
+    match cli::parse(std::env::args_os())? {
+        Request::Print(text) => {
+            // That nobody reads is no failure.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            Ok(())
+        }
+        Request::Do(Command::Serve(arguments)) => serve::serve(load(arguments)?),
+        Request::Do(Command::Check(arguments)) => check::check(&load(arguments)?),
+        Request::Do(Command::Log(LogCommand::Verify(log))) => log_tools::verify(log.data.as_deref()),
+        Request::Do(Command::Log(LogCommand::Dump(dump))) => {
+            log_tools::dump(dump.log.data.as_deref(), dump.from)
+        }
+    }
+}
+
+fn load(arguments: ServeArgs) -> Result<Config, Failure> {
+    let changes = arguments.table_changes();
+    Config::load(arguments.config.as_deref(), arguments.options, changes, &Machine::this())
+}

@@ -1,0 +1,87 @@
+//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing.
+
+use std::sync::Arc;
+
+use busload_io::{Clock, OsRng, RealClock};
+use busload_log::Options;
+use busload_pipeline::{
+    stats::Stats,
+    tx::{self, Now, Signals},
+};
+
+use crate::{
+    config::{Config, Size},
+    failure::Failure,
+    log_tools::summary,
+    overlay::OverlayDisk,
+    serve::start_failure,
+};
+
+/// Says what a start would do, on standard output; fails where it would fail.
+pub fn check(config: &Config) -> Result<(), Failure> {
+    print(&describe(config));
+    let outcome = look_at_log(config);
+    match &outcome {
+        Ok(log) => print(&format!("{log}start           would succeed\n")),
+        Err(_) => print("start           would be refused\n"),
+    }
+    outcome.map(drop)
+}
+
+fn describe(config: &Config) -> String {
+    let settings = &config.settings;
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    let file = settings.about.config_file.as_ref();
+    lines.push(("configuration", or_none(file.map(|path| path.display().to_string()))));
+    let exists = if config.data.exists() { "exists" } else { "does not exist: a start creates it" };
+    lines.push(("data", format!("{} ({exists})", config.data.display())));
+    lines.extend(config.resp.iter().map(|address| ("resp", address.to_string())));
+    lines.extend(config.unix.iter().map(|path| ("unix", path.display().to_string())));
+    lines.push(("http", or_none(config.http.map(|address| address.to_string()))));
+    lines.push(("net threads", config.net_threads.to_string()));
+    let password = if settings.password.is_some() { "is asked for" } else { "none" };
+    lines.push(("password", password.to_owned()));
+    lines
+        .push(("memory", format!("{} of {}", limit(settings.memory_max), Size(settings.about.memory_total))));
+    lines.push(("clients", format!("{} at most", settings.clients_max)));
+    let (client, total) = (Size(settings.client_reply_bytes as u64), Size(settings.reply_bytes_total as u64));
+    lines.push(("replies", format!("{client} pending for a client, {total} for all")));
+    lines.push(("request", format!("{} at most", Size(settings.request_bytes as u64))));
+    for table in &settings.tables {
+        let memory = table.memory_max.map_or(String::new(), |max| format!(", {} at most", Size(max)));
+        let (name, sync) = (&table.name, table.sync);
+        lines.push(("table", format!("{name}: memory{memory}, sync={sync}: {}", sync.promise())));
+    }
+    lines.extend(config.warnings.iter().map(|warning| ("warning", warning.clone())));
+    lines.into_iter().map(|(name, value)| format!("{name:<15} {value}\n")).collect()
+}
+
+fn limit(bytes: u64) -> String {
+    if bytes == 0 { "no limit".to_owned() } else { Size(bytes).to_string() }
+}
+
+fn look_at_log(config: &Config) -> Result<String, Failure> {
+    let disk = OverlayDisk::open(&config.log_directory()).map_err(|error| Failure::run(error.to_string()))?;
+    let clock = RealClock::new();
+    let now = Now { monotonic: clock.now(), wall_ms: clock.wall_ms() };
+    let stats = Arc::new(Stats::default());
+    let opened = tx::open(
+        disk,
+        Options::default(),
+        config.settings.clone(),
+        Arc::clone(&stats),
+        Arc::new(Signals::default()),
+        Box::new(OsRng::new()),
+        now,
+    )
+    .map_err(|error| start_failure(error, &config.data))?;
+    let (keys, memory) = (stats.keys.get(), Size(stats.memory_used_bytes.get()));
+    Ok(format!("{:<15} {}\n{:<15} {keys} in {memory}\n", "log", summary(&opened.report), "keys"))
+}
+
+/// That nobody reads is no failure.
+fn print(text: &str) {
+    use std::io::Write;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}

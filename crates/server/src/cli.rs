@@ -1,0 +1,233 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
+
+use crate::{
+    config::{Options, TableChanges},
+    failure::Failure,
+};
+
+const ABOUT: &str = "\
+An in-memory database that speaks the Redis protocol, logs every write before it answers, and does both in batches that form \
+by themselves.
+
+busload alone serves memory tables from ./busload-data, for Redis clients on 127.0.0.1:6380 and for HTTP on 127.0.0.1:6381. \
+It says on stderr when it is ready, in one line that begins with `ready` and names every address.";
+
+const MANUAL: &str = "\
+Configuration file
+  --config FILE names a TOML file with the same names as the flags (`_` for `-`) and a section for each table:
+
+    resp = \"127.0.0.1:6380\"
+    memory_max = \"2GiB\"
+    [tables.sessions]
+    kind = \"memory\"
+    sync = \"always\"
+
+  Flags win over the file. An unknown key is an error. Relative paths are seen from the working directory.
+
+Tables
+  Their names and settings are in the log. A start is refused, naming counts, when keys in `default` already have the
+  prefix of a new table (--adopt-tables moves them), or when a table that holds keys is not configured any more
+  (--drop-table NAME drops it with its keys). `busload check` shows beforehand whether that is so.
+
+Signals
+  SIGTERM, SIGINT   stop reading, execute what was received whole, send its replies for at most 5 s, sync, end with 0.
+                    A second one ends at once with 128 and the signal's number, as does a first one before `ready`.
+  SIGHUP, SIGPIPE   are ignored; there is nothing to reload.
+
+Environment
+  BUSLOAD_PASSWORD  the password clients must give, unless --password-file says it.
+
+Exit codes
+  0  ended in order    1  failed at run time    2  mistake in usage or configuration
+
+Examples
+  busload
+  busload serve --data /var/lib/busload --table default='memory:?sync=os&memory_max=2GiB'
+  busload serve --resp 0.0.0.0:6380 --password-file /etc/busload/password
+  busload check --config busload.toml
+  busload log verify --data /var/lib/busload";
+
+/// A database that speaks the Redis protocol and batches by itself
+#[derive(Debug, Parser)]
+#[command(
+    name = "busload",
+    version,
+    long_about = ABOUT,
+    after_long_help = MANUAL,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    max_term_width = 110
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve (what busload does when nothing else is asked)
+    #[command(after_long_help = MANUAL, max_term_width = 110)]
+    Serve(ServeArgs),
+    /// Validate the configuration and say what a start would do, without writing anything
+    ///
+    /// Reads the log as a start would, so it takes as long and as much memory. Ends with 2 when a start would be refused because of
+    /// the configuration, with 1 when it would fail for another reason.
+    Check(ServeArgs),
+    /// Look at a log
+    #[command(subcommand)]
+    Log(LogCommand),
+}
+
+/// How to serve.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub options: Options,
+
+    /// New tables take over the keys of `default` that have their prefix
+    #[arg(long, help_heading = "Data")]
+    adopt_tables: bool,
+
+    /// Drop a table that is in the log but not configured any more, with its keys; may be given several times
+    #[arg(long = "drop-table", value_name = "NAME", help_heading = "Data")]
+    drop_tables: Vec<String>,
+}
+
+impl ServeArgs {
+    /// What to do about tables on which log and configuration do not agree.
+    pub fn table_changes(&self) -> TableChanges {
+        TableChanges { adopt: self.adopt_tables, drop: self.drop_tables.clone() }
+    }
+}
+
+/// What to do with a log. A running server keeps it locked against a second one, but not against being looked at.
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// Check every frame of the log and say what is in it; ends with 1 when it is damaged
+    Verify(LogArgs),
+    /// Print every record as lines of text: position, time, and what changed
+    Dump(DumpArgs),
+}
+
+/// Which log.
+#[derive(Args, Debug)]
+pub struct LogArgs {
+    /// Directory of the data [default: busload-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// Which part of which log.
+#[derive(Args, Debug)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// First record to print, by its position
+    #[arg(long, value_name = "LSN", default_value_t = 1)]
+    pub from: u64,
+}
+
+/// What the command line asks for, or what to print instead.
+#[derive(Debug)]
+pub enum Request {
+    /// Do this.
+    Do(Command),
+    /// `--help` or `--version`: print this and end well.
+    Print(String),
+}
+
+/// Reads the command line.
+pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Request, Failure> {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => Ok(Request::Do(cli.command.unwrap_or(Command::Serve(cli.serve)))),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                Ok(Request::Print(error.render().to_string()))
+            }
+            _ => Err(Failure::usage(one_line(&error.render().to_string()))),
+        },
+    }
+}
+
+/// clap explains at length; a log wants a line.
+fn one_line(rendered: &str) -> String {
+    let explained = rendered.split("\nUsage:").next().unwrap_or(rendered);
+    let explained = explained.split("\nFor more information").next().unwrap_or(explained);
+    let words: Vec<&str> = explained.split_whitespace().collect();
+    let line = words.join(" ");
+    let line = line.strip_prefix("error: ").unwrap_or(&line).replace(" tip: ", "; ");
+    let line = line.trim_end_matches('.');
+    format!("{line} (busload --help says what there is)")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Request, Failure> {
+        parse(["busload"].iter().chain(arguments).map(std::ffi::OsString::from))
+    }
+
+    fn mistake(arguments: &[&str]) -> String {
+        parsed(arguments).expect_err("a mistake").to_string()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serving_is_what_is_done_when_nothing_else_is_asked() {
+        for arguments in [&[][..], &["serve"], &["--data", "x"], &["serve", "--data", "x"]] {
+            assert!(matches!(parsed(arguments), Ok(Request::Do(Command::Serve(_)))), "{arguments:?}");
+        }
+        assert!(matches!(parsed(&["check", "--data", "x"]), Ok(Request::Do(Command::Check(_)))));
+    }
+
+    #[test]
+    fn mistakes_are_one_line_that_names_the_argument() {
+        for (arguments, part) in [
+            (&["--dta", "x"][..], "--dta"),
+            (&["serve", "--dta", "x"], "--data"),
+            (&["frobnicate"], "frobnicate"),
+            (&["--resp", "x"], "expected HOST:PORT"),
+            (&["--net-threads", "2"], "expected 0 or 1"),
+            (&["--memory-max", "lots"], "expected a size like 2GiB"),
+            (&["--table", "a"], "expected NAME=URL"),
+            (&["--maxclients"], "--maxclients"),
+            (&["log"], "log"),
+            (&["log", "dump", "--from", "-"], "--from"),
+        ] {
+            let line = mistake(arguments);
+            assert!(line.contains(part), "{arguments:?}: {line}");
+            assert!(
+                !line.contains('\n') && !line.contains("Usage") && line.len() < 400,
+                "{arguments:?}: {line}"
+            );
+        }
+    }
+
+    #[test]
+    fn help_reads_like_a_manual() {
+        let Ok(Request::Print(help)) = parsed(&["--help"]) else { panic!("no help") };
+        for part in
+            ["--password-file", "sync", "interval:MS", "Signals", "Exit codes", "[tables.sessions]", "check"]
+        {
+            assert!(help.contains(part), "{part}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What the server was told: flags, then the environment, then the file, then defaults.
+//!
+//! ```text
+//!  flags --+
+//!  file ---+--> Options --> resolve: defaults, password, machine --> Config --> pipeline's Settings
+//! ```
+//!
+//! Nothing here opens a socket or writes a file.
+
+mod address;
+mod file;
+mod nearest;
+mod options;
+mod password;
+mod table;
+mod units;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use busload_io::Address;
+use busload_pipeline::{
+    limits,
+    settings::{About, Settings, TableSettings},
+};
+use log::LevelFilter;
+
+pub use options::Options;
+pub use units::{MemoryMax, Size};
+
+use crate::{failure::Failure, machine::Machine};
+use address::Listen;
+use password::Password;
+
+/// The port of Redis clients, on loopback.
+const RESP_DEFAULT: &str = "127.0.0.1:6380";
+/// The port of people and metrics, on loopback.
+const HTTP_DEFAULT: &str = "127.0.0.1:6381";
+/// Where the data is.
+const DATA_DEFAULT: &str = "busload-data";
+/// The log's directory in that of the data.
+const LOG_DIRECTORY: &str = "log";
+/// Connections at once.
+const MAXCLIENTS_DEFAULT: u32 = 10_000;
+/// A request must at least hold the largest inline command.
+const REQUEST_BYTES_MIN: u64 = 64 * 1024;
+/// Offsets within a request have 32 bits.
+const REQUEST_BYTES_MAX: u64 = 1 << 31;
+/// No smaller limit of replies leaves room for one receive buffer's worth of them.
+const REPLY_BYTES_MIN: u64 = 64 * 1024;
+
+/// What a start does to tables that the log and the configuration do not agree on.
+#[derive(Clone, Debug, Default)]
+pub struct TableChanges {
+    /// New tables take over the keys that already have their prefix.
+    pub adopt: bool,
+    /// Logged tables to be dropped with their keys.
+    pub drop: Vec<String>,
+}
+
+/// Everything decided.
+#[derive(Clone)]
+pub struct Config {
+    /// Directory of the data.
+    pub data: PathBuf,
+    /// Where Redis clients connect.
+    pub resp: Vec<SocketAddr>,
+    /// And on this machine.
+    pub unix: Option<PathBuf>,
+    /// Where people and metrics connect.
+    pub http: Option<SocketAddr>,
+    /// Threads of their own for sockets.
+    pub net_threads: u8,
+    /// What is said on stderr.
+    pub log_level: LevelFilter,
+    /// The configuration as the pipeline wants it.
+    pub settings: Settings,
+    /// What somebody should look at before the start.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Reads the file, if there is one, and decides.
+    pub fn load(
+        file: Option<&Path>,
+        flags: Options,
+        changes: TableChanges,
+        machine: &Machine,
+    ) -> Result<Self, Failure> {
+        check_tables_once(&flags)?;
+        let in_file = file.map(file::read).transpose()?.unwrap_or_default();
+        let password = find_password(&flags, &in_file)?;
+        let mut config = resolve(flags.or(in_file), password, changes, machine)?;
+        config.settings.about.config_file = file.map(Path::to_owned);
+        Ok(config)
+    }
+
+    /// The log's directory.
+    pub fn log_directory(&self) -> PathBuf {
+        log_directory(Some(&self.data))
+    }
+
+    /// All addresses of the RESP front.
+    pub fn resp_addresses(&self) -> Vec<Address> {
+        let tcp = self.resp.iter().map(|address| Address::Tcp(*address));
+        tcp.chain(self.unix.clone().map(Address::Unix)).collect()
+    }
+}
+
+/// The log's directory in that of the data (the default one when none is given).
+pub fn log_directory(data: Option<&Path>) -> PathBuf {
+    data.unwrap_or(Path::new(DATA_DEFAULT)).join(LOG_DIRECTORY)
+}
+
+/// The password nearest to the command line.
+fn find_password(flags: &Options, file: &Options) -> Result<Option<Password>, Failure> {
+    if let Some(path) = &flags.password_file {
+        return password::from_file(path).map(Some);
+    }
+    if let Some(password) = password::from_environment(std::env::var_os(password::VARIABLE))? {
+        return Ok(Some(password));
+    }
+    file.password_file.as_deref().map(password::from_file).transpose()
+}
+
+fn resolve(
+    options: Options,
+    password: Option<Password>,
+    changes: TableChanges,
+    machine: &Machine,
+) -> Result<Config, Failure> {
+    let resp = if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
+    let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
+    let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
+    check_fronts(&resp, options.unix.is_some(), http, password.is_some())?;
+
+    let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
+    let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
+    let mut warnings: Vec<String> = password.iter().filter_map(|password| password.warning.clone()).collect();
+    let memory_max = options.memory_max.unwrap_or(MemoryMax::DEFAULT);
+    let memory_max = memory_max.bytes(machine.memory_bytes).unwrap_or_else(|| {
+        warnings
+            .push("how much memory there is cannot be found out; --memory-max SIZE sets a limit".to_owned());
+        0
+    });
+    let (client_reply_bytes, reply_bytes_total) =
+        reply_limits(options.client_reply_bytes, options.reply_bytes_total)?;
+    let request_bytes =
+        within("request_bytes", options.request_bytes, 1 << 30, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)?;
+
+    let about = About {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        port: resp.first().map_or(0, SocketAddr::port),
+        bind: String::new(),
+        data_directory: data.clone(),
+        config_file: None,
+        system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+        process_id: std::process::id(),
+        net_threads: usize::from(net_threads),
+        memory_total: machine.memory_bytes.unwrap_or(0),
+    };
+    let settings = Settings {
+        tables: tables(options.tables.into_iter().map(|table| table.settings).collect()),
+        memory_max,
+        password: password.map(|password| password.bytes),
+        client_reply_bytes,
+        reply_bytes_total,
+        clients_max: options.maxclients.unwrap_or(MAXCLIENTS_DEFAULT),
+        request_bytes,
+        adopt_tables: changes.adopt,
+        drop_tables: changes.drop,
+        about,
+    };
+    let log_level = options.log_level.unwrap_or(LevelFilter::Info);
+    Ok(Config { data, resp, unix: options.unix, http, net_threads, log_level, settings, warnings })
+}
+
+fn parse_default(text: &str) -> Listen {
+    text.parse().expect("the default addresses are addresses")
+}
+
+/// `default` first, then the others.
+fn tables(mut tables: Vec<TableSettings>) -> Vec<TableSettings> {
+    let default = TableSettings::default_table();
+    match tables.iter().position(|table| table.name == default.name) {
+        Some(position) => tables[..=position].rotate_right(1),
+        None => tables.insert(0, default),
+    }
+    tables
+}
+
+fn check_tables_once(flags: &Options) -> Result<(), Failure> {
+    for (index, table) in flags.tables.iter().enumerate() {
+        let name = &table.settings.name;
+        if flags.tables[..index].iter().any(|other| other.settings.name == *name) {
+            return Err(Failure::usage(format!("--table {name} is given twice; expected each table once")));
+        }
+    }
+    Ok(())
+}
+
+fn check_fronts(
+    resp: &[SocketAddr],
+    unix: bool,
+    http: Option<SocketAddr>,
+    has_password: bool,
+) -> Result<(), Failure> {
+    if resp.is_empty() && !unix {
+        return Err(Failure::usage(
+            "no client could connect; expected an address by --resp or a path by --unix",
+        ));
+    }
+    if let Some(open) = resp.iter().find(|address| !address.ip().is_loopback())
+        && !has_password
+    {
+        return Err(Failure::usage(format!(
+            "refusing to listen on {open} without a password: other machines could read and write everything; give a \
+             password by --password-file FILE or {}, or listen on 127.0.0.1",
+            password::VARIABLE
+        )));
+    }
+    match http.filter(|address| !address.ip().is_loopback()) {
+        Some(open) => Err(Failure::usage(format!(
+            "refusing to serve HTTP on {open}: HTTP asks for no password in this version; expected a loopback address like \
+             {HTTP_DEFAULT}, or none"
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn reply_limits(client: Option<Size>, total: Option<Size>) -> Result<(usize, usize), Failure> {
+    let client_bytes =
+        within("client_reply_bytes", client, limits::CLIENT_REPLY_BYTES, REPLY_BYTES_MIN, u64::MAX)?;
+    let total_default = limits::REPLY_BYTES_TOTAL.max(client_bytes);
+    let total_bytes = within("reply_bytes_total", total, total_default, REPLY_BYTES_MIN, u64::MAX)?;
+    if total_bytes < client_bytes {
+        return Err(Failure::usage(format!(
+            "reply_bytes_total ({}) is less than client_reply_bytes ({}); expected at least as much",
+            Size(total_bytes as u64),
+            Size(client_bytes as u64)
+        )));
+    }
+    Ok((client_bytes, total_bytes))
+}
+
+fn within(name: &str, size: Option<Size>, default: usize, min: u64, max: u64) -> Result<usize, Failure> {
+    let Some(size) = size else { return Ok(default) };
+    let fits = (min..=max).contains(&size.0);
+    usize::try_from(size.0).ok().filter(|_| fits).ok_or_else(|| {
+        Failure::usage(format!("{name} = {size} is out of range; expected {} to {}", Size(min), Size(max)))
+    })
+}
+
+#[cfg(test)]
+mod tests;

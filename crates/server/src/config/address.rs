@@ -1,0 +1,77 @@
+//! Where to listen.
+
+use std::{
+    net::{SocketAddr, ToSocketAddrs},
+    str::FromStr,
+};
+
+/// The word that switches a front off.
+const NONE: &str = "none";
+
+/// A TCP address, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Here; port 0 lets the system choose.
+    At(SocketAddr),
+    /// Nowhere.
+    Nowhere,
+}
+
+impl Listen {
+    /// The address, if there is one.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::At(address) => Some(address),
+            Self::Nowhere => None,
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == NONE {
+            return Ok(Self::Nowhere);
+        }
+        let expected = || "expected HOST:PORT like 127.0.0.1:6380 or [::1]:6380, or none".to_owned();
+        if let Ok(address) = text.parse() {
+            return Ok(Self::At(address));
+        }
+        let (host, port) = text.rsplit_once(':').ok_or_else(expected)?;
+        let port: u16 = port.parse().map_err(|_| expected())?;
+        if host.is_empty() || host.contains(':') {
+            return Err(expected());
+        }
+        let found: Vec<SocketAddr> = match (host, port).to_socket_addrs() {
+            Ok(found) => found.collect(),
+            Err(error) => return Err(format!("the host `{host}` cannot be resolved: {error}")),
+        };
+        // A name with both kinds of addresses, as localhost: the older kind is the one that every client tries.
+        let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+        first.map(|address| Self::At(*address)).ok_or_else(|| format!("the host `{host}` has no address"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let at = |text: &str| Ok(Listen::At(text.parse().unwrap()));
+        assert_eq!("127.0.0.1:6380".parse(), at("127.0.0.1:6380"));
+        assert_eq!("[::1]:0".parse(), at("[::1]:0"));
+        assert_eq!("localhost:1".parse(), at("127.0.0.1:1"));
+        assert_eq!("none".parse(), Ok(Listen::Nowhere));
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in
+            ["", "6380", "127.0.0.1", ":6380", "127.0.0.1:x", "127.0.0.1:65536", "::1", "::1:6380", "None"]
+        {
+            assert!(text.parse::<Listen>().is_err(), "{text}");
+        }
+    }
+}

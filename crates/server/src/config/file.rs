@@ -1,0 +1,225 @@
+//! The configuration file: TOML with a closed set of keys. Every mistake is told with its line.
+
+use std::{fs, path::Path};
+
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    options::{OPTION_KEYS, Options},
+    table::{TableBuilder, TableSpec, unknown},
+};
+use crate::failure::Failure;
+
+/// Longest configuration file; a longer one is some other file.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The keys of the file's top level that hold tables.
+const TABLES_KEY: &str = "tables";
+
+/// Reads a configuration file.
+pub fn read(path: &Path) -> Result<Options, Failure> {
+    let refuse = |error: &dyn std::fmt::Display| {
+        Failure::usage(format!("cannot read the configuration file {}: {error}", path.display()))
+    };
+    let metadata = fs::metadata(path).map_err(|error| refuse(&error))?;
+    if FILE_BYTES_MAX < metadata.len() {
+        return Err(refuse(&format!("it has {} bytes, at most {FILE_BYTES_MAX} are read", metadata.len())));
+    }
+    let text = fs::read_to_string(path).map_err(|error| refuse(&error))?;
+    parse(&text).map_err(|mistake| {
+        let line = 1 + text.bytes().take(mistake.offset).filter(|&byte| byte == b'\n').count();
+        Failure::usage(format!("{}:{line}: {}", path.display(), mistake.message))
+    })
+}
+
+/// What is wrong, and where it begins.
+#[derive(Debug, PartialEq, Eq)]
+struct Mistake {
+    offset: usize,
+    message: String,
+}
+
+/// For `map_err`: a mistake at this place.
+fn at(offset: usize) -> impl Fn(String) -> Mistake {
+    move |message| Mistake { offset, message }
+}
+
+fn parse(text: &str) -> Result<Options, Mistake> {
+    let document = DeTable::parse(text).map_err(|error| Mistake {
+        offset: error.span().map_or(0, |span| span.start),
+        message: error.message().trim().replace('\n', " "),
+    })?;
+    let mut options = Options::default();
+    for (key, value) in document.get_ref() {
+        let (name, offset) = (key.get_ref().as_ref(), key.span().start);
+        if name == TABLES_KEY {
+            let tables = value.get_ref().as_table().ok_or_else(|| {
+                at(offset)("`tables` has one section for each table, like [tables.sessions]".into())
+            })?;
+            options.tables = parse_tables(tables)?;
+        } else if OPTION_KEYS.contains(&name) {
+            let values = texts(name, value.get_ref()).map_err(at(offset))?;
+            options.set(name, &values).map_err(at(value.span().start))?;
+        } else {
+            let known: Vec<&str> = OPTION_KEYS.into_iter().chain([TABLES_KEY]).collect();
+            return Err(at(offset)(unknown(name, "key of the configuration", &known)));
+        }
+    }
+    Ok(options)
+}
+
+fn parse_tables(tables: &DeTable<'_>) -> Result<Vec<TableSpec>, Mistake> {
+    let mut specs = Vec::with_capacity(tables.len());
+    for (name, settings) in tables {
+        let (text, offset) = (name.get_ref().as_ref(), name.span().start);
+        let settings = settings.get_ref().as_table().ok_or_else(|| {
+            at(offset)(format!("table `{text}` needs a section of its own: [tables.{text}]"))
+        })?;
+        specs.push(TableSpec { settings: parse_table(text, offset, settings)? });
+    }
+    Ok(specs)
+}
+
+fn parse_table(
+    name: &str,
+    offset: usize,
+    settings: &DeTable<'_>,
+) -> Result<busload_pipeline::settings::TableSettings, Mistake> {
+    let mut builder = TableBuilder::new(name).map_err(at(offset))?;
+    // The kind first: the settings of another kind are not mistakes of their own.
+    let kind_first = settings
+        .iter()
+        .filter(|(key, _)| key.get_ref().as_ref() == "kind")
+        .chain(settings.iter().filter(|(key, _)| key.get_ref().as_ref() != "kind"));
+    let mut has_kind = false;
+    for (key, value) in kind_first {
+        let (key, key_offset) = (key.get_ref().as_ref(), key.span().start);
+        has_kind |= key == "kind";
+        let text = text(value.get_ref())
+            .ok_or_else(|| at(key_offset)(format!("`{key}` takes a string or a number")))?;
+        builder.set(key, &text).map_err(at(key_offset))?;
+    }
+    if !has_kind {
+        return Err(at(offset)(format!("table `{name}` has no kind; expected kind = \"memory\"")));
+    }
+    Ok(builder.finish())
+}
+
+/// One text for a value, several for an array of them.
+fn texts(key: &str, value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    let refuse = || format!("`{key}` takes a string or a number");
+    match value {
+        DeValue::Array(values) => {
+            values.iter().map(|value| text(value.get_ref()).ok_or_else(refuse)).collect()
+        }
+        value => Ok(vec![text(value).ok_or_else(refuse)?]),
+    }
+}
+
+fn text(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) if number.radix() == 10 => Some(number.as_str().to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use busload_pipeline::settings::SyncMode;
+
+    use super::*;
+    use crate::config::units::{MemoryMax, Size};
+
+    fn mistake(text: &str) -> (usize, String) {
+        let mistake = parse(text).expect_err(text);
+        (1 + text[..mistake.offset].matches('\n').count(), mistake.message)
+    }
+
+    #[test]
+    fn the_whole_vocabulary_is_read() {
+        let options = parse(
+            r#"
+            data = "/var/lib/busload"
+            resp = ["127.0.0.1:6380", "[::1]:6380"]
+            unix = "/run/busload.sock"
+            http = "none"
+            net_threads = 1
+            password_file = "/etc/busload/password"
+            memory_max = "50%"
+            maxclients = 500
+            client_reply_bytes = 1048576
+            reply_bytes_total = "1GiB"
+            request_bytes = "64MiB"
+            log_level = "warn"
+            [tables.default]
+            kind = "memory"
+            sync = "os"
+            [tables.sessions]
+            memory_max = "2GiB"
+            kind = "memory"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(options.resp.len(), 2);
+        assert_eq!(options.net_threads, Some(1));
+        assert_eq!(options.memory_max, Some(MemoryMax::Percent(50)));
+        assert_eq!(options.client_reply_bytes, Some(Size(1 << 20)));
+        assert_eq!(options.maxclients, Some(500));
+        let tables: Vec<_> = options.tables.iter().map(|table| &table.settings).collect();
+        assert_eq!((tables[0].name.as_str(), tables[0].sync), ("default", SyncMode::Os));
+        assert_eq!((tables[1].name.as_str(), tables[1].memory_max), ("sessions", Some(2 << 30)));
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_with_its_line_and_the_nearest_name() {
+        assert_eq!(
+            mistake("data = 'x'\nmax_clients = 5\n"),
+            (2, "`max_clients` is no key of the configuration; did you mean `maxclients`?".into())
+        );
+        let (line, message) = mistake("[tables.a]\nkind = 'memory'\nsnyc = 'os'\n");
+        assert_eq!(line, 3);
+        assert!(
+            message.contains("`snyc` is no setting of a memory table; did you mean `sync`?"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        for (text, line, part) in [
+            ("data = \n", 1, ""),
+            ("\nnet_threads = 7", 2, "expected 0 or 1"),
+            ("net_threads = true", 1, "takes a string or a number"),
+            ("data = 'a'\ndata = 'b'", 2, "duplicate key"),
+            ("resp = 'nonsense'", 1, "expected HOST:PORT"),
+            ("resp = [1, [2]]", 1, "takes a string or a number"),
+            ("http = ['127.0.0.1:1', '127.0.0.1:2']", 1, "takes one value"),
+            ("tables = 5", 1, "one section for each table"),
+            ("tables.a = 5", 1, "[tables.a]"),
+            ("[tables.a]\nsync = 'os'", 1, "expected kind = \"memory\""),
+            ("[tables.'a:b']\nkind = 'memory'", 1, "no name of a table"),
+            ("[tables.a]\ncolumns = ['x']\nkind = 'postgres'", 3, "memory tables only"),
+            ("memory_max = 0", 1, "or none"),
+            ("maxclients = 0", 1, "expected 1 to"),
+            ("log_level = 'loud'", 1, "expected error, warn, info, debug or trace"),
+        ] {
+            let (found, message) = mistake(text);
+            assert!(message.contains(part), "{text}: {message}");
+            assert_eq!(found, line, "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_example_is_valid() {
+        let text = include_str!("../../../../busload.example.toml");
+        assert_ne!(parse(text), Ok(Options::default()), "it says nothing");
+        // Switched on, what it only mentions is valid too.
+        let uncommented: String = text
+            .lines()
+            .map(|line| line.strip_prefix("#").filter(|rest| !rest.starts_with([' ', '#'])).unwrap_or(line))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert!(parse(&uncommented).unwrap().password_file.is_some());
+    }
+}

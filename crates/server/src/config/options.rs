@@ -1,0 +1,222 @@
+//! What can be configured: one list for flags and file. Everything is optional; defaults are filled in by the caller.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use log::LevelFilter;
+
+use super::{
+    address::Listen,
+    table::TableSpec,
+    units::{MemoryMax, Size},
+};
+
+/// Most connections that can be asked for.
+pub const MAXCLIENTS_MAX: u32 = 1_000_000;
+
+/// The file's keys, but for `tables`.
+pub const OPTION_KEYS: [&str; 12] = [
+    "client_reply_bytes",
+    "data",
+    "http",
+    "log_level",
+    "maxclients",
+    "memory_max",
+    "net_threads",
+    "password_file",
+    "reply_bytes_total",
+    "request_bytes",
+    "resp",
+    "unix",
+];
+
+/// Options that flags and file share.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Directory of the data; created when missing [default: busload-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub data: Option<PathBuf>,
+
+    /// TCP address for Redis clients, or `none`; may be given several times [default: 127.0.0.1:6380]
+    ///
+    /// Anything but a loopback address needs a password.
+    #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
+    pub resp: Vec<Listen>,
+
+    /// Path of a Unix socket for Redis clients; who may connect is a matter of its directory's permissions
+    #[arg(long, value_name = "PATH", help_heading = "Fronts")]
+    pub unix: Option<PathBuf>,
+
+    /// TCP address of /healthz, /readyz and /metrics, or `none` [default: 127.0.0.1:6381]
+    ///
+    /// HTTP asks for no password in this version, so it listens on loopback addresses only.
+    #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
+    pub http: Option<Listen>,
+
+    /// Threads of their own for sockets: 0 or 1 [default: 0 on one or two processors, else 1]
+    #[arg(long, value_name = "0|1", value_parser = parse_net_threads, help_heading = "Fronts")]
+    pub net_threads: Option<u8>,
+
+    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE'; may be given several times
+    ///
+    /// Keys `NAME:...` belong to it; all others to the table `default`. MODE is
+    ///   always       reply after the sync: every acknowledged write survives power loss (default)
+    ///   interval:MS  reply after the write, sync every MS: power loss takes at most that long
+    ///   os           reply after the write: survives a crash of busload, not always power loss
+    ///   off          no log at all: nothing survives a stop (a cache)
+    #[arg(long = "table", value_name = "NAME=URL", help_heading = "Data", verbatim_doc_comment)]
+    pub tables: Vec<TableSpec>,
+
+    /// File whose first line is the password clients must give (AUTH, HELLO)
+    ///
+    /// Without it the environment's BUSLOAD_PASSWORD is taken, and then the configuration file's password_file.
+    #[arg(long, value_name = "FILE", help_heading = "Fronts")]
+    pub password_file: Option<PathBuf>,
+
+    /// Memory of all tables above which writes are refused: a size, a share or `none` [default: 70%]
+    ///
+    /// A share is of the machine's memory or the container's limit, whichever is less.
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub memory_max: Option<MemoryMax>,
+
+    /// Connections at once [default: 10000]
+    #[arg(long, value_name = "N", value_parser = parse_maxclients, help_heading = "Limits")]
+    pub maxclients: Option<u32>,
+
+    /// Pending replies of one client above which it is not read [default: 64MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub client_reply_bytes: Option<Size>,
+
+    /// Memory of all connections above which the one with the most is closed [default: 1GiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub reply_bytes_total: Option<Size>,
+
+    /// Length of one request with all its arguments [default: 1GiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    pub request_bytes: Option<Size>,
+
+    /// What is said on stderr: error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
+    pub log_level: Option<LevelFilter>,
+}
+
+impl Options {
+    /// Sets the option that has this name in the file.
+    pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), String> {
+        if key == "resp" {
+            self.resp = values.iter().map(|value| value.parse()).collect::<Result<_, _>>()?;
+            return Ok(());
+        }
+        let [value] = values else { return Err(format!("`{key}` takes one value")) };
+        match key {
+            "data" => self.data = Some(path(value)?),
+            "unix" => self.unix = Some(path(value)?),
+            "http" => self.http = Some(value.parse()?),
+            "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
+            "password_file" => self.password_file = Some(path(value)?),
+            "memory_max" => self.memory_max = Some(value.parse()?),
+            "maxclients" => self.maxclients = Some(parse_maxclients(value)?),
+            "client_reply_bytes" => self.client_reply_bytes = Some(value.parse()?),
+            "reply_bytes_total" => self.reply_bytes_total = Some(value.parse()?),
+            "request_bytes" => self.request_bytes = Some(value.parse()?),
+            "log_level" => self.log_level = Some(parse_log_level(value)?),
+            _ => return Err(format!("`{key}` cannot be set in the file")),
+        }
+        Ok(())
+    }
+
+    /// What is not said here is taken from `other`. A table is taken whole.
+    pub fn or(self, other: Self) -> Self {
+        let mut tables = self.tables;
+        for table in other.tables {
+            if !tables.iter().any(|known| known.settings.name == table.settings.name) {
+                tables.push(table);
+            }
+        }
+        Self {
+            data: self.data.or(other.data),
+            resp: if self.resp.is_empty() { other.resp } else { self.resp },
+            unix: self.unix.or(other.unix),
+            http: self.http.or(other.http),
+            net_threads: self.net_threads.or(other.net_threads),
+            tables,
+            password_file: self.password_file.or(other.password_file),
+            memory_max: self.memory_max.or(other.memory_max),
+            maxclients: self.maxclients.or(other.maxclients),
+            client_reply_bytes: self.client_reply_bytes.or(other.client_reply_bytes),
+            reply_bytes_total: self.reply_bytes_total.or(other.reply_bytes_total),
+            request_bytes: self.request_bytes.or(other.request_bytes),
+            log_level: self.log_level.or(other.log_level),
+        }
+    }
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("expected a path".to_owned()) } else { Ok(text.into()) }
+}
+
+fn parse_net_threads(text: &str) -> Result<u8, String> {
+    match text {
+        "0" => Ok(0),
+        "1" => Ok(1),
+        _ => Err(format!("{text} threads for sockets; expected 0 or 1")),
+    }
+}
+
+fn parse_maxclients(text: &str) -> Result<u32, String> {
+    let parsed = text.parse().ok().filter(|count| (1..=MAXCLIENTS_MAX).contains(count));
+    parsed.ok_or_else(|| format!("{text} connections; expected 1 to {MAXCLIENTS_MAX}"))
+}
+
+fn parse_log_level(text: &str) -> Result<LevelFilter, String> {
+    match text {
+        "error" => Ok(LevelFilter::Error),
+        "warn" => Ok(LevelFilter::Warn),
+        "info" => Ok(LevelFilter::Info),
+        "debug" => Ok(LevelFilter::Debug),
+        "trace" => Ok(LevelFilter::Trace),
+        _ => Err(format!("log level `{text}`; expected error, warn, info, debug or trace")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_the_file_can_be_set_and_is_refused_when_it_is_nonsense() {
+        for key in OPTION_KEYS {
+            let mut options = Options::default();
+            let value = match key {
+                "data" | "unix" | "password_file" => "x",
+                "resp" | "http" => "127.0.0.1:1",
+                "net_threads" => "1",
+                "log_level" => "info",
+                _ => "4096",
+            };
+            assert_eq!(options.set(key, &[value.into()]), Ok(()), "{key}");
+            assert_ne!(options, Options::default(), "{key}");
+            assert!(options.set(key, &["".into()]).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_a_table_is_taken_whole() {
+        let flags = Options {
+            maxclients: Some(1),
+            tables: vec!["a=memory:?sync=off".parse().unwrap()],
+            ..Options::default()
+        };
+        let file = Options {
+            maxclients: Some(2),
+            data: Some("d".into()),
+            tables: vec!["a=memory:?memory_max=1GiB".parse().unwrap(), "b=memory:".parse().unwrap()],
+            ..Options::default()
+        };
+        let merged = flags.or(file);
+        assert_eq!((merged.maxclients, merged.data), (Some(1), Some("d".into())));
+        let expected: Vec<TableSpec> =
+            ["a=memory:?sync=off", "b=memory:"].map(|text| text.parse().unwrap()).into();
+        assert_eq!(merged.tables, expected);
+    }
+}

@@ -1,0 +1,102 @@
+//! The password clients must give: from a file or from the environment, never from the command line, where everybody on the
+//! machine could read it.
+
+use std::{fs::File, io::Read, os::unix::fs::PermissionsExt, path::Path};
+
+use crate::failure::Failure;
+
+/// The variable of the environment.
+pub const VARIABLE: &str = "BUSLOAD_PASSWORD";
+/// Longest file read in search of its first line.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Read or written by the group or by everybody.
+const OTHERS: u32 = 0o077;
+
+/// A password, and what is wrong with where it came from.
+#[derive(PartialEq, Eq)]
+pub struct Password {
+    /// It.
+    pub bytes: Vec<u8>,
+    /// What somebody should look at.
+    pub warning: Option<String>,
+}
+
+/// The first line of a file.
+pub fn from_file(path: &Path) -> Result<Password, Failure> {
+    let refuse = |error: &dyn std::fmt::Display| {
+        Failure::usage(format!("cannot read the password file {}: {error}", path.display()))
+    };
+    let file = File::open(path).map_err(|error| refuse(&error))?;
+    let mode = file.metadata().map_err(|error| refuse(&error))?.permissions().mode();
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(|error| refuse(&error))?;
+    let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() {
+        return Err(refuse(&"its first line is empty; expected the password there"));
+    }
+    let warning = (mode & OTHERS != 0).then(|| {
+        format!(
+            "the password file {} can be read by others (mode {:03o}); chmod 600 keeps it private",
+            path.display(),
+            mode & 0o777
+        )
+    });
+    Ok(Password { bytes: line.to_vec(), warning })
+}
+
+/// What the environment says.
+pub fn from_environment(value: Option<std::ffi::OsString>) -> Result<Option<Password>, Failure> {
+    match value.map(std::os::unix::ffi::OsStringExt::into_vec) {
+        None => Ok(None),
+        Some(bytes) if bytes.is_empty() => {
+            Err(Failure::usage(format!("{VARIABLE} is set but empty; unset it or put the password there")))
+        }
+        Some(bytes) => Ok(Some(Password { bytes, warning: None })),
+    }
+}
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Password").field("warning", &self.warning).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn written(contents: &[u8], mode: u32) -> Result<Password, Failure> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("password");
+        fs::write(&path, contents).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        from_file(&path)
+    }
+
+    #[test]
+    fn the_first_line_is_the_password() {
+        for contents in ["secret", "secret\n", "secret\r\n", "secret\nmore\n"] {
+            let password = written(contents.as_bytes(), 0o600).unwrap();
+            assert_eq!(password, Password { bytes: b"secret".into(), warning: None }, "{contents:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_others_can_read_is_warned_about_without_naming_the_password() {
+        let warning = written(b"secret", 0o640).unwrap().warning.unwrap();
+        assert!(warning.contains("mode 640") && !warning.contains("secret"), "{warning}");
+    }
+
+    #[test]
+    fn no_password_is_a_mistake() {
+        for contents in ["", "\n", "\r\nsecret"] {
+            assert!(written(contents.as_bytes(), 0o600).is_err(), "{contents:?}");
+        }
+        assert!(from_file(Path::new("/nowhere/password")).is_err());
+        assert!(from_environment(Some("".into())).is_err());
+        assert_eq!(from_environment(None), Ok(None));
+    }
+}

@@ -1,0 +1,112 @@
+use busload_pipeline::settings::SyncMode;
+
+use super::*;
+
+const MACHINE: Machine = Machine { processors: 2, memory_bytes: Some(10 << 30) };
+
+fn resolved(change: impl FnOnce(&mut Options)) -> Result<Config, Failure> {
+    let mut options = Options::default();
+    change(&mut options);
+    resolve(options, None, TableChanges::default(), &MACHINE)
+}
+
+fn refusal(change: impl FnOnce(&mut Options)) -> String {
+    match resolved(change) {
+        Err(Failure::Usage(message)) => message,
+        Err(Failure::Run(message)) => panic!("no failure at run time: {message}"),
+        Ok(_) => panic!("accepted"),
+    }
+}
+
+fn password() -> Option<Password> {
+    Some(Password { bytes: b"secret".into(), warning: None })
+}
+
+#[test]
+fn nothing_said_is_a_durable_server_on_loopback() {
+    let config = resolved(|_| {}).unwrap();
+    assert_eq!(config.data, Path::new("busload-data"));
+    assert_eq!(config.resp, ["127.0.0.1:6380".parse().unwrap()]);
+    assert_eq!(config.http, Some("127.0.0.1:6381".parse().unwrap()));
+    assert_eq!(config.net_threads, 0);
+    assert_eq!(config.settings.tables, [TableSettings::default_table()]);
+    assert_eq!(config.settings.memory_max, (10 << 30) / 100 * 70);
+    assert!(config.warnings.is_empty());
+}
+
+#[test]
+fn sockets_get_a_thread_of_their_own_from_three_processors_on() {
+    let on = |processors| {
+        let machine = Machine { processors, ..MACHINE };
+        resolve(Options::default(), None, TableChanges::default(), &machine).unwrap().net_threads
+    };
+    assert_eq!([1, 2, 3, 64].map(on), [0, 0, 1, 1]);
+}
+
+#[test]
+fn other_machines_are_let_in_only_with_a_password() {
+    for open in ["0.0.0.0:6380", "[::]:6380", "10.1.2.3:6380"] {
+        let listen = |options: &mut Options| options.resp = vec![open.parse().unwrap()];
+        let message = refusal(listen);
+        assert!(message.contains(open) && message.contains("--password-file"), "{message}");
+        let mut options = Options::default();
+        listen(&mut options);
+        assert!(resolve(options, password(), TableChanges::default(), &MACHINE).is_ok());
+    }
+    let mut options = Options { http: Some("0.0.0.0:6381".parse().unwrap()), ..Options::default() };
+    options.resp = vec!["[::1]:6380".parse().unwrap()];
+    let refused = resolve(options, password(), TableChanges::default(), &MACHINE);
+    assert!(matches!(refused, Err(Failure::Usage(message)) if message.contains("HTTP asks for no password")));
+}
+
+#[test]
+fn a_server_that_nobody_can_reach_is_refused() {
+    let none = |options: &mut Options| options.resp = vec![Listen::Nowhere];
+    assert!(refusal(none).contains("no client could connect"));
+    let config = resolved(|options| {
+        none(options);
+        options.unix = Some("/tmp/s".into());
+    });
+    assert_eq!(config.unwrap().resp_addresses(), [Address::Unix("/tmp/s".into())]);
+}
+
+#[test]
+fn the_default_table_comes_first_wherever_it_was_named() {
+    let config = resolved(|options| {
+        options.tables =
+            ["b=memory:", "a=memory:", "default=memory:?sync=os"].map(|t| t.parse().unwrap()).into();
+    });
+    let tables = config.unwrap().settings.tables;
+    let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!((names, tables[0].sync), (vec!["default", "b", "a"], SyncMode::Os));
+}
+
+#[test]
+fn limits_are_checked_against_each_other() {
+    let size = |text: &str| Some(text.parse().unwrap());
+    assert!(refusal(|options| options.client_reply_bytes = size("1KiB")).contains("expected 64 KiB to"));
+    assert!(refusal(|options| options.request_bytes = size("4GiB")).contains("out of range"));
+    let message = refusal(|options| {
+        options.client_reply_bytes = size("2MiB");
+        options.reply_bytes_total = size("1MiB");
+    });
+    assert!(message.contains("expected at least as much"), "{message}");
+    // A larger share of one client alone widens the default of all.
+    let config = resolved(|options| options.client_reply_bytes = size("2GiB")).unwrap();
+    assert_eq!(config.settings.reply_bytes_total, 2 << 30);
+}
+
+#[test]
+fn unknown_memory_means_no_limit_and_a_warning() {
+    let machine = Machine { memory_bytes: None, ..MACHINE };
+    let config = resolve(Options::default(), None, TableChanges::default(), &machine).unwrap();
+    assert_eq!((config.settings.memory_max, config.warnings.len()), (0, 1));
+}
+
+#[test]
+fn a_table_is_given_once() {
+    let table: super::table::TableSpec = "a=memory:".parse().unwrap();
+    let flags = Options { tables: vec![table.clone(), table], ..Options::default() };
+    let refused = Config::load(None, flags, TableChanges::default(), &MACHINE);
+    assert!(matches!(refused, Err(Failure::Usage(message)) if message.contains("given twice")));
+}

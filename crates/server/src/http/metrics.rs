@@ -1,0 +1,232 @@
+//! `/metrics` in the text format of Prometheus.
+//!
+//! Names end with their unit; `_total` marks what only grows (until the process ends, or CONFIG RESETSTAT).
+
+use std::fmt::{Display, Write};
+
+use busload_log::Stats as LogStats;
+use busload_pipeline::stats::{BatchReading, Stats};
+
+use crate::status::{State, Status};
+
+/// All figures.
+pub fn render(status: &Status) -> String {
+    let mut page = Page::default();
+    process(&mut page, status);
+    stages(&mut page, &status.stats);
+    connections(&mut page, &status.stats);
+    commands(&mut page, &status.stats);
+    memory(&mut page, &status.stats);
+    if let Some(progress) = status.progress() {
+        page.gauge("busload_log_written_lsn", "Last record written to the log.", progress.written().0);
+        page.gauge("busload_log_durable_lsn", "Last record synced to disk.", progress.durable().0);
+        log(&mut page, &progress.stats());
+    }
+    page.text
+}
+
+fn process(page: &mut Page, status: &Status) {
+    let state = status.state();
+    page.family("busload_build_info", "gauge", "The version that runs.");
+    page.sample("busload_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.gauge(
+        "busload_ready",
+        "1 while requests are served and writes accepted.",
+        u8::from(state == State::Ready),
+    );
+    let no_space = matches!(state, State::NoSpace(_));
+    page.gauge(
+        "busload_log_no_space",
+        "1 while writes are refused for want of disk space.",
+        u8::from(no_space),
+    );
+    let failed = matches!(state, State::LogFailed(_));
+    page.gauge(
+        "busload_log_failed",
+        "1 when the log failed and nothing is answered any more.",
+        u8::from(failed),
+    );
+    let started = status.started_ms as f64 / 1000.0;
+    page.gauge("process_start_time_seconds", "When the process started, since 1970.", started);
+    if let Some(bytes) = resident_bytes() {
+        page.gauge("process_resident_memory_bytes", "Resident memory of the process.", bytes);
+    }
+}
+
+/// Only Linux tells.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+fn stages(page: &mut Page, stats: &Stats) {
+    let readings = [
+        ("net", stats.net_batches.read()),
+        ("tx", stats.tx_batches.read()),
+        ("commit", stats.commit_batches.read()),
+        ("reply", stats.reply_batches.read()),
+    ];
+    let mut each = |name: &str, kind, help, of: &dyn Fn(&BatchReading) -> u64| {
+        page.family(name, kind, help);
+        readings.iter().for_each(|(stage, reading)| page.sample(name, &[("stage", stage)], of(reading)));
+    };
+    each("busload_stage_batches_total", "counter", "Batches a stage took.", &|reading| reading.batches);
+    each("busload_stage_items_total", "counter", "Items in the batches of a stage.", &|reading| {
+        reading.items
+    });
+    each("busload_stage_batch_items_max", "gauge", "Items in the fullest batch of a stage.", &|reading| {
+        reading.max
+    });
+}
+
+fn connections(page: &mut Page, stats: &Stats) {
+    page.gauge("busload_connections", "Connections now.", stats.connections.get());
+    page.gauge(
+        "busload_connections_blocked",
+        "Connections whose writes wait for the log now.",
+        stats.connections_blocked.get(),
+    );
+    page.gauge(
+        "busload_connection_memory_bytes",
+        "Pending replies, half-read requests and MULTI queues of all connections.",
+        stats.connection_bytes.get(),
+    );
+    page.counter(
+        "busload_connections_accepted_total",
+        "Connections accepted.",
+        stats.connections_total.get(),
+    );
+    page.counter(
+        "busload_connections_rejected_total",
+        "Connections refused because there were maxclients already.",
+        stats.connections_rejected_total.get(),
+    );
+    page.counter(
+        "busload_connections_evicted_total",
+        "Connections closed because all replies together passed reply_bytes_total.",
+        stats.connections_evicted_total.get(),
+    );
+    page.counter("busload_net_polls_total", "Waits for sockets.", stats.net_polls_total.get());
+    page.counter("busload_net_receives_total", "Receive calls.", stats.net_receives_total.get());
+    page.counter("busload_net_sends_total", "Send calls.", stats.net_sends_total.get());
+    page.counter("busload_net_received_bytes_total", "Bytes received.", stats.net_received_bytes_total.get());
+    page.counter("busload_net_sent_bytes_total", "Bytes sent.", stats.net_sent_bytes_total.get());
+}
+
+fn commands(page: &mut Page, stats: &Stats) {
+    page.counter("busload_commands_total", "Commands executed.", stats.commands_total.get());
+    page.counter("busload_error_replies_total", "Error replies.", stats.errors_total.get());
+    page.counter(
+        "busload_deferred_total",
+        "Runs of requests put off because the log was behind.",
+        stats.deferred_total.get(),
+    );
+    page.counter(
+        "busload_keyspace_hits_total",
+        "Lookups that found their key.",
+        stats.keyspace_hits_total.get(),
+    );
+    page.counter("busload_keyspace_misses_total", "Lookups that did not.", stats.keyspace_misses_total.get());
+    page.counter(
+        "busload_expired_keys_total",
+        "Keys removed because their time was over.",
+        stats.expired_keys_total.get(),
+    );
+    page.gauge("busload_source_requests", "Requests under way at sources.", stats.source_tickets.get());
+}
+
+fn memory(page: &mut Page, stats: &Stats) {
+    page.gauge("busload_keys", "Keys in all memory tables.", stats.keys.get());
+    page.gauge("busload_keys_expiring", "Keys that have a time to live.", stats.keys_expiring.get());
+    page.gauge("busload_tables_memory_bytes", "Memory of all tables.", stats.memory_used_bytes.get());
+    page.gauge("busload_tables_memory_peak_bytes", "The most it ever was.", stats.memory_peak_bytes.get());
+    page.gauge(
+        "busload_tables_garbage_bytes",
+        "Memory of deleted contents that is still to be freed.",
+        stats.memory_garbage_bytes.get(),
+    );
+}
+
+fn log(page: &mut Page, log: &LogStats) {
+    page.counter("busload_log_frames_total", "Frames written; each took one write call.", log.frames);
+    page.counter("busload_log_records_total", "Records written.", log.records);
+    page.gauge("busload_log_frame_records_max", "Records in the fullest frame.", log.frame_records_max);
+    page.counter("busload_log_written_bytes_total", "Bytes of all frames written.", log.bytes);
+    page.gauge("busload_log_size_bytes", "Bytes in use of all segments on disk.", log.log_bytes);
+    page.gauge("busload_log_segments", "Segments on disk.", log.segments);
+    let name = "busload_log_sync_duration_seconds";
+    page.family(name, "histogram", "How long syncs of the log took.");
+    let mut count = 0;
+    let last = log.sync_us_buckets.iter().rposition(|&in_bucket| in_bucket != 0).map_or(0, |last| last + 1);
+    for (power, in_bucket) in log.sync_us_buckets.iter().enumerate().take(last) {
+        count += in_bucket;
+        let bound = (1_u64 << power) as f64 / 1e6;
+        page.sample(&format!("{name}_bucket"), &[("le", &bound.to_string())], count);
+    }
+    page.sample(&format!("{name}_bucket"), &[("le", "+Inf")], count);
+    page.sample(&format!("{name}_sum"), &[], log.sync_us_total as f64 / 1e6);
+    page.sample(&format!("{name}_count"), &[], count);
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) {
+        self.family(name, "counter", help);
+        self.sample(name, &[], value);
+    }
+
+    // Writing to a string cannot fail, here and below.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let _ = write!(self.text, "{}{label}=\"{text}\"", if index == 0 { '{' } else { ',' });
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{end} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_sample_belongs_to_a_family_that_is_described_once() {
+        let mut page = Page { text: render(&Status::default()) };
+        let mut sync_us_buckets = [0; busload_log::SYNC_BUCKET_COUNT];
+        sync_us_buckets[3] = 2;
+        sync_us_buckets[7] = 1;
+        super::log(&mut page, &LogStats { sync_us_buckets, sync_us_total: 100, ..LogStats::default() });
+        let mut described = HashSet::new();
+        let mut family = "";
+        for line in page.text.lines() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                family = help.split(' ').next().unwrap();
+                assert!(described.insert(family), "{family} is described twice");
+            } else if !line.starts_with("# TYPE ") {
+                assert!(line.starts_with(family), "{line} is not of {family}");
+                assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+            }
+        }
+        assert!(30 < described.len());
+        assert!(page.text.contains("busload_stage_batches_total{stage=\"net\"} 0\n"));
+        assert!(page.text.contains("busload_log_sync_duration_seconds_bucket{le=\"0.000008\"} 2\n"));
+        assert!(page.text.contains("busload_log_sync_duration_seconds_bucket{le=\"+Inf\"} 3\n"));
+    }
+}

@@ -1,0 +1,259 @@
+//! A directory seen through a layer that takes all changes: the files are read, nothing is ever written. A start on it does
+//! everything a real one does, and leaves nothing behind; that is how `busload check` knows what would happen.
+//!
+//! ```text
+//!  read  --> page changed? --yes--> memory
+//!                 +---------no----> file (opened for reading only)
+//!  write --> memory
+//! ```
+//!
+//! **Limits.** Changed pages stay in memory; zeros written where there is nothing take none.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, TryLockError},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use busload_io::{Disk, DiskError, DiskErrorKind, DiskOperation, FileName};
+
+const PAGE_BYTES: u64 = 4096;
+
+type Page = Box<[u8; PAGE_BYTES as usize]>;
+
+/// The directory. A handle; clones name the same one.
+#[derive(Clone, Debug)]
+pub struct OverlayDisk {
+    path: PathBuf,
+    files: Arc<Mutex<BTreeMap<FileName, OverlayFile>>>,
+}
+
+/// A file. Clones name the same one.
+#[derive(Clone, Debug)]
+pub struct OverlayFile {
+    path: PathBuf,
+    contents: Arc<Mutex<Contents>>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    below: Option<File>,
+    /// How much of what is below is still seen.
+    below_bytes: u64,
+    bytes: u64,
+    pages: BTreeMap<u64, Page>,
+}
+
+impl OverlayDisk {
+    /// A directory that need not exist: then it is an empty one.
+    pub fn open(path: &Path) -> Result<Self, DiskError> {
+        let disk = Self { path: path.to_owned(), files: Arc::default() };
+        let entries = match std::fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(disk),
+            entries => entries.map_err(|error| failed(DiskOperation::List, path, error))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| failed(DiskOperation::List, path, error))?;
+            let is_file = entry.file_type().is_ok_and(|kind| !kind.is_dir());
+            if let Some(name) = entry.file_name().into_string().ok().filter(|_| is_file) {
+                let file = OverlayFile::below(entry.path())?;
+                disk.files().insert(name, file);
+            }
+        }
+        Ok(disk)
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<FileName, OverlayFile>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn not_found(&self, operation: DiskOperation, name: &str) -> DiskError {
+        failed(operation, &self.path(name), io::ErrorKind::NotFound.into())
+    }
+}
+
+impl OverlayFile {
+    fn below(path: PathBuf) -> Result<Self, DiskError> {
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (bytes, file) = opened.map_err(|error| failed(DiskOperation::Open, &path, error))?;
+        let contents = Contents { below: Some(file), below_bytes: bytes, bytes, pages: BTreeMap::new() };
+        Ok(Self { path, contents: Arc::new(Mutex::new(contents)) })
+    }
+
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contents {
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let count = into.len().min(usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let into = &mut into[..count];
+        self.read_below(offset, into)?;
+        let end = offset + count as u64;
+        for (&start, page) in self.pages.range(page_start(offset)..end) {
+            let (from, to) = (start.max(offset), (start + PAGE_BYTES).min(end));
+            into[index(from - offset)..index(to - offset)]
+                .copy_from_slice(&page[index(from - start)..index(to - start)]);
+        }
+        Ok(count)
+    }
+
+    /// What is not there reads as zeros.
+    fn read_below(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let seen = self.below_bytes.saturating_sub(offset).min(into.len() as u64);
+        let (seen, behind) = into.split_at_mut(index(seen));
+        behind.fill(0);
+        match &self.below {
+            Some(file) => file.read_exact_at(seen, offset),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&mut self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+        self.bytes = self.bytes.max(offset + bytes.len() as u64);
+        while !bytes.is_empty() {
+            let start = page_start(offset);
+            let count = bytes.len().min(index(start + PAGE_BYTES - offset));
+            let (part, rest) = bytes.split_at(count);
+            let nothing_there = self.below_bytes <= start && !self.pages.contains_key(&start);
+            if !nothing_there || part.iter().any(|&byte| byte != 0) {
+                let from = index(offset - start);
+                self.page(start)?[from..from + count].copy_from_slice(part);
+            }
+            (offset, bytes) = (offset + count as u64, rest);
+        }
+        Ok(())
+    }
+
+    /// The page that begins here, to be changed.
+    fn page(&mut self, start: u64) -> io::Result<&mut Page> {
+        if !self.pages.contains_key(&start) {
+            let mut page = Box::new([0; PAGE_BYTES as usize]);
+            self.read_below(start, &mut page[..])?;
+            self.pages.insert(start, page);
+        }
+        Ok(self.pages.get_mut(&start).expect("it was just put there"))
+    }
+
+    fn truncate(&mut self, length: u64) {
+        self.below_bytes = self.below_bytes.min(length);
+        self.pages.retain(|&start, _| start < length);
+        let start = page_start(length);
+        if let Some(page) = self.pages.get_mut(&start) {
+            page[index(length - start)..].fill(0);
+        }
+        self.bytes = length;
+    }
+}
+
+fn page_start(offset: u64) -> u64 {
+    offset - offset % PAGE_BYTES
+}
+
+fn index(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a part of a buffer is no longer than memory")
+}
+
+fn failed(operation: DiskOperation, path: &Path, source: io::Error) -> DiskError {
+    let kind = match source.kind() {
+        io::ErrorKind::NotFound => DiskErrorKind::NotFound,
+        io::ErrorKind::AlreadyExists => DiskErrorKind::Exists,
+        _ => DiskErrorKind::Failed,
+    };
+    DiskError { kind, operation, path: path.to_owned(), source }
+}
+
+impl Disk for OverlayDisk {
+    type File = OverlayFile;
+
+    /// Shared: two who only look do not disturb each other, one who writes does.
+    fn lock(&self, name: &str) -> Result<OverlayFile, DiskError> {
+        let file = match self.files().get(name) {
+            Some(file) => file.clone(),
+            None => return self.create(name),
+        };
+        let locked = file.contents().below.as_ref().map_or(Ok(()), File::try_lock_shared);
+        match locked {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                Err(failed(DiskOperation::Lock, &file.path, io::ErrorKind::AlreadyExists.into()))
+            }
+            Err(TryLockError::Error(error)) => Err(failed(DiskOperation::Lock, &file.path, error)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<FileName>, DiskError> {
+        Ok(self.files().keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> Result<OverlayFile, DiskError> {
+        let file = OverlayFile { path: self.path(name), contents: Arc::default() };
+        match self.files().entry(name.to_owned()) {
+            std::collections::btree_map::Entry::Vacant(vacant) => Ok(vacant.insert(file).clone()),
+            std::collections::btree_map::Entry::Occupied(_) => {
+                Err(failed(DiskOperation::Create, &file.path, io::ErrorKind::AlreadyExists.into()))
+            }
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<OverlayFile, DiskError> {
+        self.files().get(name).cloned().ok_or_else(|| self.not_found(DiskOperation::Open, name))
+    }
+
+    fn length(&self, file: &OverlayFile) -> Result<u64, DiskError> {
+        Ok(file.contents().bytes)
+    }
+
+    fn read_at(&self, file: &OverlayFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
+        file.contents().read(offset, into).map_err(|error| failed(DiskOperation::Read, &file.path, error))
+    }
+
+    fn write_at(
+        &self,
+        file: &OverlayFile,
+        mut offset: u64,
+        parts: &[io::IoSlice<'_>],
+    ) -> Result<(), DiskError> {
+        let mut contents = file.contents();
+        for part in parts {
+            contents.write(offset, part).map_err(|error| failed(DiskOperation::Write, &file.path, error))?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, file: &OverlayFile, length: u64) -> Result<(), DiskError> {
+        file.contents().truncate(length);
+        Ok(())
+    }
+
+    fn sync(&self, _: &OverlayFile) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
+        let mut files = self.files();
+        let file = files.remove(from).ok_or_else(|| self.not_found(DiskOperation::Rename, from))?;
+        files.insert(to.to_owned(), OverlayFile { path: self.path(to), ..file });
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DiskError> {
+        self.files().remove(name).map(drop).ok_or_else(|| self.not_found(DiskOperation::Remove, name))
+    }
+
+    fn sync_directory(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

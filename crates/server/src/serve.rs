@@ -1,0 +1,225 @@
+//! From a configuration to a running server, and in order to its end.
+//!
+//! ```text
+//!  addresses bound --> log recovered --> threads log, zero-ahead --> `ready` --> pipeline --> log synced --> exit
+//!  (clients wait in the backlog)                                     this thread (and `net`)
+//! ```
+//!
+//! Addresses come first, so that a port in use is known before minutes of recovery.
+
+use std::{
+    fmt::Write,
+    fs,
+    path::Path,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use busload_io::{
+    Address, Clock, Disk, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
+};
+use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
+use busload_pipeline::{
+    net::NetStage,
+    settings::Settings,
+    tx::{self, Now, StartError, Tx},
+    wiring::{self, Ending},
+};
+
+use crate::{
+    config::{Config, Size},
+    failure::Failure,
+    http, logger,
+    machine::raise_open_files,
+    signals,
+    status::Status,
+};
+
+/// Files open beside connections: segments, listeners, HTTP, the standard ones.
+const OPEN_FILES_BESIDE: u64 = 64 + http::CONNECTION_COUNT_LIMIT as u64;
+
+/// Serves until it is told to stop.
+pub fn serve(mut config: Config) -> Result<(), Failure> {
+    end_on_panic();
+    logger::init(config.log_level);
+    config.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    let clock = RealClock::new();
+    let status = Arc::new(Status::new(clock.wall_ms()));
+    let stopper = signals::watch(Arc::clone(&status.signals))?;
+
+    fit_open_files(&mut config.settings);
+    let net = bind(&mut config)?;
+    let http = config.http.map(|address| http::start(address, Arc::clone(&status))).transpose()?;
+    let Recovered { tx, progress, log_threads } = recover(&config, &clock, &status)?;
+
+    let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
+    stopper.arm(stage.waker());
+    status.serve();
+    logger::say(&ready_line(&config, http));
+    let ending = match config.net_threads {
+        0 => wiring::run_inline(stage, tx, &clock),
+        _ => wiring::run_threads(stage, tx, clock, &ThreadWaker::current()),
+    };
+    end(ending, log_threads, &progress)
+}
+
+/// The addresses, with the ports the system chose.
+fn bind(config: &mut Config) -> Result<RealNet, Failure> {
+    let options = NetOptions { connection_count_limit: config.settings.clients_max, ..NetOptions::default() };
+    let net =
+        RealNet::bind(&config.resp_addresses(), options).map_err(|error| Failure::run(error.to_string()))?;
+    let tcp = net.addresses().iter().filter_map(|address| match address {
+        Address::Tcp(address) => Some(*address),
+        Address::Unix(_) => None,
+    });
+    config.resp = tcp.collect();
+    let about = &mut config.settings.about;
+    about.port = config.resp.first().map_or(0, std::net::SocketAddr::port);
+    about.bind = net.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    Ok(net)
+}
+
+/// What recovery leaves behind.
+struct Recovered {
+    tx: Tx,
+    progress: Progress,
+    log_threads: Vec<JoinHandle<()>>,
+}
+
+fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recovered, Failure> {
+    let directory = config.log_directory();
+    let disk = RealDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
+    announce_recovery(&disk);
+    let started = clock.now();
+    let now = Now { monotonic: started, wall_ms: clock.wall_ms() };
+    let (stats, signals) = (Arc::clone(&status.stats), Arc::clone(&status.signals));
+    let settings = config.settings.clone();
+    let opened = tx::open(disk, Options::default(), settings, stats, signals, Box::new(OsRng::new()), now)
+        .map_err(|error| start_failure(error, &config.data))?;
+    note_process(&directory);
+    say_recovered(&opened.report, (clock.now() - started).as_secs_f64());
+    status.recovered(opened.progress.clone());
+    let (stage, helper) = (opened.stage, opened.helper);
+    let log_threads = vec![spawn("log", || stage.run())?, spawn("zero-ahead", || helper.run())?];
+    Ok(Recovered { tx: opened.tx, progress: opened.progress, log_threads })
+}
+
+/// A start that the log or the tables refuse, for people.
+pub fn start_failure(error: StartError, data: &Path) -> Failure {
+    match error {
+        StartError::Log(OpenError::Locked { path }) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            let process = match holder.trim().parse::<u32>() {
+                Ok(process) => format!("process {process}"),
+                Err(_) => "another process".to_owned(),
+            };
+            Failure::run(format!(
+                "{} is in use by {process}; expected a directory of its own for each server",
+                data.display()
+            ))
+        }
+        StartError::Log(error) => Failure::run(error.to_string()),
+        StartError::Catalogue(message) => Failure::usage(message),
+    }
+}
+
+/// Large logs take a while.
+fn announce_recovery(disk: &RealDisk) {
+    let lengths = disk.list().into_iter().flatten().filter_map(|name| fs::metadata(disk.path(&name)).ok());
+    let bytes: u64 = lengths.map(|metadata| metadata.len()).sum();
+    log::debug!("reading {} of log in {}", Size(bytes), disk.directory().display());
+}
+
+/// For the message of a second process. Of no importance otherwise, so a failure is none.
+fn note_process(directory: &Path) {
+    let _ = fs::write(directory.join(LOCK_NAME), format!("{}\n", std::process::id()));
+}
+
+fn say_recovered(report: &RecoveryReport, seconds: f64) {
+    if let Some(torn) = &report.torn_tail {
+        log::warn!(
+            "the end of the log was torn: {} is cut at offset {} (LSN {}), {} behind it were never acknowledged as synced",
+            torn.path.display(),
+            torn.offset,
+            torn.lsn,
+            Size(torn.bytes)
+        );
+    }
+    logger::say(&format!(
+        "recovered {} records, {} in {} segments, in {seconds:.3} s ({:.0} records/s); {}",
+        report.records,
+        Size(report.bytes),
+        report.segments,
+        report.records as f64 / seconds.max(1e-6),
+        ended_before(report)
+    ));
+}
+
+/// How the process before ended.
+pub fn ended_before(report: &RecoveryReport) -> &'static str {
+    match (report.segments, report.clean_shutdown) {
+        (0, _) => "the log is new",
+        (_, true) => "the process before ended in order",
+        (_, false) => "the process before did not end in order",
+    }
+}
+
+fn ready_line(config: &Config, http: Option<std::net::SocketAddr>) -> String {
+    let mut line = "ready".to_owned();
+    // Writing to a string cannot fail.
+    config.resp.iter().for_each(|address| _ = write!(line, " resp={address}"));
+    config.unix.iter().for_each(|path| _ = write!(line, " unix={}", path.display()));
+    http.iter().for_each(|address| _ = write!(line, " http={address}"));
+    let _ = write!(line, " data={} net_threads={}", config.data.display(), config.net_threads);
+    line
+}
+
+/// More clients than files would be accepted and thrown out.
+fn fit_open_files(settings: &mut Settings) {
+    let wanted = u64::from(settings.clients_max) + OPEN_FILES_BESIDE;
+    let Some(limit) = raise_open_files(wanted).filter(|limit| *limit < wanted) else { return };
+    let clients = u32::try_from(limit.saturating_sub(OPEN_FILES_BESIDE)).unwrap_or(u32::MAX).max(1);
+    log::warn!(
+        "{} clients need {wanted} open files, the limit is {limit} (ulimit -n): at most {clients} clients are served",
+        settings.clients_max
+    );
+    settings.clients_max = clients;
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(body);
+    spawned.map_err(|error| Failure::run(format!("cannot start the thread {name}: {error}")))
+}
+
+/// Half a pipeline would hang; the log recovers what was answered.
+fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}
+
+/// Waits for the log to be synced, unless there is none any more.
+fn end(ending: Ending, log_threads: Vec<JoinHandle<()>>, progress: &Progress) -> Result<(), Failure> {
+    match ending {
+        Ending::Stopped => {
+            for thread in log_threads {
+                thread.join().map_err(|_| Failure::run("a thread of the log panicked"))?;
+            }
+            match progress.failure() {
+                None => {
+                    log::info!("stopped; the log is synced up to LSN {}", progress.durable());
+                    Ok(())
+                }
+                Some(message) => Err(log_failure(&message)),
+            }
+        }
+        Ending::LogFailed(message) => Err(log_failure(&message)),
+        Ending::NetFailed(error) => Err(Failure::run(format!("the sockets cannot be served: {error}"))),
+    }
+}
+
+fn log_failure(message: &str) -> Failure {
+    Failure::run(format!("the log failed and nothing more was answered: {message}"))
+}
