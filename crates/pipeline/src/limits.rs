@@ -9,11 +9,16 @@ pub const BATCH_COUNT: usize = 4;
 pub const GROUP_REQUESTS: usize = 32;
 
 /// Requests in one batch at which net stops parsing for this turn (a run in progress is finished).
-pub const BATCH_REQUESTS_MAX: usize = 32 * 1024;
+///
+/// A turn of this many takes about two milliseconds: what one client waits for the others at most.
+pub const BATCH_REQUESTS_MAX: usize = 8 * 1024;
 
 /// Bytes of replies of one connection and batch at which tx leaves the rest of its requests for later, whatever
 /// `client_reply_bytes` says.
 pub const RUN_REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of replies in one batch at which tx leaves all other requests for later.
+pub const BATCH_REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Values of at least this size are shared with the reply by reference instead of copied.
 pub const SHARED_VALUE_BYTES_MIN: usize = 32 * 1024;
@@ -36,6 +41,9 @@ pub const SWEEP_ENTRIES_PER_TURN: usize = 1_000;
 /// Steps of garbage collection per turn while there is garbage.
 pub const GARBAGE_STEPS_PER_TURN: usize = 512;
 
+/// Steps of garbage collection before a command is refused for want of memory.
+pub const GARBAGE_STEPS_UNDER_PRESSURE: usize = 8 * 1024;
+
 /// How long tx sleeps at most while expiring keys exist or garbage is left.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -56,6 +64,7 @@ pub const SPARE_BUFFERS_MAX: usize = 256;
 /// See [`SPARE_BUFFERS_MAX`].
 pub const SPARE_BUFFER_BYTES_MAX: usize = 256 * 1024;
 
+const _: () = assert!(RUN_REPLY_BYTES_MAX <= BATCH_REPLY_BYTES_MAX);
 const _: () = assert!(RUN_REPLY_BYTES_MAX <= CLIENT_REPLY_BYTES);
 const _: () = assert!(CLIENT_REPLY_BYTES <= REPLY_BYTES_TOTAL);
 const _: () = assert!(GROUP_REQUESTS <= BATCH_REQUESTS_MAX);

@@ -240,3 +240,15 @@ fn batches_form_by_themselves() {
     assert!(10 <= world.stats.commit_batches.read().max, "{:?}", world.stats.commit_batches.read());
     assert!(world.progress.stats().frames < 100, "one frame per record");
 }
+
+#[test]
+fn a_browser_is_cut_off_before_its_body_is_read_as_commands() {
+    let mut world = World::new(SyncMode::Always);
+    let mut client = world.connect();
+    world.clients.write(client.id, b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nSET k v\r\n");
+    world.settle();
+    assert!(world.replies(&mut client).is_empty());
+    assert!(world.clients.is_closed(client.id));
+    let mut other = world.connect();
+    assert_eq!(world.run(&mut other, "EXISTS k"), [":0"]);
+}

@@ -117,7 +117,10 @@ impl Catalog {
     /// Whether and how the table's changes are logged.
     #[inline]
     pub fn logging(&self, table: TableId) -> Logging {
-        self.memory.get(usize::from(table.0)).and_then(Option::as_ref).map_or(Logging::Off, |table| table.logging)
+        self.memory
+            .get(usize::from(table.0))
+            .and_then(Option::as_ref)
+            .map_or(Logging::Off, |table| table.logging)
     }
 
     /// A memory table's settings.

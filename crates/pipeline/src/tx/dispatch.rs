@@ -2,7 +2,7 @@
 
 use busload_log::Room;
 use busload_resp::parse_i64;
-use busload_tables::{KeyHash, TableId, Value, effect};
+use busload_tables::{KeyHash, TableId, Tables, Value, effect};
 
 use super::{Logging, Route, Tx};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     batch::DeferReason,
     command::{Call, Command, CommandId, Flags, LogRoom, lookup, printable},
     error::CommandError,
-    limits::SPACE_COUNT,
+    limits::{GARBAGE_STEPS_UNDER_PRESSURE, SPACE_COUNT},
     reply::Reply,
     session::{Queue, Session},
 };
@@ -75,6 +75,12 @@ impl Tx {
             Err(Refusal::Defer(reason)) => return Outcome::Deferred(reason),
             Err(Refusal::Error(error)) => error,
         };
+        if id == CommandId::UNKNOWN && is_http(args.at(0)) {
+            // A web page made a browser talk to us. Whatever follows the header lines is not from a client of ours.
+            log::warn!("closing connection {}: it speaks HTTP", session.id);
+            session.closing = true;
+            return Outcome::Replied;
+        }
         self.refuse(session, id, &refusal, &mut reply);
         Outcome::Replied
     }
@@ -256,11 +262,15 @@ impl Tx {
     }
 
     #[inline]
-    fn out_of_memory(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
+    fn out_of_memory(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
         let more = args.request_bytes() as u64;
         let max = self.settings.memory_max;
-        if max != 0 && max < self.tables.memory_used_total() + self.tables.garbage_bytes() + more {
-            return true;
+        let held = |tables: &Tables| tables.memory_used_total() + tables.garbage_bytes() + more;
+        if max != 0 && max < held(&self.tables) {
+            self.tables.collect_garbage(GARBAGE_STEPS_UNDER_PRESSURE);
+            if max < held(&self.tables) {
+                return true;
+            }
         }
         if !self.catalog.any_memory_max() {
             return false;
@@ -328,6 +338,10 @@ fn growth(args: &Args<'_>) -> usize {
     } else {
         0
     }
+}
+
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 fn unknown_command(args: &Args<'_>) -> CommandError {

@@ -41,7 +41,7 @@ use crate::{
     batch::{Batch, BatchBuffer, Control, DeferReason, Deferred, Held, Request, Run},
     command::CommandId,
     gate::{Gate, GateFilter},
-    limits::{GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS, RUN_REPLY_BYTES_MAX},
+    limits::{BATCH_REPLY_BYTES_MAX, GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS, RUN_REPLY_BYTES_MAX},
     reply::Reply,
     session::{ReplyMode, Session},
     settings::Settings,
@@ -202,6 +202,7 @@ impl Tx {
     fn execute_runs(&mut self, batch: &mut Batch) {
         let Batch { buffers, runs, requests, args, errors, out, shared, replies, deferred, held, .. } = batch;
         let input = Input { buffers, requests, args, errors };
+        let run_limit = RUN_REPLY_BYTES_MAX.min(self.settings.client_reply_bytes);
         let mut executed = 0;
         let mut prefetched_to = 0;
         for (ordinal, run) in (0..).zip(runs.iter()) {
@@ -225,7 +226,7 @@ impl Tx {
                     break;
                 } else if session.blocked {
                     Outcome::Deferred(DeferReason::LogBehind)
-                } else if RUN_REPLY_BYTES_MAX.min(self.settings.client_reply_bytes) <= pending {
+                } else if run_limit <= pending || BATCH_REPLY_BYTES_MAX <= out.len() {
                     Outcome::Deferred(DeferReason::ReplyBytes)
                 } else {
                     self.execute_one(&mut session, &input, request, hash, seq, out, shared)

@@ -171,7 +171,8 @@ impl Tx {
                 continue;
             };
             let arguments = arguments_of(command, args, index);
-            if let Err(error) = self.submit_part(&mut pending, part, id, ordinal, operation, key, &arguments) {
+            if let Err(error) = self.submit_part(&mut pending, part, id, ordinal, operation, key, &arguments)
+            {
                 if part == 0 || !operation.is_write() {
                     self.cancel_parts(&pending);
                     return Err(error);
@@ -220,9 +221,9 @@ impl Tx {
     fn from_memory(&self, session: &Session, operation: Operation, key: &[u8]) -> Answer {
         let key = self.key(session, key);
         Ok(match (operation, self.get(&key)) {
-            (Operation::Get, Some(Value::String(value))) => SourceValue::Bulk(
-                value.shared().unwrap_or_else(|| Bytes::copy_from_slice(value.as_slice())),
-            ),
+            (Operation::Get, Some(Value::String(value))) => {
+                SourceValue::Bulk(value.shared().unwrap_or_else(|| Bytes::copy_from_slice(value.as_slice())))
+            }
             (Operation::Exists, found) => SourceValue::Integer(i64::from(found.is_some())),
             _ => SourceValue::Nil,
         })
