@@ -9,6 +9,8 @@ mod segment;
 mod varint;
 
 #[cfg(test)]
+mod page_tests;
+#[cfg(test)]
 mod tests;
 
 pub use frame::{

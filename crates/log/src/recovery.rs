@@ -11,6 +11,8 @@
 mod frames;
 mod seal;
 mod segments;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::{fmt, path::PathBuf, sync::Arc};

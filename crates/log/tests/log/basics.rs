@@ -198,3 +198,86 @@ fn more_than_the_queue_holds_is_refused_until_the_log_has_moved() {
     assert_eq!(rig.oracle.written, granted);
     assert_eq!(rig.try_append(&[7; 1000], SyncPolicy::Os), Room::Granted);
 }
+
+#[test]
+fn records_that_just_fit_a_segment_or_just_do_not_come_back() {
+    let room = 16 * 1024 - 4096 - 88 - 88;
+    for bytes in (room - 130..room + 20).chain(2 * room..2 * room + 4) {
+        let disk = SimDisk::new();
+        let mut rig = Rig::new(&disk, short_segments(), 1);
+        for _ in 0..3 {
+            rig.must_append(&vec![1; bytes], SyncPolicy::Always);
+            rig.must_append(&[2; 40], SyncPolicy::Always);
+        }
+        let oracle = rig.close();
+        Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Written).unwrap();
+    }
+}
+
+#[test]
+fn the_latest_time_in_the_log_is_remembered_though_the_clock_steps_back() {
+    let disk = SimDisk::new();
+    let (mut log, _) = open_log(&disk, Options::default()).unwrap();
+    for wall_ms in [5_000, 1_000, -7, i64::MIN] {
+        log.writer.begin();
+        log.writer.record().push(1);
+        log.writer.commit(SyncPolicy::Always);
+        log.writer.flush(wall_ms);
+        while log.stage.step(std::time::Duration::ZERO) != Step::Idle {}
+    }
+    drop(log);
+    let mut times = Vec::new();
+    let mut ids = busload_io::sim::SimRng::new(1);
+    let log = busload_log::open(disk, Options::default(), &mut ids, &mut |record| {
+        times.push(record.wall_ms);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(times, [5_000, 1_000, -7, i64::MIN]);
+    assert_eq!(log.report.wall_ms, Some(5_000));
+}
+
+#[test]
+fn bytes_waiting_for_a_slow_disk_are_bounded() {
+    let disk = SimDisk::new();
+    let options = Options { queue_bytes_limit: 1 << 20, ..Options::default() };
+    let mut rig = Rig::new(&disk, options, 1);
+    rig.settle();
+    // The log is in a sync that takes for ever; the writer goes on, turn by turn.
+    let mut granted_bytes = 0;
+    for _ in 0..100_000 {
+        if rig.try_append(&[1; 100], SyncPolicy::Always) == Room::Granted {
+            granted_bytes += 100;
+        }
+        rig.flush();
+    }
+    assert!(granted_bytes <= 1 << 20 && (1 << 18) < granted_bytes, "{granted_bytes}");
+    rig.settle();
+    assert_eq!(rig.oracle.durable, rig.oracle.records.len() as u64);
+    assert_eq!(rig.log.progress.stats().frames, 1, "one trip for all of them");
+}
+
+/// FNV-1a, 64 bits.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// When this fails the format has changed: then the format version has to change, and old logs have to stay readable.
+#[test]
+fn the_bytes_of_a_segment_are_what_they_were() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, short_segments(), 1);
+    for length in [1, 127, 128, 700, 3] {
+        rig.append(&vec![length as u8; length], SyncPolicy::Always);
+        rig.append(b"with another", SyncPolicy::Os);
+        rig.flush();
+        rig.settle();
+    }
+    rig.now = std::time::Duration::from_millis(1_700_000_000_000);
+    rig.append(b"later", SyncPolicy::Os);
+    rig.close();
+    let contents = disk.contents("00000000000000000001.log").unwrap();
+    assert_eq!((contents.len(), hash(&contents)), (5768, 1_939_509_656_918_628_240));
+}
