@@ -1,0 +1,113 @@
+//! Commands on the bits of strings. Bit 0 is the highest of the first byte.
+
+use busload_resp::parse_i64;
+use busload_tables::limits::STRING_BYTES_MAX;
+
+use super::{
+    Call,
+    strings::{first_key, index_range, read_string, string},
+};
+use crate::{
+    error::{CommandError, CommandResult},
+    tx::Tx,
+};
+
+/// SETBIT
+pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let place = Place::parse(call.args.at(2))?;
+    let bit = match call.args.at(3) {
+        b"0" => 0,
+        b"1" => place.mask,
+        _ => return Err(CommandError::text("ERR bit is not an integer or out of range")),
+    };
+    let key = first_key(tx, call);
+    let old = string(tx, &key)?.and_then(|value| value.as_slice().get(place.byte)).copied();
+    let byte = old.unwrap_or(0);
+    let new = byte & !place.mask | bit;
+    // A byte that is not there is a change, even to 0: the string becomes longer.
+    if old != Some(new) {
+        tx.patch(&key, place.byte, &[new]);
+    }
+    call.reply.integer(place.bit_of(byte));
+    Ok(())
+}
+
+/// GETBIT
+pub(super) fn getbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let place = Place::parse(call.args.at(2))?;
+    let key = first_key(tx, call);
+    let byte = read_string(tx, &key)?.and_then(|value| value.as_slice().get(place.byte)).copied();
+    call.reply.integer(place.bit_of(byte.unwrap_or(0)));
+    Ok(())
+}
+
+/// Where a bit is.
+struct Place {
+    byte: usize,
+    mask: u8,
+}
+
+impl Place {
+    fn parse(text: &[u8]) -> Result<Self, CommandError> {
+        let offset = parse_i64(text).and_then(|offset| usize::try_from(offset).ok());
+        match offset {
+            Some(offset) if offset / 8 < STRING_BYTES_MAX => {
+                Ok(Self { byte: offset / 8, mask: 0x80 >> (offset % 8) })
+            }
+            _ => Err(CommandError::text("ERR bit offset is not an integer or out of range")),
+        }
+    }
+
+    fn bit_of(&self, byte: u8) -> i64 {
+        i64::from(byte & self.mask != 0)
+    }
+}
+
+/// BITCOUNT
+pub(super) fn bitcount(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let key = first_key(tx, call);
+    // Arguments are looked at only when there is something to count, as in Redis 7.0.
+    let Some(value) = read_string(tx, &key)? else {
+        call.reply.integer(0);
+        return Ok(());
+    };
+    let bytes = value.as_slice();
+    let count = match call.args.len() {
+        2 => count_ones(bytes),
+        4 | 5 => {
+            let (first, last) = (call.args.integer(2)?, call.args.integer(3)?);
+            match call.args.get(4) {
+                None => count_ones(&bytes[index_range(first, last, bytes.len())]),
+                Some(unit) if unit.eq_ignore_ascii_case(b"byte") => {
+                    count_ones(&bytes[index_range(first, last, bytes.len())])
+                }
+                Some(unit) if unit.eq_ignore_ascii_case(b"bit") => count_ones_between(bytes, first, last),
+                Some(_) if first < 0 && last < 0 && last < first => 0,
+                Some(_) => return Err(CommandError::Syntax),
+            }
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    call.reply.integer(i64::try_from(count).expect("a string has less than 2^33 bits"));
+    Ok(())
+}
+
+fn count_ones(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let in_words: u64 = words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
+    let in_rest: u64 = rest.iter().map(|byte| u64::from(byte.count_ones())).sum();
+    in_words + in_rest
+}
+
+/// `first` and `last` are bits.
+fn count_ones_between(bytes: &[u8], first: i64, last: i64) -> u64 {
+    let bits = index_range(first, last, bytes.len() * 8);
+    if bits.is_empty() {
+        return 0;
+    }
+    let (first_byte, last_byte) = (bits.start / 8, (bits.end - 1) / 8);
+    let before = bytes[first_byte] & !(0xff >> (bits.start % 8));
+    let behind = bytes[last_byte] & (0x7f >> ((bits.end - 1) % 8));
+    let all = count_ones(&bytes[first_byte..=last_byte]);
+    all - u64::from(before.count_ones()) - u64::from(behind.count_ones())
+}

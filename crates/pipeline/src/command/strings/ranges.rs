@@ -1,0 +1,91 @@
+//! Parts of strings.
+
+use std::ops::Range;
+
+use super::{first_key, read_string, string, value};
+use crate::{
+    command::Call,
+    error::{CommandError, CommandResult},
+    tx::Tx,
+};
+use busload_tables::limits::STRING_BYTES_MAX;
+
+/// APPEND
+pub(in crate::command) fn append(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let key = first_key(tx, call);
+    let more = call.args.at(2);
+    let length = match string(tx, &key)?.map(|value| value.as_slice().len()) {
+        None => {
+            tx.put(&key, value(&call.args, 2), None);
+            more.len()
+        }
+        Some(length) => {
+            check_length(length, more.len())?;
+            tx.patch(&key, length, more)
+        }
+    };
+    call.reply.count(length);
+    Ok(())
+}
+
+/// STRLEN
+pub(in crate::command) fn strlen(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let key = first_key(tx, call);
+    let length = read_string(tx, &key)?.map_or(0, |value| value.as_slice().len());
+    call.reply.count(length);
+    Ok(())
+}
+
+/// SETRANGE
+pub(in crate::command) fn setrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let key = first_key(tx, call);
+    let offset = usize::try_from(call.args.integer(2)?)
+        .map_err(|_| CommandError::text("ERR offset is out of range"))?;
+    let bytes = call.args.at(3);
+    let old_length = string(tx, &key)?.map_or(0, |value| value.as_slice().len());
+    if bytes.is_empty() {
+        call.reply.count(old_length);
+        return Ok(());
+    }
+    check_length(offset, bytes.len())?;
+    let length = tx.patch(&key, offset, bytes);
+    call.reply.count(length);
+    Ok(())
+}
+
+fn check_length(offset: usize, more: usize) -> CommandResult {
+    match offset.checked_add(more) {
+        Some(length) if length <= STRING_BYTES_MAX => Ok(()),
+        _ => Err(CommandError::StringTooLong),
+    }
+}
+
+/// GETRANGE and SUBSTR
+pub(in crate::command) fn getrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    let (first, last) = (call.args.integer(2)?, call.args.integer(3)?);
+    let key = first_key(tx, call);
+    let Some(value) = read_string(tx, &key)? else {
+        call.reply.bulk(b"");
+        return Ok(());
+    };
+    let range = index_range(first, last, value.as_slice().len());
+    match value.shared() {
+        Some(bytes) => call.reply.bulk_bytes(bytes.slice(range)),
+        None => call.reply.bulk(&value.as_slice()[range]),
+    }
+    Ok(())
+}
+
+/// The elements from `first` to `last`, both included, of `count`; negative ones count from the end, -1 is the last.
+pub(in crate::command) fn index_range(first: i64, last: i64, count: usize) -> Range<usize> {
+    // Both before the first element in the wrong order would look like a range once they are cut off at 0.
+    if first < 0 && last < 0 && last < first {
+        return 0..0;
+    }
+    let from_start = |index: i64| match usize::try_from(index) {
+        Ok(index) => index,
+        Err(_) => count.saturating_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX)),
+    };
+    let (start, end) = (from_start(first), from_start(last).saturating_add(1).min(count));
+    if start < end { start..end } else { 0..0 }
+}

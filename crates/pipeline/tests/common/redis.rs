@@ -1,0 +1,93 @@
+//! A real Redis to compare with.
+
+use std::{
+    io::{Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use busload_resp::reply::Reply;
+
+use super::{encode, show_bytes, words};
+
+/// A connection to a Redis, and the process where it was started for it.
+pub struct Redis {
+    stream: TcpStream,
+    process: Option<Child>,
+}
+
+impl Redis {
+    /// The one that the environment names, for comparing transcripts.
+    pub fn from_environment() -> Option<Self> {
+        let address = std::env::var("BUSLOAD_TEST_REDIS").ok()?;
+        let stream = TcpStream::connect(address).expect("BUSLOAD_TEST_REDIS names a Redis");
+        Some(Self::on(stream, None))
+    }
+
+    /// One of its own, without persistence; nothing when redis-server is not installed.
+    pub fn start() -> Option<Self> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?.local_addr().ok()?.port();
+        let mut process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .ok()?;
+        wait_until_ready(&mut process);
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("Redis listens when it says so");
+        Some(Self::on(stream, Some(process)))
+    }
+
+    fn on(stream: TcpStream, process: Option<Child>) -> Self {
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a TCP socket");
+        Self { stream, process }
+    }
+
+    /// As `Server::run`.
+    pub fn run(&mut self, line: impl AsRef<[u8]>) -> String {
+        let words = words(line.as_ref());
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        show_bytes(&self.send(&words))
+    }
+
+    /// Runs a command and gives the reply's bytes.
+    pub fn send(&mut self, words: &[&[u8]]) -> Vec<u8> {
+        self.stream.write_all(&encode(words)).expect("Redis takes the request");
+        let mut bytes = Vec::new();
+        let mut chunk = vec![0; 64 * 1024];
+        loop {
+            let count = self.stream.read(&mut chunk).expect("Redis answers");
+            assert_ne!(count, 0, "Redis closed the connection");
+            bytes.extend_from_slice(&chunk[..count]);
+            if let Some((_, length)) = Reply::parse(&bytes).expect("Redis sends replies") {
+                assert_eq!(length, bytes.len(), "one reply at a time");
+                return bytes;
+            }
+        }
+    }
+}
+
+/// Its log ends with a line that says so.
+fn wait_until_ready(process: &mut Child) {
+    let mut output = process.stdout.take().expect("stdout is a pipe");
+    let mut text = Vec::new();
+    let mut chunk = [0; 4096];
+    while !String::from_utf8_lossy(&text).contains("eady to accept connections") {
+        let count = output.read(&mut chunk).expect("Redis says what it does");
+        assert_ne!(count, 0, "Redis did not start: {}", String::from_utf8_lossy(&text));
+        text.extend_from_slice(&chunk[..count]);
+    }
+    // The pipe stays open: Redis may say more.
+    process.stdout = Some(output);
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            _ = process.kill();
+            _ = process.wait();
+        }
+    }
+}
