@@ -225,7 +225,7 @@ fn ask(server: &mut Server, line: &str) -> Reply {
     let words = common::words(line.as_bytes());
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let bytes = server.send(Client::FIRST, &words);
-    let (reply, length) = Reply::parse(&bytes).unwrap().expect("a whole reply");
+    let (reply, length) = Reply::parse(&bytes).expect("a reply").expect("a whole one");
     assert_eq!(length, bytes.len());
     reply
 }
@@ -233,7 +233,7 @@ fn ask(server: &mut Server, line: &str) -> Reply {
 fn texts(reply: Reply) -> Vec<String> {
     let Reply::Array(elements) = reply else { panic!("no array: {reply:?}") };
     let text = |element| match element {
-        Reply::Bulk(bytes) => String::from_utf8(bytes).unwrap(),
+        Reply::Bulk(bytes) => String::from_utf8(bytes).expect("text"),
         other => panic!("no string: {other:?}"),
     };
     elements.into_iter().map(text).collect()
@@ -247,7 +247,7 @@ fn scan(server: &mut Server, cursor: &str, options: &str) -> (String, Vec<(Strin
     };
     let pairs = texts(pairs);
     let pairs = pairs.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-    (String::from_utf8(next).unwrap(), pairs)
+    (String::from_utf8(next).expect("digits"), pairs)
 }
 
 #[test]

@@ -447,13 +447,13 @@ fn only_what_changed_is_logged() {
     let mut server = Server::new();
     let large = vec![b'x'; 300_000];
     server.send(Client::FIRST, &[b"SET", b"k", &large]);
-    let before = server.log_bytes();
+    let before = server.logged_bytes();
     for round in 0..100 {
         server.run(format!("SETRANGE k {} y", 1000 * round));
         server.run(format!("SETBIT k {} 0", 8000 * round + 4));
         server.run("APPEND k y");
     }
-    let logged = server.log_bytes() - before;
+    let logged = server.logged_bytes() - before;
     assert!(logged < 100_000, "{logged} bytes");
     let value = server.run("GET k");
     assert_eq!(server.reopen().run("GET k"), value);

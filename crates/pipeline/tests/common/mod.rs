@@ -130,7 +130,7 @@ impl Server {
     }
 
     /// Bytes of frames written since the start.
-    pub fn log_bytes(&self) -> u64 {
+    pub fn logged_bytes(&self) -> u64 {
         self.progress.stats().bytes
     }
 

@@ -4,6 +4,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -11,18 +12,24 @@ use busload_resp::reply::Reply;
 
 use super::{encode, show_bytes, words};
 
+/// Tests share the Redis that the environment names, and each begins by emptying it.
+static SHARED: Mutex<()> = Mutex::new(());
+
 /// A connection to a Redis, and the process where it was started for it.
 pub struct Redis {
     stream: TcpStream,
     process: Option<Child>,
+    /// Held as long as it is used.
+    shared: Option<MutexGuard<'static, ()>>,
 }
 
 impl Redis {
     /// The one that the environment names, for comparing transcripts.
     pub fn from_environment() -> Option<Self> {
         let address = std::env::var("BUSLOAD_TEST_REDIS").ok()?;
+        let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = TcpStream::connect(address).expect("BUSLOAD_TEST_REDIS names a Redis");
-        Some(Self::on(stream, None))
+        Some(Self::on(stream, None, Some(shared)))
     }
 
     /// One of its own, without persistence; nothing when redis-server is not installed.
@@ -36,13 +43,13 @@ impl Redis {
             .ok()?;
         wait_until_ready(&mut process);
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("Redis listens when it says so");
-        Some(Self::on(stream, Some(process)))
+        Some(Self::on(stream, Some(process), None))
     }
 
-    fn on(stream: TcpStream, process: Option<Child>) -> Self {
+    fn on(stream: TcpStream, process: Option<Child>, shared: Option<MutexGuard<'static, ()>>) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a TCP socket");
-        Self { stream, process }
+        Self { stream, process, shared }
     }
 
     /// As `Server::run`.
