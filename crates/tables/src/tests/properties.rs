@@ -60,20 +60,39 @@ fn an_entry_of_16_and_32_bytes_costs_at_most_24_more_on_average() {
 }
 
 #[test]
-fn mass_deletion_gives_memory_back() {
+fn mass_deletion_gives_memory_back_and_leaves_no_large_directory() {
+    // Enough for a directory in shards; few enough are left for one segment.
+    const COUNT: u32 = 1_200_000;
     let mut tables = Tables::new(1);
-    for number in 0..200_000_u64 {
-        put(&mut tables, format!("{number:016}").as_bytes(), &[1; 32], None);
+    for number in 0..COUNT {
+        put(&mut tables, &number.to_le_bytes(), b"value", None);
     }
-    for number in 100..200_000_u64 {
-        let key = format!("{number:016}");
-        let hash = tables.hash(key.as_bytes());
-        assert!(tables.delete(TABLE, hash, key.as_bytes()));
+    for number in 100..COUNT {
+        let key = number.to_le_bytes();
+        let hash = tables.hash(&key);
+        assert!(tables.delete(TABLE, hash, &key));
     }
-    assert!(tables.memory_used(TABLE) < 100 * 56 + 4_000, "{}", tables.memory_used(TABLE));
-    for number in 0..100_u64 {
-        string(&tables, format!("{number:016}").as_bytes());
+    assert!(tables.memory_used(TABLE) < 100 * 24 + 2_500, "{}", tables.memory_used(TABLE));
+    tables.assert_invariants(TABLE);
+    for number in 0..100_u32 {
+        string(&tables, &number.to_le_bytes());
     }
+}
+
+#[test]
+fn a_scan_step_emits_about_what_was_asked_for() {
+    let mut tables = Tables::new(1);
+    for number in 0..20_000_u32 {
+        put(&mut tables, &number.to_le_bytes(), b"", None);
+    }
+    let (mut position, mut steps) = (Some(0), 0);
+    while let Some(at) = position {
+        let mut emitted = 0;
+        position = tables.scan(TABLE, at, 10, 0, &mut |_, _| emitted += 1);
+        assert!(emitted < 50, "{emitted}");
+        steps += 1;
+    }
+    assert!(500 < steps && steps < 4_000, "{steps}");
 }
 
 #[test]
@@ -191,6 +210,31 @@ fn a_sweep_finds_what_is_due_and_knows_what_comes_next() {
     let mut more = 0;
     let swept = tables.sweep(TABLE, 5_999, usize::MAX, &mut |_, _| more += 1);
     assert_eq!((swept, more), (Sweep::Done { next_due: Some(6_000) }, 0));
+}
+
+#[test]
+fn a_sweep_finds_what_was_added_behind_its_back() {
+    let mut tables = Tables::new(1);
+    for number in 0..10_000_u64 {
+        put(&mut tables, format!("{number}").as_bytes(), b"value", Some(50_000));
+    }
+    put(&mut tables, b"due at once", b"", Some(1));
+    let nothing = &mut |_, _: &[u8]| {};
+    let hash = tables.hash(b"due at once");
+    assert_eq!(tables.sweep(TABLE, 1, 1, nothing), Sweep::More);
+    assert!(tables.delete(TABLE, hash, b"due at once"));
+    // In the first segment, where the pass has been.
+    let early = (0_u64..)
+        .map(|number| format!("early {number}"))
+        .find(|key| tables.hash(key.as_bytes()).0 >> 58 == 0);
+    let early = early.unwrap();
+    put(&mut tables, early.as_bytes(), b"", Some(9));
+    assert_eq!(tables.sweep(TABLE, 1, usize::MAX, nothing), Sweep::Done { next_due: Some(9) });
+    // Ends the pass in which the entry due at once was last seen.
+    while tables.sweep(TABLE, 1, usize::MAX, nothing) == Sweep::More {}
+    let mut found = Vec::new();
+    while tables.sweep(TABLE, 9, usize::MAX, &mut |_, key| found.push(key.to_vec())) == Sweep::More {}
+    assert_eq!(found, [early.into_bytes()]);
 }
 
 #[test]
