@@ -51,7 +51,7 @@ const COLLECTED_BYTES_MIN: usize = 32 * 1024;
 const LOG_STEPS_MAX: usize = 1_000_000;
 
 /// A connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client(usize);
 
 impl Client {
@@ -63,6 +63,9 @@ impl Client {
 pub struct Server {
     pub tx: Tx,
     pub stats: Arc<Stats>,
+    pub signals: Arc<Signals>,
+    /// Connections that the replies so far said to close.
+    pub closed: Vec<Client>,
     disk: SimDisk,
     settings: Settings,
     progress: Progress,
@@ -87,13 +90,14 @@ impl Server {
     fn open(disk: SimDisk, settings: Settings, now: Now) -> Self {
         let options = Options { segment_bytes: 1 << 20, first_segment_bytes: 1 << 18, ..Options::default() };
         let stats = Arc::new(Stats::default());
+        let signals = Arc::new(Signals::default());
         let rng: Box<dyn Rng + Send> = Box::new(SimRng::new(7));
         let opened = tx::open(
             disk.clone(),
             options,
             settings.clone(),
             stats.clone(),
-            Arc::new(Signals::default()),
+            signals.clone(),
             rng,
             now,
         );
@@ -101,6 +105,8 @@ impl Server {
         let mut server = Self {
             tx,
             stats,
+            signals,
+            closed: Vec::new(),
             disk,
             settings,
             progress,
@@ -136,10 +142,14 @@ impl Server {
 
     /// Another connection; the first is there from the start.
     pub fn connect(&mut self) -> Client {
+        let address = Address::Unix("/sim".into());
+        self.connect_as(Peer { remote: address.clone(), local: address })
+    }
+
+    /// A connection from somewhere else.
+    pub fn connect_as(&mut self, peer: Peer) -> Client {
         let client = Client(self.conns.len());
         self.conns.push(0);
-        let address = Address::Unix("/sim".into());
-        let peer = Peer { remote: address.clone(), local: address };
         let mut batch = Batch::default();
         batch.control.push(Control::Opened { conn: conn_of(client), peer });
         self.tx.execute(&mut batch, self.now);
@@ -220,8 +230,10 @@ impl Server {
         let mut gate = Gate::OPEN;
         for segment in &self.batch.replies {
             append_segment(&self.batch, segment, &mut bytes);
+            self.closed.extend(segment.close.then_some(Client(segment.conn.index as usize)));
             gate = gate.join(segment.gate);
         }
+        self.closed.extend(self.batch.closes.iter().map(|conn| Client(conn.index as usize)));
         self.drive_log_to(gate);
         bytes
     }
