@@ -116,7 +116,7 @@ pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 /// CONFIG SET: all of it or nothing.
 pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let pairs: Vec<&[u8]> = call.args.iter_from(2).collect();
-    if pairs.len() % 2 != 0 {
+    if !pairs.len().is_multiple_of(2) {
         return Err(CommandError::Syntax);
     }
     let named = named_parameters(&pairs)?;

@@ -16,7 +16,8 @@ pub fn markdown() -> String {
         write!(page, "\n## {}\n\n| command | what it does | since |\n|---|---|---|\n", group.name())
             .expect("writing to a string cannot fail");
         for command in COMMANDS.iter().filter(|command| command.group == group) {
-            if command.subcommands.is_empty() {
+            // Most commands with subcommands are nothing by themselves.
+            if command.subcommands.is_empty() || command.accepts(1) {
                 row(&mut page, command);
             }
             command.subcommands.iter().for_each(|subcommand| row(&mut page, subcommand));

@@ -121,8 +121,11 @@ fn copy_options(mut cursor: Cursor<'_>, space: u16) -> Result<CopyOptions, Comma
 
 /// The number of a SELECT space.
 pub(super) fn space_number(arg: &[u8]) -> Result<u16, CommandError> {
-    let number =
-        parse_i64(arg).and_then(|number| i32::try_from(number).ok()).ok_or(CommandError::NotInteger)?;
+    let number = parse_i64(arg).ok_or(CommandError::NotInteger)?;
+    if i32::try_from(number).is_err() {
+        let text = "ERR value is out of range, value must between -2147483648 and 2147483647";
+        return Err(CommandError::text(text));
+    }
     u16::try_from(number)
         .ok()
         .filter(|space| *space < SPACE_COUNT)

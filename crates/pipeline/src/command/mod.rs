@@ -218,7 +218,7 @@ impl Command {
         let found = self
             .subcommands
             .iter()
-            .find(|subcommand| subcommand.name[self.name.len() + 1..].as_bytes().eq_ignore_ascii_case(word));
+            .find(|subcommand| subcommand.name.as_bytes()[self.name.len() + 1..].eq_ignore_ascii_case(word));
         found.ok_or_else(|| {
             let word = printable(word, 128);
             format!("ERR unknown subcommand '{word}'. Try {} HELP.", self.name.to_uppercase()).into()
