@@ -74,6 +74,7 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
         }
         if shutdown.is_over(&mut net, &signals, now) {
             tx.close_log();
+            leave_to_the_system(tx);
             return Ending::Stopped;
         }
     }
@@ -167,7 +168,13 @@ pub fn run_threads<N: Net + Send + 'static>(
     if matches!(ending, Ending::Stopped) {
         tx.close_log();
     }
+    leave_to_the_system(tx);
     ending
+}
+
+/// The process ends: freeing millions of entries one by one would only hold it up.
+fn leave_to_the_system(tx: Tx) {
+    std::mem::forget(tx);
 }
 
 /// Batches of late answers under way to net at once.

@@ -113,7 +113,14 @@ impl Conn {
     }
 
     /// Parses what lies in a receive buffer, which is in the batch.
-    pub fn parse_received(&mut self, batch: &mut Batch, limits: &ParserLimits, buffer: u32, start: u32, end: u32) {
+    pub fn parse_received(
+        &mut self,
+        batch: &mut Batch,
+        limits: &ParserLimits,
+        buffer: u32,
+        start: u32,
+        end: u32,
+    ) {
         debug_assert!(self.is_fresh(), "kept bytes come first");
         if self.broken {
             return;

@@ -363,9 +363,7 @@ impl<N: Net> NetStage<N> {
         let pending = conn.output.bytes();
         match conn.hold {
             None if self.client_reply_bytes <= pending => conn.hold = Some(DeferReason::ReplyBytes),
-            Some(DeferReason::ReplyBytes)
-                if pending < self.client_reply_bytes / 2 && conn.in_flight == 0 =>
-            {
+            Some(DeferReason::ReplyBytes) if pending < self.client_reply_bytes / 2 && conn.in_flight == 0 => {
                 conn.rejoin();
                 mark(&mut self.ready, &mut conn.in_ready, id);
             }

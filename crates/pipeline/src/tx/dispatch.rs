@@ -1,8 +1,10 @@
 //! From a request to its handler: does the command exist, may this client run it now, is there room for it?
 
+use std::collections::HashMap;
+
 use busload_log::Room;
 use busload_resp::parse_i64;
-use busload_tables::{KeyHash, TableId, Tables, Value, effect};
+use busload_tables::{KeyHash, TableId, Tables, Value, effect, limits::STRING_BYTES_MAX};
 
 use super::{Logging, Route, Tx};
 use crate::{
@@ -95,18 +97,18 @@ impl Tx {
         }
     }
 
-    /// An error before execution. It spoils the transaction being queued; refusing EXEC ends it.
+    /// An error before execution. It spoils the transaction being queued; a refused EXEC ends it.
     fn refuse(&mut self, session: &mut Session, id: CommandId, error: &CommandError, reply: &mut Reply<'_>) {
         self.stats.errors_total.add(1);
-        let is_exec = id == lookup(b"exec");
+        if id == lookup(b"exec") {
+            session.multi = None;
+            session.watching = false;
+            self.watches.unwatch(session.conn);
+            let message = error.message();
+            let reason = message.strip_prefix("ERR ").unwrap_or(&message);
+            return reply.error(&format!("EXECABORT Transaction discarded because of: {reason}"));
+        }
         if let Some(queue) = &mut session.multi {
-            if is_exec {
-                session.multi = None;
-                session.watching = false;
-                self.watches.unwatch(session.conn);
-                let message = error.message();
-                return reply.error(&format!("EXECABORT Transaction discarded because of: {message}"));
-            }
             queue.refused = true;
         }
         reply.error(&error.message());
@@ -196,41 +198,47 @@ impl Tx {
             + extra
     }
 
-    /// Bound of the log bytes of a whole transaction. Within it values can grow before they are copied: each copy is
-    /// counted with all values the transaction names and all bytes it brings.
+    /// Bound of the log bytes of a whole transaction. Values can grow in it before they are copied, so the size each key can
+    /// have is followed from command to command.
     fn room_of_queue(&self, session: &Session, queue: &Queue) -> usize {
+        let tables = 1 + self.catalog.all_memory().len();
         let mut space = session.space;
-        let mut own = 0;
-        let mut copies = 0;
-        let mut copied = 0;
+        let mut sizes: HashMap<(u16, &[u8]), usize> = HashMap::new();
+        let mut total = 0;
         for (id, args) in queue.iter() {
             let Some(command) = id.command() else { continue };
-            if id == lookup(b"select")
-                && let Some(to) = parse_i64(args.at(1)).and_then(|to| u16::try_from(to).ok())
-            {
-                space = to.min(SPACE_COUNT - 1);
+            if command.name == "select" {
+                space = space_of(args.get(1)).unwrap_or(space);
             }
             if !command.flags.has(Flags::WRITE) {
                 continue;
             }
             let keys = command.keys.indexes(args.len());
-            own += args.request_bytes()
-                + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX
-                + keys.map(|index| 2 * args.at(index).len() + 3 * effect::OVERHEAD_BYTES_MAX).sum::<usize>()
-                + effect::OVERHEAD_BYTES_MAX * (1 + self.catalog.all_memory().len());
-            copied += command
-                .keys
-                .indexes(args.len())
-                .map(|index| self.value_room_in(space, args.at(index)))
-                .sum::<usize>();
-            copied += growth(&args);
-            match command.room {
-                LogRoom::Args => {}
-                LogRoom::Number => own += NUMBER_BYTES_MAX,
-                LogRoom::Values => copies += 1,
+            let keys_bytes: usize =
+                keys.map(|index| 2 * args.at(index).len() + 3 * effect::OVERHEAD_BYTES_MAX).sum();
+            let number = if command.room == LogRoom::Number { NUMBER_BYTES_MAX } else { 0 };
+            let own = args.request_bytes() + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX + number;
+            total += own + keys_bytes + tables * effect::OVERHEAD_BYTES_MAX;
+            let size_of = |key| self.value_room_in(space, key);
+            if command.room == LogRoom::Values {
+                let (from, to) = (args.at(1), args.at(2));
+                let size = *sizes.entry((space, from)).or_insert_with(|| size_of(from));
+                let to_space = if args.at(3.min(args.len() - 1)).eq_ignore_ascii_case(b"db") {
+                    space_of(args.get(4)).unwrap_or(space)
+                } else {
+                    space
+                };
+                sizes.insert((to_space, to), size);
+                total += size;
+            } else {
+                for index in command.keys.indexes(args.len()) {
+                    let key = args.at(index);
+                    let size = sizes.entry((space, key)).or_insert_with(|| size_of(key));
+                    *size += own + growth(&args);
+                }
             }
         }
-        own + copies * (own + copied)
+        total
     }
 
     fn value_room(&self, session: &Session, key: &[u8]) -> usize {
@@ -327,17 +335,22 @@ enum Admitted {
     Source(&'static Command),
 }
 
-/// Bytes by which SETRANGE and SETBIT can make a string longer than their arguments are.
+/// Bytes by which SETRANGE and SETBIT can make a string longer than their arguments are. Offsets they refuse are none.
 fn growth(args: &Args<'_>) -> usize {
-    let name = args.at(0);
-    let offset = args.get(2).and_then(parse_i64).and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
-    if name.eq_ignore_ascii_case(b"setrange") {
-        offset.min(512 << 20)
-    } else if name.eq_ignore_ascii_case(b"setbit") {
-        (offset / 8).min(512 << 20)
-    } else {
-        0
-    }
+    let bits_per_unit = match args.at(0) {
+        name if name.eq_ignore_ascii_case(b"setrange") => 8,
+        name if name.eq_ignore_ascii_case(b"setbit") => 1,
+        _ => return 0,
+    };
+    let offset = args.get(2).and_then(parse_i64).and_then(|offset| usize::try_from(offset).ok());
+    let bytes = offset.and_then(|offset| offset.checked_mul(bits_per_unit)).map_or(0, |bits| bits / 8);
+    if bytes <= STRING_BYTES_MAX { bytes } else { 0 }
+}
+
+/// The space a SELECT or COPY names.
+fn space_of(arg: Option<&[u8]>) -> Option<u16> {
+    let space = u16::try_from(parse_i64(arg?)?).ok()?;
+    (space < SPACE_COUNT).then_some(space)
 }
 
 fn is_http(name: &[u8]) -> bool {
