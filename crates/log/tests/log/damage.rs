@@ -43,12 +43,18 @@ fn recover(files: &[(&str, &[u8])]) -> Result<Vec<(Lsn, Vec<u8>)>, OpenError> {
     open_log(&disk_with(files), short_segments()).map(|(_, recovered)| recovered)
 }
 
-/// The part of the segment in use.
+fn size(offset: u64) -> usize {
+    usize::try_from(offset).expect("small files")
+}
+
+/// The part of the segment in use, and a little more.
 fn used(disk: &SimDisk, ends: &[u64]) -> Vec<u8> {
-    let mut contents = disk.contents(FIRST).unwrap();
-    contents.truncate(usize::try_from(*ends.last().unwrap()).unwrap() + 256);
+    let mut contents = disk.contents(FIRST).expect("it was begun");
+    contents.truncate(size(ends[ends.len() - 1]) + 256);
     contents
 }
+
+type Files = std::collections::BTreeMap<String, Vec<u8>>;
 
 #[test]
 fn a_segment_cut_at_any_byte_gives_the_frames_wholly_before_the_cut() {
@@ -73,7 +79,7 @@ fn a_segment_cut_at_any_byte_gives_the_frames_wholly_before_the_cut() {
 fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
     let (disk, oracle, ends) = small_log(4, true);
     let mut contents = disk.contents(FIRST).unwrap();
-    let end = usize::try_from(*ends.last().unwrap()).unwrap();
+    let end = size(ends[ends.len() - 1]);
     assert_eq!(contents.len(), end + FRAME_HEADER_BYTES);
     for bit in 0..contents.len() * 8 {
         contents[bit / 8] ^= 1 << (bit % 8);
@@ -171,7 +177,7 @@ fn a_segment_that_is_missing_doubled_foreign_or_newer_is_named() {
     let (disk, _) = long_log(8);
     let (other, _) = long_log(8);
     let files = disk.snapshot();
-    let check = |change: &dyn Fn(&mut std::collections::BTreeMap<String, Vec<u8>>), expected: &[&str]| {
+    let check = |change: &dyn Fn(&mut Files), expected: &[&str]| {
         let mut files = files.clone();
         change(&mut files);
         let files: Vec<_> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
@@ -224,7 +230,7 @@ fn a_segment_of_another_log_is_refused() {
 fn stale_frames_behind_the_end_are_never_taken_for_records() {
     let (disk, _) = long_log(9);
     let (small, oracle, ends) = small_log(3, false);
-    let end = usize::try_from(*ends.last().unwrap()).unwrap();
+    let end = size(ends[ends.len() - 1]);
     for source in [FIRST, SECOND, THIRD] {
         let stale = disk.contents(source).unwrap();
         for from in (SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + 3000).step_by(8) {
@@ -258,7 +264,7 @@ fn records_of_another_log_at_the_very_place_are_not_taken() {
     }
     let mut contents = mine.contents(FIRST).unwrap();
     let stale = other.contents(FIRST).unwrap();
-    let end = usize::try_from(*ends.last().unwrap()).unwrap();
+    let end = size(ends[ends.len() - 1]);
     let length = contents.len();
     contents[end..].copy_from_slice(&stale[end..length]);
     oracle.clone().check(&recover(&[(FIRST, &contents)]).unwrap(), Promise::Durable);
@@ -270,7 +276,7 @@ fn records_of_another_log_at_the_very_place_are_not_taken() {
 fn an_absurd_length_is_not_believed() {
     let (disk, oracle, ends) = small_log(2, false);
     let mut contents = disk.contents(FIRST).unwrap();
-    let end = usize::try_from(*ends.last().unwrap()).unwrap();
+    let end = size(ends[ends.len() - 1]);
     // The front of a frame's header, then a body of 13 PB.
     let header = contents[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES].to_vec();
     contents[end..end + FRAME_HEADER_BYTES].copy_from_slice(&header);
@@ -319,7 +325,7 @@ fn a_mark_of_an_orderly_end_is_believed_only_as_far_as_it_adds_up() {
     let (disk, oracle, ends) = small_log(3, true);
     let mut contents = disk.contents(FIRST).unwrap();
     // The frame before the mark is gone: the mark says that it was durable.
-    let (from, to) = (usize::try_from(ends[2]).unwrap(), usize::try_from(ends[3]).unwrap());
+    let (from, to) = (size(ends[2]), size(ends[3]));
     contents[from..to].fill(0);
     let error = recover(&[(FIRST, &contents)]).unwrap_err();
     assert!(matches!(error, OpenError::Damaged { lsn: Lsn(7), .. }), "{error}");
