@@ -29,6 +29,14 @@ const SHOWING: &[(&str, &str, &str)] = &[
     ("SET k v\nFLUSHALL", "GET k", "nil"),
     ("SET k v\nFLUSHALL", "DBSIZE", ":0"),
     ("MULTI\nSET k v\nEXEC", "GET k", "v"),
+    ("SET k v", "RENAMENX k k", ":0"),
+    ("SET other v\nSET k v", "COPY other k", ":0"),
+    ("SET k v", "PERSIST k", ":0"),
+    ("SET k v", "EXPIRE k 10 XX", ":0"),
+    ("SET k v", "OBJECT ENCODING k", "embstr"),
+    ("SET k v\nDEL k", "RENAME k other", "-ERR no such key"),
+    ("SET k v\nDEL k", "EXPIRE k 10", ":0"),
+    ("SET k v\nFLUSHALL", "FLUSHALL", "OK"),
 ];
 
 #[test]
