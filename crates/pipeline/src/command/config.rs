@@ -75,7 +75,8 @@ const PARAMETERS: &[Parameter] = &[
     Parameter { name: "databases", kind: Kind::Integer(MAX), change: Change::Never, value: |_| SPACE_COUNT.to_string() },
     at_start("maxclients", Kind::Integer(MAX), |tx| tx.settings.clients_max.to_string()),
     at_start("timeout", Kind::Integer(MAX), |_| "0".into()),
-    at_start("tcp-keepalive", Kind::Integer(MAX), |_| "0".into()),
+    // As the socket driver sets it.
+    at_start("tcp-keepalive", Kind::Integer(MAX), |_| "300".into()),
     at_start("proto-max-bulk-len", Kind::Memory, |_| busload_tables::limits::STRING_BYTES_MAX.to_string()),
     at_start("client-query-buffer-limit", Kind::Memory, |tx| tx.settings.request_bytes.to_string()),
     at_start("client-reply-bytes", Kind::Memory, |tx| tx.settings.client_reply_bytes.to_string()),
