@@ -92,15 +92,8 @@ impl Server {
         let stats = Arc::new(Stats::default());
         let signals = Arc::new(Signals::default());
         let rng: Box<dyn Rng + Send> = Box::new(SimRng::new(7));
-        let opened = tx::open(
-            disk.clone(),
-            options,
-            settings.clone(),
-            stats.clone(),
-            signals.clone(),
-            rng,
-            now,
-        );
+        let opened =
+            tx::open(disk.clone(), options, settings.clone(), stats.clone(), signals.clone(), rng, now);
         let tx::Opened { tx, progress, stage, helper, .. } = opened.expect("the log opens");
         let mut server = Self {
             tx,
