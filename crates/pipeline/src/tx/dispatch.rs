@@ -344,7 +344,7 @@ fn growth(args: &Args<'_>) -> usize {
     };
     let offset = args.get(2).and_then(parse_i64).and_then(|offset| usize::try_from(offset).ok());
     let bytes = offset.and_then(|offset| offset.checked_mul(bits_per_unit)).map_or(0, |bits| bits / 8);
-    if bytes <= STRING_BYTES_MAX { bytes } else { 0 }
+    if bytes < STRING_BYTES_MAX { bytes } else { 0 }
 }
 
 /// The space a SELECT or COPY names.
