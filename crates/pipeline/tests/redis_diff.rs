@@ -152,21 +152,8 @@ const INCREMENTS: &[&str] =
     &["1e2", "3", "-7.0", "+15e-1x", "5.", "inf", "-inf", "nan", "", " 1", "x", "-0", "1e1"];
 const FLOATS: &[&str] = &["0.5", "-7.125", "+1.5", ".5", "5.", "-0.0", "1e-3", "inf", "nan", "1.2.3"];
 /// Strings of hundreds of megabytes, and transactions for which the log makes room for them, are for other tests.
-const OFFSETS: &[&str] = &[
-    "0",
-    "1",
-    "5",
-    "7",
-    "8",
-    "63",
-    "100",
-    "1000",
-    "4294967296",
-    "536870912",
-    "-1",
-    "99999999999999999999",
-    "x",
-];
+const OFFSETS: &[&str] =
+    &["0", "1", "5", "7", "8", "63", "100", "1000", "4294967296", "-1", "99999999999999999999", "x"];
 const INDEXES: &[&str] = &["0", "1", "2", "-1", "-2", "-3", "5", "100", "-100", "9223372036854775807", "x"];
 /// In seconds or milliseconds: hours at least, so that nothing expires while a slow machine runs the test.
 const TIMES: &[&str] = &["10000000", "20000000", "5000000000", "0", "-1", "x", "9223372036854775807"];

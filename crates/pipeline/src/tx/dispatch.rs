@@ -152,9 +152,9 @@ impl Tx {
     #[inline]
     fn reserve(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> Result<(), Refusal> {
         let bytes = match &session.multi {
-            Some(queue) => self.room_of_queue(session, queue),
+            Some(queue) if command.name == "exec" => self.room_of_queue(session, queue),
             None if command.flags.has(Flags::WRITE) => self.room_of(session, command, args),
-            None => return Ok(()),
+            _ => return Ok(()),
         };
         if bytes == 0 {
             return Ok(());

@@ -167,7 +167,7 @@ impl Tx {
         for (part, &index) in indexes.iter().enumerate() {
             let key = args.at(index);
             let Route::Source(ordinal) = self.catalog.route(session.space, key) else {
-                pending.parts[part] = Some(self.from_memory(session, operation, key));
+                pending.parts[part] = Some(self.memory_part(session, operation, key));
                 continue;
             };
             let arguments = arguments_of(command, args, index);
@@ -218,7 +218,7 @@ impl Tx {
     }
 
     /// The part of a reading command that memory answers.
-    fn from_memory(&self, session: &Session, operation: Operation, key: &[u8]) -> Answer {
+    fn memory_part(&self, session: &Session, operation: Operation, key: &[u8]) -> Answer {
         let key = self.key(session, key);
         Ok(match (operation, self.get(&key)) {
             (Operation::Get, Some(Value::String(value))) => {
@@ -310,7 +310,7 @@ fn check_shape(operation: Operation, command: &Command, args: &Args<'_>) -> Resu
     let plain = match (operation, command.name) {
         (Operation::Set, "set") => args.len() == 3,
         (Operation::Set, "mset") => args.len() % 2 == 1,
-        (Operation::HashSet, _) => args.len() % 2 == 0,
+        (Operation::HashSet, _) => args.len().is_multiple_of(2),
         _ => true,
     };
     match (plain, command.name) {
