@@ -1,5 +1,7 @@
 //! Order, backpressure and limits between sockets, transactions and the log.
 
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
 mod world;
 
 use std::time::Duration;
@@ -77,7 +79,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
         }
     }
     assert!(0 < accepted && 0 < refused && accepted + refused == 400, "{accepted} {refused}");
-    assert_eq!(world.run(&mut client, "GET key0"), [value.clone()]);
+    assert_eq!(world.run(&mut client, "GET key0"), [&*value]);
     disk.set_space(None);
     world.clock.advance(Duration::from_secs(2));
     world.settle();
