@@ -85,6 +85,22 @@ fn append(writer: &mut LogWriter, record: &[u8], policy: SyncPolicy) -> Room {
     room
 }
 
+fn must_append(
+    writer: &mut LogWriter,
+    progress: &Progress,
+    thread_waker: &ThreadWaker,
+    record: &[u8],
+    policy: SyncPolicy,
+) {
+    while append(writer, record, policy) != Room::Granted {
+        progress.wake_when_moved();
+        if append(writer, record, policy) == Room::Granted {
+            return;
+        }
+        thread_waker.park(None);
+    }
+}
+
 fn run(parent: &Path, duration: Duration, policy: SyncPolicy, in_flight: InFlight, batch: u64) {
     let directory = directory(parent);
     let (mut writer, progress, threads) = start(&directory);
@@ -95,13 +111,7 @@ fn run(parent: &Path, duration: Duration, policy: SyncPolicy, in_flight: InFligh
     while begun.elapsed() < duration {
         turns += 1;
         for _ in 0..batch {
-            while append(&mut writer, &record, policy) != Room::Granted {
-                progress.wake_when_moved();
-                if append(&mut writer, &record, policy) == Room::Granted {
-                    break;
-                }
-                thread_waker.park(None);
-            }
+            must_append(&mut writer, &progress, &thread_waker, &record, policy);
             records += 1;
         }
         writer.flush(0);
@@ -169,13 +179,13 @@ fn report(
 
 fn recover(parent: &Path, records: u64) {
     let directory = directory(parent);
-    let (mut writer, _, threads) = start(&directory);
+    let (mut writer, progress, threads) = start(&directory);
+    let thread_waker = ThreadWaker::current();
+    progress.set_waker(thread_waker.waker());
     let record = [b'x'; RECORD_BYTES];
     let begun = now();
     for index in 0..records {
-        while append(&mut writer, &record, SyncPolicy::Os) != Room::Granted {
-            thread::yield_now();
-        }
+        must_append(&mut writer, &progress, &thread_waker, &record, SyncPolicy::Os);
         if index % 64 == 0 {
             writer.flush(0);
         }

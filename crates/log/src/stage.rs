@@ -121,6 +121,11 @@ fn frame_room(segment_bytes: u64) -> u64 {
     room_behind(SEGMENT_HEADER_BYTES as u64, segment_bytes)
 }
 
+/// A frame with a body of this length.
+fn frame_bytes(body_bytes: u64) -> u64 {
+    FRAME_HEADER_BYTES as u64 + body_bytes + padding(body_bytes)
+}
+
 fn room_behind(position: u64, segment_bytes: u64) -> u64 {
     (segment_bytes & !7).saturating_sub(position + FRAME_HEADER_BYTES as u64)
 }
@@ -284,7 +289,7 @@ impl<D: Disk> LogStage<D> {
     // ---- Frames
 
     fn write_frame(&mut self, now: Duration) -> Result<Step, DiskError> {
-        let Some(plan) = self.plan() else { return self.begin_next() };
+        let Some(plan) = self.plan() else { return self.make_room(now) };
         let current = self.current.as_mut().expect("a plan has a place");
         let seed = FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
         let batches = || self.taken.iter().take(plan.batch_count);
@@ -329,7 +334,7 @@ impl<D: Disk> LogStage<D> {
         let mut slice_count = 2;
         for batch in &self.taken {
             let body_bytes = plan.body_bytes + batch.body_bytes();
-            let frame_bytes = FRAME_HEADER_BYTES as u64 + body_bytes + padding(body_bytes);
+            let frame_bytes = frame_bytes(body_bytes);
             slice_count += batch.slice_count_max();
             let further_fits =
                 frame_bytes <= self.options.frame_bytes_max && slice_count <= FRAME_SLICE_COUNT_MAX;
@@ -374,8 +379,23 @@ impl<D: Disk> LogStage<D> {
 
     // ---- Segments
 
-    /// Writes the next segment's header; it becomes durable with the first frame that is. The room granted lies in there, so it
-    /// is ready, or about to come back.
+    /// The first batch does not fit into the current segment: goes on to the next. Room was granted in there, so it is ready or
+    /// about to come back. A batch longer than its writer said when it asked for room waits until the next segment is
+    /// long enough, rather than being met with one too short after the other.
+    fn make_room(&mut self, now: Duration) -> Result<Step, DiskError> {
+        let Next::Ready(segment) = &self.next else { return Ok(Step::Idle) };
+        let needed = self.taken.front().map_or(0, |batch| frame_bytes(batch.body_bytes()));
+        if needed <= frame_room(segment.bytes) {
+            return self.begin_next();
+        }
+        if now < self.large_retry_due {
+            return Ok(Step::IdleUntil(self.large_retry_due));
+        }
+        self.extend_next(needed);
+        Ok(Step::Worked)
+    }
+
+    /// Writes the next segment's header; it becomes durable with the first frame that is.
     fn begin_next(&mut self) -> Result<Step, DiskError> {
         let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) else {
             return Ok(Step::Idle);
@@ -461,6 +481,11 @@ impl<D: Disk> LogStage<D> {
             return;
         }
         self.shared.set_no_space_large(None);
+        self.extend_next(needed);
+    }
+
+    /// Has zeros added to the next segment, if it is here.
+    fn extend_next(&mut self, needed: u64) {
         if let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) {
             self.next = Next::Extending(segment.bytes);
             let bytes = needed.saturating_add(SEGMENT_HEADER_BYTES as u64 + self.options.segment_bytes) & !7;

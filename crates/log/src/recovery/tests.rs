@@ -13,13 +13,14 @@ use crate::{
 
 const LOG_ID: LogId = LogId(7);
 
-/// A log whose first segment has these frames, each with the body it comes with.
+/// A log whose first segment has these frames, each with the body it comes with. A frame's `previous` is how much it errs about its
+/// predecessor.
 fn open_frames(frames: &[(FrameHeader, &[u8])], header: SegmentHeader) -> Result<u64, OpenError> {
     let (mut contents, mut chain) = header.encode();
     for (number, (frame, body)) in (0..).zip(frames) {
         let seed = FrameSeed { log_id: LOG_ID, segment: 1, frame: number };
         let frame = FrameHeader {
-            previous: chain,
+            previous: chain ^ frame.previous,
             body_bytes: body.len() as u64,
             body_checksum: seed.body_checksum(std::iter::once(*body)),
             ..*frame
@@ -119,4 +120,11 @@ fn a_log_that_does_not_begin_at_its_beginning_is_refused() {
         let message = refused(&[], header);
         assert!(message.contains("not the beginning"), "{message}");
     }
+}
+
+/// What a frame of an earlier life of the same file would look like: right place, right position, another past.
+#[test]
+fn a_frame_with_another_predecessor_is_not_taken() {
+    let stale = FrameHeader { previous: 1, ..frame(3, 2, 2) };
+    assert_eq!(open_frames(&[(frame(1, 2, 0), TWO), (stale, TWO)], segment()).unwrap(), 2);
 }

@@ -334,3 +334,30 @@ fn a_mark_of_an_orderly_end_is_believed_only_as_far_as_it_adds_up() {
     contents.truncate(to);
     oracle.clone().check(&recover(&[(FIRST, &contents)]).unwrap(), Promise::Durable);
 }
+
+/// Records that nobody waits for may be lost in the middle of a full segment: what follows in later segments goes, too.
+#[test]
+fn segments_behind_a_torn_one_are_removed() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(&disk, short_segments(), 1);
+    for _ in 0..40 {
+        rig.must_append(&[4; 500], SyncPolicy::Os);
+        rig.flush();
+        rig.step_stage();
+    }
+    assert_eq!((rig.oracle.durable, rig.log.progress.stats().segments), (0, 2));
+    disk.flip_bit(FIRST, 4096 + 592 * 10 + 300, 0);
+    let mut oracle = rig.oracle.clone();
+    drop(rig);
+    let orphan = disk.contents(SECOND).unwrap();
+    let (log, recovered) = open_log(&disk, short_segments()).unwrap();
+    oracle.check(&recovered, Promise::Durable);
+    assert_eq!(recovered.len(), 10);
+    let torn = log.report.torn_tail.clone().unwrap();
+    assert_eq!((torn.offset, torn.lsn, torn.segments_removed), (4096 + 592 * 10, Lsn(11), 1));
+    drop(log);
+    let removed = busload_io::DiskOperation::Remove;
+    assert_eq!(disk.count(removed, SECOND), 1);
+    assert_ne!(disk.contents(SECOND).unwrap(), orphan);
+    Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
+}
