@@ -221,6 +221,19 @@ mod tests {
         effect::catalogue_dropped(&mut record, table);
         let lines: Vec<String> =
             effect::decode(&record).map(|effect| format!("{}\n", Shown(&effect.unwrap()))).collect();
-        expect![[""]].assert_eq(&lines.concat());
+        expect![[r#"
+            table-created table=0 name="default" settings="kind=memory"
+            table-settings table=0 settings="kind=memory sync=os"
+            put table=0 key="k\r\n" value="caf\xc3\xa9"
+            put table=0 key="k" value="xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"(100 bytes) expires=1970-01-01T00:00:00.000Z
+            patch table=0 key="k" offset=3 bytes="y"
+            expire table=0 key="k" at=1970-01-01T00:00:01.000Z
+            persist table=0 key="k"
+            hash-put table=0 key="h" "f"="1" "g"=""
+            hash-delete table=0 key="h" "f"
+            delete table=0 key="k"
+            flush table=0
+            table-dropped table=0
+        "#]].assert_eq(&lines.concat());
     }
 }

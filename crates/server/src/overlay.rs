@@ -172,10 +172,8 @@ impl Disk for OverlayDisk {
 
     /// Shared: two who only look do not disturb each other, one who writes does.
     fn lock(&self, name: &str) -> Result<OverlayFile, DiskError> {
-        let file = match self.files().get(name) {
-            Some(file) => file.clone(),
-            None => return self.create(name),
-        };
+        let known = self.files().get(name).cloned();
+        let Some(file) = known else { return self.create(name) };
         let locked = file.contents().below.as_ref().map_or(Ok(()), File::try_lock_shared);
         match locked {
             Ok(()) => Ok(file),

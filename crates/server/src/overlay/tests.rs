@@ -78,4 +78,5 @@ fn a_directory_in_use_cannot_be_looked_at() {
     drop(writer);
     disk.lock("a").unwrap();
     OverlayDisk::open(directory.path()).unwrap().lock("a").unwrap();
+    disk.lock("not there yet").unwrap();
 }

@@ -1,0 +1,209 @@
+//! What is spoken on each front, and what happens to those who speak something else.
+
+mod support;
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use busload_resp::reply::Reply;
+use support::{
+    Client, PATIENCE, Server,
+    client::{binary_command, command},
+};
+use tempfile::tempdir;
+
+fn server() -> (tempfile::TempDir, Server) {
+    let directory = tempdir().unwrap();
+    let server = Server::start(directory.path(), &[]);
+    (directory, server)
+}
+
+/// Everything the server answers to these bytes until it closes the connection or has answered the PING behind them.
+fn answers(server: &Server, bytes: &[u8]) -> (Vec<Reply>, bool) {
+    let mut client = server.client();
+    client.send(bytes);
+    client.send(b"PING end\r\n");
+    let mut replies = Vec::new();
+    loop {
+        match client.receive() {
+            Ok(Reply::Bulk(end)) if end == b"end" => return (replies, false),
+            Ok(reply) => replies.push(reply),
+            Err(_) => return (replies, true),
+        }
+    }
+}
+
+fn texts(replies: &[Reply]) -> Vec<String> {
+    replies.iter().map(support::client::text).collect()
+}
+
+#[test]
+fn inline_commands_are_commands() {
+    let (_directory, server) = server();
+    let inline = b"SET a \"b c\\x21\"\r\nGET a\n\r\n  \r\nGET 'a'\r\n";
+    assert_eq!(answers(&server, inline), {
+        let value = Reply::Bulk(b"b c!".into());
+        (vec![Reply::Simple(b"OK".into()), value.clone(), value], false)
+    });
+}
+
+#[test]
+fn broken_protocol_is_answered_as_redis_does_and_closed() {
+    let (_directory, server) = server();
+    let long_inline = vec![b'x'; 70_000];
+    for (bytes, error) in [
+        (&b"*1\r\n+PING\r\n"[..], "-ERR Protocol error: expected '$', got '+'"),
+        (b"*-5\r\n*x\r\n", "-ERR Protocol error: invalid multibulk length"),
+        (b"*99999999999\r\n", "-ERR Protocol error: invalid multibulk length"),
+        (b"*1\r\n$-1\r\n", "-ERR Protocol error: invalid bulk length"),
+        (b"*1\r\n$99999999999\r\n", "-ERR Protocol error: invalid bulk length"),
+        (b"SET a \"b\r\n", "-ERR Protocol error: unbalanced quotes in request"),
+        (&long_inline, "-ERR Protocol error: too big inline request"),
+    ] {
+        let (replies, closed) = answers(&server, bytes);
+        assert_eq!(
+            (texts(&replies), closed),
+            (vec![error.to_owned()], true),
+            "{:?}",
+            &bytes[..bytes.len().min(20)]
+        );
+    }
+    assert_eq!(server.client().text(&["DBSIZE"]), "0");
+}
+
+#[test]
+fn mistakes_in_commands_leave_the_connection_open() {
+    let (_directory, server) = server();
+    let requests = [
+        command(&["SET", "a", "text"]),
+        command(&["NOSUCH", "x"]),
+        command(&["GET"]),
+        command(&["INCR", "a"]),
+        command(&["HGET", "a", "f"]),
+        binary_command(&[b"SET", b"\0\xff\r\n", b"\0"]),
+        binary_command(&[b"GET", b"\0\xff\r\n"]),
+    ]
+    .concat();
+    let (replies, closed) = answers(&server, &requests);
+    assert!(!closed);
+    let texts = texts(&replies);
+    let expected =
+        ["OK", "-ERR unknown command", "-ERR wrong number", "-ERR value is not", "-WRONGTYPE", "OK", "\0"];
+    assert_eq!(texts.len(), expected.len(), "{texts:?}");
+    for (text, beginning) in texts.iter().zip(expected) {
+        assert!(text.starts_with(beginning), "{text}");
+    }
+}
+
+#[test]
+fn requests_cut_off_by_the_clients_end_are_not_executed() {
+    let (_directory, server) = server();
+    let whole = command(&["SET", "a", "1"]);
+    for cut in 1..whole.len() {
+        let mut client = server.client();
+        client.send(&whole[..cut]);
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(client.receive_all(), [], "cut at {cut}");
+    }
+    assert_eq!(server.client().text(&["EXISTS", "a"]), "0");
+}
+
+#[test]
+fn a_client_that_closes_its_half_still_gets_its_replies() {
+    let (_directory, server) = server();
+    let mut client = server.client();
+    client.send(&command(&["INCR", "n"]).repeat(100));
+    client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.receive_all(), (1..=100).map(Reply::Integer).collect::<Vec<_>>());
+}
+
+#[test]
+fn requests_in_single_bytes_are_requests() {
+    let (_directory, server) = server();
+    let mut client = server.client();
+    for byte in command(&["ECHO", "hello"]) {
+        client.send(&[byte]);
+    }
+    assert_eq!(client.receive().unwrap(), Reply::Bulk(b"hello".into()));
+}
+
+#[test]
+fn the_unix_socket_serves_pipelines_and_replaces_a_stale_file() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let arguments = ["--unix", path.to_str().unwrap(), "--resp", "none"];
+    for _ in 0..2 {
+        let server = Server::start(&directory.path().join("d"), &arguments);
+        let mut client = Client::connect_unix(&path);
+        client.send(&command(&["PING"]).repeat(1000));
+        for _ in 0..1000 {
+            assert_eq!(client.receive().unwrap(), Reply::Simple(b"PONG".into()));
+        }
+        // Its file stays behind.
+        server.kill();
+        assert!(path.exists());
+    }
+}
+
+#[test]
+fn more_clients_than_allowed_are_told_so() {
+    let directory = tempdir().unwrap();
+    let server = Server::start(directory.path(), &["--maxclients", "3"]);
+    let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
+    clients.iter_mut().for_each(|client| assert_eq!(client.text(&["PING"]), "PONG"));
+    let mut refused = server.client();
+    assert_eq!(texts(&refused.receive_all()), ["-ERR max number of clients reached"]);
+    drop(clients.pop());
+    // The place is free once the server has seen the end.
+    let mut next = server.client();
+    loop {
+        next.send(&command(&["PING"]));
+        match next.receive() {
+            Ok(Reply::Simple(_)) => break,
+            _ => next = server.client(),
+        }
+    }
+}
+
+#[test]
+fn http_says_how_it_is() {
+    let (_directory, server) = server();
+    assert_eq!(server.client().text(&["SET", "a", "1"]), "OK");
+    assert_eq!(server.http("/healthz"), ("HTTP/1.1 200 OK".into(), "ok\n".into()));
+    assert_eq!(server.http("/readyz"), ("HTTP/1.1 200 OK".into(), "ready\n".into()));
+    let (_, page) = server.http("/");
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert!(page.contains(path), "{page}");
+    }
+    assert!(server.http("/nothing").0.contains("404"));
+    let (status, metrics) = server.http("/metrics");
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(metrics.contains("# TYPE busload_commands_total counter"));
+    assert!(1.0 <= server.metric("busload_commands_total"));
+    assert!(2.0 <= server.metric("busload_log_durable_lsn"), "the table and the key");
+    assert_eq!(server.metric("busload_ready"), 1.0);
+}
+
+#[test]
+fn http_speaks_version_2_without_upgrade() {
+    let (_directory, server) = server();
+    let mut stream = TcpStream::connect(server.address("http")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // The preface, and an empty SETTINGS frame (RFC 9113, 3.4).
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut header = [0; 9];
+    stream.read_exact(&mut header).unwrap();
+    assert_eq!(header[3], 4, "the server's SETTINGS frame: {header:?}");
+}
+
+#[test]
+fn connections_that_hold_http_do_not_disturb_redis_clients() {
+    let (_directory, server) = server();
+    let idle: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(server.address("http")).unwrap()).collect();
+    assert_eq!(server.client().text(&["PING"]), "PONG");
+    drop(idle);
+    assert!(server.http("/healthz").0.ends_with("200 OK"), "the places are free again");
+}

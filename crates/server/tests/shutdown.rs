@@ -1,0 +1,139 @@
+//! How the server ends, and that what it answered is there afterwards.
+
+mod support;
+
+use std::path::Path;
+
+use busload_resp::reply::Reply;
+use rustix::process::Signal;
+use support::{Server, client::command};
+use tempfile::tempdir;
+
+const WIRINGS: [&str; 2] = ["0", "1"];
+
+fn server(data: &Path, wiring: &str) -> Server {
+    Server::start(data, &["--net-threads", wiring])
+}
+
+#[test]
+fn what_was_received_whole_is_answered_before_the_end() {
+    for wiring in WIRINGS {
+        let directory = tempdir().unwrap();
+        let mut server = server(directory.path(), wiring);
+        let mut client = server.client();
+        client.send(&command(&["INCR", "n"]).repeat(200));
+        // In one piece over loopback: when the first is answered, all were received.
+        assert_eq!(client.receive().unwrap(), Reply::Integer(1));
+        server.signal(Signal::TERM);
+        let replies = client.receive_all();
+        assert_eq!(replies, (2..=200).map(Reply::Integer).collect::<Vec<_>>(), "net threads {wiring}");
+        assert_eq!(server.wait().code(), Some(0));
+    }
+}
+
+#[test]
+fn under_load_nothing_executed_stays_unanswered() {
+    for wiring in WIRINGS {
+        let directory = tempdir().unwrap();
+        let mut server = server(directory.path(), wiring);
+        let mut reader = server.client();
+        let mut writer = reader.stream.try_clone().unwrap();
+        let sending = std::thread::spawn(move || {
+            let requests = command(&["INCR", "n"]).repeat(1000);
+            // Ends when the server closes the connection.
+            while std::io::Write::write_all(&mut writer, &requests).is_ok() {}
+        });
+        assert_eq!(reader.receive().unwrap(), Reply::Integer(1));
+        server.signal(Signal::TERM);
+        let replies = reader.receive_all();
+        let answered = 1 + replies.len() as i64;
+        assert_eq!(
+            replies,
+            (2..=answered).map(Reply::Integer).collect::<Vec<_>>(),
+            "in order, without a gap"
+        );
+        assert_eq!(server.wait().code(), Some(0));
+        sending.join().unwrap();
+
+        let server = self::server(directory.path(), wiring);
+        let counted = server.client().text(&["GET", "n"]);
+        assert_eq!(counted, answered.to_string(), "net threads {wiring}: executed, but not answered");
+    }
+}
+
+#[test]
+fn a_restart_recovers_after_an_orderly_end_and_after_a_crash() {
+    for wiring in WIRINGS {
+        let directory = tempdir().unwrap();
+        let server = self::server(directory.path(), wiring);
+        let mut client = server.client();
+        assert_eq!(client.text(&["SET", "a", "1"]), "OK");
+        assert_eq!(client.text(&["HSET", "h", "f", "v"]), "1");
+        assert!(server.stop().success());
+
+        let server = self::server(directory.path(), wiring);
+        let said = server.said().join("\n");
+        assert!(said.contains("ended in order") && said.contains("recovered"), "{said}");
+        let mut client = server.client();
+        assert_eq!(client.text(&["GET", "a"]), "1");
+        assert_eq!(client.text(&["HGET", "h", "f"]), "v");
+        assert_eq!(client.text(&["INCR", "a"]), "2");
+        server.kill();
+
+        let server = self::server(directory.path(), wiring);
+        let said = server.said().join("\n");
+        assert!(said.contains("did not end in order"), "{said}");
+        assert_eq!(server.client().text(&["GET", "a"]), "2");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let directory = tempdir().unwrap();
+    let mut server = server(directory.path(), "0");
+    let mut client = server.client();
+    assert_eq!(client.text(&["SET", "big", &"x".repeat(8 << 20)]), "OK");
+    // Replies that nobody takes keep an orderly end waiting.
+    client.send(&command(&["GET", "big"]).repeat(6));
+    assert_eq!(server.client().text(&["PING"]), "PONG");
+    server.signal(Signal::INT);
+    server.wait_for_text("stopping");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(128 + 15));
+}
+
+#[test]
+fn a_client_that_does_not_read_delays_the_end_only_so_long() {
+    let directory = tempdir().unwrap();
+    let server = server(directory.path(), "1");
+    let mut client = server.client();
+    assert_eq!(client.text(&["SET", "big", &"x".repeat(8 << 20)]), "OK");
+    client.send(&command(&["GET", "big"]).repeat(6));
+    assert_eq!(server.client().text(&["PING"]), "PONG");
+    assert!(server.stop().success());
+}
+
+#[test]
+fn the_command_shutdown_is_an_orderly_end() {
+    for wiring in WIRINGS {
+        let directory = tempdir().unwrap();
+        let mut server = server(directory.path(), wiring);
+        let mut client = server.client();
+        client.send(&[command(&["SET", "a", "1"]), command(&["SHUTDOWN"])].concat());
+        let replies = client.receive_all();
+        assert_eq!(replies, [Reply::Simple(b"OK".into())]);
+        assert_eq!(server.wait().code(), Some(0));
+        let server = self::server(directory.path(), wiring);
+        assert!(server.said().join("\n").contains("ended in order"));
+        assert_eq!(server.client().text(&["GET", "a"]), "1");
+    }
+}
+
+#[test]
+fn hanging_up_the_terminal_is_ignored() {
+    let directory = tempdir().unwrap();
+    let mut server = server(directory.path(), "0");
+    server.signal(Signal::HUP);
+    server.wait_for_text("SIGHUP");
+    assert_eq!(server.client().text(&["PING"]), "PONG");
+}

@@ -1,0 +1,215 @@
+//! The real binary as a process, and a client that speaks just enough of the protocol.
+
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+pub mod client;
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::Path,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+pub use client::Client;
+
+/// Longer than anything takes on a slow machine; what takes longer hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The binary, with nothing of the tests' environment that would configure it.
+pub fn busload() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_busload"));
+    command.env_remove("BUSLOAD_PASSWORD");
+    command
+}
+
+/// Runs it to its end; for what does not serve.
+pub fn run(arguments: &[&str]) -> Ended {
+    Ended::of(busload().args(arguments).output().unwrap())
+}
+
+/// A process that is over.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    pub fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// That it ended with this code and one line on stderr; returns the line.
+    #[track_caller]
+    pub fn failed(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        let line = self.stderr.strip_suffix('\n').unwrap();
+        assert!(line.starts_with("busload: ") && !line.contains('\n'), "one clear line: {line}");
+        line
+    }
+}
+
+/// A server that runs until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    stderr: Receiver<String>,
+    said: Vec<String>,
+    addresses: HashMap<String, String>,
+}
+
+impl Server {
+    /// With ports of its own and data in this directory.
+    #[track_caller]
+    pub fn start(data: &Path, arguments: &[&str]) -> Self {
+        let mut command = busload();
+        command.arg("serve").arg("--data").arg(data);
+        if !arguments.contains(&"--resp") {
+            command.args(["--resp", "127.0.0.1:0"]);
+        }
+        if !arguments.contains(&"--http") {
+            command.args(["--http", "127.0.0.1:0"]);
+        }
+        command.args(arguments);
+        Self::try_start(command).unwrap_or_else(|ended| panic!("no start: {ended:?}"))
+    }
+
+    /// Waits for the line that says it is ready, or for its end.
+    pub fn try_start(mut command: Command) -> Result<Self, Ended> {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, stderr) = mpsc::channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut server = Self { child, stderr, said: Vec::new(), addresses: HashMap::new() };
+        match server.wait_for_line("ready") {
+            Some(ready) => {
+                let pairs = ready.split(' ').filter_map(|pair| pair.split_once('='));
+                server.addresses = pairs.map(|(name, address)| (name.into(), address.into())).collect();
+                Ok(server)
+            }
+            None => {
+                let code = server.child.wait().unwrap().code();
+                let stderr = server.said.iter().map(|line| format!("{line}\n")).collect();
+                Err(Ended { code, stdout: String::new(), stderr })
+            }
+        }
+    }
+
+    /// The next line that begins like this; `None` when the process ends first.
+    #[track_caller]
+    pub fn wait_for_line(&mut self, beginning: &str) -> Option<String> {
+        loop {
+            match self.stderr.recv_timeout(PATIENCE) {
+                Ok(line) => {
+                    self.said.push(line.clone());
+                    if line.starts_with(beginning) {
+                        return Some(line);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => panic!("no `{beginning}` in {:?}", self.said),
+            }
+        }
+    }
+
+    /// Waits for a line with this text in it.
+    #[track_caller]
+    pub fn wait_for_text(&mut self, text: &str) -> String {
+        loop {
+            let line = self.wait_for_line("").unwrap_or_else(|| panic!("no `{text}` in {:?}", self.said));
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Everything it said so far, as far as it was waited for.
+    pub fn said(&self) -> &[String] {
+        &self.said
+    }
+
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An address of the line that said it is ready.
+    #[track_caller]
+    pub fn address(&self, front: &str) -> SocketAddr {
+        self.addresses[front].parse().unwrap()
+    }
+
+    #[track_caller]
+    pub fn client(&self) -> Client<TcpStream> {
+        Client::connect(self.address("resp"))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let process = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(process, signal).unwrap();
+    }
+
+    /// Kills it as a crash does.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks for an orderly end and waits for it.
+    #[track_caller]
+    pub fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        while self.wait_for_line("").is_some() {}
+        self.child.wait().unwrap()
+    }
+
+    /// Body of a page, and the status line before it.
+    #[track_caller]
+    pub fn http(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address("http")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    /// One figure of `/metrics`.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> f64 {
+        let (_, body) = self.http("/metrics");
+        let line = body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {body}")).parse().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be over already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The newest segment of the log in this directory of data.
+pub fn newest_segment(data: &Path) -> std::path::PathBuf {
+    let files = fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some()).max().unwrap()
+}
