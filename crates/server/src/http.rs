@@ -1,7 +1,7 @@
 //! The HTTP front: for people and for metrics. HTTP/1.1 and HTTP/2 without TLS, on a thread of its own; it reads figures the
 //! pipeline writes and is never on the way of a request.
 //!
-//! **Limits.** So many connections at once ([`CONNECTION_COUNT_LIMIT`]), the others wait. No password is asked, so it
+//! **Limits.** So many connections at once ([`CONNECTION_COUNT_LIMIT`]), the others wait; idle ones are closed. No password is asked, so it
 //! listens on loopback only, which the configuration sees to.
 
 mod limited;

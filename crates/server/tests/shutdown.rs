@@ -31,8 +31,10 @@ fn what_was_received_whole_is_answered_before_the_end() {
     }
 }
 
+/// A client that goes on sending may lose replies that are under way: its own bytes turn the close into a reset. What it does
+/// get is in order and without a gap, and everything of it was executed.
 #[test]
-fn under_load_nothing_executed_stays_unanswered() {
+fn under_load_the_end_is_in_order_and_what_was_answered_is_there_afterwards() {
     for wiring in WIRINGS {
         let directory = tempdir().unwrap();
         let mut server = server(directory.path(), wiring);
@@ -56,8 +58,8 @@ fn under_load_nothing_executed_stays_unanswered() {
         sending.join().unwrap();
 
         let server = self::server(directory.path(), wiring);
-        let counted = server.client().text(&["GET", "n"]);
-        assert_eq!(counted, answered.to_string(), "net threads {wiring}: executed, but not answered");
+        let counted: i64 = server.client().text(&["GET", "n"]).parse().unwrap();
+        assert!(answered <= counted, "net threads {wiring}: {answered} answered, {counted} there");
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::PermissionsExt,
 };
 
-use support::{Client, Ended, Server, busload, newest_segment, run};
+use support::{Client, Ended, Server, busload, first_segment, run};
 use tempfile::tempdir;
 
 /// A start with these arguments and ports of its own, as far as they do not say otherwise.
@@ -211,7 +211,7 @@ fn a_damaged_log_is_refused_naming_file_offset_and_lsn() {
         assert_eq!(client.text(&["SET", &format!("key-{index}"), "value"]), "OK");
     }
     assert!(server.stop().success());
-    let path = newest_segment(directory.path());
+    let path = first_segment(directory.path());
     // Somewhere in the middle of what was synced.
     let mut file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut bytes = Vec::new();

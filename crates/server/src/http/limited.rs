@@ -1,4 +1,5 @@
-//! A listener that serves so many connections at once and lets the others wait to be accepted.
+//! A listener that serves so many connections at once and lets the others wait to be accepted. A connection that sends nothing
+//! for a while is closed, so that a place does not stay with somebody who has forgotten it.
 
 use std::{
     io,
@@ -13,10 +14,14 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, Sleep, sleep},
 };
 
 /// How long to leave the listener alone when it fails, as it does when the process is out of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// How long a connection may send nothing. More than the usual minute between two scrapes.
+const IDLE_MAX: Duration = Duration::from_secs(75);
 
 /// The listener.
 pub struct Listener {
@@ -40,8 +45,11 @@ impl axum::serve::Listener for Listener {
             let place =
                 Arc::clone(&self.places).acquire_owned().await.expect("the semaphore is never closed");
             match self.listener.accept().await {
-                Ok((stream, address)) => return (Connection { stream, _place: place }, address),
-                Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
+                Ok((stream, address)) => {
+                    let idle = Box::pin(sleep(IDLE_MAX));
+                    return (Connection { stream, idle, _place: place }, address);
+                }
+                Err(_) => sleep(ACCEPT_BACKOFF).await,
             }
         }
     }
@@ -54,6 +62,8 @@ impl axum::serve::Listener for Listener {
 /// A connection that gives its place back when it ends.
 pub struct Connection {
     stream: TcpStream,
+    /// Ends when it has sent nothing for too long.
+    idle: Pin<Box<Sleep>>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -63,7 +73,15 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        match polled {
+            Poll::Ready(_) => self.idle.as_mut().reset(Instant::now() + IDLE_MAX),
+            Poll::Pending if self.idle.as_mut().poll(context).is_ready() => {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            Poll::Pending => {}
+        }
+        polled
     }
 }
 

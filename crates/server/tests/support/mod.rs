@@ -208,8 +208,8 @@ impl Drop for Server {
     }
 }
 
-/// The newest segment of the log in this directory of data.
-pub fn newest_segment(data: &Path) -> std::path::PathBuf {
+/// The first segment of the log in this directory of data.
+pub fn first_segment(data: &Path) -> std::path::PathBuf {
     let files = fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(|path| path.extension().is_some()).max().unwrap()
+    files.filter(|path| path.extension().is_some()).min().unwrap()
 }
