@@ -50,12 +50,12 @@ fn run() -> Result<(), Failure> {
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(())
         }
-        Request::Do(Command::Serve(arguments)) => serve::serve(load(arguments)?),
-        Request::Do(Command::Check(arguments)) => check::check(&load(arguments)?),
-        Request::Do(Command::Log(LogCommand::Verify(log))) => log_tools::verify(log.data.as_deref()),
-        Request::Do(Command::Log(LogCommand::Dump(dump))) => {
-            log_tools::dump(dump.log.data.as_deref(), dump.from)
-        }
+        Request::Do(command) => match *command {
+            Command::Serve(arguments) => serve::serve(load(arguments)?),
+            Command::Check(arguments) => check::check(&load(arguments)?),
+            Command::Log(LogCommand::Verify(log)) => log_tools::verify(log.data.as_deref()),
+            Command::Log(LogCommand::Dump(dump)) => log_tools::dump(dump.log.data.as_deref(), dump.from),
+        },
     }
 }
 

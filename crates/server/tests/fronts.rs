@@ -1,5 +1,7 @@
 //! What is spoken on each front, and what happens to those who speak something else.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod support;
 
 use std::{

@@ -2,6 +2,8 @@
 //!
 //! `BUSLOAD_KILL_ROUNDS` says how often.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod support;
 
 use std::{

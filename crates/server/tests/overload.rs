@@ -1,5 +1,7 @@
 //! Clients that ask for too much, and others beside them who must not notice.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod support;
 
 use std::{

@@ -1,5 +1,7 @@
 //! How the server ends, and that what it answered is there afterwards.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod support;
 
 use std::path::Path;

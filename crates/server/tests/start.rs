@@ -1,5 +1,7 @@
 //! How the server starts, and what it says when it does not.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
 mod support;
 
 use std::{
