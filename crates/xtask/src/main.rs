@@ -1,2 +1,55 @@
-//! Placeholder until its first code lands.
-fn main() {}
+//! What CI and people run: `cargo xtask ci | test | clients`.
+//!
+//! ```text
+//!  ci ------> format, rules, lints, docs, tests, loom, clients
+//!  test ----> tests
+//!  clients -> a server of its own, and stock clients against it
+//! ```
+//!
+//! Programs are started with argument vectors; no shell is involved.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod clients;
+mod rules;
+mod steps;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What CI and people run
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Everything a change must pass: format, lints, docs, dependency rules, all tests, loom, stock clients
+    Ci,
+    /// All tests. Needs nothing but Rust
+    Test,
+    /// Run stock Redis clients against a freshly built server
+    ///
+    /// Libraries are downloaded into target/clients; what cannot be had is skipped and said so.
+    Clients(clients::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
+        Task::Ci => ci::ci(),
+        Task::Test => ci::test(),
+        Task::Clients(arguments) => clients::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

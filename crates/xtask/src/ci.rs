@@ -1,0 +1,46 @@
+//! `cargo xtask ci` and `cargo xtask test`.
+
+use anyhow::Result;
+
+use crate::{
+    clients, rules,
+    steps::{Steps, cargo, run},
+};
+
+/// Everything a change must pass.
+pub fn ci() -> Result<()> {
+    let mut steps = Steps::default();
+    steps.step("format", || run(cargo().args(["fmt", "--all", "--check"])));
+    steps.step("dependency rules", rules::check);
+    steps.step("clippy", || {
+        run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+    });
+    steps.step("docs", || {
+        let mut doc = cargo();
+        doc.env("RUSTDOCFLAGS", "-D warnings");
+        run(doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]))
+    });
+    steps.step("tests", tests);
+    steps.step("loom", loom);
+    steps.step("clients", || clients::run(&clients::Arguments::for_ci()));
+    steps.finish()
+}
+
+/// All tests.
+pub fn test() -> Result<()> {
+    let mut steps = Steps::default();
+    steps.step("tests", tests);
+    steps.finish()
+}
+
+/// Generated pages are compared with what they are generated from by tests of their crates.
+fn tests() -> Result<()> {
+    run(cargo().args(["test", "--workspace", "--no-fail-fast"]))
+}
+
+/// The hand-over between threads in every interleaving. Other flags mean other artifacts: they lie apart.
+fn loom() -> Result<()> {
+    let mut test = cargo();
+    test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom");
+    run(test.args(["test", "--release", "--package", "busload-io", "--lib", "handover"]))
+}

@@ -1,0 +1,118 @@
+//! Stock clients against a real server: programs of Debian's redis-tools, and libraries in their own languages.
+//!
+//! Everything they need lies in target/clients. A client that cannot be had is skipped and said so; one that fails, fails.
+
+mod libraries;
+mod server;
+mod tools;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::steps::{Steps, root};
+use server::{Profile, Server};
+
+/// Which clients.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// Only these; all when none is named
+    #[arg(value_name = "CLIENT", value_parser = NAMES)]
+    only: Vec<String>,
+    /// Fail when a client cannot be had instead of skipping it
+    #[arg(long)]
+    require: bool,
+    /// The server with debug assertions instead of the released one
+    #[arg(long)]
+    debug: bool,
+}
+
+const NAMES: [&str; 6] = ["redis-cli", "redis-benchmark", "python", "node", "go", "java"];
+
+/// Those that CI runs.
+const NAMES_OF_CI: [&str; 3] = ["redis-cli", "redis-benchmark", "python"];
+
+impl Arguments {
+    /// What `cargo xtask ci` runs.
+    pub fn for_ci() -> Self {
+        Self { only: NAMES_OF_CI.map(str::to_owned).into(), require: false, debug: true }
+    }
+}
+
+/// What became of a client.
+pub enum Outcome {
+    /// It ran and is content.
+    Passed,
+    /// It cannot be had here.
+    Missing(String),
+}
+
+/// Where the scripts are, and where to put what they need.
+pub struct Place {
+    scripts: PathBuf,
+    downloads: PathBuf,
+}
+
+impl Place {
+    fn new(client: &str) -> Result<Self> {
+        let place = Self {
+            scripts: root().join("crates/server/tests/clients").join(client),
+            downloads: root().join("target/clients").join(client),
+        };
+        std::fs::create_dir_all(&place.downloads)?;
+        Ok(place)
+    }
+
+    fn script(&self, name: &str) -> PathBuf {
+        self.scripts.join(name)
+    }
+
+    fn download(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.downloads.join(name)
+    }
+}
+
+/// Runs the clients, each against a fresh server.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let profile = if arguments.debug { Profile::Debug } else { Profile::Release };
+    let binary = server::build(profile)?;
+    let mut steps = Steps::default();
+    let mut missing = Vec::new();
+    let wanted = |name: &&str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+    for name in NAMES.iter().copied().filter(wanted) {
+        for net_threads in ["0", "1"] {
+            steps.step(&format!("{name}, net threads {net_threads}"), || {
+                let place = Place::new(name)?;
+                let server = Server::start(&binary, net_threads)?;
+                let outcome = one(name, &place, server.port())?;
+                server.stop()?;
+                match outcome {
+                    Outcome::Passed => println!("passed"),
+                    Outcome::Missing(why) => {
+                        println!("SKIPPED {name}: {why}");
+                        missing.push(name);
+                    }
+                }
+                Ok(())
+            });
+        }
+    }
+    steps.finish()?;
+    if arguments.require && !missing.is_empty() {
+        bail!("skipped: {}", missing.join(", "));
+    }
+    Ok(())
+}
+
+fn one(name: &str, place: &Place, port: u16) -> Result<Outcome> {
+    match name {
+        "redis-cli" => tools::redis_cli(port),
+        "redis-benchmark" => tools::redis_benchmark(port),
+        "python" => libraries::python(place, port),
+        "node" => libraries::node(place, port),
+        "go" => libraries::go(place, port),
+        "java" => libraries::java(place, port),
+        other => bail!("there is no client {other}"),
+    }
+}

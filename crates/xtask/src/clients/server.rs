@@ -1,0 +1,94 @@
+//! The server that clients run against.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::{cargo, output, root, run};
+
+/// How it is built.
+#[derive(Clone, Copy, Debug)]
+pub enum Profile {
+    /// As tests are.
+    Debug,
+    /// As it is shipped.
+    Release,
+}
+
+/// Builds it and says where it is.
+pub fn build(profile: Profile) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--package", "busload"]);
+    let folder = match profile {
+        Profile::Debug => "debug",
+        Profile::Release => {
+            build.arg("--release");
+            "release"
+        }
+    };
+    run(&mut build)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    Ok(target.join(folder).join("busload"))
+}
+
+/// A server on a port of its own with data that nobody needs afterwards.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    port: u16,
+}
+
+impl Server {
+    /// Starts it and waits until it is ready.
+    pub fn start(binary: &Path, net_threads: &str) -> Result<Self> {
+        let data = root().join("target/clients/data");
+        if data.exists() {
+            std::fs::remove_dir_all(&data)?;
+        }
+        let mut command = Command::new(binary);
+        command.env_remove("BUSLOAD_PASSWORD").arg("serve").arg("--data").arg(&data);
+        command.args(["--resp", "127.0.0.1:0", "--http", "none", "--net-threads", net_threads]);
+        let mut child = command.stderr(Stdio::piped()).spawn().context("cannot start busload")?;
+        let stderr = child.stderr.take().context("no stderr")?;
+        let mut server = Self { child, stderr: BufReader::new(stderr), port: 0 };
+        let mut line = String::new();
+        while server.stderr.read_line(&mut line)? != 0 {
+            if let Some(ready) = line.lines().last().filter(|line| line.starts_with("ready ")) {
+                let resp = ready.split(' ').find_map(|pair| pair.strip_prefix("resp=127.0.0.1:"));
+                server.port = resp.context("no address in the ready line")?.trim().parse()?;
+                return Ok(server);
+            }
+        }
+        bail!("busload did not start: {line}")
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends it in order; that it does not end well is a failure.
+    pub fn stop(mut self) -> Result<()> {
+        output(Command::new("kill").args(["-TERM", &self.child.id().to_string()]))?;
+        let status = self.child.wait()?;
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut self.stderr, &mut said)?;
+        if !status.success() {
+            bail!("busload ended with {status}: {said}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be over already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
