@@ -15,6 +15,12 @@ pub enum BatchBuffer {
     Collected(Bytes),
 }
 
+impl Default for BatchBuffer {
+    fn default() -> Self {
+        BatchBuffer::Received(Vec::new())
+    }
+}
+
 impl BatchBuffer {
     /// The bytes.
     #[inline]

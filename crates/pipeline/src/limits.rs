@@ -13,6 +13,15 @@ pub const GROUP_REQUESTS: usize = 32;
 /// A turn of this many takes about two milliseconds: what one client waits for the others at most.
 pub const BATCH_REQUESTS_MAX: usize = 8 * 1024;
 
+/// Requests of one batch that the connections with something to say share.
+pub const BATCH_REQUESTS_SHARED: usize = 4 * 1024;
+
+/// A connection's share of a batch is at least this.
+pub const RUN_REQUESTS_MIN: usize = 64;
+
+/// Bytes of requests not yet offered at which a connection is not read until they are fewer.
+pub const BACKLOG_BYTES_MAX: usize = 256 * 1024;
+
 /// Bytes of replies of one connection and batch at which tx leaves the rest of its requests for later, whatever
 /// `client_reply_bytes` says.
 pub const RUN_REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -67,5 +76,6 @@ pub const SPARE_BUFFER_BYTES_MAX: usize = 256 * 1024;
 const _: () = assert!(RUN_REPLY_BYTES_MAX <= BATCH_REPLY_BYTES_MAX);
 const _: () = assert!(RUN_REPLY_BYTES_MAX <= CLIENT_REPLY_BYTES);
 const _: () = assert!(CLIENT_REPLY_BYTES <= REPLY_BYTES_TOTAL);
-const _: () = assert!(GROUP_REQUESTS <= BATCH_REQUESTS_MAX);
+const _: () = assert!(GROUP_REQUESTS <= RUN_REQUESTS_MIN && RUN_REQUESTS_MIN <= BATCH_REQUESTS_SHARED);
+const _: () = assert!(BATCH_REQUESTS_SHARED <= BATCH_REQUESTS_MAX);
 const _: () = assert!(GATE_FILTER_SLOTS.is_power_of_two());

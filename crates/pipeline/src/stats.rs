@@ -73,6 +73,14 @@ impl Figure {
         self.0.store(value, Relaxed);
     }
 
+    /// Sets, unless it is larger.
+    #[inline]
+    pub fn raise(&self, value: u64) {
+        if self.get() < value {
+            self.set(value);
+        }
+    }
+
     /// The value now.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -90,6 +98,9 @@ pub struct Stats {
     pub commit_batches: BatchCounter,
     /// Replies per release.
     pub reply_batches: BatchCounter,
+    /// The longest turn of the thread that executes transactions: what a request waited for others at most, once it was
+    /// received.
+    pub turn_us_max: Figure,
     /// Polls of the socket driver.
     pub net_polls_total: Figure,
     /// Receive calls.
@@ -145,6 +156,7 @@ impl Stats {
             counter.reset();
         }
         for figure in [
+            &self.turn_us_max,
             &self.commands_total,
             &self.errors_total,
             &self.deferred_total,

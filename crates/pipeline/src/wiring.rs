@@ -69,6 +69,7 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
         }
         housekeeping.run_if_due(&mut tx, now);
         net.finish_turn();
+        tx.note_turn(now.monotonic, clock.now());
         if let Some(failure) = progress.failure() {
             return Ending::LogFailed(failure.to_string());
         }
@@ -155,6 +156,7 @@ pub fn run_threads<N: Net + Send + 'static>(
         }
         housekeeping.run_if_due(&mut tx, now);
         tx.end_turn();
+        tx.note_turn(now.monotonic, clock.now());
         if closed && requests.is_empty() {
             break;
         }

@@ -221,6 +221,7 @@ fn stages(tx: &Tx, lines: &mut Lines) {
     let frames = BatchReading { batches: log.frames, items: log.records, max: log.frame_records_max };
     lines.batches("log", frames);
     lines.batches("reply", stats.reply_batches.read());
+    lines.figure("turn_usec_max", &stats.turn_us_max);
     let calls = [
         ("net_polls", &stats.net_polls_total),
         ("net_receives", &stats.net_receives_total),

@@ -15,8 +15,9 @@ use crate::{
 pub(super) struct Conn {
     pub id: ConnId,
     parser: Parser,
-    /// Bytes from the first request not yet offered on.
-    pub partial: Vec<u8>,
+    /// Bytes received and not yet offered, from `partial_start` on.
+    partial: Vec<u8>,
+    partial_start: usize,
     /// Arguments found in the incomplete request at the front of `partial`.
     partial_args: Vec<ArgRange>,
     /// The incomplete request has at least so many bytes.
@@ -59,6 +60,7 @@ impl Conn {
             id,
             parser: Parser::default(),
             partial: Vec::new(),
+            partial_start: 0,
             partial_args: Vec::new(),
             needed: 0,
             returned: Vec::new(),
@@ -94,9 +96,14 @@ impl Conn {
             && self.output.is_idle()
     }
 
+    /// Bytes received and not yet offered.
+    pub fn backlog_bytes(&self) -> usize {
+        self.partial.len() - self.partial_start
+    }
+
     /// Whether bytes can be parsed straight from the receive buffer.
     pub fn is_fresh(&self) -> bool {
-        self.partial.is_empty() && self.hold.is_none() && !self.in_ready
+        self.backlog_bytes() == 0 && self.hold.is_none() && !self.in_ready
     }
 
     /// Keeps bytes for later.
@@ -104,125 +111,162 @@ impl Conn {
         if self.broken {
             return;
         }
-        let wanted = self.needed.max(self.partial.len() + bytes.len());
+        // What was offered is dropped when it is the larger part, so that each byte moves about once.
+        if self.partial.len() <= 2 * self.partial_start {
+            self.partial.drain(..self.partial_start);
+            self.partial_start = 0;
+        }
+        // The hint never asks for more than twice what has arrived, so growth is amortised.
+        let wanted = self.partial_start + self.needed.max(self.backlog_bytes() + bytes.len());
         if self.partial.capacity() < wanted {
-            // The hint never asks for more than twice what has arrived, so growth is amortised.
             self.partial.reserve_exact(wanted - self.partial.len());
         }
         self.partial.extend_from_slice(bytes);
     }
 
-    /// Parses what lies in a receive buffer, which is in the batch.
+    /// Parses what lies in a receive buffer, which is in the batch, `quota` requests at most.
     pub fn parse_received(
         &mut self,
         batch: &mut Batch,
         limits: &ParserLimits,
+        quota: usize,
         buffer: u32,
         start: u32,
         end: u32,
-    ) {
+    ) -> Rest {
         debug_assert!(self.is_fresh(), "kept bytes come first");
         if self.broken {
-            return;
+            return Rest::Incomplete;
         }
-        let rest = self.parse(batch, limits, buffer, start, end);
-        if rest < end {
-            let bytes = &batch.buffers[buffer as usize].as_slice()[rest as usize..end as usize];
-            // Borrowed from the batch, which `keep` does not touch.
-            let wanted = self.needed.max(bytes.len());
-            self.partial.reserve_exact(wanted);
-            self.partial.extend_from_slice(bytes);
-        }
+        let bytes = std::mem::take(&mut batch.buffers[buffer as usize]);
+        let mut into = Into { batch, buffer, base: start };
+        let (parsed, rest) =
+            self.parse(&mut into, limits, quota, &bytes.as_slice()[start as usize..end as usize]);
+        self.keep(&bytes.as_slice()[start as usize + parsed..end as usize]);
+        batch.buffers[buffer as usize] = bytes;
+        rest
     }
 
-    /// Parses what was kept, if it can contain a whole request.
-    pub fn parse_kept(&mut self, batch: &mut Batch, limits: &ParserLimits) {
-        if self.partial.len() < self.needed || self.partial.is_empty() || self.broken {
-            return;
+    /// Parses what was kept, if it can contain a whole request, `quota` requests at most.
+    pub fn parse_kept(&mut self, batch: &mut Batch, limits: &ParserLimits, quota: usize) -> Rest {
+        if self.backlog_bytes() < self.needed.max(1) || self.broken {
+            return Rest::Incomplete;
         }
-        let bytes = std::mem::take(&mut self.partial);
-        let length = u32::try_from(bytes.len()).expect("a request is far below 4 GiB");
-        let buffer = u32::try_from(batch.buffers.len()).expect("a batch has few buffers");
-        let requests_before = batch.requests.len();
-        batch.buffers.push(BatchBuffer::Received(bytes));
-        let rest = self.parse(batch, limits, buffer, 0, length);
-        let Some(BatchBuffer::Received(bytes)) = batch.buffers.get_mut(buffer as usize) else { return };
-        let mut bytes = std::mem::take(bytes);
-        if batch.requests.len() == requests_before {
-            // Nothing whole in it: it goes on growing in place.
-            bytes.drain(..rest as usize);
-            self.partial = bytes;
-        } else {
-            self.partial.extend_from_slice(&bytes[rest as usize..]);
-            bytes.truncate(rest as usize);
-            batch.buffers[buffer as usize] = BatchBuffer::Collected(Bytes::from(bytes));
-        }
-    }
-
-    /// Appends whole requests to the batch; returns where the first incomplete one begins.
-    fn parse(&mut self, batch: &mut Batch, limits: &ParserLimits, buffer: u32, start: u32, end: u32) -> u32 {
+        let start = self.partial_start;
+        let mut bytes = std::mem::take(&mut self.partial);
         let first_request = batch.requests.len();
-        let first_seq = self.next_seq;
-        let mut at = start;
-        let mut inline = Vec::new();
-        let inline_base = batch.buffers.len();
-        let Batch { buffers, requests, args, errors, .. } = batch;
-        let bytes = buffers[buffer as usize].as_slice();
-        while at < end {
-            let first_arg = args.len();
-            args.append(&mut self.partial_args);
-            let request = |command, arg_count, length: usize| Request {
-                command,
-                buffer,
-                start: at,
-                end: at + length as u32,
-                first_arg: first_arg as u32,
-                arg_count,
-            };
-            match self.parser.parse(&bytes[at as usize..end as usize], limits, args) {
-                Ok(Progress::Request { end: length }) => {
-                    let name = args[first_arg].of(&bytes[at as usize..]);
-                    requests.push(request(lookup(name), (args.len() - first_arg) as u32, length));
-                    at += length as u32;
-                }
-                Ok(Progress::Empty { end: length }) => at += length as u32,
-                Ok(Progress::Inline { end: length, line }) => {
-                    let (encoded, ranges) = encode_inline(&line);
-                    let command = lookup(&line[0]);
-                    let inline_buffer = (inline_base + inline.len()) as u32;
-                    requests.push(Request {
-                        buffer: inline_buffer,
-                        start: 0,
-                        end: encoded.len() as u32,
-                        ..request(command, ranges.len() as u32, 0)
-                    });
-                    args.extend(ranges);
-                    inline.push(encoded);
-                    at += length as u32;
-                }
-                Ok(Progress::Incomplete { needed }) => {
-                    self.needed = needed;
-                    self.partial_args.extend(args.drain(first_arg..));
-                    break;
-                }
-                Err(error) => {
-                    args.truncate(first_arg);
-                    requests.push(Request {
-                        first_arg: errors.len() as u32,
-                        ..request(CommandId::PROTOCOL_ERROR, 0, (end - at) as usize)
-                    });
-                    errors.push(error);
-                    self.broken = true;
-                    at = end;
+        let buffer = u32::try_from(batch.buffers.len()).expect("a batch has few buffers");
+        batch.buffers.push(BatchBuffer::default());
+        let base = u32::try_from(start).expect("kept bytes are far below 4 GiB");
+        let mut into = Into { batch, buffer, base };
+        let (parsed, rest) = self.parse(&mut into, limits, quota, &bytes[start..]);
+        let end = start + parsed;
+        if batch.requests.len() == first_request {
+            // Nothing whole in it: it goes on growing in place.
+            self.partial = bytes;
+            self.partial_start = end;
+        } else if bytes.len() - end <= parsed {
+            // The larger part is offered: it goes as it is, with large arguments in place.
+            self.partial = bytes[end..].to_vec();
+            self.partial_start = 0;
+            bytes.truncate(end);
+            batch.buffers[buffer as usize] = BatchBuffer::Collected(Bytes::from(bytes));
+        } else {
+            for request in &mut batch.requests[first_request..] {
+                if request.buffer == buffer {
+                    request.start -= base;
+                    request.end -= base;
                 }
             }
+            batch.buffers[buffer as usize] = BatchBuffer::Received(bytes[start..end].to_vec());
+            self.partial = bytes;
+            self.partial_start = end;
         }
-        if at == end {
+        rest
+    }
+
+    /// Appends whole requests to the batch; returns how many bytes they took and what the others are.
+    fn parse(
+        &mut self,
+        into: &mut Into<'_>,
+        limits: &ParserLimits,
+        quota: usize,
+        bytes: &[u8],
+    ) -> (usize, Rest) {
+        let first_request = into.batch.requests.len();
+        let first_seq = self.next_seq;
+        let mut at = 0;
+        let mut rest = Rest::Incomplete;
+        while at < bytes.len() {
+            if first_request + quota <= into.batch.requests.len() {
+                rest = Rest::OverQuota;
+                break;
+            }
+            match self.parse_one(into, limits, &bytes[at..], at) {
+                Some(length) => at += length,
+                None => break,
+            }
+        }
+        if at == bytes.len() {
             self.needed = 0;
         }
-        batch.buffers.extend(inline.into_iter().map(BatchBuffer::Received));
-        self.push_run(batch, first_request, first_seq);
-        at
+        self.push_run(into.batch, first_request, first_seq);
+        (at, rest)
+    }
+
+    /// Appends the request at the front of `bytes`, which lie `at` bytes behind the base; returns its length, nothing when it is
+    /// incomplete.
+    #[inline]
+    fn parse_one(
+        &mut self,
+        into: &mut Into<'_>,
+        limits: &ParserLimits,
+        bytes: &[u8],
+        at: usize,
+    ) -> Option<usize> {
+        let Batch { buffers, requests, args, errors, .. } = &mut *into.batch;
+        let first_arg = args.len();
+        args.append(&mut self.partial_args);
+        let start = into.base + at as u32;
+        let buffer = into.buffer;
+        let request = |command, arg_count: usize, length: usize| Request {
+            command,
+            buffer,
+            start,
+            end: start + length as u32,
+            first_arg: first_arg as u32,
+            arg_count: arg_count as u32,
+        };
+        match self.parser.parse(bytes, limits, args) {
+            Ok(Progress::Request { end: length }) => {
+                let name = args[first_arg].of(bytes);
+                requests.push(request(lookup(name), args.len() - first_arg, length));
+                Some(length)
+            }
+            Ok(Progress::Empty { end: length }) => Some(length),
+            Ok(Progress::Inline { end: length, line }) => {
+                let (encoded, ranges) = encode_inline(&line);
+                let (command, end) = (lookup(&line[0]), encoded.len() as u32);
+                let own = request(command, ranges.len(), 0);
+                requests.push(Request { buffer: buffers.len() as u32, start: 0, end, ..own });
+                args.extend(ranges);
+                buffers.push(BatchBuffer::Received(encoded));
+                Some(length)
+            }
+            Ok(Progress::Incomplete { needed }) => {
+                self.needed = needed;
+                self.partial_args.extend(args.drain(first_arg..));
+                None
+            }
+            Err(error) => {
+                args.truncate(first_arg);
+                let first_arg = errors.len() as u32;
+                requests.push(Request { first_arg, ..request(CommandId::PROTOCOL_ERROR, 0, bytes.len()) });
+                errors.push(error);
+                self.broken = true;
+                Some(bytes.len())
+            }
+        }
     }
 
     fn push_run(&mut self, batch: &mut Batch, first_request: usize, first_seq: u64) {
@@ -261,8 +305,9 @@ impl Conn {
             return;
         }
         let mut bytes = std::mem::take(&mut self.returned);
-        bytes.extend_from_slice(&self.partial);
+        bytes.extend_from_slice(&self.partial[self.partial_start..]);
         self.partial = bytes;
+        self.partial_start = 0;
         self.parser.reset();
         self.partial_args.clear();
         self.needed = 0;
@@ -273,8 +318,27 @@ impl Conn {
     pub fn drop_partial(&mut self) {
         if self.returned.is_empty() && self.hold.is_none() && !self.in_ready {
             self.partial = Vec::new();
+            self.partial_start = 0;
         }
     }
+}
+
+/// Where parsed requests go.
+struct Into<'b> {
+    batch: &'b mut Batch,
+    /// Ordinal of the buffer the bytes are or will be in.
+    buffer: u32,
+    /// Where they begin there.
+    base: u32,
+}
+
+/// What the bytes behind the last request parsed are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// Part of a request, or nothing.
+    Incomplete,
+    /// More requests: the connection had its share of this batch.
+    OverQuota,
 }
 
 /// An inline request as the multibulk request it stands for.

@@ -29,12 +29,15 @@ use bytes::Bytes;
 use crate::{
     batch::{Batch, BatchBuffer, Control, DeferReason},
     gate::Gate,
-    limits::{BATCH_REQUESTS_MAX, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX},
+    limits::{
+        BACKLOG_BYTES_MAX, BATCH_REQUESTS_MAX, BATCH_REQUESTS_SHARED, RUN_REQUESTS_MIN,
+        SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX,
+    },
     settings::Settings,
     stats::Stats,
 };
 
-use conn::Conn;
+use conn::{Conn, Rest};
 use output::Release;
 
 /// The stage.
@@ -65,6 +68,8 @@ pub struct NetStage<N: Net> {
     log_asked: bool,
     /// How often it was asked.
     log_epoch: u64,
+    /// Requests of one connection that go into the current batch at most.
+    quota: usize,
     stopping: bool,
 }
 
@@ -92,6 +97,7 @@ impl<N: Net> NetStage<N> {
             bytes_total: 0,
             log_asked: false,
             log_epoch: 0,
+            quota: BATCH_REQUESTS_SHARED,
             stopping: false,
         }
     }
@@ -118,6 +124,9 @@ impl<N: Net> NetStage<N> {
         for conn in self.closed.drain(..) {
             batch.control.push(Control::Closed { conn });
         }
+        let speaking = events.iter().filter(|event| matches!(event, Event::Received { .. })).count();
+        let speaking = (speaking + self.ready.len()).max(1);
+        self.quota = (BATCH_REQUESTS_SHARED / speaking).max(RUN_REQUESTS_MIN);
         self.offer_ready(batch);
         for event in events.drain(..) {
             self.handle(event, batch);
@@ -240,19 +249,20 @@ impl<N: Net> NetStage<N> {
                 if self.stopping {
                     return;
                 }
-                if conn.is_fresh() && batch.requests.len() < BATCH_REQUESTS_MAX {
-                    conn.parse_received(batch, &self.limits, span.buffer, span.start, span.end);
+                let full = BATCH_REQUESTS_MAX <= batch.requests.len();
+                let rest = if conn.is_fresh() && !full {
+                    conn.parse_received(batch, &self.limits, self.quota, span.buffer, span.start, span.end)
                 } else {
                     let bytes = batch.buffers[span.buffer as usize].as_slice();
                     conn.keep(&bytes[span.start as usize..span.end as usize]);
-                    if conn.hold.is_none() && batch.requests.len() < BATCH_REQUESTS_MAX && !conn.in_ready {
-                        conn.parse_kept(batch, &self.limits);
-                    } else if conn.hold.is_none() {
-                        mark(&mut self.ready, &mut conn.in_ready, id);
-                    } else if !conn.paused {
-                        conn.paused = true;
-                        self.net.pause(id);
+                    match conn.hold {
+                        Some(_) => Rest::Incomplete,
+                        None if full || conn.in_ready => Rest::OverQuota,
+                        None => conn.parse_kept(batch, &self.limits, self.quota),
                     }
+                };
+                if rest == Rest::OverQuota {
+                    mark(&mut self.ready, &mut conn.in_ready, id);
                 }
                 mark(&mut self.dirty, &mut conn.in_dirty, id);
             }
@@ -309,8 +319,8 @@ impl<N: Net> NetStage<N> {
                 continue;
             }
             conn.in_ready = false;
-            if conn.hold.is_none() {
-                conn.parse_kept(batch, &self.limits);
+            if conn.hold.is_none() && conn.parse_kept(batch, &self.limits, self.quota) == Rest::OverQuota {
+                mark(&mut self.ready, &mut conn.in_ready, id);
             }
             if conn.half_closed {
                 conn.drop_partial();
@@ -388,8 +398,9 @@ impl<N: Net> NetStage<N> {
             }
             _ => {}
         }
-        if !self.stopping && conn.paused != conn.hold.is_some() {
-            conn.paused = conn.hold.is_some();
+        let pause = conn.hold.is_some() || (conn.in_ready && BACKLOG_BYTES_MAX <= conn.backlog_bytes());
+        if !self.stopping && conn.paused != pause {
+            conn.paused = pause;
             if conn.paused { self.net.pause(id) } else { self.net.resume(id) }
         }
         let memory = conn.memory_bytes();

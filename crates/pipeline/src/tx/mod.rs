@@ -162,6 +162,11 @@ impl Tx {
         }
     }
 
+    /// A turn took from `start` to `end`.
+    pub fn note_turn(&self, start: Duration, end: Duration) {
+        self.stats.turn_us_max.raise(u64::try_from((end - start).as_micros()).unwrap_or(u64::MAX));
+    }
+
     /// Everything handed over becomes durable and the log ends; nothing may be executed afterwards.
     pub fn close_log(&mut self) {
         self.end_turn();
