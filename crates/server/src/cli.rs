@@ -36,7 +36,7 @@ Tables
 Signals
   SIGTERM, SIGINT   stop reading, execute what was received whole, send its replies for at most 5 s, sync, end with 0.
                     A second one ends at once with 128 and the signal's number, as does a first one before `ready`.
-  SIGHUP, SIGPIPE   are ignored; there is nothing to reload.
+  SIGHUP            is ignored; there is nothing to reload.
 
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file says it.

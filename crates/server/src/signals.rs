@@ -1,6 +1,6 @@
 //! Signals of the operating system: the first SIGTERM or SIGINT asks for an orderly end, the second ends at once.
 //!
-//! SIGHUP does nothing (there is nothing to reload), SIGPIPE neither (Rust ignores it; writes report the error).
+//! SIGHUP does nothing (there is nothing to reload), SIGPIPE and SIGXFSZ neither (the writes they are about report the error).
 
 use std::{
     sync::{Arc, OnceLock},
@@ -10,7 +10,7 @@ use std::{
 
 use busload_pipeline::tx::Signals as Stop;
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
     low_level,
 };
@@ -37,7 +37,7 @@ impl Stopper {
 /// Starts the thread.
 pub fn watch(stop: Arc<Stop>) -> Result<Stopper, Failure> {
     let failed = |error: std::io::Error| Failure::run(format!("cannot watch for signals: {error}"));
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).map_err(failed)?;
     let stopper = Stopper::default();
     let armed = stopper.clone();
     thread::Builder::new()
@@ -47,6 +47,9 @@ pub fn watch(stop: Arc<Stop>) -> Result<Stopper, Failure> {
             for signal in signals.forever() {
                 match armed.waker.get() {
                     _ if signal == SIGHUP => log::info!("SIGHUP is ignored: there is nothing to reload"),
+                    _ if signal == SIGXFSZ => {
+                        log::error!("a file may not grow: the limit of ulimit -f is reached")
+                    }
                     Some(waker) if !asked => {
                         asked = true;
                         log::info!("{}: stopping", name(signal));

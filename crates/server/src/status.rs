@@ -90,3 +90,18 @@ impl fmt::Display for State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_recovers_then_serves_then_stops() {
+        let status = Status::default();
+        assert_eq!(status.state(), State::Recovering);
+        status.serve();
+        assert_eq!(status.state(), State::Ready);
+        status.signals.stop();
+        assert_eq!(status.state(), State::Stopping);
+    }
+}

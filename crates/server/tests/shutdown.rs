@@ -141,3 +141,29 @@ fn hanging_up_the_terminal_is_ignored() {
     server.wait_for_text("SIGHUP");
     assert_eq!(server.client().text(&["PING"]), "PONG");
 }
+
+/// The limit of a file's size makes the log's writes fail.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_fails_ends_the_server_without_an_answer_and_a_restart_recovers() {
+    use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+    for wiring in WIRINGS {
+        let directory = tempdir().unwrap();
+        let mut server = server(directory.path(), wiring);
+        let mut client = server.client();
+        assert_eq!(client.text(&["SET", "a", "1"]), "OK");
+        let process = Pid::from_raw(i32::try_from(server.process_id()).unwrap());
+        let nothing = Rlimit { current: Some(0), maximum: Some(0) };
+        prlimit(process, Resource::Fsize, nothing).unwrap();
+        client.send(&[command(&["SET", "a", "2"]), command(&["GET", "a"])].concat());
+        assert_eq!(client.receive_all(), [], "what is not logged is not seen");
+        assert_eq!(server.wait().code(), Some(1));
+        let line = server.said().last().unwrap();
+        let says = ["busload: ", "Write", "failed", "a restart recovers"];
+        assert!(says.iter().all(|part| line.contains(part)), "{line}");
+
+        let server = self::server(directory.path(), wiring);
+        assert_eq!(server.client().text(&["GET", "a"]), "1");
+    }
+}

@@ -1,8 +1,9 @@
-//! What CI and people run: `cargo xtask ci | test | clients`.
+//! What CI and people run: `cargo xtask ci | test | rules | clients`.
 //!
 //! ```text
 //!  ci ------> format, rules, lints, docs, tests, loom, clients
 //!  test ----> tests
+//!  rules ---> rules
 //!  clients -> a server of its own, and stock clients against it
 //! ```
 //!
@@ -33,6 +34,8 @@ enum Task {
     Ci,
     /// All tests. Needs nothing but Rust
     Test,
+    /// Which crate may know which: checked against what cargo resolves
+    Rules,
     /// Run stock Redis clients against a freshly built server
     ///
     /// Libraries are downloaded into target/clients; what cannot be had is skipped and said so.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ci => ci::ci(),
         Task::Test => ci::test(),
+        Task::Rules => rules::check(),
         Task::Clients(arguments) => clients::run(&arguments),
     };
     match outcome {
