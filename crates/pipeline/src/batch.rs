@@ -30,6 +30,14 @@ impl BatchBuffer {
             BatchBuffer::Collected(bytes) => bytes,
         }
     }
+
+    /// The bytes, without a copy when nobody else holds them.
+    pub fn into_vec(self) -> Vec<u8> {
+        match self {
+            BatchBuffer::Received(bytes) => bytes,
+            BatchBuffer::Collected(bytes) => bytes.into(),
+        }
+    }
 }
 
 /// One whole request.

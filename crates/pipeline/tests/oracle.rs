@@ -44,6 +44,7 @@ struct Key {
 struct Run {
     world: World,
     rng: SimRng,
+    sync: SyncMode,
     keys: Vec<Key>,
     pair: Key,
     clients: Vec<(Client, Vec<Sent>)>,
@@ -58,15 +59,15 @@ fn name(key: usize) -> String {
 }
 
 impl Run {
-    fn new(seed: u64) -> Run {
+    fn new(seed: u64, sync: SyncMode) -> Run {
         let mut rng = SimRng::new(seed);
         let disk = busload_io::sim::SimDisk::new();
         let world =
-            World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), rng.below(u64::MAX))
-                .unwrap();
+            World::start(disk, settings(sync), SimClock::new(1_000_000), rng.below(u64::MAX)).unwrap();
         let mut run = Run {
             world,
             rng,
+            sync,
             keys: vec![Key::default(); OWNERS * KEYS_PER_OWNER],
             pair: Key::default(),
             clients: Vec::new(),
@@ -141,7 +142,7 @@ impl Run {
         let disk = self.world.disk.crash(&mut self.rng, kind);
         let clock = SimClock::new(1_000_000);
         let seed = self.rng.below(u64::MAX);
-        self.world = World::start(disk, settings(SyncMode::Always), clock, seed).expect("recovers");
+        self.world = World::start(disk, settings(self.sync), clock, seed).expect("recovers");
         let mut client = self.world.connect();
         for key in 0..self.keys.len() {
             let reply = self.world.run(&mut client, &format!("GET {}", name(key))).remove(0);
@@ -169,8 +170,8 @@ fn shown(reply: &str, seen: u64) -> u64 {
     }
 }
 
-fn run(seed: u64, kinds: &[CrashKind]) -> BTreeMap<usize, u64> {
-    let mut run = Run::new(seed);
+fn run(seed: u64, sync: SyncMode, kinds: &[CrashKind]) -> BTreeMap<usize, u64> {
+    let mut run = Run::new(seed, sync);
     for kind in kinds {
         let steps = 50 + run.rng.below(1500);
         for _ in 0..steps {
@@ -185,7 +186,7 @@ fn run(seed: u64, kinds: &[CrashKind]) -> BTreeMap<usize, u64> {
 fn everything_acknowledged_or_observed_survives_losing_all_unsynced_data() {
     for seed in 0..60 {
         println!("seed {seed}");
-        run(seed, &[CrashKind::DropUnsynced; 3]);
+        run(seed, SyncMode::Always, &[CrashKind::DropUnsynced; 3]);
     }
 }
 
@@ -193,14 +194,22 @@ fn everything_acknowledged_or_observed_survives_losing_all_unsynced_data() {
 fn everything_acknowledged_or_observed_survives_losing_any_unsynced_sectors() {
     for seed in 1000..1060 {
         println!("seed {seed}");
-        run(seed, &[CrashKind::AnySubset; 3]);
+        run(seed, SyncMode::Always, &[CrashKind::AnySubset; 3]);
+    }
+}
+
+#[test]
+fn everything_acknowledged_or_observed_survives_a_kill_on_a_table_that_is_not_synced() {
+    for seed in 2000..2040 {
+        println!("seed {seed}");
+        run(seed, SyncMode::Os, &[CrashKind::KeepAll; 3]);
     }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
     let kinds = [CrashKind::AnySubset, CrashKind::DropUnsynced];
-    let first = run(7, &kinds);
-    assert_eq!(first, run(7, &kinds));
+    let first = run(7, SyncMode::Always, &kinds);
+    assert_eq!(first, run(7, SyncMode::Always, &kinds));
     assert!(first.values().any(|seen| 0 < *seen), "nothing happened");
 }

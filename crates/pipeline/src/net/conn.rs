@@ -286,15 +286,23 @@ impl Conn {
     }
 
     /// Takes back the requests of a run from `first` on.
-    pub fn take_back(&mut self, batch: &Batch, run: &Run, first: u32, reason: DeferReason) {
+    pub fn take_back(&mut self, batch: &mut Batch, run: Run, first: u32, reason: DeferReason) {
         if !self.tx_blocked {
             // The first of possibly several runs given back: later ones follow it in order.
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
         }
         self.hold = Some(reason);
         self.tx_blocked = true;
-        for request in &batch.requests[first as usize..(run.first_request + run.request_count) as usize] {
-            self.returned.extend_from_slice(batch.request_bytes(request));
+        for index in first..run.first_request + run.request_count {
+            let request = batch.requests[index as usize];
+            let whole = request.start == 0
+                && batch.buffers[request.buffer as usize].as_slice().len() == request.end as usize;
+            if whole && self.returned.is_empty() {
+                // A large request comes back as it went.
+                self.returned = std::mem::take(&mut batch.buffers[request.buffer as usize]).into_vec();
+            } else {
+                self.returned.extend_from_slice(batch.request_bytes(&request));
+            }
         }
     }
 

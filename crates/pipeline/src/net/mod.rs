@@ -340,9 +340,10 @@ impl<N: Net> NetStage<N> {
     }
 
     /// Requests that were not executed.
-    fn take_back(&mut self, batch: &Batch) {
-        for deferred in &batch.deferred {
-            let run = &batch.runs[deferred.run as usize];
+    fn take_back(&mut self, batch: &mut Batch) {
+        for index in 0..batch.deferred.len() {
+            let deferred = batch.deferred[index];
+            let run = batch.runs[deferred.run as usize];
             let Some(conn) = lookup(&mut self.conns, run.conn) else { continue };
             conn.take_back(batch, run, deferred.request, deferred.reason);
             mark(&mut self.dirty, &mut conn.in_dirty, run.conn);
