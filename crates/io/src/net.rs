@@ -180,6 +180,10 @@ pub trait Net {
     /// Closes the connection now. What was sent already still reaches the peer; a send under way is dropped.
     fn close(&mut self, conn: ConnId);
 
+    /// Ends the sending direction: the peer sees the end of the stream behind what was sent. Its bytes are still received, so
+    /// that nothing on its way to it is lost; the connection must still be closed. Nothing may be sent afterwards.
+    fn finish(&mut self, conn: ConnId);
+
     /// Stops accepting (the listening sockets are closed; Unix socket files removed).
     fn stop_listening(&mut self);
 

@@ -59,6 +59,9 @@ pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
 /// How long replies may take to leave at shutdown.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
+/// How long peers must have sent nothing before connections are closed at shutdown, once everything is answered.
+pub const SHUTDOWN_QUIET: Duration = Duration::from_millis(50);
+
 /// Tickets of one source open at once; a further request is refused.
 pub const SOURCE_TICKETS_MAX: usize = 1 << 20;
 

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! **Shutdown.** When [`Signals::stop`] was called the net stage stops reading, what was received whole is executed
-//! and answered for at most [`SHUTDOWN_GRACE`], everything logged is synced, and the loops end.
+//! and answered for at most [`SHUTDOWN_GRACE`], the sending half of each connection is ended and what
+//! peers still send is thrown away until they are quiet for [`SHUTDOWN_QUIET`], everything logged is synced, and the loops end.
 
 use std::{
     io,
@@ -25,7 +26,7 @@ use busload_log::Progress;
 
 use crate::{
     batch::Batch,
-    limits::{BATCH_COUNT, HOUSEKEEPING_INTERVAL, SHUTDOWN_GRACE},
+    limits::{BATCH_COUNT, HOUSEKEEPING_INTERVAL, SHUTDOWN_GRACE, SHUTDOWN_QUIET},
     net::NetStage,
     tx::{Now, Signals, Tx},
 };
@@ -314,10 +315,12 @@ impl Housekeeping {
     }
 }
 
-/// The orderly end.
+/// The orderly end: answer what was received whole, then let the peers take it.
 #[derive(Debug, Default)]
 struct Shutdown {
     deadline: Option<Duration>,
+    /// Everything is sent; the end comes when the peers have been quiet until then.
+    quiet_until: Option<Duration>,
 }
 
 impl Shutdown {
@@ -325,15 +328,24 @@ impl Shutdown {
         if !signals.stopping() {
             return false;
         }
+        let now = now.monotonic;
         let deadline = *self.deadline.get_or_insert_with(|| {
             net.stop();
-            now.monotonic + SHUTDOWN_GRACE
+            now + SHUTDOWN_GRACE
         });
-        net.is_drained() || deadline <= now.monotonic
+        if self.quiet_until.is_none() && net.is_drained() {
+            net.linger();
+            self.quiet_until = Some(now + SHUTDOWN_QUIET);
+        } else if self.quiet_until.is_some() && net.take_discarded() {
+            self.quiet_until = Some(now + SHUTDOWN_QUIET);
+        }
+        let quiet = self.quiet_until.is_some_and(|until| until <= now || net.connection_count() == 0);
+        quiet || deadline <= now
     }
 
     fn wait(&self, now: Now) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_sub(now.monotonic))
+        let until = self.quiet_until.or(self.deadline);
+        until.map(|until| until.saturating_sub(now.monotonic))
     }
 }
 

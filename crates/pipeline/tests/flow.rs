@@ -221,6 +221,12 @@ fn shutdown_answers_what_was_received_whole_and_nothing_else() {
     world.settle();
     assert!(world.net.is_drained());
     assert_eq!(world.replies(&mut client), ["OK", ":2"]);
+    world.net.linger();
+    world.turns();
+    assert!(world.clients.is_closed(client.id), "the client sees the end");
+    world.clients.write(client.id, &request(&["INCR", "k"]));
+    world.turns();
+    assert!(world.net.take_discarded(), "what comes late is thrown away");
     world.tx.close_log();
     world.run_log();
     let disk = world.disk.clone();

@@ -492,6 +492,12 @@ impl Net for RealNet {
         }
     }
 
+    fn finish(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn) {
+            connection.stream.finish();
+        }
+    }
+
     fn stop_listening(&mut self) {
         self.listeners.clear();
     }

@@ -326,6 +326,13 @@ impl Net for SimNet {
         }
     }
 
+    fn finish(&mut self, conn: ConnId) {
+        if let Some(end) = self.ends.get_mut(conn) {
+            assert!(end.sending.is_none(), "a send is under way");
+            lock(&self.shared).clients[end.client.0 as usize].finished = true;
+        }
+    }
+
     fn stop_listening(&mut self) {
         lock(&self.shared).listening = false;
     }

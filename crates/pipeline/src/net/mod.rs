@@ -71,6 +71,8 @@ pub struct NetStage<N: Net> {
     /// Requests of one connection that go into the current batch at most.
     quota: usize,
     stopping: bool,
+    /// Bytes came after the stop.
+    discarded: bool,
 }
 
 impl<N: Net> NetStage<N> {
@@ -99,6 +101,7 @@ impl<N: Net> NetStage<N> {
             log_epoch: 0,
             quota: BATCH_REQUESTS_SHARED,
             stopping: false,
+            discarded: false,
         }
     }
 
@@ -229,6 +232,25 @@ impl<N: Net> NetStage<N> {
         }
     }
 
+    /// Ends what is sent, once everything is. Unread bytes would make the system break connections and lose what is still on
+    /// its way, so they are received and thrown away until the peers are done or quiet.
+    pub fn linger(&mut self) {
+        for conn in self.conns.iter().flatten() {
+            self.net.finish(conn.id);
+            self.net.resume(conn.id);
+        }
+    }
+
+    /// Whether peers sent something since the last call, although nothing is read any more.
+    pub fn take_discarded(&mut self) -> bool {
+        std::mem::take(&mut self.discarded)
+    }
+
+    /// Connections now.
+    pub fn connection_count(&self) -> usize {
+        self.conn_count
+    }
+
     /// Whether every request received whole was answered and every answer sent.
     pub fn is_drained(&self) -> bool {
         self.conns.iter().flatten().all(|conn| conn.is_settled())
@@ -247,6 +269,7 @@ impl<N: Net> NetStage<N> {
                 self.stats.net_received_bytes_total.add(u64::from(span.end - span.start));
                 let Some(conn) = lookup(&mut self.conns, id) else { return };
                 if self.stopping {
+                    self.discarded = true;
                     return;
                 }
                 let full = BATCH_REQUESTS_MAX <= batch.requests.len();

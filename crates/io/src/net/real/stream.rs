@@ -44,6 +44,14 @@ impl Stream {
         }
     }
 
+    /// Ends the sending direction. A connection that is broken already will say so by itself.
+    pub(super) fn finish(&self) {
+        let _ = match self {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+
     #[inline]
     pub(super) fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self {

@@ -28,6 +28,8 @@ pub(super) struct Client {
     pub(super) closed: bool,
     /// The client broke the connection.
     pub(super) reset: bool,
+    /// The server sends no more.
+    pub(super) finished: bool,
     /// The client takes what is on its way.
     pub(super) reading: bool,
     /// Sent by the server, not yet at the client.
@@ -83,6 +85,7 @@ impl SimClients {
             written_ended: false,
             end_reported: false,
             closed: false,
+            finished: false,
             reset: false,
             reading: true,
             under_way: Pipe::new(),
@@ -153,10 +156,10 @@ impl SimClients {
         })
     }
 
-    /// Whether the client sees the end: the server closed the connection (or refused it, or the connection broke) and everything sent
-    /// before has arrived, even if it was not yet read.
+    /// Whether the client sees the end: the server closed the connection or its half (or refused it, or the connection broke) and
+    /// everything sent before has arrived, even if it was not yet read.
     pub fn is_closed(&self, client: ClientId) -> bool {
-        self.with(client, |client| !client.is_live() && client.under_way.is_empty())
+        self.with(client, |client| (client.finished || !client.is_live()) && client.under_way.is_empty())
     }
 
     /// How many bytes this client has written that the server has not yet received.
