@@ -36,7 +36,7 @@ pub const SHARED_VALUE_BYTES_MIN: usize = 32 * 1024;
 pub const CLIENT_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
 /// Default of `reply_bytes_total`: memory of all connections together above which the largest is closed.
-pub const REPLY_BYTES_TOTAL: usize = 1024 * 1024 * 1024;
+pub const REPLY_BYTES_TOTAL: usize = 2 * 1024 * 1024 * 1024;
 
 /// Slots of the filter from key hash to the highest LSN a reader of the key must wait for.
 pub const GATE_FILTER_SLOTS: usize = 16 * 1024;

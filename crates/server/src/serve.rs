@@ -120,6 +120,7 @@ pub fn start_failure(error: StartError, data: &Path) -> Failure {
         }
         StartError::Log(error) => Failure::run(error.to_string()),
         StartError::Catalogue(message) => Failure::usage(message),
+        StartError::Failed(message) => Failure::run(message),
     }
 }
 

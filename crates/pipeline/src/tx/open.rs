@@ -44,13 +44,15 @@ pub enum StartError {
     Log(OpenError),
     /// The configuration and the data do not agree; the text says what to do.
     Catalogue(String),
+    /// What was recovered, or must be logged before the start, is in the way.
+    Failed(String),
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Log(error) => error.fmt(f),
-            StartError::Catalogue(text) => f.write_str(text),
+            StartError::Catalogue(text) | StartError::Failed(text) => f.write_str(text),
         }
     }
 }
@@ -59,7 +61,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             StartError::Log(error) => Some(error),
-            StartError::Catalogue(_) => None,
+            StartError::Catalogue(_) | StartError::Failed(_) => None,
         }
     }
 }
@@ -92,9 +94,7 @@ pub fn open<D: Disk>(
         Ok(replayer.push(record.bytes)?)
     })
     .map_err(StartError::Log)?;
-    replayer
-        .finish()
-        .map_err(|error| StartError::Catalogue(format!("the log cannot be replayed: {error}")))?;
+    replayer.finish().map_err(|error| StartError::Failed(format!("the log cannot be replayed: {error}")))?;
 
     let busload_log::Opened { writer, progress, stage, helper, report } = opened;
     let mut start = Start { tables, writer, stage, helper, progress, now_ms: now.wall_ms };
@@ -347,7 +347,9 @@ impl<D: Disk> Start<D> {
                     self.writer.flush(self.now_ms);
                     self.drive();
                 }
-                Room::NoSpace { message } | Room::Failed { message } => return refuse(message.to_string()),
+                Room::NoSpace { message } | Room::Failed { message } => {
+                    return Err(StartError::Failed(message.to_string()));
+                }
             }
         }
         self.writer.begin();
@@ -362,7 +364,7 @@ impl<D: Disk> Start<D> {
         let last = Lsn(self.writer.next_lsn().0 - 1);
         while self.progress.durable() < last {
             if let Some(message) = self.progress.failure() {
-                return refuse(message.to_string());
+                return Err(StartError::Failed(message.to_string()));
             }
             self.drive();
         }

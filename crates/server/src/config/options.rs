@@ -87,7 +87,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub client_reply_bytes: Option<Size>,
 
-    /// Memory of all connections above which the one with the most is closed [default: 1GiB]
+    /// Memory of all connections above which the one with the most is closed [default: 2GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub reply_bytes_total: Option<Size>,
 
