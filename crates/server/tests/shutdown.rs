@@ -158,9 +158,11 @@ fn a_log_that_fails_ends_the_server_without_an_answer_and_a_restart_recovers() {
         client.send(&[command(&["SET", "a", "2"]), command(&["GET", "a"])].concat());
         assert_eq!(client.receive_all(), [], "what is not logged is not seen");
         assert_eq!(server.wait().code(), Some(1));
-        let line = server.said().last().unwrap();
+        // Not always the last line: the signal of the file's limit is logged by another thread.
         let says = ["busload: ", "Write", "failed", "a restart recovers"];
-        assert!(says.iter().all(|part| line.contains(part)), "{line}");
+        let said = server.said();
+        let told = said.iter().any(|line| says.iter().all(|part| line.contains(part)));
+        assert!(told, "{said:?}");
 
         let server = self::server(directory.path(), wiring);
         assert_eq!(server.client().text(&["GET", "a"]), "1");
