@@ -1,6 +1,6 @@
 //! The commands: one table from which dispatch, `COMMAND`, the documentation page and tests derive.
 //!
-//! A handler reads and changes data only through [`Tx`](crate::tx::Tx), whose accessors keep account of what the
+//! A handler reads and changes data only through [`Tx`], whose accessors keep account of what the
 //! reply must wait for and write the log record. It computes first and changes last: once it has changed
 //! something it cannot fail.
 
