@@ -143,7 +143,7 @@ pub struct Deferred {
     pub reason: DeferReason,
 }
 
-/// Memory tx holds for a connection (its MULTI queue), told to net, which bounds the sum.
+/// Memory tx holds for a connection (its MULTI queue and watched keys), told to net, which bounds the sum.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// Whose.
@@ -178,8 +178,10 @@ pub struct Batch {
     pub deferred: Vec<Deferred>,
     /// Connections to close at once (CLIENT KILL).
     pub closes: Vec<ConnId>,
-    /// Changed MULTI queues.
+    /// Changed MULTI queues and watched keys.
     pub held: Vec<Held>,
+    /// Connections that have authenticated, or no longer have.
+    pub authenticated: Vec<(ConnId, bool)>,
 }
 
 impl Batch {
@@ -207,6 +209,7 @@ impl Batch {
         self.deferred.clear();
         self.closes.clear();
         self.held.clear();
+        self.authenticated.clear();
         if self.out.capacity() > OUT_BYTES_KEPT {
             self.out = Vec::new();
         }

@@ -29,6 +29,13 @@ pub const RUN_REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Bytes of replies in one batch at which tx leaves all other requests for later.
 pub const BATCH_REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Bytes that the values of one reply may take where they are copied; a longer reply is an error. Large values, which
+/// are sent from where they are, do not count.
+pub const REPLY_COPIED_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// A reply up to here is never cut off: what has been executed is answered.
+pub const REPLY_SMALL_BYTES: usize = 1024 * 1024;
+
 /// Values of at least this size are shared with the reply by reference instead of copied.
 pub const SHARED_VALUE_BYTES_MIN: usize = 32 * 1024;
 
@@ -78,6 +85,9 @@ pub const SPARE_BUFFER_BYTES_MAX: usize = 256 * 1024;
 
 const _: () = assert!(RUN_REPLY_BYTES_MAX <= BATCH_REPLY_BYTES_MAX);
 const _: () = assert!(RUN_REPLY_BYTES_MAX <= CLIENT_REPLY_BYTES);
+const _: () =
+    assert!(BATCH_REPLY_BYTES_MAX < REPLY_COPIED_BYTES_MAX && REPLY_COPIED_BYTES_MAX < REPLY_BYTES_TOTAL);
+const _: () = assert!(SHARED_VALUE_BYTES_MIN <= REPLY_SMALL_BYTES);
 const _: () = assert!(CLIENT_REPLY_BYTES <= REPLY_BYTES_TOTAL);
 const _: () = assert!(GROUP_REQUESTS <= RUN_REQUESTS_MIN && RUN_REQUESTS_MIN <= BATCH_REQUESTS_SHARED);
 const _: () = assert!(BATCH_REQUESTS_SHARED <= BATCH_REQUESTS_MAX);

@@ -4,7 +4,10 @@ use busload_resp::{self as resp, Version};
 use busload_tables::StringRef;
 use bytes::Bytes;
 
-use crate::{batch::SharedPart, limits::SHARED_VALUE_BYTES_MIN};
+use crate::{
+    batch::SharedPart,
+    limits::{REPLY_COPIED_BYTES_MAX, REPLY_SMALL_BYTES, SHARED_VALUE_BYTES_MIN},
+};
 
 /// The place in the batch where the current reply goes.
 #[derive(Debug)]
@@ -12,6 +15,8 @@ pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     shared: &'a mut Vec<SharedPart>,
     version: Version,
+    /// Where the reply begins.
+    start: usize,
 }
 
 /// A point to go back to.
@@ -25,12 +30,20 @@ impl<'a> Reply<'a> {
     /// A reply behind what is in `out`.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, shared: &'a mut Vec<SharedPart>, version: Version) -> Self {
-        Self { out, shared, version }
+        let start = out.len();
+        Self { out, shared, version, start }
     }
 
     /// The same place, for a nested command.
     pub fn reborrow(&mut self) -> Reply<'_> {
-        Reply { out: self.out, shared: self.shared, version: self.version }
+        Reply::new(self.out, self.shared, self.version)
+    }
+
+    /// Whether the reply is cut off: it is a large one, and all of the batch together passed
+    /// [`REPLY_COPIED_BYTES_MAX`]. What was written of it is not whole.
+    #[inline]
+    pub fn is_cut_off(&self) -> bool {
+        REPLY_COPIED_BYTES_MAX < self.out.len() && REPLY_SMALL_BYTES < self.out.len() - self.start
     }
 
     /// The protocol version it is written in.
@@ -85,7 +98,9 @@ impl<'a> Reply<'a> {
     /// A string.
     #[inline]
     pub fn bulk(&mut self, value: &[u8]) {
-        resp::write_bulk(self.out, value);
+        if !self.is_cut_off() {
+            resp::write_bulk(self.out, value);
+        }
     }
 
     /// A stored string; a large one by reference.
@@ -93,7 +108,7 @@ impl<'a> Reply<'a> {
     pub fn value(&mut self, value: StringRef<'_>) {
         match value.shared() {
             Some(bytes) => self.bulk_bytes(bytes),
-            None => resp::write_bulk(self.out, value.as_slice()),
+            None => self.bulk(value.as_slice()),
         }
     }
 

@@ -5,6 +5,7 @@ use busload_resp::{ArgRange, Version};
 
 use crate::{
     args::Args,
+    batch::DeferReason,
     command::{Command, CommandId},
     source::Ticket,
 };
@@ -59,8 +60,8 @@ pub struct Session {
     pub multi: Option<Box<Queue>>,
     /// Whether WATCH is in force (the keys are in the registry).
     pub watching: bool,
-    /// Requests were given back: nothing is executed until they are offered again.
-    pub blocked: bool,
+    /// Requests were given back for this reason: nothing is executed until they are offered again.
+    pub blocked: Option<DeferReason>,
     /// Requests of this connection at sources.
     pub tickets: Vec<Ticket>,
     /// Nothing is executed before this ticket is answered.
@@ -90,7 +91,7 @@ impl Session {
             no_touch: false,
             multi: None,
             watching: false,
-            blocked: false,
+            blocked: None,
             tickets: Vec::new(),
             barrier: None,
             closing: false,

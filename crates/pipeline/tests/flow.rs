@@ -119,6 +119,93 @@ fn a_client_that_does_not_read_is_not_read_until_it_does() {
 }
 
 #[test]
+fn a_long_pipeline_is_answered_whole_when_its_client_reads_late() {
+    for overlapped in [false, true] {
+        let settings = Settings { client_reply_bytes: 64 * 1024, ..settings(SyncMode::Off) };
+        let mut world = World::with(settings);
+        let mut client = world.connect();
+        let value = "v".repeat(1000);
+        world.send_words(&client, &["SET", "k", &value]);
+        world.turns();
+        world.clients.stop_reading(client.id);
+        for _ in 0..3000 {
+            world.send(&client, "GET k");
+        }
+        let turn = |world: &mut World| if overlapped { world.overlapped_turn() } else { world.turn() };
+        (0..500).for_each(|_| turn(&mut world));
+        world.clients.start_reading(client.id);
+        let mut replies = Vec::new();
+        for _ in 0..5000 {
+            turn(&mut world);
+            replies.extend(world.replies(&mut client));
+        }
+        assert_eq!(replies.len(), 3001, "overlapped: {overlapped}");
+        assert!(replies[1..].iter().all(|reply| *reply == value));
+    }
+}
+
+/// In debug builds every record is held against what was reserved for it.
+#[test]
+fn what_a_transaction_copies_is_reserved() {
+    let mut settings = settings(SyncMode::Os);
+    settings.tables.push(world::table("t", SyncMode::Os));
+    let mut world = World::with(settings);
+    let mut client = world.connect();
+    let big = "b".repeat(20_000);
+    world.send_words(&client, &["SET", "b", &big]);
+    world.settle();
+    let key = "k".repeat(3000);
+    for transaction in [
+        "SET a 1\nCOPY a b\nCOPY b c REPLACE",
+        "COPY nothing b REPLACE\nCOPY b c REPLACE\nRENAMENX c b\nCOPY b d",
+        "COPY b x REPLACE DB 1\nSELECT 1\nCOPY x y REPLACE\nRENAME y z\nSELECT 0",
+        "SETRANGE t:a 30000 x\nSELECT 1\nCOPY t:a t:b REPLACE\nCOPY t:b t:c REPLACE\nSELECT 0",
+        "APPEND b more\nCOPY b e REPLACE\nSETBIT e 300000 1\nCOPY e f REPLACE",
+        "HSET h f 1 g 2\nPEXPIRE h 100000\nCOPY h i\nRENAME i j\nHINCRBYFLOAT j f 1e300\nCOPY j l",
+        "SET KEY 1 PX 100000\nCOPY KEY m\nRENAME m KEY\nEXPIRE KEY 100\nPERSIST KEY",
+    ] {
+        let transaction = transaction.replace("KEY", &key);
+        let replies = world.run(&mut client, &format!("MULTI\n{transaction}\nEXEC"));
+        assert!(replies.last().is_some_and(|reply| reply.starts_with('[')), "{replies:?}");
+    }
+}
+
+#[test]
+fn before_a_password_a_client_may_not_make_the_server_hold_much() {
+    let settings = Settings { password: Some(b"secret".to_vec()), ..settings(SyncMode::Off) };
+    let mut world = World::with(settings);
+    for (bytes, error) in [
+        ("*11\r\n", "-ERR Protocol error: unauthenticated multibulk length"),
+        ("*2\r\n$4\r\nAUTH\r\n$16385\r\n", "-ERR Protocol error: unauthenticated bulk length"),
+    ] {
+        let mut client = world.connect();
+        world.clients.write(client.id, bytes.as_bytes());
+        world.settle();
+        assert_eq!(world.replies(&mut client), [error]);
+        assert!(world.clients.is_closed(client.id));
+    }
+    // What follows AUTH in one piece is already from an authenticated client.
+    let mut client = world.connect();
+    let mut bytes = request(&["AUTH", "secret"]);
+    let words: Vec<String> =
+        (0..41).map(|word| if word == 0 { "MSET".into() } else { format!("w{word}") }).collect();
+    bytes.extend_from_slice(&request(&words));
+    bytes.extend_from_slice(&request(&["SET", "big", &"b".repeat(20_000)]));
+    world.clients.write(client.id, &bytes);
+    for _ in 0..5 {
+        world.settle();
+    }
+    assert_eq!(world.replies(&mut client), ["OK", "OK", "OK"]);
+    let mut client = world.connect();
+    world.clients.write(client.id, &[request(&["AUTH", "wrong"]), request(&words)].concat());
+    for _ in 0..5 {
+        world.settle();
+    }
+    let replies = world.replies(&mut client);
+    assert!(replies[0].starts_with("-WRONGPASS") && replies[1].contains("unauthenticated"), "{replies:?}");
+}
+
+#[test]
 fn above_the_total_the_largest_offender_is_closed() {
     let settings =
         Settings { client_reply_bytes: 64 * 1024, reply_bytes_total: 300 * 1024, ..settings(SyncMode::Off) };

@@ -153,6 +153,29 @@ fn a_transaction_over_several_tables_waits_for_the_strictest() {
 }
 
 #[test]
+fn a_copy_is_gated_like_what_it_shows() {
+    for target in ["off:k", "os:k"] {
+        for command in ["COPY k", "RENAME k"] {
+            let mut settings = settings(SyncMode::Always);
+            settings.tables.push(table("off", SyncMode::Off));
+            settings.tables.push(table("os", SyncMode::Os));
+            let mut world = World::with(settings);
+            let (mut writer, mut reader) = (world.connect(), world.connect());
+            world.send(&writer, &format!("SET k secret\n{command} {target}"));
+            world.turns();
+            world.run_log_until_written();
+            world.send(&reader, &format!("GET {target}"));
+            world.turns();
+            assert!(world.replies(&mut reader).is_empty(), "{command} {target} shows what is not durable");
+            assert!(world.replies(&mut writer).is_empty());
+            world.settle();
+            assert_eq!(world.replies(&mut reader), ["secret"], "{command} {target}");
+            assert_eq!(world.replies(&mut writer).len(), 2);
+        }
+    }
+}
+
+#[test]
 fn a_failed_sync_lets_nothing_out() {
     use busload_io::{DiskErrorKind, DiskOperation, sim::Fault};
     let mut world = World::new(SyncMode::Always);

@@ -84,7 +84,8 @@ impl Run {
     fn step(&mut self) {
         match self.rng.below(10) {
             0..3 => self.send(),
-            3..7 => self.world.turn(),
+            3..6 => self.world.turn(),
+            6 => self.world.overlapped_turn(),
             7 | 8 => _ = self.world.log_step(),
             _ => _ = self.world.helper.step(busload_io::Clock::now(&self.world.clock)),
         }

@@ -132,7 +132,7 @@ fn address(of: &Address) -> String {
 fn flags(tx: &Tx, session: &Session) -> String {
     let flags = [
         ('x', session.multi.is_some()),
-        ('b', session.blocked),
+        ('b', session.blocked.is_some()),
         ('d', session.watching && tx.watches.changed(session.conn)),
         ('c', session.closing),
         ('U', matches!(session.peer.local, Address::Unix(_))),

@@ -1,7 +1,7 @@
 //! One connection as net sees it: bytes in, requests out.
 
 use busload_io::ConnId;
-use busload_resp::{ArgRange, Parser, ParserLimits, Progress};
+use busload_resp::{ArgRange, Parser, ParserLimits, Progress, ProtocolError};
 use bytes::Bytes;
 
 use super::output::Output;
@@ -34,6 +34,8 @@ pub(super) struct Conn {
     pub output: Output,
     /// Reading is paused at the driver.
     pub paused: bool,
+    /// It has shown the password, or needs none: the ordinary limits hold.
+    pub authenticated: bool,
     /// The client will send no more.
     pub half_closed: bool,
     /// The protocol was broken: nothing more is read.
@@ -55,7 +57,7 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub fn new(id: ConnId) -> Self {
+    pub fn new(id: ConnId, authenticated: bool) -> Self {
         Self {
             id,
             parser: Parser::default(),
@@ -70,6 +72,7 @@ impl Conn {
             next_seq: 0,
             output: Output::default(),
             paused: false,
+            authenticated,
             half_closed: false,
             broken: false,
             in_gated: false,
@@ -84,7 +87,8 @@ impl Conn {
 
     /// Memory it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.output.bytes() + self.partial.capacity() + self.returned.capacity() + self.queued_bytes
+        let args = self.partial_args.capacity() * size_of::<ArgRange>();
+        self.output.bytes() + self.partial.capacity() + args + self.returned.capacity() + self.queued_bytes
     }
 
     /// Whether every request it sent whole is answered, and every answer sent.
@@ -139,7 +143,7 @@ impl Conn {
             return Rest::Incomplete;
         }
         let bytes = std::mem::take(&mut batch.buffers[buffer as usize]);
-        let mut into = Into { batch, buffer, base: start };
+        let mut into = Into { batch, buffer, base: start, answers_expected: false };
         let (parsed, rest) =
             self.parse(&mut into, limits, quota, &bytes.as_slice()[start as usize..end as usize]);
         self.keep(&bytes.as_slice()[start as usize + parsed..end as usize]);
@@ -158,7 +162,7 @@ impl Conn {
         let buffer = u32::try_from(batch.buffers.len()).expect("a batch has few buffers");
         batch.buffers.push(BatchBuffer::default());
         let base = u32::try_from(start).expect("kept bytes are far below 4 GiB");
-        let mut into = Into { batch, buffer, base };
+        let mut into = Into { batch, buffer, base, answers_expected: false };
         let (parsed, rest) = self.parse(&mut into, limits, quota, &bytes[start..]);
         let end = start + parsed;
         if batch.requests.len() == first_request {
@@ -202,6 +206,7 @@ impl Conn {
                 rest = Rest::OverQuota;
                 break;
             }
+            into.answers_expected = first_request < into.batch.requests.len();
             match self.parse_one(into, limits, &bytes[at..], at) {
                 Some(length) => at += length,
                 None => break,
@@ -258,6 +263,16 @@ impl Conn {
                 self.partial_args.extend(args.drain(first_arg..));
                 None
             }
+            Err(ProtocolError::UnauthenticatedBulkLength | ProtocolError::UnauthenticatedMultibulkLength)
+                if self.in_flight != 0 || into.answers_expected =>
+            {
+                // One of the requests before it may be AUTH.
+                args.truncate(first_arg);
+                self.parser.reset();
+                self.needed = 0;
+                self.hold = Some(DeferReason::Barrier);
+                None
+            }
             Err(error) => {
                 args.truncate(first_arg);
                 let first_arg = errors.len() as u32;
@@ -288,11 +303,11 @@ impl Conn {
     /// Takes back the requests of a run from `first` on.
     pub fn take_back(&mut self, batch: &mut Batch, run: Run, first: u32, reason: DeferReason) {
         if !self.tx_blocked {
-            // The first of possibly several runs given back: later ones follow it in order.
+            // The first of possibly several runs given back: later ones follow it in order, and have its reason.
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
+            self.hold = Some(reason);
+            self.tx_blocked = true;
         }
-        self.hold = Some(reason);
-        self.tx_blocked = true;
         for index in first..run.first_request + run.request_count {
             let request = batch.requests[index as usize];
             let whole = request.start == 0
@@ -338,6 +353,8 @@ struct Into<'b> {
     buffer: u32,
     /// Where they begin there.
     base: u32,
+    /// Requests of this connection are in the batch.
+    answers_expected: bool,
 }
 
 /// What the bytes behind the last request parsed are.

@@ -23,7 +23,7 @@ use std::{io, sync::Arc, task::Waker, time::Duration};
 
 use busload_io::{CloseReason, ConnId, Event, Net, Peer};
 use busload_log::Progress;
-use busload_resp::ParserLimits;
+use busload_resp::{Authentication, ParserLimits};
 use bytes::Bytes;
 
 use crate::{
@@ -46,6 +46,9 @@ pub struct NetStage<N: Net> {
     progress: Progress,
     stats: Arc<Stats>,
     limits: ParserLimits,
+    /// Before a client has authenticated.
+    limits_unauthenticated: ParserLimits,
+    password_needed: bool,
     client_reply_bytes: usize,
     reply_bytes_total: usize,
     conns: Vec<Option<Box<Conn>>>,
@@ -79,11 +82,22 @@ impl<N: Net> NetStage<N> {
     /// A stage on this driver; it wakes the driver when the log moves.
     pub fn new(net: N, progress: Progress, stats: Arc<Stats>, settings: &Settings) -> Self {
         progress.set_waker(net.waker());
+        let limits = ParserLimits {
+            request_bytes: settings.request_bytes,
+            // As many as Redis takes: what a request may be is bounded in bytes.
+            arg_count: i32::MAX as usize,
+            ..ParserLimits::default()
+        };
         Self {
             net,
             progress,
             stats,
-            limits: ParserLimits { request_bytes: settings.request_bytes, ..ParserLimits::default() },
+            limits_unauthenticated: ParserLimits {
+                authentication: Authentication::Required,
+                ..limits.clone()
+            },
+            limits,
+            password_needed: settings.password.is_some(),
             client_reply_bytes: settings.client_reply_bytes,
             reply_bytes_total: settings.reply_bytes_total,
             conns: Vec::new(),
@@ -152,6 +166,11 @@ impl<N: Net> NetStage<N> {
             if let Some(conn) = lookup(&mut self.conns, held.conn) {
                 conn.queued_bytes = held.bytes;
                 mark(&mut self.dirty, &mut conn.in_dirty, conn.id);
+            }
+        }
+        for &(id, authenticated) in &batch.authenticated {
+            if let Some(conn) = lookup(&mut self.conns, id) {
+                conn.authenticated = authenticated;
             }
         }
         self.take_back(batch);
@@ -272,16 +291,17 @@ impl<N: Net> NetStage<N> {
                     self.discarded = true;
                     return;
                 }
+                let limits = if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
                 let full = BATCH_REQUESTS_MAX <= batch.requests.len();
                 let rest = if conn.is_fresh() && !full {
-                    conn.parse_received(batch, &self.limits, self.quota, span.buffer, span.start, span.end)
+                    conn.parse_received(batch, limits, self.quota, span.buffer, span.start, span.end)
                 } else {
                     let bytes = batch.buffers[span.buffer as usize].as_slice();
                     conn.keep(&bytes[span.start as usize..span.end as usize]);
                     match conn.hold {
                         Some(_) => Rest::Incomplete,
                         None if full || conn.in_ready => Rest::OverQuota,
-                        None => conn.parse_kept(batch, &self.limits, self.quota),
+                        None => conn.parse_kept(batch, limits, self.quota),
                     }
                 };
                 if rest == Rest::OverQuota {
@@ -324,7 +344,7 @@ impl<N: Net> NetStage<N> {
             let last = last.id;
             self.forget(last);
         }
-        self.conns[index] = Some(Box::new(Conn::new(id)));
+        self.conns[index] = Some(Box::new(Conn::new(id, !self.password_needed)));
         self.conn_count += 1;
         self.stats.connections_total.add(1);
         batch.control.push(Control::Opened { conn: id, peer });
@@ -342,7 +362,8 @@ impl<N: Net> NetStage<N> {
                 continue;
             }
             conn.in_ready = false;
-            if conn.hold.is_none() && conn.parse_kept(batch, &self.limits, self.quota) == Rest::OverQuota {
+            let limits = if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
+            if conn.hold.is_none() && conn.parse_kept(batch, limits, self.quota) == Rest::OverQuota {
                 mark(&mut self.ready, &mut conn.in_ready, id);
             }
             if conn.half_closed {

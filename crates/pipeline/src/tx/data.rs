@@ -260,18 +260,31 @@ impl Tx {
         }
         self.any_change = false;
         let changes = &mut self.changes;
-        if let Some(policy) = changes.record.take() {
-            let lsn = self.log.commit(policy);
-            self.records_open += 1;
-            let level = if policy == SyncPolicy::Always { Level::Durable } else { Level::Written };
-            let gate = Gate::at(lsn, level);
+        let own = match changes.record.take() {
+            None => Gate::OPEN,
+            Some(policy) => {
+                debug_assert!(
+                    self.log.record_bytes() <= self.room_granted,
+                    "{} bytes are logged, {} were reserved",
+                    self.log.record_bytes(),
+                    self.room_granted
+                );
+                let lsn = self.log.commit(policy);
+                self.records_open += 1;
+                let level = if policy == SyncPolicy::Always { Level::Durable } else { Level::Written };
+                Gate::at(lsn, level)
+            }
+        };
+        // What was changed may show what was read, whatever table it went to: it waits for that, too.
+        let gate = self.gate.get().join(own);
+        self.gate.set(gate);
+        if gate != Gate::OPEN {
             for &(table, hash) in &changes.keys {
                 self.filter.key_changed(table, hash, gate);
             }
             for &table in &changes.flushed {
                 self.filter.table_flushed(table, gate);
             }
-            self.gate.set(self.gate.get().join(gate));
         }
         changes.keys.clear();
         changes.flushed.clear();

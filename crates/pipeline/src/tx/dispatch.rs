@@ -12,7 +12,7 @@ use crate::{
     batch::DeferReason,
     command::{Call, Command, CommandId, Flags, LogRoom, lookup, printable},
     error::CommandError,
-    limits::{GARBAGE_STEPS_UNDER_PRESSURE, SPACE_COUNT},
+    limits::{GARBAGE_STEPS_UNDER_PRESSURE, REPLY_COPIED_BYTES_MAX, SPACE_COUNT},
     reply::Reply,
     session::{Queue, Session},
 };
@@ -39,6 +39,9 @@ impl From<CommandError> for Refusal {
         Refusal::Error(error)
     }
 }
+
+/// How many log bytes the values of keys can take when they are copied.
+type Sizes<'a> = HashMap<(TableId, &'a [u8]), usize>;
 
 /// Digits of the longest number a command computes, and then some.
 const NUMBER_BYTES_MAX: usize = 8 * 1024;
@@ -90,7 +93,12 @@ impl Tx {
     /// Runs a handler and turns its error into the reply.
     pub(crate) fn run(&mut self, call: &mut Call<'_>) {
         let start = call.reply.mark();
-        if let Err(error) = (call.command.handler)(self, call) {
+        let outcome = match (call.command.handler)(self, call) {
+            // Each command in EXEC was looked at by itself.
+            Ok(()) if call.reply.is_cut_off() && call.command.name != "exec" => Err(reply_too_long()),
+            outcome => outcome,
+        };
+        if let Err(error) = outcome {
             call.reply.rewind(start);
             call.reply.error(&error.message());
             self.stats.errors_total.add(1);
@@ -160,7 +168,10 @@ impl Tx {
             return Ok(());
         }
         match self.log.room(bytes as u64) {
-            Room::Granted => Ok(()),
+            Room::Granted => {
+                self.room_granted = bytes as u64;
+                Ok(())
+            }
             // After a failure of the log nothing more is answered: the process is about to stop.
             Room::Behind | Room::Failed { .. } => Err(Refusal::Defer(DeferReason::LogBehind)),
             Room::NoSpace { message } => {
@@ -177,8 +188,7 @@ impl Tx {
         for index in command.keys.indexes(args.len()) {
             let key = args.at(index);
             logged |= self.catalog.logging(self.catalog.memory_table(session.space, key)) != Logging::Off;
-            // Its effect, the removal of what was expired there, and an expiry.
-            keys_bytes += 2 * key.len() + 3 * effect::OVERHEAD_BYTES_MAX;
+            keys_bytes += key_room(key);
         }
         if !logged {
             return 0;
@@ -203,7 +213,11 @@ impl Tx {
     fn room_of_queue(&self, session: &Session, queue: &Queue) -> usize {
         let tables = 1 + self.catalog.all_memory().len();
         let mut space = session.space;
-        let mut sizes: HashMap<(u16, &[u8]), usize> = HashMap::new();
+        let mut sizes: Sizes<'_> = HashMap::new();
+        let place = |space, key| (self.catalog.memory_table(space, key), key);
+        let size_of = |sizes: &mut Sizes<'_>, (table, key)| {
+            sizes.get(&(table, key)).copied().unwrap_or_else(|| self.value_room_in(table, key))
+        };
         let mut total = 0;
         for (id, args) in queue.iter() {
             let Some(command) = id.command() else { continue };
@@ -214,27 +228,22 @@ impl Tx {
                 continue;
             }
             let keys = command.keys.indexes(args.len());
-            let keys_bytes: usize =
-                keys.map(|index| 2 * args.at(index).len() + 3 * effect::OVERHEAD_BYTES_MAX).sum();
+            let keys_bytes: usize = keys.map(|index| key_room(args.at(index))).sum();
             let number = if command.room == LogRoom::Number { NUMBER_BYTES_MAX } else { 0 };
             let own = args.request_bytes() + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX + number;
             total += own + keys_bytes + tables * effect::OVERHEAD_BYTES_MAX;
-            let size_of = |key| self.value_room_in(space, key);
             if command.room == LogRoom::Values {
-                let (from, to) = (args.at(1), args.at(2));
-                let size = *sizes.entry((space, from)).or_insert_with(|| size_of(from));
-                let to_space = if args.at(3.min(args.len() - 1)).eq_ignore_ascii_case(b"db") {
-                    space_of(args.get(4)).unwrap_or(space)
-                } else {
-                    space
-                };
-                sizes.insert((to_space, to), size);
+                let (from, to, to_space) = (args.at(1), args.at(2), target_space(&args).unwrap_or(space));
+                // It may be refused: then the target stays what it was.
+                let (from, to) = (place(space, from), place(to_space, to));
+                let size = size_of(&mut sizes, from).max(size_of(&mut sizes, to));
+                sizes.insert(to, size);
                 total += size;
             } else {
                 for index in command.keys.indexes(args.len()) {
-                    let key = args.at(index);
-                    let size = sizes.entry((space, key)).or_insert_with(|| size_of(key));
-                    *size += own + growth(&args);
+                    let key = place(space, args.at(index));
+                    let size = size_of(&mut sizes, key) + own + growth(&args);
+                    sizes.insert(key, size);
                 }
             }
         }
@@ -242,12 +251,11 @@ impl Tx {
     }
 
     fn value_room(&self, session: &Session, key: &[u8]) -> usize {
-        self.value_room_in(session.space, key)
+        self.value_room_in(self.catalog.memory_table(session.space, key), key)
     }
 
-    fn value_room_in(&self, space: u16, key: &[u8]) -> usize {
-        let (table, hash) = (self.catalog.memory_table(space, key), self.tables.hash(key));
-        match self.tables.get(table, hash, key, self.now_ms) {
+    fn value_room_in(&self, table: TableId, key: &[u8]) -> usize {
+        match self.tables.get(table, self.tables.hash(key), key, self.now_ms) {
             None => 0,
             Some(Value::String(value)) => value.as_slice().len(),
             Some(Value::Hash(fields)) => fields
@@ -347,10 +355,26 @@ fn growth(args: &Args<'_>) -> usize {
     if bytes < STRING_BYTES_MAX { bytes } else { 0 }
 }
 
+/// Log bytes of what may be said of one key: the removal of what was expired there, its removal, its change, its expiry.
+fn key_room(key: &[u8]) -> usize {
+    4 * (key.len() + effect::OVERHEAD_BYTES_MAX)
+}
+
+/// The space COPY names as its target, if it does.
+fn target_space(args: &Args<'_>) -> Option<u16> {
+    let db = (3..args.len()).find(|index| args.at(*index).eq_ignore_ascii_case(b"db"))?;
+    space_of(args.get(db + 1))
+}
+
 /// The space a SELECT or COPY names.
 fn space_of(arg: Option<&[u8]>) -> Option<u16> {
     let space = u16::try_from(parse_i64(arg?)?).ok()?;
     (space < SPACE_COUNT).then_some(space)
+}
+
+fn reply_too_long() -> CommandError {
+    const MIB: usize = 1024 * 1024;
+    format!("ERR the reply would pass {} MiB, ask for less at once", REPLY_COPIED_BYTES_MAX / MIB).into()
 }
 
 fn is_http(name: &[u8]) -> bool {

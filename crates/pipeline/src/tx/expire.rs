@@ -67,6 +67,7 @@ impl Tx {
             if logged && !matches!(self.log.room(room as u64), Room::Granted) {
                 return false;
             }
+            self.room_granted = room as u64;
             for &(hash, end) in group {
                 self.delete(&Key { table, hash, bytes: &state.keys[start..end] });
                 start = end;

@@ -111,6 +111,8 @@ pub struct Tx {
     changes: Changes,
     any_change: bool,
     records_open: usize,
+    /// Bytes the record of the transaction under way may have.
+    room_granted: u64,
     sessions: Vec<Option<Box<Session>>>,
     next_client_id: u64,
     closes: Vec<ConnId>,
@@ -206,6 +208,7 @@ impl Tx {
 
     fn execute_runs(&mut self, batch: &mut Batch) {
         let Batch { buffers, runs, requests, args, errors, out, shared, replies, deferred, held, .. } = batch;
+        let authenticated = &mut batch.authenticated;
         let input = Input { buffers, requests, args, errors };
         let run_limit = RUN_REPLY_BYTES_MAX.min(self.settings.client_reply_bytes);
         let mut executed = 0;
@@ -213,10 +216,11 @@ impl Tx {
         for (ordinal, run) in (0..).zip(runs.iter()) {
             let Some(mut session) = self.take_session(run.conn) else { continue };
             if run.offered_again {
-                session.blocked = false;
+                session.blocked = None;
             }
             let mut segments = Segments::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
-            let queued_before = session.multi.as_ref().map_or(0, |queue| queue.memory_bytes());
+            let held_before = self.held_bytes(&session);
+            let authenticated_before = session.authenticated;
             let run_start = out.len();
             let last = run.first_request + run.request_count;
             for index in run.first_request..last {
@@ -229,8 +233,8 @@ impl Tx {
                 let pending = out.len() - run_start + segments.shared_bytes();
                 let outcome = if session.closing {
                     break;
-                } else if session.blocked {
-                    Outcome::Deferred(DeferReason::LogBehind)
+                } else if let Some(reason) = session.blocked {
+                    Outcome::Deferred(reason)
                 } else if run_limit <= pending || BATCH_REPLY_BYTES_MAX <= out.len() {
                     Outcome::Deferred(DeferReason::ReplyBytes)
                 } else {
@@ -248,7 +252,7 @@ impl Tx {
                     }
                     Outcome::Deferred(reason) => {
                         self.gate.set(Gate::OPEN);
-                        session.blocked = true;
+                        session.blocked = Some(reason);
                         self.stats.deferred_total.add(1);
                         deferred.push(Deferred { run: ordinal, request: index, reason });
                         break;
@@ -256,9 +260,12 @@ impl Tx {
                 }
             }
             segments.finish(replies);
-            let queued_after = session.multi.as_ref().map_or(0, |queue| queue.memory_bytes());
-            if queued_after != queued_before {
-                held.push(Held { conn: run.conn, bytes: queued_after });
+            let held_after = self.held_bytes(&session);
+            if held_after != held_before {
+                held.push(Held { conn: run.conn, bytes: held_after });
+            }
+            if session.authenticated != authenticated_before {
+                authenticated.push((run.conn, session.authenticated));
             }
             self.put_session(session);
         }
@@ -338,6 +345,13 @@ impl Tx {
             }
         }
         outcome
+    }
+
+    /// What tx holds for a connection beyond its session.
+    fn held_bytes(&self, session: &Session) -> usize {
+        let queued = session.multi.as_ref().map_or(0, |queue| queue.memory_bytes());
+        let watched = if session.watching { self.watches.memory_bytes(session.conn) } else { 0 };
+        queued + watched
     }
 
     /// The connection's state.

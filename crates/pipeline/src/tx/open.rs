@@ -119,6 +119,7 @@ pub fn open<D: Disk>(
         changes: Changes::default(),
         any_change: false,
         records_open: 0,
+        room_granted: 0,
         sessions: Vec::new(),
         next_client_id: 0,
         closes: Vec::new(),
@@ -191,6 +192,10 @@ impl<D: Disk> Start<D> {
             let existing = known.iter().find(|(id, known)| **id != 0 && known.name == table.name);
             let id = match existing {
                 Some((&id, known)) => {
+                    if known.settings.ends_with(ADOPTING) {
+                        // A start before this one was interrupted while it moved keys.
+                        self.adopt_all(TableId(id), table)?;
+                    }
                     self.settle_settings(TableId(id), table, Some(known))?;
                     TableId(id)
                 }
@@ -276,10 +281,25 @@ impl<D: Disk> Start<D> {
             ));
         }
         self.tables.create(id);
+        let settings = settings_text(table);
         let mut record = Vec::new();
-        effect::catalogue_created(&mut record, id, name.as_bytes(), settings_text(table).as_bytes());
+        if count == 0 {
+            effect::catalogue_created(&mut record, id, name.as_bytes(), settings.as_bytes());
+            return self.append(&record);
+        }
+        // Until the last key is moved the log says so, and the next start goes on where this one stopped.
+        let unfinished = format!("{settings}{ADOPTING}");
+        effect::catalogue_created(&mut record, id, name.as_bytes(), unfinished.as_bytes());
         self.append(&record)?;
-        for key in in_space_0 {
+        self.adopt_all(id, table)?;
+        let mut record = Vec::new();
+        effect::catalogue_settings(&mut record, id, settings.as_bytes());
+        self.append(&record)
+    }
+
+    /// Moves all keys with the table's prefix from space 0 of `default`.
+    fn adopt_all(&mut self, id: TableId, table: &TableSettings) -> Result<(), StartError> {
+        for key in self.keys_with_prefix(TableId(0), format!("{}:", table.name).as_bytes()) {
             self.adopt(&key, id, table.sync)?;
         }
         Ok(())
@@ -384,6 +404,9 @@ fn refuse<T>(text: String) -> Result<T, StartError> {
 fn is_configured(settings: &Settings, known: &Known) -> bool {
     settings.tables.iter().any(|table| table.name == known.name)
 }
+
+/// Ends the settings of a table whose keys are being moved from `default`.
+const ADOPTING: &str = " adopting";
 
 /// What of a table's settings is in the log.
 fn settings_text(table: &TableSettings) -> String {

@@ -1,6 +1,6 @@
 //! WATCH: which connections want to know that a key changed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use busload_io::ConnId;
 use busload_tables::TableId;
@@ -25,9 +25,13 @@ struct Watcher {
 
 #[derive(Debug, Default)]
 struct Watched {
-    keys: Vec<(TableId, Box<[u8]>)>,
+    keys: HashSet<(TableId, Box<[u8]>)>,
+    bytes: usize,
     changed: bool,
 }
+
+/// What a watched key takes beyond its bytes in each of the two maps it is in.
+const WATCH_OVERHEAD_BYTES: usize = 64;
 
 /// What a key was when it was watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +64,10 @@ impl Watches {
     pub fn watch(&mut self, conn: ConnId, key: &Key<'_>, state: WatchedState) {
         let name = (key.table, Box::from(key.bytes));
         let of_conn = self.by_conn.entry(conn).or_default();
-        if of_conn.keys.contains(&name) {
+        if !of_conn.keys.insert(name.clone()) {
             return;
         }
-        of_conn.keys.push(name.clone());
+        of_conn.bytes += 2 * (key.bytes.len() + WATCH_OVERHEAD_BYTES);
         self.by_key.entry(name).or_default().push(Watcher {
             conn,
             was_expired: state == WatchedState::Expired,
@@ -81,6 +85,11 @@ impl Watches {
                 (name.0, &*name.1, was_expired)
             })
         })
+    }
+
+    /// Memory that what the connection watches takes, about.
+    pub fn memory_bytes(&self, conn: ConnId) -> usize {
+        self.by_conn.get(&conn).map_or(0, |watched| watched.bytes)
     }
 
     /// Whether a watched key of the connection changed.

@@ -100,6 +100,25 @@ impl World {
         self.net.finish_turn();
     }
 
+    /// Two batches under way at once, as when net and tx have a thread each.
+    pub fn overlapped_turn(&mut self) {
+        let now = read(&self.clock);
+        let mut batches = [Batch::default(), Batch::default()];
+        for batch in &mut batches {
+            self.net.prepare_wait();
+            self.net.collect(batch, Some(Duration::ZERO)).expect("the simulated driver works");
+            self.net.finish_turn();
+        }
+        for batch in batches.iter_mut().filter(|batch| !batch.is_empty()) {
+            self.tx.execute(batch, now);
+        }
+        self.tx.end_turn();
+        for batch in &mut batches {
+            self.net.deliver(batch);
+        }
+        self.net.finish_turn();
+    }
+
     /// Net and tx until everything sent has been received and answered as far as the log allows.
     pub fn turns(&mut self) {
         for _ in 0..200 {
