@@ -211,7 +211,7 @@ impl Batch {
         self.held.clear();
         self.authenticated.clear();
         if self.out.capacity() > OUT_BYTES_KEPT {
-            self.out = Vec::new();
+            crate::reaper::drop_elsewhere(std::mem::take(&mut self.out));
         }
     }
 }

@@ -31,7 +31,7 @@ pub const BATCH_REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Bytes that the values of one reply may take where they are copied; a longer reply is an error. Large values, which
 /// are sent from where they are, do not count.
-pub const REPLY_COPIED_BYTES_MAX: usize = 512 * 1024 * 1024;
+pub const REPLY_COPIED_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A reply up to here is never cut off: what has been executed is answered.
 pub const REPLY_SMALL_BYTES: usize = 1024 * 1024;
