@@ -7,7 +7,7 @@ use super::{COMMANDS, Command, Flags, Group};
 /// The page of all commands, as committed in `docs/commands.md`.
 pub fn markdown() -> String {
     let mut page = String::from(
-        "# Commands\n\nWritten from the command table by `cargo xtask docs`. Values, errors and number formats are those of \
+        "# Commands\n\nWritten from the command table (`BUSLOAD_WRITE_DOCS=1 cargo test -p busload-pipeline --test docs` writes it anew). Values, errors and number formats are those of \
          Redis 7; what differs is said here.\n",
     );
     let groups =
