@@ -8,35 +8,63 @@
 //!              +--> server: started, pinned, stopped (cleanup: whatever happens)
 //! ```
 //!
-//! Nothing here knows busload's crates: it is measured from outside, as its peers are.
+//! Nothing here knows busload's crates: it is measured from outside, as its peers are. It runs on Linux only: processes are pinned, and the
+//! open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 mod cell;
+#[cfg(target_os = "linux")]
 mod cleanup;
+#[cfg(target_os = "linux")]
 mod cli;
+#[cfg(target_os = "linux")]
 mod clock;
+#[cfg(target_os = "linux")]
 mod experiment;
+#[cfg(target_os = "linux")]
 mod limits;
+#[cfg(target_os = "linux")]
 mod load;
+#[cfg(target_os = "linux")]
 mod machine;
+#[cfg(target_os = "linux")]
 mod measure;
+#[cfg(target_os = "linux")]
 mod null_server;
+#[cfg(target_os = "linux")]
 mod random;
+#[cfg(target_os = "linux")]
 mod replies;
+#[cfg(target_os = "linux")]
 mod report;
+#[cfg(target_os = "linux")]
 mod requests;
+#[cfg(target_os = "linux")]
 mod schedule;
+#[cfg(target_os = "linux")]
 mod server;
+#[cfg(target_os = "linux")]
 mod stats;
+#[cfg(target_os = "linux")]
 mod strace;
 
 use std::process::ExitCode;
 
+#[cfg(target_os = "linux")]
 use clap::Parser;
 
+#[cfg(target_os = "linux")]
 use crate::cli::{Cli, Command, UsageError};
 
+#[cfg(not(target_os = "linux"))]
+fn main() -> ExitCode {
+    eprintln!("busload-bench: runs on Linux only: it pins processes and needs epoll_pwait2");
+    ExitCode::FAILURE
+}
+
+#[cfg(target_os = "linux")]
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {

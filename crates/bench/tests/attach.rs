@@ -1,5 +1,6 @@
 //! The whole program against a server in the test that only counts requests.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
