@@ -170,3 +170,38 @@ fn a_crash_anywhere_in_a_start_that_adopts_leaves_a_directory_that_starts() {
     }
     panic!("a start takes fewer than 200 operations");
 }
+
+/// More than one frame of keys: some are moved and synced when the start is interrupted.
+#[test]
+fn an_interrupted_adoption_is_finished_by_the_next_start_whatever_its_flags() {
+    const KEYS: usize = 60;
+    let mut went_on = 0;
+    for at in 0..400 {
+        let disk = SimDisk::new();
+        let mut world = start(&disk, settings(SyncMode::Always));
+        let mut client = world.connect();
+        for key in 0..KEYS {
+            world.send_words(&client, &["SET", &format!("users:{key}"), &"v".repeat(4096)]);
+        }
+        (0..5).for_each(|_| world.settle());
+        assert_eq!(world.replies(&mut client).len(), KEYS);
+        drop(world);
+        let before = disk.operation_count();
+        disk.crash_at(before + at);
+        let adopting = Settings { adopt_tables: true, ..with_users(SyncMode::Always) };
+        let finished = World::start(disk.clone(), adopting.clone(), SimClock::new(1_000_000), 1).is_ok();
+        let after = disk.crash(&mut SimRng::new(at), CrashKind::AnySubset);
+        let plain = World::start(after.clone(), with_users(SyncMode::Always), SimClock::new(1_000_000), 1);
+        went_on += u32::from(plain.is_ok() && !finished);
+        let mut world = plain.unwrap_or_else(|_| start(&after, adopting));
+        let mut client = world.connect();
+        let names: Vec<String> = (0..KEYS).map(|key| format!("users:{key}")).collect();
+        let exists = world.run(&mut client, &format!("EXISTS {}\nDBSIZE", names.join(" ")));
+        assert_eq!(exists, [format!(":{KEYS}"), format!(":{KEYS}")], "at {at}");
+        if finished {
+            assert!(0 < went_on, "no start was interrupted between two keys");
+            return;
+        }
+    }
+    panic!("a start takes fewer than 400 operations");
+}
