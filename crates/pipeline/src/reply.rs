@@ -162,11 +162,6 @@ impl<'a> Reply<'a> {
         resp::write_push(self.out, count);
     }
 
-    /// A floating-point number.
-    pub fn double(&mut self, value: f64) {
-        resp::write_double(self.out, value, self.version);
-    }
-
     /// Text for people, such as INFO's.
     pub fn verbatim(&mut self, text: &[u8]) {
         resp::write_verbatim(self.out, "txt", text, self.version);

@@ -225,6 +225,32 @@ fn above_the_total_the_largest_offender_is_closed() {
 }
 
 #[test]
+fn a_reply_that_would_copy_too_much_is_an_error_and_what_was_executed_is_answered() {
+    let mut world = World::new(SyncMode::Off);
+    let mut client = world.connect();
+    world.send_words(&client, &["SET", "k", &"v".repeat(30_000)]);
+    world.settle();
+    assert_eq!(world.replies(&mut client), ["OK"]);
+    let mget = format!("MGET{}", " k".repeat(9_000));
+    let error = "-ERR the reply would pass 256 MiB, ask for less at once";
+    assert_eq!(world.run(&mut client, &mget), [error]);
+    let replies = world.run(&mut client, &format!("MULTI\nINCR n\n{mget}\nINCR n\nEXEC\nPING"));
+    assert_eq!(replies[4..], [format!("[:1 {error} :2]"), "PONG".into()]);
+}
+
+#[test]
+fn watched_keys_count() {
+    let settings = Settings { reply_bytes_total: 1024 * 1024, ..settings(SyncMode::Off) };
+    let mut world = World::with(settings);
+    let (watcher, mut modest) = (world.connect(), world.connect());
+    let keys: Vec<String> = (0..10_000).map(|key| format!("watched{key}")).collect();
+    world.send(&watcher, &format!("WATCH {}", keys.join(" ")));
+    (0..20).for_each(|_| world.turns());
+    assert!(world.clients.is_closed(watcher.id));
+    assert_eq!(world.run(&mut modest, "PING"), ["PONG"]);
+}
+
+#[test]
 fn a_half_request_counts_and_a_multi_queue_counts() {
     let settings = Settings { reply_bytes_total: 1024 * 1024, ..settings(SyncMode::Off) };
     let mut world = World::with(settings);

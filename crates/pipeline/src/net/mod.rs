@@ -124,11 +124,6 @@ impl<N: Net> NetStage<N> {
         self.net.waker()
     }
 
-    /// The driver.
-    pub fn driver(&mut self) -> &mut N {
-        &mut self.net
-    }
-
     /// Waits for events (at most `timeout`, not at all when there is work left) and fills the batch, which must be empty.
     pub fn collect(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> io::Result<()> {
         debug_assert!(batch.is_empty() && batch.buffers.is_empty(), "a batch is filled from empty");

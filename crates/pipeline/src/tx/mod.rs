@@ -248,7 +248,7 @@ impl Tx {
                     }
                     Outcome::Pending => {
                         executed += 1;
-                        segments.skipped(seq, replies);
+                        segments.finish(replies);
                     }
                     Outcome::Deferred(reason) => {
                         self.gate.set(Gate::OPEN);

@@ -68,12 +68,7 @@ impl Segments {
         self.shared_end = shared.len();
     }
 
-    /// The request will be answered later: what follows it is a segment of its own.
-    pub fn skipped(&mut self, _seq: u64, replies: &mut Vec<ReplySegment>) {
-        self.finish(replies);
-    }
-
-    /// The run is over.
+    /// Nothing more joins the current segment: the run is over, or the next request will be answered later.
     pub fn finish(&mut self, replies: &mut Vec<ReplySegment>) {
         replies.extend(self.current.take());
     }
