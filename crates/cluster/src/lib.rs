@@ -1,0 +1,3 @@
+//! Private Postgres clusters for tests and benchmarks.
+
+#![forbid(unsafe_code)]
