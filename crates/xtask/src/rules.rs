@@ -37,7 +37,11 @@ const RULES: [Rule; 8] = [
         knows: &["busload-io", "busload-log", "busload-resp", "busload-tables"],
         never: &[&ASYNC, &CONFIGURATION],
     },
-    Rule { package: "busload-bench", knows: &["busload-resp"], never: &[] },
+    Rule {
+        package: "busload-bench",
+        knows: &["busload-batch", "busload-cluster", "busload-postgres", "busload-resp"],
+        never: &[],
+    },
 ];
 
 /// Checks every rule whose crate exists.
