@@ -1,0 +1,83 @@
+//! What a line has done.
+
+use std::time::Duration;
+
+use crate::limits::{TRIP_MEAN_INITIAL, TRIP_MEAN_WEIGHT, TRIP_OUTLIER_FACTOR};
+use crate::request::Operation;
+
+/// What a line has done since it was made. All counts only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LineStats {
+    /// Reads.
+    pub reads: ClassStats,
+    /// Writes.
+    pub writes: ClassStats,
+    /// Requests that were not taken.
+    pub refused: u64,
+    /// Requests whose deadline passed.
+    pub expired: u64,
+    /// Requests whose caller left before they were answered.
+    pub left: u64,
+}
+
+/// What a line has done for reads, or for writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClassStats {
+    /// Requests taken.
+    pub requests: u64,
+    /// Those of them that joined an entry that was there: reads de-duplicated, writes merged.
+    pub joined: u64,
+    /// Batches that left.
+    pub batches: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Entries of the largest of them.
+    pub batch_entries_max: usize,
+    /// Batches that ended.
+    pub trips: u64,
+    /// Moving average of the time from a batch's departure to its end.
+    pub trip_mean: Option<Duration>,
+}
+
+impl LineStats {
+    /// The part of `operation`.
+    pub fn class(&self, operation: Operation) -> &ClassStats {
+        match operation {
+            Operation::Read => &self.reads,
+            Operation::Write => &self.writes,
+        }
+    }
+
+    pub(crate) fn class_mut(&mut self, operation: Operation) -> &mut ClassStats {
+        match operation {
+            Operation::Read => &mut self.reads,
+            Operation::Write => &mut self.writes,
+        }
+    }
+}
+
+impl ClassStats {
+    /// How long an entry waits for company while others are under way.
+    pub(crate) fn hold(&self) -> Duration {
+        self.trip_mean.unwrap_or(TRIP_MEAN_INITIAL)
+    }
+
+    pub(crate) fn count_departure(&mut self, entries: usize) {
+        self.batches += 1;
+        self.entries += entries as u64;
+        self.batch_entries_max = self.batch_entries_max.max(entries);
+    }
+
+    pub(crate) fn count_trip(&mut self, took: Duration) {
+        self.trips += 1;
+        self.trip_mean = Some(match self.trip_mean {
+            None => took,
+            Some(mean) => next_mean(mean, took),
+        });
+    }
+}
+
+fn next_mean(mean: Duration, took: Duration) -> Duration {
+    let most = mean.saturating_mul(TRIP_OUTLIER_FACTOR).max(TRIP_MEAN_INITIAL);
+    (mean - mean / TRIP_MEAN_WEIGHT).saturating_add(took.min(most) / TRIP_MEAN_WEIGHT)
+}
