@@ -1,0 +1,46 @@
+//! What the process's surroundings say, as a value.
+
+use std::{ffi::OsString, fmt, sync::Arc};
+
+/// The environment variables and the user's name, behind a function, so that nothing here depends on the process.
+#[derive(Clone)]
+pub struct Environment {
+    lookup: Arc<dyn Fn(&str) -> Option<OsString> + Send + Sync>,
+    user: Option<String>,
+}
+
+impl Environment {
+    /// Variables by a function, and the name of the operating system's user.
+    pub fn new(
+        lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static,
+        user: Option<String>,
+    ) -> Self {
+        Self { lookup: Arc::new(lookup), user }
+    }
+
+    /// No variables, nobody.
+    pub fn empty() -> Self {
+        Self::new(|_| None, None)
+    }
+
+    /// This process's.
+    pub fn of_process() -> Self {
+        Self::new(|name| std::env::var_os(name), whoami::username().ok())
+    }
+
+    /// A variable that is set and not empty (libpq takes an empty one for none).
+    pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
+        (self.lookup)(name).filter(|value| !value.is_empty())
+    }
+
+    /// The operating system's user.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Environment").field("user", &self.user).finish_non_exhaustive()
+    }
+}
