@@ -13,4 +13,4 @@ mod settings;
 pub use environment::Environment;
 pub use error::{Error, SettingsError};
 pub use options::Options;
-pub use settings::{Host, Relation, Server, Settings, Window, quote_identifier};
+pub use settings::{Host, Relation, Server, Settings, quote_identifier};

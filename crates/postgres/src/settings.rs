@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use busload_batch::LineSettings;
+
 /// Everything about one table, checked. Made by [`Options::resolve`](crate::Options::resolve).
 ///
 /// `Debug` shows no password.
@@ -21,34 +23,13 @@ pub struct Settings {
     pub separator: char,
     /// Whether writes are allowed.
     pub writable: bool,
-    /// How many connections are kept (K): so many batches are in flight at most.
+    /// How many connections are kept (K).
     pub connections: usize,
     /// A request's time.
     pub timeout: Duration,
-    /// Entries with which a further batch leaves while others are in flight.
-    pub min_batch: usize,
-    /// Most entries of one batch.
-    pub batch: usize,
-    /// Write lanes.
-    pub lanes: usize,
-    /// Requests that may wait.
-    pub line_requests: usize,
-    /// Bytes of keys and values that may wait.
-    pub line_bytes: usize,
-    /// Whether a read may join one that is in flight (and then may miss a write that was acknowledged meanwhile).
-    pub join_in_flight: bool,
-    /// The fixed window of published designs instead of busload's own rule. No option sets it: it is there to
-    /// compare both.
-    pub window: Option<Window>,
-}
-
-/// A batch leaves with so many entries, or when its oldest has waited so long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Entries that fill a batch.
-    pub entries: usize,
-    /// Longest wait of an entry.
-    pub wait: Duration,
+    /// The waiting line: its bounds, when a batch leaves, the write lanes. As many batches may be in flight as
+    /// there are connections.
+    pub line: LineSettings,
 }
 
 /// Where the server is and as whom to log in.
