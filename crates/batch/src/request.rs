@@ -49,6 +49,9 @@ pub enum Refusal {
         /// [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
         bytes_max: usize,
     },
+    /// Nothing more is taken. A line never says this, only a batcher around it that was closed.
+    #[error("the batcher is closed")]
+    Closed,
 }
 
 /// A waiter whose entry was answered or whose batch ended.

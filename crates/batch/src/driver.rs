@@ -1,0 +1,133 @@
+//! The one task that lets batches leave. It sleeps until it is rung for: by a flush, by the end of a trip, by the timer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::reply::{self, Unserved};
+use crate::service::{Reply, Service};
+use crate::shared::{Phase, Shared};
+use crate::timer::Timer;
+use crate::trip::Trip;
+use crate::{Batch, Late};
+
+/// Lets batches leave until the batcher has been closed and owes nobody an answer.
+pub(crate) async fn run<S: Service, R: Reply<S>>(shared: Arc<Shared<S, R>>) {
+    let mut driver = Driver::new(shared);
+    loop {
+        driver.shared.wake.rung().await;
+        if driver.shared.expects_company() {
+            StepBack::default().await;
+        }
+        if driver.turn() == Flow::End {
+            return;
+        }
+    }
+}
+
+/// Resolves after every task that can run now has run.
+///
+/// A task woken by another one may run right after it, ahead of all that wait; a task that wakes itself goes behind them.
+/// (tokio's `yield_now` would wait longer than that: it also lets the runtime look for new events.)
+#[derive(Default)]
+struct StepBack {
+    stepped: bool,
+}
+
+impl Future for StepBack {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.stepped {
+            return Poll::Ready(());
+        }
+        self.stepped = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Flow {
+    Continue,
+    End,
+}
+
+/// The driver's own things; its buffers are reused from turn to turn.
+struct Driver<S: Service, R: Reply<S>> {
+    shared: Arc<Shared<S, R>>,
+    timer: Timer,
+    batches: Vec<Batch<S::Key, S::Write>>,
+    late: Vec<Late<R>>,
+    unserved: Vec<Unserved<R>>,
+}
+
+impl<S: Service, R: Reply<S>> Driver<S, R> {
+    fn new(shared: Arc<Shared<S, R>>) -> Self {
+        let wake = Arc::clone(&shared.wake);
+        let timer = Timer::new(shared.clock, Arc::new(move || wake.wake()));
+        Self { shared, timer, batches: Vec::new(), late: Vec::new(), unserved: Vec::new() }
+    }
+
+    fn turn(&mut self) -> Flow {
+        self.shared.wake.look();
+        let next_wake = self.take_due();
+        for batch in self.batches.drain(..) {
+            tokio::spawn(Trip::new(&self.shared, &batch).run(batch.content));
+        }
+        if self.give_unserved() == Phase::Ended {
+            return Flow::End;
+        }
+        if self.timer.want(next_wake).is_err() {
+            // No thread to be had: look again instead, behind the other tasks, until there is one.
+            self.shared.wake.wake();
+        }
+        Flow::Continue
+    }
+
+    /// Takes out of the line what is due, and says when there may be more.
+    fn take_due(&mut self) -> Option<Duration> {
+        let mut state = self.shared.lock();
+        let now = self.shared.clock.now();
+        state.line.expire(now, &mut self.late);
+        if state.phase == Phase::Abandoned {
+            state.take_waiting(now, &mut self.unserved);
+        }
+        while let Some(batch) = state.line.next_batch(now) {
+            self.batches.push(batch);
+        }
+        state.line.next_wake(now)
+    }
+
+    /// Answers those who leave the line without a trip. Ends the batcher if it was closed and owes nothing more.
+    fn give_unserved(&mut self) -> Phase {
+        let given = self.late.len() + self.unserved.len();
+        for late in self.late.drain(..) {
+            reply::give_late::<S, R>(late);
+        }
+        reply::give_closed::<S, R>(&mut self.unserved);
+        let mut state = self.shared.lock();
+        state.owed -= given;
+        if state.phase != Phase::Open && state.owed == 0 {
+            state.phase = Phase::Ended;
+        }
+        state.phase
+    }
+}
+
+/// The driver has ended, or its runtime has, or it panicked: no batch will leave any more.
+impl<S: Service, R: Reply<S>> Drop for Driver<S, R> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.phase = Phase::Ended;
+        let now = self.shared.clock.now();
+        state.take_waiting(now, &mut self.unserved);
+        drop(state);
+        for batch in self.batches.drain(..) {
+            drop(Trip::new(&self.shared, &batch));
+        }
+        self.give_unserved();
+        self.shared.ended.notify_waiters();
+    }
+}

@@ -1,0 +1,79 @@
+//! Calls replies, so that one that panics harms nobody else.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::service::{BatchError, LoadedOne, Reply, Service, StoredOne};
+use crate::shared::EndedWaiter;
+use crate::{Answered, Late, Operation, Stage};
+
+/// A waiter that leaves the line without a trip.
+pub(crate) type Unserved<R> = (Operation, R);
+
+pub(crate) fn give_late<S: Service, R: Reply<S>>(late: Late<R>) {
+    let sent = late.stage == Stage::InFlight;
+    give_error::<S, R>(late.operation, late.waiter, BatchError::TooLate { sent });
+}
+
+pub(crate) fn give_closed<S: Service, R: Reply<S>>(unserved: &mut Vec<Unserved<R>>) {
+    for (operation, reply) in unserved.drain(..) {
+        give_error::<S, R>(operation, reply, BatchError::Closed);
+    }
+}
+
+pub(crate) fn give_error<S: Service, R: Reply<S>>(
+    operation: Operation,
+    reply: R,
+    error: BatchError<S::Error>,
+) {
+    shielded(|| match operation {
+        Operation::Read => reply.loaded(Err(error)),
+        Operation::Write => reply.stored(Err(error), None),
+    });
+}
+
+/// Answers the waiters of a read, entry by entry.
+pub(crate) fn give_loaded<S: Service, R: Reply<S>>(
+    waiters: &mut Vec<EndedWaiter<S, R>>,
+    results: Vec<LoadedOne<S>>,
+) {
+    give_each(waiters, results, |answered, result| {
+        answered.waiter.loaded(result.map_err(BatchError::Failed));
+    });
+}
+
+/// Answers the waiters of a write, entry by entry.
+pub(crate) fn give_stored<S: Service, R: Reply<S>>(
+    waiters: &mut Vec<EndedWaiter<S, R>>,
+    results: Vec<StoredOne<S>>,
+) {
+    give_each(waiters, results, |answered, result| {
+        let receipt = answered.receipt.filter(|_| result.is_ok());
+        answered.waiter.stored(result.map_err(BatchError::Failed), receipt);
+    });
+}
+
+/// Gives each waiter its entry's result: clones for all but the last of an entry, who gets the result itself.
+fn give_each<W, C, T: Clone>(
+    waiters: &mut Vec<(usize, Answered<W, C>)>,
+    results: Vec<T>,
+    give: impl Fn(Answered<W, C>, T),
+) {
+    // By entry and, within one, in order of arrival.
+    debug_assert!(waiters.is_sorted_by_key(|(entry, _)| *entry));
+    let mut waiters = waiters.drain(..).peekable();
+    for (entry, result) in results.into_iter().enumerate() {
+        while let Some((_, answered)) = waiters.next_if(|(of, _)| *of == entry) {
+            if waiters.peek().is_some_and(|(of, _)| *of == entry) {
+                shielded(|| give(answered, result.clone()));
+            } else {
+                shielded(|| give(answered, result));
+                break;
+            }
+        }
+    }
+}
+
+/// Runs user code that must not take others with it; the panic hook has reported it.
+fn shielded(code: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(code));
+}
