@@ -9,6 +9,8 @@ mod batcher;
 mod clock;
 #[cfg(feature = "tokio")]
 mod driver;
+#[cfg(feature = "tokio")]
+mod functions;
 pub mod limits;
 mod line;
 #[cfg(feature = "tokio")]
@@ -31,6 +33,8 @@ mod write;
 pub use batch::{Batch, BatchId, Content};
 #[cfg(feature = "tokio")]
 pub use batcher::{Batcher, BatcherSettings};
+#[cfg(feature = "tokio")]
+pub use functions::{Functions, Latest, LoadOutput, ReadFunction, StoreOutput};
 pub use line::Line;
 #[cfg(feature = "tokio")]
 pub use oneshot::Oneshot;
