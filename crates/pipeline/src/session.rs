@@ -62,8 +62,6 @@ pub struct Session {
     pub watching: bool,
     /// Requests were given back for this reason: nothing is executed until they are offered again.
     pub blocked: Option<DeferReason>,
-    /// Requests of this connection at sources.
-    pub tickets: Vec<Ticket>,
     /// Nothing is executed before this ticket is answered.
     pub barrier: Option<Ticket>,
     /// Close when the current reply is sent.
@@ -92,7 +90,6 @@ impl Session {
             multi: None,
             watching: false,
             blocked: None,
-            tickets: Vec::new(),
             barrier: None,
             closing: false,
         }

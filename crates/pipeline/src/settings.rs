@@ -62,11 +62,22 @@ impl TableSettings {
     }
 }
 
+/// A table that a source answers for; the source has its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTable {
+    /// Its name: the prefix of its keys before the `:`.
+    pub name: String,
+    /// Its kind, as [`Source::kind`](crate::source::Source::kind) says it.
+    pub kind: &'static str,
+}
+
 /// All settings of the pipeline.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Memory tables, `default` first.
     pub tables: Vec<TableSettings>,
+    /// Tables of other kinds; none has the name of a memory table.
+    pub sources: Vec<SourceTable>,
     /// Memory of all tables together above which commands that need more are refused; 0 is no limit.
     pub memory_max: u64,
     /// The password clients must give, if any.
@@ -114,6 +125,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             tables: vec![TableSettings::default_table()],
+            sources: Vec::new(),
             memory_max: 0,
             password: None,
             client_reply_bytes: limits::CLIENT_REPLY_BYTES,

@@ -1,15 +1,17 @@
 //! What cannot be answered from memory goes to a source: one per table of a kind other than `memory`.
 //!
-//! tx submits a request with a ticket and goes on. Out comes **one ordered stream** of [`SourceEvent`]s; tx applies
+//! tx submits requests, each with a ticket, says once per turn that these were all ([`Source::flush`]) and goes on. Out comes **one ordered stream** of [`SourceEvent`]s; tx applies
 //! it in order and nothing else: whatever a kind needs to keep a cache honest stays inside the source. Operations on
 //! one key take effect in the order of submission: a read waits for an earlier unfinished write of that key.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use busload_io::ConnId;
 use bytes::Bytes;
 
-/// Names an open request; never reused while the process lives.
+use crate::stats::BatchReading;
+
+/// Names an open request. A late answer to one that is not open any more is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -22,7 +24,7 @@ pub enum Operation {
     Exists,
     /// Length of the value: `Integer`.
     Strlen,
-    /// The type's name: `Bulk`, `Nil` for none.
+    /// The type's name, `none` for no such key: `Status`.
     Type,
     /// One field (argument 1): `Bulk` or `Nil`.
     HashGet,
@@ -75,6 +77,8 @@ pub struct SourceRequest<'a> {
 pub enum SourceValue {
     /// No such key, row or field.
     Nil,
+    /// A word of the protocol.
+    Status(&'static str),
     /// A string.
     Bulk(Bytes),
     /// A count.
@@ -112,10 +116,31 @@ pub enum SourceEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+/// Why an operation is not possible, whatever the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// The kind of table has no such thing.
+    Kind,
+    /// This table's settings are in the way; the text says which (`the table is not writable ...`).
+    Table(Cow<'static, str>),
+}
+
+/// A source as INFO shows it. Nothing secret.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SourceInfo {
+    /// What leaves in batches, and how full they were.
+    pub batches: Vec<(&'static str, BatchReading)>,
+    /// State and figures by name.
+    pub fields: Vec<(&'static str, String)>,
+}
+
 /// Answers what is not in memory. Never blocks; its work happens on threads of its own.
 pub trait Source: Send {
-    /// Takes a request, or says that the line is full.
+    /// Takes a request, or says that the line is full. It may wait for [`Source::flush`] before it does anything.
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full>;
+
+    /// Nothing more is submitted in this turn. Cheap when nothing was.
+    fn flush(&mut self);
 
     /// Nobody waits for this ticket any more. Its answer may still come and is ignored.
     fn cancel(&mut self, ticket: Ticket);
@@ -126,9 +151,12 @@ pub trait Source: Send {
     /// What people call this kind: `postgres`, `chunks`.
     fn kind(&self) -> &'static str;
 
-    /// Whether it supports the operation at all; asked before anything of a command is submitted.
-    fn supports(&self, operation: Operation) -> bool;
+    /// Whether the operation is possible at all; asked before anything of a command is submitted.
+    fn supports(&self, operation: Operation) -> Result<(), Unsupported>;
 
     /// How long a request may take.
     fn timeout(&self) -> Duration;
+
+    /// For INFO.
+    fn info(&self) -> SourceInfo;
 }

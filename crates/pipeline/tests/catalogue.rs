@@ -3,7 +3,7 @@
 mod world;
 
 use busload_io::sim::{CrashKind, SimClock, SimDisk, SimRng};
-use busload_pipeline::settings::{Settings, SyncMode};
+use busload_pipeline::settings::{Settings, SourceTable, SyncMode};
 use world::{World, settings, table};
 
 fn start(disk: &SimDisk, settings: Settings) -> World {
@@ -204,4 +204,59 @@ fn an_interrupted_adoption_is_finished_by_the_next_start_whatever_its_flags() {
         }
     }
     panic!("a start takes fewer than 400 operations");
+}
+
+fn with_source(mut settings: Settings) -> Settings {
+    settings.sources.push(SourceTable { name: "users".into(), kind: "postgres" });
+    settings
+}
+
+#[test]
+fn a_source_over_existing_keys_is_refused_whatever_the_space_and_never_adopts() {
+    for commands in ["SET users:1 a\nSET users:2 b", "SET users:1 a\nSELECT 9\nSET users:1 b"] {
+        let disk = SimDisk::new();
+        run(&mut start(&disk, settings(SyncMode::Always)), commands);
+        for adopt_tables in [false, true] {
+            let message =
+                refused(&disk, with_source(Settings { adopt_tables, ..settings(SyncMode::Always) }));
+            assert!(message.contains("new postgres table, but 2 keys that begin with `users:`"), "{message}");
+        }
+        // Nothing of the refused starts is in the log.
+        run(&mut start(&disk, settings(SyncMode::Always)), "FLUSHALL\nSET userson:1 a");
+        assert_eq!(run(&mut start(&disk, with_source(settings(SyncMode::Always))), "DBSIZE"), [":1"]);
+    }
+}
+
+#[test]
+fn a_source_takes_the_name_of_a_memory_table_only_when_that_is_empty_or_dropped() {
+    let disk = SimDisk::new();
+    run(&mut start(&disk, with_users(SyncMode::Always)), "SET users:1 a\nSET k 1");
+    let message = refused(&disk, with_source(settings(SyncMode::Always)));
+    assert!(
+        message.contains("a memory table of that name with 1 keys") && message.contains("--drop-table users"),
+        "{message}"
+    );
+    let dropping = with_source(Settings { drop_tables: vec!["users".into()], ..settings(SyncMode::Always) });
+    assert_eq!(run(&mut start(&disk, dropping.clone()), "DBSIZE"), [":1"]);
+    assert_eq!(run(&mut start(&disk, with_source(settings(SyncMode::Always))), "DBSIZE"), [":1"]);
+    assert!(refused(&disk, dropping).contains("both configured and named by --drop-table"));
+
+    let disk = SimDisk::new();
+    run(&mut start(&disk, with_users(SyncMode::Always)), "SET users:1 a\nDEL users:1");
+    start(&disk, with_source(settings(SyncMode::Always)));
+}
+
+#[test]
+fn a_source_may_go_and_its_name_becomes_a_prefix_like_any_other() {
+    let disk = SimDisk::new();
+    start(&disk, with_source(settings(SyncMode::Always)));
+    let mut world = start(&disk, settings(SyncMode::Always));
+    assert_eq!(run(&mut world, "SET users:1 a\nGET users:1"), ["OK", "a"]);
+    drop(world);
+    assert!(refused(&disk, with_source(settings(SyncMode::Always))).contains("1 keys"));
+
+    let disk = SimDisk::new();
+    start(&disk, with_source(settings(SyncMode::Always)));
+    assert_eq!(run(&mut start(&disk, with_users(SyncMode::Always)), "SET users:1 a\nDBSIZE"), ["OK", ":1"]);
+    assert_eq!(run(&mut start(&disk, with_users(SyncMode::Always)), "GET users:1"), ["a"]);
 }

@@ -13,7 +13,9 @@ use std::{
 use busload_io::sim::SimRng;
 use busload_pipeline::{
     settings::SyncMode,
-    source::{Full, Operation, Source, SourceEvent, SourceRequest, SourceValue, Ticket},
+    source::{
+        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
+    },
 };
 use bytes::Bytes;
 use world::{Client, World};
@@ -28,6 +30,7 @@ struct Shared {
     line_limit: usize,
     cancelled: Vec<Ticket>,
     failing: bool,
+    flushes: usize,
 }
 
 struct Waiting {
@@ -121,12 +124,24 @@ impl Source for SimSource {
         "simulated"
     }
 
-    fn supports(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Get | Operation::Exists | Operation::Set | Operation::Delete)
+    fn supports(&self, operation: Operation) -> Result<(), Unsupported> {
+        match operation {
+            Operation::Get | Operation::Exists | Operation::Set | Operation::Delete => Ok(()),
+            Operation::HashSet => Err(Unsupported::Table("the table has no fields".into())),
+            _ => Err(Unsupported::Kind),
+        }
     }
 
     fn timeout(&self) -> Duration {
         Duration::from_secs(1)
+    }
+
+    fn flush(&mut self) {
+        self.with(|shared| shared.flushes += 1);
+    }
+
+    fn info(&self) -> SourceInfo {
+        SourceInfo::default()
     }
 }
 
@@ -182,15 +197,20 @@ fn commands_over_several_keys_gather_their_parts() {
 }
 
 #[test]
-fn what_a_kind_does_not_support_says_so_and_does_nothing() {
+fn what_a_kind_or_a_table_does_not_support_says_so_and_does_nothing() {
     let (mut world, source, mut client) = world();
     assert_eq!(
-        world.run(&mut client, "INCR objects:a\nMSET objects:a 1 m 2\nGET m\nSET objects:a 1 EX 5"),
+        world.run(
+            &mut client,
+            "INCR objects:a\nMSET objects:a 1 m 2\nGET m\nSET objects:a 1 EX 5\nHLEN objects:a\nHSET objects:a f v"
+        ),
         [
             "-ERR table objects: INCR is not supported on a simulated table",
             "-ERR keys of more than one kind of table in one write command; nothing was executed",
             "nil",
             "-ERR SET takes no options on this kind of table",
+            "-ERR table objects: HLEN is not supported on a simulated table",
+            "-ERR table objects: HSET is not possible: the table has no fields",
         ]
     );
     let replies = world.run(&mut client, "MULTI\nGET objects:a\nSET m 1\nEXEC\nGET m");
@@ -233,6 +253,101 @@ fn a_request_that_is_never_answered_ends_at_its_deadline() {
     // The late answers are ignored.
     source.answer_all();
     assert_eq!(world.run(&mut client, "PING"), ["PONG"]);
+}
+
+#[test]
+fn a_write_of_several_keys_that_fails_says_how_many_were_written() {
+    let (mut world, source, mut client) = world();
+    world.send(&client, "MSET objects:a 1 objects:b 2 objects:c 3\nDEL objects:a objects:b");
+    world.turns();
+    source.answer_one(1);
+    source.with(|shared| shared.failing = true);
+    source.answer_one(0);
+    source.answer_one(2);
+    world.turns();
+    assert_eq!(
+        world.replies(&mut client),
+        ["-ERR table objects: cannot connect (1 of 3 keys were written)"],
+        "DEL is still open"
+    );
+    world.clock.advance(Duration::from_millis(1001));
+    world.turns();
+    let unknown = "-ERR table objects: outcome unknown, no answer in time (0 of 2 keys were deleted)";
+    assert_eq!(world.replies(&mut client), [unknown]);
+    // The line is full at the second key: the first is on its way, so both are told.
+    source.answer_all();
+    source.with(|shared| (shared.failing, shared.line_limit) = (false, 1));
+    world.send(&client, "MSET objects:a 1 objects:b 2\nMGET objects:a objects:b");
+    world.turns();
+    source.answer_all();
+    world.turns();
+    let full = "-ERR table objects: too many requests are waiting, try again later";
+    assert_eq!(world.replies(&mut client), [format!("{full} (1 of 2 keys were written)"), full.into()]);
+    assert!(!world.tx.has_open_tickets());
+}
+
+#[test]
+fn a_source_hears_of_the_end_of_every_turn_in_which_it_was_asked() {
+    let (mut world, source, client) = world();
+    world.send(&client, "GET objects:a\nGET objects:b");
+    while source.waiting() == 0 {
+        source.with(|shared| shared.flushes = 0);
+        world.turn();
+    }
+    assert!(0 < source.with(|shared| shared.flushes));
+}
+
+#[test]
+fn a_client_that_wants_no_replies_gets_none_from_sources_either() {
+    let (mut world, source, mut client) = world();
+    world
+        .send(&client, "CLIENT REPLY SKIP\nGET objects:a\nGET objects:b\nCLIENT REPLY OFF\nMGET objects:a m");
+    world.send(&client, "SET objects:a 1\nCLIENT REPLY ON\nGET objects:a");
+    world.turns();
+    source.answer_all();
+    world.turns();
+    assert_eq!(world.replies(&mut client), ["nil", "OK", "1"]);
+}
+
+#[test]
+fn more_replies_than_one_batch_takes_come_in_the_next_at_once() {
+    const ROWS: usize = 100;
+    let (mut world, source, mut client) = world();
+    // Just short of being sent by reference.
+    let value = vec![b'v'; 31 * 1024];
+    source.with(|shared| _ = shared.rows.insert(b"a".to_vec(), value));
+    let keys = " objects:a".repeat(ROWS);
+    (0..ROWS).for_each(|_| world.send(&client, &format!("MGET{keys}")));
+    while source.waiting() < ROWS * ROWS {
+        world.turn();
+        source.with(|shared| shared.line_limit = usize::MAX);
+        assert_eq!(world.replies(&mut client), Vec::<String>::new());
+    }
+    source.answer_all();
+    let now = world::read(&world.clock);
+    let mut replies = 0;
+    let mut batches = 0;
+    while let Some(batch) = world.tx.poll_sources(now) {
+        assert!(batch.out.len() < 80 << 20, "bounded");
+        replies += batch.replies.iter().map(|segment| segment.seq_count).sum::<u32>() as usize;
+        batches += 1;
+        let is_last = replies == ROWS;
+        assert_eq!(world.tx.next_deadline(), (!is_last).then_some(Duration::ZERO));
+    }
+    assert!(replies == ROWS && 3 < batches, "{replies} in {batches}");
+}
+
+#[test]
+fn replies_of_one_connection_leave_in_one_piece_whatever_order_they_came_in() {
+    let (mut world, source, client) = world();
+    let gets: Vec<String> = (0..20).map(|key| format!("GET objects:{key:02}")).collect();
+    world.send(&client, &gets.join("\n"));
+    while source.waiting() < 20 {
+        world.turn();
+    }
+    (0..20).for_each(|step| source.answer_one(step * 7));
+    let batch = world.tx.poll_sources(world::read(&world.clock)).expect("answers");
+    assert_eq!(batch.replies.iter().map(|segment| segment.seq_count).collect::<Vec<_>>(), [20]);
 }
 
 #[test]

@@ -163,6 +163,7 @@ fn resolve(
     };
     let settings = Settings {
         tables: tables(options.tables.into_iter().map(|table| table.settings).collect()),
+        sources: Vec::new(),
         memory_max,
         password: password.map(|password| password.bytes),
         client_reply_bytes,

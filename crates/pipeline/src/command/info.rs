@@ -221,6 +221,11 @@ fn stages(tx: &Tx, lines: &mut Lines) {
     let frames = BatchReading { batches: log.frames, items: log.records, max: log.frame_records_max };
     lines.batches("log", frames);
     lines.batches("reply", stats.reply_batches.read());
+    for (name, _, info) in tx.sources() {
+        for (what, reading) in info.batches {
+            lines.batches(&format!("table_{name}_{what}"), reading);
+        }
+    }
     lines.figure("turn_usec_max", &stats.turn_us_max);
     let calls = [
         ("net_polls", &stats.net_polls_total),
@@ -244,6 +249,14 @@ fn tables(tx: &Tx, lines: &mut Lines) {
         {
             table_line(tx, &memory.settings, (table.0..table.0 + spaces).map(TableId), lines);
         }
+    }
+    for (name, kind, info) in tx.sources() {
+        lines.raw(format_args!("table_{name}:kind={kind}"));
+        for (field, value) in info.fields {
+            // A comma would begin the next field.
+            lines.raw(format_args!(",{field}={}", one_line(&value).replace(',', ";")));
+        }
+        lines.raw(format_args!("\r\n"));
     }
 }
 

@@ -3,10 +3,11 @@
 //! To a client there is one key space: `name:rest` belongs to the table `name` if there is one, every other key to
 //! `default`, whose 16 spaces SELECT chooses among. Named tables are reachable from all spaces.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::BuildHasherDefault};
 
 use busload_log::SyncPolicy;
 use busload_tables::TableId;
+use rapidhash::fast::RapidHasher;
 
 use crate::{
     limits::SPACE_COUNT,
@@ -44,7 +45,8 @@ pub struct MemoryTable {
 pub struct Catalog {
     /// By [`TableId`]; all spaces share the settings of `default`. Ids of dropped tables have none.
     memory: Vec<Option<MemoryTable>>,
-    routes: HashMap<Box<[u8]>, Route>,
+    /// Clients choose what is looked up here, not what is in it: the hash need not resist them.
+    routes: HashMap<Box<[u8]>, Route, BuildHasherDefault<RapidHasher<'static>>>,
     logged: bool,
     memory_max: bool,
 }
@@ -56,7 +58,7 @@ impl Catalog {
         let logged = table.logging != Logging::Off;
         let memory_max = table.settings.memory_max.is_some();
         let memory = vec![Some(table); usize::from(SPACE_COUNT)];
-        Self { memory, routes: HashMap::new(), logged, memory_max }
+        Self { memory, routes: HashMap::default(), logged, memory_max }
     }
 
     /// Adds a named memory table.

@@ -73,10 +73,12 @@ impl Tx {
                 reply.simple("QUEUED");
                 return Outcome::Replied;
             }
-            Ok(Admitted::Source(command)) => match self.submit(session, command, &args, seq) {
-                Ok(()) => return Outcome::Pending,
-                Err(error) => error,
-            },
+            Ok(Admitted::Source { command, ordinal }) => {
+                match self.submit(session, command, &args, seq, ordinal) {
+                    Ok(()) => return Outcome::Pending,
+                    Err(error) => error,
+                }
+            }
             Err(Refusal::Defer(reason)) => return Outcome::Deferred(reason),
             Err(Refusal::Error(error)) => error,
         };
@@ -138,7 +140,7 @@ impl Tx {
         if self.catalog.has_named() && command.keys.first != 0 {
             match self.route_command(session, command, args)? {
                 Some(source) if queueing => return Err(self.not_in_multi(source, command).into()),
-                Some(_) => return Ok(Admitted::Source(command)),
+                Some(ordinal) => return Ok(Admitted::Source { command, ordinal }),
                 None => {}
             }
         }
@@ -340,7 +342,7 @@ impl Tx {
 enum Admitted {
     Run(&'static Command),
     Queued,
-    Source(&'static Command),
+    Source { command: &'static Command, ordinal: usize },
 }
 
 /// Bytes by which SETRANGE and SETBIT can make a string longer than their arguments are. Offsets they refuse are none.
@@ -372,7 +374,7 @@ fn space_of(arg: Option<&[u8]>) -> Option<u16> {
     (space < SPACE_COUNT).then_some(space)
 }
 
-fn reply_too_long() -> CommandError {
+pub(super) fn reply_too_long() -> CommandError {
     const MIB: usize = 1024 * 1024;
     format!("ERR the reply would pass {} MiB, ask for less at once", REPLY_COPIED_BYTES_MAX / MIB).into()
 }

@@ -45,6 +45,7 @@ use crate::{
     reply::Reply,
     session::{ReplyMode, Session},
     settings::Settings,
+    source::SourceInfo,
     stats::Stats,
 };
 
@@ -152,8 +153,9 @@ impl Tx {
         if garbage { Some(Duration::ZERO) } else { sweep }
     }
 
-    /// Hands what was logged since the last call to the log.
+    /// Hands what was logged since the last call to the log, and says to sources that this was all for now.
     pub fn end_turn(&mut self) {
+        self.tickets.flush();
         if self.records_open != 0 {
             self.stats.commit_batches.record(self.records_open);
             self.records_open = 0;
@@ -203,7 +205,7 @@ impl Tx {
 
     fn forget_session(&mut self, session: &Session) {
         self.watches.unwatch(session.conn);
-        self.cancel_tickets(session);
+        self.cancel_tickets(session.conn);
     }
 
     fn execute_runs(&mut self, batch: &mut Batch) {
@@ -290,11 +292,12 @@ impl Tx {
                 && u32::from(command.keys.first) < request.arg_count
             {
                 let key = input.args_of(request).at(usize::from(command.keys.first));
-                let hash = self.tables.hash(key);
                 let space = self.session(runs[run].conn).map_or(0, |session| session.space);
-                let table = self.catalog.memory_table(space, key);
-                self.tables.prefetch_bucket(table, hash);
-                place = (table, hash);
+                if let Route::Memory(table) = self.catalog.route(space, key) {
+                    let hash = self.tables.hash(key);
+                    self.tables.prefetch_bucket(table, hash);
+                    place = (table, hash);
+                }
             }
             self.hashes[index % GROUP_REQUESTS] = place;
         }
@@ -357,6 +360,11 @@ impl Tx {
     /// The connection's state.
     pub(crate) fn session(&self, conn: ConnId) -> Option<&Session> {
         self.sessions.get(conn.index as usize)?.as_deref().filter(|session| session.conn == conn)
+    }
+
+    /// All sources, by name and kind.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (&str, &'static str, SourceInfo)> {
+        self.tickets.infos()
     }
 
     /// All connections but the one whose command runs.

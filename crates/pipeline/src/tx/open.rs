@@ -1,7 +1,8 @@
 //! From a directory to a running stage: recover the log into tables, then agree with the configuration.
 //!
 //! The names, ids and settings of tables are in the log. A start is refused, naming counts, when it would hide keys: a
-//! new table whose prefix already holds keys in `default`, a logged table that is not configured any more.
+//! new table whose prefix already holds keys in `default`, a logged table that is not configured any more. Tables of other kinds
+//! are in the log with their names only, so that this is looked at once and not at every start.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -18,7 +19,7 @@ use super::{Catalog, Changes, GateFilter, Now, Signals, Tickets, Tx, Watches};
 use crate::{
     gate::Gate,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
-    settings::{Settings, SyncMode, TableSettings},
+    settings::{Settings, SourceTable, SyncMode, TableSettings},
     stats::Stats,
 };
 
@@ -179,13 +180,14 @@ impl<D: Disk> Start<D> {
         let Some((default, named)) = settings.tables.split_first() else {
             return refuse("there is no table `default`".into());
         };
-        if TABLE_COUNT_MAX < named.len() {
-            return refuse(format!(
-                "{} tables are configured, at most {TABLE_COUNT_MAX} can be",
-                named.len()
-            ));
+        let count = named.len() + settings.sources.len();
+        if TABLE_COUNT_MAX < count {
+            return refuse(format!("{count} tables are configured, at most {TABLE_COUNT_MAX} can be"));
         }
         self.check_dropped(settings, known)?;
+        let new_sources: Vec<&SourceTable> =
+            settings.sources.iter().filter(|s| !is_known(s, known)).collect();
+        new_sources.iter().try_for_each(|source| self.check_hidden(source))?;
         let mut catalog = Catalog::new(default.clone());
         self.settle_settings(TableId(0), default, known.get(&0))?;
         for table in named {
@@ -211,6 +213,20 @@ impl<D: Disk> Start<D> {
         for (&id, known) in known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known)) {
             self.drop_table(TableId(id), known)?;
         }
+        for source in new_sources {
+            // The id is taken for ever; nothing is ever stored under it.
+            let mut record = Vec::new();
+            let settings = kind_text(source.kind);
+            effect::catalogue_created(
+                &mut record,
+                TableId(next_id),
+                source.name.as_bytes(),
+                settings.as_bytes(),
+            );
+            self.tables.create(TableId(next_id));
+            next_id += 1;
+            self.append(&record)?;
+        }
         self.sync()?;
         Ok(catalog)
     }
@@ -218,24 +234,49 @@ impl<D: Disk> Start<D> {
     /// A table that would vanish with its keys must be dropped on purpose.
     fn check_dropped(&self, settings: &Settings, known: &BTreeMap<u16, Known>) -> Result<(), StartError> {
         for name in &settings.drop_tables {
-            if settings.tables.iter().any(|table| table.name == *name) {
+            let known = known.iter().find(|(id, known)| **id != 0 && known.name == *name);
+            if settings.tables.iter().any(|table| table.name == *name)
+                || known.is_some_and(|(_, known)| is_configured(settings, known))
+            {
                 return refuse(format!("table {name} is both configured and named by --drop-table"));
             }
-            if !known.iter().any(|(id, known)| *id != 0 && known.name == *name) {
+            if known.is_none() {
                 return refuse(format!("--drop-table {name}: the log knows no such table"));
             }
         }
         for (&id, known) in known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known)) {
-            let count = self.tables.len(TableId(id));
-            if count != 0 && !settings.drop_tables.contains(&known.name) {
-                let name = &known.name;
-                return refuse(format!(
+            let (name, count) = (&known.name, self.tables.len(TableId(id)));
+            if count == 0 || settings.drop_tables.contains(name) {
+                continue;
+            }
+            return match settings.sources.iter().find(|source| source.name == *name) {
+                None => refuse(format!(
                     "table {name} holds {count} keys in the log but is not configured; configure it again, or drop it \
                      with its keys by --drop-table {name}"
-                ));
-            }
+                )),
+                Some(source) => refuse(format!(
+                    "table {name} is a {} table now, but the log has a memory table of that name with {count} keys; drop \
+                     that one with its keys by --drop-table {name}, or choose another name",
+                    source.kind
+                )),
+            };
         }
         Ok(())
+    }
+
+    /// Keys in `default` that a source would hide. They cannot be moved to where the source keeps its own.
+    fn check_hidden(&self, source: &SourceTable) -> Result<(), StartError> {
+        let SourceTable { name, kind } = source;
+        let prefix = format!("{name}:").into_bytes();
+        let count: usize =
+            (0..SPACE_COUNT).map(|space| self.keys_with_prefix(TableId(space), &prefix).len()).sum();
+        if count == 0 {
+            return Ok(());
+        }
+        refuse(format!(
+            "table {name} is a new {kind} table, but {count} keys that begin with `{name}:` are in table default and would \
+             be hidden; rename or delete them first (--adopt-tables moves keys to memory tables only), or choose another name"
+        ))
     }
 
     /// Logs changed settings. What a table held until it stopped being logged must not come back at the next start.
@@ -401,8 +442,24 @@ fn refuse<T>(text: String) -> Result<T, StartError> {
     Err(StartError::Catalogue(text))
 }
 
+/// Whether the table goes on. One that is a source now but was a memory table does not: its keys have no place any more.
 fn is_configured(settings: &Settings, known: &Known) -> bool {
     settings.tables.iter().any(|table| table.name == known.name)
+        || settings.sources.iter().any(|source| is_entry_of(source, known))
+}
+
+/// Whether the log knows the source already.
+fn is_known(source: &SourceTable, known: &BTreeMap<u16, Known>) -> bool {
+    known.values().any(|known| is_entry_of(source, known))
+}
+
+fn is_entry_of(source: &SourceTable, known: &Known) -> bool {
+    source.name == known.name && known.settings == kind_text(source.kind)
+}
+
+/// What is in the log of a source's settings.
+fn kind_text(kind: &str) -> String {
+    format!("kind={kind}")
 }
 
 /// Ends the settings of a table whose keys are being moved from `default`.

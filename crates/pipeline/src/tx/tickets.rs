@@ -1,78 +1,255 @@
 //! Requests at sources: which connection waits for which answers, and what becomes of them.
+//!
+//! ```text
+//!  dispatch --> submit: a slot and a ticket per key --> source
+//!                  commands over several keys also share a gathering
+//!  poll_sources: answers, deadlines --> finished --> sorted by connection and place --> one batch of replies
+//! ```
+//!
+//! A command with one key, which nearly all are, allocates nothing here.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    time::Duration,
-};
+mod replies;
+mod slots;
+
+use std::time::Duration;
 
 use busload_io::ConnId;
 use busload_resp::Version;
 use busload_tables::Value;
 use bytes::Bytes;
 
-use super::{Route, Tx};
+use super::{Route, Tx, dispatch::reply_too_long};
 use crate::{
     args::Args,
     batch::{Batch, ReplySegment},
-    command::{Command, Flags},
+    command::{Command, Flags, Keys},
     error::CommandError,
     gate::Gate,
-    limits::SOURCE_TICKETS_MAX,
+    limits::{BATCH_REPLY_BYTES_MAX, SOURCE_TICKETS_MAX},
     reply::Reply,
-    session::Session,
-    source::{Operation, Source, SourceEvent, SourceRequest, SourceValue, Ticket},
+    session::{ReplyMode, Session},
+    source::{Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported},
 };
+use slots::{Slots, Waiting};
 
 /// Sources, and what is open at them.
 pub(super) struct Tickets {
     sources: Vec<(String, Box<dyn Source>)>,
-    next: u64,
-    /// Ticket to the request it belongs to, and which part of it.
-    open: HashMap<Ticket, (u64, usize)>,
-    pending: HashMap<u64, Pending>,
-    deadlines: BTreeSet<(Duration, u64)>,
+    open: Slots<Part>,
+    /// Commands over several keys that wait, by the ordinal their parts know. Free places are `None`.
+    gatherings: Vec<Option<Box<Gathering>>>,
+    free_gatherings: Vec<usize>,
     stream: Vec<SourceEvent>,
+    finished: Vec<Finished>,
+    /// Connection, place and ordinal of what is finished.
+    order: Vec<(u32, u64, usize)>,
     answered: Batch,
 }
 
-/// A request that waits for one or more answers.
-struct Pending {
-    conn: ConnId,
-    seq: u64,
-    version: Version,
+/// What a ticket's answer is.
+enum Part {
+    /// The answer to a whole request.
+    Whole { seq: u64, asked: Asked },
+    /// One of several.
+    OneOf { gathering: usize, index: usize },
+}
+
+/// How the reply is to be written.
+#[derive(Clone, Copy)]
+struct Asked {
     command: &'static Command,
-    parts: Vec<Option<Answer>>,
-    tickets: Vec<Ticket>,
-    missing: usize,
-    deadline: Duration,
-    table: String,
+    version: Version,
     /// What the parts from memory wait for.
     gate: Gate,
+    /// CLIENT REPLY: no bytes, but its place among the replies.
+    is_silent: bool,
+}
+
+/// A request that waits for several answers.
+struct Gathering {
+    seq: u64,
+    asked: Asked,
+    answers: Vec<Option<Answer>>,
+    missing: usize,
+}
+
+/// A request whose answers are all there.
+struct Finished {
+    conn: ConnId,
+    seq: u64,
+    asked: Asked,
+    answers: Answers,
+}
+
+enum Answers {
+    One(Answer),
+    /// By key, in the order of the command.
+    Several(Vec<Option<Answer>>),
 }
 
 type Answer = Result<SourceValue, String>;
+
+/// One key of a command, on its way to a source.
+struct Question<'a> {
+    ordinal: usize,
+    operation: Operation,
+    key: &'a [u8],
+    arguments: &'a [&'a [u8]],
+}
 
 impl Tickets {
     pub fn new() -> Self {
         Self {
             sources: Vec::new(),
-            next: 0,
-            open: HashMap::new(),
-            pending: HashMap::new(),
-            deadlines: BTreeSet::new(),
+            open: Slots::new(),
+            gatherings: Vec::new(),
+            free_gatherings: Vec::new(),
             stream: Vec::new(),
+            finished: Vec::new(),
+            order: Vec::new(),
             answered: Batch::default(),
         }
     }
 
     pub fn is_open(&self, ticket: Ticket) -> bool {
-        self.open.contains_key(&ticket)
+        self.open.is_open(ticket)
     }
 
     /// Registers a source; its ordinal.
     pub fn add(&mut self, name: String, source: Box<dyn Source>) -> usize {
         self.sources.push((name, source));
         self.sources.len() - 1
+    }
+
+    /// All sources may start on what was submitted.
+    pub fn flush(&mut self) {
+        self.sources.iter_mut().for_each(|(_, source)| source.flush());
+    }
+
+    /// All sources by name.
+    pub fn infos(&self) -> impl Iterator<Item = (&str, &'static str, SourceInfo)> {
+        self.sources.iter().map(|(name, source)| (name.as_str(), source.kind(), source.info()))
+    }
+
+    /// Opens a ticket and gives it to the source.
+    fn ask(
+        &mut self,
+        now: Duration,
+        conn: ConnId,
+        question: &Question<'_>,
+        part: Part,
+    ) -> Result<Ticket, CommandError> {
+        let Question { ordinal, operation, key, arguments } = *question;
+        if SOURCE_TICKETS_MAX <= self.open.len() {
+            return Err(CommandError::text("ERR too many requests wait for sources, try again later"));
+        }
+        let (name, source) = &mut self.sources[ordinal];
+        let deadline = now + source.timeout();
+        let ticket = self.open.open(Waiting { conn, source: ordinal, deadline }, part);
+        let key = key.get(name.len() + 1..).unwrap_or_default();
+        let request = SourceRequest { ticket, conn, operation, key, arguments, deadline };
+        if source.submit(request).is_err() {
+            self.open.close(ticket);
+            return Err(format!("ERR table {name}: too many requests are waiting, try again later").into());
+        }
+        Ok(ticket)
+    }
+
+    fn answer(&mut self, ticket: Ticket, answer: Answer) {
+        let Some((Waiting { conn, .. }, part)) = self.open.close(ticket) else { return };
+        match part {
+            Part::Whole { seq, asked } => {
+                self.finished.push(Finished { conn, seq, asked, answers: Answers::One(answer) });
+            }
+            Part::OneOf { gathering: ordinal, index } => {
+                let Some(gathering) = &mut self.gatherings[ordinal] else { return };
+                gathering.answers[index] = Some(answer);
+                gathering.missing -= 1;
+                if gathering.missing == 0
+                    && let Some(gathering) = self.end_gathering(ordinal)
+                {
+                    let Gathering { seq, asked, answers, .. } = *gathering;
+                    self.finished.push(Finished { conn, seq, asked, answers: Answers::Several(answers) });
+                }
+            }
+        }
+    }
+
+    fn begin_gathering(&mut self, gathering: Gathering) -> usize {
+        let gathering = Some(Box::new(gathering));
+        match self.free_gatherings.pop() {
+            Some(ordinal) => {
+                self.gatherings[ordinal] = gathering;
+                ordinal
+            }
+            None => {
+                self.gatherings.push(gathering);
+                self.gatherings.len() - 1
+            }
+        }
+    }
+
+    fn end_gathering(&mut self, ordinal: usize) -> Option<Box<Gathering>> {
+        let gathering = self.gatherings[ordinal].take()?;
+        self.free_gatherings.push(ordinal);
+        Some(gathering)
+    }
+
+    /// Nobody waits for the ticket any more.
+    fn abandon(&mut self, ticket: Ticket) {
+        let Some((Waiting { source, .. }, part)) = self.open.close(ticket) else { return };
+        self.sources[source].1.cancel(ticket);
+        if let Part::OneOf { gathering, .. } = part {
+            self.end_gathering(gathering);
+        }
+    }
+
+    /// Answers what its source has not answered in time.
+    fn expire(&mut self, now: Duration) {
+        for ordinal in 0..self.sources.len() {
+            while let Some((deadline, ticket)) = self.open.first_of_source(ordinal)
+                && deadline <= now
+            {
+                let what = if self.is_write(ticket) { "outcome unknown, " } else { "" };
+                let (name, source) = &mut self.sources[ordinal];
+                source.cancel(ticket);
+                let error = format!("ERR table {name}: {what}no answer in time");
+                self.answer(ticket, Err(error));
+            }
+        }
+    }
+
+    fn is_write(&self, ticket: Ticket) -> bool {
+        let asked = self.open.content(ticket).and_then(|part| match part {
+            Part::Whole { asked, .. } => Some(asked),
+            Part::OneOf { gathering, .. } => Some(&self.gatherings[*gathering].as_ref()?.asked),
+        });
+        asked.is_some_and(|asked| asked.command.flags.has(Flags::WRITE))
+    }
+
+    /// Moves what is finished into the batch, up to the bound of one batch. What belongs to one connection is brought together and
+    /// into order: net then has one piece to append for many replies.
+    fn write_replies(&mut self) {
+        let places = self.finished.iter().enumerate();
+        self.order.extend(places.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
+        self.order.sort_unstable();
+        let batch = &mut self.answered;
+        let mut written = 0;
+        for &(.., ordinal) in &self.order {
+            if BATCH_REPLY_BYTES_MAX <= batch.out.len() {
+                break;
+            }
+            write_reply(&self.finished[ordinal], batch);
+            written += 1;
+        }
+        let mut finished: Vec<Option<Finished>> = Vec::new();
+        if written != self.order.len() {
+            // Rare: so much came at once that the rest is for the next turn.
+            finished.extend(self.finished.drain(..).map(Some));
+        }
+        self.finished.clear();
+        let left = self.order.drain(..).skip(written);
+        self.finished.extend(left.filter_map(|(.., ordinal)| finished[ordinal].take()));
     }
 }
 
@@ -87,41 +264,51 @@ impl Tx {
     /// of the connections named in it.
     pub fn poll_sources(&mut self, now: super::Now) -> Option<Batch> {
         self.now = now.monotonic;
-        let mut stream = std::mem::take(&mut self.tickets.stream);
-        for (_, source) in &mut self.tickets.sources {
+        let tickets = &mut self.tickets;
+        let mut stream = std::mem::take(&mut tickets.stream);
+        for (_, source) in &mut tickets.sources {
             source.poll(&mut stream);
         }
         for event in stream.drain(..) {
             // Nothing is cached here yet, so Invalidate and Flush have nothing to do.
             if let SourceEvent::Answer { ticket, outcome, .. } = event {
-                self.answer(ticket, outcome);
+                tickets.answer(ticket, outcome);
             }
         }
-        self.tickets.stream = stream;
-        self.expire_tickets();
-        self.stats.source_tickets.set(self.tickets.open.len() as u64);
-        let answered = &mut self.tickets.answered;
-        (!answered.replies.is_empty()).then(|| std::mem::take(answered))
+        tickets.stream = stream;
+        tickets.expire(now.monotonic);
+        tickets.write_replies();
+        self.stats.source_tickets.set(tickets.open.len() as u64);
+        (!tickets.answered.replies.is_empty()).then(|| std::mem::take(&mut tickets.answered))
     }
 
-    /// When the next request at a source is too late.
+    /// When sources have to be polled again without being asked to: when the next request is too late, at once when
+    /// answers are left over.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.tickets.deadlines.first().map(|(deadline, _)| *deadline)
+        if !self.tickets.finished.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        self.tickets.open.next_deadline()
     }
 
     /// Whether requests are at sources.
     pub fn has_open_tickets(&self) -> bool {
-        !self.tickets.pending.is_empty()
+        self.tickets.open.len() != 0
     }
 
     /// Whether the source can answer the command, or the error that says it cannot.
     pub(super) fn supported(&self, ordinal: usize, command: &Command) -> Result<(), CommandError> {
         let (name, source) = &self.tickets.sources[ordinal];
-        match command.source {
-            Some(operation) if source.supports(operation) => Ok(()),
-            _ => {
-                let (command, kind) = (command.name.to_uppercase(), source.kind());
+        let supports = command.source.map_or(Err(Unsupported::Kind), |operation| source.supports(operation));
+        let named = |name: &str| name.to_uppercase();
+        match supports {
+            Ok(()) => Ok(()),
+            Err(Unsupported::Kind) => {
+                let (command, kind) = (named(command.name), source.kind());
                 Err(format!("ERR table {name}: {command} is not supported on a {kind} table").into())
+            }
+            Err(Unsupported::Table(why)) => {
+                Err(format!("ERR table {name}: {} is not possible: {why}", named(command.name)).into())
             }
         }
     }
@@ -136,85 +323,108 @@ impl Tx {
         .into()
     }
 
-    /// Gives a command with keys of a source to it, one operation per key. All or nothing is submitted.
+    /// Gives a command with keys of a source to it (`ordinal` is that of one of its keys), one operation per key. All or
+    /// nothing is submitted.
     pub(super) fn submit(
         &mut self,
         session: &mut Session,
         command: &'static Command,
         args: &Args<'_>,
         seq: u64,
+        ordinal: usize,
     ) -> Result<(), CommandError> {
         let operation = command.source.ok_or(CommandError::Syntax)?;
         check_shape(operation, command, args)?;
-        let indexes: Vec<usize> = command.keys.indexes(args.len()).collect();
-        if SOURCE_TICKETS_MAX < self.tickets.open.len() + indexes.len() {
-            return Err(CommandError::text("ERR too many requests wait for sources, try again later"));
+        let is_silent = matches!(session.reply_mode, ReplyMode::Off | ReplyMode::Skipping);
+        let asked = Asked { command, version: session.version, gate: Gate::OPEN, is_silent };
+        if command.keys == Keys::ONE {
+            self.submit_one(session, args, ordinal, Part::Whole { seq, asked }, operation)?;
+        } else {
+            self.submit_several(session, args, Gathering { seq, asked, answers: Vec::new(), missing: 0 })?;
         }
-        let id = self.tickets.next;
-        let mut pending = Pending {
-            conn: session.conn,
-            seq,
-            version: session.version,
-            command,
-            parts: vec![None; indexes.len()],
-            tickets: Vec::new(),
-            missing: 0,
-            deadline: Duration::MAX,
-            table: String::new(),
-            gate: Gate::OPEN,
-        };
-        self.tickets.next += 1;
-        for (part, &index) in indexes.iter().enumerate() {
-            let key = args.at(index);
-            let Route::Source(ordinal) = self.catalog.route(session.space, key) else {
-                pending.parts[part] = Some(self.memory_part(session, operation, key));
-                continue;
-            };
-            let arguments = arguments_of(command, args, index);
-            if let Err(error) = self.submit_part(&mut pending, part, id, ordinal, operation, key, &arguments)
-            {
-                if part == 0 || !operation.is_write() {
-                    self.cancel_parts(&pending);
-                    return Err(error);
-                }
-                // Earlier keys of this write are on their way: the client must hear of both.
-                pending.parts[part] = Some(Err(error.message().into_owned()));
-            }
+        if session.reply_mode == ReplyMode::Skipping {
+            session.reply_mode = ReplyMode::On;
         }
-        pending.gate = self.gate.replace(Gate::OPEN);
-        session.tickets.retain(|ticket| self.tickets.open.contains_key(ticket));
-        session.tickets.extend_from_slice(&pending.tickets);
-        self.tickets.deadlines.insert((pending.deadline, id));
-        self.tickets.pending.insert(id, pending);
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one call, right above")]
-    fn submit_part(
+    #[inline]
+    fn submit_one(
         &mut self,
-        pending: &mut Pending,
-        part: usize,
-        id: u64,
+        session: &Session,
+        args: &Args<'_>,
         ordinal: usize,
+        part: Part,
         operation: Operation,
-        key: &[u8],
-        arguments: &[&[u8]],
     ) -> Result<(), CommandError> {
-        let ticket = Ticket(self.tickets.next);
-        self.tickets.next += 1;
-        let (name, source) = &mut self.tickets.sources[ordinal];
-        let deadline = self.now + source.timeout();
-        let key = key.get(name.len() + 1..).unwrap_or_default();
-        let request = SourceRequest { ticket, conn: pending.conn, operation, key, arguments, deadline };
-        if source.submit(request).is_err() {
-            return Err(format!("ERR table {name}: too many requests are waiting, try again later").into());
+        let (key, mut several) = (args.at(1), Vec::new());
+        let mut one = [&[][..]];
+        let arguments = match args.len() - 2 {
+            0 => &one[..0],
+            1 => {
+                one = [args.at(2)];
+                &one
+            }
+            _ => {
+                several.extend(args.iter_from(2));
+                &several
+            }
+        };
+        let question = Question { ordinal, operation, key, arguments };
+        self.tickets.ask(self.now, session.conn, &question, part).map(drop)
+    }
+
+    fn submit_several(
+        &mut self,
+        session: &Session,
+        args: &Args<'_>,
+        mut gathering: Gathering,
+    ) -> Result<(), CommandError> {
+        let command = gathering.asked.command;
+        let operation = command.source.ok_or(CommandError::Syntax)?;
+        let keys = || command.keys.indexes(args.len());
+        if SOURCE_TICKETS_MAX < self.tickets.open.len() + keys().count() {
+            return Err(CommandError::text("ERR too many requests wait for sources, try again later"));
         }
-        pending.table.clone_from(name);
-        pending.deadline = pending.deadline.min(deadline);
-        pending.tickets.push(ticket);
-        pending.missing += 1;
-        self.tickets.open.insert(ticket, (id, part));
+        gathering.answers = vec![None; keys().count()];
+        let gathering = self.tickets.begin_gathering(gathering);
+        let mut asked = Vec::new();
+        for (index, at) in keys().enumerate() {
+            let key = args.at(at);
+            let Route::Source(ordinal) = self.catalog.route(session.space, key) else {
+                let answer = self.memory_part(session, operation, key);
+                self.gathering(gathering).answers[index] = Some(answer);
+                continue;
+            };
+            // MSET: the value behind the key.
+            let value = [args.get(at + 1).unwrap_or_default()];
+            let arguments = &value[..usize::from(command.keys.step) - 1];
+            let question = Question { ordinal, operation, key, arguments };
+            match self.tickets.ask(self.now, session.conn, &question, Part::OneOf { gathering, index }) {
+                Ok(ticket) => {
+                    asked.push(ticket);
+                    self.gathering(gathering).missing += 1;
+                }
+                // Earlier keys of this write are on their way: the client must hear of both.
+                Err(error) if operation.is_write() && !asked.is_empty() => {
+                    self.gathering(gathering).answers[index] = Some(Err(error.message().into_owned()));
+                }
+                Err(error) => {
+                    self.gate.set(Gate::OPEN);
+                    asked.into_iter().for_each(|ticket| self.tickets.abandon(ticket));
+                    self.tickets.end_gathering(gathering);
+                    return Err(error);
+                }
+            }
+        }
+        let gate = self.gate.replace(Gate::OPEN);
+        self.gathering(gathering).asked.gate = gate;
         Ok(())
+    }
+
+    fn gathering(&mut self, ordinal: usize) -> &mut Gathering {
+        let gathering = self.tickets.gatherings[ordinal].as_mut();
+        gathering.expect("it lasts until its last answer, and none comes during submission")
     }
 
     /// The part of a reading command that memory answers.
@@ -229,78 +439,10 @@ impl Tx {
         })
     }
 
-    fn answer(&mut self, ticket: Ticket, outcome: Answer) {
-        let Some((id, part)) = self.tickets.open.remove(&ticket) else { return };
-        let Some(pending) = self.tickets.pending.get_mut(&id) else { return };
-        pending.parts[part] = Some(outcome);
-        pending.missing -= 1;
-        if pending.missing == 0 {
-            self.finish(id);
-        }
-    }
-
-    fn finish(&mut self, id: u64) {
-        let Some(pending) = self.tickets.pending.remove(&id) else { return };
-        self.tickets.deadlines.remove(&(pending.deadline, id));
-        let batch = &mut self.tickets.answered;
-        let (start, first_shared) = (batch.out.len(), batch.shared.len());
-        let mut reply = Reply::new(&mut batch.out, &mut batch.shared, pending.version);
-        write_answers(&pending, &mut reply);
-        batch.replies.push(ReplySegment {
-            conn: pending.conn,
-            first_seq: pending.seq,
-            seq_count: 1,
-            start,
-            end: batch.out.len(),
-            first_shared: u32::try_from(first_shared).expect("one batch has few large values"),
-            shared_count: u32::try_from(batch.shared.len() - first_shared)
-                .expect("one batch has few large values"),
-            gate: pending.gate,
-            close: false,
-        });
-    }
-
-    /// Answers what a source has not answered in time.
-    fn expire_tickets(&mut self) {
-        while let Some(&(deadline, id)) = self.tickets.deadlines.first() {
-            if self.now < deadline {
-                return;
-            }
-            self.tickets.deadlines.pop_first();
-            let Some(pending) = self.tickets.pending.get_mut(&id) else { continue };
-            let write = pending.command.flags.has(Flags::WRITE);
-            let what = if write { "outcome unknown, " } else { "" };
-            let message = format!("ERR table {}: {what}no answer in time", pending.table);
-            for part in pending.parts.iter_mut().filter(|part| part.is_none()) {
-                *part = Some(Err(message.clone()));
-            }
-            let tickets = std::mem::take(&mut pending.tickets);
-            self.cancel_all(&tickets);
-            self.finish(id);
-        }
-    }
-
     /// The connection is gone: nobody waits for its answers.
-    pub(super) fn cancel_tickets(&mut self, session: &Session) {
-        for ticket in &session.tickets {
-            if let Some((id, _)) = self.tickets.open.get(ticket).copied()
-                && let Some(pending) = self.tickets.pending.remove(&id)
-            {
-                self.tickets.deadlines.remove(&(pending.deadline, id));
-                self.cancel_parts(&pending);
-            }
-        }
-    }
-
-    fn cancel_parts(&mut self, pending: &Pending) {
-        self.cancel_all(&pending.tickets);
-    }
-
-    fn cancel_all(&mut self, tickets: &[Ticket]) {
-        for &ticket in tickets {
-            if self.tickets.open.remove(&ticket).is_some() {
-                self.tickets.sources.iter_mut().for_each(|(_, source)| source.cancel(ticket));
-            }
+    pub(super) fn cancel_tickets(&mut self, conn: ConnId) {
+        while let Some(ticket) = self.tickets.open.first_of_conn(conn) {
+            self.tickets.abandon(ticket);
         }
     }
 }
@@ -320,63 +462,34 @@ fn check_shape(operation: Operation, command: &Command, args: &Args<'_>) -> Resu
     }
 }
 
-/// What belongs to the key at `index`: the value behind it for MSET, all that follows it otherwise.
-fn arguments_of<'a>(command: &Command, args: &Args<'a>, index: usize) -> Vec<&'a [u8]> {
-    let per_key = usize::from(command.keys.step) - 1;
-    let single = command.keys.first == 1 && command.keys.last == 1;
-    let count = if single { args.len() - index - 1 } else { per_key };
-    args.iter_from(index + 1).take(count).collect()
-}
-
-fn write_answers(pending: &Pending, reply: &mut Reply<'_>) {
-    let name = pending.command.name;
-    if name == "mget" {
-        reply.array(pending.parts.len());
-        return pending.parts.iter().for_each(|part| write_answer(part.as_ref(), reply));
+/// Appends the reply, to the connection's last piece when it continues it.
+fn write_reply(finished: &Finished, batch: &mut Batch) {
+    let Finished { conn, seq, asked, answers } = finished;
+    let (start, first_shared) = (batch.out.len(), batch.shared.len());
+    let mut reply = Reply::new(&mut batch.out, &mut batch.shared, asked.version);
+    if replies::write(asked, answers, &mut reply).is_err() {
+        reply.error(&reply_too_long().message());
     }
-    let error = pending.parts.iter().find_map(|part| part.as_ref()?.as_ref().err());
-    if let Some(error) = error {
-        let failed = pending.parts.iter().filter(|part| matches!(part, Some(Err(_)))).count();
-        let done = pending.parts.len() - failed;
-        return match pending.parts.len() {
-            1 => reply.error(error),
-            of => reply.error(&format!("{error} ({done} of {of} keys succeeded)")),
-        };
+    let count = |length: usize| u32::try_from(length).expect("one batch has few large values");
+    let (first_shared, shared_count) = (count(first_shared), count(batch.shared.len() - first_shared));
+    if let Some(last) = batch.replies.last_mut()
+        && (last.conn, last.gate) == (*conn, asked.gate)
+        && last.first_seq + u64::from(last.seq_count) == *seq
+    {
+        last.seq_count += 1;
+        last.end = batch.out.len();
+        last.shared_count += shared_count;
+        return;
     }
-    if pending.parts.len() == 1 {
-        return write_answer(pending.parts[0].as_ref(), reply);
-    }
-    let counts = pending.parts.iter().map(|part| match part {
-        Some(Ok(SourceValue::Integer(count))) => *count,
-        _ => 0,
+    batch.replies.push(ReplySegment {
+        conn: *conn,
+        first_seq: *seq,
+        seq_count: 1,
+        start,
+        end: batch.out.len(),
+        first_shared,
+        shared_count,
+        gate: asked.gate,
+        close: false,
     });
-    if name == "mset" { reply.ok() } else { reply.integer(counts.sum()) }
-}
-
-fn write_answer(answer: Option<&Answer>, reply: &mut Reply<'_>) {
-    match answer {
-        None | Some(Ok(SourceValue::Nil)) => reply.null(),
-        Some(Err(error)) => reply.error(error),
-        Some(Ok(SourceValue::Bulk(bytes))) => reply.bulk_bytes(bytes.clone()),
-        Some(Ok(SourceValue::Integer(value))) => reply.integer(*value),
-        Some(Ok(SourceValue::Done)) => reply.ok(),
-        Some(Ok(SourceValue::Values(values))) => {
-            reply.array(values.len());
-            values.iter().for_each(|value| write_optional(value.as_ref(), reply));
-        }
-        Some(Ok(SourceValue::Fields(fields))) => {
-            reply.map(fields.len());
-            for (field, value) in fields {
-                reply.bulk(field);
-                write_optional(value.as_ref(), reply);
-            }
-        }
-    }
-}
-
-fn write_optional(value: Option<&Bytes>, reply: &mut Reply<'_>) {
-    match value {
-        Some(bytes) => reply.bulk_bytes(bytes.clone()),
-        None => reply.null(),
-    }
 }
