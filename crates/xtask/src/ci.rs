@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    clients, rules,
+    clients, postgres, rules,
     steps::{Steps, cargo, run},
 };
 
@@ -20,6 +20,7 @@ pub fn ci() -> Result<()> {
         doc.env("RUSTDOCFLAGS", "-D warnings");
         run(doc.args(["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]))
     });
+    steps.step("Postgres server", postgres::ensure);
     steps.step("tests", tests);
     steps.step("loom", loom);
     steps.step("clients", || clients::run(&clients::Arguments::for_ci()));
@@ -29,6 +30,7 @@ pub fn ci() -> Result<()> {
 /// All tests.
 pub fn test() -> Result<()> {
     let mut steps = Steps::default();
+    steps.step("Postgres server", postgres::ensure);
     steps.step("tests", tests);
     steps.finish()
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ci ------> format, rules, lints, docs, tests, loom, clients
-//!  test ----> tests
+//!  test ----> a Postgres server's programs, tests
 //!  rules ---> rules
 //!  clients -> a server of its own, and stock clients against it
 //! ```
@@ -13,6 +13,7 @@
 
 mod ci;
 mod clients;
+mod postgres;
 mod rules;
 mod steps;
 
@@ -32,7 +33,9 @@ struct Cli {
 enum Task {
     /// Everything a change must pass: format, lints, docs, dependency rules, all tests, loom, stock clients
     Ci,
-    /// All tests. Needs nothing but Rust
+    /// All tests. Needs Rust and the programs of a Postgres server
+    ///
+    /// On Debian and its kin the package postgresql is installed when it is missing and this is root.
     Test,
     /// Which crate may know which: checked against what cargo resolves
     Rules,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
-use crate::steps::{cargo, output, root};
+use crate::steps::{cargo, output};
 
 /// Our crates begin with this.
 const OURS: &str = "busload";
@@ -13,51 +13,77 @@ const OURS: &str = "busload";
 const IO: [&str; 8] = ["axum", "hyper", "mio", "object_store", "rustix", "tokio", "tokio-postgres", "tonic"];
 /// What has no place on the memory path.
 const ASYNC: [&str; 6] = ["axum", "hyper", "object_store", "tokio", "tokio-postgres", "tonic"];
+/// What [`IO`] has beyond tokio.
+const IO_BUT_TOKIO: [&str; 7] = ["axum", "hyper", "mio", "object_store", "rustix", "tokio-postgres", "tonic"];
+/// Protocols and stores that are not Postgres.
+const OTHER_PROTOCOLS: [&str; 4] = ["axum", "hyper", "object_store", "tonic"];
 /// Configuration files are the server's.
 const CONFIGURATION: [&str; 3] = ["clap", "serde", "toml"];
 
 /// What a crate may and may not depend on, directly or not.
 struct Rule {
     package: &'static str,
+    /// With these features beside the default ones.
+    features: &'static [&'static str],
     /// The only crates of ours it may know.
     knows: &'static [&'static str],
     /// Packages it must not reach.
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 8] = [
-    Rule { package: "busload-resp", knows: &[], never: &[&IO, &CONFIGURATION] },
-    Rule { package: "busload-tables", knows: &[], never: &[&IO, &CONFIGURATION] },
-    Rule { package: "busload-batch", knows: &[], never: &[&IO, &CONFIGURATION] },
-    Rule { package: "busload-chunks", knows: &[], never: &[&IO, &CONFIGURATION] },
-    Rule { package: "busload-io", knows: &[], never: &[&ASYNC, &CONFIGURATION] },
-    Rule { package: "busload-log", knows: &["busload-io"], never: &[&ASYNC, &CONFIGURATION] },
-    Rule {
-        package: "busload-pipeline",
-        knows: &["busload-io", "busload-log", "busload-resp", "busload-tables"],
-        never: &[&ASYNC, &CONFIGURATION],
-    },
-    Rule {
-        package: "busload-bench",
-        knows: &["busload-batch", "busload-cluster", "busload-postgres", "busload-resp"],
-        never: &[],
-    },
+const RULES: [Rule; 11] = [
+    rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
+    rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
+    rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
+    Rule { features: &["tokio"], ..rule("busload-batch", &[], &[&IO_BUT_TOKIO, &CONFIGURATION]) },
+    rule("busload-chunks", &[], &[&IO, &CONFIGURATION]),
+    rule("busload-io", &[], &[&ASYNC, &CONFIGURATION]),
+    rule("busload-log", &["busload-io"], &[&ASYNC, &CONFIGURATION]),
+    rule(
+        "busload-pipeline",
+        &["busload-io", "busload-log", "busload-resp", "busload-tables"],
+        &[&ASYNC, &CONFIGURATION],
+    ),
+    rule("busload-postgres", &["busload-batch"], &[&OTHER_PROTOCOLS, &CONFIGURATION]),
+    rule("busload-cluster", &[], &[&ASYNC, &CONFIGURATION]),
+    // Experiments run in process, too.
+    rule("busload-bench", &["busload-batch", "busload-cluster", "busload-postgres", "busload-resp"], &[]),
 ];
 
-/// Checks every rule whose crate exists.
+/// Two that only the server brings together.
+const APART: [&str; 2] = ["busload-pipeline", "busload-postgres"];
+/// The server's package.
+const SERVER: &str = "busload";
+
+const fn rule(
+    package: &'static str,
+    knows: &'static [&'static str],
+    never: &'static [&'static [&'static str]],
+) -> Rule {
+    Rule { package, features: &[], knows, never }
+}
+
+/// Checks every rule whose crate exists, and that all crates but one keep apart what is to be apart.
 pub fn check() -> Result<()> {
+    let members = members()?;
     let mut broken = Vec::new();
-    for rule in &RULES {
-        let directory = root().join("crates").join(rule.package.trim_start_matches("busload-"));
-        if !directory.is_dir() {
-            continue;
-        }
-        let reached = dependencies(rule.package)?;
+    for rule in RULES.iter().filter(|rule| members.contains(rule.package)) {
+        let reached = dependencies(rule.package, rule.features)?;
         let violations = violations(rule, &reached);
-        println!("{}: {} packages, {} violations", rule.package, reached.len(), violations.len());
+        let features = rule.features.iter().map(|feature| format!(" with {feature}")).collect::<String>();
+        println!("{}{features}: {} packages, {} violations", rule.package, reached.len(), violations.len());
         broken.extend(violations.into_iter().map(|other| format!("{} must not know {other}", rule.package)));
     }
+    for member in members.iter().filter(|member| *member != SERVER) {
+        if joins_what_is_apart(&dependencies(member, &[])?) {
+            broken.push(format!("{member} must not know both of {}", APART.join(" and ")));
+        }
+    }
     if broken.is_empty() { Ok(()) } else { bail!("{}", broken.join("; ")) }
+}
+
+fn joins_what_is_apart(reached: &BTreeSet<String>) -> bool {
+    APART.iter().all(|name| reached.contains(*name))
 }
 
 fn violations(rule: &Rule, reached: &BTreeSet<String>) -> Vec<String> {
@@ -69,11 +95,19 @@ fn violations(rule: &Rule, reached: &BTreeSet<String>) -> Vec<String> {
     reached.iter().filter(|name| forbidden(name)).cloned().collect()
 }
 
+/// The names of the workspace's packages.
+fn members() -> Result<BTreeSet<String>> {
+    let mut tree = cargo();
+    tree.args(["tree", "--workspace", "--depth", "0", "--prefix", "none", "--format", "{p}"]);
+    Ok(names(&output(&mut tree)?))
+}
+
 /// The names of all packages that a build of this one uses, on any platform. Tests may use more.
-fn dependencies(package: &str) -> Result<BTreeSet<String>> {
+fn dependencies(package: &str, features: &[&str]) -> Result<BTreeSet<String>> {
     let mut tree = cargo();
     tree.args(["tree", "--package", package, "--edges", "normal,build", "--target", "all"]);
     tree.args(["--prefix", "none", "--format", "{p}"]);
+    tree.args(features.iter().flat_map(|feature| ["--features", feature]));
     Ok(names(&output(&mut tree)?))
 }
 
@@ -91,8 +125,12 @@ mod tests {
     use super::*;
 
     fn broken(package: &str, tree: &str) -> Vec<String> {
-        let rule = RULES.iter().find(|rule| rule.package == package).expect("there is a rule");
-        violations(rule, &names(tree))
+        broken_with(&[], package, tree)
+    }
+
+    fn broken_with(features: &[&str], package: &str, tree: &str) -> Vec<String> {
+        let matches = |rule: &&Rule| rule.package == package && rule.features == features;
+        violations(RULES.iter().find(matches).expect("there is a rule"), &names(tree))
     }
 
     #[test]
@@ -109,5 +147,28 @@ mod tests {
             ["busload-tables", "tokio"]
         );
         assert_eq!(broken("busload-bench", "busload-bench v0\nbusload v0\nbusload-resp v0"), ["busload"]);
+    }
+
+    #[test]
+    fn a_rule_may_differ_with_a_feature() {
+        let tree = "busload-batch v0\ntokio v1\nmio v1";
+        assert_eq!(broken("busload-batch", tree), ["mio", "tokio"]);
+        assert_eq!(broken_with(&["tokio"], "busload-batch", tree), ["mio"]);
+    }
+
+    #[test]
+    fn postgres_tables_know_batches_and_no_other_protocol() {
+        let allowed = "busload-postgres v0\nbusload-batch v0\ntokio v1\nmio v1\ntokio-postgres v0";
+        assert!(broken("busload-postgres", allowed).is_empty());
+        let tree = "busload-postgres v0\nbusload-resp v0\nhyper v1\nserde v1";
+        assert_eq!(broken("busload-postgres", tree), ["busload-resp", "hyper", "serde"]);
+        assert_eq!(broken("busload-cluster", "busload-cluster v0\nbusload-batch v0"), ["busload-batch"]);
+    }
+
+    #[test]
+    fn only_both_together_are_refused() {
+        assert!(joins_what_is_apart(&names("x v0\nbusload-pipeline v0\nbusload-postgres v0")));
+        assert!(!joins_what_is_apart(&names("x v0\nbusload-pipeline v0")));
+        assert!(!joins_what_is_apart(&names("x v0\nbusload-postgres v0")));
     }
 }
