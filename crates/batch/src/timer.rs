@@ -161,3 +161,6 @@ fn run(shared: &Shared, clock: Clock, ring: &dyn Fn()) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
