@@ -6,8 +6,13 @@ use crate::{Error, Settings};
 
 /// What the pool keeps K of.
 pub trait Session: Sized + Send + Sync + 'static {
+    /// What all sessions of a pool share.
+    type Context: Send + Sync + 'static;
     /// Opens one: connects, checks, prepares. Bounded by the pool in time.
-    fn open(settings: &Arc<Settings>) -> impl Future<Output = Result<Self, Error>> + Send;
+    fn open(
+        settings: &Arc<Settings>,
+        context: &Arc<Self::Context>,
+    ) -> impl Future<Output = Result<Self, Error>> + Send;
     /// Resolves when the session can no longer be used, with the reason as a text for people
     /// ([`Ended::wait`](crate::connect::Ended::wait)).
     fn ended(&self) -> impl Future<Output = Arc<str>> + Send;
@@ -23,8 +28,8 @@ pub struct Pool<S: Session> {
 
 impl<S: Session> Pool<S> {
     /// Starts to open `settings.connections` sessions, on the current tokio runtime.
-    pub fn start(settings: Arc<Settings>) -> Self {
-        let _ = settings;
+    pub fn start(settings: Arc<Settings>, context: Arc<S::Context>) -> Self {
+        let _ = (settings, context);
         unreachable!("not yet")
     }
 
