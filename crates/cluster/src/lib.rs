@@ -20,6 +20,7 @@
 //!
 //! **Blocking.** Everything here blocks, for milliseconds to seconds: it is meant for tests and set-up.
 //!
+//! [`proxy`] stands between a client and the cluster: it stalls, delays and cuts what passes.
 
 #![forbid(unsafe_code)]
 #![cfg(unix)]
@@ -32,6 +33,7 @@ pub mod limits;
 mod port;
 mod processes;
 mod programs;
+pub mod proxy;
 mod psql;
 mod wait;
 mod watchdog;

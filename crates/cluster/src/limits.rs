@@ -30,5 +30,11 @@ pub const LOG_TAIL_BYTES: usize = 2000;
 /// How often the processes of a cluster are listed again while new ones appear.
 pub const LISTING_COUNT_MAX: usize = 100;
 
+/// The proxy forwards in pieces of at most this length.
+pub const PIECE_BYTES: usize = 16 * 1024;
+
+/// Pieces the proxy holds per connection and direction before it stops reading.
+pub const PIECE_COUNT_MAX: usize = 256;
+
 const _: () = assert!(PORTS.start > 1024, "ports below belong to the system");
 const _: () = assert!(PORTS.end < 32_768, "ports above are given to outgoing connections");

@@ -18,3 +18,9 @@ pub fn until<T>(timeout: Duration, mut done: impl FnMut() -> Option<T>) -> Optio
         std::thread::sleep(POLL);
     }
 }
+
+/// For deadlines.
+#[allow(clippy::disallowed_methods, reason = "this is the edge")]
+pub fn now() -> Instant {
+    Instant::now()
+}
