@@ -1,19 +1,41 @@
-//! Opening one connection.
+//! Opening one connection: hosts in order, their addresses in order, with and without TLS as `sslmode` says.
+//!
+//! An attempt is one address with one kind of encryption; TCP, TLS, login and the session's settings have
+//! `connect_timeout` together. When every attempt has failed, the error names each host with its causes:
+//! `cannot connect to postgres at db1:5432: Connection refused; at db2:5432: no answer within 5s`.
+//!
+//! A connection is moved by a task of its own. It ends with the connection, or soon after everything that could use
+//! it is gone. What the server says unasked goes to the log at level debug.
 
-use std::sync::Arc;
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
+use tokio_postgres::{
+    Client, Config, NoTls, Socket,
+    config::SslMode as DriverSslMode,
+    tls::{MakeTlsConnect, TlsConnect},
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{Error, Settings};
+use crate::{
+    Error, Host, Settings,
+    cause::{describe, describe_io, is_of_login, is_of_tls},
+    connect::{driver::Driver, session::set_up},
+    limits::ADDRESSES_PER_HOST_MAX,
+    password::{Login, Password},
+    tls::SslMode,
+};
+
+mod driver;
+mod session;
 
 /// An open connection: statements go through the client, a task of its own moves the bytes.
-///
-/// Dropping it ends the connection.
 #[derive(Debug)]
 pub struct Connected {
     /// Statements.
-    pub client: tokio_postgres::Client,
-    /// Tells when the connection ended.
+    pub client: Client,
+    /// Tells when the connection ended. When all clones of this are dropped, the connection is ended; so keep one
+    /// beside the client.
     pub ended: Ended,
 }
 
@@ -28,8 +50,9 @@ impl Ended {
     pub async fn wait(&self) -> Arc<str> {
         let mut reason = self.reason.clone();
         match reason.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_else(|| "connection to postgres closed".into()),
-            Err(_) => "connection to postgres closed".into(),
+            Ok(reason) => reason.clone().unwrap_or_else(|| "connection to postgres lost".into()),
+            // The task was ended with its runtime.
+            Err(_) => "connection to postgres lost".into(),
         }
     }
 
@@ -39,9 +62,221 @@ impl Ended {
     }
 }
 
-/// Opens a connection, on the current tokio runtime: all hosts in order, TLS as `sslmode` says, then the session's
-/// settings.
+/// Opens a connection, on the current tokio runtime, and sets its session up.
 pub async fn connect(settings: &Settings) -> Result<Connected, Error> {
-    let _ = settings;
-    Err(Error::CannotConnect("cannot connect".into()))
+    let hosts = &settings.server.hosts;
+    let tls = match load_tls(settings).await {
+        Ok(tls) => tls,
+        Err(cause) => return Err(cannot_connect([(hosts.first(), cause)])),
+    };
+    let mut failures = Vec::new();
+    for host in hosts {
+        match connect_host(settings, host, tls.as_ref()).await {
+            Ok(connected) => return Ok(connected),
+            Err(cause) => failures.push((Some(host), cause)),
+        }
+    }
+    Err(cannot_connect(failures))
 }
+
+fn cannot_connect<'a>(failures: impl IntoIterator<Item = (Option<&'a Host>, String)>) -> Error {
+    let at = |(host, cause): (Option<&Host>, String)| match host {
+        Some(host) => format!("at {host}: {cause}"),
+        None => cause,
+    };
+    let failures: Vec<String> = failures.into_iter().map(at).collect();
+    Error::CannotConnect(format!("cannot connect to postgres {}", failures.join("; ")).into())
+}
+
+/// Reads the files TLS needs, if any attempt can need it.
+async fn load_tls(settings: &Settings) -> Result<Option<MakeRustlsConnect>, String> {
+    let server = &settings.server;
+    let any_tcp = server.hosts.iter().any(|host| matches!(host, Host::Tcp { .. }));
+    if server.tls.mode == SslMode::Disable || !any_tcp {
+        return Ok(None);
+    }
+    let tls = server.tls.clone();
+    let config = tokio::task::spawn_blocking(move || tls.client_config()).await;
+    config.map_err(|error| error.to_string())?.map(MakeRustlsConnect::new).map(Some)
+}
+
+/// One host: all its addresses, each with every encryption that `sslmode` allows.
+async fn connect_host(
+    settings: &Settings,
+    host: &Host,
+    tls: Option<&MakeRustlsConnect>,
+) -> Result<Connected, String> {
+    let password = find_password(settings, host).await?;
+    let mut causes = Vec::new();
+    for place in places(settings, host).await? {
+        for encryption in encryptions(settings.server.tls.mode, &place) {
+            let attempt = Attempt { settings, host, place: &place, password: password.as_ref(), tls };
+            match attempt.run(*encryption).await {
+                Ok(connected) => return Ok(connected),
+                Err(failure) => {
+                    if !causes.contains(&failure.cause) {
+                        causes.push(failure.cause);
+                    }
+                    if !failure.other_encryption_may_help {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    Err(causes.join(", then: "))
+}
+
+/// Looked up for each connection anew: files change.
+async fn find_password(settings: &Settings, host: &Host) -> Result<Option<Password>, String> {
+    let (server, host) = (settings.server.clone(), host.clone());
+    let look_up = move || {
+        let login = Login { host: &host, dbname: &server.dbname, user: &server.user };
+        server.password.look_up(login)
+    };
+    let found = tokio::task::spawn_blocking(look_up).await.map_err(|error| error.to_string())??;
+    if let Some(warning) = found.warning.filter(|warning| settings.told.is_new(warning)) {
+        log::warn!("table {}: {warning}", settings.name);
+    }
+    Ok(found.password)
+}
+
+/// Where a socket leads to.
+#[derive(Clone, Debug)]
+enum Place {
+    Tcp(IpAddr),
+    Unix(PathBuf),
+}
+
+async fn places(settings: &Settings, host: &Host) -> Result<Vec<Place>, String> {
+    let (name, port) = match host {
+        Host::Unix { directory, .. } => return Ok(vec![Place::Unix(directory.clone())]),
+        Host::Tcp { name, port } => (name.as_str(), *port),
+    };
+    let limit = settings.server.connect_timeout;
+    match timeout(limit, tokio::net::lookup_host((name, port))).await {
+        Err(_) => Err(format!("the host's address was not found within {limit:?}")),
+        Ok(Err(error)) => Err(describe_io(&error)),
+        Ok(Ok(addresses)) => {
+            let addresses: Vec<Place> =
+                addresses.take(ADDRESSES_PER_HOST_MAX).map(|address| Place::Tcp(address.ip())).collect();
+            if addresses.is_empty() { Err("the host has no address".to_owned()) } else { Ok(addresses) }
+        }
+    }
+}
+
+/// What an attempt does about TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encryption {
+    Plain,
+    IfOffered,
+    Required,
+}
+
+/// In order, see the table of [`crate::tls`].
+fn encryptions(mode: SslMode, place: &Place) -> &'static [Encryption] {
+    match (mode, place) {
+        (_, Place::Unix(_)) | (SslMode::Disable, _) => &[Encryption::Plain],
+        (SslMode::Allow, _) => &[Encryption::Plain, Encryption::Required],
+        (SslMode::Prefer, _) => &[Encryption::IfOffered, Encryption::Plain],
+        (SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull, _) => &[Encryption::Required],
+    }
+}
+
+/// Why an attempt failed.
+struct Failure {
+    cause: String,
+    other_encryption_may_help: bool,
+}
+
+/// One address, with one kind of encryption.
+struct Attempt<'a> {
+    settings: &'a Settings,
+    host: &'a Host,
+    place: &'a Place,
+    password: Option<&'a Password>,
+    tls: Option<&'a MakeRustlsConnect>,
+}
+
+impl Attempt<'_> {
+    async fn run(&self, encryption: Encryption) -> Result<Connected, Failure> {
+        let mut config = self.config();
+        let limit = self.settings.server.connect_timeout;
+        let attempt = async {
+            match (encryption, self.tls) {
+                (Encryption::Plain, _) | (_, None) => {
+                    self.open(config.ssl_mode(DriverSslMode::Disable), NoTls).await
+                }
+                (Encryption::IfOffered, Some(tls)) => {
+                    self.open(config.ssl_mode(DriverSslMode::Prefer), tls.clone()).await
+                }
+                (Encryption::Required, Some(tls)) => {
+                    self.open(config.ssl_mode(DriverSslMode::Require), tls.clone()).await
+                }
+            }
+        };
+        match timeout(limit, attempt).await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(error)) => Err(Failure {
+                cause: describe(&error),
+                other_encryption_may_help: is_of_tls(&error) || is_of_login(&error),
+            }),
+            Err(_) => Err(Failure {
+                cause: format!("no answer within {limit:?}"),
+                other_encryption_may_help: false,
+            }),
+        }
+    }
+
+    async fn open<T>(&self, config: &Config, tls: T) -> Result<Connected, tokio_postgres::Error>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::TlsConnect: Send,
+        T::Stream: Send + 'static,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let (client, connection) = config.connect(tls).await?;
+        let (told, reason) = watch::channel(None);
+        let driver = Driver { table: self.settings.name.clone(), host: self.host.to_string(), told };
+        tokio::spawn(driver.run(connection));
+        set_up(&client, self.settings).await?;
+        Ok(Connected { client, ended: Ended { reason } })
+    }
+
+    fn config(&self) -> Config {
+        let server = &self.settings.server;
+        let mut config = Config::new();
+        match (self.host, self.place) {
+            (Host::Tcp { name, port }, Place::Tcp(address)) => {
+                config.host(name).hostaddr(*address).port(*port);
+            }
+            (Host::Unix { port, .. } | Host::Tcp { port, .. }, Place::Unix(directory)) => {
+                config.host_path(directory).port(*port);
+            }
+            (Host::Unix { port, .. }, Place::Tcp(address)) => {
+                config.hostaddr(*address).port(*port);
+            }
+        }
+        config
+            .user(&server.user)
+            .dbname(&server.dbname)
+            .application_name(&server.application_name)
+            .target_session_attrs(server.target_session_attrs)
+            .channel_binding(server.channel_binding)
+            .keepalives(server.keepalive.enabled)
+            .keepalives_idle(server.keepalive.idle)
+            .keepalives_interval(server.keepalive.interval)
+            .keepalives_retries(server.keepalive.count)
+            .tcp_user_timeout(server.keepalive.user_timeout);
+        if let Some(options) = &server.options {
+            config.options(options);
+        }
+        if let Some(password) = self.password {
+            config.password(password.reveal());
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests;

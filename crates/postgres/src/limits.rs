@@ -1,6 +1,8 @@
-//! Every limit and default of the crate, with its reason.
+//! Every limit and default of the crate that is not the waiting line's, with its reason.
 
 use std::time::Duration;
+
+use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUESTS_MAX};
 
 /// Connections by default: a batch keeps one backend busy, and few machines have many idle cores for one table.
 pub const CONNECTIONS_DEFAULT: usize = 4;
@@ -18,25 +20,13 @@ pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// comes first and tells more, yet an abandoned statement does not hold its backend for long.
 pub const STATEMENT_TIMEOUT_MARGIN: Duration = Duration::from_millis(500);
 
-/// Entries with which a further batch leaves while others are in flight.
-pub const MIN_BATCH_DEFAULT: usize = 8;
-/// Most entries of one batch by default: behind some 256 a batch costs what its rows cost, and only latency grows.
-pub const BATCH_DEFAULT: usize = 256;
 /// Largest cap of one batch that can be configured: what the server plans and sends back in one piece.
 pub const BATCH_MAX: usize = 16_384;
-/// Most write lanes.
-pub const LANES_MAX: usize = 1024;
 
-/// Requests that may wait by default: at 300,000 a second two tenths of the default timeout.
-pub const LINE_REQUESTS_DEFAULT: usize = 65_536;
-/// Most requests that may be allowed to wait.
-pub const LINE_REQUESTS_MAX: usize = 16 << 20;
-/// Bytes of keys and values that may wait by default.
-pub const LINE_BYTES_DEFAULT: usize = 64 << 20;
 /// The least that makes sense: one request of some size.
-pub const LINE_BYTES_MIN: usize = 64 << 10;
+pub const LINE_BYTES_MIN: u64 = 64 << 10;
 /// Most bytes that may be allowed to wait.
-pub const LINE_BYTES_MAX: usize = 64 << 30;
+pub const LINE_BYTES_MAX: u64 = 64 << 30;
 
 /// Between the parts of a composite key by default.
 pub const SEPARATOR_DEFAULT: char = ':';
@@ -70,6 +60,8 @@ pub const KEEPALIVE_IDLE_DEFAULT: Duration = Duration::from_secs(15);
 pub const KEEPALIVE_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
 /// Probes without an answer that end a connection.
 pub const KEEPALIVE_COUNT_DEFAULT: u32 = 3;
+/// Most of them: what the system's socket option takes.
+pub const KEEPALIVE_COUNT_MAX: usize = 127;
 /// Sent bytes that nobody acknowledges for so long end a connection.
 pub const TCP_USER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
 /// Longest of these times that can be configured.
@@ -86,15 +78,40 @@ pub const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// Between two log lines about one table that cannot reach its server although some connection still could before.
 pub const LOG_QUIET: Duration = Duration::from_secs(10);
 
+/// Different warnings given about one table. They repeat with every connection; each is given once.
+pub const WARNINGS_MAX: usize = 16;
+
 /// Bytes of a password file and of a file of passwords that are read.
 pub const PASSWORD_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of a file with certificates or a key that are read: the bundle of a system has some 200 KiB.
 pub const CERTIFICATE_FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// Edits that make one name of another which was perhaps meant.
+pub const NEAR_NAME_EDITS_MAX: usize = 3;
+/// Names that an error lists.
+pub const NAMES_SHOWN_MAX: usize = 20;
+
+/// Statements that one session keeps prepared, besides the read: a client that writes ever other sets of columns must
+/// not fill the server's memory.
+pub const WRITE_STATEMENTS_MAX: usize = 64;
+/// Times a batch is sent again that lost against another transaction.
+pub const CONFLICT_RETRIES_MAX: u32 = 5;
+/// Pause before it is sent again the first time; doubles, with jitter.
+pub const CONFLICT_BACKOFF_MIN: Duration = Duration::from_millis(2);
+/// Times columns are set again of rows that others inserted meanwhile.
+pub const MISSED_ROWS_RETRIES_MAX: u32 = 3;
+/// A session that found its relation changed is opened anew, but not one that is younger than this: an error that only
+/// looks like a change would cost a connection for each request.
+pub const REOPEN_AGE_MIN: Duration = Duration::from_secs(1);
+/// So much longer than a statement may run a batch waits for its answer. Behind that the connection is given up: the
+/// server, or the way to it, hangs.
+pub const TRIP_MARGIN: Duration = Duration::from_secs(1);
+
 const _: () = {
-    assert!(MIN_BATCH_DEFAULT <= BATCH_DEFAULT && BATCH_DEFAULT <= BATCH_MAX);
-    assert!(CONNECTIONS_DEFAULT <= CONNECTIONS_MAX && CONNECTIONS_MAX <= LANES_MAX);
-    assert!(LINE_REQUESTS_DEFAULT <= LINE_REQUESTS_MAX);
-    assert!(LINE_BYTES_MIN <= LINE_BYTES_DEFAULT && LINE_BYTES_DEFAULT <= LINE_BYTES_MAX);
-    assert!(BATCH_MAX <= LINE_REQUESTS_MAX);
+    assert!(1 <= CONNECTIONS_DEFAULT && CONNECTIONS_DEFAULT <= CONNECTIONS_MAX);
+    // As many batches may be in flight as there are connections, and by default there are as many lanes.
+    assert!(CONNECTIONS_MAX <= BATCHES_IN_FLIGHT_MAX && CONNECTIONS_MAX <= LANES_MAX);
+    assert!(BATCH_MAX <= REQUESTS_MAX);
+    assert!(LINE_BYTES_MIN < LINE_BYTES_MAX);
+    assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
 };

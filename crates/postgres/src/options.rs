@@ -1,49 +1,282 @@
-//! A table's options as they were given.
+//! A table's options as they were given, and their way to [`Settings`].
+//!
+//! ```text
+//!  URL -> user, hosts, database, query --+--> table's own options -+-> checks, defaults -> Settings
+//!  fields of Options --------------------+--> libpq's options -----+
+//!  Environment (PGUSER, PGSSLMODE, ...) -----------^
+//! ```
+//!
+//! Nothing is read here but the values given: files (passwords, certificates) are read when a connection is opened,
+//! again each time.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::HashSet, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use crate::{Environment, Settings, SettingsError};
+use busload_batch::{
+    Departure, LineSettings, Sharing,
+    limits::{LANES_MAX, REQUESTS_MAX},
+};
 
-/// What was given for one table, unchecked. Each option can stand in the URL's query instead; giving one twice is
-/// an error.
-#[derive(Clone, Default)]
+use crate::{
+    Environment, Settings, SettingsError,
+    limits::{
+        BATCH_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, KEY_COLUMNS_MAX, LINE_BYTES_MAX, LINE_BYTES_MIN,
+        SEPARATOR_DEFAULT, TIMEOUT_DEFAULT, TIMEOUT_MAX, TIMEOUT_MIN, VALUE_COLUMNS_MAX,
+    },
+    login::{LOGIN_NAMES, LoginOptions},
+    relation::{Relation, is_identifier},
+    settings::Told,
+    url::Url,
+    values::{
+        check_count, check_duration, hint, parse_bytes, parse_count, parse_duration, parse_letter,
+        parse_list, parse_switch, put, unfit,
+    },
+};
+
+/// The options that are busload's, not libpq's. All of them can stand in the URL's query.
+pub const TABLE_NAMES: [&str; 14] = [
+    "relation",
+    "key",
+    "columns",
+    "separator",
+    "writable",
+    "connections",
+    "timeout",
+    "min_batch",
+    "batch",
+    "lanes",
+    "line_requests",
+    "line_bytes",
+    "join_in_flight",
+    "password_file",
+];
+
+/// What was given for one table, unchecked. Each option can stand in the URL's query instead, under the same name;
+/// giving one twice is an error.
+///
+/// The query also takes libpq's options: `user`, `password`, `dbname`, `host`, `port`, `passfile`, `sslmode`, `sslrootcert`,
+/// `sslcert`, `sslkey`, `connect_timeout`, `application_name`, `target_session_attrs`, `channel_binding`, `options`,
+/// `keepalives`, `keepalives_idle`, `keepalives_interval`, `keepalives_count` and `tcp_user_timeout`.
+///
+/// `Debug` does not show the URL, which may hold a password.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `postgres://user@host:port/db?relation=objects&key=path`.
+    /// `postgres://user@host:port/db?relation=objects&key=path`. Several hosts: `h1:5432,h2:5433`. A Unix socket:
+    /// `postgres:///db?host=/var/run/postgresql` or `postgres://%2Fvar%2Frun%2Fpostgresql/db`.
     pub url: Option<String>,
-    /// The relation, as SQL writes it.
+    /// The relation, as SQL writes it: `objects`, `public.objects`, `"Odd Name"`.
     pub relation: Option<String>,
-    /// The columns of the key, in order.
+    /// The columns of the key, in order, each as it stands (no folding, no quotes). In a query between commas.
     pub key: Option<Vec<String>>,
-    /// The value columns, in order; all others by default.
+    /// The value columns, in order; by default all that are not in the key.
     pub columns: Option<Vec<String>>,
-    /// Between the parts of a composite key.
+    /// Between the parts of a composite key; `:` by default.
     pub separator: Option<char>,
-    /// Whether writes are allowed.
+    /// Whether writes are allowed; by default not.
     pub writable: Option<bool>,
-    /// How many connections are kept.
+    /// How many connections are kept; 4 by default.
     pub connections: Option<usize>,
-    /// A request's time.
+    /// A request's time; `1s` by default.
     pub timeout: Option<Duration>,
-    /// Entries with which a further batch leaves while others are in flight.
+    /// Entries with which a further batch leaves while others are in flight; 8 by default.
     pub min_batch: Option<usize>,
-    /// Most entries of one batch.
+    /// Most entries of one batch; 256 by default.
     pub batch: Option<usize>,
-    /// Write lanes.
+    /// Write lanes; by default as many as connections.
     pub lanes: Option<usize>,
-    /// Requests that may wait.
+    /// Requests that may wait; 65,536 by default.
     pub line_requests: Option<usize>,
-    /// Bytes of keys and values that may wait.
+    /// Bytes of keys and values that may wait; 64 MiB by default.
     pub line_bytes: Option<u64>,
-    /// Whether a read may join one that is in flight.
+    /// Whether a read may join one that is in flight (it may then miss a write acknowledged meanwhile); by default not.
     pub join_in_flight: Option<bool>,
-    /// A file whose first line is the password.
+    /// A file that holds the password and nothing else.
     pub password_file: Option<PathBuf>,
 }
 
 impl Options {
-    /// Checks everything and fills in the defaults. Reads no file and no variable but those of `environment`.
-    pub fn resolve(self, name: &str, environment: &Environment) -> Result<Settings, SettingsError> {
-        let _ = (name, environment);
-        Err(SettingsError::Missing { option: "relation", expected: "the relation to serve" })
+    /// Whether the URL holds a password. On a command line everybody who can run `ps` would see it.
+    pub fn url_has_password(&self) -> bool {
+        let Some(url) = &self.url else { return false };
+        match Url::parse(url) {
+            Ok(url) => url.password.is_some() || url.query.iter().any(|(name, _)| name == "password"),
+            // A URL that is not one is refused anyway, by `resolve`.
+            Err(_) => false,
+        }
+    }
+
+    /// Checks everything and fills in the defaults. Reads no file, and of the surroundings only `environment`.
+    ///
+    /// The variables that are read, as libpq reads them, where neither the URL nor an option says it: `PGHOST`,
+    /// `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`, and `HOME`
+    /// for `~/.pgpass` and `~/.postgresql/`. Without any of them: host `localhost`, port 5432, the operating
+    /// system's user, a database named like the user, `sslmode=prefer`.
+    ///
+    /// A password is taken from the first of these that has one: `password_file`, the URL, `PGPASSWORD`,
+    /// `passfile` or `PGPASSFILE` or `~/.pgpass`.
+    pub fn resolve(mut self, name: &str, environment: &Environment) -> Result<Settings, SettingsError> {
+        let url = Url::parse(self.url.take().as_deref().unwrap_or("postgres://"))?;
+        let mut login = LoginOptions::new(url.user, url.password, url.hosts, url.dbname)?;
+        for (option, value) in url.query {
+            if !self.take(&option, &value)? && !login.take(&option, &value)? {
+                return Err(unknown(option));
+            }
+        }
+        login.password_file = self.password_file.take();
+        let connections = checked(self.connections, "connections", CONNECTIONS_DEFAULT, 1..=CONNECTIONS_MAX)?;
+        let line = self.line(connections)?;
+        let (key, columns) = self.columns_checked()?;
+        Ok(Settings {
+            name: name.to_owned(),
+            server: login.resolve(name, environment)?,
+            relation: self.relation_checked()?,
+            separator: check_separator(self.separator.unwrap_or(SEPARATOR_DEFAULT))?,
+            writable: self.writable.unwrap_or(false),
+            timeout: check_duration(
+                "timeout",
+                self.timeout.unwrap_or(TIMEOUT_DEFAULT),
+                TIMEOUT_MIN..=TIMEOUT_MAX,
+            )?,
+            connections,
+            line,
+            key,
+            columns,
+            told: Told::default(),
+        })
+    }
+
+    /// Takes an option of the query; whether it is one of ours.
+    fn take(&mut self, name: &str, value: &str) -> Result<bool, SettingsError> {
+        match name {
+            "relation" => put(&mut self.relation, name, value.to_owned()),
+            "key" => put(&mut self.key, name, parse_list(value)),
+            "columns" => put(&mut self.columns, name, parse_list(value)),
+            "separator" => put(&mut self.separator, name, parse_letter(name, value)?),
+            "writable" => put(&mut self.writable, name, parse_switch(name, value)?),
+            "connections" => put(&mut self.connections, name, parse_count(name, value)?),
+            "timeout" => put(&mut self.timeout, name, parse_duration(name, value)?),
+            "min_batch" => put(&mut self.min_batch, name, parse_count(name, value)?),
+            "batch" => put(&mut self.batch, name, parse_count(name, value)?),
+            "lanes" => put(&mut self.lanes, name, parse_count(name, value)?),
+            "line_requests" => put(&mut self.line_requests, name, parse_count(name, value)?),
+            "line_bytes" => put(&mut self.line_bytes, name, parse_bytes(name, value)?),
+            "join_in_flight" => put(&mut self.join_in_flight, name, parse_switch(name, value)?),
+            "password_file" => put(&mut self.password_file, name, value.into()),
+            _ => return Ok(false),
+        }?;
+        Ok(true)
+    }
+
+    fn relation_checked(&self) -> Result<Relation, SettingsError> {
+        const MISSING: SettingsError = SettingsError::Missing {
+            option: "relation",
+            expected: "the Postgres table to serve, such as relation=objects or relation=public.objects",
+        };
+        Relation::parse(self.relation.as_ref().ok_or(MISSING)?)
+    }
+
+    /// The columns of the key and those of the value.
+    fn columns_checked(&mut self) -> Result<(Vec<String>, Option<Vec<String>>), SettingsError> {
+        const MISSING: SettingsError = SettingsError::Missing {
+            option: "key",
+            expected: "the column or columns with a unique index, such as key=pk or key=repo,path",
+        };
+        let key = self.key.take().ok_or(MISSING)?;
+        let columns = self.columns.take();
+        check_names("key", &key, KEY_COLUMNS_MAX)?;
+        if let Some(columns) = &columns {
+            check_names("columns", columns, VALUE_COLUMNS_MAX)?;
+            if let Some(both) = columns.iter().find(|column| key.contains(column)) {
+                let text = format!("column `{both}` is in key and in columns; the key comes with every row");
+                return Err(SettingsError::Conflict(text));
+            }
+        }
+        Ok((key, columns))
+    }
+
+    fn line(&self, connections: usize) -> Result<LineSettings, SettingsError> {
+        let default = LineSettings::default();
+        let batch = checked(self.batch, "batch", default.batch_entries_max, 1..=BATCH_MAX)?;
+        let Departure::WhenFree { min_batch } = Departure::default() else {
+            unreachable!("busload's own rule is the default");
+        };
+        let min_batch = checked(self.min_batch, "min_batch", min_batch.min(batch), 1..=batch)?;
+        Ok(LineSettings {
+            requests_max: checked(
+                self.line_requests,
+                "line_requests",
+                default.requests_max,
+                1..=REQUESTS_MAX,
+            )?,
+            bytes_max: self.line_bytes.map_or(Ok(default.bytes_max), line_bytes)?,
+            batch_entries_max: batch,
+            batches_in_flight_max: connections,
+            lanes: checked(self.lanes, "lanes", connections, 1..=LANES_MAX)?,
+            departure: Departure::WhenFree { min_batch },
+            sharing: if self.join_in_flight == Some(true) { Sharing::InFlight } else { Sharing::Waiting },
+            ..default
+        })
     }
 }
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url.as_ref().map(|_| "(hidden)");
+        let fields = (&self.relation, &self.key, &self.columns, self.writable, &self.password_file);
+        f.debug_struct("Options").field("url", &url).field("fields", &fields).finish_non_exhaustive()
+    }
+}
+
+fn checked(
+    given: Option<usize>,
+    option: &str,
+    default: usize,
+    range: RangeInclusive<usize>,
+) -> Result<usize, SettingsError> {
+    check_count(option, given.unwrap_or(default), range)
+}
+
+fn line_bytes(bytes: u64) -> Result<usize, SettingsError> {
+    let fits = (LINE_BYTES_MIN..=LINE_BYTES_MAX).contains(&bytes);
+    match usize::try_from(bytes) {
+        Ok(bytes) if fits => Ok(bytes),
+        _ => Err(unfit("line_bytes", bytes, format!("expected {LINE_BYTES_MIN} to {LINE_BYTES_MAX}"))),
+    }
+}
+
+/// The `\` escapes the separator in a key, so it cannot be one.
+fn check_separator(separator: char) -> Result<char, SettingsError> {
+    match separator {
+        '\\' | '\0' => Err(unfit(
+            "separator",
+            separator.escape_default(),
+            "expected a letter that is neither `\\` nor NUL, such as :",
+        )),
+        _ => Ok(separator),
+    }
+}
+
+fn check_names(option: &str, names: &[String], count_max: usize) -> Result<(), SettingsError> {
+    if names.is_empty() || count_max < names.len() {
+        return Err(unfit(option, names.join(","), format!("expected 1 to {count_max} names of columns")));
+    }
+    let mut seen = HashSet::new();
+    for name in names {
+        if !is_identifier(name) {
+            return Err(unfit(option, name.escape_debug(), "expected the name of a column"));
+        }
+        if !seen.insert(name) {
+            return Err(unfit(option, name, "expected each column once"));
+        }
+    }
+    Ok(())
+}
+
+fn unknown(written: String) -> SettingsError {
+    let known: Vec<&str> = TABLE_NAMES.iter().chain(&LOGIN_NAMES).copied().collect();
+    let hint = hint(&written, &known);
+    SettingsError::Unknown { written, hint }
+}
+
+#[cfg(test)]
+#[path = "options/tests.rs"]
+mod tests;

@@ -1,0 +1,55 @@
+//! The task that moves one connection's bytes.
+
+use std::{future::poll_fn, sync::Arc};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    time::timeout,
+};
+use tokio_postgres::{AsyncMessage, Connection, Socket};
+
+use crate::{cause::describe, limits::FAREWELL_MAX};
+
+/// Moves the bytes until the connection ends, then tells why.
+pub(super) struct Driver {
+    pub(super) table: String,
+    pub(super) host: String,
+    pub(super) told: watch::Sender<Option<Arc<str>>>,
+}
+
+impl Driver {
+    /// When nobody could be told any more, nobody can use the connection either: a server that does not answer the
+    /// farewell must not keep its socket.
+    pub(super) async fn run<T>(self, mut connection: Connection<Socket, T>)
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let cause = tokio::select! {
+            cause = self.drive(&mut connection) => cause,
+            () = self.told.closed() => {
+                let farewell = timeout(FAREWELL_MAX, self.drive(&mut connection)).await;
+                farewell.unwrap_or_else(|_| "nobody needs it".to_owned())
+            }
+        };
+        log::debug!("table {}: connection to {} ended: {cause}", self.table, self.host);
+        let text = format!("connection to postgres at {} lost: {cause}", self.host);
+        self.told.send_replace(Some(text.into()));
+    }
+
+    async fn drive<T>(&self, connection: &mut Connection<Socket, T>) -> String
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        loop {
+            match poll_fn(|context| connection.poll_message(context)).await {
+                Some(Ok(AsyncMessage::Notice(notice))) => {
+                    log::debug!("table {}: {} says: {}", self.table, self.host, notice.message());
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return describe(&error),
+                None => return "it was closed".to_owned(),
+            }
+        }
+    }
+}
