@@ -1,7 +1,39 @@
-//! The waiting line.
+//! The waiting line: the core of this crate. It does no IO and has no clock; its caller says what time it is.
+//!
+//! ```text
+//!   Keys:    hash table -> what of a key is under way, and its entries that wait, in order of arrival
+//!   Entries: one key, read or written once; in its key's list, and in a queue when nothing of its key is before it
+//!   Waiters: who asked; in the list of their entry
+//!   Queues:  reads, and writes by lane: entries that can leave
+//!   Trips:   batches under way, with the entries they took
+//! ```
+//!
+//! Each of them is an arena with lists through it, so whatever comes, joins, leaves, departs or is answered costs O(1).
 
-use std::hash::Hash;
+mod arena;
+mod arrival;
+mod deadlines;
+mod drain;
+mod entry;
+mod keys;
+mod leaving;
+mod list;
+mod load;
+mod queues;
+mod trips;
+mod waiters;
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
+
+use entry::{Entries, EntryId, Size};
+use keys::Keys;
+use load::Load;
+use queues::{Queues, Traffic};
+use trips::Trips;
+use waiters::Waiters;
 
 use crate::batch::{Batch, BatchId};
 use crate::request::{Answered, Ask, Late, Refusal, Refused, RequestId};
@@ -10,64 +42,145 @@ use crate::stats::LineStats;
 use crate::write::Write;
 
 /// A waiting line: requests of single keys come in, batches go out, answers come back to the waiters.
+///
+/// `K` is the key, `T` the write ([`NoWrites`](crate::NoWrites) if there are none), `W` whatever stands for the caller who
+/// waits. See [the crate](crate) for the rules.
+///
+/// `now` is the time on any clock that does not go back, the same for all calls. If it does go back, the line
+/// goes on with the latest time it was told.
 pub struct Line<K, T: Write, W> {
     settings: LineSettings,
     stats: LineStats,
-    waiters: Vec<(K, T, W)>,
+    now: Duration,
+    load: Load,
+    keys: Keys<K>,
+    entries: Entries<T>,
+    waiters: Waiters<W, T::Receipt>,
+    queues: Queues,
+    trips: Trips,
+    /// Used again for each batch: what leaves, before it is sorted by key.
+    leaving: Vec<(K, EntryId)>,
 }
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     /// An empty line.
     pub fn new(settings: LineSettings) -> Result<Self, SettingsError> {
+        Self::with_seed(settings, RandomState::new().hash_one(0_u64))
+    }
+
+    /// An empty line whose keys are hashed with `seed`: with the same seed, a key always has the same lane.
+    ///
+    /// For simulations that must happen again. With a seed that others know, keys can be chosen that are slow.
+    pub fn with_seed(settings: LineSettings, seed: u64) -> Result<Self, SettingsError> {
         settings.check()?;
-        Ok(Self { settings, stats: LineStats::default(), waiters: Vec::new() })
+        Ok(Self {
+            stats: LineStats::default(),
+            now: Duration::ZERO,
+            load: Load::new(&settings),
+            keys: Keys::new(seed),
+            entries: Entries::new(),
+            waiters: Waiters::new(),
+            queues: Queues::new(&settings),
+            trips: Trips::new(settings.batches_in_flight_max),
+            leaving: Vec::new(),
+            settings,
+        })
     }
 
-    /// Takes a read.
-    pub fn read(&mut self, _now: Duration, _key: K, waiter: W, _ask: Ask) -> Result<RequestId, Refused<W>> {
-        Err(self.full(waiter))
+    /// Takes a read of `key`. It sees every write of the key that came before it, and none that comes after it.
+    pub fn read(&mut self, now: Duration, key: K, waiter: W, ask: Ask) -> Result<RequestId, Refused<W>> {
+        self.advance(now);
+        let size = Size::of_read(ask.bytes);
+        if let Err(reason) = self.load.admit(size) {
+            return Err(self.refuse(waiter, reason));
+        }
+        let key = self.keys.find_or_insert(key);
+        let entry = self.entry_to_read(key, size);
+        Ok(self.attach(entry, waiter, None, ask.deadline))
     }
 
-    /// Takes a write.
+    /// Takes a write of `key`. It joins the one that waits for the key, if that came last and takes it in.
     pub fn write(
         &mut self,
-        _now: Duration,
-        _key: K,
-        _write: T,
+        now: Duration,
+        key: K,
+        write: T,
         waiter: W,
-        _ask: Ask,
+        ask: Ask,
     ) -> Result<RequestId, Refused<W>> {
-        Err(self.full(waiter))
+        self.advance(now);
+        let size = Size { key: ask.bytes, write: write.bytes() };
+        if let Err(reason) = self.load.admit(size) {
+            return Err(self.refuse(waiter, reason));
+        }
+        let key = self.keys.find_or_insert(key);
+        let (entry, receipt) = self.entry_to_write(key, write, size);
+        Ok(self.attach(entry, waiter, Some(receipt), ask.deadline))
     }
 
-    /// The caller of `request` gave up: its waiter is given back, if it has not been answered yet.
-    pub fn leave(&mut self, _request: RequestId) -> Option<W> {
-        None
+    /// The caller of `request` gave up. Its waiter is given back, unless it was answered, left or was late before.
+    ///
+    /// Nobody else is harmed: an entry leaves the line with its last waiter, and a batch under way goes on. A write that
+    /// waits together with others is made for them all the same.
+    pub fn leave(&mut self, request: RequestId) -> Option<W> {
+        let id = self.waiters.find(request)?;
+        self.stats.left += 1;
+        Some(self.detach(id).waiter)
     }
 
-    /// The next batch that is due, if any. Call it until there is none.
-    pub fn next_batch(&mut self, _now: Duration) -> Option<Batch<K, T>> {
-        None
+    /// The next batch that is due, if there is one. Call it until there is none, after [`expire`](Line::expire).
+    pub fn next_batch(&mut self, now: Duration) -> Option<Batch<K, T>> {
+        self.advance(now);
+        if !self.trips.has_place() {
+            return None;
+        }
+        let class = self.queues.next_due(&self.entries, &self.traffic(), self.now)?;
+        Some(self.depart(class))
     }
 
-    /// Takes the waiters of one entry of a batch under way, in order of arrival.
-    pub fn answer(&mut self, _batch: BatchId, _entry: usize, _waiters: &mut Vec<Answered<W, T::Receipt>>) {}
-
-    /// The trip is over: the batch's place and lane are free, and waiters not answered are given back with their entry's index.
-    pub fn end(
-        &mut self,
-        _now: Duration,
-        _batch: BatchId,
-        _rest: &mut Vec<(usize, Answered<W, T::Receipt>)>,
-    ) {
+    /// Takes the waiters of one entry of a batch under way, in order of arrival: the entry is done, and what waits
+    /// for it may go on.
+    ///
+    /// `entry` is the index in the batch. Nothing happens if it was answered before or the batch has ended.
+    pub fn answer(&mut self, batch: BatchId, entry: usize, waiters: &mut Vec<Answered<W, T::Receipt>>) {
+        if let Some(id) = self.trips.take(batch, entry) {
+            self.finish(id, |answered| waiters.push(answered));
+        }
     }
 
-    /// Takes the waiters whose deadline has passed.
-    pub fn expire(&mut self, _now: Duration, _late: &mut Vec<Late<W>>) {}
+    /// The trip is over: the batch's place and lane are free.
+    ///
+    /// Waiters of entries that were not answered are given back with the entry's index, in order. Nothing happens if the
+    /// batch has ended before.
+    pub fn end(&mut self, now: Duration, batch: BatchId, rest: &mut Vec<(usize, Answered<W, T::Receipt>)>) {
+        self.advance(now);
+        let Some(trip) = self.trips.end(batch) else { return };
+        self.queues.set_free(trip.class);
+        let took = self.now.saturating_sub(trip.started);
+        self.stats.class_mut(trip.class.operation()).count_trip(took);
+        for (index, entry) in trip.entries.into_iter().enumerate() {
+            let Some(entry) = entry else { continue };
+            self.finish(entry, |answered| rest.push((index, answered)));
+        }
+    }
 
-    /// When `next_batch` or `expire` may have something to do without any other call.
-    pub fn next_wake(&self, _now: Duration) -> Option<Duration> {
-        None
+    /// Takes the waiters whose deadline has passed, the most overdue first. For the others it is as if they had left.
+    pub fn expire(&mut self, now: Duration, late: &mut Vec<Late<W>>) {
+        self.advance(now);
+        while let Some(id) = self.waiters.first_late(self.now) {
+            self.stats.expired += 1;
+            late.push(self.detach(id));
+        }
+    }
+
+    /// When [`next_batch`](Line::next_batch) or [`expire`](Line::expire) will have something to do if nothing else is
+    /// called before; at `now` if they have already. `None` if never.
+    pub fn next_wake(&self, now: Duration) -> Option<Duration> {
+        let departure = self.queues.first_due(&self.entries, &self.traffic());
+        let departure = departure.filter(|_| self.trips.has_place());
+        let first = departure.into_iter().chain(self.waiters.first_deadline()).min()?;
+        let due_already = first <= self.now.max(now);
+        Some(if due_already { now } else { first })
     }
 
     /// What the line has done.
@@ -77,22 +190,45 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
 
     /// Whether nothing waits and nothing is under way.
     pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty()
+        self.keys.len() == 0 && self.trips.len() == 0
     }
 
-    /// Requests that wait.
+    /// Requests that wait; with [`Sharing::InFlight`] also those that joined an entry under way.
     pub fn waiting(&self) -> usize {
-        self.waiters.len()
+        self.load.requests
+    }
+
+    /// Bytes that wait: keys, writes and [`REQUEST_OVERHEAD_BYTES`](crate::limits::REQUEST_OVERHEAD_BYTES) for each request.
+    pub fn waiting_bytes(&self) -> usize {
+        self.load.bytes
     }
 
     /// Batches under way.
     pub fn in_flight(&self) -> usize {
-        0
+        self.trips.len()
     }
 
-    fn full(&mut self, waiter: W) -> Refused<W> {
+    fn advance(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+    }
+
+    fn traffic(&self) -> Traffic<'_> {
+        Traffic { trips: &self.trips, stats: &self.stats }
+    }
+
+    fn refuse(&mut self, waiter: W, reason: Refusal) -> Refused<W> {
         self.stats.refused += 1;
-        let LineSettings { requests_max, bytes_max, .. } = self.settings;
-        Refused { waiter, reason: Refusal::Full { requests_max, bytes_max } }
+        Refused { waiter, reason }
+    }
+}
+
+impl<K, T: Write, W> fmt::Debug for Line<K, T, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line")
+            .field("waiting", &self.load.requests)
+            .field("in_flight", &self.trips.len())
+            .field("settings", &self.settings)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
     }
 }

@@ -143,6 +143,14 @@ impl LineSettings {
         Ok(())
     }
 
+    /// Entries a batch takes at most.
+    pub(crate) fn batch_takes_max(&self) -> usize {
+        match self.departure {
+            Departure::WhenFree { .. } => self.batch_entries_max,
+            Departure::Window { entries, .. } => entries,
+        }
+    }
+
     fn counts(&self) -> [(&'static str, usize, usize); 6] {
         let (departure, entries) = self.departure.entries();
         [

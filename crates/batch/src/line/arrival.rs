@@ -1,0 +1,116 @@
+//! How requests become entries.
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::Line;
+use super::entry::{Class, Entry, EntryId, Place, Size};
+use super::keys::KeyId;
+use super::list::{Link, List};
+use super::waiters::{Counted, NewWaiter};
+use crate::request::{Operation, RequestId};
+use crate::settings::Sharing;
+use crate::write::Write;
+
+/// Whether a request has an entry of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entrance {
+    Opened,
+    Joined,
+}
+
+impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
+    /// The entry for a read of `key` that comes now.
+    #[inline]
+    pub(super) fn entry_to_read(&mut self, key: KeyId, size: Size) -> EntryId {
+        if let Some(entry) = self.read_to_join(key) {
+            self.count_request(Operation::Read, Entrance::Joined);
+            return entry;
+        }
+        self.count_request(Operation::Read, Entrance::Opened);
+        self.open(key, Class::Read, None, size)
+    }
+
+    /// The entry for a write of `key` that comes now.
+    pub(super) fn entry_to_write(&mut self, key: KeyId, write: T, size: Size) -> (EntryId, T::Receipt) {
+        let write = match self.merge(key, write, size.write) {
+            Ok(merged) => {
+                self.count_request(Operation::Write, Entrance::Joined);
+                return merged;
+            }
+            Err(write) => write,
+        };
+        self.count_request(Operation::Write, Entrance::Opened);
+        let receipt = write.receipt();
+        let class = self.queues.class_of_write(self.keys[key].hash);
+        (self.open(key, class, Some(write), size), receipt)
+    }
+
+    /// Puts a waiter behind the others of its entry.
+    #[inline]
+    pub(super) fn attach(
+        &mut self,
+        entry: EntryId,
+        waiter: W,
+        receipt: Option<T::Receipt>,
+        deadline: Option<Duration>,
+    ) -> RequestId {
+        self.load.add_requests(1);
+        let waits = self.entries[entry].waits();
+        let counted = if waits { Counted::UntilDeparture } else { Counted::UntilAnswer };
+        let id = self.waiters.insert(NewWaiter { waiter, receipt, entry, counted, deadline });
+        self.entries[entry].waiters.push(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
+        self.waiters.request(id)
+    }
+
+    /// The entry whose answer a read of `key` that comes now may share.
+    #[inline]
+    fn read_to_join(&self, key: KeyId) -> Option<EntryId> {
+        let slot = &self.keys[key];
+        match (slot.waiting.last(), self.settings.sharing) {
+            (Some(last), _) => (self.entries[last].class == Class::Read).then_some(last),
+            (None, Sharing::InFlight) => slot.in_flight.read(),
+            (None, Sharing::Waiting) => None,
+        }
+    }
+
+    /// Merges `write` into the last entry of `key`, if that is a write that waits and takes it in.
+    fn merge(&mut self, key: KeyId, write: T, bytes: usize) -> Result<(EntryId, T::Receipt), T> {
+        let Some(id) = self.keys[key].waiting.last() else { return Err(write) };
+        let entry = &mut self.entries[id];
+        let Some(earlier) = &mut entry.write else { return Err(write) };
+        let receipt = earlier.merge(write)?;
+        let before = entry.size;
+        entry.size = before.merged(bytes, earlier.bytes());
+        self.load.resize(before.bytes(), entry.size.bytes());
+        if let Place::Queued(_) = entry.place {
+            self.queues.resize(entry.class, before.bytes(), entry.size.bytes());
+        }
+        Ok((id, receipt))
+    }
+
+    /// Opens an entry behind all others of `key`.
+    #[inline]
+    fn open(&mut self, key: KeyId, class: Class, write: Option<T>, size: Size) -> EntryId {
+        self.load.resize(0, size.bytes());
+        let id = self.entries.insert(Entry {
+            key,
+            class,
+            write,
+            size,
+            place: Place::Blocked,
+            waiters: List::new(),
+            of_key: Link::NONE,
+            of_queue: Link::NONE,
+        });
+        self.keys[key].waiting.push(&mut self.entries, id, |entry| &mut entry.of_key);
+        self.settle(key);
+        id
+    }
+
+    fn count_request(&mut self, operation: Operation, entrance: Entrance) {
+        let class = self.stats.class_mut(operation);
+        class.requests += 1;
+        class.joined += u64::from(entrance == Entrance::Joined);
+    }
+}

@@ -1,0 +1,82 @@
+//! Deadlines, nearest first.
+//!
+//! Callers mostly use one timeout, so a deadline is mostly later than those before it: it goes to the back of a queue.
+//! The others go to a heap. Requests that are answered in time leave their deadline behind; it is dropped when it comes
+//! to the front, or when such deadlines are the majority.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use super::arena::Id;
+use super::waiters::WaiterMark;
+use crate::limits::DEADLINES_SWEEP_MIN;
+
+/// Deadlines of requests, by the request's slot and serial number.
+#[derive(Default)]
+pub(super) struct Deadlines {
+    sorted: VecDeque<Deadline>,
+    unsorted: BinaryHeap<Reverse<Deadline>>,
+    /// How many belong to requests that are still there.
+    live: usize,
+}
+
+/// When one request is late.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Deadline {
+    pub at: Duration,
+    pub serial: u64,
+    pub slot: u32,
+}
+
+impl Deadline {
+    pub fn waiter(self) -> Id<WaiterMark> {
+        Id::at(self.slot)
+    }
+}
+
+impl Deadlines {
+    #[inline]
+    pub fn push(&mut self, deadline: Deadline) {
+        self.live += 1;
+        match self.sorted.back() {
+            Some(last) if deadline < *last => self.unsorted.push(Reverse(deadline)),
+            _ => self.sorted.push_back(deadline),
+        }
+    }
+
+    /// The nearest. Those of requests that are gone are never the nearest after [`Deadlines::forget`].
+    pub fn first(&self) -> Option<Deadline> {
+        let unsorted = self.unsorted.peek().map(|Reverse(deadline)| *deadline);
+        match (self.sorted.front().copied(), unsorted) {
+            (Some(sorted), Some(unsorted)) => Some(sorted.min(unsorted)),
+            (sorted, unsorted) => sorted.or(unsorted),
+        }
+    }
+
+    /// After a request with a deadline is gone.
+    #[inline]
+    pub fn forget(&mut self, is_live: impl Fn(Deadline) -> bool) {
+        self.live -= 1;
+        while self.first().is_some_and(|first| !is_live(first)) {
+            self.pop();
+        }
+        let len = self.len();
+        if self.live + self.live.max(DEADLINES_SWEEP_MIN) < len {
+            self.sorted.retain(|deadline| is_live(*deadline));
+            self.unsorted.retain(|Reverse(deadline)| is_live(*deadline));
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.sorted.len() + self.unsorted.len()
+    }
+
+    fn pop(&mut self) {
+        if self.sorted.front().copied() == self.first() {
+            self.sorted.pop_front();
+        } else {
+            self.unsorted.pop();
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! How entries leave the line, and how they and their waiters are done.
+
+use std::hash::Hash;
+
+use super::Line;
+use super::entry::{Class, EntryId, Place};
+use super::keys::KeyId;
+use super::waiters::{Counted, Waiter, WaiterId};
+use crate::batch::{Batch, Content};
+use crate::limits::KIND_SEARCH_BATCHES;
+use crate::request::{Answered, Late, Stage};
+use crate::write::Write;
+
+impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
+    /// Takes a batch of `class` out of its queue. There is something in it.
+    pub(super) fn depart(&mut self, class: Class) -> Batch<K, T> {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        self.pick(class, &mut leaving);
+        for (_, id) in &leaving {
+            self.settle(self.entries[*id].key);
+        }
+        leaving.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let entries = leaving.iter().map(|(_, id)| Some(*id)).collect();
+        let id = self.trips.start(class, self.now, entries);
+        self.queues.set_busy(class);
+        self.stats.class_mut(class.operation()).count_departure(leaving.len());
+        let content = self.content(class, &mut leaving);
+        self.leaving = leaving;
+        Batch { id, content }
+    }
+
+    /// Waiters of an entry under way get its answer, and what waits for it may go on.
+    #[inline]
+    pub(super) fn finish(&mut self, id: EntryId, mut answer: impl FnMut(Answered<W, T::Receipt>)) {
+        let entry = self.entries.remove(id);
+        let mut next = entry.waiters.first();
+        while let Some(waiter) = next {
+            let waiter = self.waiters.remove(waiter);
+            next = waiter.of_entry.next();
+            self.discount(&waiter, Stage::InFlight);
+            answer(waiter.answered);
+        }
+        let slot = &mut self.keys[entry.key];
+        slot.in_flight = slot.in_flight.without(id);
+        self.settle(entry.key);
+    }
+
+    /// Takes one waiter from its entry.
+    pub(super) fn detach(&mut self, id: WaiterId) -> Late<W> {
+        let entry_id = self.waiters.arena[id].entry;
+        let entry = &mut self.entries[entry_id];
+        let stage = if entry.waits() { Stage::Waiting } else { Stage::InFlight };
+        let operation = entry.class.operation();
+        entry.waiters.unlink(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
+        let nobody_waits = entry.waiters.is_empty();
+        let waiter = self.waiters.remove(id);
+        self.discount(&waiter, stage);
+        if stage == Stage::Waiting && nobody_waits {
+            self.drop_waiting(entry_id);
+        }
+        Late { waiter: waiter.answered.waiter, stage, operation }
+    }
+
+    /// After something of `key` has come, left or been answered: the first that waits may leave if it can, and a key
+    /// with which nothing is going on is forgotten.
+    #[inline]
+    pub(super) fn settle(&mut self, key: KeyId) {
+        let slot = &self.keys[key];
+        let Some(first) = slot.waiting.first() else {
+            if slot.is_idle() {
+                self.keys.remove(key);
+            }
+            return;
+        };
+        let entry = &self.entries[first];
+        if entry.place == Place::Blocked && slot.lets_leave(entry.class.operation()) {
+            self.queues.push(&mut self.entries, first, self.now);
+        }
+    }
+
+    /// Moves entries from the queue of `class` to `leaving`: the first and what may leave with it.
+    fn pick(&mut self, class: Class, leaving: &mut Vec<(K, EntryId)>) {
+        let entries_max = self.settings.batch_takes_max();
+        let mut next = self.queues.first(class);
+        let kind = next.and_then(|first| self.kind(first));
+        let mut others = entries_max.saturating_mul(KIND_SEARCH_BATCHES);
+        let mut bytes = 0_usize;
+        while let Some(id) = next.filter(|_| leaving.len() < entries_max && 0 < others) {
+            next = self.entries[id].of_queue.next();
+            if self.kind(id) != kind {
+                others -= 1;
+                continue;
+            }
+            bytes = bytes.saturating_add(self.entries[id].size.bytes());
+            if self.settings.batch_bytes_max < bytes && !leaving.is_empty() {
+                return;
+            }
+            leaving.push((self.take(id), id));
+        }
+    }
+
+    fn kind(&self, id: EntryId) -> Option<T::Kind> {
+        self.entries[id].write.as_ref().map(T::kind)
+    }
+
+    /// Takes an entry from its queue and from what waits of its key.
+    #[inline]
+    fn take(&mut self, id: EntryId) -> K {
+        self.queues.remove(&mut self.entries, id);
+        let entry = &mut self.entries[id];
+        entry.place = Place::InFlight;
+        self.load.remove_requests(entry.waiters.len());
+        self.load.resize(entry.size.bytes(), 0);
+        let (key, operation) = (entry.key, entry.class.operation());
+        let slot = &mut self.keys[key];
+        slot.waiting.unlink(&mut self.entries, id, |entry| &mut entry.of_key);
+        slot.in_flight = slot.in_flight.and(operation, id);
+        slot.key.clone()
+    }
+
+    fn content(&mut self, class: Class, leaving: &mut Vec<(K, EntryId)>) -> Content<K, T> {
+        let leaving = leaving.drain(..);
+        match class {
+            Class::Read => Content::Read(leaving.map(|(key, _)| key).collect()),
+            Class::Write { lane } => {
+                let entries = leaving.map(|(key, id)| {
+                    let write = self.entries[id].write.take();
+                    (key, write.expect("an entry of a lane has its write until it leaves"))
+                });
+                Content::Write { lane, entries: entries.collect() }
+            }
+        }
+    }
+
+    /// Drops an entry that waits and that nobody wants any more.
+    fn drop_waiting(&mut self, id: EntryId) {
+        if let Place::Queued(_) = self.entries[id].place {
+            self.queues.remove(&mut self.entries, id);
+        }
+        let key = self.entries[id].key;
+        self.keys[key].waiting.unlink(&mut self.entries, id, |entry| &mut entry.of_key);
+        let entry = self.entries.remove(id);
+        self.load.resize(entry.size.bytes(), 0);
+        self.settle(key);
+    }
+
+    /// A waiter is gone at `stage`: it counts no longer, if it still did.
+    fn discount(&mut self, waiter: &Waiter<W, T::Receipt>, stage: Stage) {
+        if stage == Stage::Waiting || waiter.counted == Counted::UntilAnswer {
+            self.load.remove_requests(1);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Batches under way.
+
+use std::time::Duration;
+
+use super::arena::{Arena, Id};
+use super::entry::{Class, EntryId};
+use crate::batch::BatchId;
+use crate::request::Operation;
+
+enum TripMark {}
+
+/// Batches under way.
+pub(super) struct Trips {
+    arena: Arena<Trip, TripMark>,
+    max: usize,
+    serial: u64,
+    reads: usize,
+    writes: usize,
+}
+
+/// One batch under way.
+pub(super) struct Trip {
+    pub class: Class,
+    pub started: Duration,
+    /// In the order of the batch; `None` when answered.
+    pub entries: Vec<Option<EntryId>>,
+    serial: u64,
+}
+
+impl Trips {
+    pub fn new(max: usize) -> Self {
+        Self { arena: Arena::new(), max, serial: 0, reads: 0, writes: 0 }
+    }
+
+    pub fn start(&mut self, class: Class, started: Duration, entries: Vec<Option<EntryId>>) -> BatchId {
+        *self.count_mut(class) += 1;
+        self.serial += 1;
+        let serial = self.serial;
+        let slot = self.arena.insert(Trip { class, started, entries, serial }).slot();
+        BatchId { slot, serial }
+    }
+
+    /// The entry at `index` of a batch under way, once.
+    pub fn take(&mut self, batch: BatchId, index: usize) -> Option<EntryId> {
+        let id = self.find(batch)?;
+        self.arena[id].entries.get_mut(index)?.take()
+    }
+
+    pub fn end(&mut self, batch: BatchId) -> Option<Trip> {
+        let id = self.find(batch)?;
+        let trip = self.arena.remove(id);
+        *self.count_mut(trip.class) -= 1;
+        Some(trip)
+    }
+
+    pub fn count(&self, operation: Operation) -> usize {
+        match operation {
+            Operation::Read => self.reads,
+            Operation::Write => self.writes,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.arena.len()
+    }
+
+    pub fn has_place(&self) -> bool {
+        self.len() < self.max
+    }
+
+    fn find(&self, batch: BatchId) -> Option<Id<TripMark>> {
+        let id = Id::at(batch.slot);
+        let trip = self.arena.get(id)?;
+        (trip.serial == batch.serial).then_some(id)
+    }
+
+    fn count_mut(&mut self, class: Class) -> &mut usize {
+        match class {
+            Class::Read => &mut self.reads,
+            Class::Write { .. } => &mut self.writes,
+        }
+    }
+}
