@@ -1,0 +1,328 @@
+//! The rules of the line, written so that they can be read off: one list of entries, searched from the start each time.
+
+use std::time::Duration;
+
+use busload_batch::limits::{KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, TRIP_MEAN_INITIAL};
+use busload_batch::{Departure, LineSettings, LineStats, Operation, Refusal, Sharing, Stage, Write};
+
+use crate::change::Change;
+
+pub type Key = u8;
+
+pub struct Reference {
+    pub settings: LineSettings,
+    /// Lane of each key.
+    pub lanes: Vec<usize>,
+    pub now: Duration,
+    /// All that wait or are under way, in order of arrival.
+    entries: Vec<Entry>,
+    trips: Vec<Trip>,
+    turns: usize,
+}
+
+struct Entry {
+    key: Key,
+    key_bytes: usize,
+    change: Option<Change>,
+    waiters: Vec<Waiter>,
+    place: Place,
+}
+
+struct Waiter {
+    request: usize,
+    deadline: Option<Duration>,
+    /// It joined when the entry was under way.
+    joined_in_flight: bool,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Blocked,
+    Queued { turn: usize, since: Duration },
+    InFlight(Seat),
+}
+
+/// Where in which batch an entry is. Batches are numbered in the order of their departure.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Seat {
+    batch: usize,
+    index: usize,
+}
+
+struct Trip {
+    batch: usize,
+    lane: Option<usize>,
+    keys: Vec<Key>,
+}
+
+/// What leaves: keys in order, with what is written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    pub lane: Option<usize>,
+    pub entries: Vec<(Key, Option<Change>)>,
+}
+
+/// A request as it comes.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub number: usize,
+    pub key: Key,
+    pub key_bytes: usize,
+    pub change: Option<Change>,
+    pub deadline: Option<Duration>,
+}
+
+impl Reference {
+    pub fn new(settings: LineSettings, lanes: Vec<usize>) -> Self {
+        let (entries, trips) = (Vec::new(), Vec::new());
+        Reference { settings, lanes, now: Duration::ZERO, entries, trips, turns: 0 }
+    }
+
+    pub fn ask(&mut self, request: Request) -> Result<(), Refusal> {
+        self.admit(&request)?;
+        let Request { number, key, key_bytes, change, deadline } = request;
+        let joined = self.find_entry(key, change.as_ref());
+        let joined_in_flight = joined.is_some_and(|index| self.entries[index].in_flight());
+        let waiter = Waiter { request: number, deadline, joined_in_flight };
+        let Some(index) = joined else {
+            self.entries.push(Entry { key, key_bytes, change, waiters: vec![waiter], place: Place::Blocked });
+            self.let_queue(key);
+            return Ok(());
+        };
+        let entry = &mut self.entries[index];
+        entry.waiters.push(waiter);
+        if let (Some(earlier), Some(later)) = (&mut entry.change, change) {
+            earlier.merge(later).expect("find_entry has tried it");
+        }
+        Ok(())
+    }
+
+    /// A caller leaves. Tells how far its request had come, if it was there.
+    pub fn leave(&mut self, request: usize) -> Option<(Stage, Operation)> {
+        let has = |entry: &Entry| entry.waiters.iter().any(|waiter| waiter.request == request);
+        let index = self.entries.iter().position(has)?;
+        let entry = &mut self.entries[index];
+        entry.waiters.retain(|waiter| waiter.request != request);
+        let stage = if entry.in_flight() { Stage::InFlight } else { Stage::Waiting };
+        let operation = if entry.change.is_some() { Operation::Write } else { Operation::Read };
+        if stage == Stage::Waiting && entry.waiters.is_empty() {
+            let key = self.entries.remove(index).key;
+            self.let_queue(key);
+        }
+        Some((stage, operation))
+    }
+
+    pub fn expire(&mut self) -> Vec<(usize, Stage, Operation)> {
+        let mut late: Vec<_> = self.deadlines().filter(|(deadline, _)| *deadline <= self.now).collect();
+        late.sort();
+        let leave = |(_, request)| {
+            let (stage, operation) = self.leave(request).expect("it is there");
+            (request, stage, operation)
+        };
+        late.into_iter().map(leave).collect()
+    }
+
+    pub fn next_batch(&mut self, batch: usize, stats: &LineStats) -> Option<Expected> {
+        let due = self.queues().into_iter().filter(|queue| self.due(queue, stats) <= self.now);
+        let queue = due.min_by_key(|queue| self.turn(queue[0]))?;
+        let mut leaving = self.pick(&queue);
+        let keys_by_turn: Vec<Key> = leaving.iter().map(|entry| self.entries[*entry].key).collect();
+        leaving.sort_by_key(|entry| self.entries[*entry].key);
+        for (index, entry) in leaving.iter().enumerate() {
+            self.entries[*entry].place = Place::InFlight(Seat { batch, index });
+        }
+        keys_by_turn.into_iter().for_each(|key| self.let_queue(key));
+        let lane = self.lane(leaving[0]);
+        let left = leaving.iter().map(|entry| &self.entries[*entry]);
+        let entries: Vec<_> = left.map(|entry| (entry.key, entry.change.clone())).collect();
+        self.trips.push(Trip { batch, lane, keys: entries.iter().map(|(key, _)| *key).collect() });
+        Some(Expected { lane, entries })
+    }
+
+    /// The requests that one entry of a batch answers.
+    pub fn answer(&mut self, batch: usize, index: usize) -> Vec<usize> {
+        let seat = Place::InFlight(Seat { batch, index });
+        let Some(entry) = self.entries.iter().position(|entry| entry.place == seat) else {
+            return Vec::new();
+        };
+        let entry = self.entries.remove(entry);
+        self.let_queue(entry.key);
+        entry.waiters.iter().map(|waiter| waiter.request).collect()
+    }
+
+    /// The requests that were not answered, with the index of their entry.
+    pub fn end(&mut self, batch: usize) -> Vec<(usize, usize)> {
+        let Some(trip) = self.trips.iter().position(|trip| trip.batch == batch) else { return Vec::new() };
+        let trip = self.trips.remove(trip);
+        let mut rest = Vec::new();
+        for index in 0..trip.keys.len() {
+            rest.extend(self.answer(batch, index).into_iter().map(|request| (index, request)));
+        }
+        rest
+    }
+
+    pub fn next_wake(&self, stats: &LineStats) -> Option<Duration> {
+        let queues = self.queues();
+        let departures = queues.iter().map(|queue| self.due(queue, stats));
+        departures.chain(self.deadlines().map(|(deadline, _)| deadline)).min()
+    }
+
+    pub fn requests(&self) -> usize {
+        let counted = |entry: &Entry| {
+            let waiters = entry.waiters.iter();
+            waiters.filter(|waiter| !entry.in_flight() || waiter.joined_in_flight).count()
+        };
+        self.entries.iter().map(counted).sum()
+    }
+
+    pub fn bytes(&self) -> usize {
+        let waiting = self.entries.iter().filter(|entry| !entry.in_flight());
+        waiting.map(Entry::bytes).sum::<usize>() + self.requests() * REQUEST_OVERHEAD_BYTES
+    }
+
+    pub fn batches_in_flight(&self) -> usize {
+        self.trips.len()
+    }
+
+    fn admit(&self, request: &Request) -> Result<(), Refusal> {
+        let LineSettings { requests_max, bytes_max, .. } = self.settings;
+        let write = request.change.as_ref().map_or(0, Change::bytes);
+        let bytes = request.key_bytes + write + REQUEST_OVERHEAD_BYTES;
+        if bytes_max < bytes {
+            return Err(Refusal::TooLarge { bytes, bytes_max });
+        }
+        if requests_max < self.requests() + 1 || bytes_max < self.bytes() + bytes {
+            return Err(Refusal::Full { requests_max, bytes_max });
+        }
+        Ok(())
+    }
+
+    /// The entry that a request joins: the last of its key, if that takes it.
+    fn find_entry(&self, key: Key, change: Option<&Change>) -> Option<usize> {
+        let of_key = |index: &usize| self.entries[*index].key == key;
+        let waits = |index: &usize| !self.entries[*index].in_flight();
+        let mut all = (0..self.entries.len()).filter(of_key);
+        if let Some(last) = all.clone().rfind(waits) {
+            let takes = match (&self.entries[last].change, change) {
+                (None, None) => true,
+                (Some(earlier), Some(later)) => earlier.clone().merge(later.clone()).is_ok(),
+                _ => false,
+            };
+            return takes.then_some(last);
+        }
+        if change.is_some() || self.settings.sharing == Sharing::Waiting {
+            return None;
+        }
+        // The read of the key that left last, if it is still under way.
+        all.find(|index| self.entries[*index].change.is_none() && self.left_last(*index))
+    }
+
+    fn left_last(&self, index: usize) -> bool {
+        let Place::InFlight(seat) = self.entries[index].place else { return false };
+        let with_key = self.trips.iter().filter(|trip| trip.keys.contains(&self.entries[index].key));
+        with_key.map(|trip| trip.batch).max() == Some(seat.batch)
+    }
+
+    /// After something happened to `key`: the first that waits queues if nothing before it keeps it.
+    fn let_queue(&mut self, key: Key) {
+        let of_key = self.entries.iter_mut().filter(|entry| entry.key == key);
+        let (in_flight, mut waiting): (Vec<_>, Vec<_>) = of_key.partition(|entry| entry.in_flight());
+        let Some(first) = waiting.first_mut() else { return };
+        let beside_reads = first.change.is_none() && in_flight.iter().all(|entry| entry.change.is_none());
+        if first.place == Place::Blocked && (in_flight.is_empty() || beside_reads) {
+            self.turns += 1;
+            first.place = Place::Queued { turn: self.turns, since: self.now };
+        }
+    }
+
+    /// What could leave now: reads, and the writes of each free lane. None is empty, the first to leave is first.
+    fn queues(&self) -> Vec<Vec<usize>> {
+        if self.trips.len() == self.settings.batches_in_flight_max {
+            return Vec::new();
+        }
+        let is_free = |lane: &usize| self.trips.iter().all(|trip| trip.lane != Some(*lane));
+        let lanes = (0..self.settings.lanes).filter(is_free).map(Some);
+        let queues = std::iter::once(None).chain(lanes).map(|lane| self.queue(lane));
+        queues.filter(|queue| !queue.is_empty()).collect()
+    }
+
+    /// Reads (no lane) or the writes of a lane that can leave.
+    fn queue(&self, lane: Option<usize>) -> Vec<usize> {
+        let of_lane = (0..self.entries.len()).filter(|index| self.lane(*index) == lane);
+        let mut queue: Vec<usize> = of_lane.filter(|index| self.turn(*index).is_some()).collect();
+        queue.sort_by_key(|index| self.turn(*index));
+        queue
+    }
+
+    fn lane(&self, index: usize) -> Option<usize> {
+        let Entry { key, change, .. } = &self.entries[index];
+        change.as_ref().map(|_| self.lanes[usize::from(*key)])
+    }
+
+    fn turn(&self, index: usize) -> Option<(usize, Duration)> {
+        match self.entries[index].place {
+            Place::Queued { turn, since } => Some((turn, since)),
+            Place::Blocked | Place::InFlight(_) => None,
+        }
+    }
+
+    /// When a queue may leave.
+    fn due(&self, queue: &[usize], stats: &LineStats) -> Duration {
+        let (_, since) = self.turn(queue[0]).expect("it queues");
+        let is_write = self.lane(queue[0]).is_some();
+        let nothing_under_way = self.trips.iter().all(|trip| trip.lane.is_some() != is_write);
+        let class = if is_write { &stats.writes } else { &stats.reads };
+        let bytes: usize = queue.iter().map(|index| self.entries[*index].bytes()).sum();
+        let full = self.settings.batch_bytes_max <= bytes;
+        match self.settings.departure {
+            Departure::WhenFree { .. } if nothing_under_way => since,
+            Departure::WhenFree { min_batch } if full || min_batch <= queue.len() => since,
+            Departure::WhenFree { .. } => since + class.trip_mean.unwrap_or(TRIP_MEAN_INITIAL),
+            Departure::Window { entries, .. } if full || entries <= queue.len() => since,
+            Departure::Window { wait, .. } => since + wait,
+        }
+    }
+
+    /// Of a queue, what leaves together.
+    fn pick(&self, queue: &[usize]) -> Vec<usize> {
+        let entries_max = match self.settings.departure {
+            Departure::WhenFree { .. } => self.settings.batch_entries_max,
+            Departure::Window { entries, .. } => entries,
+        };
+        let kind = |index: &usize| self.entries[*index].change.as_ref().map(Change::kind);
+        let mut leaving = Vec::new();
+        let mut bytes = 0;
+        let mut others = 0;
+        for index in queue {
+            if kind(index) != kind(&queue[0]) {
+                others += 1;
+                if others == entries_max * KIND_SEARCH_BATCHES {
+                    break;
+                }
+                continue;
+            }
+            bytes += self.entries[*index].bytes();
+            let too_large = !leaving.is_empty() && self.settings.batch_bytes_max < bytes;
+            if too_large || leaving.len() == entries_max {
+                break;
+            }
+            leaving.push(*index);
+        }
+        leaving
+    }
+
+    fn deadlines(&self) -> impl Iterator<Item = (Duration, usize)> {
+        let waiters = self.entries.iter().flat_map(|entry| &entry.waiters);
+        waiters.filter_map(|waiter| Some((waiter.deadline?, waiter.request)))
+    }
+}
+
+impl Entry {
+    fn in_flight(&self) -> bool {
+        matches!(self.place, Place::InFlight(_))
+    }
+
+    fn bytes(&self) -> usize {
+        self.key_bytes + self.change.as_ref().map_or(0, Change::bytes)
+    }
+}

@@ -1,0 +1,398 @@
+//! One run: a line, the reference that must do the same, callers, and a store that batches are made on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use busload_batch::{Answered, Ask, BatchId, Content, Departure, Line, LineSettings, RequestId};
+
+use crate::change::{Action, Change, Value};
+use crate::reference::{Expected, Key, Reference, Request};
+
+/// Keys `0..KEYS`.
+pub const KEYS: Key = 4;
+
+const SEED: u64 = 7;
+
+/// One step of a run. Numbers that name something are taken modulo what there is.
+#[derive(Debug, Clone, Copy)]
+pub enum Step {
+    Read {
+        key: Key,
+        key_bytes: u8,
+        deadline: Deadline,
+    },
+    Write {
+        key: Key,
+        key_bytes: u8,
+        action: Action,
+        deadline: Deadline,
+    },
+    Leave {
+        request: usize,
+    },
+    NextBatch,
+    AllBatches,
+    Make {
+        batch: usize,
+    },
+    Answer {
+        batch: usize,
+        entry: usize,
+    },
+    End {
+        batch: usize,
+    },
+    Advance {
+        micros: u64,
+    },
+    /// A call with a time before that of other calls.
+    GoBack {
+        micros: u64,
+    },
+    Expire,
+    /// Sleeps exactly as long as the line says.
+    SleepUntilWake,
+}
+
+/// Microseconds from now.
+pub type Deadline = Option<u64>;
+
+pub struct World {
+    line: Line<Key, Change, usize>,
+    reference: Reference,
+    now: Duration,
+    requests: Vec<Asked>,
+    batches: Vec<Sent>,
+    store: BTreeMap<Key, Stored>,
+}
+
+/// A request, and what became of it.
+struct Asked {
+    key: Key,
+    action: Option<Action>,
+    id: Option<RequestId>,
+    fate: Fate,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fate {
+    Refused,
+    Open,
+    /// Its caller is gone: it may have been made or not.
+    Gone,
+    /// Its batch ended without it.
+    Failed,
+    Answered,
+}
+
+struct Sent {
+    id: BatchId,
+    entries: Vec<(Key, Option<Change>)>,
+    /// What was read when the batch was made: per entry, which writes of the key had been made.
+    seen: Option<Vec<Stored>>,
+    ended: bool,
+}
+
+/// A key in the store.
+#[derive(Debug, Clone, Default)]
+struct Stored {
+    value: Value,
+    made: Vec<usize>,
+}
+
+impl World {
+    pub fn new(settings: LineSettings) -> Self {
+        let line = Line::with_seed(settings.clone(), SEED).expect("runs have sound settings");
+        let lanes = (0..KEYS).map(|key| lane_of(&settings, key)).collect();
+        let reference = Reference::new(settings, lanes);
+        let (requests, batches, store) = Default::default();
+        World { line, reference, now: Duration::ZERO, requests, batches, store }
+    }
+
+    pub fn step(&mut self, step: Step) {
+        match step {
+            Step::Read { key, key_bytes, deadline } => self.ask(key, key_bytes, None, deadline),
+            Step::Write { key, key_bytes, action, deadline } => {
+                self.ask(key, key_bytes, Some(action), deadline)
+            }
+            Step::Leave { request } => self.leave(request),
+            Step::NextBatch => drop(self.next_batch()),
+            Step::AllBatches => while self.next_batch() {},
+            Step::Make { batch } => self.with_batch(batch, Self::make),
+            Step::Answer { batch, entry } => {
+                self.with_batch(batch, |world, batch| world.answer(batch, entry))
+            }
+            Step::End { batch } => self.with_batch(batch, Self::end),
+            Step::Advance { micros } => self.now += Duration::from_micros(micros),
+            Step::GoBack { micros } => self.now = self.now.saturating_sub(Duration::from_micros(micros)),
+            Step::Expire => self.expire(),
+            Step::SleepUntilWake => self.sleep_until_wake(),
+        }
+        self.check();
+    }
+
+    /// Lets everything come to its end: nobody may be left.
+    pub fn finish(mut self) {
+        for _ in 0..=2 * self.requests.len() {
+            self.sleep_until_wake();
+            while self.next_batch() {}
+            (0..self.batches.len()).for_each(|batch| self.make(batch));
+            (0..self.batches.len()).rev().for_each(|batch| self.end(batch));
+            self.check();
+        }
+        let open = self.requests.iter().filter(|request| request.fate == Fate::Open).count();
+        assert_eq!(open, 0, "waiters were lost");
+        assert!(self.line.is_empty());
+        assert_eq!((self.line.waiting(), self.line.waiting_bytes(), self.line.in_flight()), (0, 0, 0));
+        self.check_counts();
+    }
+
+    fn ask(&mut self, key: Key, key_bytes: u8, action: Option<Action>, deadline: Deadline) {
+        let number = self.requests.len();
+        let key_bytes = usize::from(key_bytes);
+        let deadline = deadline.map(|micros| self.now + Duration::from_micros(micros));
+        let change = action.map(|action| Change::new(action, number));
+        let ask = Ask { bytes: key_bytes, deadline };
+        let request = Request { number, key, key_bytes, change: change.clone(), deadline };
+        self.tell_time();
+        let answer = match change {
+            None => self.line.read(self.now, key, number, ask),
+            Some(change) => self.line.write(self.now, key, change, number, ask),
+        };
+        let expected = self.reference.ask(request);
+        assert_eq!(answer.as_ref().map(|_| ()).map_err(|refused| refused.reason), expected);
+        let id = answer.map_err(|refused| assert_eq!(refused.waiter, number)).ok();
+        let fate = if id.is_some() { Fate::Open } else { Fate::Refused };
+        self.requests.push(Asked { key, action, id, fate });
+    }
+
+    fn leave(&mut self, request: usize) {
+        let Some(request) = request.checked_rem(self.requests.len()) else { return };
+        let Some(id) = self.requests[request].id else { return };
+        let was_open = self.requests[request].fate == Fate::Open;
+        assert_eq!(self.line.leave(id), was_open.then_some(request), "who leaves gets itself, once");
+        assert_eq!(self.reference.leave(request).is_some(), was_open);
+        if was_open {
+            self.requests[request].fate = Fate::Gone;
+        }
+    }
+
+    fn next_batch(&mut self) -> bool {
+        self.tell_time();
+        let stats = *self.line.stats();
+        let batch = self.line.next_batch(self.now);
+        let expected = self.reference.next_batch(self.batches.len(), &stats);
+        let Some(batch) = batch else {
+            assert_eq!(expected, None, "a batch is due");
+            return false;
+        };
+        let (lane, entries) = match batch.content {
+            Content::Read(keys) => (None, keys.into_iter().map(|key| (key, None)).collect()),
+            Content::Write { lane, entries } => {
+                (Some(lane), entries.into_iter().map(|(key, change)| (key, Some(change))).collect())
+            }
+        };
+        let left = Expected { lane, entries };
+        assert_eq!(Some(&left), expected.as_ref());
+        self.check_batch(&left);
+        self.batches.push(Sent { id: batch.id, entries: left.entries, seen: None, ended: false });
+        true
+    }
+
+    /// What holds for every batch, whatever the reference says.
+    fn check_batch(&self, batch: &Expected) {
+        let settings = &self.reference.settings;
+        assert!(!batch.entries.is_empty());
+        assert!(batch.entries.len() <= settings.batch_entries_max);
+        assert!(batch.entries.is_sorted_by(|(a, _), (b, _)| a < b), "sorted, each key once: {batch:?}");
+        assert!(self.line.in_flight() <= settings.batches_in_flight_max);
+        let under_way = self.batches.iter().filter(|sent| !sent.ended);
+        let same_lane = under_way.filter(|sent| {
+            sent.entries.iter().any(|(key, change)| {
+                change.is_some() && Some(self.reference.lanes[usize::from(*key)]) == batch.lane
+            })
+        });
+        assert_eq!(same_lane.count(), 0, "a lane has one batch under way");
+        if let Departure::Window { entries, .. } = settings.departure {
+            assert!(batch.entries.len() <= entries);
+        }
+    }
+
+    fn with_batch(&mut self, batch: usize, act: impl FnOnce(&mut Self, usize)) {
+        if let Some(batch) = batch.checked_rem(self.batches.len()) {
+            act(self, batch);
+        }
+    }
+
+    /// Reads or writes the store, once per batch.
+    fn make(&mut self, batch: usize) {
+        let sent = &mut self.batches[batch];
+        if sent.ended || sent.seen.is_some() {
+            return;
+        }
+        let mut seen = Vec::new();
+        for (key, change) in &sent.entries {
+            let stored = self.store.entry(*key).or_default();
+            if let Some(change) = change {
+                make_change(stored, change, &self.requests);
+            }
+            seen.push(stored.clone());
+        }
+        sent.seen = Some(seen);
+    }
+
+    /// Answers one entry; also one that was answered, or of a batch that has ended, or that there is not.
+    fn answer(&mut self, batch: usize, entry: usize) {
+        self.make(batch);
+        let entry = entry % (self.batches[batch].entries.len() + 1);
+        let mut waiters = Vec::new();
+        self.line.answer(self.batches[batch].id, entry, &mut waiters);
+        let expected = self.reference.answer(batch, entry);
+        assert_eq!(waiters.iter().map(|answered| answered.waiter).collect::<Vec<_>>(), expected);
+        waiters.iter().for_each(|answered| self.check_answer(batch, entry, *answered));
+    }
+
+    /// Ends a batch; also one that has ended. What was made and not answered gets its answer now, what was not made fails.
+    fn end(&mut self, batch: usize) {
+        self.tell_time();
+        let mut rest = Vec::new();
+        self.line.end(self.now, self.batches[batch].id, &mut rest);
+        let got: Vec<_> = rest.iter().map(|(entry, answered)| (*entry, answered.waiter)).collect();
+        assert_eq!(got, self.reference.end(batch));
+        for (entry, answered) in rest {
+            self.check_answer(batch, entry, answered);
+        }
+        self.batches[batch].ended = true;
+    }
+
+    /// A request gets its answer: it must be that of the key's operations one by one in order of arrival.
+    fn check_answer(&mut self, batch: usize, entry: usize, answered: Answered<usize, usize>) {
+        let request = answered.waiter;
+        let (key, change) = &self.batches[batch].entries[entry];
+        assert_eq!(self.requests[request].fate, Fate::Open, "answered twice, or nobody waits");
+        assert_eq!(self.requests[request].key, *key);
+        assert_eq!(answered.receipt.is_some(), change.is_some());
+        if let (Some(change), Some(receipt)) = (change, answered.receipt) {
+            assert_eq!(change.requests[receipt], request, "the receipt names the request's part");
+        }
+        let Some(seen) = &self.batches[batch].seen else {
+            self.requests[request].fate = Fate::Failed;
+            return;
+        };
+        self.check_order(request, &seen[entry]);
+        self.requests[request].fate = Fate::Answered;
+    }
+
+    fn check_order(&self, request: usize, seen: &Stored) {
+        let is_write = self.requests[request].action.is_some();
+        let last = if is_write { request + 1 } else { request };
+        for earlier in 0..last {
+            let Asked { key, action, fate, .. } = &self.requests[earlier];
+            let counts = *key == self.requests[request].key && action.is_some();
+            let must_be_made = matches!(fate, Fate::Answered | Fate::Open);
+            if counts && must_be_made {
+                assert!(seen.made.contains(&earlier), "{request} does not see {earlier}: {:?}", seen.made);
+            }
+        }
+        let merged_with_later = |later: &usize| is_write && self.merged(request, *later);
+        let later = seen.made.iter().find(|made| request < **made && !merged_with_later(made));
+        assert_eq!(later, None, "{request} sees what came after it");
+    }
+
+    fn merged(&self, request: usize, later: usize) -> bool {
+        let changes =
+            self.batches.iter().flat_map(|sent| &sent.entries).filter_map(|(_, change)| change.as_ref());
+        changes
+            .into_iter()
+            .any(|change| change.requests.contains(&request) && change.requests.contains(&later))
+    }
+
+    fn expire(&mut self) {
+        self.tell_time();
+        let mut late = Vec::new();
+        self.line.expire(self.now, &mut late);
+        let got: Vec<_> = late.iter().map(|late| (late.waiter, late.stage, late.operation)).collect();
+        assert_eq!(got, self.reference.expire());
+        for (request, ..) in got {
+            assert_eq!(self.requests[request].fate, Fate::Open);
+            self.requests[request].fate = Fate::Gone;
+        }
+    }
+
+    /// Nothing may be due just before the time the line names, and something must be at it.
+    fn sleep_until_wake(&mut self) {
+        let Some(wake) = self.line.next_wake(self.now) else { return };
+        if self.reference.now.max(self.now) < wake {
+            self.now = wake - Duration::from_nanos(1);
+            assert!(!self.next_batch(), "a batch was due before the line wanted to be woken");
+            let open = self.open_requests();
+            self.expire();
+            assert_eq!(self.open_requests(), open, "a deadline passed before the line wanted to be woken");
+            self.now = wake;
+        }
+        let open = self.open_requests();
+        self.expire();
+        let somebody_was_late = self.open_requests() < open;
+        assert!(self.next_batch() | somebody_was_late, "woken for nothing");
+    }
+
+    fn open_requests(&self) -> usize {
+        self.requests.iter().filter(|request| request.fate == Fate::Open).count()
+    }
+
+    /// Line and reference agree on all that can be asked.
+    fn check(&self) {
+        let settings = &self.reference.settings;
+        assert_eq!(self.line.waiting(), self.reference.requests());
+        assert_eq!(self.line.waiting_bytes(), self.reference.bytes());
+        assert_eq!(self.line.in_flight(), self.reference.batches_in_flight());
+        assert!(self.line.waiting() <= settings.requests_max);
+        assert!(self.line.waiting_bytes() <= settings.bytes_max);
+        let now = self.now.max(self.reference.now);
+        let expected = self.reference.next_wake(self.line.stats()).map(|wake| wake.max(now));
+        assert_eq!(self.line.next_wake(now), expected);
+    }
+
+    fn check_counts(&self) {
+        let stats = self.line.stats();
+        let count = |is_one: &dyn Fn(&Asked) -> bool| {
+            u64::try_from(self.requests.iter().filter(|asked| is_one(asked)).count()).unwrap()
+        };
+        assert_eq!(stats.refused, count(&|asked| asked.fate == Fate::Refused));
+        assert_eq!(stats.left + stats.expired, count(&|asked| asked.fate == Fate::Gone));
+        assert_eq!(stats.reads.requests + stats.writes.requests, count(&|asked| asked.id.is_some()));
+        let batches = stats.reads.batches + stats.writes.batches;
+        assert_eq!(batches, u64::try_from(self.batches.len()).unwrap());
+        let largest = self.batches.iter().map(|sent| sent.entries.len()).max().unwrap_or(0);
+        assert_eq!(stats.reads.batch_entries_max.max(stats.writes.batch_entries_max), largest);
+    }
+
+    /// The reference hears the time that the line will hear now. It never goes back.
+    fn tell_time(&mut self) {
+        self.reference.now = self.reference.now.max(self.now);
+    }
+}
+
+/// Makes a change, which must do what its requests do one by one and come after all that were made.
+fn make_change(stored: &mut Stored, change: &Change, requests: &[Asked]) {
+    let mut one_by_one = stored.value.clone();
+    for request in &change.requests {
+        assert!(stored.made.iter().all(|made| made < request), "{request} after {:?}", stored.made);
+        requests[*request].action.expect("a write").apply(*request, &mut one_by_one);
+        stored.made.push(*request);
+    }
+    change.apply(&mut stored.value);
+    assert_eq!(stored.value, one_by_one);
+}
+
+fn lane_of(settings: &LineSettings, key: Key) -> usize {
+    let settings = LineSettings { departure: Departure::WhenFree { min_batch: 1 }, ..settings.clone() };
+    let settings = LineSettings { bytes_max: usize::MAX, ..settings };
+    let mut line = Line::<Key, Change, ()>::with_seed(settings, SEED).expect("runs have sound settings");
+    let change = Change::new(Action::Delete, 0);
+    line.write(Duration::ZERO, key, change, (), Ask::default()).expect("it is empty");
+    match line.next_batch(Duration::ZERO).expect("it is due").content {
+        Content::Write { lane, .. } => lane,
+        Content::Read(_) => unreachable!("nothing was read"),
+    }
+}
