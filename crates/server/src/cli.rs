@@ -11,7 +11,7 @@ use crate::{
 
 const ABOUT: &str = "\
 An in-memory database that speaks the Redis protocol, logs every write before it answers, and does both in batches that form \
-by themselves.
+by themselves. It also answers for tables in Postgres: the single-key requests of many clients become few statements.
 
 busload alone serves memory tables from ./busload-data, for Redis clients on 127.0.0.1:6380 and for HTTP on 127.0.0.1:6381. \
 It says on stderr when it is ready, in one line that begins with `ready` and names every address.";
@@ -25,6 +25,12 @@ Configuration file
     [tables.sessions]
     kind = \"memory\"
     sync = \"always\"
+    [tables.objects]
+    kind = \"postgres\"
+    url = \"postgres://app@db/lake\"
+    relation = \"objects\"
+    key = [\"repo\", \"path\"]
+    columns = [\"meta\"]
 
   Flags win over the file. An unknown key is an error. Relative paths are seen from the working directory.
 
@@ -33,6 +39,27 @@ Tables
   prefix of a new table (--adopt-tables moves them), or when a table that holds keys is not configured any more
   (--drop-table NAME drops it with its keys). `busload check` shows beforehand whether that is so.
 
+Postgres tables
+  GET objects:KEY reads the row of KEY from Postgres, together with what other clients ask for at the same time: one
+  statement for all, no timer, a lone request leaves at once. A column is a field of a hash (HGET, HGETALL ...); with one
+  value column GET and SET are about that column. Writes (SET, MSET, HSET, HDEL, DEL) need writable = true.
+
+    relation, key     the relation and its column or columns with a unique index; composite keys are written a:b
+    columns           value columns [default: all that are not in the key]
+    separator         between the parts of a composite key; \\ escapes it [default: :]
+    writable          whether writes are allowed [default: false]
+    connections       connections to Postgres, each at most one batch under way [default: 4]
+    timeout           time of one request [default: 1s]
+    min_batch, batch  entries with which a further batch leaves while others are under way, and most of one batch [8, 256]
+    lanes             batches of writes under way at once [default: as many as connections]
+    line_requests, line_bytes   requests, and their bytes, that may wait; more are refused [65536, 64MiB]
+    join_in_flight    a read may share the answer of one already under way, and miss a write of others [default: false]
+    password_file     file with the password
+
+  The password comes from password_file, the URL (in the file only: `ps` shows flags), BUSLOAD_TABLE_OBJECTS_PASSWORD (the
+  table's name in upper case, `_` for other characters), PGPASSWORD, PGPASSFILE or ~/.pgpass. What libpq takes in a URL is
+  taken there, sslmode and several hosts too. docs/postgres.md tells everything.
+
 Signals
   SIGTERM, SIGINT   stop reading, execute what was received whole, send its replies for at most 5 s, sync, end with 0.
                     A second one ends at once with 128 and the signal's number, as does a first one before `ready`.
@@ -40,6 +67,7 @@ Signals
 
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file says it.
+  BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres tables.
 
 Exit codes
   0  ended in order    1  failed at run time    2  mistake in usage or configuration
@@ -47,6 +75,7 @@ Exit codes
 Examples
   busload
   busload serve --data /var/lib/busload --table default='memory:?sync=os&memory_max=2GiB'
+  busload serve --table objects='postgres://app@db/lake?relation=objects&key=path&columns=meta'
   busload serve --resp 0.0.0.0:6380 --password-file /etc/busload/password
   busload check --config busload.toml
   busload log verify --data /var/lib/busload";
@@ -77,8 +106,9 @@ pub enum Command {
     Serve(ServeArgs),
     /// Validate the configuration and say what a start would do, without writing anything
     ///
-    /// Reads the log as a start would, so it takes as long and as much memory. Ends with 2 when a start would be refused because of
-    /// the configuration, with 1 when it would fail for another reason.
+    /// Reads the log as a start would, so it takes as long and as much memory, and asks Postgres whether it could serve its
+    /// tables. Ends with 2 when a start would be refused because of the configuration, with 1 when it would fail for another
+    /// reason or a table in Postgres could not be served.
     Check(ServeArgs),
     /// Look at a log
     #[command(subcommand)]
@@ -229,11 +259,34 @@ mod tests {
     }
 
     #[test]
+    fn no_mistake_repeats_a_url() {
+        for table in [
+            "postgres://app:secret@db/lake?relation=t&key=k",
+            "a:b=postgres://app:secret@db/lake",
+            "app:secret@db/lake?relation=t",
+            "default=postgres://app:secret@db/lake",
+            "objects=redis://:secret@db",
+            "objects=postgres+tls://app:secret@db/lake",
+        ] {
+            let line = mistake(&["--table", table]);
+            assert!(line.contains("--table") && !line.contains("secret"), "{table}: {line}");
+        }
+    }
+
+    #[test]
     fn help_reads_like_a_manual() {
         let Ok(Request::Print(help)) = parsed(&["--help"]) else { panic!("no help") };
-        for part in
-            ["--password-file", "sync", "interval:MS", "Signals", "Exit codes", "[tables.sessions]", "check"]
-        {
+        for part in [
+            "--password-file",
+            "sync",
+            "interval:MS",
+            "Signals",
+            "Exit codes",
+            "[tables.sessions]",
+            "check",
+            "Postgres tables",
+            "BUSLOAD_TABLE_OBJECTS_PASSWORD",
+        ] {
             assert!(help.contains(part), "{part}");
         }
     }

@@ -12,6 +12,7 @@ mod file;
 mod nearest;
 mod options;
 mod password;
+mod postgres;
 mod table;
 mod units;
 
@@ -23,8 +24,9 @@ use std::{
 use busload_io::Address;
 use busload_pipeline::{
     limits,
-    settings::{About, Settings, TableSettings},
+    settings::{About, Settings, SourceTable, TableSettings},
 };
+use busload_postgres::Environment;
 use log::LevelFilter;
 
 pub use options::Options;
@@ -33,6 +35,7 @@ pub use units::{MemoryMax, Size};
 use crate::{failure::Failure, machine::Machine};
 use address::Listen;
 use password::Password;
+use table::TableSpec;
 
 /// The port of Redis clients, on loopback.
 const RESP_DEFAULT: &str = "127.0.0.1:6380";
@@ -50,6 +53,9 @@ const REQUEST_BYTES_MIN: u64 = 64 * 1024;
 const REQUEST_BYTES_MAX: u64 = 1 << 31;
 /// No smaller limit of replies leaves room for one receive buffer's worth of them.
 const REPLY_BYTES_MIN: u64 = 64 * 1024;
+
+/// What people call tables in Postgres.
+pub const POSTGRES: &str = "postgres";
 
 /// What a start does to tables that the log and the configuration do not agree on.
 #[derive(Clone, Debug, Default)]
@@ -77,6 +83,8 @@ pub struct Config {
     pub log_level: LevelFilter,
     /// The configuration as the pipeline wants it.
     pub settings: Settings,
+    /// Tables in Postgres.
+    pub postgres: Vec<busload_postgres::Settings>,
     /// What somebody should look at before the start.
     pub warnings: Vec<String>,
 }
@@ -89,10 +97,12 @@ impl Config {
         changes: TableChanges,
         machine: &Machine,
     ) -> Result<Self, Failure> {
+        let environment = Environment::of_process();
         check_tables_once(&flags)?;
+        check_no_passwords(&flags)?;
         let in_file = file.map(file::read).transpose()?.unwrap_or_default();
         let password = find_password(&flags, &in_file)?;
-        let mut config = resolve(flags.or(in_file), password, changes, machine)?;
+        let mut config = resolve(flags.or(in_file), password, changes, machine, &environment)?;
         config.settings.about.config_file = file.map(Path::to_owned);
         Ok(config)
     }
@@ -130,6 +140,7 @@ fn resolve(
     password: Option<Password>,
     changes: TableChanges,
     machine: &Machine,
+    environment: &Environment,
 ) -> Result<Config, Failure> {
     let resp = if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
@@ -161,9 +172,11 @@ fn resolve(
         net_threads: usize::from(net_threads),
         memory_total: machine.memory_bytes.unwrap_or(0),
     };
+    let (memory, postgres) = split_tables(options.tables, environment)?;
+    let sources = postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
     let settings = Settings {
-        tables: tables(options.tables.into_iter().map(|table| table.settings).collect()),
-        sources: Vec::new(),
+        tables: with_default(memory),
+        sources: sources.collect(),
         memory_max,
         password: password.map(|password| password.bytes),
         client_reply_bytes,
@@ -175,15 +188,30 @@ fn resolve(
         about,
     };
     let log_level = options.log_level.unwrap_or(LevelFilter::Info);
-    Ok(Config { data, resp, unix: options.unix, http, net_threads, log_level, settings, warnings })
+    Ok(Config { data, resp, unix: options.unix, http, net_threads, log_level, settings, postgres, warnings })
 }
 
 fn parse_default(text: &str) -> Listen {
     text.parse().expect("the default addresses are addresses")
 }
 
+/// Memory tables, and checked ones in Postgres.
+fn split_tables(
+    tables: Vec<TableSpec>,
+    environment: &Environment,
+) -> Result<(Vec<TableSettings>, Vec<busload_postgres::Settings>), Failure> {
+    let (mut memory, mut postgres) = (Vec::new(), Vec::new());
+    for table in tables {
+        match table {
+            TableSpec::Memory(settings) => memory.push(settings),
+            TableSpec::Postgres(spec) => postgres.push(spec.resolve(environment)?),
+        }
+    }
+    Ok((memory, postgres))
+}
+
 /// `default` first, then the others.
-fn tables(mut tables: Vec<TableSettings>) -> Vec<TableSettings> {
+fn with_default(mut tables: Vec<TableSettings>) -> Vec<TableSettings> {
     let default = TableSettings::default_table();
     match tables.iter().position(|table| table.name == default.name) {
         Some(position) => tables[..=position].rotate_right(1),
@@ -194,12 +222,20 @@ fn tables(mut tables: Vec<TableSettings>) -> Vec<TableSettings> {
 
 fn check_tables_once(flags: &Options) -> Result<(), Failure> {
     for (index, table) in flags.tables.iter().enumerate() {
-        let name = &table.settings.name;
-        if flags.tables[..index].iter().any(|other| other.settings.name == *name) {
+        let name = table.name();
+        if flags.tables[..index].iter().any(|other| other.name() == name) {
             return Err(Failure::usage(format!("--table {name} is given twice; expected each table once")));
         }
     }
     Ok(())
+}
+
+/// What is given by flags everybody on the machine can read.
+fn check_no_passwords(flags: &Options) -> Result<(), Failure> {
+    flags.tables.iter().try_for_each(|table| match table {
+        TableSpec::Memory(_) => Ok(()),
+        TableSpec::Postgres(spec) => spec.check_no_password(),
+    })
 }
 
 fn check_fronts(

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     options::{OPTION_KEYS, Options},
-    table::{TableBuilder, TableSpec, unknown},
+    table::{TableSpec, unknown},
 };
 use crate::failure::Failure;
 
@@ -15,6 +15,8 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The keys of the file's top level that hold tables.
 const TABLES_KEY: &str = "tables";
+/// The key of a table's section that decides which others there are.
+const KIND_KEY: &str = "kind";
 
 /// Reads a configuration file.
 pub fn read(path: &Path) -> Result<Options, Failure> {
@@ -75,34 +77,33 @@ fn parse_tables(tables: &DeTable<'_>) -> Result<Vec<TableSpec>, Mistake> {
         let settings = settings.get_ref().as_table().ok_or_else(|| {
             at(offset)(format!("table `{text}` needs a section of its own: [tables.{text}]"))
         })?;
-        specs.push(TableSpec { settings: parse_table(text, offset, settings)? });
+        specs.push(parse_table(text, offset, settings)?);
     }
     Ok(specs)
 }
 
-fn parse_table(
-    name: &str,
-    offset: usize,
-    settings: &DeTable<'_>,
-) -> Result<busload_pipeline::settings::TableSettings, Mistake> {
-    let mut builder = TableBuilder::new(name).map_err(at(offset))?;
+fn parse_table(name: &str, offset: usize, settings: &DeTable<'_>) -> Result<TableSpec, Mistake> {
+    let expected = || format!("table `{name}` has no kind; expected kind = \"memory\" or \"postgres\"");
     // The kind first: the settings of another kind are not mistakes of their own.
-    let kind_first = settings
-        .iter()
-        .filter(|(key, _)| key.get_ref().as_ref() == "kind")
-        .chain(settings.iter().filter(|(key, _)| key.get_ref().as_ref() != "kind"));
-    let mut has_kind = false;
-    for (key, value) in kind_first {
+    let mut kinds = settings.iter().filter(|(key, _)| key.get_ref().as_ref() == KIND_KEY);
+    let (key, kind) = kinds.next().ok_or_else(|| at(offset)(expected()))?;
+    let kind = kind.get_ref().as_str().ok_or_else(|| at(key.span().start)(expected()))?;
+    // A name that will not do is where the section begins, a kind where it is said.
+    TableSpec::new(name, "memory").map_err(at(offset))?;
+    let mut spec = TableSpec::new(name, kind).map_err(at(key.span().start))?;
+    for (key, value) in settings.iter().filter(|(key, _)| key.get_ref().as_ref() != KIND_KEY) {
         let (key, key_offset) = (key.get_ref().as_ref(), key.span().start);
-        has_kind |= key == "kind";
-        let text = text(value.get_ref())
-            .ok_or_else(|| at(key_offset)(format!("`{key}` takes a string or a number")))?;
-        builder.set(key, &text).map_err(at(key_offset))?;
+        let values = texts_or_bool(key, value.get_ref()).map_err(at(key_offset))?;
+        spec.set(key, &values).map_err(at(key_offset))?;
     }
-    if !has_kind {
-        return Err(at(offset)(format!("table `{name}` has no kind; expected kind = \"memory\"")));
+    Ok(spec)
+}
+
+fn texts_or_bool(key: &str, value: &DeValue<'_>) -> Result<Vec<String>, String> {
+    match value {
+        DeValue::Boolean(value) => Ok(vec![value.to_string()]),
+        value => texts(key, value),
     }
-    Ok(builder.finish())
 }
 
 /// One text for a value, several for an array of them.
@@ -155,6 +156,23 @@ mod tests {
             [tables.default]
             kind = "memory"
             sync = "os"
+            [tables.objects]
+            url = "postgres://app:secret@db/lake"
+            relation = "objects"
+            key = ["repo", "path"]
+            columns = "meta,size"
+            separator = "/"
+            writable = true
+            connections = 2
+            timeout = "500ms"
+            min_batch = 4
+            batch = 64
+            lanes = 2
+            line_requests = 1000
+            line_bytes = "16MiB"
+            join_in_flight = false
+            password_file = "/etc/busload/objects.password"
+            kind = "postgres"
             [tables.sessions]
             memory_max = "2GiB"
             kind = "memory"
@@ -166,9 +184,14 @@ mod tests {
         assert_eq!(options.memory_max, Some(MemoryMax::Percent(50)));
         assert_eq!(options.client_reply_bytes, Some(Size(1 << 20)));
         assert_eq!(options.maxclients, Some(500));
-        let tables: Vec<_> = options.tables.iter().map(|table| &table.settings).collect();
-        assert_eq!((tables[0].name.as_str(), tables[0].sync), ("default", SyncMode::Os));
-        assert_eq!((tables[1].name.as_str(), tables[1].memory_max), ("sessions", Some(2 << 30)));
+        let [TableSpec::Memory(default), TableSpec::Postgres(objects), TableSpec::Memory(sessions)] =
+            &options.tables[..]
+        else {
+            panic!("{:?}", options.tables);
+        };
+        assert_eq!((default.name.as_str(), default.sync), ("default", SyncMode::Os));
+        assert_eq!((sessions.name.as_str(), sessions.memory_max), ("sessions", Some(2 << 30)));
+        assert_eq!(objects.name, "objects");
     }
 
     #[test]
@@ -199,7 +222,19 @@ mod tests {
             ("tables.a = 5", 1, "[tables.a]"),
             ("[tables.a]\nsync = 'os'", 1, "expected kind = \"memory\""),
             ("[tables.'a:b']\nkind = 'memory'", 1, "no name of a table"),
-            ("[tables.a]\ncolumns = ['x']\nkind = 'postgres'", 3, "memory tables only"),
+            ("[tables.a]\ncolumns = ['x']\nkind = 'memory'", 2, "no setting of a memory table"),
+            ("[tables.a]\nkind = 'redis'", 2, "expected `memory` or `postgres`"),
+            ("[tables.a]\nkind = 7", 2, "expected kind = \"memory\" or \"postgres\""),
+            ("[tables.default]\nkind = 'postgres'", 2, "which only a memory table can"),
+            ("[tables.a]\nkind = 'postgres'\nsync = 'os'", 3, "`sync` is no setting of a postgres table"),
+            ("[tables.a]\nkind = 'postgres'\ncolums = 'x'", 3, "did you mean `columns`?"),
+            ("[tables.a]\nkind = 'postgres'\nwritable = 'maybe'", 3, "expected true or false"),
+            ("[tables.a]\nkind = 'postgres'\nconnections = 'few'", 3, "expected a whole number"),
+            ("[tables.a]\nkind = 'postgres'\nkey = []", 3, "takes the name of a column or several"),
+            ("[tables.a]\nkind = 'postgres'\nurl = ['x', 'y']", 3, "takes one value"),
+            ("[tables.a]\nkind = 'postgres'\ntimeout = '1h'", 3, "is no duration"),
+            ("[tables.a]\nkind = 'postgres'\nseparator = '::'", 3, "expected one character"),
+            ("[tables.a]\nkind = 'postgres'\nkey = [['a']]", 3, "takes a string or a number"),
             ("memory_max = 0", 1, "or none"),
             ("maxclients = 0", 1, "expected 1 to"),
             ("log_level = 'loud'", 1, "expected error, warn, info, debug or trace"),

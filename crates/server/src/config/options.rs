@@ -7,7 +7,7 @@ use log::LevelFilter;
 
 use super::{
     address::Listen,
-    table::TableSpec,
+    table::{TableParser, TableSpec},
     units::{MemoryMax, Size},
 };
 
@@ -57,14 +57,17 @@ pub struct Options {
     #[arg(long, value_name = "0|1", value_parser = parse_net_threads, help_heading = "Fronts")]
     pub net_threads: Option<u8>,
 
-    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE'; may be given several times
+    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE' or NAME='postgres://...'; may be given several times
     ///
-    /// Keys `NAME:...` belong to it; all others to the table `default`. MODE is
+    /// Keys `NAME:...` belong to it; all others to the memory table `default`. MODE is
     ///   always       reply after the sync: every acknowledged write survives power loss (default)
     ///   interval:MS  reply after the write, sync every MS: power loss takes at most that long
     ///   os           reply after the write: survives a crash of busload, not always power loss
     ///   off          no log at all: nothing survives a stop (a cache)
-    #[arg(long = "table", value_name = "NAME=URL", help_heading = "Data", verbatim_doc_comment)]
+    /// A Postgres table is a URL as libpq takes it, without a password, with what to serve in its query:
+    ///   postgres://USER@HOST:PORT/DATABASE?relation=NAME&key=COLUMN[,..]&columns=COLUMN[,..]&writable=true
+    /// (see "Postgres tables" at the end of busload --help).
+    #[arg(long = "table", value_name = "NAME=URL", value_parser = TableParser, help_heading = "Data", verbatim_doc_comment)]
     pub tables: Vec<TableSpec>,
 
     /// File whose first line is the password clients must give (AUTH, HELLO)
@@ -129,7 +132,7 @@ impl Options {
     pub fn or(self, other: Self) -> Self {
         let mut tables = self.tables;
         for table in other.tables {
-            if !tables.iter().any(|known| known.settings.name == table.settings.name) {
+            if !tables.iter().any(|known| known.name() == table.name()) {
                 tables.push(table);
             }
         }

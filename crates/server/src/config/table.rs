@@ -1,11 +1,13 @@
 //! Tables: `NAME=URL` of the command line, and what both ways of configuring them share.
 
-use std::{str::FromStr, time::Duration};
+use std::{ffi::OsStr, str::FromStr, time::Duration};
 
 use busload_pipeline::settings::{SyncMode, TableSettings};
+use clap::{builder::TypedValueParser, error::ErrorKind};
 
 use super::{
     nearest::nearest,
+    postgres::PostgresSpec,
     units::{MemoryMax, Size, parse_duration},
 };
 
@@ -14,69 +16,109 @@ pub const TABLE_NAME_BYTES_MAX: usize = 64;
 /// Longest time between syncs.
 const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// The keys of a table's settings.
+/// The keys of a memory table's settings.
 pub const TABLE_KEYS: [&str; 4] = ["evict", "kind", "memory_max", "sync"];
+
+const EXPECTED: &str = "expected NAME=URL like default='memory:?sync=os&memory_max=2GiB' or \
+                        objects='postgres://app@db/lake?relation=objects&key=path'";
 
 /// One table as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableSpec {
-    /// Its settings.
-    pub settings: TableSettings,
+pub enum TableSpec {
+    /// In memory.
+    Memory(TableSettings),
+    /// In Postgres.
+    Postgres(PostgresSpec),
 }
 
-/// Collects a table's settings, whoever gives them.
-#[derive(Debug)]
-pub struct TableBuilder {
-    settings: TableSettings,
-}
-
-impl TableBuilder {
-    /// A table of this name with default settings.
-    pub fn new(name: &str) -> Result<Self, String> {
+impl TableSpec {
+    /// A table of this name and kind with default settings.
+    pub fn new(name: &str, kind: &str) -> Result<Self, String> {
         check_name(name)?;
-        Ok(Self { settings: TableSettings { name: name.to_owned(), ..TableSettings::default_table() } })
-    }
-
-    /// Takes one setting.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        match key {
-            "kind" => check_kind(value),
-            "sync" => parse_sync(value).map(|sync| self.settings.sync = sync),
-            "memory_max" => table_memory_max(value).map(|max| self.settings.memory_max = max),
-            "evict" => check_evict(value),
-            _ => Err(unknown(key, "setting of a memory table", &TABLE_KEYS)),
+        match check_kind(kind)? {
+            Kind::Memory => {
+                Ok(Self::Memory(TableSettings { name: name.to_owned(), ..TableSettings::default_table() }))
+            }
+            Kind::Postgres if name == TableSettings::default_table().name => Err(format!(
+                "table {name} holds the keys that belong to no other table, which only a memory table can; expected \
+                 another name"
+            )),
+            Kind::Postgres => Ok(Self::Postgres(PostgresSpec::new(name))),
         }
     }
 
-    /// The table.
-    pub fn finish(self) -> TableSettings {
-        self.settings
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Memory(settings) => &settings.name,
+            Self::Postgres(spec) => &spec.name,
+        }
+    }
+
+    /// Takes one setting: one value, or those of an array.
+    pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), String> {
+        let settings = match self {
+            Self::Memory(settings) => settings,
+            Self::Postgres(spec) => return spec.set(key, values),
+        };
+        let [value] = values else { return Err(format!("`{key}` takes a string or a number")) };
+        match key {
+            "sync" => parse_sync(value).map(|sync| settings.sync = sync),
+            "memory_max" => table_memory_max(value).map(|max| settings.memory_max = max),
+            "evict" => check_evict(value),
+            _ => Err(unknown(key, "setting of a memory table", &TABLE_KEYS)),
+        }
     }
 }
 
 impl FromStr for TableSpec {
     type Err = String;
 
+    /// No message shows more of the URL than its kind and the settings of a memory table: there may be a password in it.
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected NAME=URL like default='memory:?sync=os&memory_max=2GiB'";
-        let (name, url) = text.split_once('=').ok_or(expected)?;
-        let mut builder = TableBuilder::new(name)?;
+        let (name, url) = text.split_once('=').ok_or(EXPECTED)?;
+        if name.contains("//") || name.contains('@') {
+            return Err(format!("there is no name of a table before the URL; {EXPECTED}"));
+        }
         let (kind, rest) = url.split_once(':').unwrap_or((url, ""));
-        builder.set("kind", kind)?;
+        let mut spec = Self::new(name, kind)?;
+        if let Self::Postgres(_) = spec {
+            return Ok(Self::Postgres(PostgresSpec::of_url(name, url)));
+        }
         let query = match rest.strip_prefix('?') {
             Some(query) => query,
             None if rest.is_empty() => "",
-            None => return Err(format!("`{rest}` after `memory:` means nothing; {expected}")),
+            None => return Err(format!("`{rest}` after `memory:` means nothing; {EXPECTED}")),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) =
-                pair.split_once('=').ok_or_else(|| format!("`{pair}` has no value; {expected}"))?;
+                pair.split_once('=').ok_or_else(|| format!("`{pair}` has no value; {EXPECTED}"))?;
             if key == "kind" {
-                return Err(format!("the kind stands before the `:`; {expected}"));
+                return Err(format!("the kind stands before the `:`; {EXPECTED}"));
             }
-            builder.set(key, &percent_decoded(value)?)?;
+            spec.set(key, &[percent_decoded(value)?])?;
         }
-        Ok(Self { settings: builder.finish() })
+        Ok(spec)
+    }
+}
+
+/// Reads the argument of `--table`. clap's own message would repeat it whole, password and all.
+#[derive(Clone, Copy, Debug)]
+pub struct TableParser;
+
+impl TypedValueParser for TableParser {
+    type Value = TableSpec;
+
+    fn parse_ref(
+        &self,
+        _: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<TableSpec, clap::Error> {
+        let refuse = |message: String| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("invalid value for '--table': {message}\n"))
+        };
+        value.to_str().ok_or_else(|| refuse("it is not UTF-8".into()))?.parse().map_err(refuse)
     }
 }
 
@@ -98,13 +140,17 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn check_kind(kind: &str) -> Result<(), String> {
+enum Kind {
+    Memory,
+    Postgres,
+}
+
+fn check_kind(kind: &str) -> Result<Kind, String> {
     match kind.split(['+', ':']).next().unwrap_or(kind) {
-        "memory" if kind == "memory" => Ok(()),
-        "postgres" | "postgresql" | "chunks" => {
-            Err(format!("this version serves memory tables only, not `{kind}`; expected kind `memory`"))
-        }
-        _ => Err(format!("`{kind}` is no kind of table; expected `memory`")),
+        "memory" if kind == "memory" => Ok(Kind::Memory),
+        "postgres" | "postgresql" if !kind.contains(['+', ':']) => Ok(Kind::Postgres),
+        "chunks" => Err(format!("this version does not serve `{kind}`; expected `memory` or `postgres`")),
+        _ => Err(format!("`{kind}` is no kind of table; expected `memory` or `postgres`")),
     }
 }
 
@@ -167,7 +213,10 @@ mod tests {
     use super::*;
 
     fn table(text: &str) -> Result<TableSettings, String> {
-        text.parse::<TableSpec>().map(|spec| spec.settings)
+        text.parse::<TableSpec>().map(|spec| match spec {
+            TableSpec::Memory(settings) => settings,
+            TableSpec::Postgres(spec) => panic!("{spec:?}"),
+        })
     }
 
     #[test]
@@ -198,8 +247,9 @@ mod tests {
             ("a:b=memory:", "no name of a table"),
             ("caf\u{e9}=memory:", "no name of a table"),
             ("t=redis:", "`redis` is no kind of table; expected `memory`"),
-            ("t=postgres://app@db/x", "memory tables only"),
-            ("t=chunks+s3://b/p", "memory tables only"),
+            ("t=postgres+x://app@db/x", "is no kind of table"),
+            ("default=postgres://app@db/x", "which only a memory table can"),
+            ("t=chunks+s3://b/p", "does not serve `chunks+s3`"),
             ("t=memory://x", "means nothing"),
             ("t=memory:?sync=allways", "expected always, interval:MS, os or off"),
             ("t=memory:?sync=interval:0", "out of range"),

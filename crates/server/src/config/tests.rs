@@ -7,7 +7,7 @@ const MACHINE: Machine = Machine { processors: 2, memory_bytes: Some(10 << 30) }
 fn resolved(change: impl FnOnce(&mut Options)) -> Result<Config, Failure> {
     let mut options = Options::default();
     change(&mut options);
-    resolve(options, None, TableChanges::default(), &MACHINE)
+    resolve(options, None, TableChanges::default(), &MACHINE, &Environment::empty())
 }
 
 fn refusal(change: impl FnOnce(&mut Options)) -> String {
@@ -38,7 +38,9 @@ fn nothing_said_is_a_durable_server_on_loopback() {
 fn sockets_get_a_thread_of_their_own_from_three_processors_on() {
     let on = |processors| {
         let machine = Machine { processors, ..MACHINE };
-        resolve(Options::default(), None, TableChanges::default(), &machine).unwrap().net_threads
+        resolve(Options::default(), None, TableChanges::default(), &machine, &Environment::empty())
+            .unwrap()
+            .net_threads
     };
     assert_eq!([1, 2, 3, 64].map(on), [0, 0, 1, 1]);
 }
@@ -51,11 +53,13 @@ fn other_machines_are_let_in_only_with_a_password() {
         assert!(message.contains(open) && message.contains("--password-file"), "{message}");
         let mut options = Options::default();
         listen(&mut options);
-        assert!(resolve(options, password(), TableChanges::default(), &MACHINE).is_ok());
+        assert!(
+            resolve(options, password(), TableChanges::default(), &MACHINE, &Environment::empty()).is_ok()
+        );
     }
     let mut options = Options { http: Some("0.0.0.0:6381".parse().unwrap()), ..Options::default() };
     options.resp = vec!["[::1]:6380".parse().unwrap()];
-    let refused = resolve(options, password(), TableChanges::default(), &MACHINE);
+    let refused = resolve(options, password(), TableChanges::default(), &MACHINE, &Environment::empty());
     assert!(matches!(refused, Err(Failure::Usage(message)) if message.contains("HTTP asks for no password")));
 }
 
@@ -99,7 +103,8 @@ fn limits_are_checked_against_each_other() {
 #[test]
 fn unknown_memory_means_no_limit_and_a_warning() {
     let machine = Machine { memory_bytes: None, ..MACHINE };
-    let config = resolve(Options::default(), None, TableChanges::default(), &machine).unwrap();
+    let config =
+        resolve(Options::default(), None, TableChanges::default(), &machine, &Environment::empty()).unwrap();
     assert_eq!((config.settings.memory_max, config.warnings.len()), (0, 1));
 }
 
@@ -109,4 +114,29 @@ fn a_table_is_given_once() {
     let flags = Options { tables: vec![table.clone(), table], ..Options::default() };
     let refused = Config::load(None, flags, TableChanges::default(), &MACHINE);
     assert!(matches!(refused, Err(Failure::Usage(message)) if message.contains("given twice")));
+}
+
+#[test]
+fn a_name_is_used_once_whatever_the_kinds() {
+    let given = ["a=memory:", "a=postgres://app@db/x?relation=t&key=k"].map(|table| table.parse().unwrap());
+    let flags = Options { tables: given.to_vec(), ..Options::default() };
+    let refused = Config::load(None, flags, TableChanges::default(), &MACHINE);
+    assert!(matches!(refused, Err(Failure::Usage(message)) if message.contains("--table a is given twice")));
+}
+
+#[test]
+fn postgres_tables_become_sources_beside_the_default_table() {
+    let config = resolved(|options| {
+        let tables = ["b=memory:", "objects=postgres://app@db/x?relation=t&key=k"];
+        options.tables = tables.map(|table| table.parse().unwrap()).into();
+    });
+    let config = config.unwrap();
+    let names: Vec<&str> = config.settings.tables.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!(names, ["default", "b"]);
+    assert_eq!(config.settings.sources, [SourceTable { name: "objects".into(), kind: "postgres" }]);
+    assert_eq!(config.postgres[0].name, "objects");
+    let wrong = |options: &mut Options| {
+        options.tables = vec!["objects=postgres://app@db/x?relation=t".parse().unwrap()];
+    };
+    assert!(refusal(wrong).contains("table objects: key is missing"));
 }

@@ -1,0 +1,147 @@
+//! What a row, or the outcome of a write, is to the command that asked.
+//!
+//! A missing row is an absent key. A NULL column is a field that does not exist. An empty string is an empty string.
+
+use busload_pipeline::source::SourceValue;
+use busload_postgres::Row;
+use bytes::Bytes;
+
+/// Command, as far as its answer is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// GET
+    Value,
+    /// EXISTS
+    Exists,
+    /// STRLEN
+    Length,
+    /// TYPE
+    Type,
+    /// HGET: the column by index, unless there is no such column.
+    Field(Option<usize>),
+    /// HMGET
+    Fields(Vec<Option<usize>>),
+    /// HGETALL
+    AllFields,
+    /// HEXISTS
+    FieldExists(Option<usize>),
+    /// HKEYS
+    FieldNames,
+    /// HLEN
+    FieldCount,
+    /// SET
+    Set,
+    /// HSET, HDEL, DEL: how many.
+    Count,
+}
+
+/// The value columns, as replies show them.
+#[derive(Debug)]
+pub struct Columns {
+    names: Vec<Bytes>,
+    /// As members of a JSON object: `"name":`.
+    members: Vec<String>,
+}
+
+impl Columns {
+    /// In the order of the configuration.
+    pub fn new(names: &[String]) -> Self {
+        let member = |name: &String| format!("{}:", serde_json::Value::from(name.as_str()));
+        Self {
+            names: names.iter().map(|name| Bytes::copy_from_slice(name.as_bytes())).collect(),
+            members: names.iter().map(member).collect(),
+        }
+    }
+
+    /// The index of a column.
+    pub fn index(&self, name: &[u8]) -> Option<usize> {
+        self.names.iter().position(|known| known == name)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// All names, for messages.
+    pub fn list(&self) -> String {
+        let names: Vec<_> = self.names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        names.join(", ")
+    }
+}
+
+/// The answer to a read.
+pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValue {
+    let Some(row) = row else { return of_no_row(asked) };
+    let value = |column: Option<usize>| column.and_then(|column| row.value(column));
+    match asked {
+        Asked::Value => whole(row, columns).map_or(SourceValue::Nil, SourceValue::Bulk),
+        Asked::Exists => SourceValue::Integer(1),
+        Asked::Length => SourceValue::Integer(count(whole(row, columns).map_or(0, |value| value.len()))),
+        Asked::Type => SourceValue::Status(if row.len() == 1 { "string" } else { "hash" }),
+        Asked::Field(column) => value(*column).map_or(SourceValue::Nil, SourceValue::Bulk),
+        Asked::Fields(columns) => SourceValue::Values(columns.iter().map(|column| value(*column)).collect()),
+        Asked::AllFields => {
+            let fields = columns.names.iter().cloned().zip(row.values());
+            SourceValue::Fields(fields.filter(|(_, value)| value.is_some()).collect())
+        }
+        Asked::FieldExists(column) => SourceValue::Integer(i64::from(value(*column).is_some())),
+        Asked::FieldNames => {
+            let fields = columns.names.iter().zip(row.values());
+            SourceValue::Values(fields.filter(|(_, value)| value.is_some()).map(|(name, _)| Some(name.clone())).collect())
+        }
+        Asked::FieldCount => {
+            SourceValue::Integer(count((0..row.len()).filter(|column| row.get(*column).is_some()).count()))
+        }
+        Asked::Set | Asked::Count => SourceValue::Done,
+    }
+}
+
+fn of_no_row(asked: &Asked) -> SourceValue {
+    match asked {
+        Asked::Value | Asked::Field(_) => SourceValue::Nil,
+        Asked::Exists | Asked::Length | Asked::FieldExists(_) | Asked::FieldCount => SourceValue::Integer(0),
+        Asked::Type => SourceValue::Status("none"),
+        Asked::Fields(columns) => SourceValue::Values(vec![None; columns.len()]),
+        Asked::AllFields => SourceValue::Fields(Vec::new()),
+        Asked::FieldNames => SourceValue::Values(Vec::new()),
+        Asked::Set | Asked::Count => SourceValue::Done,
+    }
+}
+
+/// The value of a table with one value column, an object of strings and nulls when there are several.
+fn whole(row: &Row, columns: &Columns) -> Option<Bytes> {
+    if row.len() == 1 {
+        return row.value(0);
+    }
+    let mut object = String::from("{");
+    for (column, member) in columns.members.iter().enumerate() {
+        if column != 0 {
+            object.push(',');
+        }
+        object.push_str(member);
+        match row.get(column) {
+            None => object.push_str("null"),
+            Some(value) => push_json(&mut object, value),
+        }
+    }
+    object.push('}');
+    Some(object.into())
+}
+
+/// A string of JSON holds text; what is none is shown as Postgres shows bytes: `\x00ff`.
+fn push_json(object: &mut String, value: &[u8]) {
+    let text = match std::str::from_utf8(value) {
+        Ok(text) => serde_json::Value::from(text).to_string(),
+        Err(_) => {
+            let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!(r#""\\x{digits}""#)
+        }
+    };
+    object.push_str(&text);
+}
+
+/// A count as the protocol has it.
+pub fn count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,112 @@
+//! Answers on their way from a table's thread to the pipeline: one list, taken whole.
+//!
+//! ```text
+//!  replies of a batch --> list --(the first rings)--> bell: a task behind those that run --> wakes the pipeline once
+//!                           +--------------------------- taken by the pipeline's next turn
+//! ```
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::Waker,
+};
+
+use busload_pipeline::source::{SourceEvent, SourceValue, Ticket};
+use tokio::sync::Notify;
+
+/// The list. Bounded by the waiting line: each answer in it was a request there.
+#[derive(Debug)]
+pub struct Finished {
+    list: Mutex<Vec<SourceEvent>>,
+    bell: Notify,
+    pipeline: Waker,
+}
+
+impl Finished {
+    /// An empty list; `pipeline` wakes who takes it.
+    pub fn new(pipeline: Waker) -> Self {
+        Self { list: Mutex::new(Vec::new()), bell: Notify::new(), pipeline }
+    }
+
+    /// Adds an answer.
+    pub fn push(&self, ticket: Ticket, outcome: Result<SourceValue, String>) {
+        let mut list = self.list();
+        list.push(SourceEvent::Answer { ticket, outcome, cacheable_for: None });
+        let is_first = list.len() == 1;
+        drop(list);
+        if is_first {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Moves everything to the end of `into`.
+    pub fn take(&self, into: &mut Vec<SourceEvent>) {
+        let mut list = self.list();
+        if into.is_empty() {
+            std::mem::swap(&mut *list, into);
+        } else {
+            into.append(&mut list);
+        }
+    }
+
+    /// Wakes the pipeline for as long as it is polled. On the runtime that answers, it runs when the batch that is being
+    /// answered is done, so that the pipeline finds all of it.
+    pub async fn ring(&self) {
+        loop {
+            self.bell.notified().await;
+            self.pipeline.wake_by_ref();
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<SourceEvent>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::Wake,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_batch_of_answers_wakes_once_and_is_taken_whole() {
+        let wakes = Arc::new(Wakes::default());
+        let finished = Arc::new(Finished::new(Arc::clone(&wakes).into()));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            tokio::spawn({
+                let finished = Arc::clone(&finished);
+                async move { finished.ring().await }
+            });
+            for batch in 1..4 {
+                for ticket in 0..100 {
+                    finished.push(Ticket(ticket), Ok(SourceValue::Done));
+                }
+                assert_eq!(wakes.0.load(Ordering::Relaxed), batch - 1, "not in the middle of a batch");
+                while wakes.0.load(Ordering::Relaxed) < batch {
+                    tokio::task::yield_now().await;
+                }
+                let mut taken = Vec::new();
+                finished.take(&mut taken);
+                assert_eq!(taken.len(), 100);
+                tokio::task::yield_now().await;
+                assert_eq!(wakes.0.load(Ordering::Relaxed), batch);
+            }
+        });
+    }
+}
