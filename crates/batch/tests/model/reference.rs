@@ -1,5 +1,6 @@
 //! The rules of the line, written so that they can be read off: one list of entries, searched from the start each time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use busload_batch::limits::{KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, TRIP_MEAN_INITIAL};
@@ -17,6 +18,8 @@ pub struct Reference {
     /// All that wait or are under way, in order of arrival.
     entries: Vec<Entry>,
     trips: Vec<Trip>,
+    /// Where each key was when it left last.
+    last_seats: BTreeMap<Key, Seat>,
     turns: usize,
 }
 
@@ -43,7 +46,7 @@ enum Place {
 }
 
 /// Where in which batch an entry is. Batches are numbered in the order of their departure.
-#[derive(Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, PartialEq)]
 struct Seat {
     batch: usize,
     index: usize,
@@ -74,8 +77,8 @@ pub struct Request {
 
 impl Reference {
     pub fn new(settings: LineSettings, lanes: Vec<usize>) -> Self {
-        let (entries, trips) = (Vec::new(), Vec::new());
-        Reference { settings, lanes, now: Duration::ZERO, entries, trips, turns: 0 }
+        let (entries, trips, last_seats) = Default::default();
+        Reference { settings, lanes, now: Duration::ZERO, entries, trips, last_seats, turns: 0 }
     }
 
     pub fn ask(&mut self, request: Request) -> Result<(), Refusal> {
@@ -129,7 +132,9 @@ impl Reference {
         let keys_by_turn: Vec<Key> = leaving.iter().map(|entry| self.entries[*entry].key).collect();
         leaving.sort_by_key(|entry| self.entries[*entry].key);
         for (index, entry) in leaving.iter().enumerate() {
-            self.entries[*entry].place = Place::InFlight(Seat { batch, index });
+            let entry = &mut self.entries[*entry];
+            entry.place = Place::InFlight(Seat { batch, index });
+            self.last_seats.insert(entry.key, Seat { batch, index });
         }
         keys_by_turn.into_iter().for_each(|key| self.let_queue(key));
         let lane = self.lane(leaving[0]);
@@ -218,9 +223,8 @@ impl Reference {
     }
 
     fn left_last(&self, index: usize) -> bool {
-        let Place::InFlight(seat) = self.entries[index].place else { return false };
-        let with_key = self.trips.iter().filter(|trip| trip.keys.contains(&self.entries[index].key));
-        with_key.map(|trip| trip.batch).max() == Some(seat.batch)
+        let Entry { key, place, .. } = &self.entries[index];
+        self.last_seats.get(key).is_some_and(|seat| *place == Place::InFlight(*seat))
     }
 
     /// After something happened to `key`: the first that waits queues if nothing before it keeps it.
