@@ -1,8 +1,45 @@
 //! The K long-lived connections of a table.
+//!
+//! ```text
+//!            +-- slot 0: task opens, waits for the end, opens again --+
+//!  start --> +-- slot 1: ...                                          +--> state (one short lock) <-- acquire, leases
+//!            +-- slot K-1 ...                                         +
+//! ```
+//!
+//! * **Acquire** looks at all K slots and takes an open session without leases, else the one with the fewest
+//!   (statements on one connection are pipelined). A session that has ended, or that was given up, is never leased.
+//! * **Waiting.** The attempts that follow the start, or the loss of a session that had worked, are worth waiting for: a
+//!   killed backend costs its clients a moment, not an error. When one of these has failed everybody gets the error
+//!   at once, until an attempt succeeds. Whoever waits brings a deadline of its own.
+//! * **Backoff** per slot: 100 ms, doubled up to 5 s, less up to half of it by chance, so that many tables do not come
+//!   back to a restarted server in step. A session that was open for longer than the last pause starts it anew.
+//! * **Logging**: one line when the first connection is lost or fails, one when all are open (again).
+//! * **Shutdown**: `close` ends the tasks; sessions end when their last lease is gone. Dropping the pool does the same.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use crate::{Error, Settings};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    Error, Settings,
+    pool::{
+        backoff::Backoff,
+        slots::{Choice, Opened, Slots},
+    },
+};
+
+mod backoff;
+mod health;
+mod slots;
 
 /// What the pool keeps K of.
 pub trait Session: Sized + Send + Sync + 'static {
@@ -21,49 +58,9 @@ pub trait Session: Sized + Send + Sync + 'static {
 }
 
 /// K slots, each with a task that keeps a session open.
-#[derive(Debug)]
 pub struct Pool<S: Session> {
-    shared: Arc<S>,
-}
-
-impl<S: Session> Pool<S> {
-    /// Starts to open `settings.connections` sessions, on the current tokio runtime.
-    pub fn start(settings: Arc<Settings>, context: Arc<S::Context>) -> Self {
-        let _ = (settings, context);
-        unreachable!("not yet")
-    }
-
-    /// An idle session, else the one with the fewest leases. When none is open, waits for attempts that are the
-    /// first since the start or since a connection was lost; behind that, the last error at once.
-    pub async fn acquire(&self) -> Result<Lease<S>, Error> {
-        Err(Error::Closed)
-    }
-
-    /// Like `acquire`, but never the session of `than`: for the one retry of a read.
-    pub async fn acquire_other(&self, than: &Lease<S>) -> Result<Lease<S>, Error> {
-        let _ = than;
-        Err(Error::Closed)
-    }
-
-    /// This session is useless (the schema changed, it hangs): never leased again, closed when the last lease is
-    /// gone, opened anew.
-    pub fn reopen(&self, lease: &Lease<S>) {
-        let _ = lease;
-    }
-
-    /// Waits until it is known whether the server can be reached: then `Ok` when a session is open, else the last
-    /// error.
-    pub async fn first_attempt(&self) -> Result<(), Error> {
-        Err(Error::Closed)
-    }
-
-    /// Opens nothing any more, gives up its sessions and ends its tasks. Leases stay usable.
-    pub async fn close(&self) {}
-
-    /// For statistics.
-    pub fn state(&self) -> PoolState {
-        PoolState::default()
-    }
+    shared: Arc<Shared<S>>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// What a pool is doing.
@@ -83,16 +80,195 @@ pub struct PoolState {
     pub last_error: Option<Error>,
 }
 
+impl<S: Session> Pool<S> {
+    /// Starts to open `settings.connections` sessions, on the current tokio runtime.
+    pub fn start(settings: Arc<Settings>, context: Arc<S::Context>) -> Self {
+        let slots = Slots::new(settings.name.clone(), settings.connections);
+        let shared = Arc::new(Shared { slots: Mutex::new(slots), changed: watch::Sender::new(()) });
+        let mut tasks = JoinSet::new();
+        for slot in 0..settings.connections {
+            let keeper = Keeper { shared: shared.clone(), slot };
+            tasks.spawn(keeper.run(settings.clone(), context.clone()));
+        }
+        Self { shared, tasks: Mutex::new(tasks) }
+    }
+
+    /// An idle session, else the one with the fewest leases. When none is open, waits for attempts that are the
+    /// first since the start or since a connection was lost; behind that, the last error at once.
+    pub async fn acquire(&self) -> Result<Lease<S>, Error> {
+        self.shared.acquire(None).await
+    }
+
+    /// Like `acquire`, but never the session of `than`: for the one retry of a read whose session was lost. As that
+    /// may not be known here yet, call [`Pool::reopen`] before.
+    pub async fn acquire_other(&self, than: &Lease<S>) -> Result<Lease<S>, Error> {
+        self.shared.acquire(Some(&than.opened)).await
+    }
+
+    /// This session is useless (the schema changed, it hangs, its connection is lost): never leased again, closed
+    /// when the last lease is gone, opened anew. Again and again is once.
+    pub fn reopen(&self, lease: &Lease<S>) {
+        lease.opened.retire();
+    }
+
+    /// Waits until it is known whether the server can be reached: then `Ok` when a session is open, else the last
+    /// error.
+    pub async fn first_attempt(&self) -> Result<(), Error> {
+        self.acquire().await.map(drop)
+    }
+
+    /// Opens nothing any more, gives up its sessions and ends its tasks. Leases stay usable; new ones are refused.
+    pub async fn close(&self) {
+        self.shared.change(Slots::close);
+        let mut tasks = {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *tasks)
+        };
+        tasks.shutdown().await;
+    }
+
+    /// For statistics.
+    pub fn state(&self) -> PoolState {
+        self.shared.slots().state()
+    }
+}
+
+impl<S: Session> fmt::Debug for Pool<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
 /// The right to use a session; counts as load until it is dropped.
-#[derive(Debug)]
 pub struct Lease<S: Session> {
-    opened: Arc<S>,
+    opened: Arc<Opened<S>>,
 }
 
 impl<S: Session> Deref for Lease<S> {
     type Target = S;
 
     fn deref(&self) -> &S {
-        &self.opened
+        &self.opened.session
     }
 }
+
+impl<S: Session> Drop for Lease<S> {
+    fn drop(&mut self) {
+        self.opened.give_back();
+    }
+}
+
+impl<S: Session> fmt::Debug for Lease<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").finish_non_exhaustive()
+    }
+}
+
+struct Shared<S: Session> {
+    slots: Mutex<Slots<S>>,
+    /// Told after every change of the slots.
+    changed: watch::Sender<()>,
+}
+
+impl<S: Session> Shared<S> {
+    async fn acquire(&self, than: Option<&Arc<Opened<S>>>) -> Result<Lease<S>, Error> {
+        let mut changed = None;
+        loop {
+            let choice = self.slots().choose(than);
+            match (choice, &mut changed) {
+                (Choice::Session(opened), _) => return Ok(Lease { opened }),
+                (Choice::Error(error), _) => return Err(error),
+                // Looked at once more when nothing can be missed any longer.
+                (Choice::Wait, None) => changed = Some(self.changed.subscribe()),
+                (Choice::Wait, Some(changed)) => changed.changed().await.map_err(|_| Error::Closed)?,
+            }
+        }
+    }
+
+    /// Changes the slots, tells those who wait, and logs what is worth a line.
+    fn change(&self, change: impl FnOnce(&mut Slots<S>) -> Option<Line>) {
+        let line = change(&mut self.slots());
+        self.changed.send_replace(());
+        match line {
+            Some(Line::Trouble(text)) => log::warn!("{text}"),
+            Some(Line::Recovery(text)) => log::info!("{text}"),
+            None => {}
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots<S>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Line {
+    Trouble(String),
+    Recovery(String),
+}
+
+/// Keeps one slot's session open.
+struct Keeper<S: Session> {
+    shared: Arc<Shared<S>>,
+    slot: usize,
+}
+
+impl<S: Session> Keeper<S> {
+    async fn run(self, settings: Arc<Settings>, context: Arc<S::Context>) {
+        let mut backoff = Backoff::default();
+        loop {
+            let pause = match open::<S>(&settings, &context).await {
+                Ok(session) => self.stay_open(session, &mut backoff).await,
+                Err(error) => {
+                    self.change(|slots, slot| slots.failed(slot, error));
+                    Some(backoff.next_pause())
+                }
+            };
+            if let Some(pause) = pause {
+                sleep(pause).await;
+            }
+        }
+    }
+
+    /// Until the session ends or is given up. Then so long a pause is due.
+    async fn stay_open(&self, session: S, backoff: &mut Backoff) -> Option<Duration> {
+        let opened = Arc::new(Opened::new(session));
+        let since = Instant::now();
+        self.change(|slots, slot| slots.opened(slot, opened.clone()));
+        let end = opened.end().await;
+        let pause = backoff.after_session(since.elapsed());
+        self.change(|slots, slot| slots.ended(slot, end, pause));
+        pause
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Slots<S>, usize) -> Option<Line>) {
+        self.shared.change(|slots| change(slots, self.slot));
+    }
+}
+
+/// A panic in a session's opening must not leave anybody waiting for it.
+impl<S: Session> Drop for Keeper<S> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.change(|slots, slot| slots.failed(slot, Error::Panicked));
+        }
+    }
+}
+
+/// Opens a session, in bounded time: connecting is bounded by itself, what comes after it is not.
+async fn open<S: Session>(settings: &Arc<Settings>, context: &Arc<S::Context>) -> Result<S, Error> {
+    let server = &settings.server;
+    let attempts = u32::try_from(2 * server.hosts.len() + 2).unwrap_or(u32::MAX);
+    let limit = server.connect_timeout.saturating_mul(attempts);
+    match timeout(limit, S::open(settings, context)).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            let text = format!("cannot connect to postgres at {server}: no session within {limit:?}");
+            Err(Error::CannotConnect(text.into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

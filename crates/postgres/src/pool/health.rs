@@ -1,0 +1,114 @@
+//! When a table's connections are worth a line in the log: once when trouble begins, once when it is over.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::Line;
+use crate::{Error, limits::LOG_QUIET};
+
+/// What the log was told about one table.
+#[derive(Debug)]
+pub(super) struct Health {
+    table: Arc<str>,
+    wanted: usize,
+    told: Told,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    /// All connections are open.
+    Fine,
+    /// Trouble, when, and whether nothing was left.
+    Trouble {
+        since: Instant,
+        none_left: bool,
+    },
+}
+
+impl Health {
+    pub(super) fn new(table: String, wanted: usize) -> Self {
+        Self { table: table.into(), wanted, told: Told::Nothing }
+    }
+
+    /// A connection was opened; so many are open now.
+    pub(super) fn opened(&mut self, up: usize) -> Option<Line> {
+        let again = match self.told {
+            _ if up < self.wanted => return None,
+            Told::Fine => return None,
+            Told::Nothing => "",
+            Told::Trouble { .. } => " again",
+        };
+        self.told = Told::Fine;
+        let (table, wanted) = (&self.table, self.wanted);
+        let what =
+            if wanted == 1 { "the connection".to_owned() } else { format!("all {wanted} connections") };
+        Some(Line::Recovery(format!("table {table}: {what} to postgres open{again}")))
+    }
+
+    /// A connection was lost or could not be opened; so many are left. A second line only tells that none is left
+    /// some time after others were.
+    pub(super) fn down(&mut self, up: usize, error: &Error, now: Instant) -> Option<Line> {
+        let worse = match self.told {
+            Told::Nothing | Told::Fine => true,
+            Told::Trouble { since, none_left } => !none_left && up == 0 && LOG_QUIET <= now - since,
+        };
+        if !worse {
+            return None;
+        }
+        self.told = Told::Trouble { since: now, none_left: up == 0 };
+        let (table, wanted) = (&self.table, self.wanted);
+        Some(Line::Trouble(format!(
+            "table {table}: {error}; trying again ({up} of {wanted} connections open)"
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn refused() -> Error {
+        Error::CannotConnect("cannot connect to postgres at db:5432: Connection refused".into())
+    }
+
+    fn text(line: Option<Line>) -> String {
+        match line {
+            Some(Line::Trouble(text)) => format!("warn {text}"),
+            Some(Line::Recovery(text)) => format!("info {text}"),
+            None => String::new(),
+        }
+    }
+
+    #[test]
+    fn a_restart_of_the_server_is_two_lines() {
+        let now = Instant::now();
+        let mut health = Health::new("objects".into(), 2);
+        assert_eq!(text(health.opened(1)), "");
+        assert_eq!(text(health.opened(2)), "info table objects: all 2 connections to postgres open");
+        assert_eq!(
+            text(health.down(1, &refused(), now)),
+            "warn table objects: cannot connect to postgres at db:5432: Connection refused; trying again (1 of 2 connections open)"
+        );
+        for _ in 0..5 {
+            assert_eq!(text(health.down(0, &refused(), now)), "");
+        }
+        assert_eq!(text(health.opened(1)), "");
+        assert_eq!(text(health.opened(2)), "info table objects: all 2 connections to postgres open again");
+        assert_eq!(text(health.opened(2)), "");
+    }
+
+    #[test]
+    fn the_last_connection_lost_long_after_the_first_is_a_line_of_its_own() {
+        let now = Instant::now();
+        let mut health = Health::new("objects".into(), 1 + 1);
+        assert!(text(health.down(1, &refused(), now)).contains("(1 of 2"));
+        let later = now + LOG_QUIET;
+        assert!(text(health.down(1, &refused(), later)).is_empty());
+        assert!(text(health.down(0, &refused(), later)).contains("(0 of 2"));
+        assert!(text(health.down(0, &refused(), later + Duration::from_secs(3600))).is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+//! What a pool's slots hold, and which session is next. No IO, no waiting.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use super::{Line, PoolState, Session, health::Health};
+use crate::Error;
+
+/// A session that was opened.
+pub(super) struct Opened<S> {
+    pub(super) session: S,
+    leases: AtomicUsize,
+    retired: AtomicBool,
+    retire: Notify,
+}
+
+/// How a session came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// By itself, for this reason.
+    Lost(Arc<str>),
+    /// It was given up.
+    Retired,
+}
+
+impl<S: Session> Opened<S> {
+    pub(super) fn new(session: S) -> Self {
+        Self { session, leases: AtomicUsize::new(0), retired: AtomicBool::new(false), retire: Notify::new() }
+    }
+
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+        self.retire.notify_one();
+    }
+
+    pub(super) fn give_back(&self) {
+        self.leases.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) async fn end(&self) -> End {
+        tokio::select! {
+            reason = self.session.ended() => End::Lost(reason),
+            () = self.retire.notified() => End::Retired,
+        }
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.retired.load(Ordering::Acquire) && !self.session.is_over()
+    }
+}
+
+/// One slot.
+enum Slot<S> {
+    /// An attempt is under way that is worth waiting for.
+    Opening,
+    /// A session.
+    Open(Arc<Opened<S>>),
+    /// The last attempt failed, or the last session did not hold; the next attempt is not waited for.
+    Failing,
+}
+
+/// What `choose` found.
+pub(super) enum Choice<S> {
+    /// A session; a lease is counted already.
+    Session(Arc<Opened<S>>),
+    /// None, but soon there may be one.
+    Wait,
+    /// None.
+    Error(Error),
+}
+
+/// All slots of a pool.
+pub(super) struct Slots<S> {
+    slots: Vec<Slot<S>>,
+    closed: bool,
+    last_error: Option<Error>,
+    opened: u64,
+    lost: u64,
+    failed: u64,
+    health: Health,
+}
+
+impl<S: Session> Slots<S> {
+    pub(super) fn new(table: String, count: usize) -> Self {
+        Self {
+            slots: (0..count).map(|_| Slot::Opening).collect(),
+            closed: false,
+            last_error: None,
+            opened: 0,
+            lost: 0,
+            failed: 0,
+            health: Health::new(table, count),
+        }
+    }
+
+    /// The usable session with the fewest leases, other than `than`.
+    pub(super) fn choose(&self, than: Option<&Arc<Opened<S>>>) -> Choice<S> {
+        if self.closed {
+            return Choice::Error(Error::Closed);
+        }
+        let other = |opened: &&Arc<Opened<S>>| than.is_none_or(|than| !Arc::ptr_eq(than, opened));
+        let usable = self.open().filter(|opened| opened.is_usable()).filter(other);
+        if let Some(opened) = usable.min_by_key(|opened| opened.leases.load(Ordering::Relaxed)) {
+            opened.leases.fetch_add(1, Ordering::Relaxed);
+            return Choice::Session(opened.clone());
+        }
+        // A session that has ended is about to be opened anew, even if its slot does not know yet.
+        let soon = |slot: &Slot<S>| match slot {
+            Slot::Opening => true,
+            Slot::Open(opened) => !opened.is_usable(),
+            Slot::Failing => false,
+        };
+        match self.slots.iter().any(soon) {
+            true => Choice::Wait,
+            false => Choice::Error(self.last_error.clone().unwrap_or_else(no_other)),
+        }
+    }
+
+    pub(super) fn opened(&mut self, slot: usize, opened: Arc<Opened<S>>) -> Option<Line> {
+        if self.closed {
+            return None;
+        }
+        self.slots[slot] = Slot::Open(opened);
+        self.opened += 1;
+        let up = self.open().count();
+        if up == self.slots.len() {
+            self.last_error = None;
+        }
+        self.health.opened(up)
+    }
+
+    pub(super) fn failed(&mut self, slot: usize, error: Error) -> Option<Line> {
+        self.failed += 1;
+        self.down(slot, Slot::Failing, error)
+    }
+
+    /// A session has ended; a new attempt follows at once, or after a pause.
+    pub(super) fn ended(&mut self, slot: usize, end: End, pause: Option<Duration>) -> Option<Line> {
+        let next = if pause.is_none() { Slot::Opening } else { Slot::Failing };
+        match end {
+            End::Lost(reason) => {
+                self.lost += 1;
+                self.down(slot, next, Error::ConnectionLost(reason))
+            }
+            End::Retired => {
+                // Whoever gave it up knows why; what comes of the next attempt is told.
+                self.slots[slot] = next;
+                self.last_error.get_or_insert_with(no_other);
+                None
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self) -> Option<Line> {
+        self.closed = true;
+        self.slots.fill_with(|| Slot::Failing);
+        None
+    }
+
+    pub(super) fn state(&self) -> PoolState {
+        PoolState {
+            up: self.open().filter(|opened| opened.is_usable()).count(),
+            wanted: self.slots.len(),
+            opened: self.opened,
+            lost: self.lost,
+            failed: self.failed,
+            last_error: self.last_error.clone(),
+        }
+    }
+
+    fn down(&mut self, slot: usize, next: Slot<S>, error: Error) -> Option<Line> {
+        if self.closed {
+            return None;
+        }
+        self.slots[slot] = next;
+        let up = self.open().count();
+        let line = self.health.down(up, &error, Instant::now());
+        self.last_error = Some(error);
+        line
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Arc<Opened<S>>> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Open(opened) => Some(opened),
+            Slot::Opening | Slot::Failing => None,
+        })
+    }
+}
+
+fn no_other() -> Error {
+    Error::ConnectionLost("no connection to postgres is open just now".into())
+}

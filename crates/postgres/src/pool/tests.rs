@@ -1,0 +1,404 @@
+//! The pool over sessions that a script opens, fails and ends, on tokio's paused clock.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::sync::Notify;
+
+use super::*;
+use crate::{
+    Environment, Options,
+    limits::{BACKOFF_MAX, BACKOFF_MIN},
+};
+
+/// What the next attempts do; behind the script all succeed.
+enum Step {
+    Fail(&'static str),
+    Hang,
+    Panic,
+}
+
+#[derive(Default)]
+struct Script {
+    steps: Mutex<VecDeque<Step>>,
+    /// When attempts began.
+    attempts: Mutex<Vec<Instant>>,
+    /// Attempts wait for a permit while this is set.
+    gate: Mutex<Option<Arc<tokio::sync::Semaphore>>>,
+    sessions: Mutex<Vec<Arc<Fate>>>,
+    alive: Arc<AtomicUsize>,
+}
+
+/// The server's end of a session.
+#[derive(Default)]
+struct Fate {
+    over: watch::Sender<bool>,
+    /// Sessions whose end nobody notices at once.
+    notice: Notify,
+}
+
+impl Fate {
+    fn end(&self) {
+        self.over.send_replace(true);
+        self.notice.notify_one();
+    }
+
+    /// Ended, but the task that waits for it has not been told yet.
+    fn end_unnoticed(&self) {
+        self.over.send_replace(true);
+    }
+}
+
+struct Fake {
+    id: usize,
+    fate: Arc<Fate>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Session for Fake {
+    type Context = Script;
+
+    async fn open(_: &Arc<Settings>, script: &Arc<Script>) -> Result<Self, Error> {
+        script.attempts.lock().unwrap().push(Instant::now());
+        let gate = script.gate.lock().unwrap().clone();
+        if let Some(gate) = gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        let step = script.steps.lock().unwrap().pop_front();
+        match step {
+            Some(Step::Fail(text)) => return Err(Error::CannotConnect(text.into())),
+            Some(Step::Hang) => std::future::pending::<()>().await,
+            Some(Step::Panic) => panic!("as the script says"),
+            None => {}
+        }
+        let fate = Arc::new(Fate::default());
+        let mut sessions = script.sessions.lock().unwrap();
+        sessions.push(fate.clone());
+        script.alive.fetch_add(1, Ordering::SeqCst);
+        Ok(Self { id: sessions.len() - 1, fate, alive: script.alive.clone() })
+    }
+
+    async fn ended(&self) -> Arc<str> {
+        self.fate.notice.notified().await;
+        format!("session {} lost", self.id).into()
+    }
+
+    fn is_over(&self) -> bool {
+        *self.fate.over.borrow()
+    }
+}
+
+impl Script {
+    fn of(steps: impl IntoIterator<Item = Step>) -> Arc<Self> {
+        Arc::new(Self { steps: Mutex::new(steps.into_iter().collect()), ..Self::default() })
+    }
+
+    fn push(&self, steps: impl IntoIterator<Item = Step>) {
+        self.steps.lock().unwrap().extend(steps);
+    }
+
+    fn fate(&self, id: usize) -> Arc<Fate> {
+        self.sessions.lock().unwrap()[id].clone()
+    }
+
+    fn attempts(&self) -> usize {
+        self.attempts.lock().unwrap().len()
+    }
+
+    /// From now on attempts wait for permits.
+    fn close_gate(&self) -> Arc<tokio::sync::Semaphore> {
+        let gate = Arc::new(tokio::sync::Semaphore::new(0));
+        *self.gate.lock().unwrap() = Some(gate.clone());
+        gate
+    }
+}
+
+fn pool(connections: usize, script: &Arc<Script>) -> Pool<Fake> {
+    let options = Options {
+        url: Some(format!("postgres://u@db/d?relation=t&key=k&connections={connections}")),
+        ..Options::default()
+    };
+    let settings = options.resolve("objects", &Environment::empty()).unwrap();
+    Pool::start(Arc::new(settings), script.clone())
+}
+
+/// Lets every task run until it waits for time or for somebody.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn until_all_open(pool: &Pool<Fake>) {
+    while pool.state().up < pool.state().wanted {
+        let mut changed = pool.shared.changed.subscribe();
+        if pool.state().up < pool.state().wanted {
+            changed.changed().await.unwrap();
+        }
+    }
+}
+
+fn cannot(text: &'static str) -> Error {
+    Error::CannotConnect(text.into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_go_to_the_session_with_the_fewest() {
+    let script = Script::of([]);
+    let pool = pool(3, &script);
+    until_all_open(&pool).await;
+    let mut leases = Vec::new();
+    for round in 0..2 {
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            let lease = pool.acquire().await.unwrap();
+            ids.push(lease.id);
+            leases.push(lease);
+        }
+        ids.sort_unstable();
+        assert_eq!(ids, [0, 1, 2], "round {round}");
+    }
+    let given_back = leases.remove(4);
+    let id = given_back.id;
+    drop(given_back);
+    assert_eq!(pool.acquire().await.unwrap().id, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn acquire_waits_for_the_first_attempts_and_for_nothing_behind_them() {
+    let script = Script::of([Step::Fail("one"), Step::Fail("two")]);
+    let gate = script.close_gate();
+    let pool = Arc::new(pool(2, &script));
+    let waiting = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire().await.map(|lease| lease.id) }
+    });
+    settle().await;
+    assert!(!waiting.is_finished());
+    gate.add_permits(1);
+    settle().await;
+    assert!(!waiting.is_finished(), "the other slot's first attempt may still succeed");
+    gate.add_permits(1);
+    assert_eq!(waiting.await.unwrap(), Err(cannot("two")));
+    let began = Instant::now();
+    assert_eq!(pool.acquire().await.map(|lease| lease.id), Err(cannot("two")));
+    assert_eq!(pool.first_attempt().await, Err(cannot("two")));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    // Later attempts succeed by themselves.
+    gate.add_permits(2);
+    until_all_open(&pool).await;
+    assert_eq!(pool.first_attempt().await, Ok(()));
+    let state = pool.state();
+    assert_eq!((state.up, state.opened, state.failed, state.lost), (2, 2, 2, 0));
+    assert_eq!(state.last_error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_back_off_up_to_the_limit() {
+    let script = Script::of((0..12).map(|_| Step::Fail("down")));
+    let pool = pool(1, &script);
+    until_all_open(&pool).await;
+    let attempts = script.attempts.lock().unwrap().clone();
+    assert_eq!(attempts.len(), 13);
+    let mut nominal = BACKOFF_MIN;
+    for pair in attempts.windows(2) {
+        let pause = pair[1] - pair[0];
+        // The clock's step is a millisecond.
+        assert!(
+            nominal / 2 <= pause && pause <= nominal + Duration::from_millis(1),
+            "{pause:?} of {nominal:?}"
+        );
+        nominal = (2 * nominal).min(BACKOFF_MAX);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_session_is_opened_anew_at_once_and_waited_for() {
+    let script = Script::of([]);
+    let pool = pool(1, &script);
+    pool.first_attempt().await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let lease = pool.acquire().await.unwrap();
+    script.fate(0).end();
+    let began = Instant::now();
+    assert_eq!(pool.acquire_other(&lease).await.unwrap().id, 1);
+    assert_eq!(pool.acquire().await.unwrap().id, 1);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(pool.state().lost, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_has_ended_is_never_leased() {
+    let script = Script::of([]);
+    let pool = Arc::new(pool(2, &script));
+    until_all_open(&pool).await;
+    script.fate(0).end_unnoticed();
+    for _ in 0..4 {
+        let lease = pool.acquire().await.unwrap();
+        assert_eq!(lease.id, 1);
+        std::mem::forget(lease);
+    }
+    assert_eq!(pool.state().up, 1);
+    script.fate(1).end_unnoticed();
+    let waiting = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire().await.map(|lease| lease.id) }
+    });
+    settle().await;
+    assert!(!waiting.is_finished());
+    tokio::time::advance(Duration::from_secs(60)).await;
+    script.fate(0).end();
+    assert_eq!(waiting.await.unwrap(), Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_other_session_is_another_one() {
+    let script = Script::of([]);
+    let pool = pool(2, &script);
+    until_all_open(&pool).await;
+    let lease = pool.acquire().await.unwrap();
+    let other = pool.acquire_other(&lease).await.unwrap();
+    assert_ne!(lease.id, other.id);
+    // However busy it is.
+    let _busy: Vec<_> = [pool.acquire_other(&lease).await, pool.acquire_other(&lease).await].into();
+    assert_eq!(pool.acquire_other(&lease).await.unwrap().id, other.id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_another_session_there_is_an_error_and_no_wait() {
+    let script = Script::of([]);
+    let pool = pool(1, &script);
+    let lease = pool.acquire().await.unwrap();
+    let refused = pool.acquire_other(&lease).await.map(|lease| lease.id);
+    assert!(matches!(refused, Err(Error::ConnectionLost(_))), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_given_up_is_opened_anew_and_closed_behind_its_last_lease() {
+    let script = Script::of([]);
+    let pool = pool(1, &script);
+    let lease = pool.acquire().await.unwrap();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    pool.reopen(&lease);
+    pool.reopen(&lease);
+    assert_eq!(pool.acquire().await.unwrap().id, 1);
+    settle().await;
+    assert_eq!(script.alive.load(Ordering::SeqCst), 2, "the lease holds the old one");
+    drop(lease);
+    assert_eq!(script.alive.load(Ordering::SeqCst), 1);
+    assert_eq!((script.attempts(), pool.state().lost, pool.state().failed), (2, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_that_do_not_hold_are_not_opened_in_a_hot_loop() {
+    let script = Script::of([]);
+    let pool = pool(1, &script);
+    for id in 0..6 {
+        until_all_open(&pool).await;
+        script.fate(id).end();
+        settle().await;
+    }
+    until_all_open(&pool).await;
+    let attempts = script.attempts.lock().unwrap().clone();
+    let longest = attempts.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+    assert!(8 * BACKOFF_MIN <= longest, "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_sessions_come_back_after_a_restart() {
+    let script = Script::of([]);
+    let pool = pool(4, &script);
+    until_all_open(&pool).await;
+    tokio::time::advance(Duration::from_secs(60)).await;
+    script.push((0..11).map(|_| Step::Fail("starting up")));
+    (0..4).for_each(|id| script.fate(id).end());
+    settle().await;
+    assert_eq!(pool.acquire().await.map(|lease| lease.id), Err(cannot("starting up")));
+    until_all_open(&pool).await;
+    let mut ids = Vec::new();
+    let mut leases = Vec::new();
+    for _ in 0..4 {
+        leases.push(pool.acquire().await.unwrap());
+        ids.push(leases.last().unwrap().id);
+    }
+    ids.sort_unstable();
+    assert_eq!(ids, [4, 5, 6, 7]);
+    let state = pool.state();
+    assert_eq!((state.lost, state.failed, state.opened), (4, 11, 8));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_hangs_is_ended() {
+    let script = Script::of([Step::Hang]);
+    let pool = pool(1, &script);
+    let began = Instant::now();
+    let error = pool.first_attempt().await.unwrap_err().to_string();
+    assert_eq!(error, "cannot connect to postgres at postgres://u@db:5432/d: no session within 20s");
+    assert!(began.elapsed() < Duration::from_secs(21));
+    until_all_open(&pool).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_at_opening_leaves_nobody_waiting() {
+    let script = Script::of([Step::Panic]);
+    let pool = pool(1, &script);
+    assert_eq!(pool.acquire().await.map(|lease| lease.id), Err(Error::Panicked));
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_every_task_and_every_session() {
+    let script = Script::of([]);
+    let pool = Arc::new(pool(3, &script));
+    until_all_open(&pool).await;
+    let lease = pool.acquire().await.unwrap();
+    script.close_gate();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    script.fate(if lease.id == 0 { 1 } else { 0 }).end();
+    settle().await;
+    pool.close().await;
+    assert_eq!(pool.acquire().await.map(|lease| lease.id), Err(Error::Closed));
+    assert_eq!(pool.acquire_other(&lease).await.map(|lease| lease.id), Err(Error::Closed));
+    assert_eq!(pool.first_attempt().await, Err(Error::Closed));
+    assert_eq!(script.alive.load(Ordering::SeqCst), 1, "a lease stays usable");
+    drop(lease);
+    assert_eq!(script.alive.load(Ordering::SeqCst), 0);
+    assert_eq!(Arc::strong_count(&pool.shared), 1, "no task is left");
+    let attempts = script.attempts();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(script.attempts(), attempts);
+    pool.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn close_ends_those_who_wait() {
+    let script = Script::of([]);
+    script.close_gate();
+    let pool = Arc::new(pool(1, &script));
+    let waiting = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire().await.map(|lease| lease.id) }
+    });
+    settle().await;
+    pool.close().await;
+    assert_eq!(waiting.await.unwrap(), Err(Error::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_pool_ends_its_tasks() {
+    let script = Script::of([]);
+    let pool = pool(3, &script);
+    until_all_open(&pool).await;
+    let shared = Arc::downgrade(&pool.shared);
+    drop(pool);
+    settle().await;
+    assert_eq!(script.alive.load(Ordering::SeqCst), 0);
+    assert!(shared.upgrade().is_none());
+}
