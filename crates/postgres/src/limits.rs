@@ -98,8 +98,10 @@ pub const WRITE_STATEMENTS_MAX: usize = 64;
 pub const CONFLICT_RETRIES_MAX: u32 = 5;
 /// Pause before it is sent again the first time; doubles, with jitter.
 pub const CONFLICT_BACKOFF_MIN: Duration = Duration::from_millis(2);
-/// Times columns are set again of rows that others inserted meanwhile.
-pub const MISSED_ROWS_RETRIES_MAX: u32 = 3;
+/// Times columns are set again of a row that others inserted meanwhile.
+pub const MISSED_ROW_RETRIES_MAX: u32 = 3;
+/// Entries sent one by one that are under way on a connection: enough to hide the way to the server.
+pub const ALONE_IN_FLIGHT_MAX: usize = 64;
 /// A session that found its relation changed is opened anew, but not one that is younger than this: an error that only
 /// looks like a change would cost a connection for each request.
 pub const REOPEN_AGE_MIN: Duration = Duration::from_secs(1);

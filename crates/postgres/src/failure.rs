@@ -1,0 +1,129 @@
+//! What an error of the driver or the server means for those whose batch it was.
+
+use tokio_postgres::error::SqlState;
+
+use crate::Error;
+
+/// What is to be done about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// The connection has ended; whether a write took place is unknown.
+    Lost,
+    /// Some entry's own fault: the others are sent again without it.
+    Data,
+    /// Somebody else was first: the same again, a little later.
+    Conflict,
+    /// The relation is not what the session knows, or the server no longer the one that takes writes.
+    Stale,
+    /// The statement ran too long and was ended. It changed nothing.
+    Canceled,
+    /// The server refused the statement as such. It changed nothing.
+    Refused,
+}
+
+/// What a failure of a statement is. An error that the server has sent means that nothing was changed, except where it
+/// tells that the server itself goes down: that can arrive in place of success.
+pub(crate) fn classify(error: &tokio_postgres::Error) -> Class {
+    match error.code() {
+        Some(state) => classify_state(state),
+        None => Class::Lost,
+    }
+}
+
+fn classify_state(state: &SqlState) -> Class {
+    match state.code() {
+        "40001" | "40P01" => Class::Conflict,
+        // Only the end of the whole server or connection; 57014 ends one statement.
+        "57014" => Class::Canceled,
+        // Cached plans that no longer fit, names and types that are gone, an index that is no longer unique, prepared
+        // statements that the other side of a pooler does not know, a server that has become a standby.
+        "0A000" | "42703" | "42P01" | "42P02" | "42P10" | "42P18" | "42704" | "42804" | "42809" | "42883"
+        | "42846" | "3F000" | "26000" | "25006" => Class::Stale,
+        // Of one item: a row too large for an index, a row that a policy forbids, a generated column.
+        "54000" | "42501" | "428C9" => Class::Data,
+        code => match code.get(..2) {
+            Some("57" | "08") => Class::Lost,
+            Some("22" | "23" | "44" | "P0") => Class::Data,
+            _ => Class::Refused,
+        },
+    }
+}
+
+/// The server's error as one item's clients are told.
+pub(crate) fn data(error: &tokio_postgres::Error) -> Error {
+    let (sqlstate, message) = parts(error);
+    Error::Data { sqlstate: sqlstate.into(), message: message.into() }
+}
+
+/// The server's error as all clients of a statement are told.
+pub(crate) fn refused(error: &tokio_postgres::Error) -> Error {
+    let (sqlstate, message) = parts(error);
+    Error::Statement { sqlstate: sqlstate.into(), message: message.into() }
+}
+
+/// An error while a session was opened.
+pub(crate) fn while_opening(error: &tokio_postgres::Error) -> Error {
+    match error.as_db_error() {
+        Some(_) => refused(error),
+        None => Error::ConnectionLost(describe(error).into()),
+    }
+}
+
+fn parts(error: &tokio_postgres::Error) -> (String, String) {
+    match error.as_db_error() {
+        Some(server) => (server.code().code().to_owned(), server.message().to_owned()),
+        None => ("08006".to_owned(), describe(error)),
+    }
+}
+
+/// The driver's error with its causes, of which it shows only the first word.
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_postgres::error::SqlState;
+
+    use super::{Class, classify_state};
+
+    #[test]
+    fn each_state_has_its_class() {
+        let cases = [
+            ("22001", Class::Data),
+            ("22021", Class::Data),
+            ("22P02", Class::Data),
+            ("23502", Class::Data),
+            ("23514", Class::Data),
+            ("44000", Class::Data),
+            ("54000", Class::Data),
+            ("P0001", Class::Data),
+            ("40001", Class::Conflict),
+            ("40P01", Class::Conflict),
+            ("57014", Class::Canceled),
+            ("57P01", Class::Lost),
+            ("57P02", Class::Lost),
+            ("57P03", Class::Lost),
+            ("08006", Class::Lost),
+            ("0A000", Class::Stale),
+            ("42703", Class::Stale),
+            ("42P01", Class::Stale),
+            ("42P18", Class::Stale),
+            ("25006", Class::Stale),
+            ("53100", Class::Refused),
+            ("XX000", Class::Refused),
+        ];
+        for (code, class) in cases {
+            assert_eq!(classify_state(&SqlState::from_code(code)), class, "{code}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Keys: what a client writes, parsed once into the one form that is compared, sorted and sent.
+//!
+//! A [`Key`] is canonical: two spellings of one key (`007` and `7`, a UUID in braces) are equal, so that they share an
+//! entry. It is a short string of bytes, kept in place up to [`INLINE_BYTES`]: cloning, hashing and comparing it costs
+//! what its bytes cost, and nothing is allocated for common keys.
+//!
+//! | part | its bytes |
+//! |---|---|
+//! | tag | the type; the high bit says that further parts follow |
+//! | length | four bytes, only of text or bytes that further parts follow |
+//! | content | text and bytes as they are, a UUID's 16 bytes, a whole number's 8 in an order-preserving form |
+//!
+//! Keys of one column sort as an index with C collation does. For all others the order is just some total order.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::{cmp::Ordering, fmt, hash::Hash, sync::Arc};
+
+pub use parse::KeyShape;
+
+/// Most bytes of an encoded key that need no memory of their own: `Key` then fills four words.
+const INLINE_BYTES: usize = 30;
+/// In a tag: another part follows.
+const MORE: u8 = 0x80;
+const INTEGER_BYTES: usize = 8;
+const UUID_BYTES: usize = 16;
+const LENGTH_BYTES: usize = 4;
+
+/// The types a key column may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyType {
+    /// `text`, and `varchar`, which is the same with a limit.
+    Text,
+    /// `bytea`.
+    Bytes,
+    /// `uuid`.
+    Uuid,
+    /// `smallint`.
+    Int2,
+    /// `integer`.
+    Int4,
+    /// `bigint`.
+    Int8,
+}
+
+impl KeyType {
+    /// The type's name in `pg_catalog`.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Bytes => "bytea",
+            Self::Uuid => "uuid",
+            Self::Int2 => "int2",
+            Self::Int4 => "int4",
+            Self::Int8 => "int8",
+        }
+    }
+
+    fn tag(self) -> u8 {
+        match self {
+            Self::Text => 1,
+            Self::Bytes => 2,
+            Self::Uuid => 3,
+            Self::Int2 => 4,
+            Self::Int4 => 5,
+            Self::Int8 => 6,
+        }
+    }
+
+    fn of_tag(tag: u8) -> Option<Self> {
+        match tag & !MORE {
+            1 => Some(Self::Text),
+            2 => Some(Self::Bytes),
+            3 => Some(Self::Uuid),
+            4 => Some(Self::Int2),
+            5 => Some(Self::Int4),
+            6 => Some(Self::Int8),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the content, where they do not vary.
+    fn fixed_bytes(self) -> Option<usize> {
+        match self {
+            Self::Text | Self::Bytes => None,
+            Self::Uuid => Some(UUID_BYTES),
+            Self::Int2 | Self::Int4 | Self::Int8 => Some(INTEGER_BYTES),
+        }
+    }
+}
+
+/// One row's key, typed and canonical. Made by [`Table::parse_key`](crate::Table::parse_key).
+#[derive(Clone)]
+pub struct Key(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline { len: u8, bytes: [u8; INLINE_BYTES] },
+    Shared(Arc<[u8]>),
+}
+
+impl Key {
+    fn new(encoded: &[u8]) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
+        match (bytes.get_mut(..encoded.len()), u8::try_from(encoded.len())) {
+            (Some(start), Ok(len)) => {
+                start.copy_from_slice(encoded);
+                Self(Repr::Inline { len, bytes })
+            }
+            _ => Self(Repr::Shared(encoded.into())),
+        }
+    }
+
+    pub(crate) fn encoded(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Repr::Shared(bytes) => bytes,
+        }
+    }
+
+    /// Bytes of memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + match &self.0 {
+                Repr::Inline { .. } => 0,
+                Repr::Shared(bytes) => bytes.len(),
+            }
+    }
+
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        Parts { rest: self.encoded() }
+    }
+}
+
+/// The parts of an encoded key, in order.
+pub(crate) struct Parts<'a> {
+    rest: &'a [u8],
+}
+
+/// One part's type and content.
+pub(crate) struct Part<'a> {
+    pub(crate) key_type: KeyType,
+    content: &'a [u8],
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Part<'a>;
+
+    fn next(&mut self) -> Option<Part<'a>> {
+        let (&tag, rest) = self.rest.split_first()?;
+        let key_type = KeyType::of_tag(tag)?;
+        let (content, rest) = match key_type.fixed_bytes() {
+            Some(bytes) => rest.split_at_checked(bytes)?,
+            None if tag & MORE == 0 => (rest, &[][..]),
+            None => {
+                let (length, rest) = rest.split_first_chunk::<LENGTH_BYTES>()?;
+                rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?
+            }
+        };
+        self.rest = rest;
+        Some(Part { key_type, content })
+    }
+}
+
+impl Part<'_> {
+    /// As Postgres' binary form has it: what an element of an array parameter is.
+    pub(crate) fn write_binary(&self, out: &mut impl FnMut(&[u8])) {
+        match self.key_type {
+            KeyType::Text | KeyType::Bytes | KeyType::Uuid => out(self.content),
+            // The low bytes of the number, the sign bit of which is stored flipped in the first byte.
+            KeyType::Int2 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 2..]),
+            KeyType::Int4 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 4..]),
+            KeyType::Int8 => out(&self.integer().to_be_bytes()),
+        }
+    }
+
+    fn integer(&self) -> i64 {
+        let bytes = self.content.try_into().unwrap_or([0; INTEGER_BYTES]);
+        i64::from_be_bytes(bytes) ^ i64::MIN
+    }
+}
+
+impl fmt::Debug for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key_type {
+            KeyType::Text => write!(f, "{:?}", String::from_utf8_lossy(self.content)),
+            KeyType::Bytes | KeyType::Uuid => write!(f, "0x{}", hex(self.content)),
+            KeyType::Int2 | KeyType::Int4 | KeyType::Int8 => write!(f, "{}", self.integer()),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes the encoded form, part by part, into a buffer that is used again.
+#[derive(Debug, Default)]
+pub(crate) struct KeyEncoder {
+    bytes: Vec<u8>,
+}
+
+/// Whether a part is the last one of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    Last,
+    BeforeOthers,
+}
+
+impl KeyEncoder {
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key::new(&self.bytes)
+    }
+
+    fn tag(&mut self, key_type: KeyType, position: Position) {
+        let more = if position == Position::Last { 0 } else { MORE };
+        self.bytes.push(key_type.tag() | more);
+    }
+
+    pub(crate) fn integer(&mut self, key_type: KeyType, number: i64, position: Position) {
+        self.tag(key_type, position);
+        self.bytes.extend_from_slice(&(number ^ i64::MIN).to_be_bytes());
+    }
+
+    /// Text, bytes and UUIDs. Content of 4 GiB does not exist: a message of Postgres has at most 1 GiB.
+    pub(crate) fn content(&mut self, key_type: KeyType, content: &[u8], position: Position) {
+        self.tag(key_type, position);
+        if position == Position::BeforeOthers && key_type.fixed_bytes().is_none() {
+            let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
+            self.bytes.extend_from_slice(&length.to_be_bytes());
+        }
+        self.bytes.extend_from_slice(content);
+    }
+
+    /// A part as Postgres' binary form has it; `None` if it does not have the form of its type.
+    pub(crate) fn binary(&mut self, key_type: KeyType, raw: &[u8], position: Position) -> Option<()> {
+        match key_type {
+            KeyType::Text | KeyType::Bytes => self.content(key_type, raw, position),
+            KeyType::Uuid => self.content(key_type, raw.first_chunk::<UUID_BYTES>()?, position),
+            KeyType::Int2 => {
+                self.integer(key_type, i16::from_be_bytes(raw.try_into().ok()?).into(), position)
+            }
+            KeyType::Int4 => {
+                self.integer(key_type, i32::from_be_bytes(raw.try_into().ok()?).into(), position)
+            }
+            KeyType::Int8 => self.integer(key_type, i64::from_be_bytes(raw.try_into().ok()?), position),
+        }
+        Some(())
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.encoded() == other.encoded()
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.encoded().hash(state);
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.encoded().cmp(other.encoded())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")?;
+        f.debug_list().entries(self.parts()).finish()
+    }
+}

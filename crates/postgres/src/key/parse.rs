@@ -1,0 +1,158 @@
+//! What a client writes becomes a key: every byte is read once, and what the table cannot hold is refused here,
+//! before it boards a batch with others.
+
+use super::{Key, KeyEncoder, KeyType, Position};
+use crate::Error;
+
+/// What stands before the separator to make it part of the key's text.
+const ESCAPE: u8 = b'\\';
+
+/// What the keys of one table look like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyShape {
+    names: Box<[String]>,
+    types: Box<[KeyType]>,
+    separator: char,
+}
+
+impl KeyShape {
+    /// The columns with their types, and what stands between the parts of a composite key.
+    pub fn new(columns: &[(String, KeyType)], separator: char) -> Self {
+        Self {
+            names: columns.iter().map(|(name, _)| name.clone()).collect(),
+            types: columns.iter().map(|&(_, key_type)| key_type).collect(),
+            separator,
+        }
+    }
+
+    pub(crate) fn types(&self) -> &[KeyType] {
+        &self.types
+    }
+
+    /// Whether a key was parsed for this shape: between parsing and sending, the table may have changed.
+    pub(crate) fn fits(&self, key: &Key) -> bool {
+        key.parts().map(|part| part.key_type).eq(self.types.iter().copied())
+    }
+
+    pub(crate) fn position(&self, index: usize) -> Position {
+        if index + 1 == self.types.len() { Position::Last } else { Position::BeforeOthers }
+    }
+
+    /// Parses what a client wrote.
+    ///
+    /// # Errors
+    /// [`Error::BadKey`], saying what was expected.
+    pub fn parse(&self, raw: &[u8]) -> Result<Key, Error> {
+        let mut encoder = KeyEncoder::default();
+        if let [_] = *self.types {
+            self.part(&mut encoder, 0, raw)?;
+            return Ok(encoder.key());
+        }
+        let parts = split(raw, self.separator)?;
+        if parts.len() != self.types.len() {
+            return Err(self.wrong_count(parts.len()));
+        }
+        for (index, part) in parts.iter().enumerate() {
+            self.part(&mut encoder, index, part)?;
+        }
+        Ok(encoder.key())
+    }
+
+    fn part(&self, encoder: &mut KeyEncoder, index: usize, raw: &[u8]) -> Result<(), Error> {
+        let (key_type, position) = (self.types[index], self.position(index));
+        match key_type {
+            KeyType::Text => encoder.content(key_type, self.text(index, raw)?, position),
+            KeyType::Bytes => encoder.content(key_type, raw, position),
+            KeyType::Uuid => encoder.content(key_type, self.uuid(index, raw)?.as_bytes(), position),
+            KeyType::Int2 => encoder.integer(key_type, self.integer::<i16>(index, raw)?.into(), position),
+            KeyType::Int4 => encoder.integer(key_type, self.integer::<i32>(index, raw)?.into(), position),
+            KeyType::Int8 => encoder.integer(key_type, self.integer::<i64>(index, raw)?, position),
+        }
+        Ok(())
+    }
+
+    fn text<'a>(&self, index: usize, raw: &'a [u8]) -> Result<&'a [u8], Error> {
+        if std::str::from_utf8(raw).is_err() {
+            return Err(self.bad(index, "is not UTF-8"));
+        }
+        if raw.contains(&0) {
+            return Err(self.bad(index, "holds a NUL byte, which text in Postgres cannot"));
+        }
+        Ok(raw)
+    }
+
+    fn uuid(&self, index: usize, raw: &[u8]) -> Result<uuid::Uuid, Error> {
+        uuid::Uuid::try_parse_ascii(raw).map_err(|_| self.bad(index, "is not a UUID"))
+    }
+
+    fn integer<T: std::str::FromStr>(&self, index: usize, raw: &[u8]) -> Result<T, Error> {
+        let text = std::str::from_utf8(raw).unwrap_or_default();
+        text.parse().map_err(|_| {
+            let range = match self.types[index] {
+                KeyType::Int2 => "from -32768 to 32767",
+                KeyType::Int4 => "from -2147483648 to 2147483647",
+                _ => "of 64 bits",
+            };
+            self.bad(index, &format!("is not a whole number {range}"))
+        })
+    }
+
+    fn bad(&self, index: usize, what: &str) -> Error {
+        let key_type = self.types[index].sql();
+        let text = match self.types.len() {
+            1 => format!("the key {what} (column {} is {key_type})", self.names[index]),
+            _ => format!("the key's part {} {what} (column {} is {key_type})", index + 1, self.names[index]),
+        };
+        Error::BadKey(text.into())
+    }
+
+    fn wrong_count(&self, count: usize) -> Error {
+        let separator = self.separator;
+        let expected = self.names.join(&separator.to_string());
+        let wanted = self.types.len();
+        Error::BadKey(
+            format!(
+                "the key has {count} {}, expected {wanted}: {expected} (a backslash before {separator} or \\ makes it part of a value)",
+                if count == 1 { "part" } else { "parts" },
+            )
+            .into(),
+        )
+    }
+}
+
+/// The parts between separators, unescaped.
+fn split(raw: &[u8], separator: char) -> Result<Vec<Vec<u8>>, Error> {
+    let mut buffer = [0; 4];
+    let separator = separator.encode_utf8(&mut buffer).as_bytes();
+    let mut parts = vec![Vec::new()];
+    let mut rest = raw;
+    while let Some((&byte, after)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(separator) {
+            parts.push(Vec::new());
+            rest = after;
+            continue;
+        }
+        let (taken, after) = if byte == ESCAPE { escaped(after, separator)? } else { (&rest[..1], after) };
+        if let Some(part) = parts.last_mut() {
+            part.extend_from_slice(taken);
+        }
+        rest = after;
+    }
+    Ok(parts)
+}
+
+/// What a backslash makes literal, and what follows it.
+fn escaped<'a>(after: &'a [u8], separator: &[u8]) -> Result<(&'a [u8], &'a [u8]), Error> {
+    let taken = if after.starts_with(separator) {
+        separator.len()
+    } else {
+        usize::from(after.starts_with(&[ESCAPE]))
+    };
+    if taken == 0 {
+        let separator = String::from_utf8_lossy(separator);
+        let text =
+            format!("in a key of several parts a backslash stands before {separator} or another backslash");
+        return Err(Error::BadKey(text.into()));
+    }
+    Ok(after.split_at(taken))
+}

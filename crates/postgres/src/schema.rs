@@ -1,0 +1,303 @@
+//! What a session must know about its relation, checked each time one is opened.
+//!
+//! A table is only served when its keys are found by an index: the relation exists and holds rows of its own, key
+//! columns have a supported type, a unique index covers exactly them, the role may do what it will have to do, and
+//! the plan of the read statement goes through an index. Each error says what would help.
+
+mod catalogue;
+mod index;
+mod plan;
+
+use std::sync::Arc;
+
+use tokio_postgres::Client;
+
+use crate::{
+    Error, Settings,
+    key::{KeyShape, KeyType},
+    limits, statements,
+};
+use catalogue::{Column, RelationRow};
+pub use plan::Plan;
+
+/// A relation, checked.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    /// With its schema, quoted where needed.
+    pub(crate) relation: String,
+    pub(crate) kind: RelationKind,
+    /// As the statistics estimate; `None` when nobody has counted.
+    pub(crate) estimated_rows: Option<f64>,
+    pub(crate) key: Vec<KeyColumn>,
+    pub(crate) values: Vec<ValueColumn>,
+    pub(crate) shape: KeyShape,
+    /// The unique index on the key.
+    pub(crate) index: String,
+    pub(crate) plan: Plan,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) server_version: String,
+}
+
+/// What holds the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RelationKind {
+    Table,
+    Partitioned,
+    MaterializedView,
+}
+
+impl RelationKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Partitioned => "partitioned table",
+            Self::MaterializedView => "materialized view",
+        }
+    }
+}
+
+/// A column of the key.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyColumn {
+    /// Quoted where needed.
+    pub(crate) sql: String,
+    pub(crate) key_type: KeyType,
+    /// As the table declares it.
+    pub(crate) declared: String,
+    /// Of text: by which rows are locked in one order by all.
+    pub(crate) collation: Option<String>,
+}
+
+/// A value column.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueColumn {
+    pub(crate) name: String,
+    /// Quoted where needed.
+    pub(crate) sql: String,
+    pub(crate) declared: String,
+    pub(crate) form: ValueForm,
+}
+
+/// How a value travels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ValueForm {
+    /// `bytea`: as it is.
+    Bytes,
+    /// `text` and `varchar`, which need no cast.
+    Text,
+    /// Any other type: as text, cast to and from this type, which has no length or precision: an explicit cast to
+    /// `varchar(10)` would cut a value short where the column itself refuses it.
+    Cast(String),
+}
+
+/// The value columns of a table, fixed by the first session that opens: rows and writes name columns by index.
+pub(crate) type ColumnNames = Arc<[String]>;
+
+impl Schema {
+    /// Checks the relation. `columns` are the value columns; `None` takes all that are not in the key.
+    pub(crate) async fn check(
+        client: &Client,
+        settings: &Settings,
+        columns: Option<&[String]>,
+    ) -> Result<Self, Error> {
+        let relation = catalogue::relation(client, &settings.relation).await?;
+        let kind = relation_kind(&relation)?;
+        let all = catalogue::columns(client, relation.oid).await?;
+        let key_columns = find_all(&all, &settings.key, &relation)?;
+        let value_columns = match columns {
+            Some(names) => find_all(&all, names, &relation)?,
+            None => all.iter().filter(|one| key_columns.iter().all(|key| key.number != one.number)).collect(),
+        };
+        check_counts(&value_columns, &relation)?;
+        let key =
+            key_columns.iter().map(|column| key_column(column, &relation)).collect::<Result<Vec<_>, _>>()?;
+        let mut warnings = privileges(settings, &relation, kind, &key_columns, &value_columns)?;
+        let indexes = catalogue::unique_indexes(client, relation.oid).await?;
+        let index = index::choose(&indexes, &key_columns, &relation, kind, settings.writable)?;
+        warnings.extend(key_columns.iter().filter(|column| !column.not_null).map(|column| {
+            format!("key column {} allows NULL; rows without a key cannot be asked for", column.sql)
+        }));
+        let names: Vec<_> = key_columns.iter().map(|column| column.name.clone()).collect();
+        let types = key.iter().map(|column| column.key_type);
+        let shape = KeyShape::new(&names.into_iter().zip(types).collect::<Vec<_>>(), settings.separator);
+        let mut schema = Self {
+            relation: relation.sql.clone(),
+            kind,
+            estimated_rows: relation.estimated_rows(),
+            key,
+            values: value_columns.into_iter().map(value_column).collect(),
+            shape,
+            index,
+            plan: Plan::default(),
+            warnings,
+            server_version: relation.server_version,
+        };
+        schema.plan = plan::explain(client, &schema, &statements::read(&schema)).await?;
+        schema.warnings.extend(schema.plan.warnings.iter().cloned());
+        Ok(schema)
+    }
+
+    /// The names of the value columns.
+    pub(crate) fn column_names(&self) -> ColumnNames {
+        self.values.iter().map(|column| column.name.clone()).collect()
+    }
+}
+
+fn relation_kind(relation: &RelationRow) -> Result<RelationKind, Error> {
+    let refuse = |what: &str| Err(schema_error(format!("{} is {what}", relation.sql)));
+    match relation.kind.as_str() {
+        "r" => Ok(RelationKind::Table),
+        "p" => Ok(RelationKind::Partitioned),
+        "m" => Ok(RelationKind::MaterializedView),
+        "v" => {
+            refuse("a view, which has no index of its own; name the table behind it, or a materialized view")
+        }
+        "f" => refuse("a foreign table, which has no index here; connect to the server that holds it"),
+        _ => refuse("no table"),
+    }
+}
+
+/// The columns of these names.
+fn find_all<'a>(
+    all: &'a [Column],
+    names: &[String],
+    relation: &RelationRow,
+) -> Result<Vec<&'a Column>, Error> {
+    names.iter().map(|name| find(all, name, relation)).collect()
+}
+
+fn find<'a>(all: &'a [Column], name: &str, relation: &RelationRow) -> Result<&'a Column, Error> {
+    let exact = all.iter().find(|column| column.name == name);
+    exact.ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|column| column.name.as_str()).collect();
+        schema_error(format!("{} has no column {name}; {}", relation.sql, suggest(name, &names)))
+    })
+}
+
+/// The nearest of the names there are, and the first of them all.
+pub(crate) fn suggest(name: &str, names: &[&str]) -> String {
+    let distance = |one: &&&str| strsim::damerau_levenshtein(&one.to_lowercase(), &name.to_lowercase());
+    let near = names.iter().min_by_key(distance).filter(|one| distance(one) <= limits::NEAR_NAME_EDITS_MAX);
+    let shown = names.iter().take(limits::NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = if names.len() > limits::NAMES_SHOWN_MAX { ", ..." } else { "" };
+    match (near, names) {
+        (_, []) => "there is none at all".to_owned(),
+        (Some(near), _) => format!("did you mean {near}? There are: {shown}{more}"),
+        (None, _) => format!("there are: {shown}{more}"),
+    }
+}
+
+fn check_counts(values: &[&Column], relation: &RelationRow) -> Result<(), Error> {
+    if values.is_empty() {
+        return Err(schema_error(format!("{} has no column besides the key", relation.sql)));
+    }
+    Ok(())
+}
+
+fn key_column(column: &Column, relation: &RelationRow) -> Result<KeyColumn, Error> {
+    let refuse = |why: &str| {
+        let (name, declared) = (&column.sql, &column.declared);
+        Err(schema_error(format!("key column {name} of {} is {declared}: {why}", relation.sql)))
+    };
+    let key_type = match (column.base_schema.as_str(), column.base_type.as_str()) {
+        ("pg_catalog", "text" | "varchar") => KeyType::Text,
+        ("pg_catalog", "bytea") => KeyType::Bytes,
+        ("pg_catalog", "uuid") => KeyType::Uuid,
+        ("pg_catalog", "int2") => KeyType::Int2,
+        ("pg_catalog", "int4") => KeyType::Int4,
+        ("pg_catalog", "int8") => KeyType::Int8,
+        ("pg_catalog", "bpchar") => {
+            return refuse(
+                "char(n) ignores trailing blanks, so that different keys would be one; use varchar or text",
+            );
+        }
+        (_, "citext") => return refuse("citext ignores case, so that different keys would be one; use text"),
+        _ => {
+            return refuse(
+                "keys can be text, varchar, bytea, uuid, smallint, integer, bigint and domains over them",
+            );
+        }
+    };
+    if !column.deterministic {
+        return refuse("its collation is not deterministic, so that different keys would be one");
+    }
+    Ok(KeyColumn {
+        sql: column.sql.clone(),
+        key_type,
+        declared: column.declared.clone(),
+        collation: column.collation.clone(),
+    })
+}
+
+fn value_column(column: &Column) -> ValueColumn {
+    let form = match (column.base_schema.as_str(), column.base_type.as_str()) {
+        ("pg_catalog", "bytea") => ValueForm::Bytes,
+        ("pg_catalog", "text" | "varchar") => ValueForm::Text,
+        _ => ValueForm::Cast(column.base_sql.clone()),
+    };
+    ValueColumn {
+        name: column.name.clone(),
+        sql: column.sql.clone(),
+        declared: column.declared.clone(),
+        form,
+    }
+}
+
+/// Refuses what the role may not do, and warns of what only some commands need.
+fn privileges(
+    settings: &Settings,
+    relation: &RelationRow,
+    kind: RelationKind,
+    key: &[&Column],
+    values: &[&Column],
+) -> Result<Vec<String>, Error> {
+    let missing = |what: &str, columns: Vec<&str>| {
+        let (user, on) = (&relation.user, &relation.sql);
+        let columns = columns.join(", ");
+        schema_error(format!(
+            "{user} may not {what} {columns} of {on}; GRANT {what} ON {on} TO {user} would allow it"
+        ))
+    };
+    let lacking = |columns: &[&Column], may: fn(&Column) -> bool| {
+        columns.iter().filter(|column| !may(column)).map(|column| column.sql.clone()).collect::<Vec<_>>()
+    };
+    let both = [key, values].concat();
+    let mut needed: Vec<(&str, Vec<String>)> = vec![("SELECT", lacking(&both, |column| column.may_select))];
+    if settings.writable {
+        writable(relation, kind, key, values)?;
+        needed.push(("INSERT", lacking(&both, |column| column.may_insert)));
+        needed.push(("UPDATE", lacking(values, |column| column.may_update)));
+    }
+    if let Some((what, columns)) = needed.into_iter().find(|(_, columns)| !columns.is_empty()) {
+        return Err(missing(what, columns.iter().map(String::as_str).collect()));
+    }
+    let delete = settings.writable && !relation.may_delete;
+    let generated = values.iter().filter(|column| settings.writable && column.generated);
+    Ok(generated
+        .map(|column| format!("column {} is generated: it can be read, not written", column.sql))
+        .chain(delete.then(|| format!("{} may not DELETE from {}", relation.user, relation.sql)))
+        .collect())
+}
+
+fn writable(
+    relation: &RelationRow,
+    kind: RelationKind,
+    key: &[&Column],
+    values: &[&Column],
+) -> Result<(), Error> {
+    if kind == RelationKind::MaterializedView {
+        return Err(schema_error(format!("{} is a materialized view and cannot be writable", relation.sql)));
+    }
+    let both = values.iter().find(|value| key.iter().any(|key| key.number == value.number));
+    match both {
+        None => Ok(()),
+        Some(column) => Err(schema_error(format!(
+            "column {} of {} belongs to the key; a writable table cannot also have it as a value",
+            column.sql, relation.sql
+        ))),
+    }
+}
+
+pub(crate) fn schema_error(text: String) -> Error {
+    Error::Schema(text.into())
+}

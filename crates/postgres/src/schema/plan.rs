@@ -1,0 +1,169 @@
+//! Whether Postgres reads keys by an index, as its plan tells.
+//!
+//! The plan is that of the prepared statement for any number of keys, as the session will use it. A unique index may be
+//! there and yet be useless, for example when its collation is not the column's: then every batch would read the whole
+//! table, and it is better not to start.
+
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::{Schema, schema_error};
+use crate::{Error, failure};
+
+/// How the read statement finds its rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The nodes that read the relation: `Index Scan using objects_pkey on objects`.
+    pub(crate) scans: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Nodes that need an index condition: without one they read all of their index.
+const INDEX_SCANS: [&str; 3] = ["Index Scan", "Index Only Scan", "Bitmap Index Scan"];
+/// Nodes that read a whole relation.
+const WHOLE_SCANS: [&str; 5] =
+    ["Seq Scan", "Parallel Seq Scan", "Sample Scan", "Parallel Index Scan", "Parallel Index Only Scan"];
+/// Nodes that hand on what others read.
+const OTHERS: [&str; 12] = [
+    "Append",
+    "Merge Append",
+    "Nested Loop",
+    "Function Scan",
+    "Bitmap Heap Scan",
+    "BitmapAnd",
+    "BitmapOr",
+    "Result",
+    "Subquery Scan",
+    "Memoize",
+    "Sort",
+    "Unique",
+];
+/// What introduces the plan of something that is not the relation's own, such as a policy's.
+const FOREIGN: [&str; 3] = ["SubPlan", "InitPlan", "CTE "];
+
+/// Asks for the plan of the read statement and judges it.
+pub(super) async fn explain(client: &Client, schema: &Schema, read: &str) -> Result<Plan, Error> {
+    let empty = vec!["'{}'"; schema.key.len()].join(", ");
+    let script = format!(
+        "PREPARE busload_check AS {read}; EXPLAIN (COSTS OFF) EXECUTE busload_check({empty}); DEALLOCATE busload_check"
+    );
+    let messages = client.simple_query(&script).await.map_err(|error| failure::while_opening(&error))?;
+    let lines = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    judge(&lines.collect::<Vec<_>>()).map_err(|scan| {
+        schema_error(format!(
+            "reading {} by its key would read all of it ({scan}) although {} is there: is its collation that of the column?",
+            schema.relation, schema.index
+        ))
+    })
+}
+
+/// A line that names a node, without its arrow, and how far it is indented.
+fn node(line: &str) -> Option<(usize, &str)> {
+    let trimmed = line.trim_start();
+    let indent = line.len() - trimmed.len();
+    match trimmed.strip_prefix("->") {
+        Some(name) => Some((indent, name.trim_start())),
+        None => (indent == 0).then_some((0, trimmed)),
+    }
+}
+
+/// `Err` is the scan that reads everything.
+fn judge(lines: &[&str]) -> Result<Plan, String> {
+    let mut plan = Plan::default();
+    let mut foreign: Option<usize> = None;
+    for (number, line) in lines.iter().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        foreign = foreign.filter(|&outer| indent > outer);
+        if FOREIGN.iter().any(|start| line.trim_start().starts_with(start)) {
+            foreign = foreign.or(Some(indent));
+        }
+        let Some((_, name)) = node(line).filter(|_| foreign.is_none()) else {
+            continue;
+        };
+        let is = |kinds: &[&str]| kinds.iter().any(|kind| names(name, kind));
+        if is(&INDEX_SCANS) {
+            if !has_condition(&lines[number + 1..]) {
+                return Err(name.to_owned());
+            }
+            plan.scans.push(name.to_owned());
+        } else if is(&WHOLE_SCANS) {
+            return Err(name.to_owned());
+        } else if !is(&OTHERS) {
+            plan.warnings.push(format!("the plan has a step that is not known to be cheap: {name}"));
+        }
+    }
+    Ok(plan)
+}
+
+/// Whether the line is about a node of this kind: `Result` and `Seq Scan on t` are about `Result` and `Seq Scan`.
+fn names(name: &str, kind: &str) -> bool {
+    name.strip_prefix(kind).is_some_and(|rest| {
+        rest.is_empty()
+            || rest.starts_with(" on ")
+            || rest.starts_with(" using ")
+            || rest.starts_with(" Backward ")
+    })
+}
+
+/// Whether the lines that belong to a node name an index condition.
+fn has_condition(following: &[&str]) -> bool {
+    let own = following.iter().take_while(|line| node(line).is_none());
+    own.into_iter().any(|line| line.trim_start().starts_with("Index Cond:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::judge;
+
+    fn lines(plan: &str) -> Vec<&str> {
+        plan.lines().filter(|line| !line.trim().is_empty()).collect()
+    }
+
+    #[test]
+    fn scans_by_an_index_are_good_wherever_they_stand() {
+        let plans = [
+            "Index Scan using t_pkey on t\n  Index Cond: (k = ANY ($1))",
+            "Bitmap Heap Scan on t\n  Recheck Cond: (k = ANY ($1))\n  ->  Bitmap Index Scan on t_pkey\n        Index Cond: (k = ANY ($1))",
+            "Append\n  ->  Index Scan using p0_pkey on p0 t_1\n        Index Cond: (k = ANY ($1))\n  ->  Index Only Scan using p1_pkey on p1 t_2\n        Index Cond: (k = ANY ($1))",
+            "Nested Loop\n  ->  Function Scan on q\n  ->  Index Scan using t_pkey on t\n        Index Cond: ((a = q.k0) AND (b = q.k1))",
+            "Result\n  One-Time Filter: false",
+        ];
+        for plan in plans {
+            let judged = judge(&lines(plan)).expect(plan);
+            assert_eq!(judged.warnings, Vec::<String>::new(), "{plan}");
+        }
+    }
+
+    #[test]
+    fn reading_all_of_a_table_or_of_an_index_is_refused() {
+        let plans = [
+            ("Seq Scan on t\n  Filter: (k = ANY ($1))", "Seq Scan on t"),
+            ("Index Scan using t_pkey on t\n  Filter: (k = ANY ($1))", "Index Scan using t_pkey on t"),
+            (
+                "Append\n  ->  Index Scan using p0_pkey on p0\n        Index Cond: (k = ANY ($1))\n  ->  Seq Scan on p1\n        Filter: (k = ANY ($1))",
+                "Seq Scan on p1",
+            ),
+            (
+                "Nested Loop\n  ->  Index Scan using t_pkey on t\n  ->  Function Scan on q\n        Filter: (t.a = k0)",
+                "Index Scan using t_pkey on t",
+            ),
+        ];
+        for (plan, scan) in plans {
+            assert_eq!(judge(&lines(plan)), Err(scan.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_a_policy_reads_is_its_own_business() {
+        let plan = "Index Scan using t_pkey on t\n  Index Cond: (k = ANY ($1))\n  Filter: (hashed SubPlan 1)\n  SubPlan 1\n    ->  Seq Scan on allowed";
+        assert_eq!(judge(&lines(plan)).expect("the scan is by the index").scans.len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_step_only_warns() {
+        let plan = "Custom Scan (Citus Adaptive)\n  Task Count: 32";
+        assert_eq!(judge(&lines(plan)).expect("nobody knows").warnings.len(), 1);
+    }
+}

@@ -1,0 +1,235 @@
+//! The trips of a table's batches: which session takes one, and what is done when it fails.
+//!
+//! | failure | a read | a write |
+//! |---|---|---|
+//! | no session | the pool's last error | the same |
+//! | an item is refused | it fails alone | it fails alone |
+//! | another transaction was first | again, a few times | again, a few times |
+//! | connection lost | once more on another | every entry: outcome unknown, unless it was not sent |
+//! | relation changed | sessions opened anew, once more | the same: the server has refused the statement |
+//! | statement ended by its timeout | too late | too late: nothing was changed |
+//! | no answer at all | too late, session given up | outcome unknown, session given up |
+
+use std::{sync::Arc, time::Duration};
+
+use busload_batch::{BatchError, Service};
+use tokio::time::{Instant, timeout};
+
+use crate::{
+    Error, Settings,
+    failure::{self, Class},
+    key::Key,
+    limits,
+    pool::{Lease, Pool},
+    read::{self, Rows},
+    retry,
+    row::Row,
+    session::{Context, PgSession},
+    store::{self, Outcomes},
+    write::{Outcome, RowWrite},
+};
+
+/// Makes the trips of one table's batches. Its own type so that others can be answered than futures: see
+/// [`Reply`](busload_batch::Reply).
+#[derive(Debug)]
+pub struct PgService {
+    pool: Pool<PgSession>,
+    context: Arc<Context>,
+    /// What a request may take: a batch that found no session for so long has nobody waiting for it any more.
+    timeout: Duration,
+    /// Sessions that may have to be opened anew for one batch.
+    sessions: usize,
+}
+
+/// Why a statement brought nothing.
+enum Trouble {
+    Server(tokio_postgres::Error),
+    /// Neither answer nor error, longer than the server should take to end a statement.
+    Hangs,
+}
+
+impl PgService {
+    pub(crate) fn start(settings: &Arc<Settings>, context: &Arc<Context>) -> Self {
+        Self {
+            pool: Pool::start(Arc::clone(settings), Arc::clone(context)),
+            context: Arc::clone(context),
+            timeout: settings.timeout,
+            sessions: settings.connections,
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Pool<PgSession> {
+        &self.pool
+    }
+
+    /// A session that knows the relation as it is, as far as we know.
+    async fn session(&self) -> Result<Lease<PgSession>, Error> {
+        let asked = Instant::now();
+        for _ in 0..=self.sessions {
+            let lease = self.pool.acquire().await?;
+            if asked.elapsed() > self.timeout {
+                return Err(Error::TooLate);
+            }
+            if !self.context.is_stale(&lease) && !lease.is_closed() {
+                return Ok(lease);
+            }
+            self.pool.reopen(&lease);
+        }
+        Err(Error::TooLate)
+    }
+
+    /// Whether a statement that was refused can succeed on a session that is opened now.
+    fn reopen(&self, lease: &Lease<PgSession>) -> bool {
+        let worthwhile = self.context.mark_stale(lease);
+        if worthwhile {
+            self.pool.reopen(lease);
+        }
+        worthwhile
+    }
+
+    async fn bounded<T>(
+        &self,
+        lease: &Lease<PgSession>,
+        trip: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Trouble> {
+        let limit = self.timeout + limits::STATEMENT_TIMEOUT_MARGIN + limits::TRIP_MARGIN;
+        match timeout(limit, trip).await {
+            Ok(done) => done.map_err(Trouble::Server),
+            Err(_) => {
+                self.pool.reopen(lease);
+                Err(Trouble::Hangs)
+            }
+        }
+    }
+
+    async fn read(&self, keys: &[Key]) -> Result<Rows, Error> {
+        let lease = self.session().await?;
+        let error = match self.read_on(&lease, keys).await {
+            Ok(rows) => return Ok(rows),
+            Err(Trouble::Hangs) => return Err(Error::TooLate),
+            Err(Trouble::Server(error)) => error,
+        };
+        let lease = match failure::classify(&error) {
+            Class::Lost => self.pool.acquire_other(&lease).await?,
+            Class::Stale if self.reopen(&lease) => self.session().await?,
+            _ => return Err(read_failure(&lease, &error).await),
+        };
+        self.context.counters.reads_repeated.add(1);
+        match self.read_on(&lease, keys).await {
+            Ok(rows) => Ok(rows),
+            Err(Trouble::Hangs) => Err(Error::TooLate),
+            Err(Trouble::Server(error)) => {
+                if failure::classify(&error) == Class::Stale {
+                    self.reopen(&lease);
+                }
+                Err(read_failure(&lease, &error).await)
+            }
+        }
+    }
+
+    async fn read_on(&self, lease: &Lease<PgSession>, keys: &[Key]) -> Result<Rows, Trouble> {
+        let counters = &self.context.counters;
+        self.bounded(lease, retry::on_conflict(counters, || read::read(lease, keys, counters))).await
+    }
+
+    async fn write(&self, entries: &[(Key, RowWrite)]) -> Result<Outcomes, Error> {
+        let lease = self.session().await?;
+        let error = match self.write_on(&lease, entries).await {
+            Ok(outcomes) => return Ok(outcomes),
+            Err(Trouble::Hangs) => return Err(Error::OutcomeUnknown("postgres does not answer".into())),
+            Err(Trouble::Server(error)) => error,
+        };
+        if failure::classify(&error) != Class::Stale || !self.reopen(&lease) {
+            return Err(write_failure(&lease, &error).await);
+        }
+        // The server has refused the statement: nothing was written.
+        let lease = self.session().await?;
+        match self.write_on(&lease, entries).await {
+            Ok(outcomes) => Ok(outcomes),
+            Err(Trouble::Hangs) => Err(Error::OutcomeUnknown("postgres does not answer".into())),
+            Err(Trouble::Server(error)) => Err(write_failure(&lease, &error).await),
+        }
+    }
+
+    async fn write_on(
+        &self,
+        lease: &Lease<PgSession>,
+        entries: &[(Key, RowWrite)],
+    ) -> Result<Outcomes, Trouble> {
+        self.bounded(lease, store::store(lease, entries, &self.context.counters)).await
+    }
+}
+
+/// The reason of a lost connection, as the task that had it knows best.
+async fn reason(lease: &Lease<PgSession>, error: &tokio_postgres::Error) -> Arc<str> {
+    use crate::pool::Session;
+    match error.as_db_error() {
+        Some(_) => failure::describe(error).into(),
+        None if lease.is_over() => lease.ended().await,
+        None => failure::describe(error).into(),
+    }
+}
+
+async fn read_failure(lease: &Lease<PgSession>, error: &tokio_postgres::Error) -> Error {
+    match failure::classify(error) {
+        Class::Lost => Error::ConnectionLost(reason(lease, error).await),
+        Class::Canceled => Error::TooLate,
+        Class::Data => failure::data(error),
+        Class::Conflict | Class::Stale | Class::Refused => failure::refused(error),
+    }
+}
+
+async fn write_failure(lease: &Lease<PgSession>, error: &tokio_postgres::Error) -> Error {
+    match failure::classify(error) {
+        Class::Lost => Error::OutcomeUnknown(reason(lease, error).await),
+        _ => read_failure(lease, error).await,
+    }
+}
+
+impl Service for PgService {
+    type Key = Key;
+    type Value = Row;
+    type Write = RowWrite;
+    type Outcome = Outcome;
+    type Error = Error;
+
+    async fn load(&self, keys: Vec<Key>) -> Result<Rows, Error> {
+        self.read(&keys).await
+    }
+
+    async fn store(&self, entries: Vec<(Key, RowWrite)>) -> Result<Outcomes, Error> {
+        let outcomes = self.write(&entries).await;
+        let unknown = |error: &Error| matches!(error, Error::OutcomeUnknown(_));
+        self.context.counters.outcomes_unknown.add(match &outcomes {
+            Ok(outcomes) => outcomes.iter().filter(|outcome| outcome.as_ref().is_err_and(unknown)).count(),
+            Err(error) if unknown(error) => entries.len(),
+            Err(_) => 0,
+        });
+        outcomes
+    }
+
+    fn key_bytes(&self, key: &Key) -> usize {
+        key.memory_bytes()
+    }
+}
+
+/// What a read's caller is told.
+pub fn read_error(error: BatchError<Error>) -> Error {
+    match error {
+        BatchError::Full => Error::Full,
+        BatchError::TooLarge { .. } => Error::BadValue(error.to_string().into()),
+        BatchError::TooLate { .. } => Error::TooLate,
+        BatchError::Closed => Error::Closed,
+        BatchError::Failed(error) => error,
+        BatchError::Panicked | BatchError::Stopped | BatchError::Miscounted { .. } => Error::Panicked,
+    }
+}
+
+/// What a write's caller is told.
+pub fn write_error(error: BatchError<Error>) -> Error {
+    match error {
+        BatchError::TooLate { sent: true } => Error::OutcomeUnknown("no answer from postgres in time".into()),
+        other if other.outcome_unknown() => Error::OutcomeUnknown(other.to_string().into()),
+        other => read_error(other),
+    }
+}

@@ -1,0 +1,227 @@
+//! The SQL of every statement, made from a checked schema.
+//!
+//! One array parameter per key column and per value: the text does not depend on how many entries a batch has, so one
+//! prepared statement with one plan serves all sizes. Rows are locked in the order of the key column's collation by
+//! every statement that changes them, whatever order the parameters have, so that busload's batches and those of
+//! other processes wait for each other instead of deadlocking.
+//!
+//! Joins are written so that they are nested loops over the index; [`SESSION`] keeps the planner from anything else.
+//! A plan is made once, perhaps while the table is still empty, and must be right when it has grown.
+
+use std::fmt::Write;
+
+use crate::{
+    schema::{KeyColumn, Schema, ValueColumn, ValueForm},
+    write::{ColumnSet, Kind},
+};
+
+/// What the planner may do in a session of ours. Set for the whole session: triggers run under it too.
+pub(crate) const SESSION: &str =
+    "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
+
+/// Rows by key. Result: key columns, value columns.
+pub(crate) fn read(schema: &Schema) -> String {
+    let columns = list(schema.values.iter().map(|column| format!(", {}", read_value(column))), "");
+    let keys = key_columns(schema, "t");
+    format!("SELECT {keys}{columns} FROM {}", rows_by_key(schema))
+}
+
+/// What changes rows. Results:
+///
+/// | kind | columns | rows |
+/// |---|---|---|
+/// | `Set` | key | every row written |
+/// | `SetFields` | key, whether inserted | every row written; none of a row that appeared meanwhile |
+/// | `ClearFields` | key, whether each column was set | every row found |
+/// | `Delete` | key | every row deleted |
+pub(crate) fn write(schema: &Schema, kind: &Kind) -> String {
+    match kind {
+        Kind::Set => set(schema),
+        Kind::SetFields(columns) => set_fields(schema, &chosen(schema, columns)),
+        Kind::ClearFields(columns) => clear_fields(schema, &chosen(schema, columns)),
+        Kind::Delete => delete(schema),
+    }
+}
+
+fn set(schema: &Schema) -> String {
+    let columns: Vec<_> = schema.values.iter().take(1).collect();
+    format!(
+        "INSERT INTO {relation} AS t ({names}) SELECT {inputs} FROM {arrays} ORDER BY {order} \
+         ON CONFLICT ({conflict}) DO UPDATE SET {updates} RETURNING {keys}",
+        relation = schema.relation,
+        names = insert_names(schema, &columns),
+        inputs = insert_inputs(schema, &columns),
+        arrays = arrays(schema, &columns),
+        order = input_order(schema),
+        conflict = conflict(schema),
+        updates = list(columns.iter().map(|column| format!("{0} = EXCLUDED.{0}", column.sql)), ", "),
+        keys = key_columns(schema, "t"),
+    )
+}
+
+/// Updates first and inserts only what is missing: an insert of some columns fails where others allow no NULL, even if
+/// it were to end as an update.
+fn set_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
+    let inputs = list((0..columns.len()).map(|index| format!(", q.v{index}")), "");
+    let keys = key_columns(schema, "t");
+    format!(
+        "WITH q AS (SELECT * FROM {arrays}), \
+         locked AS (SELECT {named}{inputs} FROM q JOIN {relation} AS t ON {join_q} ORDER BY {lock_order} FOR UPDATE OF t), \
+         updated AS (UPDATE {relation} AS t SET {updates} FROM locked AS l WHERE {join_l} RETURNING {named}), \
+         inserted AS (INSERT INTO {relation} AS t ({names}) SELECT {values} FROM q \
+         WHERE ({q_keys}) NOT IN (SELECT {u_keys} FROM updated AS u) ORDER BY {order} \
+         ON CONFLICT ({conflict}) DO NOTHING RETURNING {keys}) \
+         SELECT u.*, false FROM updated AS u UNION ALL SELECT i.*, true FROM inserted AS i",
+        arrays = arrays(schema, columns),
+        named = named_keys(schema),
+        relation = schema.relation,
+        join_q = join(schema, "q"),
+        join_l = join(schema, "l"),
+        lock_order = keys,
+        updates = list(
+            columns.iter().enumerate().map(|(index, column)| format!(
+                "{} = {}",
+                column.sql,
+                cast(column, "l", index)
+            )),
+            ", "
+        ),
+        names = insert_names(schema, columns),
+        values = insert_inputs(schema, columns),
+        q_keys = numbered("q", schema),
+        u_keys = numbered("u", schema),
+        order = input_order(schema),
+        conflict = conflict(schema),
+    )
+}
+
+fn clear_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
+    // `IS DISTINCT FROM NULL`: a row value of NULLs only is a value, but `IS NOT NULL` says otherwise.
+    let were = columns
+        .iter()
+        .enumerate()
+        .map(|(index, column)| format!(", (t.{} IS DISTINCT FROM NULL) AS n{index}", column.sql));
+    format!(
+        "WITH locked AS (SELECT {named}{were} FROM {rows} ORDER BY {keys} FOR UPDATE OF t), \
+         cleared AS (UPDATE {relation} AS t SET {updates} FROM locked AS l WHERE {join} AND ({any})) \
+         SELECT * FROM locked",
+        named = named_keys(schema),
+        were = list(were, ""),
+        rows = rows_by_key(schema),
+        keys = key_columns(schema, "t"),
+        relation = schema.relation,
+        updates = list(columns.iter().map(|column| format!("{} = NULL", column.sql)), ", "),
+        join = join(schema, "l"),
+        any = list((0..columns.len()).map(|index| format!("l.n{index}")), " OR "),
+    )
+}
+
+fn delete(schema: &Schema) -> String {
+    format!(
+        "WITH locked AS (SELECT {named} FROM {rows} ORDER BY {keys} FOR UPDATE OF t) \
+         DELETE FROM {relation} AS t USING locked AS l WHERE {join} RETURNING {keys}",
+        named = named_keys(schema),
+        rows = rows_by_key(schema),
+        keys = key_columns(schema, "t"),
+        relation = schema.relation,
+        join = join(schema, "l"),
+    )
+}
+
+fn chosen<'a>(schema: &'a Schema, columns: &ColumnSet) -> Vec<&'a ValueColumn> {
+    columns.iter().filter_map(|column| schema.values.get(column)).collect()
+}
+
+/// `relation AS t` and the condition that finds the rows of the key parameters.
+fn rows_by_key(schema: &Schema) -> String {
+    let relation = &schema.relation;
+    match &schema.key[..] {
+        [key] => format!("{relation} AS t WHERE t.{} = ANY ({})", key.sql, array(0, key.key_type.sql())),
+        _ => format!("{} JOIN {relation} AS t ON {}", arrays(schema, &[]), join(schema, "q")),
+    }
+}
+
+/// The parameters as rows `q(k0, k1, .., v0, v1, ..)`.
+fn arrays(schema: &Schema, columns: &[&ValueColumn]) -> String {
+    let keys = schema.key.iter().map(|key| key.key_type.sql());
+    let values = columns.iter().map(|column| match column.form {
+        ValueForm::Bytes => "bytea",
+        ValueForm::Text | ValueForm::Cast(_) => "text",
+    });
+    let parameters = keys.chain(values).enumerate().map(|(index, name)| array(index, name));
+    let names = (0..schema.key.len()).map(|index| format!("k{index}"));
+    let names = names.chain((0..columns.len()).map(|index| format!("v{index}")));
+    // Of several arrays at once only the bare name `unnest` makes one row each.
+    format!("unnest({}) AS q({})", list(parameters, ", "), list(names, ", "))
+}
+
+fn array(index: usize, element: &str) -> String {
+    format!("${}::pg_catalog.{element}[]", index + 1)
+}
+
+fn key_columns(schema: &Schema, alias: &str) -> String {
+    list(schema.key.iter().map(|key| format!("{alias}.{}", key.sql)), ", ")
+}
+
+/// The key columns of `t`, named as those of the parameters.
+fn named_keys(schema: &Schema) -> String {
+    list(schema.key.iter().enumerate().map(|(index, key)| format!("t.{} AS k{index}", key.sql)), ", ")
+}
+
+fn numbered(alias: &str, schema: &Schema) -> String {
+    list((0..schema.key.len()).map(|index| format!("{alias}.k{index}")), ", ")
+}
+
+fn join(schema: &Schema, alias: &str) -> String {
+    let conditions =
+        schema.key.iter().enumerate().map(|(index, key)| format!("t.{} = {alias}.k{index}", key.sql));
+    list(conditions, " AND ")
+}
+
+fn insert_names(schema: &Schema, columns: &[&ValueColumn]) -> String {
+    list(schema.key.iter().map(|key| &key.sql).chain(columns.iter().map(|column| &column.sql)).cloned(), ", ")
+}
+
+fn insert_inputs(schema: &Schema, columns: &[&ValueColumn]) -> String {
+    let keys = (0..schema.key.len()).map(|index| format!("q.k{index}"));
+    let values = columns.iter().enumerate().map(|(index, column)| cast(column, "q", index));
+    list(keys.chain(values), ", ")
+}
+
+/// The columns of the unique index.
+fn conflict(schema: &Schema) -> String {
+    list(schema.key.iter().map(|key| key.sql.clone()), ", ")
+}
+
+/// The parameters in the order in which rows are locked elsewhere.
+fn input_order(schema: &Schema) -> String {
+    let order = |(index, key): (usize, &KeyColumn)| match &key.collation {
+        Some(collation) => format!("q.k{index} COLLATE {collation}"),
+        None => format!("q.k{index}"),
+    };
+    list(schema.key.iter().enumerate().map(order), ", ")
+}
+
+fn read_value(column: &ValueColumn) -> String {
+    match column.form {
+        ValueForm::Bytes | ValueForm::Text => format!("t.{}", column.sql),
+        ValueForm::Cast(_) => format!("t.{}::pg_catalog.text", column.sql),
+    }
+}
+
+fn cast(column: &ValueColumn, alias: &str, index: usize) -> String {
+    match &column.form {
+        ValueForm::Bytes | ValueForm::Text => format!("{alias}.v{index}"),
+        ValueForm::Cast(to) => format!("{alias}.v{index}::{to}"),
+    }
+}
+
+fn list(items: impl Iterator<Item = String>, separator: &str) -> String {
+    let mut out = String::new();
+    for (index, item) in items.enumerate() {
+        let separator = if index == 0 { "" } else { separator };
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{separator}{item}");
+    }
+    out
+}

@@ -1,0 +1,75 @@
+//! What a table counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use busload_batch::LineStats;
+
+use crate::pool::PoolState;
+
+/// Counters that trips add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) statements: Counter,
+    pub(crate) rows_read: Counter,
+    pub(crate) rows_written: Counter,
+    pub(crate) sent_alone: Counter,
+    pub(crate) conflicts_retried: Counter,
+    pub(crate) reads_repeated: Counter,
+    pub(crate) outcomes_unknown: Counter,
+}
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: usize) {
+        self.0.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a table has done and how it is. All counts only grow.
+#[derive(Clone, Debug)]
+pub struct TableStats {
+    /// The waiting line.
+    pub line: LineStats,
+    /// Requests that wait now.
+    pub waiting: usize,
+    /// The connections.
+    pub pool: PoolState,
+    /// Statements sent to Postgres for requests.
+    pub statements: u64,
+    /// Rows found by reads.
+    pub rows_read: u64,
+    /// Rows written or deleted.
+    pub rows_written: u64,
+    /// Entries sent again alone because one of their batch was refused.
+    pub sent_alone: u64,
+    /// Batches sent again that lost against another transaction.
+    pub conflicts_retried: u64,
+    /// Reads repeated on another connection, or after their relation had changed.
+    pub reads_repeated: u64,
+    /// Writes of which nobody knows whether they took place.
+    pub outcomes_unknown: u64,
+}
+
+impl TableStats {
+    pub(crate) fn new(line: LineStats, waiting: usize, pool: PoolState, counters: &Counters) -> Self {
+        Self {
+            line,
+            waiting,
+            pool,
+            statements: counters.statements.get(),
+            rows_read: counters.rows_read.get(),
+            rows_written: counters.rows_written.get(),
+            sent_alone: counters.sent_alone.get(),
+            conflicts_retried: counters.conflicts_retried.get(),
+            reads_repeated: counters.reads_repeated.get(),
+            outcomes_unknown: counters.outcomes_unknown.get(),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! One statement writes many rows; what the server refuses is sent again entry by entry.
+//!
+//! ```text
+//!  batch --statement--> ok --------------------------> outcomes
+//!          |  ^          |
+//!          |  +-- conflict: the same again, later
+//!          v
+//!       data error --each entry alone, pipelined--> outcome or error of each
+//!                        |
+//!                        +-- an entry of several requests: each request alone, in order
+//! ```
+//!
+//! Every statement is a transaction of its own: one that fails has changed nothing. What was sent when the connection
+//! ended is never sent again.
+
+use std::{pin::pin, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::{
+    Error,
+    failure::{self, Class},
+    key::Key,
+    limits,
+    parameters::ValueArray,
+    read::{RowMatcher, key_arrays, stranger},
+    retry,
+    row::Matcher,
+    schema::ValueForm,
+    session::PgSession,
+    stats::Counters,
+    write::{Change, ColumnSet, Kind, Outcome, RowWrite},
+};
+
+/// What became of each entry, in their order.
+pub(crate) type Outcomes = Vec<Result<Outcome, Error>>;
+
+/// Writes entries of one kind, sorted by key, which are unique. An error is that of all: the statement as a whole was
+/// refused or the connection ended before anything was answered.
+pub(crate) async fn store(
+    session: &PgSession,
+    entries: &[(Key, RowWrite)],
+    counters: &Counters,
+) -> Result<Outcomes, tokio_postgres::Error> {
+    let store = Store { session, counters };
+    if entries.iter().any(|(key, _)| !session.schema.shape.fits(key)) {
+        return store.alone(entries).await;
+    }
+    let (keys, changes): (Vec<_>, Vec<_>) =
+        entries.iter().map(|(key, write)| (key.clone(), write.change())).unzip();
+    match store.batch(&keys, &changes).await {
+        Ok(outcomes) => Ok(outcomes),
+        Err(error) if failure::classify(&error) == Class::Data && !is_single(entries) => {
+            store.alone(entries).await
+        }
+        Err(error) if failure::classify(&error) == Class::Data => Ok(vec![Err(failure::data(&error))]),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether sending it alone would be the same again.
+fn is_single(entries: &[(Key, RowWrite)]) -> bool {
+    matches!(entries, [(_, write)] if write.requests().is_empty())
+}
+
+#[derive(Clone, Copy)]
+struct Store<'a> {
+    session: &'a PgSession,
+    counters: &'a Counters,
+}
+
+impl Store<'_> {
+    /// Each entry in a statement of its own. Never fails as a whole: some may have been written.
+    async fn alone(self, entries: &[(Key, RowWrite)]) -> Result<Outcomes, tokio_postgres::Error> {
+        let one = |index: usize| async move {
+            let (key, write) = &entries[index];
+            self.entry(key, write).await
+        };
+        let outcomes = stream::iter(0..entries.len()).map(one).buffered(limits::ALONE_IN_FLIGHT_MAX);
+        Ok(outcomes.collect().await)
+    }
+
+    /// One entry; if it is refused and holds several requests, each of them, so that only the bad ones fail.
+    async fn entry(self, key: &Key, write: &RowWrite) -> Result<Outcome, Error> {
+        let outcome = self.one(key, write.change()).await;
+        match outcome {
+            Err(Error::Data { .. }) if !write.requests().is_empty() => {
+                let mut counts = Vec::with_capacity(write.requests().len());
+                for change in write.requests() {
+                    let outcome = self.one(key, change).await;
+                    counts.push(outcome.and_then(|outcome| outcome.count_alone(change)));
+                }
+                Ok(Outcome::Separate(counts.into()))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn one(self, key: &Key, change: &Change) -> Result<Outcome, Error> {
+        if !self.session.schema.shape.fits(key) {
+            return Err(stranger());
+        }
+        self.counters.sent_alone.add(1);
+        match self.batch(std::slice::from_ref(key), &[change]).await {
+            Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::Panicked)),
+            Err(error) => Err(entry_error(&error)),
+        }
+    }
+
+    /// One statement. Once it has succeeded nothing of it is sent again, whatever becomes of rows it has missed.
+    async fn batch(self, keys: &[Key], changes: &[&Change]) -> Result<Outcomes, tokio_postgres::Error> {
+        let answered = self.retrying(keys, changes).await?;
+        let mut outcomes = Vec::with_capacity(answered.len());
+        for (outcome, (key, change)) in answered.into_iter().zip(keys.iter().zip(changes)) {
+            outcomes.push(match outcome {
+                Some(outcome) => Ok(outcome),
+                None => self.missed(key, change).await,
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// A row that was neither updated nor inserted: of columns it may have been inserted by others after the update had
+    /// looked for it.
+    async fn missed(self, key: &Key, change: &Change) -> Result<Outcome, Error> {
+        let attempts =
+            if matches!(change, Change::SetFields(_)) { limits::MISSED_ROW_RETRIES_MAX } else { 0 };
+        for _ in 0..attempts {
+            let answered = self.retrying(std::slice::from_ref(key), &[change]).await;
+            if let Some(outcome) = answered.map_err(|error| entry_error(&error))?.pop().flatten() {
+                return Ok(outcome);
+            }
+        }
+        Err(not_written())
+    }
+
+    /// The statement, again while it loses against other transactions.
+    async fn retrying(
+        self,
+        keys: &[Key],
+        changes: &[&Change],
+    ) -> Result<Vec<Option<Outcome>>, tokio_postgres::Error> {
+        retry::on_conflict(self.counters, || self.once(keys, changes)).await
+    }
+
+    /// The outcome of each entry; `None` of one that Postgres has not written.
+    async fn once(
+        self,
+        keys: &[Key],
+        changes: &[&Change],
+    ) -> Result<Vec<Option<Outcome>>, tokio_postgres::Error> {
+        let Some(kind) = changes.first().map(|change| change.kind()) else {
+            return Ok(Vec::new());
+        };
+        let schema = &self.session.schema;
+        let statement = self.session.write_statement(&kind).await?;
+        self.counters.statements.add(1);
+        let key_list: Vec<_> = keys.iter().collect();
+        let key_arrays = key_arrays(&schema.shape, &key_list);
+        let value_arrays = self.value_arrays(&kind, changes);
+        let key_parameters = key_arrays.iter().map(|array| array as &(dyn ToSql + Sync));
+        let parameters = key_parameters.chain(value_arrays.iter().map(|array| array as &(dyn ToSql + Sync)));
+        let parameters: Vec<_> = parameters.collect();
+        let mut rows = pin!(self.session.client.query_raw(&statement, parameters).await?);
+        let mut matcher = RowMatcher::new(&schema.shape, Matcher::new(keys));
+        let mut outcomes = vec![untouched(&kind); keys.len()];
+        let mut count = 0;
+        while let Some(row) = rows.try_next().await? {
+            count += 1;
+            if let Some(index) = matcher.find(&row)? {
+                outcomes[index] = Some(touched(&kind, &row, matcher.key_columns())?);
+            }
+        }
+        self.counters.rows_written.add(count);
+        Ok(outcomes)
+    }
+
+    /// One parameter per column that gets a value.
+    fn value_arrays<'c>(self, kind: &Kind, changes: &[&'c Change]) -> Vec<ValueArray<'c>> {
+        let columns: Vec<usize> = match kind {
+            Kind::Set => vec![0],
+            Kind::SetFields(columns) => columns.iter().collect(),
+            Kind::ClearFields(_) | Kind::Delete => Vec::new(),
+        };
+        let array = |(position, column): (usize, usize)| {
+            let form = self.session.schema.values.get(column).map(|column| &column.form);
+            let element = if form == Some(&ValueForm::Bytes) { Type::BYTEA } else { Type::TEXT };
+            ValueArray { values: changes.iter().map(|change| value(change, position)).collect(), element }
+        };
+        columns.into_iter().enumerate().map(array).collect()
+    }
+}
+
+/// The value at a position among those that a change sets. All changes of a kind set the same columns in one order.
+fn value(change: &Change, position: usize) -> &[u8] {
+    match change {
+        Change::Set(value) => value,
+        Change::SetFields(fields) => fields.get(position).map_or(&[], |(_, value): &(usize, Bytes)| value),
+        Change::ClearFields(_) | Change::Delete => &[],
+    }
+}
+
+/// The outcome of an entry for which no row comes back.
+fn untouched(kind: &Kind) -> Option<Outcome> {
+    match kind {
+        Kind::Set | Kind::SetFields(_) => None,
+        Kind::ClearFields(_) => Some(Outcome::FieldsCleared { existed: ColumnSet::default() }),
+        Kind::Delete => Some(Outcome::Deleted { existed: false }),
+    }
+}
+
+/// The outcome of an entry, from the row that came back for it.
+fn touched(kind: &Kind, row: &tokio_postgres::Row, first: usize) -> Result<Outcome, tokio_postgres::Error> {
+    Ok(match kind {
+        Kind::Set => Outcome::Set,
+        Kind::SetFields(_) => Outcome::FieldsSet { inserted: row.try_get(first)? },
+        Kind::ClearFields(columns) => {
+            let mut existed = Vec::new();
+            for (index, column) in columns.iter().enumerate() {
+                if row.try_get(first + index)? {
+                    existed.push(column);
+                }
+            }
+            Outcome::FieldsCleared { existed: existed.into_iter().collect() }
+        }
+        Kind::Delete => Outcome::Deleted { existed: true },
+    })
+}
+
+/// Neither updated nor inserted, and that several times.
+fn not_written() -> Error {
+    let message: Arc<str> = "postgres has not written the row: a trigger may have prevented it".into();
+    Error::Data { sqlstate: "02000".into(), message }
+}
+
+/// What the requests of an entry are told that was sent alone.
+fn entry_error(error: &tokio_postgres::Error) -> Error {
+    match failure::classify(error) {
+        Class::Lost => Error::OutcomeUnknown(failure::describe(error).into()),
+        Class::Data => failure::data(error),
+        Class::Canceled => Error::TooLate,
+        Class::Conflict | Class::Stale | Class::Refused => failure::refused(error),
+    }
+}
