@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     cell::Cell,
+    experiment::Postgres,
     limits::{CLIENTS_MAX, KEYS_MAX, PIPELINE_MAX, VALUE_BYTES_MAX},
     machine::CpuList,
     requests::{KeySpace, Operation},
@@ -96,6 +97,8 @@ pub enum Command {
     Recovery(Recovery),
     /// Throughput and system calls per request, from one connection to many
     Connections(Connections),
+    /// Many clients' single-key reads and writes of a Postgres table, batched and not
+    Postgres(Box<Postgres>),
     /// Answers without doing anything
     #[command(hide = true)]
     NullServer(NullServer),
@@ -445,7 +448,12 @@ fn cpus(text: &str) -> Result<Option<CpuList>> {
     }
 }
 
-fn find_busload() -> Result<PathBuf> {
+/// The busload binary beside this program, or where cargo builds it.
+///
+/// # Errors
+///
+/// There is none.
+pub fn find_busload() -> Result<PathBuf> {
     let own = std::env::current_exe().context("the path of this program")?;
     let candidates = [own.with_file_name("busload"), PathBuf::from("target/release/busload")];
     let Some(found) = candidates.into_iter().find(|path| path.is_file()) else {

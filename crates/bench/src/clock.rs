@@ -15,6 +15,11 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }
 
+/// Nanoseconds of processor time this process has used, all its threads together.
+pub fn own_cpu_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
+}
+
 /// The date and time in UTC, to the second.
 pub fn utc_now() -> String {
     utc(clock_gettime(ClockId::Realtime).tv_sec)

@@ -3,6 +3,7 @@
 mod connections;
 mod growth;
 mod kv;
+mod postgres;
 mod recovery;
 
 use std::{net::SocketAddr, path::Path};
@@ -10,7 +11,13 @@ use std::{net::SocketAddr, path::Path};
 use anyhow::Result;
 use rustix::process::Pid;
 
-pub use self::{connections::connections, growth::growth, kv::kv, recovery::recovery};
+pub use self::{
+    connections::connections,
+    growth::growth,
+    kv::kv,
+    postgres::{Postgres, postgres},
+    recovery::recovery,
+};
 use crate::{
     cleanup::{Cleanup, Directory},
     cli::{Setup, bail_usage},

@@ -54,6 +54,9 @@ pub const SPIN: Duration = Duration::from_micros(200);
 /// Unanswered requests at which an open-loop run gives up adding more: the server is past its limit.
 pub const OPEN_LOOP_BACKLOG: usize = 2_000_000;
 
+/// The same where every request costs a task, a statement or both.
+pub const OPEN_LOOP_TASKS: usize = 50_000;
+
 /// How long an open-loop run waits for the last replies.
 pub const OPEN_LOOP_DRAIN: Duration = Duration::from_secs(5);
 
@@ -62,6 +65,15 @@ pub const SILENCE: Duration = Duration::from_secs(30);
 
 /// How long a server may take until it is ready; recovery of a big log is slow on some servers.
 pub const READY: Duration = Duration::from_secs(600);
+
+/// Bytes of a row of the Postgres experiment and its place in the index, with some room: shared_buffers by default.
+pub const TABLE_BYTES_PER_ROW: u64 = 200;
+
+/// Sessions of Postgres report their counters once a second.
+pub const STATISTICS_DELAY: Duration = Duration::from_millis(1_200);
+
+/// How long the busload server may take until it has reached Postgres.
+pub const READY_SOURCE: Duration = Duration::from_secs(30);
 
 /// How long a server may take to stop by itself.
 pub const STOP: Duration = Duration::from_secs(120);

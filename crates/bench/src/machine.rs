@@ -78,6 +78,57 @@ pub fn process_cpu_ns(pid: Pid) -> Option<u64> {
     Some(cpu_ticks(&stat)? * 1_000_000_000 / clock_ticks_per_second())
 }
 
+/// Processor time of a process, its children and those of its children that ended, in nanoseconds: a Postgres server,
+/// whose sessions are processes. `None` when it is gone.
+pub fn family_cpu_ns(parent: Pid) -> Option<u64> {
+    let parent = parent.as_raw_nonzero().get();
+    let stat = fs::read_to_string(format!("/proc/{parent}/stat")).ok()?;
+    let own_ns = stat_fields(&stat, 11, 4)?.iter().sum::<u64>() * 1_000_000_000 / clock_ticks_per_second();
+    let children_ns = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+        let directory = entry.ok()?.path();
+        directory.file_name()?.to_str()?.parse::<u32>().ok()?;
+        let stat = fs::read_to_string(directory.join("stat")).ok()?;
+        (stat_fields(&stat, 1, 1)? == [u64::try_from(parent).ok()?]).then_some(())?;
+        child_cpu_ns(&directory, &stat)
+    });
+    Some(own_ns + children_ns.sum::<u64>())
+}
+
+/// Exact where the kernel says so, else to one clock tick. A session is a single thread, which `schedstat` is about.
+fn child_cpu_ns(directory: &Path, stat: &str) -> Option<u64> {
+    let exact = fs::read_to_string(directory.join("schedstat")).ok();
+    let exact = exact.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+    exact.or_else(|| Some(cpu_ticks(stat)? * 1_000_000_000 / clock_ticks_per_second()))
+}
+
+/// The parent of a process, if that one has this name.
+pub fn parent_named(pid: Pid, name: &str) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let (before, _) = stat.rsplit_once(')')?;
+    let (_, own_name) = before.split_once('(')?;
+    let parent = stat_fields(&stat, 1, 1)?;
+    (own_name == name).then_some(())?;
+    Pid::from_raw(i32::try_from(*parent.first()?).ok()?)
+}
+
+/// Time the machine's processors spent in programs, in nanoseconds, to one clock tick.
+pub fn busy_ns() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let fields: Vec<u64> =
+        stat.lines().next()?.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    // User, nice, system.
+    let ticks: u64 = fields.get(..3)?.iter().sum();
+    Some(ticks * 1_000_000_000 / clock_ticks_per_second())
+}
+
+/// Memory of the machine, in bytes.
+pub fn memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kibibytes * 1_024)
+}
+
 /// Memory of a process that is in RAM, in bytes; `None` when it is gone.
 pub fn resident_bytes(pid: Pid) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{}/statm", pid.as_raw_nonzero())).ok()?;
@@ -158,14 +209,16 @@ fn cpu_model(cpu_info: &str) -> Option<&str> {
     line.split_once(':').map(|(_, model)| model.trim())
 }
 
-/// User and system time from a line of `/proc/PID/stat`. The name in parentheses may hold anything, so fields
-/// are counted from its end.
+/// User and system time from a line of `/proc/PID/stat`.
 fn cpu_ticks(stat: &str) -> Option<u64> {
+    Some(stat_fields(stat, 11, 2)?.iter().sum())
+}
+
+/// `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold anything, so fields are counted from
+/// its end: 0 is the state, 1 the parent, 11 and 12 user and system time, 13 and 14 those of children that ended.
+fn stat_fields(stat: &str, first: usize, count: usize) -> Option<Vec<u64>> {
     let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+    fields.split_ascii_whitespace().skip(first).take(count).map(|field| field.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -186,6 +239,26 @@ mod tests {
         let stat = "12 (a ) b) (c) S 1 2 3 4 5 6 7 8 9 10 700 30 99 98";
         assert_eq!(cpu_ticks(stat), Some(730));
         assert_eq!(cpu_ticks("nonsense"), None);
+        assert_eq!(stat_fields(stat, 1, 1), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_family_uses_at_least_the_time_of_its_parent() {
+        let own = rustix::process::getpid();
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        assert_eq!(
+            family_cpu_ns(own).map(|family| process_cpu_ns(own).unwrap() <= family + 50_000_000),
+            Some(true)
+        );
+        // Between fork and exec the child still has this program's name.
+        while fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap() != "sleep\n" {
+            std::thread::yield_now();
+        }
+        assert_eq!((parent_named(pid, "sleep"), parent_named(pid, "postgres")), (Some(own), None));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(busy_ns().is_some() && memory_bytes().is_some());
     }
 
     #[test]

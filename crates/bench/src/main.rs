@@ -1,15 +1,16 @@
 //! `busload-bench`: experiments against busload and its peers, over the protocols they speak.
 //!
 //! ```text
-//!   cli --> experiment::{kv, growth, recovery, connections}
-//!              |            |               |
+//!   cli --> experiment::{kv, growth, recovery, connections, postgres}
+//!              |            |               |                 |
+//!              |            |               |                 +--> clients in process and over RESP, tables, plots
 //!              |            |               +--> report: table, CSV
 //!              |            +--> measure --> load: one thread, one epoll, requests built ahead
 //!              +--> server: started, pinned, stopped (cleanup: whatever happens)
 //! ```
 //!
-//! Nothing here knows busload's crates: it is measured from outside, as its peers are. It runs on Linux only: processes are pinned, and the
-//! open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
+//! The server is measured from outside, as its peers are; only `postgres` also uses busload's library for Postgres tables, in this
+//! process. It runs on Linux only: processes are pinned, and the open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
 
 #![forbid(unsafe_code)]
 
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         Command::Growth(arguments) => experiment::growth(arguments),
         Command::Recovery(arguments) => experiment::recovery(arguments),
         Command::Connections(arguments) => experiment::connections(arguments),
+        Command::Postgres(arguments) => experiment::postgres(arguments),
         Command::NullServer(arguments) => null_server::run(arguments.listen, arguments.reply_bytes),
     };
     match result {

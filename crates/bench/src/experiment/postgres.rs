@@ -1,0 +1,240 @@
+//! `postgres`: many clients' single-key reads and writes of one Postgres table, not batched, in fixed windows, and by busload.
+//!
+//! ```text
+//!   arguments --> sections: which rows --> lab: measures one -----------------+
+//!                                            |                                |
+//!       database: given or own cluster <-----+--> tasks: clients in process   |--> tally --> sample
+//!       loading: the table                   |      plain, library, ceiling   |
+//!       server: the busload binary <---------+--> wire: clients over RESP ----+
+//!                                                                             |
+//!                        table, statistics.csv, plot, summary <--- results <--+
+//! ```
+//!
+//! Rows that are compared are measured in turns, round after round, and what is shown are medians. Nothing is bound to a
+//! processor: the load, busload and Postgres share the machine, as a service and its database on one machine do; what each
+//! uses is shown beside every row. Every reply is checked against the key it was asked for.
+
+mod approach;
+mod arguments;
+mod ceiling;
+mod database;
+mod lab;
+mod library;
+mod loading;
+mod plain;
+mod plot;
+mod results;
+mod rows;
+mod sample;
+mod sections;
+mod server;
+mod summary;
+mod table;
+mod tally;
+mod tasks;
+mod wire;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use self::{
+    approach::Section,
+    database::Database,
+    lab::Lab,
+    results::{Ratios, Results},
+    sample::Sample,
+    sections::Group,
+    table::{Setting, Statistics},
+};
+use crate::{
+    cleanup::Cleanup,
+    cli::{bail_usage, find_busload},
+    clock::utc_now,
+    machine,
+    report::figure,
+    stats::float,
+};
+
+pub use self::arguments::Postgres;
+
+/// The records.
+const STATISTICS: &str = "statistics.csv";
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// Wrong arguments, a Postgres or a server that cannot be reached, or wrong answers.
+pub fn postgres(arguments: &Postgres) -> Result<()> {
+    arguments.check()?;
+    let busload = busload(arguments)?;
+    let cleanup = Cleanup::install()?;
+    std::fs::create_dir_all(&arguments.out)
+        .with_context(|| format!("cannot make {}", arguments.out.display()))?;
+    let mut database = Database::open(arguments)?;
+    loading::prepare(&mut database, arguments.source.rows, arguments.source.reload)?;
+    let setting =
+        Setting { rows: arguments.source.rows, shared_buffers: database.setting("shared_buffers")? };
+    let about = about(arguments, &mut database, &busload, &setting)?;
+    println!("{about}");
+    let statistics = Statistics::open(&arguments.out.join(STATISTICS), &about, setting)?;
+    let lab = Lab::new(arguments, database, cleanup, busload);
+    let mut run = Run { lab, statistics, results: Results::default() };
+    run.sections()?;
+    run.lab.stop_server()?;
+    plot::draw_all(&arguments.out, &run.results)?;
+    summary::print(&run.results);
+    run.check()
+}
+
+/// The binary, looked for before anything takes time.
+fn busload(arguments: &Postgres) -> Result<PathBuf> {
+    match &arguments.busload {
+        Some(path) if path.is_file() => Ok(path.clone()),
+        Some(path) => bail_usage!("no busload binary at {}", path.display()),
+        None if sections::need_server(arguments) => find_busload(),
+        None => Ok(PathBuf::from("busload")),
+    }
+}
+
+/// Date, machine, versions and what is shared by all rows, in one line.
+fn about(
+    arguments: &Postgres,
+    database: &mut Database,
+    busload: &std::path::Path,
+    setting: &Setting,
+) -> Result<String> {
+    let mut parts = vec![utc_now(), machine::describe()];
+    parts.push(format!("PostgreSQL {}, {}", database.setting("server_version")?, database.place()));
+    if busload.is_file() {
+        parts.push(machine::program_version(busload)?);
+    }
+    let gigabytes = float(loading::table_bytes(database)?) / 1e9;
+    parts.push(format!("{} rows, {} GB with the index", setting.rows, figure(gigabytes)));
+    parts.push(format!("shared_buffers {}", setting.shared_buffers));
+    parts.push(format!("fsync {}", database.setting("fsync")?));
+    parts.push(format!("synchronous_commit {}", database.setting("synchronous_commit")?));
+    parts.push(match arguments.workers {
+        0 => "load in process on one thread".to_owned(),
+        workers => format!("load in process on {workers} threads"),
+    });
+    parts.push("no processor bound".to_owned());
+    Ok(parts.join("; "))
+}
+
+/// The experiment as it goes.
+struct Run<'a> {
+    lab: Lab<'a>,
+    statistics: Statistics,
+    results: Results,
+}
+
+impl Run<'_> {
+    fn sections(&mut self) -> Result<()> {
+        let arguments = self.lab.arguments;
+        let wants = |section| arguments.section.contains(&section);
+        for keys in &arguments.keys {
+            self.group(&sections::many_readers(arguments, *keys))?;
+        }
+        let keys = arguments.keys[0];
+        let best_window = self.results.best_window(keys);
+        if wants(Section::LowLoad) {
+            self.group(&sections::low_load(arguments, keys, best_window))?;
+        }
+        if wants(Section::Rate) {
+            self.group(&sections::rate(arguments, keys, best_window))?;
+        }
+        if wants(Section::SmallMemory) {
+            self.small_memory()?;
+        }
+        if wants(Section::Upserts) {
+            let group = sections::upserts(arguments, keys);
+            self.group(&group)?;
+            if !group.cells.is_empty() {
+                loading::tidy(&mut self.lab.database)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn small_memory(&mut self) -> Result<()> {
+        let arguments = self.lab.arguments;
+        if !self.lab.database.is_own() {
+            println!("\nsmall-memory is left out: only an own cluster can be restarted");
+            return Ok(());
+        }
+        let size = &arguments.source.small_shared_buffers;
+        self.restart(Some(size.as_str()))?;
+        let bytes = loading::table_bytes(&mut self.lab.database)?;
+        let about_sizes = format!(
+            "{} GB of table and index, shared_buffers {}, {}",
+            figure(float(bytes) / 1e9),
+            self.statistics.setting.shared_buffers,
+            match machine::memory_bytes() {
+                Some(memory) if memory < bytes => "larger than memory",
+                _ => "all of it in the system's page cache",
+            }
+        );
+        self.group(&sections::small_memory(arguments, arguments.keys[0], &about_sizes))?;
+        self.restart(None)
+    }
+
+    fn restart(&mut self, shared_buffers: Option<&str>) -> Result<()> {
+        self.lab.stop_server()?;
+        self.lab.database.restart_with_buffers(shared_buffers)?;
+        loading::settle(&mut self.lab.database)?;
+        self.statistics.setting.shared_buffers = self.lab.database.setting("shared_buffers")?;
+        Ok(())
+    }
+
+    /// Measures rows in turns: forwards in one round, backwards in the next, so that a machine that gets slower or faster
+    /// does so for all.
+    fn group(&mut self, group: &Group) -> Result<()> {
+        let rounds = self.lab.arguments.rounds;
+        let mut samples = vec![Vec::new(); group.cells.len()];
+        for round in 1..=rounds {
+            let forwards = 0..group.cells.len();
+            let order: Vec<_> = if round % 2 == 1 { forwards.collect() } else { forwards.rev().collect() };
+            for index in order {
+                let cell = &group.cells[index];
+                let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
+                self.statistics.append(cell, &sample, round, Ratios::default())?;
+                tell(round, rounds, cell, &sample);
+                samples[index].push(sample);
+            }
+        }
+        let first = self.results.rows().len();
+        for (cell, samples) in group.cells.iter().zip(&samples) {
+            self.results.add(*cell, Sample::median(samples));
+        }
+        self.report(&group.title, first)
+    }
+
+    fn report(&mut self, title: &str, first: usize) -> Result<()> {
+        let rows: Vec<_> = self.results.rows()[first..].iter().collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        table::print(title, &rows, &self.results);
+        for row in rows {
+            self.statistics.append(&row.cell, &row.sample, 0, self.results.ratios(row))?;
+        }
+        Ok(())
+    }
+
+    /// A fast wrong answer is none.
+    fn check(&self) -> Result<()> {
+        let wrong: u64 = self.results.rows().iter().map(|row| row.sample.wrong.count).sum();
+        if 0 < wrong {
+            bail!("{wrong} answers were wrong; see the notes of their rows");
+        }
+        Ok(())
+    }
+}
+
+/// One line for whoever waits.
+fn tell(round: usize, rounds: usize, cell: &approach::Cell, sample: &Sample) {
+    let (per_s, p50) = (figure(sample.per_s / 1_000.0), figure(sample.p50_us));
+    eprintln!("round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}", cell.name(), sample.notes());
+}

@@ -1,0 +1,247 @@
+//! Measures one row: sets up what answers, lets the load run, reads the clocks and the counters.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::{Context, Result, bail};
+
+use super::{
+    approach::{Approach, Cell, Pace},
+    arguments::Postgres,
+    ceiling,
+    database::Database,
+    library::{Library, Rule},
+    plain::Plain,
+    rows::{Key, Sequences, VERSIONS, version_of},
+    sample::{Cpu, Sample, Watch, Watched},
+    server::Server,
+    tally::{Failure, Tally, Window},
+    tasks::{self, Operation, Requests, Tasks},
+    wire::{self, Prefix},
+};
+use crate::{
+    cleanup::Cleanup,
+    clock::{duration_ns, now_ns},
+};
+
+/// Versions of upserts are numbered from a multiple of this in every row, so that one can tell whose they are.
+const VERSIONS_OF_A_ROW: u64 = 1_000_000;
+
+/// Everything that rows share.
+pub struct Lab<'a> {
+    /// What was asked for.
+    pub arguments: &'a Postgres,
+    /// The Postgres.
+    pub database: Database,
+    cleanup: Cleanup,
+    busload: PathBuf,
+    server: Option<Server>,
+    measured: u64,
+}
+
+/// What a load gave, before Postgres is asked how many statements it took.
+struct Outcome {
+    tally: Tally,
+    window: Window,
+    cpu: Cpu,
+}
+
+impl<'a> Lab<'a> {
+    /// A Postgres with its table, and where the busload binary is.
+    pub fn new(arguments: &'a Postgres, database: Database, cleanup: Cleanup, busload: PathBuf) -> Self {
+        Self { arguments, database, cleanup, busload, server: None, measured: 0 }
+    }
+
+    /// Measures a row once.
+    ///
+    /// # Errors
+    ///
+    /// Something cannot be reached, or stops answering.
+    pub fn measure(&mut self, cell: &Cell, round: usize) -> Result<Sample> {
+        self.measured += 1;
+        let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
+        let sequences = Sequences::new(cell.keys, self.arguments.source.rows, seed);
+        let (mut outcome, statements) = match cell.approach {
+            Approach::Ceiling { connections } => self.ceiling(cell, connections, sequences)?,
+            Approach::Plain { connections } => self.plain(cell, connections, sequences)?,
+            Approach::Window { keys } => {
+                let wait = std::time::Duration::from_micros(self.arguments.window_wait_us);
+                self.library(cell, Rule::Window { keys, wait }, sequences)?
+            }
+            Approach::Library => self.library(cell, Rule::Own, sequences)?,
+            Approach::Resp { connections } => self.resp(cell, connections, sequences)?,
+            Approach::Memory => self.memory(seed)?,
+        };
+        if cell.operation == Operation::Upsert {
+            self.verify(&mut outcome.tally)?;
+        }
+        Ok(Sample::new(&outcome.tally, outcome.window, outcome.cpu, statements))
+    }
+
+    /// Ends the busload server, as before a restart of Postgres.
+    ///
+    /// # Errors
+    ///
+    /// It does not end in order.
+    pub fn stop_server(&mut self) -> Result<()> {
+        self.server.take().map_or(Ok(()), Server::stop)
+    }
+
+    fn ceiling(
+        &mut self,
+        cell: &Cell,
+        connections: usize,
+        sequences: Sequences,
+    ) -> Result<(Outcome, Option<u64>)> {
+        let tasks = Tasks::new(self.arguments.workers)?;
+        let (config, relation) = (self.database.config.clone(), self.database.relation.clone());
+        self.counted(|lab| {
+            lab.watched(None, |window| {
+                let plan = lab.plan(cell, sequences, window);
+                ceiling::run(&tasks, &config, &relation, connections, &plan)
+            })
+        })
+    }
+
+    fn plain(
+        &mut self,
+        cell: &Cell,
+        connections: usize,
+        sequences: Sequences,
+    ) -> Result<(Outcome, Option<u64>)> {
+        let tasks = Tasks::new(self.arguments.workers)?;
+        let opened = Plain::open(&self.database.config, &self.database.relation, connections);
+        let plain = Arc::new(tasks.block_on(opened)?);
+        self.counted(|lab| lab.run(cell, &tasks, &plain, sequences))
+    }
+
+    fn library(&mut self, cell: &Cell, rule: Rule, sequences: Sequences) -> Result<(Outcome, Option<u64>)> {
+        let tasks = Tasks::new(self.arguments.workers)?;
+        let opened = Library::open(self.arguments, &self.database, rule);
+        let library = Arc::new(tasks.block_on(opened)?);
+        let outcome = self.counted(|lab| lab.run(cell, &tasks, &library, sequences));
+        tasks.block_on(library.close());
+        outcome
+    }
+
+    fn resp(
+        &mut self,
+        cell: &Cell,
+        connections: usize,
+        sequences: Sequences,
+    ) -> Result<(Outcome, Option<u64>)> {
+        let server = self.running_server()?;
+        let (address, pid) = (server.address(), server.pid());
+        self.counted(|lab| {
+            lab.watched(Some(pid), |window| {
+                let plan = wire::Plan {
+                    address,
+                    connections: connections.min(cell.clients),
+                    operation: cell.operation,
+                    prefix: Prefix::of_table(Server::TABLE),
+                    sequences,
+                    window,
+                    first_version: lab.first_version(),
+                };
+                match cell.pace {
+                    Pace::Closed => wire::run_closed(plan, cell.clients),
+                    Pace::Rate(rate) => wire::run_open(plan, rate),
+                }
+            })
+        })
+    }
+
+    /// One key is enough: a memory table does not care which one it is.
+    fn memory(&mut self, seed: u64) -> Result<(Outcome, Option<u64>)> {
+        let server = self.running_server()?;
+        let (address, pid) = (server.address(), server.pid());
+        let plan = |operation, window| wire::Plan {
+            address,
+            connections: 1,
+            operation,
+            prefix: Prefix::none(),
+            sequences: Sequences::new(super::rows::Distribution::Uniform, 1, seed),
+            window,
+            first_version: 0,
+        };
+        let now_ns = now_ns();
+        wire::run_closed(plan(Operation::Upsert, Window { from_ns: now_ns, until_ns: now_ns + 1 }), 1)?;
+        let outcome = self.watched(Some(pid), |window| wire::run_closed(plan(Operation::Read, window), 1))?;
+        Ok((outcome, None))
+    }
+
+    fn run<R: Requests>(
+        &self,
+        cell: &Cell,
+        tasks: &Tasks,
+        requests: &Arc<R>,
+        sequences: Sequences,
+    ) -> Result<Outcome> {
+        self.watched(None, |window| {
+            let plan = self.plan(cell, sequences, window);
+            match cell.pace {
+                Pace::Closed => tasks.run_closed(requests, &plan, cell.clients),
+                Pace::Rate(rate) => tasks.run_open(requests, &plan, rate),
+            }
+        })
+    }
+
+    fn plan(&self, cell: &Cell, sequences: Sequences, window: Window) -> tasks::Plan {
+        tasks::Plan { operation: cell.operation, sequences, window, first_version: self.first_version() }
+    }
+
+    fn first_version(&self) -> u64 {
+        self.measured * VERSIONS_OF_A_ROW % VERSIONS
+    }
+
+    /// Runs a load with the clocks read at both ends of its window, which begins now.
+    fn watched(
+        &self,
+        busload: Option<rustix::process::Pid>,
+        load: impl FnOnce(Window) -> Result<Tally>,
+    ) -> Result<Outcome> {
+        let (warm_up, seconds) = self.arguments.times()?;
+        let from_ns = now_ns() + duration_ns(warm_up);
+        let window = Window { from_ns, until_ns: from_ns + duration_ns(seconds) };
+        let watched = Watched { postgres: self.database.pid(), busload };
+        let watch = Watch::start(watched, window)?;
+        let tally = load(window)?;
+        Ok(Outcome { tally, window, cpu: watch.finish()? })
+    }
+
+    /// Runs something and counts the statements it took.
+    fn counted(&mut self, load: impl FnOnce(&Self) -> Result<Outcome>) -> Result<(Outcome, Option<u64>)> {
+        let before = self.database.statements()?;
+        let outcome = load(self)?;
+        let statements = self.database.statements()?.saturating_sub(before);
+        Ok((outcome, Some(statements)))
+    }
+
+    /// Whether rows whose upsert was acknowledged hold what this measurement has written.
+    fn verify(&mut self, tally: &mut Tally) -> Result<()> {
+        let first = self.first_version();
+        let keys: Vec<Key> = tally.acknowledged.iter().map(|row| Key::of(*row)).collect();
+        let keys: Vec<&str> = keys.iter().map(Key::text).collect();
+        let sql = format!("SELECT pk, payload FROM {} WHERE pk = ANY($1)", self.database.relation);
+        for row in self.database.query(&sql, &[&keys]).context("cannot verify upserts")? {
+            let (key, payload): (&str, &str) = (row.get(0), row.get(1));
+            let version = version_of(payload.as_bytes());
+            let is_ours =
+                version.is_some_and(|version| (version + VERSIONS - first) % VERSIONS < tally.versions);
+            if !is_ours {
+                tally.fail(Failure::Wrong(format!("{key} was acknowledged and holds `{payload}`")));
+            }
+        }
+        Ok(())
+    }
+
+    fn running_server(&mut self) -> Result<&Server> {
+        if self.server.is_none() {
+            let server = Server::start(&self.cleanup, &self.busload, self.arguments, &self.database)?;
+            self.server = Some(server);
+        }
+        match &self.server {
+            Some(server) => Ok(server),
+            None => bail!("no busload server"),
+        }
+    }
+}

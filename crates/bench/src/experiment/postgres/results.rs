@@ -1,0 +1,179 @@
+//! All rows measured so far, and what they are compared with.
+
+use super::{
+    approach::{Approach, Cell, Pace, Section},
+    rows::Distribution,
+    sample::Sample,
+    tasks::Operation,
+};
+use crate::stats::ratio;
+
+/// A row and its medians.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What was measured.
+    pub cell: Cell,
+    /// The figures.
+    pub sample: Sample,
+}
+
+/// All rows.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    rows: Vec<Measured>,
+}
+
+/// Beside what a row stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ratios {
+    /// Throughput beside 1,024 keys a statement on two connections.
+    pub of_ceiling: Option<f64>,
+    /// Throughput beside the best row that is not batched.
+    pub of_plain: Option<f64>,
+}
+
+impl Results {
+    /// Adds a row.
+    pub fn add(&mut self, cell: Cell, sample: Sample) {
+        self.rows.push(Measured { cell, sample });
+    }
+
+    /// All rows, in the order they were measured.
+    pub fn rows(&self) -> &[Measured] {
+        &self.rows
+    }
+
+    /// The sections whose rows are compared with each other.
+    pub fn of_group(&self, section: Section) -> impl Iterator<Item = &Measured> {
+        self.rows.iter().filter(move |row| group(row.cell.section) == group(section))
+    }
+
+    /// The fastest of the rows that `chosen` picks.
+    pub fn fastest(&self, section: Section, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
+        let rows = self.of_group(section).filter(|row| chosen(&row.cell));
+        rows.max_by(|first, second| first.sample.per_s.total_cmp(&second.sample.per_s))
+    }
+
+    /// The row of one approach.
+    pub fn find(&self, section: Section, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
+        self.of_group(section).find(|row| chosen(&row.cell))
+    }
+
+    /// What a row is compared with in its table. Response times of an open loop are not compared by throughput.
+    pub fn ratios(&self, row: &Measured) -> Ratios {
+        if row.cell.pace != Pace::Closed || row.cell.approach == Approach::Memory {
+            return Ratios::default();
+        }
+        let alike = |cell: &Cell| cell.keys == row.cell.keys && cell.operation == row.cell.operation;
+        let ceiling = match row.cell.operation {
+            Operation::Read => self.ceiling(row.cell.section, alike),
+            Operation::Upsert => None,
+        };
+        let plain = self.fastest(row.cell.section, |cell| {
+            matches!(cell.approach, Approach::Plain { .. }) && alike(cell) && cell.clients == row.cell.clients
+        });
+        let beside =
+            |base: Option<&Measured>| base.and_then(|base| ratio(row.sample.per_s, base.sample.per_s));
+        let of_plain = match row.cell.approach {
+            Approach::Ceiling { .. } => None,
+            _ => beside(plain),
+        };
+        Ratios { of_ceiling: beside(ceiling), of_plain }
+    }
+
+    /// The ceiling beside which a section stands: its own, or else that of the many readers.
+    fn ceiling(&self, section: Section, alike: impl Fn(&Cell) -> bool) -> Option<&Measured> {
+        let is_ceiling = |cell: &Cell| cell.approach == Approach::Ceiling { connections: 2 } && alike(cell);
+        let own = self.find(section, is_ceiling);
+        own.or_else(|| self.find(Section::Ceiling, is_ceiling).filter(|_| section != Section::SmallMemory))
+    }
+
+    /// The window that many readers get the most from, in keys.
+    pub fn best_window(&self, keys: Distribution) -> Option<usize> {
+        let is_window = |cell: &Cell| matches!(cell.approach, Approach::Window { .. }) && cell.keys == keys;
+        let best = self.fastest(Section::Windows, is_window)?;
+        match best.cell.approach {
+            Approach::Window { keys } => Some(keys),
+            _ => None,
+        }
+    }
+}
+
+/// Sections with one number are measured in turns and shown in one table.
+fn group(section: Section) -> u8 {
+    match section {
+        Section::Readers | Section::Ceiling | Section::Windows => 0,
+        Section::LowLoad => 1,
+        Section::Rate => 2,
+        Section::SmallMemory => 3,
+        Section::Upserts => 4,
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A row with the given throughput and response time.
+    pub fn add(
+        results: &mut Results,
+        section: Section,
+        approach: Approach,
+        clients: usize,
+        figures: (f64, f64),
+    ) {
+        let operation = if section == Section::Upserts { Operation::Upsert } else { Operation::Read };
+        let cell =
+            Cell { section, approach, clients, pace: Pace::Closed, operation, keys: Distribution::Uniform };
+        let (per_s, us) = figures;
+        results.add(cell, Sample { per_s, mean_us: us, p50_us: us, ..Sample::default() });
+    }
+
+    fn results() -> Results {
+        let mut results = Results::default();
+        let plain = |connections| Approach::Plain { connections };
+        add(&mut results, Section::Ceiling, Approach::Ceiling { connections: 1 }, 1, (100.0, 1.0));
+        add(&mut results, Section::Ceiling, Approach::Ceiling { connections: 2 }, 2, (200.0, 1.0));
+        add(&mut results, Section::Readers, plain(20), 300, (10.0, 1.0));
+        add(&mut results, Section::Readers, plain(50), 300, (20.0, 1.0));
+        add(&mut results, Section::Readers, Approach::Library, 300, (150.0, 1.0));
+        add(&mut results, Section::Windows, Approach::Window { keys: 8 }, 300, (90.0, 1.0));
+        add(&mut results, Section::Windows, Approach::Window { keys: 16 }, 300, (120.0, 1.0));
+        add(&mut results, Section::LowLoad, plain(1), 1, (5.0, 1.0));
+        add(&mut results, Section::LowLoad, Approach::Library, 1, (4.0, 1.0));
+        add(&mut results, Section::LowLoad, Approach::Library, 2, (8.0, 1.0));
+        results
+    }
+
+    fn ratios(
+        results: &Results,
+        section: Section,
+        approach: Approach,
+        clients: usize,
+    ) -> (Option<f64>, Option<f64>) {
+        let row = results.find(section, |cell| cell.approach == approach && cell.clients == clients).unwrap();
+        let ratios = results.ratios(row);
+        (ratios.of_ceiling, ratios.of_plain)
+    }
+
+    #[test]
+    fn many_readers_are_compared_with_two_connections_and_the_best_plain_row() {
+        let results = results();
+        assert_eq!(ratios(&results, Section::Readers, Approach::Library, 300), (Some(0.75), Some(7.5)));
+        let ceiling = Approach::Ceiling { connections: 1 };
+        assert_eq!(ratios(&results, Section::Ceiling, ceiling, 1), (Some(0.5), None));
+    }
+
+    #[test]
+    fn at_low_load_plain_is_that_with_as_many_readers() {
+        let results = results();
+        assert_eq!(ratios(&results, Section::LowLoad, Approach::Library, 1).1, Some(0.8));
+        assert_eq!(ratios(&results, Section::LowLoad, Approach::Library, 2).1, None);
+    }
+
+    #[test]
+    fn the_best_window_is_the_one_with_the_most_reads() {
+        assert_eq!(results().best_window(Distribution::Uniform), Some(16));
+        assert_eq!(results().best_window(Distribution::Runs), None);
+    }
+}

@@ -1,0 +1,331 @@
+//! The figures of one row: clocks read at both ends of the window, and what the load saw in between.
+
+use std::{
+    sync::mpsc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use rustix::process::Pid;
+
+use super::tally::{Failures, Tally, Window};
+use crate::{
+    clock::{now_ns, own_cpu_ns},
+    machine::{busy_ns, family_cpu_ns, process_cpu_ns, steal_ns},
+    stats::{float, median, percentile_us},
+};
+
+/// Above this share of one processor, programs that have nothing to do with it have disturbed a measurement.
+const DISTURBED: f64 = 0.1;
+
+/// How late an open-loop request may be asked (99th percentile) before the row is marked.
+const LATE_US: f64 = 250.0;
+
+/// Whose processor time is measured beside our own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watched {
+    /// The Postgres server, if it runs here.
+    pub postgres: Option<Pid>,
+    /// The busload server, if the load goes there.
+    pub busload: Option<Pid>,
+}
+
+/// Clocks, read together.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at_ns: u64,
+    load_ns: u64,
+    postgres_ns: Option<u64>,
+    busload_ns: Option<u64>,
+    busy_ns: Option<u64>,
+    steal_ns: Option<u64>,
+}
+
+impl Mark {
+    fn now(watched: Watched) -> Self {
+        Self {
+            at_ns: now_ns(),
+            load_ns: own_cpu_ns(),
+            postgres_ns: watched.postgres.and_then(family_cpu_ns),
+            busload_ns: watched.busload.and_then(process_cpu_ns),
+            busy_ns: busy_ns(),
+            steal_ns: steal_ns(),
+        }
+    }
+}
+
+/// Processors used over a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cpu {
+    /// By this program.
+    pub load: f64,
+    /// By Postgres, where it runs here.
+    pub postgres: Option<f64>,
+    /// By the busload server.
+    pub busload: Option<f64>,
+    /// By programs that have nothing to do with it, and by the machine's host.
+    pub others: f64,
+}
+
+impl Cpu {
+    fn between(start: &Mark, end: &Mark) -> Self {
+        let wall_ns = float(end.at_ns.saturating_sub(start.at_ns).max(1));
+        let share = |end_ns: u64, start_ns: u64| float(end_ns.saturating_sub(start_ns)) / wall_ns;
+        let share_of = |end_ns: Option<u64>, start_ns: Option<u64>| {
+            end_ns.zip(start_ns).map(|(end_ns, start_ns)| share(end_ns, start_ns))
+        };
+        let load = share(end.load_ns, start.load_ns);
+        let postgres = share_of(end.postgres_ns, start.postgres_ns);
+        let busload = share_of(end.busload_ns, start.busload_ns);
+        let known = load + postgres.unwrap_or(0.0) + busload.unwrap_or(0.0);
+        let busy = share_of(end.busy_ns, start.busy_ns).unwrap_or(known);
+        let stolen = share_of(end.steal_ns, start.steal_ns).unwrap_or(0.0);
+        Self { load, postgres, busload, others: (busy - known).max(0.0) + stolen }
+    }
+}
+
+/// Reads the clocks when the window begins and when it ends, on a thread of its own: looking at three hundred sessions takes
+/// milliseconds in which no client should have to wait.
+pub struct Watch {
+    thread: JoinHandle<Cpu>,
+    /// Dropped when the load failed, so that nobody waits for the window's end.
+    _hurry: mpsc::Sender<()>,
+}
+
+impl Watch {
+    /// Begins.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a thread.
+    pub fn start(watched: Watched, window: Window) -> Result<Self> {
+        let (hurry, hurried) = mpsc::channel();
+        let thread = thread::Builder::new().name("clocks".to_owned()).spawn(move || {
+            wait_until(&hurried, window.from_ns);
+            let start = Mark::now(watched);
+            wait_until(&hurried, window.until_ns);
+            Cpu::between(&start, &Mark::now(watched))
+        });
+        Ok(Self { thread: thread.context("a thread for clocks")?, _hurry: hurry })
+    }
+
+    /// What was used.
+    ///
+    /// # Errors
+    ///
+    /// The thread panicked.
+    pub fn finish(self) -> Result<Cpu> {
+        self.thread.join().map_err(|_| anyhow::anyhow!("the thread for clocks panicked"))
+    }
+}
+
+fn wait_until(hurried: &mpsc::Receiver<()>, at_ns: u64) {
+    let _ = hurried.recv_timeout(Duration::from_nanos(at_ns.saturating_sub(now_ns())));
+}
+
+/// The figures of one row, or their medians over several rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Length of the window in seconds.
+    pub seconds: f64,
+    /// Rows answered per second.
+    pub per_s: f64,
+    /// Response times in microseconds: mean,
+    pub mean_us: f64,
+    /// median,
+    pub p50_us: f64,
+    /// 99th percentile,
+    pub p99_us: f64,
+    /// and the longest.
+    pub max_us: f64,
+    /// Requests per statement.
+    pub batch: Option<f64>,
+    /// Statements per second.
+    pub statements_per_s: Option<f64>,
+    /// Processors.
+    pub cpu: Cpu,
+    /// How late requests were asked, 99th percentile in microseconds; open loop only.
+    pub late_p99_us: Option<f64>,
+    /// Requests never answered; open loop only.
+    pub unanswered: u64,
+    /// The open-loop schedule was given up.
+    pub overloaded: bool,
+    /// Refused requests, the warm-up included.
+    pub refused: Failures,
+    /// Wrong answers, the warm-up included.
+    pub wrong: Failures,
+}
+
+impl Sample {
+    /// From what a load saw in `window`, with the statements that Postgres counted meanwhile.
+    pub fn new(tally: &Tally, window: Window, cpu: Cpu, statements: Option<u64>) -> Self {
+        let seconds = float(window.until_ns - window.from_ns) / 1e9;
+        let per_s = float(tally.answered) / seconds;
+        // The warm-up is part of both, so that statements need not be counted at the very ends of the window.
+        let batch = statements
+            .filter(|statements| 0 < *statements && 0 < tally.answered_ever)
+            .map(|statements| float(tally.answered_ever) / float(statements));
+        let has_times = !tally.latency_ns.is_empty();
+        Self {
+            seconds,
+            per_s,
+            mean_us: if has_times { tally.latency_ns.mean() / 1_000.0 } else { 0.0 },
+            p50_us: percentile_us(&tally.latency_ns, 50.0),
+            p99_us: percentile_us(&tally.latency_ns, 99.0),
+            max_us: float(tally.latency_ns.max()) / 1_000.0,
+            batch,
+            statements_per_s: batch.map(|batch| per_s / batch),
+            cpu,
+            late_p99_us: (!tally.late_ns.is_empty()).then(|| percentile_us(&tally.late_ns, 99.0)),
+            unanswered: tally.unanswered,
+            overloaded: tally.overloaded,
+            refused: tally.refused.clone(),
+            wrong: tally.wrong.clone(),
+        }
+    }
+
+    /// The median of every figure, each for itself; failures add up.
+    pub fn median(samples: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
+        let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
+        let mut refused = Failures::default();
+        let mut wrong = Failures::default();
+        samples.iter().for_each(|sample| refused.merge(&sample.refused));
+        samples.iter().for_each(|sample| wrong.merge(&sample.wrong));
+        Self {
+            seconds: of(|sample| sample.seconds),
+            per_s: of(|sample| sample.per_s),
+            mean_us: of(|sample| sample.mean_us),
+            p50_us: of(|sample| sample.p50_us),
+            p99_us: of(|sample| sample.p99_us),
+            max_us: of(|sample| sample.max_us),
+            batch: of_some(|sample| sample.batch),
+            statements_per_s: of_some(|sample| sample.statements_per_s),
+            cpu: Cpu {
+                load: of(|sample| sample.cpu.load),
+                postgres: of_some(|sample| sample.cpu.postgres),
+                busload: of_some(|sample| sample.cpu.busload),
+                others: of(|sample| sample.cpu.others),
+            },
+            late_p99_us: of_some(|sample| sample.late_p99_us),
+            unanswered: samples.iter().map(|sample| sample.unanswered).sum(),
+            overloaded: samples.iter().any(|sample| sample.overloaded),
+            refused,
+            wrong,
+        }
+    }
+
+    /// What a reader must know before trusting the figures.
+    pub fn notes(&self) -> String {
+        let mut notes = Vec::new();
+        if DISTURBED < self.cpu.others {
+            notes.push(format!("disturbed:{:.0}%", self.cpu.others * 100.0));
+        }
+        if let Some(late_us) = self.late_p99_us.filter(|late_us| LATE_US < *late_us) {
+            notes.push(format!("asked-late:{late_us:.0}us"));
+        }
+        if self.overloaded {
+            notes.push("overloaded".to_owned());
+        }
+        if 0 < self.unanswered {
+            notes.push(format!("unanswered:{}", self.unanswered));
+        }
+        for (kind, failures) in [("REFUSED", &self.refused), ("WRONG", &self.wrong)] {
+            if 0 < failures.count {
+                let example = failures.example.as_deref().unwrap_or_default();
+                notes.push(format!("{kind}:{} ({example})", failures.count));
+            }
+        }
+        notes.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::postgres::tally::Failure;
+
+    const WINDOW: Window = Window { from_ns: 1_000_000_000, until_ns: 3_000_000_000 };
+
+    fn near(value: f64, wanted: f64) -> bool {
+        (value - wanted).abs() <= wanted.abs() * 0.002
+    }
+
+    #[test]
+    fn figures_follow_from_what_was_seen_in_the_window() {
+        let mut tally = Tally::new().unwrap();
+        for (millisecond, latency_us) in
+            [(500, 9_999), (1_000, 100), (1_500, 200), (2_999, 600), (3_000, 9_999)]
+        {
+            let now_ns = millisecond * 1_000_000;
+            tally.answer(WINDOW, 1, now_ns - latency_us * 1_000, now_ns);
+        }
+        let sample = Sample::new(&tally, WINDOW, Cpu::default(), Some(2));
+        assert!(near(sample.seconds, 2.0) && near(sample.per_s, 1.5), "{sample:?}");
+        assert!(near(sample.mean_us, 300.0) && near(sample.p50_us, 200.0), "{sample:?}");
+        assert!(near(sample.p99_us, 600.0) && near(sample.max_us, 600.0), "{sample:?}");
+        // Five answers in all came from two statements.
+        assert!(
+            near(sample.batch.unwrap(), 2.5) && near(sample.statements_per_s.unwrap(), 0.6),
+            "{sample:?}"
+        );
+    }
+
+    #[test]
+    fn without_answers_nothing_is_made_up() {
+        let sample = Sample::new(&Tally::new().unwrap(), WINDOW, Cpu::default(), None);
+        assert!(sample.per_s == 0.0 && sample.mean_us == 0.0 && sample.max_us == 0.0);
+        assert_eq!((sample.batch, sample.statements_per_s, sample.late_p99_us), (None, None, None));
+    }
+
+    #[test]
+    fn the_median_is_taken_figure_by_figure_and_failures_add_up() {
+        let round = |per_s, mean_us, batch, refused| {
+            let refused = Failures { count: refused, example: (0 < refused).then(|| "full".to_owned()) };
+            Sample { per_s, mean_us, batch, refused, ..Sample::default() }
+        };
+        let rounds =
+            [round(3.0, 10.0, None, 0), round(1.0, 30.0, Some(8.0), 2), round(2.0, 20.0, Some(4.0), 1)];
+        let middle = Sample::median(&rounds);
+        assert!(near(middle.per_s, 2.0) && near(middle.mean_us, 20.0) && near(middle.batch.unwrap(), 6.0));
+        assert_eq!(middle.notes(), "REFUSED:3 (full)");
+    }
+
+    #[test]
+    fn processors_are_shared_out_and_what_is_left_is_of_others() {
+        let mark = |at_ns, used| Mark {
+            at_ns,
+            load_ns: used,
+            postgres_ns: Some(used * 2),
+            busload_ns: None,
+            busy_ns: Some(used * 4),
+            steal_ns: Some(0),
+        };
+        let cpu = Cpu::between(&mark(0, 0), &mark(1_000, 500));
+        assert!(near(cpu.load, 0.5) && near(cpu.postgres.unwrap(), 1.0) && near(cpu.others, 0.5));
+        assert_eq!(cpu.busload, None);
+        let sample = Sample { cpu, ..Sample::default() };
+        assert_eq!(sample.notes(), "disturbed:50%");
+    }
+
+    #[test]
+    fn wrong_answers_are_shown_whatever_else_is() {
+        let mut tally = Tally::new().unwrap();
+        tally.fail(Failure::Wrong("row 5 is missing".to_owned()));
+        let sample = Sample::new(&tally, WINDOW, Cpu::default(), None);
+        assert_eq!(sample.notes(), "WRONG:1 (row 5 is missing)");
+    }
+
+    #[test]
+    fn a_watch_sees_what_this_program_uses() {
+        let now_ns = now_ns();
+        let window = Window { from_ns: now_ns, until_ns: now_ns + 50_000_000 };
+        let watch = Watch::start(Watched::default(), window).unwrap();
+        while crate::clock::now_ns() < window.until_ns {
+            std::hint::black_box(0);
+        }
+        let cpu = watch.finish().unwrap();
+        assert!(0.1 < cpu.load && cpu.postgres.is_none(), "{cpu:?}");
+    }
+}

@@ -1,0 +1,287 @@
+//! What a load saw: how many answers, how long they took, and what was wrong with them.
+
+use std::{
+    cell::Cell,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+
+use crate::stats::{new_histogram, record};
+
+/// Rows with acknowledged upserts that a tally keeps, to be looked at afterwards.
+const ACKNOWLEDGED_KEPT: usize = 1_000;
+
+/// A request that was not answered as it should have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Refused or failed, and said so.
+    Refused(String),
+    /// Answered with what is not in the row.
+    Wrong(String),
+}
+
+/// Failures of one kind: how many, and the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub example: Option<String>,
+}
+
+impl Failures {
+    /// Adds what another load saw.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        if self.example.is_none() {
+            self.example.clone_from(&other.example);
+        }
+    }
+
+    fn add(&mut self, text: String) {
+        self.count += 1;
+        self.example.get_or_insert(text);
+    }
+}
+
+/// When a measurement counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Nothing before this counts.
+    pub from_ns: u64,
+    /// Nothing from this on counts, and no client asks again.
+    pub until_ns: u64,
+}
+
+impl Window {
+    /// Whether this moment counts.
+    #[inline]
+    pub fn contains(&self, ns: u64) -> bool {
+        self.from_ns <= ns && ns < self.until_ns
+    }
+}
+
+/// What a load, or a part of it, saw.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Times of the requests that count, in nanoseconds.
+    pub latency_ns: Histogram<u64>,
+    /// How late they were sent; of an open loop only.
+    pub late_ns: Histogram<u64>,
+    /// Rows answered within the window.
+    pub answered: u64,
+    /// Rows answered at all, the warm-up included.
+    pub answered_ever: u64,
+    /// Requests never answered; of an open loop only.
+    pub unanswered: u64,
+    /// The schedule of an open loop was given up.
+    pub overloaded: bool,
+    /// Refusals.
+    pub refused: Failures,
+    /// Wrong answers.
+    pub wrong: Failures,
+    /// Some of the rows whose upsert was acknowledged.
+    pub acknowledged: Vec<u64>,
+    /// Versions of upserts that were handed out.
+    pub versions: u64,
+    next_kept: usize,
+}
+
+impl Tally {
+    /// Nothing seen so far.
+    ///
+    /// # Errors
+    ///
+    /// Never: the histogram's bounds are right.
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            latency_ns: new_histogram()?,
+            late_ns: new_histogram()?,
+            answered: 0,
+            answered_ever: 0,
+            unanswered: 0,
+            overloaded: false,
+            refused: Failures::default(),
+            wrong: Failures::default(),
+            acknowledged: Vec::new(),
+            versions: 0,
+            next_kept: 0,
+        })
+    }
+
+    /// A closed loop's answer of `rows` rows: it counts when it came within the window.
+    #[inline]
+    pub fn answer(&mut self, window: Window, rows: u64, asked_ns: u64, now_ns: u64) {
+        self.answered_ever += rows;
+        if window.contains(now_ns) {
+            self.answered += rows;
+            record(&mut self.latency_ns, now_ns.saturating_sub(asked_ns));
+        }
+    }
+
+    /// An open loop's answer: its time counts when it was due within the window.
+    #[inline]
+    pub fn answer_due(&mut self, window: Window, due_ns: u64, now_ns: u64) {
+        self.answered_ever += 1;
+        self.answered += u64::from(window.contains(now_ns));
+        if window.contains(due_ns) {
+            record(&mut self.latency_ns, now_ns.saturating_sub(due_ns));
+        }
+    }
+
+    /// An open loop's request that will not be answered. It enters with the time it has waited: leaving it out would
+    /// flatter the server.
+    pub fn give_up(&mut self, window: Window, due_ns: u64, now_ns: u64) {
+        if window.contains(due_ns) {
+            self.unanswered += 1;
+            record(&mut self.latency_ns, now_ns.saturating_sub(due_ns));
+        }
+    }
+
+    /// An upsert of this row was acknowledged; the latest of them are kept.
+    #[inline]
+    pub fn acknowledge(&mut self, row: u64) {
+        if self.acknowledged.len() < ACKNOWLEDGED_KEPT {
+            self.acknowledged.push(row);
+        } else if let Some(place) = self.acknowledged.get_mut(self.next_kept) {
+            *place = row;
+            self.next_kept = (self.next_kept + 1) % ACKNOWLEDGED_KEPT;
+        }
+    }
+
+    /// A request that failed.
+    pub fn fail(&mut self, failure: Failure) {
+        match failure {
+            Failure::Refused(text) => self.refused.add(text),
+            Failure::Wrong(text) => self.wrong.add(text),
+        }
+    }
+
+    /// Adds what another part of the load saw.
+    ///
+    /// # Errors
+    ///
+    /// Never: all histograms have the same bounds.
+    pub fn merge(&mut self, other: &Self) -> Result<()> {
+        self.latency_ns.add(&other.latency_ns)?;
+        self.late_ns.add(&other.late_ns)?;
+        self.answered += other.answered;
+        self.answered_ever += other.answered_ever;
+        self.unanswered += other.unanswered;
+        self.overloaded |= other.overloaded;
+        self.refused.merge(&other.refused);
+        self.wrong.merge(&other.wrong);
+        self.acknowledged.extend_from_slice(&other.acknowledged);
+        self.versions += other.versions;
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// Which shard this thread writes to. Threads that never asked for one share the first.
+    static SHARD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Tallies of several threads, each with one of its own: clients that run as tasks never wait for each other.
+#[derive(Debug)]
+pub struct Shards {
+    tallies: Vec<Mutex<Tally>>,
+    next: AtomicUsize,
+}
+
+impl Shards {
+    /// One shard for each of `threads` threads and one for all others.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tally::new`].
+    pub fn new(threads: usize) -> Result<Self> {
+        let tallies: Result<Vec<_>> = (0..=threads).map(|_| Ok(Mutex::new(Tally::new()?))).collect();
+        Ok(Self { tallies: tallies?, next: AtomicUsize::new(1) })
+    }
+
+    /// Gives the calling thread a shard of its own.
+    pub fn enter(&self) {
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.tallies.len();
+        SHARD.set(index);
+    }
+
+    /// This thread's tally.
+    #[inline]
+    pub fn own(&self) -> MutexGuard<'_, Tally> {
+        self.tallies[SHARD.get() % self.tallies.len()].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them together.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tally::merge`].
+    pub fn total(&self) -> Result<Tally> {
+        let mut total = Tally::new()?;
+        for tally in &self.tallies {
+            total.merge(&tally.lock().unwrap_or_else(PoisonError::into_inner))?;
+        }
+        Ok(total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { from_ns: 1_000, until_ns: 2_000 };
+
+    #[test]
+    fn only_answers_within_the_window_count() {
+        let mut tally = Tally::new().unwrap();
+        for now_ns in [999, 1_000, 1_999, 2_000] {
+            tally.answer(WINDOW, 2, now_ns - 100, now_ns);
+        }
+        assert_eq!((tally.answered, tally.answered_ever, tally.latency_ns.len()), (4, 8, 2));
+        assert_eq!(tally.latency_ns.max(), 100);
+    }
+
+    #[test]
+    fn an_open_loop_counts_times_by_when_a_request_was_due() {
+        let mut tally = Tally::new().unwrap();
+        tally.answer_due(WINDOW, 900, 1_500);
+        tally.answer_due(WINDOW, 1_500, 3_000);
+        tally.give_up(WINDOW, 1_600, 5_000);
+        tally.give_up(WINDOW, 100, 5_000);
+        assert_eq!((tally.answered, tally.answered_ever, tally.unanswered), (1, 2, 1));
+        assert_eq!(tally.latency_ns.len(), 2);
+        assert!(1_499 <= tally.latency_ns.min());
+    }
+
+    #[test]
+    fn the_latest_acknowledged_rows_are_kept() {
+        let mut tally = Tally::new().unwrap();
+        (0..2_500).for_each(|row| tally.acknowledge(row));
+        tally.acknowledged.sort_unstable();
+        assert_eq!(tally.acknowledged, (1_500..2_500).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn shards_of_all_threads_add_up() {
+        let shards = Shards::new(2).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    shards.enter();
+                    shards.own().answer(WINDOW, 1, 1_000, 1_500);
+                    shards.own().fail(Failure::Wrong("x".to_owned()));
+                });
+            }
+        });
+        shards.own().fail(Failure::Refused("full".to_owned()));
+        let total = shards.total().unwrap();
+        assert_eq!((total.answered, total.wrong.count, total.refused.count), (3, 3, 1));
+        assert_eq!(total.refused.example.as_deref(), Some("full"));
+    }
+}
