@@ -41,7 +41,7 @@ use crate::{
 ///
 /// let url = "postgres://app@localhost/lake?relation=objects&key=path&columns=payload&writable=true";
 /// let options = Options { url: Some(url.to_owned()), ..Options::default() };
-/// let table: Table = Table::start(options.resolve("objects", &Environment::from_process())?);
+/// let table: Table = Table::start(options.resolve("objects", &Environment::of_process())?);
 ///
 /// table.set(b"a/b", "hello").await?;
 /// let row = table.get(b"a/b").await?.expect("it was just written");

@@ -1,0 +1,60 @@
+//! What the tests share.
+
+use std::sync::OnceLock;
+
+use busload_cluster::Cluster;
+use busload_postgres::{Environment, Error, Options, Row, Settings, Table};
+
+pub fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceLock<&'static Cluster> = OnceLock::new();
+    CLUSTER.get_or_init(|| Cluster::shared().expect("a cluster starts"))
+}
+
+/// Runs SQL as the superuser. Rows come as lines, values separated by `|`.
+#[track_caller]
+pub fn sql(sql: &str) -> String {
+    cluster().execute(sql).expect(sql).trim_end().to_owned()
+}
+
+pub fn settings(query: &str) -> Settings {
+    settings_as("busload", query)
+}
+
+/// As another role.
+pub fn settings_as(user: &str, query: &str) -> Settings {
+    let url = cluster().url().replace("//busload@", &format!("//{user}@"));
+    let options = Options { url: Some(format!("{url}?{query}")), ..Options::default() };
+    options.resolve("test", &Environment::empty()).expect(query)
+}
+
+/// A table that is connected.
+pub async fn table(query: &str) -> Table {
+    connected(settings(query)).await
+}
+
+pub async fn connected(settings: Settings) -> Table {
+    let table = Table::start(settings);
+    table.connected().await.expect("it connects");
+    table
+}
+
+/// The values of a row, as text; `None` is NULL.
+pub fn texts(row: &Row) -> Vec<Option<String>> {
+    row.values().map(|value| value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())).collect()
+}
+
+/// The only value of the row under a key.
+pub async fn value(table: &Table, key: &str) -> Option<String> {
+    let row = table.get(key.as_bytes()).await.expect(key).expect("there is a row");
+    assert_eq!(row.len(), 1);
+    texts(&row).remove(0)
+}
+
+/// A data error's SQLSTATE; any other answer fails the test.
+#[track_caller]
+pub fn sqlstate<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
+    match answer {
+        Err(Error::Data { sqlstate, .. }) => sqlstate.to_string(),
+        other => panic!("expected an error of Postgres, got {other:?}"),
+    }
+}

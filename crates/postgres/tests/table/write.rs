@@ -1,0 +1,371 @@
+//! Writes: values and columns, counts, joined writes, and bad items that fail alone.
+
+use busload_postgres::{Error, Table};
+use bytes::Bytes;
+
+use crate::support::{connected, settings_as, sql, sqlstate, table, texts, value};
+
+#[tokio::test]
+async fn a_value_is_set_read_and_deleted() {
+    sql("CREATE TABLE write_value (k text PRIMARY KEY, v text)");
+    let table = table("relation=write_value&key=k&writable=true").await;
+    assert_eq!(table.delete(b"a").await, Ok(false));
+    assert_eq!(table.set(b"a", "one").await, Ok(()));
+    assert_eq!(table.set(b"a", "").await, Ok(()));
+    assert_eq!(value(&table, "a").await.as_deref(), Some(""));
+    assert_eq!(table.delete(b"a").await, Ok(true));
+    assert_eq!(table.get(b"a").await, Ok(None));
+}
+
+#[tokio::test]
+async fn columns_of_every_type_are_set_from_text_and_read_back() {
+    sql("CREATE TYPE write_mood AS ENUM ('sad', 'ok'); CREATE DOMAIN write_short AS varchar(5) CHECK (VALUE <> 'bad');
+         CREATE TYPE write_pair AS (x int, y text);
+         CREATE TABLE write_types (k text PRIMARY KEY, t text, vc varchar(5), n numeric(10,2), j jsonb, b bytea, ts timestamptz,
+             yes bool, ints int[], mood write_mood, short write_short, pair write_pair, c char(4), bits bit(3), f float8)");
+    let table = table("relation=write_types&key=k&writable=true&options=-c%20timezone%3DUTC").await;
+    let fields = [
+        ("t", "h\u{e9}\n", "h\u{e9}\n"),
+        ("vc", "abcde", "abcde"),
+        ("n", "1.555", "1.56"),
+        ("j", "{\"a\":1}", "{\"a\": 1}"),
+        ("b", "\\x61", "\\x61"),
+        ("ts", "2026-01-02T03:04:05Z", "2026-01-02 03:04:05+00"),
+        ("yes", "t", "true"),
+        ("ints", "{1,NULL,3}", "{1,NULL,3}"),
+        ("mood", "ok", "ok"),
+        ("short", "abc", "abc"),
+        ("pair", "(1,x)", "(1,x)"),
+        ("c", "ab", "ab"),
+        ("bits", "101", "101"),
+        ("f", "1e3", "1000"),
+    ];
+    let count = table.set_fields(b"a", fields.map(|(name, written, _)| (name, written))).await;
+    assert_eq!(count, Ok(14));
+    let row = table.get(b"a").await.expect("it is read").expect("it is there");
+    let expected: Vec<_> = fields.iter().map(|&(_, _, read)| Some(read.to_owned())).collect();
+    assert_eq!(texts(&row), expected);
+    // The bytes themselves: no escapes of text form.
+    assert_eq!(sql("SELECT octet_length(b) FROM write_types"), "4");
+
+    for (name, value, state) in [
+        ("vc", "abcdef", "22001"),
+        ("short", "abcdef", "22001"),
+        ("short", "bad", "23514"),
+        ("c", "abcde", "22001"),
+        ("bits", "1", "22026"),
+        ("n", "123456789.12", "22003"),
+        ("n", "x", "22P02"),
+        ("j", "{", "22P02"),
+        ("mood", "glad", "22P02"),
+        ("ints", "{1", "22P02"),
+        ("ts", "yesterday evening", "22007"),
+    ] {
+        assert_eq!(sqlstate(table.set_fields(b"a", [(name, value)]).await), state, "{name} = {value}");
+    }
+    let after = table.get(b"a").await.expect("it is read").expect("it is there");
+    assert_eq!(after, row);
+}
+
+#[tokio::test]
+async fn columns_of_an_existing_row_are_set_although_others_allow_no_null() {
+    sql("CREATE TABLE write_fields (k text PRIMARY KEY, a text, b text, c int NOT NULL, d text DEFAULT 'given');
+         INSERT INTO write_fields VALUES ('old', 'a', 'b', 3)");
+    let table = table("relation=write_fields&key=k&columns=a,b,c,d&writable=true").await;
+    assert_eq!(table.set_fields(b"old", [("a", "x"), ("b", "y")]).await, Ok(0));
+    assert_eq!(sqlstate(table.set_fields(b"new", [("a", "x")]).await), "23502");
+    assert_eq!(table.set_fields(b"new", [("a", "x"), ("c", "4")]).await, Ok(2));
+    let rows = sql("SELECT * FROM write_fields ORDER BY k");
+    assert_eq!(rows, "new|x||4|given\nold|x|y|3|given");
+    assert_eq!(table.clear_fields(b"old", ["a", "d"]).await, Ok(2));
+    assert_eq!(table.clear_fields(b"old", ["a", "b"]).await, Ok(1));
+    assert_eq!(table.clear_fields(b"missing", ["a"]).await, Ok(0));
+    assert_eq!(sqlstate(table.clear_fields(b"old", ["c"]).await), "23502");
+    assert_eq!(sql("SELECT * FROM write_fields WHERE k = 'old'"), "old|||3|");
+    assert_eq!(table.delete(b"old").await, Ok(true));
+}
+
+#[tokio::test]
+async fn a_partitioned_table_is_written() {
+    sql("CREATE TABLE write_parts (k text PRIMARY KEY, a text, b text) PARTITION BY HASH (k);
+         CREATE TABLE write_parts_0 PARTITION OF write_parts FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+         CREATE TABLE write_parts_1 (b text, k text NOT NULL, gone int, a text); ALTER TABLE write_parts_1 DROP gone;
+         ALTER TABLE write_parts ATTACH PARTITION write_parts_1 FOR VALUES WITH (MODULUS 2, REMAINDER 1)");
+    let fields = table("relation=write_parts&key=k&writable=true").await;
+    let single = table("relation=write_parts&key=k&columns=a&writable=true").await;
+    for key in ["one", "two", "three", "four", "five"].map(str::as_bytes) {
+        assert_eq!(single.set(key, "x").await, Ok(()));
+        assert_eq!(fields.set_fields(key, [("a", "y"), ("b", "z")]).await, Ok(0));
+        assert_eq!(fields.clear_fields(key, ["a"]).await, Ok(1));
+        assert_eq!(value(&single, std::str::from_utf8(key).expect("ASCII")).await, None);
+        assert_eq!(fields.delete(key).await, Ok(true));
+        assert_eq!(fields.set_fields(key, [("b", "z")]).await, Ok(1));
+    }
+    assert_eq!(sql("SELECT count(*), count(DISTINCT tableoid) FROM write_parts"), "5|2");
+}
+
+/// Runs writes so that they wait in the line together: a first one holds the lane.
+async fn together<F, T>(table: &Table, relation: &str, writes: Vec<F>) -> Vec<T>
+where
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let (holder, held) = hold(relation).await;
+    let first = tokio::spawn({
+        let table = table.clone();
+        async move { table.set(b"held", "x").await }
+    });
+    until(|| async { blocked(&held).await }).await;
+    let asking: Vec<_> = writes.into_iter().map(tokio::spawn).collect();
+    until(|| async { table.stats().waiting == asking.len() }).await;
+    holder.batch_execute("COMMIT").await.expect("it ends");
+    first.await.expect("no panic").expect("it is written");
+    let mut answers = Vec::new();
+    for asked in asking {
+        answers.push(asked.await.expect("no panic"));
+    }
+    answers
+}
+
+/// A transaction that has locked the row `held`, and a connection to look with.
+async fn hold(relation: &str) -> (tokio_postgres::Client, tokio_postgres::Client) {
+    let connect = || async {
+        let url = crate::support::cluster().url();
+        let (client, connection) =
+            tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("it connects");
+        tokio::spawn(connection);
+        client
+    };
+    let (holder, looker) = (connect().await, connect().await);
+    let lock = format!("INSERT INTO {relation} (k) VALUES ('held') ON CONFLICT DO NOTHING");
+    holder.batch_execute(&lock).await.expect("it is inserted");
+    holder
+        .batch_execute(&format!("BEGIN; UPDATE {relation} SET k = k WHERE k = 'held'"))
+        .await
+        .expect("it is locked");
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).await.expect("a row").get(0);
+    looker.batch_execute(&format!("SET busload.holder = {pid}")).await.expect("it is set");
+    (holder, looker)
+}
+
+/// Whether someone waits for the transaction.
+async fn blocked(looker: &tokio_postgres::Client) -> bool {
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE current_setting('busload.holder')::int = ANY (pg_blocking_pids(pid))";
+    looker.query_one(waiting, &[]).await.expect("a row").get::<_, i64>(0) > 0
+}
+
+async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
+    let wait = async {
+        while !done().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), wait).await.expect("it comes to pass");
+}
+
+fn own(table: &Table) -> Table {
+    table.clone()
+}
+
+#[tokio::test]
+async fn one_bad_item_of_a_batch_fails_alone() {
+    sql("CREATE TABLE write_bad (k text PRIMARY KEY, v varchar(5) CHECK (v <> 'bad'))");
+    let table = table("relation=write_bad&key=k&writable=true&lanes=1&timeout=20s").await;
+    let items = [("a", "ok"), ("b", "bad"), ("c", "too long"), ("d", "fine"), ("e", "nul\0"), ("f", "last")];
+    let writes = items.map(|(key, value)| {
+        let table = own(&table);
+        async move { (key, table.set(key.as_bytes(), value).await) }
+    });
+    // `e` is refused before it boards.
+    let boarding =
+        writes.into_iter().enumerate().filter(|(index, _)| *index != 4).map(|(_, write)| write).collect();
+    let answers = together(&table, "write_bad", boarding).await;
+    for (key, answer) in answers {
+        match key {
+            "b" => assert_eq!(sqlstate(answer), "23514"),
+            "c" => assert_eq!(sqlstate(answer), "22001"),
+            _ => assert_eq!(answer, Ok(()), "{key}"),
+        }
+    }
+    let refused = table.set(b"e", "nul\0").await.expect_err("text holds no NUL").to_string();
+    assert_eq!(refused, "the value of v holds a NUL byte, which text in Postgres cannot");
+    assert_eq!(
+        sql("SELECT string_agg(k || '=' || v, ' ' ORDER BY k) FROM write_bad WHERE k <> 'held'"),
+        "a=ok d=fine f=last"
+    );
+    assert!(table.stats().sent_alone >= 5, "{:?}", table.stats());
+}
+
+#[tokio::test]
+async fn a_bad_value_is_no_error_of_another_request_for_the_same_key() {
+    sql("CREATE TABLE write_joined (k text PRIMARY KEY, v varchar(5))");
+    let table = table("relation=write_joined&key=k&writable=true&lanes=1&timeout=20s").await;
+    let writes = ["one", "two", "too long"].map(|value| {
+        let table = own(&table);
+        async move { table.set(b"a", value).await }
+    });
+    let mut answers = together(&table, "write_joined", writes.into()).await;
+    assert_eq!(sqlstate(answers.remove(2)), "22001");
+    assert_eq!(answers, [Ok(()), Ok(())]);
+    assert_eq!(value(&table, "a").await.as_deref(), Some("two"));
+}
+
+#[tokio::test]
+async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
+    sql("CREATE TABLE write_join (k text PRIMARY KEY, v text, w text, x text NOT NULL DEFAULT 'x')");
+    let single = table("relation=write_join&key=k&columns=v&writable=true&lanes=1&timeout=20s").await;
+    let sets = (0..10).map(|number| {
+        let table = own(&single);
+        async move { table.set(b"a", number.to_string()).await }
+    });
+    assert_eq!(together(&single, "write_join", sets.collect()).await, vec![Ok(()); 10]);
+    assert_eq!(value(&single, "a").await.as_deref(), Some("9"));
+    assert_eq!(single.stats().rows_written, 2, "one row for all of them, and the one that held the lane");
+    let deletes = (0..3).map(|_| {
+        let table = own(&single);
+        async move { table.delete(b"a").await }
+    });
+    assert_eq!(together(&single, "write_join", deletes.collect()).await, [Ok(true), Ok(false), Ok(false)]);
+}
+
+#[tokio::test]
+async fn columns_of_one_key_join_and_each_request_counts_those_it_added() {
+    sql("CREATE TABLE write_union (k text PRIMARY KEY, v text, w text, x text)");
+    let table = table("relation=write_union&key=k&columns=v,w,x&writable=true&lanes=1&timeout=20s").await;
+    let single = crate::support::table("relation=write_union&key=k&columns=v&writable=true&lanes=1").await;
+    drop(single);
+    let requests: [&[(&str, &str)]; 3] =
+        [&[("v", "1"), ("w", "1")], &[("w", "2")], &[("w", "3"), ("x", "3")]];
+    let writes = requests.map(|fields| {
+        let table = own(&table);
+        async move { table.set_fields(b"a", fields.iter().copied()).await }
+    });
+    // The lane is held by a write of columns: this table has several.
+    let answers = together_fields(&table, "write_union", writes.into()).await;
+    assert_eq!(answers, [Ok(2), Ok(0), Ok(1)]);
+    assert_eq!(sql("SELECT v, w, x FROM write_union WHERE k = 'a'"), "1|3|3");
+    let clears = [["v", "w"], ["w", "x"]].map(|columns| {
+        let table = own(&table);
+        async move { table.clear_fields(b"a", columns).await }
+    });
+    assert_eq!(together_fields(&table, "write_union", clears.into()).await, [Ok(2), Ok(1)]);
+}
+
+async fn together_fields<F, T>(table: &Table, relation: &str, writes: Vec<F>) -> Vec<T>
+where
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let (holder, held) = hold(relation).await;
+    let first = tokio::spawn({
+        let table = table.clone();
+        async move { table.set_fields(b"held", [("v", "x")]).await }
+    });
+    until(|| async { blocked(&held).await }).await;
+    let asking: Vec<_> = writes.into_iter().map(tokio::spawn).collect();
+    until(|| async { table.stats().waiting == asking.len() }).await;
+    holder.batch_execute("COMMIT").await.expect("it ends");
+    first.await.expect("no panic").expect("it is written");
+    let mut answers = Vec::new();
+    for asked in asking {
+        answers.push(asked.await.expect("no panic"));
+    }
+    answers
+}
+
+#[tokio::test]
+async fn a_read_asked_behind_a_write_sees_it() {
+    sql("CREATE TABLE write_order (k int PRIMARY KEY, v text)");
+    let table = table("relation=write_order&key=k&writable=true").await;
+    for number in 0..200 {
+        let key = (number % 7).to_string();
+        let (written, row) =
+            tokio::join!(biased; table.set(key.as_bytes(), number.to_string()), table.get(key.as_bytes()));
+        written.expect("it is written");
+        let row = row.expect("it is read").expect("it was written");
+        assert_eq!(row.value(0), Some(Bytes::from(number.to_string())));
+    }
+}
+
+#[tokio::test]
+async fn many_rows_are_written_by_few_statements() {
+    sql("CREATE TABLE write_many (k int PRIMARY KEY, v bytea)");
+    let table = table("relation=write_many&key=k&writable=true").await;
+    let asking: Vec<_> = (0..2000)
+        .map(|number: u32| {
+            let table = own(&table);
+            tokio::spawn(async move {
+                table.set(number.to_string().as_bytes(), number.to_be_bytes().to_vec()).await
+            })
+        })
+        .collect();
+    for asked in asking {
+        assert_eq!(asked.await.expect("no panic"), Ok(()));
+    }
+    assert_eq!(
+        sql("SELECT count(*), count(DISTINCT v), min(octet_length(v)) FROM write_many"),
+        "2000|2000|4"
+    );
+    assert!(table.stats().statements < 100, "{:?}", table.stats());
+}
+
+#[tokio::test]
+async fn writers_of_several_processes_in_any_order_do_not_lose_a_write() {
+    sql("CREATE TABLE write_race (k text COLLATE \"und-x-icu\" PRIMARY KEY, v text, w text)");
+    let query = "relation=write_race&key=k&writable=true&timeout=20s";
+    let tables = [table(query).await, table(query).await, table(query).await];
+    let mut asking = Vec::new();
+    for round in 0..20 {
+        for (number, table) in tables.iter().enumerate() {
+            for key in ["a", "B", "c", "D", "e", "F", "\u{e4}", "_"] {
+                let (table, value) = (own(table), format!("{round}.{number}"));
+                asking.push(tokio::spawn(async move {
+                    match (round + number) % 4 {
+                        0 => table.delete(key.as_bytes()).await.map(|_| ()),
+                        1 => table.clear_fields(key.as_bytes(), ["w"]).await.map(|_| ()),
+                        _ => table
+                            .set_fields(key.as_bytes(), [("v", value.clone()), ("w", value)])
+                            .await
+                            .map(|_| ()),
+                    }
+                }));
+            }
+        }
+    }
+    for asked in asking {
+        assert_eq!(asked.await.expect("no panic"), Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn what_a_table_cannot_do_is_said_before_anything_is_sent() {
+    sql("CREATE TABLE write_not (k text PRIMARY KEY, v text, w text)");
+    let reading = table("relation=write_not&key=k").await;
+    assert_eq!(reading.set_fields(b"a", [("v", "x")]).await, Err(Error::ReadOnly));
+    assert_eq!(reading.delete(b"a").await, Err(Error::ReadOnly));
+    let table = table("relation=write_not&key=k&writable=true").await;
+    let error = table.set(b"a", "x").await.expect_err("there are two").to_string();
+    assert_eq!(error, "there are several value columns (v, w): set them by name");
+    let error = table.set_fields(b"a", [("vv", "x")]).await.expect_err("there is none").to_string();
+    assert_eq!(error, "there is no value column vv; did you mean v? There are: v, w");
+    let error = table.set_fields::<&str>(b"a", []).await.expect_err("nothing to do").to_string();
+    assert_eq!(error, "no column is named");
+    assert_eq!(table.stats().statements, 0);
+}
+
+#[tokio::test]
+async fn a_row_that_a_trigger_or_a_policy_withholds_is_an_error_of_its_own() {
+    sql("CREATE TABLE write_trigger (k text PRIMARY KEY, v text);
+         CREATE FUNCTION write_skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF NEW.v = 'skip' THEN RETURN NULL; ELSIF NEW.v = 'raise' THEN RAISE 'no %', NEW.k; END IF; RETURN NEW; END $$;
+         CREATE TRIGGER skip BEFORE INSERT OR UPDATE ON write_trigger FOR EACH ROW EXECUTE FUNCTION write_skip();
+         CREATE ROLE writer LOGIN; GRANT ALL ON write_trigger TO writer; ALTER TABLE write_trigger ENABLE ROW LEVEL SECURITY;
+         CREATE POLICY all_rows ON write_trigger USING (true) WITH CHECK (v <> 'forbidden')");
+    let table = connected(settings_as("writer", "relation=write_trigger&key=k&writable=true")).await;
+    assert_eq!(sqlstate(table.set(b"a", "skip").await), "02000");
+    assert_eq!(sqlstate(table.set_fields(b"a", [("v", "skip")]).await), "02000");
+    let raised = table.set(b"a", "raise").await.expect_err("it is raised").to_string();
+    assert_eq!(raised, "no a (SQLSTATE P0001)");
+    assert_eq!(sqlstate(table.set(b"a", "forbidden").await), "42501");
+    assert_eq!(table.set(b"a", "good").await, Ok(()));
+}
