@@ -264,7 +264,12 @@ fn privileges(
     let both = [key, values].concat();
     let mut needed: Vec<(&str, Vec<String>)> = vec![("SELECT", lacking(&both, |column| column.may_select))];
     if settings.writable {
-        writable(relation, kind, key, values)?;
+        if kind == RelationKind::MaterializedView {
+            return Err(schema_error(format!(
+                "{} is a materialized view and cannot be writable",
+                relation.sql
+            )));
+        }
         needed.push(("INSERT", lacking(&both, |column| column.may_insert)));
         needed.push(("UPDATE", lacking(values, |column| column.may_update)));
     }
@@ -277,25 +282,6 @@ fn privileges(
         .map(|column| format!("column {} is generated: it can be read, not written", column.sql))
         .chain(delete.then(|| format!("{} may not DELETE from {}", relation.user, relation.sql)))
         .collect())
-}
-
-fn writable(
-    relation: &RelationRow,
-    kind: RelationKind,
-    key: &[&Column],
-    values: &[&Column],
-) -> Result<(), Error> {
-    if kind == RelationKind::MaterializedView {
-        return Err(schema_error(format!("{} is a materialized view and cannot be writable", relation.sql)));
-    }
-    let both = values.iter().find(|value| key.iter().any(|key| key.number == value.number));
-    match both {
-        None => Ok(()),
-        Some(column) => Err(schema_error(format!(
-            "column {} of {} belongs to the key; a writable table cannot also have it as a value",
-            column.sql, relation.sql
-        ))),
-    }
 }
 
 pub(crate) fn schema_error(text: String) -> Error {

@@ -136,7 +136,8 @@ proptest! {
         for request in &requests[1..] {
             receipts.push(entry.merge(write(request)).expect("fields join"));
         }
-        prop_assert_eq!(entry.change(), write(&model.clone().unwrap_or_default()).change());
+        let expected = write(&model.clone().unwrap_or_default());
+        prop_assert_eq!(entry.change(), expected.change());
         let outcome = Outcome::FieldsSet { inserted: true };
         let counts: u64 = receipts.iter().map(|receipt| outcome.count(receipt).expect("it is set")).sum();
         prop_assert_eq!(counts, u64::try_from(model.unwrap_or_default().len()).expect("few"));

@@ -104,18 +104,18 @@ async fn a_partitioned_table_is_written() {
     assert_eq!(sql("SELECT count(*), count(DISTINCT tableoid) FROM write_parts"), "5|2");
 }
 
-/// Runs writes so that they wait in the line together: a first one holds the lane.
+/// Runs writes so that they wait in the line together: a first one, of the row `held`, keeps the lane busy.
 async fn together<F, T>(table: &Table, relation: &str, writes: Vec<F>) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
-    let (holder, held) = hold(relation).await;
+    let (holder, looker) = hold(relation).await;
     let first = tokio::spawn({
-        let table = table.clone();
-        async move { table.set(b"held", "x").await }
+        let table = own(table);
+        async move { table.set_fields(b"held", [("v", "x")]).await }
     });
-    until(|| async { blocked(&held).await }).await;
+    until(|| blocked(&looker)).await;
     let asking: Vec<_> = writes.into_iter().map(tokio::spawn).collect();
     until(|| async { table.stats().waiting == asking.len() }).await;
     holder.batch_execute("COMMIT").await.expect("it ends");
@@ -232,45 +232,20 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
 async fn columns_of_one_key_join_and_each_request_counts_those_it_added() {
     sql("CREATE TABLE write_union (k text PRIMARY KEY, v text, w text, x text)");
     let table = table("relation=write_union&key=k&columns=v,w,x&writable=true&lanes=1&timeout=20s").await;
-    let single = crate::support::table("relation=write_union&key=k&columns=v&writable=true&lanes=1").await;
-    drop(single);
     let requests: [&[(&str, &str)]; 3] =
         [&[("v", "1"), ("w", "1")], &[("w", "2")], &[("w", "3"), ("x", "3")]];
     let writes = requests.map(|fields| {
         let table = own(&table);
         async move { table.set_fields(b"a", fields.iter().copied()).await }
     });
-    // The lane is held by a write of columns: this table has several.
-    let answers = together_fields(&table, "write_union", writes.into()).await;
+    let answers = together(&table, "write_union", writes.into()).await;
     assert_eq!(answers, [Ok(2), Ok(0), Ok(1)]);
     assert_eq!(sql("SELECT v, w, x FROM write_union WHERE k = 'a'"), "1|3|3");
     let clears = [["v", "w"], ["w", "x"]].map(|columns| {
         let table = own(&table);
         async move { table.clear_fields(b"a", columns).await }
     });
-    assert_eq!(together_fields(&table, "write_union", clears.into()).await, [Ok(2), Ok(1)]);
-}
-
-async fn together_fields<F, T>(table: &Table, relation: &str, writes: Vec<F>) -> Vec<T>
-where
-    F: Future<Output = T> + Send + 'static,
-    T: Send + 'static,
-{
-    let (holder, held) = hold(relation).await;
-    let first = tokio::spawn({
-        let table = table.clone();
-        async move { table.set_fields(b"held", [("v", "x")]).await }
-    });
-    until(|| async { blocked(&held).await }).await;
-    let asking: Vec<_> = writes.into_iter().map(tokio::spawn).collect();
-    until(|| async { table.stats().waiting == asking.len() }).await;
-    holder.batch_execute("COMMIT").await.expect("it ends");
-    first.await.expect("no panic").expect("it is written");
-    let mut answers = Vec::new();
-    for asked in asking {
-        answers.push(asked.await.expect("no panic"));
-    }
-    answers
+    assert_eq!(together(&table, "write_union", clears.into()).await, [Ok(2), Ok(1)]);
 }
 
 #[tokio::test]
@@ -368,4 +343,90 @@ async fn a_row_that_a_trigger_or_a_policy_withholds_is_an_error_of_its_own() {
     assert_eq!(raised, "no a (SQLSTATE P0001)");
     assert_eq!(sqlstate(table.set(b"a", "forbidden").await), "42501");
     assert_eq!(table.set(b"a", "good").await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_row_that_appears_while_its_columns_are_set_keeps_both() {
+    sql("CREATE TABLE write_appear (k text PRIMARY KEY, v text, w text)");
+    let table = table("relation=write_appear&key=k&writable=true&timeout=20s").await;
+    let (holder, looker) = hold("write_appear").await;
+    holder
+        .batch_execute("INSERT INTO write_appear VALUES ('a', 'theirs', 'theirs')")
+        .await
+        .expect("it is inserted");
+    let ours = tokio::spawn({
+        let table = own(&table);
+        async move { table.set_fields(b"a", [("v", "ours")]).await }
+    });
+    until(|| blocked(&looker)).await;
+    holder.batch_execute("COMMIT").await.expect("it ends");
+    assert_eq!(ours.await.expect("no panic"), Ok(0));
+    assert_eq!(sql("SELECT v, w FROM write_appear WHERE k = 'a'"), "ours|theirs");
+}
+
+#[tokio::test]
+async fn a_write_that_waited_for_others_acts_on_what_they_left() {
+    sql("CREATE TABLE write_wait (k text PRIMARY KEY, v text, w text)");
+    let table = table("relation=write_wait&key=k&writable=true&timeout=20s").await;
+    let before =
+        "INSERT INTO write_wait VALUES ('a', 'v', 'w') ON CONFLICT (k) DO UPDATE SET v = 'v', w = 'w'";
+    for (theirs, count, left) in [
+        ("UPDATE write_wait SET w = 'theirs' WHERE k = 'a'", 0, "ours|theirs"),
+        ("DELETE FROM write_wait WHERE k = 'a'", 1, "ours|"),
+    ] {
+        sql(before);
+        let answer =
+            behind(&table, theirs, |table| async move { table.set_fields(b"a", [("v", "ours")]).await })
+                .await;
+        assert_eq!(answer, Ok(count), "{theirs}");
+        assert_eq!(sql("SELECT v, w FROM write_wait WHERE k = 'a'"), left, "{theirs}");
+    }
+    for (theirs, count) in
+        [("UPDATE write_wait SET w = NULL WHERE k = 'a'", 1), ("DELETE FROM write_wait WHERE k = 'a'", 0)]
+    {
+        sql(before);
+        let answer =
+            behind(&table, theirs, |table| async move { table.clear_fields(b"a", ["v", "w"]).await }).await;
+        assert_eq!(answer, Ok(count), "{theirs}");
+    }
+    for (theirs, deleted) in [
+        ("UPDATE write_wait SET w = NULL WHERE k = 'a'", true),
+        ("DELETE FROM write_wait WHERE k = 'a'", false),
+    ] {
+        sql(before);
+        let answer = behind(&table, theirs, |table| async move { table.delete(b"a").await }).await;
+        assert_eq!(answer, Ok(deleted), "{theirs}");
+        assert_eq!(sql("SELECT count(*) FROM write_wait WHERE k = 'a'"), "0", "{theirs}");
+    }
+}
+
+/// Asks for a write that has to wait for a transaction that does `theirs` and then commits.
+async fn behind<T, F>(table: &Table, theirs: &str, write: impl FnOnce(Table) -> F) -> T
+where
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let (holder, looker) = hold("write_wait").await;
+    holder.batch_execute(theirs).await.expect(theirs);
+    let ours = tokio::spawn(write(own(table)));
+    until(|| blocked(&looker)).await;
+    holder.batch_execute("COMMIT").await.expect("it ends");
+    ours.await.expect("no panic")
+}
+
+#[tokio::test]
+async fn a_batch_that_loses_against_another_transaction_is_made_again() {
+    sql("CREATE TABLE write_again (k text PRIMARY KEY, v text)");
+    let options = "options=-c%20default_transaction_isolation%3Dserializable";
+    let table = table(&format!("relation=write_again&key=k&writable=true&timeout=20s&{options}")).await;
+    let (holder, looker) = hold("write_again").await;
+    let ours = tokio::spawn({
+        let table = own(&table);
+        async move { table.set(b"held", "ours").await }
+    });
+    until(|| blocked(&looker)).await;
+    holder.batch_execute("COMMIT").await.expect("it ends");
+    assert_eq!(ours.await.expect("no panic"), Ok(()));
+    assert_eq!(value(&table, "held").await.as_deref(), Some("ours"));
+    assert_eq!(table.stats().conflicts_retried, 1);
 }
