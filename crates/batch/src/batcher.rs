@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot::Receiver;
 
+use crate::clock::Clock;
 use crate::driver;
 use crate::oneshot::Oneshot;
 use crate::service::{BatchError, Loaded, Reply, Service, Stored};
@@ -69,7 +70,11 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(service: S, settings: BatcherSettings) -> Result<Self, SettingsError> {
-        let shared = Arc::new(Shared::new(service, settings)?);
+        Self::start_by(Clock::start(), service, settings)
+    }
+
+    fn start_by(clock: Clock, service: S, settings: BatcherSettings) -> Result<Self, SettingsError> {
+        let shared = Arc::new(Shared::new(service, settings, clock)?);
         tokio::spawn(driver::run(Arc::clone(&shared)));
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
@@ -244,3 +249,6 @@ impl<S: Service, R: Reply<S>> fmt::Debug for Batcher<S, R> {
         f.debug_struct("Batcher").field("waiting", &self.waiting()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,30 +3,51 @@
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    start: Instant,
+pub(crate) enum Clock {
+    /// Started then.
+    System(Instant),
+    /// Microseconds, as a test says.
+    #[cfg(test)]
+    Manual(&'static std::sync::atomic::AtomicU64),
 }
 
 impl Clock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the edge: here time enters, everything below takes it as an argument"
-    )]
     pub(crate) fn start() -> Self {
-        Self { start: Instant::now() }
+        Self::System(instant())
     }
 
     /// Since the batcher's start.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the edge: here time enters, everything below takes it as an argument"
-    )]
     pub(crate) fn now(self) -> Duration {
-        Instant::now().saturating_duration_since(self.start)
+        match self {
+            Self::System(start) => instant().saturating_duration_since(start),
+            #[cfg(test)]
+            Self::Manual(us) => Duration::from_micros(us.load(std::sync::atomic::Ordering::SeqCst)),
+        }
     }
 
     /// A caller's deadline in the line's time; one before the start has passed at the start.
     pub(crate) fn of(self, deadline: Instant) -> Duration {
-        deadline.saturating_duration_since(self.start)
+        match self {
+            Self::System(start) => deadline.saturating_duration_since(start),
+            #[cfg(test)]
+            Self::Manual(_) => self.now() + deadline.saturating_duration_since(instant()),
+        }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the edge: here time enters, everything below takes it as an argument"
+)]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+/// A clock that stands still until the test moves it by so many microseconds.
+#[cfg(test)]
+pub(crate) fn manual() -> (Clock, impl Fn(u64)) {
+    let us: &'static std::sync::atomic::AtomicU64 = Box::leak(Box::default());
+    (Clock::Manual(us), |by| {
+        us.fetch_add(by, std::sync::atomic::Ordering::SeqCst);
+    })
 }

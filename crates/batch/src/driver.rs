@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::reply::{self, Unserved};
-use crate::service::{Reply, Service};
+use crate::reply;
+use crate::service::{BatchError, Reply, Service};
 use crate::shared::{Phase, Shared};
 use crate::timer::Timer;
 use crate::trip::Trip;
@@ -60,7 +60,7 @@ struct Driver<S: Service, R: Reply<S>> {
     timer: Timer,
     batches: Vec<Batch<S::Key, S::Write>>,
     late: Vec<Late<R>>,
-    unserved: Vec<Unserved<R>>,
+    unserved: Vec<Late<R>>,
 }
 
 impl<S: Service, R: Reply<S>> Driver<S, R> {
@@ -92,7 +92,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         let now = self.shared.clock.now();
         state.line.expire(now, &mut self.late);
         if state.phase == Phase::Abandoned {
-            state.take_waiting(now, &mut self.unserved);
+            state.line.take_waiting(&mut self.unserved);
         }
         while let Some(batch) = state.line.next_batch(now) {
             self.batches.push(batch);
@@ -106,7 +106,9 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         for late in self.late.drain(..) {
             reply::give_late::<S, R>(late);
         }
-        reply::give_closed::<S, R>(&mut self.unserved);
+        for unserved in self.unserved.drain(..) {
+            reply::give_error::<S, R>(unserved.operation, unserved.waiter, BatchError::Closed);
+        }
         let mut state = self.shared.lock();
         state.owed -= given;
         if state.phase != Phase::Open && state.owed == 0 {
@@ -121,8 +123,7 @@ impl<S: Service, R: Reply<S>> Drop for Driver<S, R> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.phase = Phase::Ended;
-        let now = self.shared.clock.now();
-        state.take_waiting(now, &mut self.unserved);
+        state.line.take_waiting(&mut self.unserved);
         drop(state);
         for batch in self.batches.drain(..) {
             drop(Trip::new(&self.shared, &batch));

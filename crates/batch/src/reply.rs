@@ -6,18 +6,9 @@ use crate::service::{BatchError, LoadedOne, Reply, Service, StoredOne};
 use crate::shared::EndedWaiter;
 use crate::{Answered, Late, Operation, Stage};
 
-/// A waiter that leaves the line without a trip.
-pub(crate) type Unserved<R> = (Operation, R);
-
 pub(crate) fn give_late<S: Service, R: Reply<S>>(late: Late<R>) {
-    let sent = late.stage == Stage::InFlight;
+    let sent = late.stage != Stage::Waiting;
     give_error::<S, R>(late.operation, late.waiter, BatchError::TooLate { sent });
-}
-
-pub(crate) fn give_closed<S: Service, R: Reply<S>>(unserved: &mut Vec<Unserved<R>>) {
-    for (operation, reply) in unserved.drain(..) {
-        give_error::<S, R>(operation, reply, BatchError::Closed);
-    }
 }
 
 pub(crate) fn give_error<S: Service, R: Reply<S>>(

@@ -11,14 +11,10 @@ use tokio::sync::Notify;
 
 use crate::batcher::BatcherSettings;
 use crate::clock::Clock;
-use crate::reply::{self, Unserved};
 use crate::service::{Receipt, Reply, Service};
 use crate::{
     Answered, Ask, BatchId, Content, Line, LineStats, Operation, Refusal, Refused, RequestId, SettingsError,
 };
-
-/// Added to the time when nothing is to be held for company any more.
-const FAR_AHEAD: Duration = Duration::from_hours(24);
 
 pub(crate) struct Shared<S: Service, R: Reply<S>> {
     pub(crate) service: Arc<S>,
@@ -65,11 +61,11 @@ pub(crate) enum Phase {
 }
 
 impl<S: Service, R: Reply<S>> Shared<S, R> {
-    pub(crate) fn new(service: S, settings: BatcherSettings) -> Result<Self, SettingsError> {
+    pub(crate) fn new(service: S, settings: BatcherSettings, clock: Clock) -> Result<Self, SettingsError> {
         let line = Line::new(settings.line)?;
         Ok(Self {
             service: Arc::new(service),
-            clock: Clock::start(),
+            clock,
             wake: Arc::default(),
             ended: Notify::new(),
             timeout: settings.timeout,
@@ -152,16 +148,11 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
 
     /// The waiters of a batch have been answered, `given` of them: lets the next batches leave.
     pub(crate) fn settle(&self, emptied: Vec<EndedWaiter<S, R>>, given: usize) {
-        let mut unserved = Vec::new();
         let mut state = self.lock();
         state.owed -= given;
         state.spare = emptied;
-        if state.phase == Phase::Ended {
-            state.take_waiting(self.clock.now(), &mut unserved);
-        }
         let idle = state.phase == Phase::Open && state.line.waiting() == 0;
         drop(state);
-        reply::give_closed::<S, R>(&mut unserved);
         if !idle {
             self.wake.wake();
         }
@@ -206,18 +197,6 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
 impl<S: Service, R: Reply<S>> State<S, R> {
     fn new(line: Line<S::Key, S::Write, R>) -> Self {
         Self { line, phase: Phase::Open, owed: 0, answered: Company::Alone, spare: Vec::new() }
-    }
-
-    /// Takes who waits, except those who wait for a batch under way: they are taken when it has ended.
-    pub(crate) fn take_waiting(&mut self, now: Duration, waiting: &mut Vec<Unserved<R>>) {
-        // Nothing is held for company then.
-        let later = now.saturating_add(FAR_AHEAD);
-        let mut taken = Vec::new();
-        while let Some(batch) = self.line.next_batch(later) {
-            let operation = operation(&batch.content);
-            self.line.end(later, batch.id, &mut taken);
-            waiting.extend(taken.drain(..).map(|(_, answered)| (operation, answered.waiter)));
-        }
     }
 }
 

@@ -1,0 +1,191 @@
+//! What depends on time, on a clock that stands still until the test moves it.
+
+use std::convert::Infallible;
+use std::task::{Poll, Waker};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::*;
+use crate::clock::manual;
+use crate::{Departure, Latest, LoadedAll, Operation, StoredAll};
+
+/// Tells the test of each trip, which ends when the test says so.
+struct Gate {
+    trips: mpsc::UnboundedSender<Trip>,
+}
+
+struct Trip {
+    operation: Operation,
+    keys: Vec<u32>,
+    done: oneshot::Sender<()>,
+}
+
+impl Gate {
+    async fn pass(&self, operation: Operation, keys: Vec<u32>) {
+        let (done, wait) = oneshot::channel();
+        self.trips.send(Trip { operation, keys, done }).unwrap();
+        wait.await.unwrap();
+    }
+}
+
+impl Service for Gate {
+    type Key = u32;
+    type Value = u32;
+    type Write = Latest<u32>;
+    type Outcome = ();
+    type Error = Infallible;
+
+    async fn load(&self, keys: Vec<u32>) -> LoadedAll<Self> {
+        self.pass(Operation::Read, keys.clone()).await;
+        Ok(keys.into_iter().map(|key| Ok(Some(key))).collect())
+    }
+
+    async fn store(&self, entries: Vec<(u32, Latest<u32>)>) -> StoredAll<Self> {
+        self.pass(Operation::Write, entries.iter().map(|(key, _)| *key).collect()).await;
+        Ok(entries.iter().map(|_| Ok(())).collect())
+    }
+}
+
+struct Test<F> {
+    batcher: Batcher<Gate>,
+    trips: mpsc::UnboundedReceiver<Trip>,
+    advance: F,
+}
+
+fn start(settings: BatcherSettings) -> Test<impl Fn(u64)> {
+    let (clock, advance) = manual();
+    let (sender, trips) = mpsc::unbounded_channel();
+    let batcher = Batcher::start_by(clock, Gate { trips: sender }, settings).unwrap();
+    Test { batcher, trips, advance }
+}
+
+impl<F: Fn(u64)> Test<F> {
+    /// Lets every task run that can. They are all on the one thread of the test.
+    async fn settle(&self) {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Moves the clock, as it does by itself, and rings as the timer does.
+    async fn pass(&self, us: u64) {
+        (self.advance)(us);
+        self.batcher.shared().wake.wake();
+        self.settle().await;
+    }
+
+    async fn trip(&mut self) -> Option<Trip> {
+        self.settle().await;
+        self.trips.try_recv().ok()
+    }
+}
+
+fn window(entries: usize, us: u64) -> BatcherSettings {
+    let departure = Departure::Window { entries, wait: Duration::from_micros(us) };
+    BatcherSettings { line: LineSettings { departure, ..LineSettings::default() }, timeout: None }
+}
+
+fn timeout(us: u64) -> BatcherSettings {
+    BatcherSettings { timeout: Some(Duration::from_micros(us)), ..BatcherSettings::default() }
+}
+
+/// A call whose future has been polled once: it has asked.
+macro_rules! asked {
+    ($call:expr) => {{
+        let mut call = Box::pin($call);
+        let first = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(first.is_pending());
+        call
+    }};
+}
+use std::task::Context;
+
+#[tokio::test]
+async fn a_window_of_half_a_millisecond_leaves_when_that_has_passed_and_not_before() {
+    let mut test = start(window(16, 500));
+    let batcher = test.batcher.clone();
+    let load = asked!(batcher.load(1));
+    test.pass(499).await;
+    assert!(test.trip().await.is_none(), "0.499 ms");
+    test.pass(1).await;
+    let trip = test.trip().await.expect("0.500 ms");
+    trip.done.send(()).unwrap();
+    assert_eq!(load.await, Ok(Some(1)));
+}
+
+#[tokio::test]
+async fn a_serial_caller_never_waits_for_company() {
+    let mut test = start(BatcherSettings::default());
+    let batcher = test.batcher.clone();
+    for key in 0..100 {
+        let load = asked!(batcher.load(key));
+        let trip = test.trip().await.expect("it leaves while the clock stands still");
+        assert_eq!(trip.keys, [key]);
+        trip.done.send(()).unwrap();
+        assert_eq!(load.await, Ok(Some(key)));
+        let store = asked!(batcher.store(key, key));
+        test.trip().await.expect("it leaves while the clock stands still").done.send(()).unwrap();
+        assert_eq!(store.await, Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_waits_is_late_when_its_timeout_has_passed_and_is_never_sent() {
+    let mut test = start(BatcherSettings { timeout: timeout(1000).timeout, ..window(16, 5000) });
+    let batcher = test.batcher.clone();
+    let mut load = asked!(batcher.load(1));
+    test.pass(999).await;
+    assert!(load.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    test.pass(1).await;
+    assert_eq!(load.await, Err(BatchError::TooLate { sent: false }));
+    test.pass(10_000).await;
+    assert!(test.trip().await.is_none());
+    assert_eq!(batcher.stats().expired, 1);
+}
+
+#[tokio::test]
+async fn a_request_under_way_is_late_at_its_deadline_and_its_trip_keeps_the_order_of_its_key() {
+    let mut test = start(timeout(1000));
+    let batcher = test.batcher.clone();
+    let store = asked!(batcher.store(1, 1));
+    let first = test.trip().await.expect("the write leaves");
+    test.pass(900).await;
+    let load = asked!(batcher.load(1));
+    test.pass(100).await;
+    assert_eq!(store.await, Err(BatchError::TooLate { sent: true }));
+    assert!(test.trip().await.is_none(), "the read waits for the end of the trip, not for its callers");
+    first.done.send(()).unwrap();
+    let second = test.trip().await.expect("the read leaves");
+    assert_eq!((second.operation, &second.keys[..]), (Operation::Read, &[1][..]));
+    second.done.send(()).unwrap();
+    assert_eq!(load.await, Ok(Some(1)));
+}
+
+#[tokio::test]
+async fn a_deadline_of_ones_own_takes_the_place_of_the_timeout() {
+    let test = start(timeout(1000));
+    let batcher = test.batcher.clone();
+    let (reply, answer) = Oneshot::load();
+    let deadline = Instant::now() + Duration::from_secs(1000);
+    batcher.submit_load(1, reply, Some(deadline)).unwrap();
+    batcher.flush();
+    test.pass(900_000_000).await;
+    assert_eq!(batcher.stats().expired, 0, "900 s");
+    test.pass(200_000_000).await;
+    assert_eq!(answer.await.unwrap(), Err(BatchError::TooLate { sent: true }), "1100 s");
+}
+
+#[tokio::test]
+async fn closing_takes_no_longer_than_the_timeout_when_the_service_hangs() {
+    let mut test = start(timeout(1000));
+    let batcher = test.batcher.clone();
+    let load = asked!(batcher.load(1));
+    let _hangs = test.trip().await.expect("it leaves");
+    let mut close = asked!(batcher.close());
+    assert_eq!(batcher.load(2).await, Err(BatchError::Closed));
+    test.pass(999).await;
+    assert_eq!(close.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Pending);
+    test.pass(1).await;
+    assert_eq!(load.await, Err(BatchError::TooLate { sent: true }));
+    close.await;
+}
