@@ -277,6 +277,3 @@ impl Attempt<'_> {
         config
     }
 }
-
-#[cfg(test)]
-mod tests;

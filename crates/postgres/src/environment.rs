@@ -4,10 +4,13 @@ use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc};
 
 use crate::{SettingsError, values::unfit};
 
+/// What a variable of this name holds.
+type Lookup = dyn Fn(&str) -> Option<OsString> + Send + Sync;
+
 /// The environment variables and the user's name, behind a function, so that nothing here depends on the process.
 #[derive(Clone)]
 pub struct Environment {
-    lookup: Arc<dyn Fn(&str) -> Option<OsString> + Send + Sync>,
+    lookup: Arc<Lookup>,
     user: Option<String>,
 }
 

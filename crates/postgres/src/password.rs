@@ -273,8 +273,7 @@ mod tests {
     #[test]
     fn a_password_is_never_printed() {
         let password = Password::new("secret");
-        for source in [PasswordSource::Given(password.clone())] {
-            assert!(!format!("{password:?} {source:?} {source:#?}").contains("secret"));
-        }
+        let source = PasswordSource::Given(password.clone());
+        assert!(!format!("{password:?} {source:?} {source:#?}").contains("secret"));
     }
 }

@@ -12,7 +12,7 @@
 //!   killed backend costs its clients a moment, not an error. When one of these has failed everybody gets the error
 //!   at once, until an attempt succeeds. Whoever waits brings a deadline of its own.
 //! * **Backoff** per slot: 100 ms, doubled up to 5 s, less up to half of it by chance, so that many tables do not come
-//!   back to a restarted server in step. A session that was open for longer than the last pause starts it anew.
+//!   back to a restarted server in step. A session that was open for longer than the next pause starts it anew.
 //! * **Logging**: one line when the first connection is lost or fails, one when all are open (again).
 //! * **Shutdown**: `close` ends the tasks; sessions end when their last lease is gone. Dropping the pool does the same.
 
@@ -222,7 +222,7 @@ impl<S: Session> Keeper<S> {
                 Ok(session) => self.stay_open(session, &mut backoff).await,
                 Err(error) => {
                     self.change(|slots, slot| slots.failed(slot, error));
-                    Some(backoff.next_pause())
+                    Some(backoff.after_failure())
                 }
             };
             if let Some(pause) = pause {

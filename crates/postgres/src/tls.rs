@@ -236,6 +236,3 @@ fn check_key_mode(path: &Path) -> Result<(), String> {
         )),
     }
 }
-
-#[cfg(test)]
-mod tests;

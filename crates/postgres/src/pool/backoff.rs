@@ -7,33 +7,43 @@ use std::{
 
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
-/// Pauses that double.
-#[derive(Debug)]
+/// Two ladders of pauses: none, the shortest, twice that, and so on. Attempts that fail climb one until a session opens;
+/// sessions that do not hold climb the other, so that opening and losing them is no hot loop either.
+#[derive(Debug, Default)]
 pub(super) struct Backoff {
-    next: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { next: BACKOFF_MIN }
-    }
+    failures: Ladder,
+    losses: Ladder,
 }
 
 impl Backoff {
-    /// After a failed attempt: half of the nominal pause and up to as much again, by chance.
-    pub(super) fn next_pause(&mut self) -> Duration {
-        let nominal = self.next;
-        self.next = (2 * nominal).min(BACKOFF_MAX);
-        nominal / 2 + (nominal / 2).mul_f64(chance())
+    /// After a failed attempt.
+    pub(super) fn after_failure(&mut self) -> Duration {
+        self.failures.next = self.failures.next.max(BACKOFF_MIN);
+        self.failures.pause()
     }
 
-    /// After a session that was open for so long: none when it had worked for a while.
+    /// After a session that was open for so long: none when it had worked for longer than the next pause, and once
+    /// when it had not.
     pub(super) fn after_session(&mut self, open_for: Duration) -> Option<Duration> {
-        if self.next <= open_for {
-            *self = Self::default();
-            return None;
+        self.failures = Ladder::default();
+        if self.losses.next.max(BACKOFF_MIN) <= open_for {
+            self.losses = Ladder::default();
         }
-        Some(self.next_pause())
+        Some(self.losses.pause()).filter(|pause| !pause.is_zero())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Ladder {
+    next: Duration,
+}
+
+impl Ladder {
+    /// Half of the nominal pause and up to as much again, by chance.
+    fn pause(&mut self) -> Duration {
+        let nominal = self.next;
+        self.next = (2 * nominal).clamp(BACKOFF_MIN, BACKOFF_MAX);
+        nominal / 2 + (nominal / 2).mul_f64(chance())
     }
 }
 
@@ -52,23 +62,41 @@ mod tests {
         let mut backoff = Backoff::default();
         let mut nominal = BACKOFF_MIN;
         for _ in 0..12 {
-            let pause = backoff.next_pause();
+            let pause = backoff.after_failure();
             assert!(nominal / 2 <= pause && pause <= nominal, "{pause:?} of {nominal:?}");
             nominal = (2 * nominal).min(BACKOFF_MAX);
         }
         assert_eq!(nominal, BACKOFF_MAX);
-        let first = || Backoff::default().next_pause();
+        let first = || Backoff::default().after_failure();
         assert!((0..100).any(|_| first() != first()));
     }
 
     #[test]
-    fn a_session_that_worked_for_longer_than_the_last_pause_starts_anew() {
+    fn a_session_that_worked_for_longer_than_the_next_pause_starts_anew() {
         let mut backoff = Backoff::default();
-        assert_eq!(backoff.after_session(BACKOFF_MIN), None);
-        assert!(backoff.after_session(BACKOFF_MIN / 2).is_some());
+        for _ in 0..3 {
+            assert_eq!(backoff.after_session(BACKOFF_MIN), None);
+        }
+        assert!(backoff.after_session(BACKOFF_MIN / 2).is_some_and(|pause| pause <= BACKOFF_MIN));
         // The next pause would be twice as long, and so long a session must hold now.
-        assert!(backoff.after_session(BACKOFF_MIN).is_some());
+        assert!(backoff.after_session(BACKOFF_MIN).is_some_and(|pause| BACKOFF_MIN <= pause));
         assert_eq!(backoff.after_session(4 * BACKOFF_MIN), None);
-        assert!(backoff.next_pause() <= BACKOFF_MIN);
+    }
+
+    #[test]
+    fn an_outage_does_not_count_against_the_sessions_behind_it() {
+        let mut backoff = Backoff::default();
+        for _ in 0..12 {
+            backoff.after_failure();
+        }
+        assert_eq!(backoff.after_session(Duration::ZERO), None);
+        assert!(backoff.after_failure() <= BACKOFF_MIN);
+    }
+
+    #[test]
+    fn the_first_session_that_does_not_hold_is_opened_anew_at_once() {
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.after_session(Duration::ZERO), None);
+        assert!(backoff.after_session(Duration::ZERO).is_some());
     }
 }

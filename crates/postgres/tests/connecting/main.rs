@@ -1,0 +1,12 @@
+//! Connecting to real servers: with and without TLS, with good and bad logins, through what goes wrong.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod certificates;
+mod failures;
+mod fake;
+mod logins;
+mod pool;
+mod servers;
+mod session;
+mod tls;
