@@ -142,8 +142,13 @@ fn lines<'a>(
             label,
         });
     }
+    let by = |kind| match kind {
+        Kind::Window => ", by keys",
+        Kind::Library | Kind::Memory => "",
+        Kind::Ceiling | Kind::Plain | Kind::Resp => ", by connections",
+    };
     let style = |kind| if kind == Kind::Window { Style::Joined } else { Style::Points };
-    kinds.into_iter().map(|(kind, points)| kind.line(style(kind), points)).collect()
+    kinds.into_iter().map(|(kind, points)| kind.line(by(kind), style(kind), points)).collect()
 }
 
 /// One line for each kind.
@@ -157,7 +162,7 @@ fn curves<'a>(
         let point = Point { x: x(&row.cell), y: y(&row.sample), label: String::new() };
         kinds.entry(Kind::of(row.cell.approach)).or_default().push(point);
     }
-    kinds.into_iter().map(|(kind, points)| kind.line(Style::Joined, points)).collect()
+    kinds.into_iter().map(|(kind, points)| kind.line("", Style::Joined, points)).collect()
 }
 
 /// Rows that share a colour.
@@ -183,16 +188,16 @@ impl Kind {
         }
     }
 
-    fn line(self, style: Style, points: Vec<Point>) -> Line {
+    fn line(self, by: &str, style: Style, points: Vec<Point>) -> Line {
         let (title, colour) = match self {
-            Self::Ceiling => ("1,024 keys a statement, by connections", (110, 110, 110)),
-            Self::Plain => ("not batched, by connections", (200, 60, 50)),
-            Self::Window => ("fixed window, by keys", (225, 145, 20)),
+            Self::Ceiling => ("1,024 keys a statement", (110, 110, 110)),
+            Self::Plain => ("not batched", (200, 60, 50)),
+            Self::Window => ("fixed window", (225, 145, 20)),
             Self::Library => ("busload in process", (20, 100, 200)),
-            Self::Resp => ("busload over RESP, by connections", (20, 150, 110)),
+            Self::Resp => ("busload over RESP", (20, 150, 110)),
             Self::Memory => ("memory table", (150, 80, 170)),
         };
-        Line { title: title.to_owned(), colour, style, points }
+        Line { title: format!("{title}{by}"), colour, style, points }
     }
 }
 

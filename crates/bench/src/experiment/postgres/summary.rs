@@ -8,11 +8,12 @@ use super::{
     rows::Distribution,
 };
 use crate::{
-    report::{self, Column, figure, text},
+    report::{self, Column, figure, number, text},
     stats::ratio,
 };
 
-const COLUMNS: &[Column] = &[text("number", 66), text("measured", 8), text("wanted", 13), text("", 12)];
+const COLUMNS: &[Column] =
+    &[text("number", 74), number("measured", 8), text("wanted", 13), text("", 12), text("that is", 7)];
 
 /// Readers up to which a lone request is looked at.
 const LOW_LOAD_MAX: usize = 10;
@@ -25,6 +26,31 @@ const PUBLISHED_WINDOWS: [usize; 3] = [16, 24, 32];
 enum Form {
     Percent,
     Times,
+}
+
+/// What is divided by what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Quotient {
+    value: f64,
+    base: f64,
+    unit: Unit,
+}
+
+/// Of both sides of a quotient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Unit {
+    PerSecond,
+    Microseconds,
+}
+
+impl Quotient {
+    fn text(&self) -> String {
+        let write = |value: f64| match self.unit {
+            Unit::PerSecond => format!("{} k/s", figure(value / 1e3)),
+            Unit::Microseconds => format!("{} us", figure(value)),
+        };
+        format!("{} by {}", write(self.value), write(self.base))
+    }
 }
 
 /// What a number is to be.
@@ -41,13 +67,17 @@ enum Wanted {
 struct Line {
     what: String,
     form: Form,
-    value: Option<f64>,
+    quotient: Option<Quotient>,
     wanted: Wanted,
 }
 
 impl Line {
+    fn value(&self) -> Option<f64> {
+        self.quotient.and_then(|quotient| ratio(quotient.value, quotient.base))
+    }
+
     fn is_reached(&self) -> Option<bool> {
-        let value = self.value?;
+        let value = self.value()?;
         match self.wanted {
             Wanted::AtLeast(wanted) => Some(wanted <= value),
             Wanted::AtMost(wanted) => Some(value <= wanted),
@@ -65,13 +95,15 @@ impl Line {
             Wanted::AtMost(wanted) => format!("at most {}", plain(self.form, wanted)),
             Wanted::Nothing => String::new(),
         };
-        let verdict = match (self.value, self.is_reached()) {
+        let verdict = match (self.value(), self.is_reached()) {
             (None, _) => "not measured",
             (_, Some(true)) => "reached",
             (_, Some(false)) => "NOT REACHED",
             (_, None) => "",
         };
-        vec![self.what.clone(), self.value.map_or("-".to_owned(), write), wanted, verdict.to_owned()]
+        let measured = self.value().map_or("-".to_owned(), write);
+        let quotient = self.quotient.as_ref().map(Quotient::text).unwrap_or_default();
+        vec![self.what.clone(), measured, wanted, verdict.to_owned(), quotient]
     }
 }
 
@@ -86,7 +118,7 @@ fn plain(form: Form, value: f64) -> String {
 /// Prints them, if there is anything to compare.
 pub fn print(results: &Results) {
     let lines = lines(results);
-    if lines.iter().all(|line| line.value.is_none()) {
+    if lines.iter().all(|line| line.value().is_none()) {
         return;
     }
     println!("\nNumbers, from the medians above\n{}", report::heading(COLUMNS));
@@ -114,10 +146,10 @@ impl Numbers<'_> {
         let pipelined = self.throughput(section, is_pipelined);
         let unpipelined = self.throughput(section, is_unpipelined);
         let readers = self.readers();
-        let line = |what: &str, form, value, wanted| Line {
+        let line = |what: &str, form, quotient, wanted| Line {
             what: format!("{readers} readers {what}"),
             form,
-            value,
+            quotient,
             wanted,
         };
         vec![
@@ -155,13 +187,13 @@ impl Numbers<'_> {
             Line {
                 what: format!("{readers} readers in process, beside the best window"),
                 form: Form::Times,
-                value: of(library, best),
+                quotient: of(library, best),
                 wanted: Wanted::AtLeast(1.0),
             },
             Line {
                 what: format!("{readers} readers in process, beside the published windows (16 to 32 keys)"),
                 form: Form::Times,
-                value: of(library, published),
+                quotient: of(library, published),
                 wanted: Wanted::AtLeast(1.5),
             },
         ];
@@ -180,7 +212,7 @@ impl Numbers<'_> {
         vec![Line {
             what: format!("1 to {LOW_LOAD_MAX} readers in process, mean response time beside the window's"),
             form: Form::Percent,
-            value: None,
+            quotient: None,
             wanted: Wanted::AtMost(0.5),
         }]
     }
@@ -190,12 +222,12 @@ impl Numbers<'_> {
         let window = self.results.find(Section::LowLoad, |cell| {
             matches!(cell.approach, Approach::Window { .. }) && cell.clients == clients
         });
-        let value = window.and_then(|window| ratio(library.sample.mean_us, window.sample.mean_us));
+        let quotient = of_times(Some(library.sample.mean_us), window.map(|window| window.sample.mean_us));
         let s = if clients == 1 { "" } else { "s" };
         Line {
             what: format!("{clients} reader{s} in process, mean response time beside the best window's"),
             form: Form::Percent,
-            value,
+            quotient,
             wanted: Wanted::AtMost(0.5),
         }
     }
@@ -214,13 +246,13 @@ impl Numbers<'_> {
             Line {
                 what: "1 reader in process, p50 beside the plain statement's".to_owned(),
                 form: Form::Percent,
-                value: of(library, plain),
+                quotient: of_times(library, plain),
                 wanted: Wanted::AtMost(1.15),
             },
             Line {
                 what: "1 reader over RESP, p50 above the plain one's in memory-table round trips".to_owned(),
                 form: Form::Times,
-                value: of(more, memory),
+                quotient: of_times(more, memory),
                 wanted: Wanted::AtMost(1.5),
             },
         ]
@@ -230,10 +262,10 @@ impl Numbers<'_> {
         let section = Section::Upserts;
         let plain = self.throughput(section, is_plain);
         let writers = self.results.find(section, |_| true).map_or(300, |row| row.cell.clients);
-        let line = |what: &str, value, wanted| Line {
+        let line = |what: &str, quotient, wanted| Line {
             what: format!("{writers} writers {what}, beside the best not batched"),
             form: Form::Times,
-            value,
+            quotient,
             wanted,
         };
         let library = self.throughput(section, |cell| cell.approach == Approach::Library);
@@ -271,8 +303,12 @@ fn is_unpipelined(cell: &Cell) -> bool {
     matches!(cell.approach, Approach::Resp { connections } if cell.clients <= connections)
 }
 
-fn of(value: Option<f64>, base: Option<f64>) -> Option<f64> {
-    value.zip(base).and_then(|(value, base)| ratio(value, base))
+fn of(value: Option<f64>, base: Option<f64>) -> Option<Quotient> {
+    value.zip(base).map(|(value, base)| Quotient { value, base, unit: Unit::PerSecond })
+}
+
+fn of_times(value: Option<f64>, base: Option<f64>) -> Option<Quotient> {
+    value.zip(base).map(|(value, base)| Quotient { value, base, unit: Unit::Microseconds })
 }
 
 #[cfg(test)]
@@ -317,18 +353,18 @@ mod tests {
     fn every_number_stands_beside_its_target() {
         assert_eq!(
             shown(&results()),
-            "300 readers in process, of the ceiling | 75.0% | at least 75% | reached\n\
-             300 readers in process, beside the best not batched | 5.62x | at least 5x | reached\n\
-             300 readers over RESP, pipelined, of the ceiling | 50.0% | at least 60% | NOT REACHED\n\
-             300 readers over RESP, a connection each, beside the best not batched | 2.25x | at least 2x | reached\n\
-             300 readers in process, beside the best window | 0.90x | at least 1x | NOT REACHED\n\
-             300 readers in process, beside the published windows (16 to 32 keys) | 2.25x | at least 1.5x | reached\n\
-             1 reader in process, mean response time beside the best window's | 18.3% | at most 50% | reached\n\
-             1 reader in process, p50 beside the plain statement's | 110.0% | at most 115% | reached\n\
-             1 reader over RESP, p50 above the plain one's in memory-table round trips | 2.00x | at most 1.5x | NOT REACHED\n\
-             300 writers in process, beside the best not batched | 6.00x | at least 5x | reached\n\
-             300 writers over RESP, pipelined, beside the best not batched | - |  | not measured\n\
-             300 writers over RESP, a connection each, beside the best not batched | - |  | not measured"
+            "300 readers in process, of the ceiling | 75.0% | at least 75% | reached | 225 k/s by 300 k/s
+300 readers in process, beside the best not batched | 5.62x | at least 5x | reached | 225 k/s by 40.0 k/s
+300 readers over RESP, pipelined, of the ceiling | 50.0% | at least 60% | NOT REACHED | 150 k/s by 300 k/s
+300 readers over RESP, a connection each, beside the best not batched | 2.25x | at least 2x | reached | 90.0 k/s by 40.0 k/s
+300 readers in process, beside the best window | 0.90x | at least 1x | NOT REACHED | 225 k/s by 250 k/s
+300 readers in process, beside the published windows (16 to 32 keys) | 2.25x | at least 1.5x | reached | 225 k/s by 100 k/s
+1 reader in process, mean response time beside the best window's | 18.3% | at most 50% | reached | 110 us by 600 us
+1 reader in process, p50 beside the plain statement's | 110.0% | at most 115% | reached | 110 us by 100 us
+1 reader over RESP, p50 above the plain one's in memory-table round trips | 2.00x | at most 1.5x | NOT REACHED | 40.0 us by 20.0 us
+300 writers in process, beside the best not batched | 6.00x | at least 5x | reached | 60.0 k/s by 10.0 k/s
+300 writers over RESP, pipelined, beside the best not batched | - |  | not measured | \n\
+300 writers over RESP, a connection each, beside the best not batched | - |  | not measured | "
         );
     }
 
@@ -337,15 +373,19 @@ mod tests {
         let mut results = Results::default();
         add(&mut results, Section::Readers, Approach::Library, 300, (225e3, 1.0));
         let lines = lines(&results);
-        assert!(lines.iter().all(|line| line.value.is_none() && line.is_reached().is_none()));
+        assert!(lines.iter().all(|line| line.value().is_none() && line.is_reached().is_none()));
         assert_eq!(lines[0].cells()[3], "not measured");
         assert!(super::lines(&Results::default()).is_empty());
     }
 
     #[test]
     fn a_verdict_is_not_rounded() {
-        let line =
-            |value, wanted| Line { what: String::new(), form: Form::Percent, value: Some(value), wanted };
+        let line = |value, wanted| Line {
+            what: String::new(),
+            form: Form::Percent,
+            quotient: of(Some(value), Some(1.0)),
+            wanted,
+        };
         assert_eq!(line(0.7499, Wanted::AtLeast(0.75)).is_reached(), Some(false));
         assert_eq!(line(0.7499, Wanted::AtLeast(0.75)).cells()[1], "75.0%");
         assert_eq!(line(0.5001, Wanted::AtMost(0.5)).is_reached(), Some(false));

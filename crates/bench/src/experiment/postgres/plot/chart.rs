@@ -12,6 +12,7 @@ use plotters::{
         BLACK, Cartesian2d, ChartBuilder, ChartContext, Circle, Color, DrawingArea, EmptyElement,
         IntoDrawingArea, IntoFont, LineSeries, PathElement, RGBColor, SVGBackend, Text, WHITE,
     },
+    style::text_anchor::{HPos, Pos, VPos},
 };
 
 /// Size of one chart in pixels; several stand below each other.
@@ -185,8 +186,10 @@ where
     if line.style == Style::Joined {
         context.draw_series(LineSeries::new(places, colour.stroke_width(2))).map_err(failed)?;
     }
-    let dots = line.points.iter().map(|point| {
-        let label = Text::new(point.label.clone(), (7, -14), (FONT, 14).into_font().color(&colour));
+    let dots = line.points.iter().enumerate().map(|(index, point)| {
+        let font = (FONT, 14).into_font().color(&colour);
+        let (side, place) = label_place(line.style, index);
+        let label = Text::new(point.label.clone(), place, font.pos(Pos::new(side, VPos::Center)));
         EmptyElement::at((point.x, point.y)) + Circle::new((0, 0), 4, colour.filled()) + label
     });
     let series = context.draw_series(dots).map_err(failed)?;
@@ -198,6 +201,16 @@ where
             + Circle::new((0, 0), 4, colour.filled())
     });
     Ok(())
+}
+
+/// Points that are not joined lie close to each other: their labels take turns around them.
+fn label_place(style: Style, index: usize) -> (HPos, (i32, i32)) {
+    match (style, index % 4) {
+        (Style::Joined, _) | (Style::Points, 0) => (HPos::Left, (8, -9)),
+        (Style::Points, 1) => (HPos::Right, (-8, -9)),
+        (Style::Points, 2) => (HPos::Left, (8, 9)),
+        (Style::Points, _) => (HPos::Right, (-8, 9)),
+    }
 }
 
 /// A number on an axis, with as many digits as it needs.
