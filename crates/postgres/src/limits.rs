@@ -72,6 +72,9 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause: so long a server that is back may go unnoticed.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
+/// Between an error on a connection and the news that it has ended: both come from the same task.
+pub const LOSS_NOTICED_MAX: Duration = Duration::from_millis(500);
+
 /// A connection nobody needs any more may say good-bye for so long before its socket is closed.
 pub const FAREWELL_MAX: Duration = Duration::from_secs(1);
 

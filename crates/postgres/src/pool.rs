@@ -31,6 +31,7 @@ use tokio::{
 
 use crate::{
     Error, Settings,
+    limits::LOSS_NOTICED_MAX,
     pool::{
         backoff::Backoff,
         slots::{Choice, Opened, Slots},
@@ -99,8 +100,8 @@ impl<S: Session> Pool<S> {
         self.shared.acquire(None).await
     }
 
-    /// Like `acquire`, but never the session of `than`: for the one retry of a read whose session was lost. As that
-    /// may not be known here yet, call [`Pool::reopen`] before.
+    /// Like `acquire`, but never the session of `than`: for the one retry of a read whose session was lost. That a
+    /// session was lost can be known here a moment later than to its user; for so long an only session is waited for.
     pub async fn acquire_other(&self, than: &Lease<S>) -> Result<Lease<S>, Error> {
         self.shared.acquire(Some(&than.opened)).await
     }
@@ -175,12 +176,18 @@ impl<S: Session> Shared<S> {
         let mut changed = None;
         loop {
             let choice = self.slots().choose(than);
+            // Whoever must wait looks once more when no change can be missed any longer.
             match (choice, &mut changed) {
                 (Choice::Session(opened), _) => return Ok(Lease { opened }),
                 (Choice::Error(error), _) => return Err(error),
-                // Looked at once more when nothing can be missed any longer.
-                (Choice::Wait, None) => changed = Some(self.changed.subscribe()),
+                (_, None) => changed = Some(self.changed.subscribe()),
                 (Choice::Wait, Some(changed)) => changed.changed().await.map_err(|_| Error::Closed)?,
+                (Choice::NoOther(error), Some(changed)) => {
+                    timeout(LOSS_NOTICED_MAX, changed.changed())
+                        .await
+                        .map_err(|_| error)?
+                        .map_err(|_| Error::Closed)?;
+                }
             }
         }
     }

@@ -72,6 +72,8 @@ pub(super) enum Choice<S> {
     Session(Arc<Opened<S>>),
     /// None, but soon there may be one.
     Wait,
+    /// None but the one that is not wanted.
+    NoOther(Error),
     /// None.
     Error(Error),
 }
@@ -117,9 +119,14 @@ impl<S: Session> Slots<S> {
             Slot::Open(opened) => !opened.is_usable(),
             Slot::Failing => false,
         };
-        match self.slots.iter().any(soon) {
-            true => Choice::Wait,
-            false => Choice::Error(self.last_error.clone().unwrap_or_else(no_other)),
+        if self.slots.iter().any(soon) {
+            return Choice::Wait;
+        }
+        let error = self.last_error.clone().unwrap_or_else(no_other);
+        // Only the unwanted one can be open here.
+        match self.open().next() {
+            Some(_) => Choice::NoOther(error),
+            None => Choice::Error(error),
         }
     }
 

@@ -273,12 +273,30 @@ async fn the_other_session_is_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_another_session_there_is_an_error_and_no_wait() {
+async fn without_another_session_there_is_an_error_in_a_moment() {
     let script = Script::of([]);
     let pool = pool(1, &script);
     let lease = pool.acquire().await.unwrap();
+    let began = Instant::now();
     let refused = pool.acquire_other(&lease).await.map(|lease| lease.id);
     assert!(matches!(refused, Err(Error::ConnectionLost(_))), "{refused:?}");
+    assert!(began.elapsed() <= Duration::from_secs(1));
+}
+
+/// The user of a session can hear of its end before the pool does.
+#[tokio::test(start_paused = true)]
+async fn the_only_session_is_replaced_when_its_loss_becomes_known() {
+    let script = Script::of([]);
+    let pool = Arc::new(pool(1, &script));
+    let lease = pool.acquire().await.unwrap();
+    let waiting = tokio::spawn({
+        let pool = pool.clone();
+        async move { pool.acquire_other(&lease).await.map(|lease| lease.id) }
+    });
+    settle().await;
+    assert!(!waiting.is_finished());
+    script.fate(0).end();
+    assert_eq!(waiting.await.unwrap(), Ok(1));
 }
 
 #[tokio::test(start_paused = true)]
