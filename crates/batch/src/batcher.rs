@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::Receiver;
 
 use crate::clock::Clock;
-use crate::driver;
+use crate::driver::Driver;
 use crate::oneshot::Oneshot;
 use crate::service::{BatchError, Loaded, Reply, Service, Stored};
 use crate::shared::{Phase, Shared};
@@ -75,7 +75,7 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
 
     fn start_by(clock: Clock, service: S, settings: BatcherSettings) -> Result<Self, SettingsError> {
         let shared = Arc::new(Shared::new(service, settings, clock)?);
-        tokio::spawn(driver::run(Arc::clone(&shared)));
+        tokio::spawn(Driver::new(Arc::clone(&shared)).run());
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 

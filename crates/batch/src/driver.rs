@@ -12,20 +12,6 @@ use crate::timer::Timer;
 use crate::trip::Trip;
 use crate::{Batch, Late};
 
-/// Lets batches leave until the batcher has been closed and owes nobody an answer.
-pub(crate) async fn run<S: Service, R: Reply<S>>(shared: Arc<Shared<S, R>>) {
-    let mut driver = Driver::new(shared);
-    loop {
-        driver.shared.wake.rung().await;
-        if driver.shared.expects_company() {
-            StepBack::default().await;
-        }
-        if driver.turn() == Flow::End {
-            return;
-        }
-    }
-}
-
 /// Resolves after every task that can run now has run.
 ///
 /// A task woken by another one may run right after it, ahead of all that wait; a task that wakes itself goes behind them.
@@ -54,8 +40,8 @@ enum Flow {
     End,
 }
 
-/// The driver's own things; its buffers are reused from turn to turn.
-struct Driver<S: Service, R: Reply<S>> {
+/// The driver and its own things; the buffers are reused from turn to turn.
+pub(crate) struct Driver<S: Service, R: Reply<S>> {
     shared: Arc<Shared<S, R>>,
     timer: Timer,
     batches: Vec<Batch<S::Key, S::Write>>,
@@ -64,10 +50,25 @@ struct Driver<S: Service, R: Reply<S>> {
 }
 
 impl<S: Service, R: Reply<S>> Driver<S, R> {
-    fn new(shared: Arc<Shared<S, R>>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<S, R>>) -> Self {
         let wake = Arc::clone(&shared.wake);
         let timer = Timer::new(shared.clock, Arc::new(move || wake.wake()));
         Self { shared, timer, batches: Vec::new(), late: Vec::new(), unserved: Vec::new() }
+    }
+
+    /// Lets batches leave until the batcher has been closed and owes nobody an answer.
+    ///
+    /// A method, so that a runtime that drops this before it ever ran drops a driver.
+    pub(crate) async fn run(mut self) {
+        loop {
+            self.shared.wake.rung().await;
+            if self.shared.expects_company() {
+                StepBack::default().await;
+            }
+            if self.turn() == Flow::End {
+                return;
+            }
+        }
     }
 
     fn turn(&mut self) -> Flow {

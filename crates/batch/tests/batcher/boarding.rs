@@ -1,0 +1,193 @@
+//! What leaves together, and what does not wait.
+
+use std::sync::Arc;
+
+use busload_batch::{Batcher, BatcherSettings, Departure, LineSettings};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::gate::{BAD_KEY, Change, Content, Gate, Pass, gate, in_flight, joining, settle};
+
+type Load = JoinHandle<busload_batch::Loaded<Gate>>;
+
+fn load(batcher: &Batcher<Gate>, key: u32) -> Load {
+    let batcher = batcher.clone();
+    tokio::spawn(async move { batcher.load(key).await })
+}
+
+fn store(batcher: &Batcher<Gate>, key: u32, change: Change) -> JoinHandle<busload_batch::Stored<Gate>> {
+    let batcher = batcher.clone();
+    tokio::spawn(async move { batcher.store(key, change).await })
+}
+
+#[tokio::test]
+async fn tasks_that_can_run_at_the_same_time_share_a_trip() {
+    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let loads: Vec<Load> = (0..100).rev().map(|key| load(&batcher, key)).collect();
+    let trip = trips.next().await;
+    assert_eq!(trip.content, Content::Load((0..100).collect()));
+    trip.end(Pass::Done);
+    for load in loads {
+        assert_eq!(load.await.unwrap(), Ok(None));
+    }
+}
+
+#[tokio::test]
+async fn those_just_answered_ask_again_before_the_next_batch_leaves() {
+    let (batcher, mut trips) = gate(in_flight(1));
+    let mut tasks = JoinSet::new();
+    for task in 0..50 {
+        let batcher = batcher.clone();
+        tasks.spawn(async move {
+            for round in 0..3 {
+                batcher.load(100 * round + task).await.unwrap();
+            }
+        });
+    }
+    for round in 0..3 {
+        let trip = trips.next().await;
+        assert_eq!(trip.keys(), (100 * round..100 * round + 50).collect::<Vec<_>>());
+        trip.end(Pass::Done);
+    }
+    tasks.join_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_several_threads_too_those_just_answered_share_the_next_trip() {
+    let settings = in_flight(1);
+    let batcher = Batcher::from_load(
+        |keys: Vec<u32>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() },
+        settings,
+    );
+    let batcher = batcher.unwrap();
+    let mut tasks = JoinSet::new();
+    for task in 0..100 {
+        let batcher = batcher.clone();
+        tasks.spawn(async move {
+            for round in 0..100 {
+                assert_eq!(batcher.load(round * 100 + task).await, Ok(Some(round * 100 + task)));
+            }
+        });
+    }
+    tasks.join_all().await;
+    let reads = batcher.stats().reads;
+    // Most of the hundred; if the driver went ahead of those who were answered, it would be one or two.
+    assert!(20 * reads.batches <= reads.entries, "{reads:?}");
+}
+
+#[tokio::test]
+async fn callers_of_one_key_share_one_entry_and_one_value_that_none_of_them_can_change() {
+    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let written = store(&batcher, 7, Change::Set(70));
+    trips.next().await.end(Pass::Done);
+    written.await.unwrap().unwrap();
+
+    let (one, other) = (load(&batcher, 7), load(&batcher, 7));
+    let trip = trips.next().await;
+    assert_eq!(trip.keys(), [7]);
+    trip.end(Pass::Done);
+    let mut one = one.await.unwrap().unwrap().unwrap();
+    let other = other.await.unwrap().unwrap().unwrap();
+    assert!(Arc::ptr_eq(&one, &other), "shared, not copied");
+    *Arc::make_mut(&mut one) = 71;
+    assert_eq!(*other, 70);
+}
+
+#[tokio::test]
+async fn a_read_never_joins_one_under_way_unless_that_was_asked_for() {
+    for (settings, trips_expected) in [(BatcherSettings::default(), 2), (joining(), 1)] {
+        let (batcher, mut trips) = gate(settings);
+        let first = load(&batcher, 1);
+        let mut seen = vec![trips.next().await];
+        let second = load(&batcher, 1);
+        // So that the second leaves by number if it leaves at all.
+        let others: Vec<Load> = (10..20).map(|key| load(&batcher, key)).collect();
+        seen.extend(trips.arrived().await);
+        let with_key = seen.iter().filter(|trip| trip.keys().contains(&1)).count();
+        assert_eq!(with_key, trips_expected, "{:?}", batcher.stats());
+        seen.into_iter().for_each(|trip| trip.end(Pass::Done));
+        trips.pass_all().await;
+        for load in others.into_iter().chain([first, second]) {
+            assert_eq!(load.await.unwrap(), Ok(None));
+        }
+    }
+}
+
+#[tokio::test]
+async fn writes_of_one_key_that_wait_together_are_one_entry_and_all_are_acknowledged() {
+    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let writes = [1, 2, 3].map(|value| store(&batcher, 5, Change::Set(value)));
+    let trip = trips.next().await;
+    assert_eq!(trip.content, Content::Store([(5, Change::Set(3))].into()));
+    trip.end(Pass::Done);
+    for write in writes {
+        assert_eq!(write.await.unwrap(), Ok(0));
+    }
+}
+
+#[tokio::test]
+async fn a_read_asked_behind_a_write_waits_for_it_and_sees_it() {
+    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let write = store(&batcher, 1, Change::Set(10));
+    let read = load(&batcher, 1);
+    let trip = trips.next().await;
+    assert_eq!(trip.content, Content::Store([(1, Change::Set(10))].into()));
+    assert!(trips.arrived().await.is_none(), "the read waits");
+    trip.end(Pass::Done);
+    trips.next().await.end(Pass::Done);
+    assert_eq!(write.await.unwrap(), Ok(0));
+    assert_eq!(read.await.unwrap(), Ok(Some(Arc::new(10))));
+}
+
+#[tokio::test]
+async fn loading_many_asks_for_all_at_once_and_answers_in_the_order_asked() {
+    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let many = tokio::spawn({
+        let batcher = batcher.clone();
+        async move { batcher.load_many([3, BAD_KEY, 1, 3]).await }
+    });
+    let trip = trips.next().await;
+    assert_eq!(trip.keys(), [1, 3, BAD_KEY]);
+    trip.end(Pass::Done);
+    let many = many.await.unwrap();
+    assert_eq!(many.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, true]);
+}
+
+#[tokio::test]
+async fn a_window_passes_by_itself_and_in_less_than_a_millisecond() {
+    let departure = Departure::Window { entries: 16, wait: std::time::Duration::from_micros(500) };
+    let line = LineSettings { departure, ..LineSettings::default() };
+    let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
+    let mut fastest = std::time::Duration::MAX;
+    for key in 0..100 {
+        let asked = now();
+        let load = load(&batcher, key);
+        let trip = trips.wait().await;
+        fastest = fastest.min(now() - asked);
+        trip.end(Pass::Done);
+        load.await.unwrap().unwrap();
+    }
+    // The fastest of many, so that a busy machine does not matter.
+    assert!(500 <= fastest.as_micros() && fastest.as_micros() < 950, "{fastest:?}");
+}
+
+#[tokio::test]
+async fn a_full_window_does_not_wait() {
+    let departure = Departure::Window { entries: 4, wait: std::time::Duration::from_secs(3600) };
+    let line = LineSettings { departure, ..LineSettings::default() };
+    let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
+    let loads: Vec<Load> = (0..6).map(|key| load(&batcher, key)).collect();
+    let trip = trips.next().await;
+    assert_eq!(trip.keys(), [0, 1, 2, 3]);
+    trip.end(Pass::Done);
+    assert!(trips.arrived().await.is_none(), "two are left, and the window is long");
+    for load in &loads[4..] {
+        load.abort();
+    }
+    settle().await;
+    assert_eq!(batcher.waiting(), 0);
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures what the batcher's own clock does")]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}

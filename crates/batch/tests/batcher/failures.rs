@@ -1,0 +1,140 @@
+//! What goes wrong in a trip or before it harms those concerned, and tells them so.
+
+use busload_batch::{BatchError, Batcher, BatcherSettings, LineSettings, Loaded, Stored};
+use tokio::task::JoinHandle;
+
+use crate::gate::{BAD, BAD_KEY, Change, Gate, Pass, gate, in_flight};
+
+fn load(batcher: &Batcher<Gate>, key: u32) -> JoinHandle<Loaded<Gate>> {
+    let batcher = batcher.clone();
+    tokio::spawn(async move { batcher.load(key).await })
+}
+
+fn store(batcher: &Batcher<Gate>, key: u32) -> JoinHandle<Stored<Gate>> {
+    let batcher = batcher.clone();
+    tokio::spawn(async move { batcher.store(key, Change::Set(1)).await })
+}
+
+#[tokio::test]
+async fn a_trip_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
+    let miscounted = BatchError::Miscounted { asked: 2, given: 1 };
+    let cases = [
+        (Pass::Fail("no connection"), BatchError::Failed("no connection")),
+        (Pass::Panic, BatchError::Panicked),
+        (Pass::Short, miscounted),
+    ];
+    for (pass, error) in cases {
+        let (batcher, mut trips) = gate(in_flight(1));
+        let loads = [load(&batcher, 1), load(&batcher, 2)];
+        let trip = trips.next().await;
+        let after = [load(&batcher, 1), load(&batcher, 3)];
+        trip.end(pass);
+        trips.next().await.end(Pass::Done);
+        for load in loads {
+            assert_eq!(load.await.unwrap(), Err(error), "{pass:?}");
+        }
+        for load in after {
+            assert_eq!(load.await.unwrap(), Ok(None), "{pass:?}");
+        }
+
+        let stores = [store(&batcher, 1), store(&batcher, 1), store(&batcher, BAD_KEY)];
+        // Two lanes or one, as the keys' hashes will.
+        while let Some(trip) = trips.arrived().await {
+            trip.end(pass);
+        }
+        for store in stores {
+            let outcome = store.await.unwrap();
+            assert!(outcome.is_err(), "{pass:?}");
+            assert_eq!(outcome.unwrap_err().outcome_unknown(), pass != Pass::Fail("no connection"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_before_the_first_await_is_a_panic_of_the_trip() {
+    let load = |keys: Vec<u32>| {
+        assert_ne!(keys, [1], "the test wants a panic");
+        async move { keys.into_iter().map(Some).collect::<Vec<_>>() }
+    };
+    let batcher = Batcher::from_load(load, BatcherSettings::default()).unwrap();
+    assert_eq!(batcher.load(1).await, Err(BatchError::Panicked));
+    assert_eq!(batcher.load(2).await, Ok(Some(2)));
+}
+
+#[tokio::test]
+async fn a_bad_entry_fails_alone() {
+    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (good, bad) = (load(&batcher, 1), load(&batcher, BAD_KEY));
+    trips.next().await.end(Pass::Done);
+    assert_eq!(good.await.unwrap(), Ok(None));
+    assert_eq!(bad.await.unwrap(), Err(BatchError::Failed(BAD)));
+}
+
+#[tokio::test]
+async fn a_full_line_refuses_at_once_and_takes_again_when_some_have_left() {
+    let line = LineSettings { requests_max: 3, batches_in_flight_max: 1, ..LineSettings::default() };
+    let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
+    let under_way = load(&batcher, 0);
+    let trip = trips.next().await;
+    let waiting = [1, 2, 3].map(|key| load(&batcher, key));
+    assert!(trips.arrived().await.is_none());
+    assert_eq!(batcher.load(4).await, Err(BatchError::Full));
+    assert_eq!(batcher.store(4, Change::Set(1)).await, Err(BatchError::Full));
+    trip.end(Pass::Done);
+    let next = trips.next().await;
+    let again = load(&batcher, 4);
+    next.end(Pass::Done);
+    trips.pass_all().await;
+    for load in waiting.into_iter().chain([under_way, again]) {
+        assert_eq!(load.await.unwrap(), Ok(None));
+    }
+    assert_eq!(batcher.stats().refused, 2);
+}
+
+#[tokio::test]
+async fn a_request_larger_than_the_line_says_so() {
+    let load = |keys: Vec<[u8; 1000]>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() };
+    let line = LineSettings { bytes_max: 512, ..LineSettings::default() };
+    let batcher = Batcher::from_load(load, BatcherSettings { line, timeout: None }).unwrap();
+    let outcome = batcher.load([0; 1000]).await;
+    assert!(matches!(outcome, Err(BatchError::TooLarge { bytes_max: 512, .. })), "{outcome:?}");
+}
+
+#[test]
+fn an_error_says_what_happened_and_whether_a_write_may_have() {
+    let cases: [(BatchError<&str>, &str, bool); 9] = [
+        (BatchError::Full, "the waiting line is full", false),
+        (
+            BatchError::TooLarge { bytes: 900, bytes_max: 512 },
+            "the request counts 900 bytes, and at most 512 bytes may wait",
+            false,
+        ),
+        (
+            BatchError::TooLate { sent: false },
+            "the deadline passed in the waiting line; nothing was sent",
+            false,
+        ),
+        (
+            BatchError::TooLate { sent: true },
+            "no answer before the deadline; a write may have been done",
+            true,
+        ),
+        (BatchError::Closed, "the batcher is closed; nothing was sent", false),
+        (BatchError::Failed("no such table"), "no such table", false),
+        (BatchError::Panicked, "the batch function panicked; a write may have been done", true),
+        (
+            BatchError::Stopped,
+            "the batch was stopped before it had an answer; a write may have been done",
+            true,
+        ),
+        (
+            BatchError::Miscounted { asked: 3, given: 2 },
+            "the batch function gave 2 answers for 3 entries; a write may have been done",
+            true,
+        ),
+    ];
+    for (error, text, outcome_unknown) in cases {
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.outcome_unknown(), outcome_unknown, "{error:?}");
+    }
+}

@@ -1,0 +1,221 @@
+//! A store in memory whose trips wait at a gate until the test lets them end, one way or another.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use busload_batch::{
+    Batcher, BatcherSettings, Departure, LineSettings, LoadedAll, LoadedOne, Oneshot, Reply, Service,
+    Sharing, StoredAll, Write,
+};
+use tokio::sync::{mpsc, oneshot};
+
+/// A key whose reads and writes fail, without harm to those beside it.
+pub const BAD_KEY: u32 = 666;
+
+/// The error of [`BAD_KEY`].
+pub const BAD: &str = "bad key";
+
+pub struct Gate {
+    trips: mpsc::UnboundedSender<Trip>,
+    values: Mutex<HashMap<u32, u32>>,
+}
+
+/// A trip that has arrived at the gate.
+pub struct Trip {
+    pub content: Content,
+    pass: oneshot::Sender<Pass>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    Load(Vec<u32>),
+    Store(BTreeMap<u32, Change>),
+}
+
+/// How a trip ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    Done,
+    Fail(&'static str),
+    Panic,
+    /// Brings one answer too few.
+    Short,
+}
+
+/// Sets of a key merge to the last, additions to their sum; the two do not mix, nor share a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Set(u32),
+    Add(u32),
+}
+
+impl Write for Change {
+    type Kind = std::mem::Discriminant<Self>;
+    /// Of an addition: what it and those merged before it add.
+    type Receipt = u32;
+
+    fn kind(&self) -> Self::Kind {
+        std::mem::discriminant(self)
+    }
+
+    fn receipt(&self) -> u32 {
+        match *self {
+            Self::Set(_) => 0,
+            Self::Add(sum) => sum,
+        }
+    }
+
+    fn merge(&mut self, later: Self) -> Result<u32, Self> {
+        match (&mut *self, later) {
+            (Self::Set(value), Self::Set(later)) => *value = later,
+            (Self::Add(sum), Self::Add(later)) => *sum += later,
+            _ => return Err(later),
+        }
+        Ok(self.receipt())
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+}
+
+impl Gate {
+    async fn pass(&self, content: Content) -> Result<Pass, &'static str> {
+        let (pass, passed) = oneshot::channel();
+        self.trips.send(Trip { content, pass }).expect("the test listens as long as there are trips");
+        match passed.await.expect("the test lets every trip pass") {
+            Pass::Panic => panic!("the test wants a panic"),
+            Pass::Fail(error) => Err(error),
+            pass => Ok(pass),
+        }
+    }
+
+    fn get(&self, key: u32) -> LoadedOne<Self> {
+        let values = self.values.lock().unwrap();
+        if key == BAD_KEY { Err(BAD) } else { Ok(values.get(&key).map(|value| Arc::new(*value))) }
+    }
+
+    fn change(&self, key: u32, change: Change) -> Result<u32, &'static str> {
+        if key == BAD_KEY {
+            return Err(BAD);
+        }
+        let mut values = self.values.lock().unwrap();
+        let value = values.entry(key).or_default();
+        let before = *value;
+        *value = match change {
+            Change::Set(value) => value,
+            Change::Add(sum) => before + sum,
+        };
+        Ok(before)
+    }
+}
+
+impl Service for Gate {
+    type Key = u32;
+    type Value = Arc<u32>;
+    type Write = Change;
+    /// The value before.
+    type Outcome = u32;
+    type Error = &'static str;
+
+    async fn load(&self, keys: Vec<u32>) -> LoadedAll<Self> {
+        assert!(keys.is_sorted_by(|a, b| a < b), "sorted and unique: {keys:?}");
+        let pass = self.pass(Content::Load(keys.clone())).await?;
+        let answers = keys.into_iter().skip(usize::from(pass == Pass::Short));
+        Ok(answers.map(|key| self.get(key)).collect())
+    }
+
+    async fn store(&self, entries: Vec<(u32, Change)>) -> StoredAll<Self> {
+        assert!(entries.is_sorted_by(|(a, _), (b, _)| a < b), "sorted and unique: {entries:?}");
+        let pass = self.pass(Content::Store(entries.iter().copied().collect())).await?;
+        let answers = entries.into_iter().skip(usize::from(pass == Pass::Short));
+        Ok(answers.map(|(key, change)| self.change(key, change)).collect())
+    }
+}
+
+/// The test's side of the gate.
+pub struct Trips(mpsc::UnboundedReceiver<Trip>);
+
+impl Trips {
+    /// The next trip that has arrived when all tasks that can have run; they must be on this thread.
+    pub async fn arrived(&mut self) -> Option<Trip> {
+        settle().await;
+        self.0.try_recv().ok()
+    }
+
+    /// The next trip, which has arrived when all tasks that can have run; they must be on this thread.
+    pub async fn next(&mut self) -> Trip {
+        self.arrived().await.expect("a trip has left")
+    }
+
+    /// Waits for a trip of another thread.
+    pub async fn wait(&mut self) -> Trip {
+        self.0.recv().await.expect("the service is there")
+    }
+
+    /// Lets everything pass until there is nothing more.
+    pub async fn pass_all(&mut self) {
+        while let Some(trip) = self.arrived().await {
+            trip.end(Pass::Done);
+        }
+    }
+}
+
+impl Trip {
+    pub fn end(self, how: Pass) {
+        // A trip whose runtime is gone waits for nothing.
+        let _ = self.pass.send(how);
+    }
+
+    pub fn keys(&self) -> Vec<u32> {
+        match &self.content {
+            Content::Load(keys) => keys.clone(),
+            Content::Store(entries) => entries.keys().copied().collect(),
+        }
+    }
+}
+
+/// Lets every task run that can; they must be on this thread.
+pub async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A batcher at the gate whose callers await.
+pub fn gate(settings: BatcherSettings) -> (Batcher<Gate>, Trips) {
+    gate_with::<Oneshot<Gate>>(settings)
+}
+
+/// A batcher at the gate with other replies.
+pub fn gate_with<R: Reply<Gate>>(settings: BatcherSettings) -> (Batcher<Gate, R>, Trips) {
+    let (trips, receiver) = mpsc::unbounded_channel();
+    let service = Gate { trips, values: Mutex::default() };
+    (Batcher::start(service, settings).expect("settings make sense"), Trips(receiver))
+}
+
+/// The default settings with so many batches in flight.
+pub fn in_flight(batches_in_flight_max: usize) -> BatcherSettings {
+    BatcherSettings { line: LineSettings { batches_in_flight_max, ..LineSettings::default() }, timeout: None }
+}
+
+/// The default settings, reads joining those in flight.
+pub fn joining() -> BatcherSettings {
+    BatcherSettings {
+        line: LineSettings { sharing: Sharing::InFlight, ..LineSettings::default() },
+        timeout: None,
+    }
+}
+
+/// Small numbers, so that a short schedule meets every limit.
+pub fn small() -> BatcherSettings {
+    let line = LineSettings {
+        requests_max: 12,
+        batch_entries_max: 3,
+        batches_in_flight_max: 2,
+        lanes: 2,
+        departure: Departure::WhenFree { min_batch: 2 },
+        ..LineSettings::default()
+    };
+    BatcherSettings { line, timeout: None }
+}
