@@ -13,9 +13,8 @@ pub const REQUESTS_MAX: usize = (1 << 24) - 1;
 /// Most that [`LineSettings::batches_in_flight_max`](crate::LineSettings::batches_in_flight_max) may be.
 pub const BATCHES_IN_FLIGHT_MAX: usize = 255;
 
-// Requests of a batch waited all at once, so a batch holds no more of them than the line. Slots are numbered by `u32`,
-// and the largest number means none.
-const _: () = assert!(REQUESTS_MAX * (BATCHES_IN_FLIGHT_MAX + 1) < u32::MAX as usize);
+// Requests of a batch waited all at once, so a batch holds no more of them than the line. Slots are numbered by `u32`.
+const _: () = assert!(REQUESTS_MAX as u64 * (BATCHES_IN_FLIGHT_MAX as u64 + 1) < u32::MAX as u64);
 
 /// Most that [`LineSettings::lanes`](crate::LineSettings::lanes) may be. All lanes are looked at for a batch of writes.
 pub const LANES_MAX: usize = 1024;

@@ -193,7 +193,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         self.keys.len() == 0 && self.trips.len() == 0
     }
 
-    /// Requests that wait; with [`Sharing::InFlight`] also those that joined an entry under way.
+    /// Requests that wait; with [`Sharing::InFlight`](crate::Sharing::InFlight) also those that joined an entry under way.
     pub fn waiting(&self) -> usize {
         self.load.requests
     }

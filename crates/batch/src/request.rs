@@ -77,8 +77,10 @@ pub struct Late<W> {
 /// How far a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It waits in the line: nobody has seen it yet.
+    /// It waited in the line and is gone with its caller: it will not be made.
     Waiting,
+    /// It is a write that waited in one entry with others. It may be made with theirs.
+    Merged,
     /// Its batch is under way. A write may or may not have been made.
     InFlight,
 }

@@ -81,3 +81,34 @@ fn next_mean(mean: Duration, took: Duration) -> Duration {
     let most = mean.saturating_mul(TRIP_OUTLIER_FACTOR).max(TRIP_MEAN_INITIAL);
     (mean - mean / TRIP_MEAN_WEIGHT).saturating_add(took.min(most) / TRIP_MEAN_WEIGHT)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mean_of(trips_micros: &[u64]) -> Option<Duration> {
+        let mut class = ClassStats::default();
+        trips_micros.iter().for_each(|micros| class.count_trip(Duration::from_micros(*micros)));
+        class.trip_mean
+    }
+
+    #[test]
+    fn mean_starts_with_the_first_trip_and_moves_by_an_eighth() {
+        assert_eq!(mean_of(&[]), None);
+        assert_eq!(mean_of(&[400]), Some(Duration::from_micros(400)));
+        assert_eq!(mean_of(&[400, 800]), Some(Duration::from_micros(450)));
+        assert_eq!(mean_of(&[400, 0]), Some(Duration::from_micros(350)));
+    }
+
+    #[test]
+    fn trip_that_hung_counts_as_a_few() {
+        assert_eq!(mean_of(&[400, 30_000_000]), Some(Duration::from_micros(350 + 400)));
+    }
+
+    #[test]
+    fn mean_follows_when_all_trips_become_slow() {
+        let slow = 100_000;
+        let mean = mean_of(&[&[0][..], &[slow; 60]].concat()).expect("there were trips");
+        assert!(Duration::from_micros(slow * 9 / 10) < mean, "{mean:?}");
+    }
+}

@@ -57,6 +57,11 @@ impl<T, M> Arena<T, M> {
         self.slots.get(id.index())?.as_ref()
     }
 
+    /// All values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Id<M>, &T)> {
+        (0..).zip(&self.slots).filter_map(|(slot, value)| Some((Id::at(slot), value.as_ref()?)))
+    }
+
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

@@ -80,3 +80,43 @@ impl Deadlines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deadline(serial: u64, millis: u64) -> Deadline {
+        Deadline { at: Duration::from_millis(millis), serial, slot: 0 }
+    }
+
+    #[test]
+    fn nearest_is_first_in_whatever_order_they_come() {
+        let mut deadlines = Deadlines::default();
+        let mut come: Vec<u64> = (0..200).map(|i| i * 37 % 101).collect();
+        for (serial, millis) in (0..).zip(&come) {
+            deadlines.push(deadline(serial, *millis));
+        }
+        come.sort_unstable();
+        let mut gone = Vec::new();
+        while let Some(first) = deadlines.first() {
+            gone.push(first.serial);
+            assert_eq!(first.at, Duration::from_millis(come[gone.len() - 1]));
+            deadlines.forget(|deadline| !gone.contains(&deadline.serial));
+        }
+        assert_eq!(gone.len(), come.len());
+    }
+
+    #[test]
+    fn those_of_answered_requests_do_not_pile_up_behind_one_that_waits() {
+        for millis_of_others in [1_000_000, 5] {
+            let mut deadlines = Deadlines::default();
+            deadlines.push(deadline(0, 10));
+            for serial in 1..10_000 {
+                deadlines.push(deadline(serial, millis_of_others));
+                deadlines.forget(|deadline| deadline.serial == 0);
+                assert!(deadlines.len() <= 2 * DEADLINES_SWEEP_MIN);
+            }
+            assert_eq!(deadlines.first(), Some(deadline(0, 10)));
+        }
+    }
+}

@@ -3,31 +3,20 @@
 use std::hash::Hash;
 
 use super::Line;
-use super::arena::Id;
-use super::waiters::WaiterId;
-use crate::request::Late;
+use crate::request::{Late, Stage};
 use crate::write::Write;
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
-    /// Takes the waiters of all that waits, as if they had left. Batches under way go on, and their waiters stay.
+    /// Takes the waiters of all that waits, in order of arrival, as if they had left: none of it will be made. Batches under way
+    /// go on, and their waiters stay.
     ///
     /// For a caller who will ask for no further batch.
     pub fn take_waiting(&mut self, waiting: &mut Vec<Late<W>>) {
-        let waits = |line: &Self, id| line.entries[line.waiters.arena[id].entry].waits();
-        // Slots of an arena are not all in use; the last in use is where all have been seen.
-        let mut unseen = self.waiters.arena.len();
-        for slot in 0.. {
-            if unseen == 0 {
-                return;
-            }
-            let id: WaiterId = Id::at(slot);
-            if self.waiters.arena.get(id).is_none() {
-                continue;
-            }
-            unseen -= 1;
-            if waits(self, id) {
+        for id in self.waiters.in_order() {
+            if self.entries[self.waiters.arena[id].entry].waits() {
                 self.stats.left += 1;
-                waiting.push(self.detach(id));
+                let late = self.detach(id);
+                waiting.push(Late { stage: Stage::Waiting, ..late });
             }
         }
     }

@@ -6,7 +6,7 @@ use super::arena::{Arena, Id};
 use super::keys::KeyId;
 use super::list::{Link, List};
 use super::waiters::WaiterMark;
-use crate::request::Operation;
+use crate::request::{Operation, Stage};
 
 /// Marks ids of entries.
 pub(super) enum EntryMark {}
@@ -90,5 +90,14 @@ impl Class {
 impl<T> Entry<T> {
     pub fn waits(&self) -> bool {
         self.place != Place::InFlight
+    }
+
+    /// How far a request has come that is no longer among the waiters.
+    pub fn stage_after_leaving(&self) -> Stage {
+        match self.class {
+            _ if !self.waits() => Stage::InFlight,
+            Class::Write { .. } if !self.waiters.is_empty() => Stage::Merged,
+            Class::Read | Class::Write { .. } => Stage::Waiting,
+        }
     }
 }

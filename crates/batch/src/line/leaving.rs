@@ -5,7 +5,7 @@ use std::hash::Hash;
 use super::Line;
 use super::entry::{Class, EntryId, Place};
 use super::keys::KeyId;
-use super::waiters::{Counted, Waiter, WaiterId};
+use super::waiters::{Counted, WaiterId};
 use crate::batch::{Batch, Content};
 use crate::limits::KIND_SEARCH_BATCHES;
 use crate::request::{Answered, Late, Stage};
@@ -37,7 +37,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         while let Some(waiter) = next {
             let waiter = self.waiters.remove(waiter);
             next = waiter.of_entry.next();
-            self.discount(&waiter, Stage::InFlight);
+            if waiter.counted == Counted::UntilAnswer {
+                self.load.remove_requests(1);
+            }
             answer(waiter.answered);
         }
         let slot = &mut self.keys[entry.key];
@@ -49,13 +51,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     pub(super) fn detach(&mut self, id: WaiterId) -> Late<W> {
         let entry_id = self.waiters.arena[id].entry;
         let entry = &mut self.entries[entry_id];
-        let stage = if entry.waits() { Stage::Waiting } else { Stage::InFlight };
-        let operation = entry.class.operation();
         entry.waiters.unlink(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
-        let nobody_waits = entry.waiters.is_empty();
+        let (operation, stage) = (entry.class.operation(), entry.stage_after_leaving());
+        let is_done = entry.waits() && entry.waiters.is_empty();
         let waiter = self.waiters.remove(id);
-        self.discount(&waiter, stage);
-        if stage == Stage::Waiting && nobody_waits {
+        if stage != Stage::InFlight || waiter.counted == Counted::UntilAnswer {
+            self.load.remove_requests(1);
+        }
+        if is_done {
             self.drop_waiting(entry_id);
         }
         Late { waiter: waiter.answered.waiter, stage, operation }
@@ -142,12 +145,5 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         let entry = self.entries.remove(id);
         self.load.resize(entry.size.bytes(), 0);
         self.settle(key);
-    }
-
-    /// A waiter is gone at `stage`: it counts no longer, if it still did.
-    fn discount(&mut self, waiter: &Waiter<W, T::Receipt>, stage: Stage) {
-        if stage == Stage::Waiting || waiter.counted == Counted::UntilAnswer {
-            self.load.remove_requests(1);
-        }
     }
 }

@@ -88,6 +88,13 @@ impl<W, R> Waiters<W, R> {
         holds(&self.arena, id, request.serial).then_some(id)
     }
 
+    /// All waiters, in order of arrival.
+    pub fn in_order(&self) -> Vec<WaiterId> {
+        let mut all: Vec<_> = self.arena.iter().map(|(id, waiter)| (waiter.serial, id)).collect();
+        all.sort_unstable_by_key(|(serial, _)| *serial);
+        all.into_iter().map(|(_, id)| id).collect()
+    }
+
     /// The nearest deadline.
     pub fn first_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|deadline| deadline.at)

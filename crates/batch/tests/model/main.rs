@@ -69,20 +69,21 @@ fn departure(batch_entries_max: usize) -> impl Strategy<Value = Departure> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..KEYS, 0..9_u8, deadline())
+        12 => (0..KEYS, 0..9_u8, deadline())
             .prop_map(|(key, key_bytes, deadline)| Step::Read { key, key_bytes, deadline }),
-        6 => (0..KEYS, 0..9_u8, action(), deadline())
+        12 => (0..KEYS, 0..9_u8, action(), deadline())
             .prop_map(|(key, key_bytes, action, deadline)| Step::Write { key, key_bytes, action, deadline }),
-        3 => any::<usize>().prop_map(|request| Step::Leave { request }),
-        3 => Just(Step::NextBatch),
-        2 => Just(Step::AllBatches),
-        2 => any::<usize>().prop_map(|batch| Step::Make { batch }),
-        4 => any::<(usize, usize)>().prop_map(|(batch, entry)| Step::Answer { batch, entry }),
-        3 => any::<usize>().prop_map(|batch| Step::End { batch }),
-        3 => (0..1_500_u64).prop_map(|micros| Step::Advance { micros }),
-        1 => (0..300_u64).prop_map(|micros| Step::GoBack { micros }),
-        1 => Just(Step::Expire),
-        2 => Just(Step::SleepUntilWake),
+        6 => any::<usize>().prop_map(|request| Step::Leave { request }),
+        6 => Just(Step::NextBatch),
+        4 => Just(Step::AllBatches),
+        4 => any::<usize>().prop_map(|batch| Step::Make { batch }),
+        8 => any::<(usize, usize)>().prop_map(|(batch, entry)| Step::Answer { batch, entry }),
+        6 => any::<usize>().prop_map(|batch| Step::End { batch }),
+        6 => (0..1_500_u64).prop_map(|micros| Step::Advance { micros }),
+        2 => (0..300_u64).prop_map(|micros| Step::GoBack { micros }),
+        2 => Just(Step::Expire),
+        1 => Just(Step::TakeWaiting),
+        4 => Just(Step::SleepUntilWake),
     ]
 }
 

@@ -106,9 +106,13 @@ impl Reference {
         let index = self.entries.iter().position(has)?;
         let entry = &mut self.entries[index];
         entry.waiters.retain(|waiter| waiter.request != request);
-        let stage = if entry.in_flight() { Stage::InFlight } else { Stage::Waiting };
         let operation = if entry.change.is_some() { Operation::Write } else { Operation::Read };
-        if stage == Stage::Waiting && entry.waiters.is_empty() {
+        let stage = match entry.in_flight() {
+            true => Stage::InFlight,
+            false if operation == Operation::Write && !entry.waiters.is_empty() => Stage::Merged,
+            false => Stage::Waiting,
+        };
+        if stage != Stage::InFlight && entry.waiters.is_empty() {
             let key = self.entries.remove(index).key;
             self.let_queue(key);
         }
@@ -123,6 +127,15 @@ impl Reference {
             (request, stage, operation)
         };
         late.into_iter().map(leave).collect()
+    }
+
+    pub fn take_waiting(&mut self) -> Vec<usize> {
+        let (in_flight, waiting) = std::mem::take(&mut self.entries).into_iter().partition(Entry::in_flight);
+        self.entries = in_flight;
+        let waiting: Vec<Entry> = waiting;
+        let mut requests: Vec<usize> = waiting.iter().flat_map(Entry::requests).collect();
+        requests.sort_unstable();
+        requests
     }
 
     pub fn next_batch(&mut self, batch: usize, stats: &LineStats) -> Option<Expected> {
@@ -152,7 +165,7 @@ impl Reference {
         };
         let entry = self.entries.remove(entry);
         self.let_queue(entry.key);
-        entry.waiters.iter().map(|waiter| waiter.request).collect()
+        entry.requests().collect()
     }
 
     /// The requests that were not answered, with the index of their entry.
@@ -324,6 +337,10 @@ impl Reference {
 impl Entry {
     fn in_flight(&self) -> bool {
         matches!(self.place, Place::InFlight(_))
+    }
+
+    fn requests(&self) -> impl Iterator<Item = usize> {
+        self.waiters.iter().map(|waiter| waiter.request)
     }
 
     fn bytes(&self) -> usize {

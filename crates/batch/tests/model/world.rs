@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use busload_batch::{Answered, Ask, BatchId, Content, Departure, Line, LineSettings, RequestId};
+use busload_batch::{Answered, Ask, BatchId, Content, Departure, Line, LineSettings, RequestId, Stage};
 
 use crate::change::{Action, Change, Value};
 use crate::reference::{Expected, Key, Reference, Request};
@@ -50,6 +50,7 @@ pub enum Step {
         micros: u64,
     },
     Expire,
+    TakeWaiting,
     /// Sleeps exactly as long as the line says.
     SleepUntilWake,
 }
@@ -80,6 +81,8 @@ enum Fate {
     Open,
     /// Its caller is gone: it may have been made or not.
     Gone,
+    /// It was late, and the line said that it will not be made.
+    NotMade,
     /// Its batch ended without it.
     Failed,
     Answered,
@@ -126,6 +129,7 @@ impl World {
             Step::Advance { micros } => self.now += Duration::from_micros(micros),
             Step::GoBack { micros } => self.now = self.now.saturating_sub(Duration::from_micros(micros)),
             Step::Expire => self.expire(),
+            Step::TakeWaiting => self.take_waiting(),
             Step::SleepUntilWake => self.sleep_until_wake(),
         }
         self.check();
@@ -313,10 +317,23 @@ impl World {
         self.line.expire(self.now, &mut late);
         let got: Vec<_> = late.iter().map(|late| (late.waiter, late.stage, late.operation)).collect();
         assert_eq!(got, self.reference.expire());
-        for (request, ..) in got {
+        for (request, stage, _) in got {
             assert_eq!(self.requests[request].fate, Fate::Open);
-            self.requests[request].fate = Fate::Gone;
+            self.requests[request].fate = if stage == Stage::Waiting { Fate::NotMade } else { Fate::Gone };
         }
+    }
+
+    fn take_waiting(&mut self) {
+        let mut waiting = Vec::new();
+        self.line.take_waiting(&mut waiting);
+        let got: Vec<_> = waiting.iter().map(|late| late.waiter).collect();
+        assert_eq!(got, self.reference.take_waiting());
+        for late in waiting {
+            assert_eq!(late.stage, Stage::Waiting);
+            assert_eq!(self.requests[late.waiter].fate, Fate::Open);
+            self.requests[late.waiter].fate = Fate::NotMade;
+        }
+        assert_eq!(self.line.waiting(), self.reference.requests());
     }
 
     /// Nothing may be due just before the time the line names, and something must be at it.
@@ -356,13 +373,16 @@ impl World {
     fn check_counts(&self) {
         let stats = self.line.stats();
         let count = |is_one: &dyn Fn(&Asked) -> bool| {
-            u64::try_from(self.requests.iter().filter(|asked| is_one(asked)).count()).unwrap()
+            self.requests.iter().filter(|asked| is_one(asked)).map(|_| 1_u64).sum::<u64>()
         };
         assert_eq!(stats.refused, count(&|asked| asked.fate == Fate::Refused));
-        assert_eq!(stats.left + stats.expired, count(&|asked| asked.fate == Fate::Gone));
+        assert_eq!(
+            stats.left + stats.expired,
+            count(&|asked| matches!(asked.fate, Fate::Gone | Fate::NotMade))
+        );
         assert_eq!(stats.reads.requests + stats.writes.requests, count(&|asked| asked.id.is_some()));
         let batches = stats.reads.batches + stats.writes.batches;
-        assert_eq!(batches, u64::try_from(self.batches.len()).unwrap());
+        assert_eq!(usize::try_from(batches), Ok(self.batches.len()));
         let largest = self.batches.iter().map(|sent| sent.entries.len()).max().unwrap_or(0);
         assert_eq!(stats.reads.batch_entries_max.max(stats.writes.batch_entries_max), largest);
     }
@@ -378,6 +398,7 @@ fn make_change(stored: &mut Stored, change: &Change, requests: &[Asked]) {
     let mut one_by_one = stored.value.clone();
     for request in &change.requests {
         assert!(stored.made.iter().all(|made| made < request), "{request} after {:?}", stored.made);
+        assert_ne!(requests[*request].fate, Fate::NotMade);
         requests[*request].action.expect("a write").apply(*request, &mut one_by_one);
         stored.made.push(*request);
     }

@@ -1,0 +1,89 @@
+//! What the line itself costs per read: 300 readers, each asking again when answered, and trips that take no time.
+//!
+//! `cargo run --release -p busload-batch --example line_cost`
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use busload_batch::{Ask, Batch, Line, LineSettings, NoWrites};
+
+const READERS: usize = 300;
+const KEYS: usize = 100_000;
+const READS: usize = 6_000_000;
+const TRIP: Duration = Duration::from_micros(300);
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn main() {
+    let names = || (0..KEYS).map(|key| format!("{:020}", key.wrapping_mul(2_654_435_761) % 10_000_000));
+    let inline: Vec<[u8; 20]> =
+        names().map(|name| name.into_bytes().try_into().expect("20 digits")).collect();
+    let shared: Vec<Arc<[u8]>> = names().map(|name| name.into_bytes().into()).collect();
+    report("keys of 20 bytes, inline", &inline, None);
+    report("keys of 20 bytes, inline, deadlines", &inline, Some(TIMEOUT));
+    report("keys of 20 bytes, shared, deadlines", &shared, Some(TIMEOUT));
+}
+
+fn report<K: Clone + Eq + Hash + Ord>(what: &str, keys: &[K], timeout: Option<Duration>) {
+    let mut world = World::new(keys, timeout);
+    (0..READERS).for_each(|reader| world.read(reader));
+    world.run(READS / 10);
+    let started = now();
+    world.run(READS);
+    let nanos = started.elapsed().as_nanos() / READS as u128;
+    let reads = world.line.stats().reads;
+    println!("{what}: {nanos} ns per read, {} reads per batch", reads.requests / reads.batches);
+}
+
+struct World<'a, K> {
+    line: Line<K, NoWrites, usize>,
+    keys: &'a [K],
+    next_key: usize,
+    timeout: Option<Duration>,
+    now: Duration,
+    trips: VecDeque<Batch<K, NoWrites>>,
+}
+
+impl<'a, K: Clone + Eq + Hash + Ord> World<'a, K> {
+    fn new(keys: &'a [K], timeout: Option<Duration>) -> Self {
+        let line = Line::new(LineSettings::default()).expect("the default is sound");
+        World { line, keys, next_key: 0, timeout, now: Duration::ZERO, trips: VecDeque::new() }
+    }
+
+    fn read(&mut self, reader: usize) {
+        let key = self.keys[self.next_key].clone();
+        self.next_key = (self.next_key + 1) % self.keys.len();
+        let deadline = self.timeout.map(|timeout| self.now + timeout);
+        let read = self.line.read(self.now, key, reader, Ask { bytes: 20, deadline });
+        read.expect("the line is long enough");
+    }
+
+    fn run(&mut self, mut reads: usize) {
+        let mut answered = Vec::new();
+        let mut rest = Vec::new();
+        let mut late = Vec::new();
+        while 0 < reads {
+            self.line.expire(self.now, &mut late);
+            while let Some(batch) = self.line.next_batch(self.now) {
+                self.trips.push_back(batch);
+            }
+            self.now += TRIP;
+            let Some(batch) = self.trips.pop_front() else { continue };
+            for entry in 0..batch.content.len() {
+                self.line.answer(batch.id, entry, &mut answered);
+            }
+            self.line.end(self.now, batch.id, &mut rest);
+            reads = reads.saturating_sub(answered.len());
+            for waiter in answered.drain(..) {
+                self.read(waiter.waiter);
+            }
+            std::hint::black_box(self.line.next_wake(self.now));
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one clock of this program")]
+fn now() -> Instant {
+    Instant::now()
+}

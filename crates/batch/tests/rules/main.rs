@@ -1,0 +1,9 @@
+//! Each rule of the line by itself.
+
+mod deadlines;
+mod departure;
+mod desk;
+mod leaving;
+mod limits;
+mod order;
+mod sharing;
