@@ -210,6 +210,11 @@ pub(crate) enum Position {
 }
 
 impl KeyEncoder {
+    /// For a key that was written in so many bytes.
+    fn for_bytes(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes + INLINE_BYTES) }
+    }
+
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
     }

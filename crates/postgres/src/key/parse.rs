@@ -43,7 +43,7 @@ impl KeyShape {
     /// # Errors
     /// [`Error::BadKey`], saying what was expected.
     pub fn parse(&self, raw: &[u8]) -> Result<Key, Error> {
-        let mut encoder = KeyEncoder::default();
+        let mut encoder = KeyEncoder::for_bytes(raw.len());
         if let [_] = *self.types {
             self.part(&mut encoder, 0, raw)?;
             return Ok(encoder.key());

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use busload_batch::{Loaded, Reply, Stored};
+use busload_postgres::{Error, PgService, Row, Table, read_error};
 use bytes::Bytes;
 
-use crate::support::{connected, settings_as, sql, table, texts, value};
+use crate::support::{connected, settings, settings_as, sql, table, texts, value};
 
 #[tokio::test]
 async fn a_row_without_a_value_a_missing_row_and_an_empty_value_are_three_things() {
@@ -176,4 +178,54 @@ async fn a_column_that_is_dropped_is_named_and_its_return_is_noticed() {
         .await
         .expect("it recovers by itself");
     assert_eq!(row, Some(vec![Some("back".to_owned())]));
+}
+
+#[tokio::test]
+async fn the_columns_of_a_table_stay_when_its_relation_gets_more() {
+    sql("CREATE TABLE read_grow (k text PRIMARY KEY, v text); INSERT INTO read_grow VALUES ('a', 'x')");
+    let table = table("relation=read_grow&key=k&connections=1").await;
+    assert_eq!(value(&table, "a").await.as_deref(), Some("x"));
+    sql("ALTER TABLE read_grow ADD COLUMN a text DEFAULT 'more', ADD COLUMN z text");
+    let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE query LIKE '%read_grow AS t%' AND pid <> pg_backend_pid()";
+    assert_eq!(sql(ended), "1");
+    assert_eq!(value(&table, "a").await.as_deref(), Some("x"));
+    assert_eq!(table.stats().pool.opened, 2);
+}
+
+/// Answers go to a channel, as a server's would go to its connections.
+#[derive(Debug)]
+struct ToChannel(usize, tokio::sync::mpsc::UnboundedSender<(usize, Result<Option<Row>, Error>)>);
+
+impl Reply<PgService> for ToChannel {
+    fn loaded(self, outcome: Loaded<PgService>) {
+        let _ = self.1.send((self.0, outcome.map_err(read_error)));
+    }
+
+    fn stored(self, outcome: Stored<PgService>, _: Option<busload_batch::Receipt<PgService>>) {
+        panic!("nothing is written: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_with_replies_of_its_own_gets_each_answer_once() {
+    sql(
+        "CREATE TABLE read_reply (k int PRIMARY KEY, v int); INSERT INTO read_reply SELECT n, n FROM generate_series(0, 49) n",
+    );
+    let table: Table<ToChannel> = Table::start(settings("relation=read_reply&key=k"));
+    table.connected().await.expect("it connects");
+    let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..100 {
+        let key = table.parse_key(number.to_string().as_bytes()).expect("a number");
+        table.submit_read(key, ToChannel(number, sender.clone()), None).expect("there is room");
+    }
+    table.flush();
+    drop(sender);
+    let mut seen = vec![false; 100];
+    while let Some((number, answer)) = answers.recv().await {
+        assert!(!std::mem::replace(&mut seen[number], true));
+        let expected = (number < 50).then(|| vec![Some(number.to_string())]);
+        assert_eq!(answer.expect("it is read").map(|row| texts(&row)), expected);
+    }
+    assert_eq!(seen, [true; 100]);
 }

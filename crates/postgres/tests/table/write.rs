@@ -430,3 +430,82 @@ async fn a_batch_that_loses_against_another_transaction_is_made_again() {
     assert_eq!(value(&table, "held").await.as_deref(), Some("ours"));
     assert_eq!(table.stats().conflicts_retried, 1);
 }
+
+#[tokio::test]
+async fn an_error_that_looks_like_a_changed_relation_does_not_cost_a_connection_for_each_write() {
+    sql("CREATE TABLE write_broken (k text PRIMARY KEY, v text);
+         CREATE FUNCTION write_gone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM count(*) FROM write_gone_table; RETURN NEW; END $$;
+         CREATE TRIGGER gone BEFORE INSERT ON write_broken FOR EACH ROW EXECUTE FUNCTION write_gone()");
+    let table = table("relation=write_broken&key=k&writable=true&connections=2").await;
+    for _ in 0..100 {
+        let error = table.set(b"a", "x").await.expect_err("the trigger fails").to_string();
+        assert_eq!(error, "relation \"write_gone_table\" does not exist (SQLSTATE 42P01)");
+    }
+    assert!(table.stats().pool.opened <= 4, "{:?}", table.stats().pool);
+    sql("CREATE TABLE write_gone_table ()");
+    assert_eq!(table.set(b"a", "x").await, Ok(()));
+}
+
+#[tokio::test]
+async fn ever_other_sets_of_columns_do_not_fill_the_server_with_statements() {
+    sql("CREATE TABLE write_sets (k text PRIMARY KEY, a text, b text, c text, d text, e text, f text, g text, prepared int);
+         CREATE FUNCTION write_count() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             NEW.prepared = (SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%write_sets%'); RETURN NEW; END $$;
+         CREATE TRIGGER count BEFORE INSERT OR UPDATE ON write_sets FOR EACH ROW EXECUTE FUNCTION write_count()");
+    let table =
+        table("relation=write_sets&key=k&columns=a,b,c,d,e,f,g,prepared&writable=true&connections=1").await;
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    for set in (1..128).chain(1..128) {
+        let fields = names.iter().enumerate().filter(|(index, _)| set >> index & 1 == 1);
+        let fields: Vec<_> = fields.map(|(_, &name)| (name, "x")).collect();
+        let expected = if set == 1 { Ok(1) } else { Ok(0) };
+        let answer = table.set_fields(b"a", fields).await;
+        assert!(answer == expected || answer == Ok(0), "{answer:?}");
+    }
+    let row = table.get(b"a").await.expect("it is read").expect("it is there");
+    let prepared: usize = texts(&row)[7].as_ref().and_then(|text| text.parse().ok()).expect("a number");
+    // Those kept, the read, and one whose end was sent but has not been heeded yet.
+    assert!((60..=66).contains(&prepared), "{prepared}");
+}
+
+#[tokio::test]
+async fn columns_beyond_the_sixty_fourth_are_written_like_others() {
+    let columns: Vec<_> = (0..100).map(|number| format!("c{number} text")).collect();
+    sql(&format!("CREATE TABLE write_wide (k int PRIMARY KEY, {})", columns.join(", ")));
+    let table = table("relation=write_wide&key=k&writable=true").await;
+    assert_eq!(
+        table.set_fields(b"1", [("c99", "last"), ("c0", "first"), ("c64", "x"), ("c63", "y")]).await,
+        Ok(4)
+    );
+    assert_eq!(table.clear_fields(b"1", ["c64", "c98", "c0"]).await, Ok(2));
+    assert_eq!(sql("SELECT c0, c63, c64, c98, c99 FROM write_wide"), "|y|||last");
+    let row = table.get(b"1").await.expect("it is read").expect("it is there");
+    assert_eq!(row.value(99), Some(Bytes::from_static(b"last")));
+    assert_eq!(row.values().flatten().count(), 2);
+}
+
+#[tokio::test]
+async fn a_closed_table_answers_what_it_has_taken_and_takes_nothing_more() {
+    sql("CREATE TABLE write_close (k int PRIMARY KEY, v text)");
+    let table = table("relation=write_close&key=k&writable=true&timeout=20s").await;
+    let writes: Vec<_> = (0..500)
+        .map(|number: i32| {
+            let table = own(&table);
+            async move { table.set(number.to_string().as_bytes(), "x").await }
+        })
+        .map(tokio::spawn)
+        .collect();
+    until(|| async { table.stats().line.writes.requests > 0 }).await;
+    table.close().await;
+    let mut written = 0;
+    for write in writes {
+        match write.await.expect("no panic") {
+            Ok(()) => written += 1,
+            Err(error) => assert_eq!(error, Error::Closed),
+        }
+    }
+    assert!(written > 0);
+    assert_eq!(sql("SELECT count(*) FROM write_close"), written.to_string());
+    assert_eq!(table.get(b"1").await, Err(Error::Closed));
+}
