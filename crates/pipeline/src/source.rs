@@ -9,11 +9,25 @@ use std::{borrow::Cow, time::Duration};
 use busload_io::ConnId;
 use bytes::Bytes;
 
-use crate::stats::BatchReading;
+use crate::{limits::SOURCE_TICKETS_MAX, stats::BatchReading};
 
 /// Names an open request. A late answer to one that is not open any more is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
+
+impl Ticket {
+    /// Bits of a ticket that are its index.
+    pub(crate) const INDEX_BITS: u32 = 20;
+
+    /// A small number that no other open ticket has: a place in an array of whoever answers.
+    #[inline]
+    pub fn index(self) -> usize {
+        // 20 bits fit everywhere.
+        (self.0 & ((1 << Self::INDEX_BITS) - 1)) as usize
+    }
+}
+
+const _: () = assert!(SOURCE_TICKETS_MAX <= 1 << Ticket::INDEX_BITS);
 
 /// What is asked about one key. Commands over several keys become one operation per key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

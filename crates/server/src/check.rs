@@ -1,4 +1,5 @@
-//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing.
+//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing. Postgres is asked
+//! whether it could serve its tables.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use busload_pipeline::{
     stats::Stats,
     tx::{self, Now, Signals},
 };
+use busload_postgres::Settings;
 
 use crate::{
     config::{Config, Size},
@@ -25,7 +27,36 @@ pub fn check(config: &Config) -> Result<(), Failure> {
         Ok(log) => print(&format!("{log}start           would succeed\n")),
         Err(_) => print("start           would be refused\n"),
     }
-    outcome.map(drop)
+    let tables = look_at_postgres(&config.postgres);
+    outcome.map(drop).and(tables)
+}
+
+/// Asks all of them at the same time and tells in order.
+fn look_at_postgres(tables: &[Settings]) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.map_err(|error| Failure::run(format!("cannot ask Postgres: {error}")))?;
+    let looks: Vec<_> = tables.iter().map(|table| runtime.spawn(look_at_table(table.clone()))).collect();
+    let mut failures = Vec::new();
+    for (table, look) in tables.iter().zip(looks) {
+        let name = &table.name;
+        // A task that panics has ended the process's hopes already, in the message of the panic.
+        let seen = runtime.block_on(look).unwrap_or_else(|error| Err(error.to_string()));
+        match seen {
+            Ok(report) => {
+                print(&report.lines().map(|line| format!("table {name:<9} {line}\n")).collect::<String>())
+            }
+            Err(error) => failures.push(format!("table {name} could not be served: {error}")),
+        }
+    }
+    runtime.shutdown_background();
+    if failures.is_empty() { Ok(()) } else { Err(Failure::run(failures.join("; "))) }
+}
+
+async fn look_at_table(settings: Settings) -> Result<String, String> {
+    match busload_postgres::check(&settings).await {
+        Ok(report) => Ok(report.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn describe(config: &Config) -> String {
@@ -52,6 +83,9 @@ fn describe(config: &Config) -> String {
         let memory = table.memory_max.map_or(String::new(), |max| format!(", {} at most", Size(max)));
         let (name, sync) = (&table.name, table.sync);
         lines.push(("table", format!("{name}: memory{memory}, sync={sync}: {}", sync.promise())));
+    }
+    for table in &config.postgres {
+        lines.push(("table", format!("{}: {}", table.name, table.describe())));
     }
     lines.extend(config.warnings.iter().map(|warning| ("warning", warning.clone())));
     lines.into_iter().map(|(name, value)| format!("{name:<15} {value}\n")).collect()

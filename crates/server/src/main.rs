@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> log, zero-ahead (threads)
-//!             |         +--> signals (thread), http (thread)
+//!             |         +--> signals (thread), http (thread), sources (a thread for each table in Postgres)
 //!             +----> check: the same start on a disk that keeps nothing
 //! ```
 //!
@@ -21,6 +21,7 @@ mod machine;
 mod overlay;
 mod serve;
 mod signals;
+mod sources;
 mod status;
 
 use std::{io::Write, process::ExitCode};

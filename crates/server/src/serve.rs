@@ -3,9 +3,11 @@
 //! ```text
 //!  addresses bound --> log recovered --> threads log, zero-ahead --> `ready` --> pipeline --> log synced --> exit
 //!  (clients wait in the backlog)                                     this thread (and `net`)
+//!                        +--> sources connect --------------------^                   +--> sources closed
 //! ```
 //!
-//! Addresses come first, so that a port in use is known before minutes of recovery.
+//! Addresses come first, so that a port in use is known before minutes of recovery. A source that cannot be reached is no reason
+//! not to start.
 
 use std::{
     fmt::Write,
@@ -16,7 +18,7 @@ use std::{
 };
 
 use busload_io::{
-    Address, Clock, Disk, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
+    Address, Clock, Disk, Net, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
 };
 use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
 use busload_pipeline::{
@@ -32,6 +34,7 @@ use crate::{
     http, logger,
     machine::raise_open_files,
     signals,
+    sources::Sources,
     status::Status,
 };
 
@@ -50,7 +53,14 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     fit_open_files(&mut config.settings);
     let net = bind(&mut config)?;
     let http = config.http.map(|address| http::start(address, Arc::clone(&status))).transpose()?;
-    let Recovered { tx, progress, log_threads } = recover(&config, &clock, &status)?;
+    let tx_waker = ThreadWaker::current();
+    // Who polls sources is the thread that executes transactions: here it waits for sockets, there it parks.
+    let poller = if config.net_threads == 0 { net.waker() } else { tx_waker.waker() };
+    let Recovered { mut tx, progress, log_threads } = recover(&config, &clock, &status)?;
+    let sources = Sources::start(&config.postgres, &clock, &poller)?;
+    sources.wait_for_first_attempts();
+    sources.attach(&mut tx);
+    status.watch(sources.watched());
 
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
     stopper.arm(stage.waker());
@@ -58,8 +68,11 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     logger::say(&ready_line(&config, http));
     let ending = match config.net_threads {
         0 => wiring::run_inline(stage, tx, &clock),
-        _ => wiring::run_threads(stage, tx, clock, &ThreadWaker::current()),
+        _ => wiring::run_threads(stage, tx, clock, &tx_waker),
     };
+    if matches!(ending, Ending::Stopped) {
+        sources.stop();
+    }
     end(ending, log_threads, &progress)
 }
 

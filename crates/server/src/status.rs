@@ -11,6 +11,8 @@ use std::{
 use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
 
+use crate::sources::Watched;
+
 /// Shared by all threads of the server.
 #[derive(Debug, Default)]
 pub struct Status {
@@ -22,6 +24,8 @@ pub struct Status {
     pub started_ms: i64,
     /// How far the log is; set when it is recovered.
     progress: OnceLock<Progress>,
+    /// Tables in Postgres; set when they run.
+    tables: OnceLock<Vec<Watched>>,
     serving: AtomicBool,
 }
 
@@ -50,6 +54,17 @@ impl Status {
     pub fn recovered(&self, progress: Progress) {
         // Once per process.
         let _ = self.progress.set(progress);
+    }
+
+    /// These tables have figures, too.
+    pub fn watch(&self, tables: Vec<Watched>) {
+        // Once per process.
+        let _ = self.tables.set(tables);
+    }
+
+    /// Tables in Postgres.
+    pub fn tables(&self) -> &[Watched] {
+        self.tables.get().map_or(&[], Vec::as_slice)
     }
 
     /// Requests are answered from now on.

@@ -6,8 +6,12 @@ use std::fmt::{Display, Write};
 
 use busload_log::Stats as LogStats;
 use busload_pipeline::stats::{BatchReading, Stats};
+use busload_postgres::TableStats;
 
-use crate::status::{State, Status};
+use crate::{
+    sources::{batches_in_flight, state_of},
+    status::{State, Status},
+};
 
 /// All figures.
 pub fn render(status: &Status) -> String {
@@ -17,6 +21,8 @@ pub fn render(status: &Status) -> String {
     connections(&mut page, &status.stats);
     commands(&mut page, &status.stats);
     memory(&mut page, &status.stats);
+    let tables = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
+    postgres(&mut page, &tables.collect::<Vec<_>>());
     if let Some(progress) = status.progress() {
         page.gauge("busload_log_written_lsn", "Last record written to the log.", progress.written().0);
         page.gauge("busload_log_durable_lsn", "Last record synced to disk.", progress.durable().0);
@@ -148,6 +154,94 @@ fn memory(page: &mut Page, stats: &Stats) {
     );
 }
 
+/// Tables in Postgres: families are there only when such tables are.
+fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
+    if tables.is_empty() {
+        return;
+    }
+    let mut by_operation = |name: &str, kind, help, of: fn(&busload_batch::ClassStats) -> u64| {
+        page.family(name, kind, help);
+        for (table, stats) in tables {
+            for (operation, class) in [("read", &stats.line.reads), ("write", &stats.line.writes)] {
+                page.sample(name, &[("table", table), ("operation", operation)], of(class));
+            }
+        }
+    };
+    let counter = "counter";
+    by_operation(
+        "busload_postgres_requests_total",
+        counter,
+        "Requests taken into the waiting line.",
+        |class| class.requests,
+    );
+    by_operation(
+        "busload_postgres_joined_total",
+        counter,
+        "Requests that joined one for the same key: reads de-duplicated, writes merged.",
+        |class| class.joined,
+    );
+    by_operation("busload_postgres_batches_total", counter, "Batches that left.", |class| class.batches);
+    by_operation(
+        "busload_postgres_batch_entries_total",
+        counter,
+        "Keys in the batches that left.",
+        |class| class.entries,
+    );
+    by_operation("busload_postgres_batch_entries_max", "gauge", "Keys in the fullest batch.", |class| {
+        class.batch_entries_max as u64
+    });
+    let mut each = |name: &str, kind, help, of: fn(&TableStats) -> u64| {
+        page.family(name, kind, help);
+        tables.iter().for_each(|(table, stats)| page.sample(name, &[("table", table)], of(stats)));
+    };
+    each("busload_postgres_statements_total", counter, "Statements sent.", |stats| stats.statements);
+    each("busload_postgres_refused_total", counter, "Requests refused because the line was full.", |stats| {
+        stats.line.refused
+    });
+    each("busload_postgres_expired_total", counter, "Requests not answered in time.", |stats| {
+        stats.line.expired
+    });
+    each("busload_postgres_left_total", counter, "Requests whose client went away first.", |stats| {
+        stats.line.left
+    });
+    each(
+        "busload_postgres_retries_total",
+        counter,
+        "Batches sent again: reads after a lost connection, conflicts with other transactions.",
+        |stats| stats.reads_repeated + stats.conflicts_retried,
+    );
+    each(
+        "busload_postgres_alone_total",
+        counter,
+        "Entries sent alone because of another one's error.",
+        |stats| stats.sent_alone,
+    );
+    each("busload_postgres_outcomes_unknown_total", counter, "Writes with an unknown outcome.", |stats| {
+        stats.outcomes_unknown
+    });
+    each("busload_postgres_waiting", "gauge", "Requests in the waiting line.", |stats| stats.waiting as u64);
+    each("busload_postgres_batches_in_flight", "gauge", "Batches under way.", batches_in_flight);
+    each("busload_postgres_connections", "gauge", "Connections open.", |stats| stats.pool.up as u64);
+    each("busload_postgres_connections_wanted", "gauge", "Connections there should be.", |stats| {
+        stats.pool.wanted as u64
+    });
+    each(
+        "busload_postgres_connections_lost_total",
+        counter,
+        "Connections that ended by themselves.",
+        |stats| stats.pool.lost,
+    );
+    each("busload_postgres_connect_failures_total", counter, "Attempts to connect that failed.", |stats| {
+        stats.pool.failed
+    });
+    let name = "busload_postgres_info";
+    page.family(name, "gauge", "1, with the state and, while not all connections are open, the last error.");
+    for (table, stats) in tables {
+        let error = stats.pool.last_error.as_ref().map_or(String::new(), ToString::to_string);
+        page.sample(name, &[("table", table), ("state", state_of(stats)), ("error", &error)], 1);
+    }
+}
+
 fn log(page: &mut Page, log: &LogStats) {
     page.counter("busload_log_frames_total", "Frames written; each took one write call.", log.frames);
     page.counter("busload_log_records_total", "Records written.", log.records);
@@ -193,6 +287,7 @@ impl Page {
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
         for (index, (label, text)) in labels.iter().enumerate() {
+            let text = text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
             let _ = write!(self.text, "{}{label}=\"{text}\"", if index == 0 { '{' } else { ',' });
         }
         let end = if labels.is_empty() { "" } else { "}" };

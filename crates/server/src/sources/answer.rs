@@ -88,7 +88,9 @@ pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValu
         Asked::FieldExists(column) => SourceValue::Integer(i64::from(value(*column).is_some())),
         Asked::FieldNames => {
             let fields = columns.names.iter().zip(row.values());
-            SourceValue::Values(fields.filter(|(_, value)| value.is_some()).map(|(name, _)| Some(name.clone())).collect())
+            SourceValue::Values(
+                fields.filter(|(_, value)| value.is_some()).map(|(name, _)| Some(name.clone())).collect(),
+            )
         }
         Asked::FieldCount => {
             SourceValue::Integer(count((0..row.len()).filter(|column| row.get(*column).is_some()).count()))

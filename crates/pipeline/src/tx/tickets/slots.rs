@@ -5,18 +5,14 @@
 //!  slots:  [ ticket | ticket | free | ticket | ... ]     a ticket is its slot's index and how often the slot was used
 //!             ^ one doubly linked list per connection, one per source, through the slots
 //! ```
+//!
+//! Uses are counted in 44 bits: a late answer finds its slot used by somebody else only after so many uses of it.
 
 use std::time::Duration;
 
 use busload_io::ConnId;
 
 use crate::{limits::SOURCE_TICKETS_MAX, source::Ticket};
-
-/// Bits of a ticket that say which slot it is in. The others count uses of the slot: a late answer finds the slot used by
-/// somebody else only after 2^44 uses.
-const INDEX_BITS: u32 = 20;
-
-const _: () = assert!(SOURCE_TICKETS_MAX <= 1 << INDEX_BITS);
 
 /// No slot.
 const NONE: u32 = u32::MAX;
@@ -155,7 +151,7 @@ impl<T> Slots<T> {
     }
 
     fn index_of(&self, ticket: Ticket) -> Option<u32> {
-        let index = (ticket.0 & ((1 << INDEX_BITS) - 1)) as u32;
+        let index = u32::try_from(ticket.index()).ok()?;
         let slot = self.slots.get(index as usize)?;
         (ticket_of(index, slot.uses) == ticket).then_some(index)
     }
@@ -233,7 +229,7 @@ impl<T> Slots<T> {
 }
 
 fn ticket_of(index: u32, uses: u64) -> Ticket {
-    Ticket(uses << INDEX_BITS | u64::from(index))
+    Ticket(uses << Ticket::INDEX_BITS | u64::from(index))
 }
 
 fn grow(lists: &mut Vec<List>, index: usize) {

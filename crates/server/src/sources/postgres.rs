@@ -1,0 +1,315 @@
+//! A Postgres table as the pipeline sees it.
+//!
+//! A request becomes a typed key and, for a write, a checked change; what is wrong with it is answered at once. The others
+//! join the table's waiting line. Their answers are made on the table's thread, so that the pipeline only passes them on.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use busload_batch::{Loaded, Receipt, Refusal, Reply, RequestId, Stored};
+use busload_pipeline::{
+    source::{
+        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
+    },
+    stats::BatchReading,
+};
+use busload_postgres::{Error, PgService, RowWrite, Settings, Table, TableStats};
+use bytes::Bytes;
+
+use super::{
+    answer::{self, Asked, Columns},
+    finished::Finished,
+};
+
+/// The line ends a request so much before the pipeline does: only the line knows whether a write was on its way.
+const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
+
+/// The adapter.
+#[derive(Debug)]
+pub struct PostgresSource {
+    table: Table<Waiter>,
+    shared: Arc<Shared>,
+    /// Answers that needed no trip.
+    ready: Vec<SourceEvent>,
+    /// Of each open ticket, by its index.
+    requests: Vec<Option<RequestId>>,
+    /// When the pipeline's clock began.
+    origin: Instant,
+    timeout: Duration,
+    deadline_margin: Duration,
+    writable: bool,
+}
+
+/// What the adapter and its waiters share.
+#[derive(Debug)]
+struct Shared {
+    name: String,
+    finished: Arc<Finished>,
+    /// Known from the first connection at the latest.
+    columns: OnceLock<Columns>,
+}
+
+/// A request in the line: where its answer goes, and what it is to be.
+#[derive(Debug)]
+pub struct Waiter {
+    ticket: Ticket,
+    asked: Asked,
+    shared: Arc<Shared>,
+}
+
+/// Why a request is not in the line.
+enum Problem {
+    Full,
+    Error(Error),
+    /// As [`Error`], with a text of our own.
+    Text(String),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl PostgresSource {
+    /// For a table that runs; its answers come by way of `finished`.
+    pub fn new(settings: &Settings, table: Table<Waiter>, finished: Arc<Finished>, origin: Instant) -> Self {
+        let shared = Shared { name: settings.name.clone(), finished, columns: OnceLock::new() };
+        Self {
+            table,
+            shared: Arc::new(shared),
+            ready: Vec::new(),
+            requests: Vec::new(),
+            origin,
+            timeout: settings.timeout,
+            deadline_margin: DEADLINE_MARGIN_MAX.min(settings.timeout / 4),
+            writable: settings.writable,
+        }
+    }
+}
+
+impl PostgresSource {
+    fn ask(&mut self, request: &SourceRequest<'_>) -> Result<RequestId, Problem> {
+        // Before the columns: a table that was never connected says so here.
+        let key = self.table.parse_key(request.key)?;
+        let columns = self.columns()?;
+        let deadline = (self.origin + request.deadline).checked_sub(self.deadline_margin);
+        let (asked, write) = self.understand(request, columns)?;
+        let waiter = Waiter { ticket: request.ticket, asked, shared: Arc::clone(&self.shared) };
+        let submitted = match write {
+            None => self.table.submit_read(key, waiter, deadline),
+            Some(write) => self.table.submit_write(key, write, waiter, deadline),
+        };
+        submitted.map_err(|refused| match refused.reason {
+            Refusal::Full { .. } => Problem::Full,
+            Refusal::Closed => Problem::Error(Error::Closed),
+            reason @ Refusal::TooLarge { .. } => Problem::Text(format!("{reason} (line_bytes)")),
+        })
+    }
+
+    fn columns(&self) -> Result<&Columns, Problem> {
+        if let Some(columns) = self.shared.columns.get() {
+            return Ok(columns);
+        }
+        match self.table.columns() {
+            names if names.is_empty() => Err(Problem::Text("not connected yet".into())),
+            names => Ok(self.shared.columns.get_or_init(|| Columns::new(names))),
+        }
+    }
+
+    /// What is asked, and what is to be written.
+    fn understand(
+        &self,
+        request: &SourceRequest<'_>,
+        columns: &Columns,
+    ) -> Result<(Asked, Option<RowWrite>), Problem> {
+        let arguments = request.arguments;
+        let first = || arguments.first().copied().unwrap_or_default();
+        let read = |asked| Ok((asked, None));
+        match request.operation {
+            Operation::Get => read(Asked::Value),
+            Operation::Exists => read(Asked::Exists),
+            Operation::Strlen => read(Asked::Length),
+            Operation::Type => read(Asked::Type),
+            Operation::HashGet => read(Asked::Field(columns.index(first()))),
+            Operation::HashGetMany => {
+                read(Asked::Fields(arguments.iter().map(|name| columns.index(name)).collect()))
+            }
+            Operation::HashGetAll => read(Asked::AllFields),
+            Operation::HashExists => read(Asked::FieldExists(columns.index(first()))),
+            Operation::HashKeys => read(Asked::FieldNames),
+            Operation::HashLen => read(Asked::FieldCount),
+            Operation::Set => {
+                let write = self.table.write_value(Bytes::copy_from_slice(first()))?;
+                Ok((Asked::Set, Some(write)))
+            }
+            Operation::HashSet => {
+                let field = |pair: &[&[u8]]| Ok((column(columns, pair[0])?, Bytes::copy_from_slice(pair[1])));
+                let fields = arguments.chunks_exact(2).map(field).collect::<Result<_, Problem>>()?;
+                Ok((Asked::Count, Some(self.table.write_fields(fields)?)))
+            }
+            Operation::HashDelete => {
+                let fields = arguments.iter().map(|name| column(columns, name));
+                let fields: Vec<usize> = fields.collect::<Result<_, Problem>>()?;
+                Ok((Asked::Count, Some(self.table.write_nulls(&fields)?)))
+            }
+            Operation::Delete => Ok((Asked::Count, Some(self.table.write_delete()?))),
+        }
+    }
+}
+
+/// A column that is to be written. There is no other place to keep a field in.
+fn column(columns: &Columns, name: &[u8]) -> Result<usize, Problem> {
+    const SHOWN_BYTES: usize = 128;
+    columns.index(name).ok_or_else(|| {
+        let shown = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
+        Problem::Text(format!("there is no value column `{shown}`; there are {}", columns.list()))
+    })
+}
+
+impl Source for PostgresSource {
+    fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full> {
+        let error = match self.ask(&request) {
+            Ok(id) => {
+                let index = request.ticket.index();
+                if self.requests.len() <= index {
+                    self.requests.resize(index + 1, None);
+                }
+                self.requests[index] = Some(id);
+                return Ok(());
+            }
+            Err(Problem::Full) => return Err(Full),
+            Err(Problem::Error(error)) => error.to_string(),
+            Err(Problem::Text(text)) => text,
+        };
+        let outcome = Err(self.shared.error(&error));
+        self.ready.push(SourceEvent::Answer { ticket: request.ticket, outcome, cacheable_for: None });
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.table.flush();
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        // What was answered at once has no request, or that of an earlier ticket, which is answered.
+        if let Some(id) = self.requests.get_mut(ticket.index()).and_then(Option::take) {
+            self.table.cancel(id);
+        }
+    }
+
+    fn poll(&mut self, stream: &mut Vec<SourceEvent>) {
+        stream.append(&mut self.ready);
+        self.shared.finished.take(stream);
+    }
+
+    fn kind(&self) -> &'static str {
+        crate::config::POSTGRES
+    }
+
+    fn supports(&self, operation: Operation) -> Result<(), Unsupported> {
+        if !operation.is_write() {
+            return Ok(());
+        }
+        if !self.writable {
+            return Err(Unsupported::Table(
+                "the table is not writable (writable = true in its settings allows writes)".into(),
+            ));
+        }
+        match self.columns() {
+            Ok(columns) if operation == Operation::Set && 1 < columns.len() => Err(Unsupported::Table(
+                format!("the table has several value columns ({}); use HSET", columns.list()).into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn info(&self) -> SourceInfo {
+        info(&self.table.stats())
+    }
+}
+
+impl Shared {
+    /// As clients get it.
+    fn error(&self, text: &str) -> String {
+        format!("ERR table {}: {text}", self.name)
+    }
+
+    fn answer(&self, ticket: Ticket, outcome: Result<SourceValue, Error>) {
+        self.finished.push(ticket, outcome.map_err(|error| self.error(&error.to_string())));
+    }
+}
+
+impl Reply<PgService> for Waiter {
+    fn loaded(self, outcome: Loaded<PgService>) {
+        let Self { ticket, asked, shared } = self;
+        let columns = shared.columns.get().expect("it was known before anybody waited");
+        let answer = outcome.map(|row| answer::of_row(&asked, row.as_ref(), columns));
+        shared.answer(ticket, answer.map_err(busload_postgres::read_error));
+    }
+
+    fn stored(self, outcome: Stored<PgService>, receipt: Option<Receipt<PgService>>) {
+        let Self { ticket, asked, shared } = self;
+        let outcome = outcome.map_err(busload_postgres::write_error);
+        let count = match (outcome, receipt) {
+            (Ok(outcome), Some(receipt)) => outcome.count(&receipt),
+            (Ok(_), None) => Err(Error::Panicked),
+            (Err(error), _) => Err(error),
+        };
+        let answer = count.map(|count| match asked {
+            Asked::Set => SourceValue::Done,
+            _ => SourceValue::Integer(i64::try_from(count).unwrap_or(i64::MAX)),
+        });
+        shared.answer(ticket, answer);
+    }
+}
+
+/// The figures for INFO.
+fn info(stats: &TableStats) -> SourceInfo {
+    let (reads, writes, pool) = (&stats.line.reads, &stats.line.writes, &stats.pool);
+    let batches = |class: &busload_batch::ClassStats| BatchReading {
+        batches: class.batches,
+        items: class.entries,
+        max: class.batch_entries_max as u64,
+    };
+    let mut fields = vec![
+        ("state", state_of(stats).to_owned()),
+        ("connections", format!("{}/{}", pool.up, pool.wanted)),
+        ("reads", reads.requests.to_string()),
+        ("writes", writes.requests.to_string()),
+        ("waiting", stats.waiting.to_string()),
+        ("batches_in_flight", batches_in_flight(stats).to_string()),
+        ("statements", stats.statements.to_string()),
+        ("deduplicated", reads.joined.to_string()),
+        ("merged", writes.joined.to_string()),
+        ("refused", stats.line.refused.to_string()),
+        ("expired", stats.line.expired.to_string()),
+        ("retries", (stats.reads_repeated + stats.conflicts_retried).to_string()),
+        ("outcomes_unknown", stats.outcomes_unknown.to_string()),
+    ];
+    if let Some(error) = &pool.last_error {
+        fields.push(("last_error", error.to_string()));
+    }
+    SourceInfo { batches: vec![("read", batches(reads)), ("write", batches(writes))], fields }
+}
+
+/// Whether its connections are open, in a word.
+pub fn state_of(stats: &TableStats) -> &'static str {
+    match (stats.pool.up, stats.pool.opened) {
+        (0, 0) if stats.pool.last_error.is_none() => "connecting",
+        (0, _) => "down",
+        _ => "up",
+    }
+}
+
+/// Batches under way now.
+pub fn batches_in_flight(stats: &TableStats) -> u64 {
+    let (reads, writes) = (&stats.line.reads, &stats.line.writes);
+    (reads.batches + writes.batches).saturating_sub(reads.trips + writes.trips)
+}

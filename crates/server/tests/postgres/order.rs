@@ -1,0 +1,98 @@
+//! What one client, and several, can rely on.
+
+use std::{collections::HashMap, thread};
+
+use busload_io::sim::SimRng;
+
+use super::{
+    Relation, Served,
+    support::client::{command, text},
+};
+
+/// A pipeline over a few keys against a plain map.
+#[test]
+fn a_pipeline_takes_effect_in_its_order() {
+    for net_threads in ["0", "1"] {
+        let relation = Relation::of_rows(&[]);
+        let table = relation.table("key=pk&writable=true&min_batch=1&timeout=60s");
+        let mut served = Served::start(&table, &["--net-threads", net_threads]);
+        let mut rng = SimRng::new(5);
+        let (mut model, mut requests, mut expected) = (HashMap::new(), Vec::new(), Vec::new());
+        for number in 0..3000 {
+            let table = if rng.chance(1, 4) { "" } else { "objects:" };
+            let key = format!("{table}k{}", rng.below(6));
+            match rng.below(4) {
+                0 => {
+                    requests.extend(command(&["SET", &key, &number.to_string()]));
+                    expected.push("OK".to_owned());
+                    model.insert(key, number.to_string());
+                }
+                1 => {
+                    requests.extend(command(&["DEL", &key]));
+                    expected.push(u8::from(model.remove(&key).is_some()).to_string());
+                }
+                _ => {
+                    requests.extend(command(&["GET", &key]));
+                    expected.push(model.get(&key).cloned().unwrap_or("nil".into()));
+                }
+            }
+        }
+        served.client.send(&requests);
+        for (index, expected) in expected.iter().enumerate() {
+            assert_eq!(text(&served.client.receive().unwrap()), *expected, "request {index}");
+        }
+    }
+}
+
+#[test]
+fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_asks() {
+    let relation = Relation::of_rows(&[]);
+    let served = Served::start(&relation.table("key=pk&writable=true&timeout=60s"), &[]);
+    thread::scope(|scope| {
+        for who in 0..8 {
+            let (mut writer, mut reader) = (served.server.client(), served.server.client());
+            scope.spawn(move || {
+                // Two writers share each key; the reader sees its writer's value or a later one of the other.
+                let key = format!("objects:{}", who % 4);
+                for round in 0..150_u32 {
+                    assert_eq!(writer.text(&["SET", &key, &format!("{who}-{round}")]), "OK");
+                    let seen = reader.text(&["GET", &key]);
+                    let (by, seen_round) = seen.split_once('-').unwrap();
+                    let is_own = by == who.to_string();
+                    assert!(!is_own || seen_round == round.to_string(), "{seen} after {who}-{round}");
+                }
+            });
+        }
+    });
+    let reads = served.server.metric("busload_postgres_requests_total{table=\"objects\",operation=\"read\"}");
+    let batches =
+        served.server.metric("busload_postgres_batches_total{table=\"objects\",operation=\"read\"}");
+    assert_eq!(reads, 1200.0);
+    assert!(batches < reads, "{batches} batches for {reads} reads");
+}
+
+#[test]
+fn many_clients_share_statements() {
+    const KEYS: usize = 200;
+    let relation = Relation::of_rows(&[]);
+    relation.execute("INSERT INTO @ SELECT g::text, 'v' || g FROM generate_series(0, 199) g");
+    let mut served = Served::start(&relation.table("key=pk&timeout=60s"), &["--net-threads", "1"]);
+    let pipeline: Vec<u8> = (0..KEYS).flat_map(|key| command(&["GET", &format!("objects:{key}")])).collect();
+    for _ in 0..20 {
+        served.client.send(&pipeline);
+        for key in 0..KEYS {
+            assert_eq!(text(&served.client.receive().unwrap()), format!("v{key}"));
+        }
+    }
+    let statements = served.server.metric("busload_postgres_statements_total{table=\"objects\"}");
+    assert!(statements <= 400.0, "{statements} statements for {} reads", 20 * KEYS);
+    let stages = served.run("INFO stages");
+    let figure = |name: &str| -> f64 {
+        stages
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok())
+            .unwrap()
+    };
+    assert!(10.0 <= figure("table_objects_read_batch_mean"), "{stages}");
+    assert!(figure("table_objects_read_batch_mean") <= figure("table_objects_read_batch_max"), "{stages}");
+}
