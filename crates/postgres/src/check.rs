@@ -35,7 +35,8 @@ pub struct Report {
 /// What is in the way, and what would help.
 pub async fn check(settings: &Settings) -> Result<Report, Error> {
     let session = session::open(settings, &session::Context::new(settings)).await?;
-    Ok(Report::new(&session.schema, settings))
+    let rows = session.schema.estimated_rows(&session.client).await?;
+    Ok(Report { estimated_rows: rows, ..Report::new(&session.schema, settings) })
 }
 
 impl Report {
@@ -44,7 +45,7 @@ impl Report {
             server_version: schema.server_version.clone(),
             relation: schema.relation.clone(),
             kind: schema.kind.name(),
-            estimated_rows: schema.estimated_rows,
+            estimated_rows: None,
             key: schema.key.iter().map(|one| (one.sql.clone(), one.declared.clone())).collect(),
             columns: schema.values.iter().map(|one| (one.sql.clone(), one.declared.clone())).collect(),
             index: schema.index.clone(),

@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::SqlState;
 
-use crate::Error;
+use crate::{Error, cause::describe};
 
 /// What is to be done about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,24 +70,8 @@ pub(crate) fn while_opening(error: &tokio_postgres::Error) -> Error {
 }
 
 fn parts(error: &tokio_postgres::Error) -> (String, String) {
-    match error.as_db_error() {
-        Some(server) => (server.code().code().to_owned(), server.message().to_owned()),
-        None => ("08006".to_owned(), describe(error)),
-    }
-}
-
-/// The driver's error with its causes, of which it shows only the first word.
-pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
+    let state = error.code().unwrap_or(&SqlState::CONNECTION_FAILURE);
+    (state.code().to_owned(), describe(error))
 }
 
 #[cfg(test)]

@@ -108,6 +108,9 @@ pub const ALONE_IN_FLIGHT_MAX: usize = 64;
 /// A session that found its relation changed is opened anew, but not one that is younger than this: an error that only
 /// looks like a change would cost a connection for each request.
 pub const REOPEN_AGE_MIN: Duration = Duration::from_secs(1);
+/// A session that has seen a value refused is opened anew when it is older than this: writes name the types of columns as
+/// they were when it was opened.
+pub const DOUBT_AGE_MIN: Duration = Duration::from_secs(5);
 /// So much longer than a statement may run a batch waits for its answer. Behind that the connection is given up: the
 /// server, or the way to it, hangs.
 pub const TRIP_MARGIN: Duration = Duration::from_secs(1);

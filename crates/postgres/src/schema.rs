@@ -26,8 +26,7 @@ pub struct Schema {
     /// With its schema, quoted where needed.
     pub(crate) relation: String,
     pub(crate) kind: RelationKind,
-    /// As the statistics estimate; `None` when nobody has counted.
-    pub(crate) estimated_rows: Option<f64>,
+    oid: u32,
     pub(crate) key: Vec<KeyColumn>,
     pub(crate) values: Vec<ValueColumn>,
     pub(crate) shape: KeyShape,
@@ -108,7 +107,9 @@ impl Schema {
             Some(names) => find_all(&all, names, &relation)?,
             None => all.iter().filter(|one| key_columns.iter().all(|key| key.number != one.number)).collect(),
         };
-        check_counts(&value_columns, &relation)?;
+        if value_columns.is_empty() {
+            return Err(schema_error(format!("{} has no column besides the key", relation.sql)));
+        }
         let key =
             key_columns.iter().map(|column| key_column(column, &relation)).collect::<Result<Vec<_>, _>>()?;
         let mut warnings = privileges(settings, &relation, kind, &key_columns, &value_columns)?;
@@ -123,7 +124,7 @@ impl Schema {
         let mut schema = Self {
             relation: relation.sql.clone(),
             kind,
-            estimated_rows: relation.estimated_rows(),
+            oid: relation.oid,
             key,
             values: value_columns.into_iter().map(value_column).collect(),
             shape,
@@ -135,6 +136,11 @@ impl Schema {
         schema.plan = plan::explain(client, &schema, &statements::read(&schema)).await?;
         schema.warnings.extend(schema.plan.warnings.iter().cloned());
         Ok(schema)
+    }
+
+    /// As the statistics estimate; `None` when nobody has counted.
+    pub(crate) async fn estimated_rows(&self, client: &Client) -> Result<Option<f64>, Error> {
+        catalogue::estimated_rows(client, self.oid).await
     }
 
     /// The names of the value columns.
@@ -185,13 +191,6 @@ pub(crate) fn suggest(name: &str, names: &[&str]) -> String {
         (Some(near), _) => format!("did you mean {near}? There are: {shown}{more}"),
         (None, _) => format!("there are: {shown}{more}"),
     }
-}
-
-fn check_counts(values: &[&Column], relation: &RelationRow) -> Result<(), Error> {
-    if values.is_empty() {
-        return Err(schema_error(format!("{} has no column besides the key", relation.sql)));
-    }
-    Ok(())
 }
 
 fn key_column(column: &Column, relation: &RelationRow) -> Result<KeyColumn, Error> {

@@ -5,7 +5,7 @@
 //! | no session | the pool's last error | the same |
 //! | an item is refused | it fails alone | it fails alone |
 //! | another transaction was first | again, a few times | again, a few times |
-//! | connection lost | once more on another | every entry: outcome unknown, unless it was not sent |
+//! | connection lost | once more on another that answers | every entry: outcome unknown, unless it was not sent |
 //! | relation changed | sessions opened anew, once more | the same: the server has refused the statement |
 //! | statement ended by its timeout | too late | too late: nothing was changed |
 //! | no answer at all | too late, session given up | outcome unknown, session given up |
@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     Error, Settings,
+    cause::describe,
     failure::{self, Class},
     key::Key,
     limits,
@@ -78,6 +79,20 @@ impl PgService {
         Err(Error::TooLate)
     }
 
+    /// A session for a read whose own was lost. What has ended that one may have ended others, too, without their
+    /// knowing yet: it has to answer before the read is made again, which happens only once.
+    async fn another_session(&self, lost: &Lease<PgSession>) -> Result<Lease<PgSession>, Error> {
+        let mut lease = self.pool.acquire_other(lost).await?;
+        for _ in 0..self.sessions {
+            match self.bounded(&lease, lease.client.batch_execute("")).await {
+                Ok(()) => break,
+                Err(Trouble::Hangs) => return Err(Error::TooLate),
+                Err(Trouble::Server(_)) => lease = self.pool.acquire_other(&lease).await?,
+            }
+        }
+        Ok(lease)
+    }
+
     /// Whether a statement that was refused can succeed on a session that is opened now.
     fn reopen(&self, lease: &Lease<PgSession>) -> bool {
         let worthwhile = self.context.mark_stale(lease);
@@ -110,7 +125,7 @@ impl PgService {
             Err(Trouble::Server(error)) => error,
         };
         let lease = match failure::classify(&error) {
-            Class::Lost => self.pool.acquire_other(&lease).await?,
+            Class::Lost => self.another_session(&lease).await?,
             Class::Stale if self.reopen(&lease) => self.session().await?,
             _ => return Err(read_failure(&lease, &error).await),
         };
@@ -156,17 +171,26 @@ impl PgService {
         lease: &Lease<PgSession>,
         entries: &[(Key, RowWrite)],
     ) -> Result<Outcomes, Trouble> {
-        self.bounded(lease, store::store(lease, entries, &self.context.counters)).await
+        let outcomes = self.bounded(lease, store::store(lease, entries, &self.context.counters)).await?;
+        if outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(is_of_value)) {
+            self.context.doubt(lease);
+        }
+        Ok(outcomes)
     }
+}
+
+/// Whether Postgres could not make a value of a column's type of what was written.
+fn is_of_value(error: &Error) -> bool {
+    matches!(error, Error::Data { sqlstate, .. } if sqlstate.starts_with("22"))
 }
 
 /// The reason of a lost connection, as the task that had it knows best.
 async fn reason(lease: &Lease<PgSession>, error: &tokio_postgres::Error) -> Arc<str> {
     use crate::pool::Session;
     match error.as_db_error() {
-        Some(_) => failure::describe(error).into(),
+        Some(_) => describe(error).into(),
         None if lease.is_over() => lease.ended().await,
-        None => failure::describe(error).into(),
+        None => describe(error).into(),
     }
 }
 

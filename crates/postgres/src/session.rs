@@ -65,6 +65,13 @@ impl Context {
         old || known
     }
 
+    /// A value was refused, perhaps because its column's type has changed: a session that is not young looks again.
+    pub(crate) fn doubt(&self, session: &PgSession) {
+        if session.opened.elapsed() >= limits::DOUBT_AGE_MIN {
+            self.mark_stale(session);
+        }
+    }
+
     pub(crate) fn is_stale(&self, session: &PgSession) -> bool {
         let stale_before = self.stale_before.lock().unwrap_or_else(PoisonError::into_inner);
         stale_before.is_some_and(|stale| session.opened < stale)
@@ -131,7 +138,6 @@ pub(crate) async fn open(settings: &Settings, context: &Context) -> Result<PgSes
     let client = connected.client;
     let opened = Instant::now();
     let opening = |error| failure::while_opening(&error);
-    client.batch_execute(statements::SESSION).await.map_err(opening)?;
     let mut schema = Schema::check(&client, settings, context.columns().map(|names| &names[..])).await?;
     let names = context.columns.get_or_init(|| schema.column_names());
     if *names != schema.column_names() {

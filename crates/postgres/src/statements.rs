@@ -5,8 +5,7 @@
 //! every statement that changes them, whatever order the parameters have, so that busload's batches and those of
 //! other processes wait for each other instead of deadlocking.
 //!
-//! Joins are written so that they are nested loops over the index; [`SESSION`] keeps the planner from anything else.
-//! A plan is made once, perhaps while the table is still empty, and must be right when it has grown.
+//! Joins are written so that nested loops over the index serve them well: the session's settings leave nothing else.
 
 use std::fmt::Write;
 
@@ -14,10 +13,6 @@ use crate::{
     schema::{KeyColumn, Schema, ValueColumn, ValueForm},
     write::{ColumnSet, Kind},
 };
-
-/// What the planner may do in a session of ours. Set for the whole session: triggers run under it too.
-pub(crate) const SESSION: &str =
-    "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
 /// Rows by key. Result: key columns, value columns.
 pub(crate) fn read(schema: &Schema) -> String {

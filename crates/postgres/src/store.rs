@@ -21,6 +21,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::{
     Error,
+    cause::describe,
     failure::{self, Class},
     key::Key,
     limits,
@@ -238,7 +239,7 @@ fn not_written() -> Error {
 /// What the requests of an entry are told that was sent alone.
 fn entry_error(error: &tokio_postgres::Error) -> Error {
     match failure::classify(error) {
-        Class::Lost => Error::OutcomeUnknown(failure::describe(error).into()),
+        Class::Lost => Error::OutcomeUnknown(describe(error).into()),
         Class::Data => failure::data(error),
         Class::Canceled => Error::TooLate,
         Class::Conflict | Class::Stale | Class::Refused => failure::refused(error),

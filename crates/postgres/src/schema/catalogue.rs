@@ -11,28 +11,15 @@ pub(super) struct RelationRow {
     pub(super) oid: u32,
     pub(super) sql: String,
     pub(super) kind: String,
-    rows: f64,
     pub(super) may_delete: bool,
     pub(super) user: String,
     pub(super) server_version: String,
 }
 
-impl RelationRow {
-    /// Negative numbers say that nobody has counted yet.
-    pub(super) fn estimated_rows(&self) -> Option<f64> {
-        (self.rows >= 0.0).then_some(self.rows)
-    }
-}
-
-/// Partitioned tables have statistics of their own only when someone analyzes them: their partitions' are added up.
 const RELATION: &str = "
 SELECT c.oid,
        pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname),
        c.relkind::text,
-       CASE WHEN c.relkind = 'p' AND c.reltuples < 0
-            THEN (SELECT coalesce(sum(p.reltuples) FILTER (WHERE p.reltuples >= 0), -1)
-                  FROM pg_catalog.pg_partition_tree(c.oid) t JOIN pg_catalog.pg_class p ON p.oid = t.relid WHERE t.isleaf)
-            ELSE c.reltuples END::float8,
        pg_catalog.has_table_privilege(c.oid, 'DELETE'),
        current_user::text,
        pg_catalog.current_setting('server_version')
@@ -56,10 +43,9 @@ pub(super) async fn relation(client: &Client, relation: &Relation) -> Result<Rel
         oid: get(row, 0)?,
         sql: get(row, 1)?,
         kind: get(row, 2)?,
-        rows: get(row, 3)?,
-        may_delete: get(row, 4)?,
-        user: get(row, 5)?,
-        server_version: get(row, 6)?,
+        may_delete: get(row, 3)?,
+        user: get(row, 4)?,
+        server_version: get(row, 5)?,
     })
 }
 
@@ -72,6 +58,21 @@ async fn no_such_relation(client: &Client, relation: &Relation) -> Result<Error,
         None => relation.name.clone(),
     };
     Ok(schema_error(format!("relation {plain} does not exist; {}", suggest(&plain, &names))))
+}
+
+/// Partitioned tables have statistics of their own only when someone analyzes them: their partitions' are added up.
+const ROWS: &str = "
+SELECT CASE WHEN c.relkind = 'p' AND c.reltuples < 0
+            THEN (SELECT coalesce(sum(p.reltuples) FILTER (WHERE p.reltuples >= 0), -1)
+                  FROM pg_catalog.pg_partition_tree(c.oid) t JOIN pg_catalog.pg_class p ON p.oid = t.relid WHERE t.isleaf)
+            ELSE c.reltuples END::float8
+FROM pg_catalog.pg_class c WHERE c.oid = $1";
+
+/// How many rows the relation has, as statistics estimate; `None` when nobody has counted yet.
+pub(super) async fn estimated_rows(client: &Client, relation: u32) -> Result<Option<f64>, Error> {
+    let rows = query(client, ROWS, &[(&relation, Type::OID)]).await?;
+    let count = rows.first().map(|row| get::<f64>(row, 0)).transpose()?;
+    Ok(count.filter(|count| *count >= 0.0))
 }
 
 /// A column.

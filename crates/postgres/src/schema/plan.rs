@@ -7,7 +7,7 @@
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{Schema, schema_error};
-use crate::{Error, failure};
+use crate::{Error, cause::describe, failure};
 
 /// How the read statement finds its rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,6 +15,14 @@ pub struct Plan {
     /// The nodes that read the relation: `Index Scan using objects_pkey on objects`.
     pub(crate) scans: Vec<String>,
     pub(crate) warnings: Vec<String>,
+}
+
+impl Plan {
+    /// Servers that are only like Postgres may explain otherwise.
+    fn unknown(error: &tokio_postgres::Error) -> Self {
+        let warning = format!("the plan could not be looked at: {}", describe(error));
+        Self { scans: Vec::new(), warnings: vec![warning] }
+    }
 }
 
 /// Nodes that need an index condition: without one they read all of their index.
@@ -46,7 +54,11 @@ pub(super) async fn explain(client: &Client, schema: &Schema, read: &str) -> Res
     let script = format!(
         "PREPARE busload_check AS {read}; EXPLAIN (COSTS OFF) EXECUTE busload_check({empty}); DEALLOCATE busload_check"
     );
-    let messages = client.simple_query(&script).await.map_err(|error| failure::while_opening(&error))?;
+    let messages = match client.simple_query(&script).await {
+        Ok(messages) => messages,
+        Err(error) if error.as_db_error().is_some() => return Ok(Plan::unknown(&error)),
+        Err(error) => return Err(failure::while_opening(&error)),
+    };
     let lines = messages.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,

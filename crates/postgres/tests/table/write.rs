@@ -509,3 +509,22 @@ async fn a_closed_table_answers_what_it_has_taken_and_takes_nothing_more() {
     assert_eq!(sql("SELECT count(*) FROM write_close"), written.to_string());
     assert_eq!(table.get(b"1").await, Err(Error::Closed));
 }
+
+#[tokio::test]
+async fn a_column_that_changes_its_type_takes_values_of_the_new_one_after_a_while() {
+    sql("CREATE TABLE write_type (k text PRIMARY KEY, v int)");
+    let table = table("relation=write_type&key=k&writable=true&connections=1").await;
+    assert_eq!(table.set(b"a", "1").await, Ok(()));
+    sql("ALTER TABLE write_type ALTER v TYPE text");
+    let recovered = async {
+        while let Err(error) = table.set(b"a", "no number").await {
+            assert_eq!(
+                error.to_string(),
+                "invalid input syntax for type integer: \"no number\" (SQLSTATE 22P02)"
+            );
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), recovered).await.expect("it looks again");
+    assert_eq!(value(&table, "a").await.as_deref(), Some("no number"));
+    assert!(table.stats().pool.opened <= 3, "{:?}", table.stats().pool);
+}
