@@ -1,4 +1,4 @@
-//! What the line itself costs per read: 300 readers, each asking again when answered, and trips that take no time.
+//! What the line itself costs per read: readers that ask again when answered, and trips that take no time.
 //!
 //! `cargo run --release -p busload-batch --example line_cost`
 
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use busload_batch::{Ask, Batch, Line, LineSettings, NoWrites};
 
 const READERS: usize = 300;
+const READERS_MANY: usize = 30_000;
 const KEYS: usize = 100_000;
 const READS: usize = 6_000_000;
 const TRIP: Duration = Duration::from_micros(300);
@@ -20,20 +21,24 @@ fn main() {
     let inline: Vec<[u8; 20]> =
         names().map(|name| name.into_bytes().try_into().expect("20 digits")).collect();
     let shared: Vec<Arc<[u8]>> = names().map(|name| name.into_bytes().into()).collect();
-    report("keys of 20 bytes, inline", &inline, None);
-    report("keys of 20 bytes, inline, deadlines", &inline, Some(TIMEOUT));
-    report("keys of 20 bytes, shared, deadlines", &shared, Some(TIMEOUT));
+    report("inline keys", &inline, READERS, None);
+    report("inline keys, deadlines", &inline, READERS, Some(TIMEOUT));
+    report("shared keys, deadlines", &shared, READERS, Some(TIMEOUT));
+    report("shared keys, deadlines", &shared, READERS_MANY, Some(TIMEOUT));
 }
 
-fn report<K: Clone + Eq + Hash + Ord>(what: &str, keys: &[K], timeout: Option<Duration>) {
+fn report<K: Clone + Eq + Hash + Ord>(what: &str, keys: &[K], readers: usize, timeout: Option<Duration>) {
     let mut world = World::new(keys, timeout);
-    (0..READERS).for_each(|reader| world.read(reader));
+    (0..readers).for_each(|reader| world.read(reader));
     world.run(READS / 10);
     let started = now();
     world.run(READS);
     let nanos = started.elapsed().as_nanos() / READS as u128;
     let reads = world.line.stats().reads;
-    println!("{what}: {nanos} ns per read, {} reads per batch", reads.requests / reads.batches);
+    println!(
+        "{what}, {readers} readers: {nanos} ns per read, {} reads per batch",
+        reads.requests / reads.batches
+    );
 }
 
 struct World<'a, K> {

@@ -139,7 +139,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     }
 
     /// Takes the waiters of one entry of a batch under way, in order of arrival: the entry is done, and what waits
-    /// for it may go on.
+    /// for it may go on. This takes no time: what may go on has waited since the latest time the line was told.
     ///
     /// `entry` is the index in the batch. Nothing happens if it was answered before or the batch has ended.
     pub fn answer(&mut self, batch: BatchId, entry: usize, waiters: &mut Vec<Answered<W, T::Receipt>>) {

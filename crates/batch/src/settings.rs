@@ -29,12 +29,16 @@ pub struct LineSettings {
 
 /// When a batch leaves. It needs a free place among [`LineSettings::batches_in_flight_max`] in any case.
 ///
-/// Reads are one class, writes are another. How long an entry has waited counts from when it could leave: from its
-/// arrival, or from when the last operation it had to wait for was answered.
+/// Reads are one class, writes are another. Reads make one batch, the writes of each lane make another; entries of all
+/// kinds count for it, though only those of one kind leave together.
+///
+/// How long an entry has waited counts from when it could leave: from its arrival, or from when the last operation it
+/// had to wait for was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
     /// At once when no batch of its class is under way. While others are, a further one leaves with at least
-    /// `min_batch` entries, or as many bytes as a batch may have, or when its oldest entry has waited one mean trip time of its class.
+    /// `min_batch` entries, or as many bytes as a batch may have, or when its oldest entry has waited one mean trip time
+    /// of its class.
     WhenFree {
         /// Entries that make a further batch worth its trip.
         min_batch: usize,
