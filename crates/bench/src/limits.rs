@@ -69,8 +69,8 @@ pub const READY: Duration = Duration::from_secs(600);
 /// Bytes of a row of the Postgres experiment and its place in the index, with some room: shared_buffers by default.
 pub const TABLE_BYTES_PER_ROW: u64 = 200;
 
-/// Sessions of Postgres report their counters once a second.
-pub const STATISTICS_DELAY: Duration = Duration::from_millis(1_200);
+/// How long closed sessions of Postgres may take to end.
+pub const SESSIONS_END: Duration = Duration::from_secs(5);
 
 /// How long the busload server may take until it has reached Postgres.
 pub const READY_SOURCE: Duration = Duration::from_secs(30);

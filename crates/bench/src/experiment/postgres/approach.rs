@@ -87,6 +87,36 @@ impl FromStr for Approach {
     }
 }
 
+/// What `--cell` names: one way, or all ways of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// This one.
+    One(Approach),
+    /// All with this name before the number.
+    Kind(String),
+}
+
+impl Choice {
+    /// Whether it names this way.
+    pub fn names(&self, approach: Approach) -> bool {
+        match self {
+            Self::One(one) => *one == approach,
+            Self::Kind(kind) => approach.name().split(':').next() == Some(kind),
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "plain" | "window" | "resp" | "ceiling" => Ok(Self::Kind(text.to_owned())),
+            _ => text.parse().map(Self::One),
+        }
+    }
+}
+
 /// A part of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Section {
@@ -177,6 +207,17 @@ mod tests {
         for wrong in ["", "plain", "plain:", "plain:0", "window:x", "in-process:3", "resp:-1", "memory:"] {
             assert!(wrong.parse::<Approach>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_kind_names_all_of_its_ways() {
+        let plain: Choice = "plain".parse().unwrap();
+        assert!(plain.names(Approach::Plain { connections: 7 }) && !plain.names(Approach::Library));
+        let one: Choice = "plain:7".parse().unwrap();
+        assert!(
+            one.names(Approach::Plain { connections: 7 }) && !one.names(Approach::Plain { connections: 8 })
+        );
+        assert!("magic".parse::<Choice>().is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{
-    approach::{Approach, Section},
+    approach::{Approach, Choice, Section},
     rows::Distribution,
 };
 use crate::{
@@ -84,9 +84,9 @@ pub struct Postgres {
         default_value = "readers,ceiling,windows,low-load,rate,small-memory,upserts"
     )]
     pub section: Vec<Section>,
-    /// Only these ways, as plain:20, window:16, in-process, resp:300, ceiling:2 or memory
+    /// Only these ways, as plain:20, window:16, in-process, resp:300, ceiling:2, memory; or all of a kind, as plain
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
-    pub cell: Vec<Approach>,
+    pub cell: Vec<Choice>,
     /// Readers of the sections with a fixed number, and writers of the upserts
     #[arg(long, value_name = "N", default_value_t = 300)]
     pub readers: usize,
@@ -241,7 +241,7 @@ impl Postgres {
 
     /// Whether this way was asked for.
     pub fn wants(&self, approach: Approach) -> bool {
-        self.cell.is_empty() || self.cell.contains(&approach)
+        self.cell.is_empty() || self.cell.iter().any(|choice| choice.names(approach))
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
             ["--connections", "0"],
             ["--rounds", "0"],
             ["--seconds", "0"],
-            ["--cell", "plain"],
+            ["--cell", "plain:"],
             ["--cell", "magic"],
             ["--relation", "x; drop table y"],
             ["--pg-setting", "fsync"],

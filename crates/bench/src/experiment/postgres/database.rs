@@ -10,8 +10,8 @@ use tokio_postgres::{Client, Config, Row, types::ToSql};
 
 use super::{arguments::Postgres, plain::connect};
 use crate::{
-    clock::pause,
-    limits::{STATISTICS_DELAY, TABLE_BYTES_PER_ROW},
+    clock::{duration_ns, now_ns, pause},
+    limits::{POLL, SESSIONS_END, TABLE_BYTES_PER_ROW},
     machine::{memory_bytes, parent_named},
 };
 
@@ -36,8 +36,10 @@ pub struct Database {
 
 /// What says how many statements there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
+pub enum Counts {
+    /// The extension, exactly and at once.
     Statements,
+    /// The server's statistics: sessions report at their ends, and else after ten idle seconds.
     Transactions,
 }
 
@@ -182,6 +184,29 @@ impl Database {
         admin.runtime.block_on(action(&mut admin.client))
     }
 
+    /// What counts statements.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Waits until sessions that were closed have reported what they did.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer.
+    pub fn wait_for_counters(&mut self) -> Result<()> {
+        if self.counts == Counts::Statements {
+            return Ok(());
+        }
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                      AND usename = current_user AND pid <> pg_backend_pid()";
+        let until_ns = now_ns() + duration_ns(SESSIONS_END);
+        while 0 < self.query_one(others, &[])?.get::<_, i64>(0) && now_ns() < until_ns {
+            pause(POLL);
+        }
+        Ok(())
+    }
+
     /// Statements that name the table, since the server started to count.
     ///
     /// # Errors
@@ -191,8 +216,6 @@ impl Database {
         let sql = match self.counts {
             Counts::Statements => self.count_statements(),
             Counts::Transactions => {
-                // Sessions report what they did within a second.
-                pause(STATISTICS_DELAY);
                 "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
                     .to_owned()
             }

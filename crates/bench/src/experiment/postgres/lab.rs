@@ -8,7 +8,7 @@ use super::{
     approach::{Approach, Cell, Pace},
     arguments::Postgres,
     ceiling,
-    database::Database,
+    database::{Counts, Database},
     library::{Library, Rule},
     plain::Plain,
     rows::{Key, Sequences, VERSIONS, version_of},
@@ -93,13 +93,13 @@ impl<'a> Lab<'a> {
         sequences: Sequences,
     ) -> Result<(Outcome, Option<u64>)> {
         let tasks = Tasks::new(self.arguments.workers)?;
-        let (config, relation) = (self.database.config.clone(), self.database.relation.clone());
-        self.counted(|lab| {
-            lab.watched(None, |window| {
-                let plan = lab.plan(cell, sequences, window);
-                ceiling::run(&tasks, &config, &relation, connections, &plan)
-            })
-        })
+        let before = self.database.statements()?;
+        let outcome = self.watched(None, |window| {
+            let plan = self.plan(cell, sequences, window);
+            ceiling::run(&tasks, &self.database.config, &self.database.relation, connections, &plan)
+        })?;
+        drop(tasks);
+        Ok((outcome, self.statements_since(before)?))
     }
 
     fn plain(
@@ -111,16 +111,21 @@ impl<'a> Lab<'a> {
         let tasks = Tasks::new(self.arguments.workers)?;
         let opened = Plain::open(&self.database.config, &self.database.relation, connections);
         let plain = Arc::new(tasks.block_on(opened)?);
-        self.counted(|lab| lab.run(cell, &tasks, &plain, sequences))
+        let before = self.database.statements()?;
+        let outcome = self.run(cell, &tasks, &plain, sequences)?;
+        drop((plain, tasks));
+        Ok((outcome, self.statements_since(before)?))
     }
 
     fn library(&mut self, cell: &Cell, rule: Rule, sequences: Sequences) -> Result<(Outcome, Option<u64>)> {
         let tasks = Tasks::new(self.arguments.workers)?;
         let opened = Library::open(self.arguments, &self.database, rule);
         let library = Arc::new(tasks.block_on(opened)?);
-        let outcome = self.counted(|lab| lab.run(cell, &tasks, &library, sequences));
+        let before = self.database.statements()?;
+        let outcome = self.run(cell, &tasks, &library, sequences);
         tasks.block_on(library.close());
-        outcome
+        drop((library, tasks));
+        Ok((outcome?, self.statements_since(before)?))
     }
 
     fn resp(
@@ -131,23 +136,26 @@ impl<'a> Lab<'a> {
     ) -> Result<(Outcome, Option<u64>)> {
         let server = self.running_server()?;
         let (address, pid) = (server.address(), server.pid());
-        self.counted(|lab| {
-            lab.watched(Some(pid), |window| {
-                let plan = wire::Plan {
-                    address,
-                    connections: connections.min(cell.clients),
-                    operation: cell.operation,
-                    prefix: Prefix::of_table(Server::TABLE),
-                    sequences,
-                    window,
-                    first_version: lab.first_version(),
-                };
-                match cell.pace {
-                    Pace::Closed => wire::run_closed(plan, cell.clients),
-                    Pace::Rate(rate) => wire::run_open(plan, rate),
-                }
-            })
-        })
+        let before = self.database.statements()?;
+        let outcome = self.watched(Some(pid), |window| {
+            let plan = wire::Plan {
+                address,
+                connections: connections.min(cell.clients),
+                operation: cell.operation,
+                prefix: Prefix::of_table(Server::TABLE),
+                sequences,
+                window,
+                first_version: self.first_version(),
+            };
+            match cell.pace {
+                Pace::Closed => wire::run_closed(plan, cell.clients),
+                Pace::Rate(rate) => wire::run_open(plan, rate),
+            }
+        })?;
+        if self.database.counts() == Counts::Transactions {
+            self.stop_server()?;
+        }
+        Ok((outcome, self.statements_since(before)?))
     }
 
     /// One key is enough: a memory table does not care which one it is.
@@ -208,12 +216,10 @@ impl<'a> Lab<'a> {
         Ok(Outcome { tally, window, cpu: watch.finish()? })
     }
 
-    /// Runs something and counts the statements it took.
-    fn counted(&mut self, load: impl FnOnce(&Self) -> Result<Outcome>) -> Result<(Outcome, Option<u64>)> {
-        let before = self.database.statements()?;
-        let outcome = load(self)?;
-        let statements = self.database.statements()?.saturating_sub(before);
-        Ok((outcome, Some(statements)))
+    /// Statements since an earlier count, the connections of the load being closed.
+    fn statements_since(&mut self, before: u64) -> Result<Option<u64>> {
+        self.database.wait_for_counters()?;
+        Ok(Some(self.database.statements()?.saturating_sub(before)))
     }
 
     /// Whether rows whose upsert was acknowledged hold what this measurement has written.
