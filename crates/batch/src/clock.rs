@@ -39,7 +39,7 @@ impl Clock {
     clippy::disallowed_methods,
     reason = "the edge: here time enters, everything below takes it as an argument"
 )]
-fn instant() -> Instant {
+pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 

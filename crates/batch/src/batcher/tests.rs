@@ -1,12 +1,12 @@
 //! What depends on time, on a clock that stands still until the test moves it.
 
 use std::convert::Infallible;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::clock::manual;
+use crate::clock::{instant, manual};
 use crate::{Departure, Latest, LoadedAll, Operation, StoredAll};
 
 /// Tells the test of each trip, which ends when the test says so.
@@ -98,7 +98,6 @@ macro_rules! asked {
         call
     }};
 }
-use std::task::Context;
 
 #[tokio::test]
 async fn a_window_of_half_a_millisecond_leaves_when_that_has_passed_and_not_before() {
@@ -166,7 +165,7 @@ async fn a_deadline_of_ones_own_takes_the_place_of_the_timeout() {
     let test = start(timeout(1000));
     let batcher = test.batcher.clone();
     let (reply, answer) = Oneshot::load();
-    let deadline = Instant::now() + Duration::from_secs(1000);
+    let deadline = instant() + Duration::from_secs(1000);
     batcher.submit_load(1, reply, Some(deadline)).unwrap();
     batcher.flush();
     test.pass(900_000_000).await;
