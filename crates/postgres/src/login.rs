@@ -1,6 +1,6 @@
 //! libpq's options: where the server is, as whom to log in, TLS. Named and read as libpq does.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
 use tokio_postgres::config::{ChannelBinding, TargetSessionAttrs};
 
@@ -195,7 +195,7 @@ impl LoginOptions {
     fn password(&mut self, environment: &Environment) -> PasswordSource {
         let in_environment = || {
             let password = environment.variable("PGPASSWORD")?;
-            Some(PasswordSource::Given(Password::new(password.to_string_lossy().as_ref())))
+            Some(PasswordSource::Given(Password::new(password.as_bytes())))
         };
         let pass_file = || environment.variable("PGPASSFILE").map(PathBuf::from);
         let own = || environment.home().map(|home| home.join(".pgpass"));
@@ -210,38 +210,37 @@ impl LoginOptions {
     }
 
     fn tls(&mut self, environment: &Environment) -> Result<TlsSettings, SettingsError> {
-        let in_home = |name: &str| environment.home().map(|home| home.join(".postgresql").join(name));
-        let path = |given: Option<PathBuf>, variable: &str| {
-            given.or_else(|| environment.variable(variable).map(PathBuf::from))
-        };
-        let sslmode = match self.sslmode {
+        let mode = match self.sslmode {
             Some(mode) => Some(mode),
             None => environment.text("PGSSLMODE")?.map(|text| SslMode::parse(&text)).transpose()?,
         };
-        let rootcert = self.sslrootcert.take().or_else(|| environment.variable("PGSSLROOTCERT"));
-        let roots = match rootcert {
-            Some(text) if text == "system" => RootCertificates::System,
-            Some(path) => RootCertificates::File(path.into()),
-            None => RootCertificates::FileIfThere(in_home("root.crt")),
-        };
-        let mode = match (&roots, sslmode) {
+        let roots = self.roots(environment);
+        let mode = match (&roots, mode) {
             (RootCertificates::System, None) => SslMode::VerifyFull,
             (RootCertificates::System, Some(mode)) => refuse_weak(mode)?,
             (_, mode) => mode.unwrap_or(SslMode::Prefer),
         };
-        let key = path(self.sslkey.take(), "PGSSLKEY");
-        let client = match (path(self.sslcert.take(), "PGSSLCERT"), in_home("postgresql.crt")) {
-            (Some(certificate), _) => {
-                let key = key.or_else(|| in_home("postgresql.key"));
-                ClientCertificate::Files { certificate, key }
-            }
-            (None, Some(certificate)) => ClientCertificate::FilesIfThere {
-                certificate,
-                key: key.or_else(|| in_home("postgresql.key")),
-            },
-            (None, None) => ClientCertificate::None,
+        Ok(TlsSettings { mode, roots, client: self.client_certificate(environment) })
+    }
+
+    fn roots(&mut self, environment: &Environment) -> RootCertificates {
+        match self.sslrootcert.take().or_else(|| environment.variable("PGSSLROOTCERT")) {
+            Some(text) if text == "system" => RootCertificates::System,
+            Some(path) => RootCertificates::File(path.into()),
+            None => RootCertificates::FileIfThere(in_home(environment, "root.crt")),
+        }
+    }
+
+    fn client_certificate(&mut self, environment: &Environment) -> ClientCertificate {
+        let path = |given: Option<PathBuf>, variable| {
+            given.or_else(|| environment.variable(variable).map(PathBuf::from))
         };
-        Ok(TlsSettings { mode, roots, client })
+        let key = path(self.sslkey.take(), "PGSSLKEY").or_else(|| in_home(environment, "postgresql.key"));
+        match (path(self.sslcert.take(), "PGSSLCERT"), in_home(environment, "postgresql.crt")) {
+            (Some(certificate), _) => ClientCertificate::Files { certificate, key },
+            (None, Some(certificate)) => ClientCertificate::FilesIfThere { certificate, key },
+            (None, None) => ClientCertificate::None,
+        }
     }
 
     fn keepalive(&self) -> Result<Keepalive, SettingsError> {
@@ -270,6 +269,11 @@ impl LoginOptions {
 /// To libpq an empty value is none.
 fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
+}
+
+/// Where libpq looks for certificates and keys.
+fn in_home(environment: &Environment, name: &str) -> Option<PathBuf> {
+    environment.home().map(|home| home.join(".postgresql").join(name))
 }
 
 fn split(text: String) -> Vec<String> {

@@ -15,19 +15,19 @@ use std::{
 
 use crate::{limits::PASSWORD_FILE_BYTES_MAX, settings::Host};
 
-/// A password. Neither `Debug` nor anything else prints it.
+/// A password: any bytes. Neither `Debug` nor anything else prints it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(Arc<str>);
+pub struct Password(Arc<[u8]>);
 
 impl Password {
-    /// Of these letters.
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
+    /// Of these bytes.
+    pub fn new(password: impl AsRef<[u8]>) -> Self {
+        Self(password.as_ref().into())
     }
 
     /// The password itself, to hand to the server.
     pub(crate) fn reveal(&self) -> &[u8] {
-        self.0.as_bytes()
+        &self.0
     }
 }
 

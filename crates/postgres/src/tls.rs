@@ -10,9 +10,9 @@
 //! | `verify-full` | TLS | | its chain and its name are checked |
 //!
 //! Root certificates: `sslrootcert`, by default `~/.postgresql/root.crt` if it is there; `sslrootcert=system` takes those of the
-//! operating system and means `verify-full`. Unlike libpq, which goes on without a check, a file that was named and is
-//! not there is an error in every mode. A Unix socket is never encrypted. Lists of revoked certificates and keys with
-//! a passphrase are not supported.
+//! operating system and means `verify-full`. Stricter than libpq, which then goes on without a check or without TLS: a
+//! file that was named and is not there, or that holds no certificates, is an error in every mode but `disable`.
+//! A Unix socket is never encrypted. Lists of revoked certificates and keys with a passphrase are not supported.
 //!
 //! Files are read anew for each connection, so that renewed certificates need no restart.
 
