@@ -8,13 +8,18 @@ use super::{COMMANDS, Command, Flags, Group};
 pub fn markdown() -> String {
     let mut page = String::from(
         "# Commands\n\nWritten from the command table (`BUSLOAD_WRITE_DOCS=1 cargo test -p busload-pipeline --test docs` writes it anew). Values, errors and number formats are those of \
-         Redis 7; what differs is said here.\n",
+         Redis 7; what differs is said here. The last column says which work on tables in Postgres (docs/postgres.md): *w* only \
+         where the table is writable.\n",
     );
     let groups =
         [Group::String, Group::Hash, Group::Generic, Group::Transactions, Group::Connection, Group::Server];
     for group in groups {
-        write!(page, "\n## {}\n\n| command | what it does | since |\n|---|---|---|\n", group.name())
-            .expect("writing to a string cannot fail");
+        write!(
+            page,
+            "\n## {}\n\n| command | what it does | since | Postgres |\n|---|---|---|---|\n",
+            group.name()
+        )
+        .expect("writing to a string cannot fail");
         for command in COMMANDS.iter().filter(|command| command.group == group) {
             // Most commands with subcommands are nothing by themselves.
             if command.subcommands.is_empty() || command.accepts(1) {
@@ -31,6 +36,15 @@ fn row(page: &mut String, command: &Command) {
     let space = if command.syntax.is_empty() { "" } else { " " };
     let syntax = command.syntax.replace('|', "\\|");
     let admin = if command.flags.has(Flags::ADMIN) { " (for operators)" } else { "" };
-    writeln!(page, "| `{name}{space}{syntax}` | {}{admin} | {} |", command.summary, command.since)
-        .expect("writing to a string cannot fail");
+    let postgres = match command.source {
+        None => "",
+        Some(operation) if operation.is_write() => "w",
+        Some(_) => "yes",
+    };
+    writeln!(
+        page,
+        "| `{name}{space}{syntax}` | {}{admin} | {} | {postgres} |",
+        command.summary, command.since
+    )
+    .expect("writing to a string cannot fail");
 }

@@ -154,7 +154,7 @@ mod tests {
 
     fn spec(text: &str) -> PostgresSpec {
         match text.parse() {
-            Ok(TableSpec::Postgres(spec)) => spec,
+            Ok(TableSpec::Postgres(spec)) => *spec,
             other => panic!("{text}: {other:?}"),
         }
     }
@@ -226,6 +226,14 @@ mod tests {
         let own = password(&[("PGPASSWORD", "a"), ("BUSLOAD_TABLE_MY_OBJECTS_PASSWORD", "b")]);
         assert_eq!(own, password(&[("PGPASSWORD", "b")]));
         assert_ne!(own, password(&[("PGPASSWORD", "a")]));
+    }
+
+    #[test]
+    fn the_page_has_a_row_for_each_setting() {
+        let page = include_str!("../../../../docs/postgres.md");
+        for key in POSTGRES_KEYS.into_iter().filter(|key| *key != "kind") {
+            assert!(page.contains(&format!("\n| `{key}` |")), "{key}");
+        }
     }
 
     #[test]

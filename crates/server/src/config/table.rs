@@ -28,7 +28,7 @@ pub enum TableSpec {
     /// In memory.
     Memory(TableSettings),
     /// In Postgres.
-    Postgres(PostgresSpec),
+    Postgres(Box<PostgresSpec>),
 }
 
 impl TableSpec {
@@ -43,7 +43,7 @@ impl TableSpec {
                 "table {name} holds the keys that belong to no other table, which only a memory table can; expected \
                  another name"
             )),
-            Kind::Postgres => Ok(Self::Postgres(PostgresSpec::new(name))),
+            Kind::Postgres => Ok(Self::Postgres(PostgresSpec::new(name).into())),
         }
     }
 
@@ -83,7 +83,7 @@ impl FromStr for TableSpec {
         let (kind, rest) = url.split_once(':').unwrap_or((url, ""));
         let mut spec = Self::new(name, kind)?;
         if let Self::Postgres(_) = spec {
-            return Ok(Self::Postgres(PostgresSpec::of_url(name, url)));
+            return Ok(Self::Postgres(PostgresSpec::of_url(name, url).into()));
         }
         let query = match rest.strip_prefix('?') {
             Some(query) => query,

@@ -82,7 +82,7 @@ fn reads_of_a_table_with_several_value_columns() {
     );
     served.client.send(&binary_command(&[b"HGET", b"objects:r:a/b", b"raw"]));
     let reply = served.client.receive().unwrap();
-    assert_eq!(reply, Reply::Bulk(vec![0, 0xff].into()), "bytes as they are");
+    assert_eq!(reply, Reply::Bulk(vec![0, 0xff]), "bytes as they are");
 }
 
 #[test]
