@@ -5,7 +5,7 @@ use std::sync::Arc;
 use busload_batch::{Batcher, BatcherSettings, Departure, LineSettings};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::gate::{BAD_KEY, Change, Content, Gate, Pass, gate, in_flight, joining, settle};
+use crate::gate::{BAD_KEY, Change, Content, Gate, Pass, gate, in_flight, joining, settle, soon};
 
 type Load = JoinHandle<busload_batch::Loaded<Gate>>;
 
@@ -51,8 +51,10 @@ async fn those_just_answered_ask_again_before_the_next_batch_leaves() {
     tasks.join_all().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn on_several_threads_too_those_just_answered_share_the_next_trip() {
+/// A worker of the threaded runtime runs a task that was just woken before those that wait, the driver for one. One worker,
+/// so that it is not about who is faster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_driver_does_not_run_ahead_of_those_just_answered() {
     let settings = in_flight(1);
     let batcher = Batcher::from_load(
         |keys: Vec<u32>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() },
@@ -68,10 +70,9 @@ async fn on_several_threads_too_those_just_answered_share_the_next_trip() {
             }
         });
     }
-    tasks.join_all().await;
+    soon(tasks.join_all()).await;
     let reads = batcher.stats().reads;
-    // Most of the hundred; if the driver went ahead of those who were answered, it would be one or two.
-    assert!(20 * reads.batches <= reads.entries, "{reads:?}");
+    assert!(50 * reads.batches <= reads.entries, "{reads:?}");
 }
 
 #[tokio::test]

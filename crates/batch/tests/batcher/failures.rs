@@ -61,6 +61,25 @@ async fn a_panic_before_the_first_await_is_a_panic_of_the_trip() {
     assert_eq!(batcher.load(2).await, Ok(Some(2)));
 }
 
+/// The line calls `merge` under its lock, where a panic must not be the end of the others.
+#[tokio::test]
+async fn a_write_that_panics_when_it_is_merged_harms_its_own_caller_only() {
+    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let store = |sum| {
+        let batcher = batcher.clone();
+        tokio::spawn(async move { batcher.store(1, Change::Add(sum)).await })
+    };
+    let (good, overflows, also_good) = (store(5), store(u32::MAX), store(7));
+    trips.next().await.end(Pass::Done);
+    assert_eq!(good.await.unwrap(), Ok(0));
+    assert!(overflows.await.unwrap_err().is_panic());
+    assert_eq!(also_good.await.unwrap(), Ok(0));
+    let read = load(&batcher, 1);
+    trips.next().await.end(Pass::Done);
+    assert_eq!(read.await.unwrap(), Ok(Some(12.into())));
+    batcher.close().await;
+}
+
 #[tokio::test]
 async fn a_bad_entry_fails_alone() {
     let (batcher, mut trips) = gate(BatcherSettings::default());

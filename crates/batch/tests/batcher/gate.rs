@@ -68,7 +68,7 @@ impl Write for Change {
     fn merge(&mut self, later: Self) -> Result<u32, Self> {
         match (&mut *self, later) {
             (Self::Set(value), Self::Set(later)) => *value = later,
-            (Self::Add(sum), Self::Add(later)) => *sum += later,
+            (Self::Add(sum), Self::Add(later)) => *sum = sum.checked_add(later).expect("the test adds up"),
             _ => return Err(later),
         }
         Ok(self.receipt())
@@ -150,7 +150,7 @@ impl Trips {
 
     /// Waits for a trip of another thread.
     pub async fn wait(&mut self) -> Trip {
-        self.0.recv().await.expect("the service is there")
+        soon(self.0.recv()).await.expect("the service is there")
     }
 
     /// Lets everything pass until there is nothing more.
@@ -173,6 +173,11 @@ impl Trip {
             Content::Store(entries) => entries.keys().copied().collect(),
         }
     }
+}
+
+/// What another thread does; a test that waits for it in vain ends.
+pub async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(std::time::Duration::from_secs(60), future).await.expect("it does not hang")
 }
 
 /// Lets every task run that can; they must be on this thread.

@@ -9,6 +9,8 @@ use busload_batch::{Batcher, BatcherSettings, LineSettings, LoadedAll, LoadedOne
 use busload_batch::{Latest, Sharing};
 use tokio::task::JoinSet;
 
+use crate::gate::soon;
+
 const KEYS: u32 = 16;
 const ROUNDS: u64 = 150;
 const BATCHES_IN_FLIGHT: usize = 4;
@@ -132,11 +134,11 @@ async fn stress(sharing: Sharing) {
             tasks.spawn(read(batcher.clone(), key, Arc::clone(&acknowledged)));
         }
     }
-    tasks.join_all().await;
+    soon(tasks.join_all()).await;
     let stats = batcher.stats();
     assert!(stats.writes.batches < stats.writes.entries, "{stats:?}");
     assert!(stats.reads.batches < stats.reads.entries, "{stats:?}");
-    batcher.close().await;
+    soon(batcher.close()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

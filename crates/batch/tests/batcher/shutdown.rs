@@ -6,7 +6,7 @@ use busload_batch::{BatchError, Batcher, BatcherSettings, Loaded, Oneshot, Recei
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::gate::{Change, Gate, Pass, Trips, gate, gate_with, in_flight, settle};
+use crate::gate::{Change, Gate, Pass, Trips, gate, gate_with, in_flight, settle, soon};
 
 fn load(batcher: &Batcher<Gate>, key: u32) -> JoinHandle<Loaded<Gate>> {
     let batcher = batcher.clone();
@@ -141,10 +141,10 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
             tokio::task::yield_now().await;
         }
         runtime.shutdown_background();
-        assert_eq!(under_way.await.unwrap(), Err(BatchError::Stopped));
-        assert_eq!(waiting.await.unwrap(), Err(BatchError::Closed));
-        assert_eq!(batcher.load(2).await, Err(BatchError::Closed));
-        batcher.close().await;
+        assert_eq!(soon(under_way).await.unwrap(), Err(BatchError::Stopped));
+        assert_eq!(soon(waiting).await.unwrap(), Err(BatchError::Closed));
+        assert_eq!(soon(batcher.load(2)).await, Err(BatchError::Closed));
+        soon(batcher.close()).await;
         trip.end(Pass::Done);
     }
 }
@@ -171,8 +171,8 @@ async fn a_shutdown_at_any_moment_leaves_nobody_hanging() {
         }
         runtime.shutdown_background();
         for caller in callers {
-            caller.await.unwrap();
+            soon(caller).await.unwrap();
         }
-        batcher.close().await;
+        soon(batcher.close()).await;
     }
 }
