@@ -295,3 +295,6 @@ fn announce(due: &mpsc::UnboundedSender<u64>, mut schedule: Schedule, until_ns: 
         pause(Duration::from_nanos(schedule.next_due_ns().saturating_sub(now_ns())));
     }
 }
+
+#[cfg(test)]
+mod tests;

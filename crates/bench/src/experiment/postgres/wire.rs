@@ -259,3 +259,6 @@ impl Load {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
