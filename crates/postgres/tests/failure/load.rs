@@ -1,0 +1,207 @@
+//! Writers and readers that know what they were told, and hold Postgres to it.
+//!
+//! Each writer has a key of its own and writes 1, 2, 3, ... one after the other. Whatever a reader finds under it:
+//! * is no older than the last write that was acknowledged before the read was asked,
+//! * was asked for, and its writer was not told that it had changed nothing.
+//!
+//! And nobody waits longer than the table's timeout.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use busload_postgres::{Error, Table};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::support::{SLACK, timed, until, value};
+
+/// A client that was refused comes again after this.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// What a writer was told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Told {
+    Pending,
+    Done,
+    Unknown,
+    NotDone,
+}
+
+/// What has been told about one key, by the number written; index 0 is number 1.
+#[derive(Debug, Default)]
+struct Key {
+    told: Mutex<Vec<Told>>,
+    acknowledged: AtomicU64,
+}
+
+/// A number that was read, and the least it had to be.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    key: usize,
+    floor: u64,
+    number: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    keys: Vec<Key>,
+    stop: AtomicBool,
+    reads: AtomicU64,
+    seen: Mutex<Vec<Seen>>,
+    slowest: Mutex<Duration>,
+    errors: Mutex<Vec<Error>>,
+}
+
+/// Writers and readers at work.
+pub struct Load {
+    shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+    limit: Duration,
+}
+
+impl Load {
+    /// Lets writers, each with a key of its own, and readers of all keys work; these use the tables in turn.
+    pub fn start(tables: &[Table], writers: usize, readers: usize) -> Self {
+        let keys = std::iter::repeat_with(Key::default).take(writers).collect();
+        let shared = Arc::new(Shared { keys, ..Shared::default() });
+        let mut tasks = JoinSet::new();
+        for key in 0..writers {
+            tasks.spawn(write(Arc::clone(&shared), tables[key % tables.len()].clone(), key));
+        }
+        for reader in 0..readers {
+            // With two tables nobody reads through the one that the writer of the first key uses.
+            tasks.spawn(read(Arc::clone(&shared), tables[(reader + 1) % tables.len()].clone(), reader));
+        }
+        Self { shared, tasks, limit: tables[0].settings().timeout + SLACK }
+    }
+
+    /// Waits until every writer was acknowledged some writes more and readers got answers.
+    pub async fn progress(&self) {
+        let reads = self.shared.reads.load(SeqCst);
+        let before: Vec<u64> = self.acknowledged();
+        until("everybody has gone on", async || {
+            let moved = self.acknowledged().iter().zip(&before).all(|(now, before)| *now > before + 3);
+            moved && self.shared.reads.load(SeqCst) > reads + 50
+        })
+        .await;
+    }
+
+    /// Waits until so many reads were answered.
+    pub async fn reads(&self, count: u64) {
+        until("enough was read", async || self.shared.reads.load(SeqCst) >= count).await;
+    }
+
+    fn acknowledged(&self) -> Vec<u64> {
+        self.shared.keys.iter().map(|key| key.acknowledged.load(SeqCst)).collect()
+    }
+
+    /// Ends the work and holds every answer against every other, and against what is there now.
+    pub async fn check(mut self, table: &Table) -> Report {
+        self.shared.stop.store(true, SeqCst);
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.expect("no writer and no reader fails");
+        }
+        for key in 0..self.shared.keys.len() {
+            let floor = self.shared.keys[key].acknowledged.load(SeqCst);
+            let number = number(value(table, &name(key)).await.expect("the last reads succeed"));
+            self.shared.seen.lock().unwrap().push(Seen { key, floor, number });
+        }
+        let seen = self.shared.seen.lock().unwrap();
+        seen.iter().for_each(|seen| self.check_one(seen));
+        let slowest = *self.shared.slowest.lock().unwrap();
+        assert!(slowest < self.limit, "somebody waited for {slowest:?}");
+        let errors = std::mem::take(&mut *self.shared.errors.lock().unwrap());
+        Report { reads: seen.len(), writes: self.acknowledged().iter().sum(), errors }
+    }
+
+    fn check_one(&self, seen: &Seen) {
+        assert!(seen.floor <= seen.number, "older than an acknowledged one: {seen:?}");
+        if seen.number == 0 {
+            return;
+        }
+        let told = self.shared.keys[seen.key].told.lock().unwrap();
+        let index = usize::try_from(seen.number).unwrap() - 1;
+        let told = told.get(index).copied().expect("it was asked for");
+        assert!(matches!(told, Told::Done | Told::Unknown), "{seen:?} was told as {told:?}");
+    }
+}
+
+/// What a load came to.
+#[derive(Debug)]
+pub struct Report {
+    pub reads: usize,
+    pub writes: u64,
+    pub errors: Vec<Error>,
+}
+
+impl Report {
+    pub fn has_error(&self, is_it: impl Fn(&Error) -> bool) -> bool {
+        self.errors.iter().any(is_it)
+    }
+}
+
+fn name(key: usize) -> String {
+    format!("key {key}")
+}
+
+/// 0 is no row.
+fn number(value: Option<String>) -> u64 {
+    value.map_or(0, |value| value.parse().expect("a number"))
+}
+
+async fn write(shared: Arc<Shared>, table: Table, index: usize) {
+    let key = &shared.keys[index];
+    for number in 1_u64.. {
+        if shared.stop.load(SeqCst) {
+            return;
+        }
+        key.told.lock().unwrap().push(Told::Pending);
+        let (answer, took) = timed(table.set(name(index).as_bytes(), number.to_string())).await;
+        shared.took(took);
+        let told = match &answer {
+            Ok(()) => Told::Done,
+            Err(Error::OutcomeUnknown(_)) => Told::Unknown,
+            Err(_) => Told::NotDone,
+        };
+        *key.told.lock().unwrap().last_mut().expect("just pushed") = told;
+        match answer {
+            Ok(()) => key.acknowledged.store(number, SeqCst),
+            Err(error) => shared.failed(error).await,
+        }
+    }
+}
+
+async fn read(shared: Arc<Shared>, table: Table, reader: usize) {
+    for turn in reader.. {
+        if shared.stop.load(SeqCst) {
+            return;
+        }
+        let key = turn % shared.keys.len();
+        let floor = shared.keys[key].acknowledged.load(SeqCst);
+        let (answer, took) = timed(value(&table, &name(key))).await;
+        shared.took(took);
+        match answer {
+            Ok(found) => {
+                shared.reads.fetch_add(1, SeqCst);
+                shared.seen.lock().unwrap().push(Seen { key, floor, number: number(found) });
+            }
+            Err(error) => shared.failed(error).await,
+        }
+    }
+}
+
+impl Shared {
+    fn took(&self, took: Duration) {
+        let mut slowest = self.slowest.lock().unwrap();
+        *slowest = took.max(*slowest);
+    }
+
+    async fn failed(&self, error: Error) {
+        self.errors.lock().unwrap().push(error);
+        sleep(AGAIN).await;
+    }
+}
