@@ -1,8 +1,11 @@
 //! Keys of every type, alone and together.
 
-use busload_postgres::Error;
+use std::time::Duration;
 
-use crate::support::{sql, table, value};
+use busload_postgres::{Error, Table};
+use tokio::sync::mpsc;
+
+use crate::support::{Answer, ToChannel, settings, sql, table, value};
 
 /// A key as a client writes it and as SQL does.
 type Spelling = (&'static str, &'static str);
@@ -75,23 +78,44 @@ async fn a_bad_key_is_refused_before_it_boards() {
 }
 
 #[tokio::test]
-async fn a_key_parsed_before_its_column_changed_type_finds_no_wrong_row() {
+async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_row() {
     sql("CREATE TABLE keys_change (k int PRIMARY KEY, v text); INSERT INTO keys_change VALUES (1, 'number')");
-    let table = table("relation=keys_change&key=k&connections=1").await;
-    assert_eq!(value(&table, "1").await.as_deref(), Some("number"));
+    let table: Table<ToChannel> =
+        Table::start(settings("relation=keys_change&key=k&connections=1&writable=true"));
+    table.connected().await.expect("it connects");
+    let old = table.parse_key(b"1").expect("a number");
     sql("ALTER TABLE keys_change ALTER k TYPE text; INSERT INTO keys_change VALUES ('b', 'text')");
+
+    let (sender, mut answers) = mpsc::unbounded_channel();
     let recovered = async {
         loop {
-            match table.get(b"b").await {
-                Ok(row) => return row.and_then(|row| row.value(0)),
-                Err(error) => drop(error),
+            // What is parsed for the old type fails, until that has been noticed.
+            let key = table.parse_key(b"b").unwrap_or_else(|_| old.clone());
+            table.submit_read(key, ToChannel(0, sender.clone()), None).expect("there is room");
+            table.flush();
+            if let Some((_, Answer::Read(Ok(Some(row))))) = answers.recv().await
+                && row.value(0).as_deref() == Some(b"text")
+            {
+                return;
             }
-            // The first to notice the change is a key that is one before and after it.
-            let _ = table.get(b"1").await;
         }
     };
-    let found =
-        tokio::time::timeout(std::time::Duration::from_secs(20), recovered).await.expect("it recovers");
-    assert_eq!(found.as_deref(), Some(&b"text"[..]));
-    assert_eq!(value(&table, "1").await.as_deref(), Some("number"));
+    tokio::time::timeout(Duration::from_secs(20), recovered).await.expect("it looks again");
+
+    let new = table.parse_key(b"1").expect("text");
+    let write = || table.write_value("written".into()).expect("it is text");
+    for (number, key) in [old, new].into_iter().enumerate() {
+        table.submit_read(key.clone(), ToChannel(number, sender.clone()), None).expect("there is room");
+        table.submit_write(key, write(), ToChannel(number, sender.clone()), None).expect("there is room");
+    }
+    table.flush();
+    for _ in 0..4 {
+        match answers.recv().await.expect("it is answered") {
+            (0, Answer::Read(Err(Error::BadKey(_))) | Answer::Written(Err(Error::BadKey(_)))) => {}
+            (1, Answer::Read(Ok(Some(row)))) => assert_eq!(row.value(0).as_deref(), Some(&b"number"[..])),
+            (1, Answer::Written(Ok(0))) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(sql("SELECT * FROM keys_change ORDER BY k"), "1|written\nb|text");
 }

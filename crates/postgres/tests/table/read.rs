@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use busload_batch::{Loaded, Reply, Stored};
-use busload_postgres::{Error, PgService, Row, Table, read_error};
 use bytes::Bytes;
 
-use crate::support::{connected, settings, settings_as, sql, table, texts, value};
+use crate::support::{Answer, ToChannel, connected, settings, settings_as, sql, table, texts, value};
+use busload_postgres::Table;
 
 #[tokio::test]
 async fn a_row_without_a_value_a_missing_row_and_an_empty_value_are_three_things() {
@@ -193,20 +192,6 @@ async fn the_columns_of_a_table_stay_when_its_relation_gets_more() {
     assert_eq!(table.stats().pool.opened, 2);
 }
 
-/// Answers go to a channel, as a server's would go to its connections.
-#[derive(Debug)]
-struct ToChannel(usize, tokio::sync::mpsc::UnboundedSender<(usize, Result<Option<Row>, Error>)>);
-
-impl Reply<PgService> for ToChannel {
-    fn loaded(self, outcome: Loaded<PgService>) {
-        let _ = self.1.send((self.0, outcome.map_err(read_error)));
-    }
-
-    fn stored(self, outcome: Stored<PgService>, _: Option<busload_batch::Receipt<PgService>>) {
-        panic!("nothing is written: {outcome:?}");
-    }
-}
-
 #[tokio::test]
 async fn a_program_with_replies_of_its_own_gets_each_answer_once() {
     sql(
@@ -225,7 +210,8 @@ async fn a_program_with_replies_of_its_own_gets_each_answer_once() {
     while let Some((number, answer)) = answers.recv().await {
         assert!(!std::mem::replace(&mut seen[number], true));
         let expected = (number < 50).then(|| vec![Some(number.to_string())]);
-        assert_eq!(answer.expect("it is read").map(|row| texts(&row)), expected);
+        let Answer::Read(row) = answer else { panic!("it was a read") };
+        assert_eq!(row.expect("it is read").map(|row| texts(&row)), expected);
     }
     assert_eq!(seen, [true; 100]);
 }

@@ -2,8 +2,12 @@
 
 use std::sync::OnceLock;
 
+use busload_batch::{Loaded, Receipt, Reply, Stored};
 use busload_cluster::Cluster;
-use busload_postgres::{Environment, Error, Options, Row, Settings, Table};
+use busload_postgres::{
+    Environment, Error, Options, PgService, Row, Settings, Table, read_error, write_error,
+};
+use tokio::sync::mpsc::UnboundedSender;
 
 pub fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<&'static Cluster> = OnceLock::new();
@@ -56,5 +60,27 @@ pub fn sqlstate<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
     match answer {
         Err(Error::Data { sqlstate, .. }) => sqlstate.to_string(),
         other => panic!("expected an error of Postgres, got {other:?}"),
+    }
+}
+
+/// Answers go to a channel with the request's number, as a server's would go to its connections.
+#[derive(Debug)]
+pub struct ToChannel(pub usize, pub UnboundedSender<(usize, Answer)>);
+
+#[derive(Debug)]
+pub enum Answer {
+    Read(Result<Option<Row>, Error>),
+    Written(Result<u64, Error>),
+}
+
+impl Reply<PgService> for ToChannel {
+    fn loaded(self, outcome: Loaded<PgService>) {
+        let _ = self.1.send((self.0, Answer::Read(outcome.map_err(read_error))));
+    }
+
+    fn stored(self, outcome: Stored<PgService>, receipt: Option<Receipt<PgService>>) {
+        let count = outcome.map_err(write_error);
+        let count = count.and_then(|outcome| outcome.count(&receipt.expect("it is written")));
+        let _ = self.1.send((self.0, Answer::Written(count)));
     }
 }
