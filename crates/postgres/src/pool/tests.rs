@@ -137,7 +137,16 @@ async fn settle() {
     }
 }
 
+/// On the paused clock a minute is over as soon as nobody has anything to do.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), future).await.expect("not for ever")
+}
+
 async fn until_all_open(pool: &Pool<Fake>) {
+    soon(until_up(pool)).await;
+}
+
+async fn until_up(pool: &Pool<Fake>) {
     while pool.state().up < pool.state().wanted {
         let mut changed = pool.shared.changed.subscribe();
         if pool.state().up < pool.state().wanted {
@@ -187,7 +196,7 @@ async fn acquire_waits_for_the_first_attempts_and_for_nothing_behind_them() {
     settle().await;
     assert!(!waiting.is_finished(), "the other slot's first attempt may still succeed");
     gate.add_permits(1);
-    assert_eq!(waiting.await.unwrap(), Err(cannot("two")));
+    assert_eq!(soon(waiting).await.unwrap(), Err(cannot("two")));
     let began = Instant::now();
     assert_eq!(pool.acquire().await.map(|lease| lease.id), Err(cannot("two")));
     assert_eq!(pool.first_attempt().await, Err(cannot("two")));
@@ -256,7 +265,7 @@ async fn a_session_that_has_ended_is_never_leased() {
     assert!(!waiting.is_finished());
     tokio::time::advance(Duration::from_secs(60)).await;
     script.fate(0).end();
-    assert_eq!(waiting.await.unwrap(), Ok(2));
+    assert_eq!(soon(waiting).await.unwrap(), Ok(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,7 +305,7 @@ async fn the_only_session_is_replaced_when_its_loss_becomes_known() {
     settle().await;
     assert!(!waiting.is_finished());
     script.fate(0).end();
-    assert_eq!(waiting.await.unwrap(), Ok(1));
+    assert_eq!(soon(waiting).await.unwrap(), Ok(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,7 +377,7 @@ async fn an_attempt_that_hangs_is_ended() {
 async fn a_panic_at_opening_leaves_nobody_waiting() {
     let script = Script::of([Step::Panic]);
     let pool = pool(1, &script);
-    assert_eq!(pool.acquire().await.map(|lease| lease.id), Err(Error::Panicked));
+    assert_eq!(soon(pool.acquire()).await.map(|lease| lease.id), Err(Error::Panicked));
 }
 
 #[tokio::test(start_paused = true)]
@@ -406,7 +415,7 @@ async fn close_ends_those_who_wait() {
     });
     settle().await;
     pool.close().await;
-    assert_eq!(waiting.await.unwrap(), Err(Error::Closed));
+    assert_eq!(soon(waiting).await.unwrap(), Err(Error::Closed));
 }
 
 #[tokio::test(start_paused = true)]

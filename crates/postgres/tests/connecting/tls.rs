@@ -80,9 +80,16 @@ async fn a_refused_login_is_tried_with_the_other_encryption() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_is_never_encrypted() {
     for mode in MODES {
-        let url = format!("{}?sslmode={mode}", SIGNED.unix_url());
-        assert_eq!(ours(&url).await.0, Plain, "{url}");
-        assert_eq!(libpqs(&url).0, Plain, "libpq: {url}");
+        let socket = SIGNED.unix_url();
+        let (login, database) = socket.rsplit_once('/').unwrap();
+        let query = format!("sslmode={mode}{}", root("right.crt"));
+        // Also when other hosts of the same URL would be.
+        for url in
+            [format!("{socket}?{query}"), format!("{login},localhost:{}/{database}?{query}", SIGNED.port())]
+        {
+            assert_eq!(ours(&url).await.0, Plain, "{url}");
+            assert_eq!(libpqs(&url).0, Plain, "libpq: {url}");
+        }
     }
 }
 
