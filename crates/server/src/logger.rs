@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use busload_io::{Clock, RealClock};
 use log::{LevelFilter, Log, Metadata, Record};
 
+/// Libraries that print values of clients when they explain themselves.
+const SILENT: [&str; 2] = ["tokio_postgres", "postgres_protocol"];
+
 /// Writes to stderr.
 struct Logger {
     clock: RealClock,
@@ -24,7 +27,7 @@ pub fn say(line: &str) {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
+        metadata.level() <= log::max_level() && !is_silent(metadata.target())
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -35,6 +38,13 @@ impl Log for Logger {
     }
 
     fn flush(&self) {}
+}
+
+/// Whether what a module of this path says is kept to itself, at every level.
+fn is_silent(target: &str) -> bool {
+    SILENT
+        .iter()
+        .any(|name| target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
 }
 
 /// Milliseconds since 1970, shown as RFC 3339 has it.
@@ -73,6 +83,19 @@ fn civil(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_prints_values_of_clients_is_silent() {
+        for (target, silent) in [
+            ("tokio_postgres::query", true),
+            ("tokio_postgres", true),
+            ("tokio_postgres_rustls", false),
+            ("busload_postgres::pool", false),
+            ("busload", false),
+        ] {
+            assert_eq!(is_silent(target), silent, "{target}");
+        }
+    }
 
     #[test]
     fn times_are_shown_in_utc() {
