@@ -67,7 +67,7 @@ Files
   statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0); postgres-*.svg show them.
 
 Examples
-  busload-bench postgres                                              everything: an hour and 10 GB of disk
+  busload-bench postgres                                              everything: half an hour and 10 GB of disk
   busload-bench postgres --cluster /data/bench --rows 10M             the same, keeping the loaded table for the next time
   busload-bench postgres --rows 1M --section readers,ceiling --cell plain:20,in-process,ceiling:2
   busload-bench postgres --url postgres://bench@db/bench --section low-load";

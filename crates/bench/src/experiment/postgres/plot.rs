@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context, Result};
 
-use self::chart::{Axis, Chart, Line, Point, Style};
+use self::chart::{Axis, Chart, Corner, Line, Point, Style};
 use super::{
     approach::{Approach, Cell, Pace, Section},
     ceiling,
@@ -60,12 +60,14 @@ fn by_batch_size(results: &Results, keys: Distribution) -> Vec<Chart> {
             x: x(),
             y: Axis::linear("thousand reads per second"),
             lines: lines(|sample| sample.per_s / 1e3, true),
+            legend: Corner::UpperLeft,
         },
         Chart {
             title: format!("{clients} readers, {} keys: mean response time by batch size", keys.name()),
             x: x(),
             y: Axis::logarithmic("mean response time, ms", 10.0),
             lines: lines(|sample| sample.mean_us / 1e3, false),
+            legend: Corner::LowerLeft,
         },
     ]
 }
@@ -76,6 +78,7 @@ fn by_readers(results: &Results) -> Vec<Chart> {
         x: Axis::logarithmic("readers", 2.0),
         y: Axis::logarithmic(y_title, 10.0),
         lines: curves(results.of_group(Section::LowLoad), |cell| float_of(cell.clients), y),
+        legend: Corner::UpperLeft,
     };
     vec![
         chart("Mean response time from one reader on", "mean response time, us", |sample| sample.mean_us),
@@ -96,6 +99,7 @@ fn by_rate(results: &Results) -> Vec<Chart> {
             x: Axis::logarithmic("thousand requests per second, offered", 2.0),
             y: Axis::logarithmic(y_title, 10.0),
             lines: curves(kept, rate, y),
+            legend: Corner::UpperLeft,
         }
     };
     vec![

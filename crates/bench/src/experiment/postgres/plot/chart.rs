@@ -91,6 +91,15 @@ impl Line {
     }
 }
 
+/// Where there is room for the legend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Corner {
+    /// Of lines that rise.
+    UpperLeft,
+    /// Of lines that fall.
+    LowerLeft,
+}
+
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
@@ -102,6 +111,8 @@ pub struct Chart {
     pub y: Axis,
     /// What is on it.
     pub lines: Vec<Line>,
+    /// Where the legend is.
+    pub legend: Corner,
 }
 
 impl Chart {
@@ -165,11 +176,12 @@ where
     for line in &chart.lines {
         draw_line(&mut context, line)?;
     }
+    let corner = match chart.legend {
+        Corner::UpperLeft => SeriesLabelPosition::UpperLeft,
+        Corner::LowerLeft => SeriesLabelPosition::LowerLeft,
+    };
     let mut legend = context.configure_series_labels();
-    legend
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.3));
+    legend.position(corner).background_style(WHITE.mix(0.85)).border_style(BLACK.mix(0.3));
     legend.label_font((FONT, 15)).draw().map_err(failed)
 }
 
@@ -238,6 +250,7 @@ mod tests {
                 line("joined", Style::Joined, vec![point(1.0, 25.0, "1"), point(16.0, 100.0, "<16>")]),
                 line("points", Style::Points, vec![point(290.0, 240.0, "")]),
             ],
+            legend: Corner::UpperLeft,
         }
     }
 
