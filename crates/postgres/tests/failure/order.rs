@@ -9,8 +9,10 @@ use std::{
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     task::Poll,
+    time::Duration,
 };
 
+use busload_cluster::proxy::Direction;
 use busload_postgres::{Error, Row, Table};
 use tokio::task::JoinSet;
 
@@ -24,9 +26,12 @@ const QUERY: &str = "timeout=20s&connections=3";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_reads() {
     let database = Database::new("read_after_write");
-    // As two processes would have them.
-    let tables = [table(&database.url(), QUERY).await, table(&database.url(), QUERY).await];
-    let load = Load::start(&tables, 32, 128);
+    // As two processes would have them; one is far away, so that its answers are old when they arrive.
+    let proxy = database.proxy();
+    proxy.delay(Direction::ToClient, Duration::from_millis(3));
+    let far = database.url_at(proxy.port());
+    let tables = [table(&database.url(), QUERY).await, table(&far, QUERY).await];
+    let load = Load::start(&tables, 16, 128);
     load.reads(30_000).await;
     let report = load.check(&tables[0]).await;
     assert_eq!(report.errors.first(), None);
