@@ -21,6 +21,7 @@ pub mod sim;
 pub use clock::{Clock, RealClock};
 pub use disk::{Disk, DiskError, DiskErrorKind, DiskOperation, FileName, RealDisk, RealFile};
 pub use net::{
-    Address, Buffer, CloseReason, ConnId, Event, Net, NetCounters, NetOptions, Peer, RealNet, SendChunk, Span,
+    Address, Buffer, CloseReason, ConnId, Event, Idle, Net, NetCounters, NetOptions, Peer, RealNet,
+    SendChunk, Span,
 };
 pub use rng::{OsRng, Rng};

@@ -8,7 +8,7 @@ mod real;
 pub(crate) mod receive;
 pub(crate) mod slots;
 
-pub use real::{NetCounters, RealNet};
+pub use real::{Idle, NetCounters, RealNet};
 
 /// A connection: a slot and the generation of its use, so that a late event or command for a connection that is
 /// gone never reaches the one that has its slot now.

@@ -18,7 +18,7 @@ use std::{
 };
 
 use busload_io::{
-    Address, Clock, Disk, Net, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
+    Address, Clock, Disk, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
 };
 use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
 use busload_pipeline::{
@@ -34,7 +34,7 @@ use crate::{
     http, logger,
     machine::raise_open_files,
     signals,
-    sources::Sources,
+    sources::{Place, Sources},
     status::Status,
 };
 
@@ -51,16 +51,22 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let stopper = signals::watch(Arc::clone(&status.signals))?;
 
     fit_open_files(&mut config.settings);
-    let net = bind(&mut config)?;
+    let mut net = bind(&mut config)?;
     let http = config.http.map(|address| http::start(address, Arc::clone(&status))).transpose()?;
     let tx_waker = ThreadWaker::current();
-    // Who polls sources is the thread that executes transactions: here it waits for sockets, there it parks.
-    let poller = if config.net_threads == 0 { net.waker() } else { tx_waker.waker() };
+    // Who polls sources is the thread that executes transactions. Where that one waits for sockets it runs the tables meanwhile.
+    let place = match config.net_threads {
+        0 => Place::Guests(Arc::default()),
+        _ => Place::Threads(tx_waker.waker()),
+    };
     let Recovered { mut tx, progress, log_threads } = recover(&config, &clock, &status)?;
-    let sources = Sources::start(&config.postgres, &clock, &poller)?;
+    let sources = Sources::start(&config.postgres, &clock, place)?;
     sources.wait_for_first_attempts();
     sources.attach(&mut tx);
     status.watch(sources.watched());
+    if let Some(guest) = sources.guest() {
+        net.set_idle(Box::new(guest));
+    }
 
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
     stopper.arm(stage.waker());

@@ -1,11 +1,14 @@
-//! Tables that are not in memory: a thread with a runtime of its own for each, and an adapter that makes it a
+//! Tables that are not in memory: a runtime for them, and an adapter that makes each a
 //! [`Source`](busload_pipeline::source::Source) of the pipeline.
 //!
 //! ```text
-//!  pipeline: submit, flush --> waiting line --> thread of the table: batches --> Postgres
+//!  pipeline: submit, flush --> waiting line --> runtime: batches --> Postgres
 //!     ^                                           |
 //!     +--- woken once per batch <--- finished <---+
 //! ```
+//!
+//! **Threads.** Where sockets and transactions share a thread, the tables share it, too ([`Guest`]); otherwise each table has a thread of
+//! its own.
 //!
 //! **Start.** All connect at the same time; the start waits for the outcome of the first attempts and then serves, whatever it
 //! was. **Overload.** A full line refuses at once. **Shutdown.** When the pipeline has ended, what
@@ -13,24 +16,30 @@
 
 mod answer;
 mod finished;
+mod guest;
 mod postgres;
+mod thread;
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::Arc,
     task::Waker,
-    thread,
     time::{Duration, Instant},
 };
 
 use busload_io::{Clock, RealClock};
 use busload_pipeline::tx::Tx;
-use busload_postgres::{Error, Settings, TableStats};
-use tokio::{runtime::Runtime, sync::oneshot, time::timeout};
+use busload_postgres::{Settings, TableStats};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
 
 use crate::failure::Failure;
 use finished::Finished;
+pub use guest::{Bell, Guest};
 use postgres::{PostgresSource, Waiter};
 pub use postgres::{batches_in_flight, state_of};
+use thread::TableThread;
 
 /// What is under way at the end may take so long.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -39,26 +48,37 @@ const FIRST_ATTEMPT_MARGIN: Duration = Duration::from_millis(500);
 
 type Table = busload_postgres::Table<Waiter>;
 
+/// Where tables run.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Each on a thread of its own; the waker wakes who polls sources.
+    Threads(Waker),
+    /// As guests of the thread that polls them; it comes back when the bell rings.
+    Guests(Arc<Bell>),
+}
+
 /// All of them.
 #[derive(Debug)]
 pub struct Sources {
     tables: Vec<Running>,
+    hosts: Hosts,
     /// When the pipeline's clock began.
     origin: Instant,
 }
 
-/// One table and its thread.
+/// Who runs the tables.
+#[derive(Debug)]
+enum Hosts {
+    Threads(Vec<TableThread>),
+    Guests { runtime: Arc<Runtime>, bell: Arc<Bell> },
+}
+
+/// One table.
 #[derive(Debug)]
 struct Running {
-    name: String,
     settings: Settings,
     table: Table,
     finished: Arc<Finished>,
-    /// The outcome of the first attempt to connect.
-    first_attempt: mpsc::Receiver<Result<(), Error>>,
-    stop: oneshot::Sender<()>,
-    /// Ends when the thread has done what it could.
-    stopped: mpsc::Receiver<()>,
 }
 
 /// For whoever shows figures.
@@ -77,109 +97,131 @@ impl Watched {
 }
 
 impl Sources {
-    /// Starts a thread for each; `pipeline` wakes who polls the sources.
-    pub fn start(settings: &[Settings], clock: &RealClock, pipeline: &Waker) -> Result<Self, Failure> {
-        let tables = settings.iter().map(|settings| Running::start(settings.clone(), pipeline.clone()));
-        Ok(Self { tables: tables.collect::<Result<_, _>>()?, origin: origin_of(clock) })
+    /// Starts all tables.
+    pub fn start(settings: &[Settings], clock: &RealClock, place: Place) -> Result<Self, Failure> {
+        let mut tables = Vec::with_capacity(settings.len());
+        let hosts = match place {
+            Place::Threads(pipeline) => {
+                let mut threads = Vec::with_capacity(settings.len());
+                for settings in settings {
+                    let runtime = runtime()?;
+                    let running = Running::start(settings, &runtime, pipeline.clone());
+                    threads.push(TableThread::start(&settings.name, runtime, running.table.clone())?);
+                    tables.push(running);
+                }
+                Hosts::Threads(threads)
+            }
+            Place::Guests(bell) => {
+                let runtime = Arc::new(runtime()?);
+                tables.extend(settings.iter().map(|table| Running::start(table, &runtime, bell.waker())));
+                Hosts::Guests { runtime, bell }
+            }
+        };
+        Ok(Self { tables, hosts, origin: origin_of(clock) })
+    }
+
+    /// What runs the tables while the pipeline waits, if that is where they run and there are any.
+    pub fn guest(&self) -> Option<Guest> {
+        match &self.hosts {
+            Hosts::Guests { runtime, bell } if !self.tables.is_empty() => {
+                Some(Guest::new(Arc::clone(runtime), Arc::clone(bell)))
+            }
+            _ => None,
+        }
     }
 
     /// Waits until it is known of every table whether Postgres can be reached. The tables themselves log what it is.
     pub fn wait_for_first_attempts(&self) {
-        for running in &self.tables {
-            let patience = running.settings.server.connect_timeout + FIRST_ATTEMPT_MARGIN;
-            if running.first_attempt.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
-                log::warn!(
-                    "table {}: no connection yet; its requests wait for one or time out",
-                    running.name
-                );
+        match &self.hosts {
+            Hosts::Threads(threads) => {
+                for (running, thread) in self.tables.iter().zip(threads) {
+                    running.say_if_unknown(thread.wait_for_first_attempt(running.patience()));
+                }
             }
+            Hosts::Guests { runtime, .. } => runtime.block_on(async {
+                // They connect at the same time, whoever is waited for.
+                for running in &self.tables {
+                    running
+                        .say_if_unknown(timeout(running.patience(), running.table.connected()).await.is_ok());
+                }
+            }),
         }
     }
 
     /// Gives the pipeline its sources.
     pub fn attach(&self, tx: &mut Tx) {
-        for running in &self.tables {
-            let finished = Arc::clone(&running.finished);
-            let source = PostgresSource::new(&running.settings, running.table.clone(), finished, self.origin);
-            tx.add_source(&running.name, Box::new(source));
+        for Running { settings, table, finished } in &self.tables {
+            let source = PostgresSource::new(settings, table.clone(), Arc::clone(finished), self.origin);
+            tx.add_source(&settings.name, Box::new(source));
         }
     }
 
     /// For whoever shows figures.
     pub fn watched(&self) -> Vec<Watched> {
         let watched =
-            |running: &Running| Watched { name: running.name.clone(), table: running.table.clone() };
+            |running: &Running| Watched { name: running.settings.name.clone(), table: running.table.clone() };
         self.tables.iter().map(watched).collect()
     }
 
     /// Lets what is under way end, all tables at the same time, and closes the connections.
     pub fn stop(self) {
-        let stopping: Vec<_> = self.tables.into_iter().map(Running::stop).collect();
-        for (name, stopped) in stopping {
-            // The sender is dropped without a word: that is the end of the thread.
-            if stopped.recv_timeout(STOP_GRACE + FIRST_ATTEMPT_MARGIN) == Err(mpsc::RecvTimeoutError::Timeout)
-            {
-                log::warn!("table {name}: its thread does not end and is left behind");
+        match self.hosts {
+            Hosts::Threads(threads) => {
+                let stopping: Vec<_> = threads.into_iter().map(TableThread::stop).collect();
+                stopping.into_iter().for_each(|stopping| stopping.wait(STOP_GRACE + FIRST_ATTEMPT_MARGIN));
+            }
+            Hosts::Guests { runtime, .. } => {
+                runtime.block_on(async {
+                    let tables = self.tables.into_iter();
+                    let closing: Vec<_> = tables.map(|running| tokio::spawn(close(running.table))).collect();
+                    for closing in closing {
+                        // A panic has been reported by itself.
+                        let _ = closing.await;
+                    }
+                });
+                if let Some(runtime) = Arc::into_inner(runtime) {
+                    // A lookup of a name may be stuck in the system: nobody waits for it.
+                    runtime.shutdown_background();
+                }
             }
         }
     }
 }
 
 impl Running {
-    fn start(settings: Settings, pipeline: Waker) -> Result<Self, Failure> {
-        let name = settings.name.clone();
-        log::info!("table {name}: {}", settings.describe());
-        let failed = |error: std::io::Error| Failure::run(format!("cannot start table {name}: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-        let runtime = runtime.map_err(failed)?;
+    fn start(settings: &Settings, runtime: &Runtime, pipeline: Waker) -> Self {
+        log::info!("table {}: {}", settings.name, settings.describe());
         let finished = Arc::new(Finished::new(pipeline));
-        let table = {
-            let _entered = runtime.enter();
-            Table::start(settings.clone())
-        };
-        let (first, first_attempt) = mpsc::channel();
-        let (stop, stopping) = oneshot::channel();
-        let (ended, stopped) = mpsc::channel();
-        let work = serve(table.clone(), Arc::clone(&finished), first, stopping);
-        let body = move || run(runtime, work, ended);
-        thread::Builder::new().name(format!("pg:{name}")).spawn(body).map_err(failed)?;
-        Ok(Self { name: settings.name.clone(), settings, table, finished, first_attempt, stop, stopped })
+        let _entered = runtime.enter();
+        let table = Table::start(settings.clone());
+        let bell = Arc::clone(&finished);
+        tokio::spawn(async move { bell.ring().await });
+        Self { settings: settings.clone(), table, finished }
     }
 
-    fn stop(self) -> (String, mpsc::Receiver<()>) {
-        // Its thread may have ended already.
-        let _ = self.stop.send(());
-        (self.name, self.stopped)
+    /// For how long the outcome of the first attempt is worth waiting for.
+    fn patience(&self) -> Duration {
+        self.settings.server.connect_timeout + FIRST_ATTEMPT_MARGIN
+    }
+
+    fn say_if_unknown(&self, known: bool) {
+        if !known {
+            let name = &self.settings.name;
+            log::warn!("table {name}: no connection yet; its requests wait for one or time out");
+        }
     }
 }
 
-/// The thread of a table. Dropping `ended` says that it is over.
-fn run(runtime: Runtime, work: impl Future<Output = ()>, ended: mpsc::Sender<()>) {
-    runtime.block_on(work);
-    // A lookup of a name may be stuck in the system: nobody waits for it.
-    runtime.shutdown_background();
-    drop(ended);
-}
-
-async fn serve(
-    table: Table,
-    finished: Arc<Finished>,
-    first_attempt: mpsc::Sender<Result<(), Error>>,
-    stopping: oneshot::Receiver<()>,
-) {
-    let bell = tokio::spawn(async move { finished.ring().await });
-    let connecting = tokio::spawn({
-        let table = table.clone();
-        // The start may have stopped waiting.
-        async move { _ = first_attempt.send(table.connected().await) }
-    });
-    // An error is the end of the process's main thread: that is a reason to stop, too.
-    let _ = stopping.await;
+/// Serves what is under way and closes the connections, within bounds.
+async fn close(table: Table) {
     if timeout(STOP_GRACE, table.close()).await.is_err() {
         log::warn!("batches under way at the end were given up");
     }
-    connecting.abort();
-    bell.abort();
+}
+
+fn runtime() -> Result<Runtime, Failure> {
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build();
+    runtime.map_err(|error| Failure::run(format!("cannot start a runtime for the tables: {error}")))
 }
 
 /// When the clock's time was zero, so that its times can be given to others.

@@ -13,10 +13,20 @@
 //!
 //! **Sending** is tried at once; the next poll reports it (without a system call, unless the one before did so, too). What the socket does not take is sent when it becomes writable.
 //!
+//! **Guests.** Whoever has other work for the thread that waits ([`Idle`]) waits in the stead of this driver: on the poll's own file
+//! descriptor, which is readable when a socket or the waker is. It is asked to wait only behind a poll that found nothing, so that whatever
+//! happens from then on makes a new edge.
+//!
 //! **Overload.** Above the connection limit a client is told and closed. Out of file descriptors, the listeners are left
 //! alone for a moment (clients wait in the backlog), with one log line. A listener is asked for a bounded count of clients per poll.
 
-use std::{io, mem, sync::Arc, task::Waker, time::Duration};
+use std::{
+    fmt, io, mem,
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
 
 use mio::{Events, Interest, Poll, Token, event::Event as Ready};
 
@@ -68,9 +78,18 @@ pub struct NetCounters {
     pub sent_bytes: u64,
 }
 
+/// Other work of the thread that polls, done while it waits for sockets.
+pub trait Idle: Send + fmt::Debug {
+    /// Works until `poll` has become readable, `wait_max` is over (`None`: never), or there is something else to look at;
+    /// with nothing to wait, does what can be done at once. Returning early is harmless.
+    fn idle(&mut self, poll: BorrowedFd<'_>, wait_max: Option<Duration>);
+}
+
 /// Sockets.
 #[derive(Debug)]
 pub struct RealNet {
+    /// Dropped first: it may have registered the poll's file descriptor.
+    idle: Option<Box<dyn Idle>>,
     poll: Poll,
     ready: Events,
     waker: Arc<PollWaker>,
@@ -122,6 +141,7 @@ impl RealNet {
             listeners.push(listener);
         }
         Ok(Self {
+            idle: None,
             poll,
             ready: Events::with_capacity(READY_COUNT_PER_POLL),
             waker,
@@ -143,6 +163,22 @@ impl RealNet {
             waited: false,
             counters: NetCounters::default(),
         })
+    }
+
+    /// Lets the thread work for `idle` whenever it would wait, and a little in every poll.
+    pub fn set_idle(&mut self, idle: Box<dyn Idle>) {
+        self.idle = Some(idle);
+    }
+
+    fn wait(&mut self, wait_max: Option<Duration>) -> io::Result<()> {
+        let Some(idle) = &mut self.idle else { return self.poll.poll(&mut self.ready, wait_max) };
+        self.poll.poll(&mut self.ready, Some(Duration::ZERO))?;
+        if !self.ready.is_empty() {
+            idle.idle(self.poll.registry().as_fd(), Some(Duration::ZERO));
+            return Ok(());
+        }
+        idle.idle(self.poll.registry().as_fd(), wait_max);
+        self.poll.poll(&mut self.ready, Some(Duration::ZERO))
     }
 
     /// Where it listens, in the order given to [`RealNet::bind`], with the ports the system chose.
@@ -407,7 +443,7 @@ impl Net for RealNet {
         self.waited = true;
         self.counters.polls += 1;
         let wait_max = self.wait_max(timeout);
-        match self.poll.poll(&mut self.ready, wait_max) {
+        match self.wait(wait_max) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             Err(error) => return Err(error),

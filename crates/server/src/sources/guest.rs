@@ -1,0 +1,114 @@
+//! A runtime that is a guest of the pipeline's thread: it runs while the pipeline waits for sockets, and a little in every turn.
+//!
+//! ```text
+//!  pipeline: receive, execute, submit, flush --> nothing to do: wait --> runtime: batches, statements, answers
+//!     ^                                            ^                        |
+//!     |                                            +-- its own sockets ---->+
+//!     +--- the poll's descriptor is readable, the bell rang, or time is over
+//! ```
+//!
+//! A request at a source then changes threads nowhere: on a machine of one or two cores two wake-ups saved are worth more
+//! than a second thread. The price is that the work of a batch, some microseconds per key asked, holds up the other tables for so long.
+
+use std::{
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    sync::Arc,
+    task::{Wake, Waker},
+    time::Duration,
+};
+
+use busload_io::Idle;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    runtime::Runtime,
+    sync::Notify,
+    task::yield_now,
+    time::timeout,
+};
+
+/// The runtime, seen from the poll it is a guest of.
+#[derive(Debug)]
+pub struct Guest {
+    /// A descriptor of the poll, as the runtime watches it. Dropped before the runtime.
+    poll: Option<AsyncFd<OwnedFd>>,
+    bell: Arc<Bell>,
+    runtime: Arc<Runtime>,
+}
+
+/// Rung when there are answers to take.
+#[derive(Debug, Default)]
+pub struct Bell {
+    notify: Notify,
+}
+
+impl Bell {
+    /// What rings it.
+    pub fn waker(self: &Arc<Self>) -> Waker {
+        Arc::clone(self).into()
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.notify.notify_one();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notify.notify_one();
+    }
+}
+
+impl Guest {
+    /// A guest that comes back early when `bell` rings.
+    pub fn new(runtime: Arc<Runtime>, bell: Arc<Bell>) -> Self {
+        Self { poll: None, bell, runtime }
+    }
+
+    /// Has the runtime watch the poll from now on.
+    fn watch(&mut self, poll: BorrowedFd<'_>) {
+        if self.poll.is_some() {
+            return;
+        }
+        let _entered = self.runtime.enter();
+        match poll.try_clone_to_owned().and_then(watched) {
+            Ok(watched) => self.poll = Some(watched),
+            Err(error) => log::error!("the runtime cannot watch the sockets: {error}"),
+        }
+    }
+}
+
+#[allow(deprecated, reason = "deprecated for descriptors that are not owned: this one is")]
+fn watched(poll: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(poll, Interest::READABLE)
+}
+
+impl Idle for Guest {
+    fn idle(&mut self, poll: BorrowedFd<'_>, wait_max: Option<Duration>) {
+        if wait_max == Some(Duration::ZERO) {
+            return self.runtime.block_on(yield_now());
+        }
+        self.watch(poll);
+        let Some(watched) = &self.poll else {
+            // Without the descriptor nobody tells: look again soon.
+            return self
+                .runtime
+                .block_on(async { _ = timeout(BLIND_WAIT, self.bell.notify.notified()).await });
+        };
+        let something = async {
+            tokio::select! {
+                biased;
+                () = self.bell.notify.notified() => {}
+                // The caller polls next and takes everything: the next event makes a new edge.
+                ready = watched.readable() => if let Ok(mut ready) = ready { ready.clear_ready() },
+            }
+        };
+        match wait_max {
+            None => self.runtime.block_on(something),
+            Some(wait_max) => self.runtime.block_on(async { _ = timeout(wait_max, something).await }),
+        }
+    }
+}
+
+/// How long to wait for sockets that cannot be watched.
+const BLIND_WAIT: Duration = Duration::from_millis(1);
