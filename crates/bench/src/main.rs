@@ -14,6 +14,11 @@
 
 #![forbid(unsafe_code)]
 
+/// As the server has it, for every way of asking.
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[cfg(target_os = "linux")]
 mod cell;
 #[cfg(target_os = "linux")]
