@@ -220,6 +220,22 @@ fn what_a_kind_or_a_table_does_not_support_says_so_and_does_nothing() {
 }
 
 #[test]
+fn commands_over_several_tables_of_one_kind_gather_their_parts() {
+    let (mut world, source, mut client) = world();
+    let other = SimSource::new();
+    world.add_source("others", Box::new(other.clone()));
+    world.send(&client, "MSET objects:a 1 others:a 2\nMGET others:a objects:a\nDEL objects:a others:a");
+    world.turns();
+    assert_eq!((source.waiting(), other.waiting()), (3, 3));
+    other.answer_all();
+    world.turns();
+    assert!(world.replies(&mut client).is_empty());
+    source.answer_all();
+    world.turns();
+    assert_eq!(world.replies(&mut client), ["OK", "[2 1]", ":2"]);
+}
+
+#[test]
 fn a_failing_source_and_a_full_line_are_errors_of_that_request_only() {
     let (mut world, source, mut client) = world();
     source.with(|shared| shared.failing = true);

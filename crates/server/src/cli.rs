@@ -40,25 +40,31 @@ Tables
   (--drop-table NAME drops it with its keys). `busload check` shows beforehand whether that is so.
 
 Postgres tables
-  GET objects:KEY reads the row of KEY from Postgres, together with what other clients ask for at the same time: one
-  statement for all, no timer, a lone request leaves at once. A column is a field of a hash (HGET, HGETALL ...); with one
-  value column GET and SET are about that column. Writes (SET, MSET, HSET, HDEL, DEL) need writable = true.
+  GET objects:KEY reads the row of KEY from Postgres, in one statement with what other clients ask
+  for at the same time. There is no timer: a lone request leaves at once. A column is a field of a
+  hash (HGET, HGETALL ...); with one value column GET and SET are about that column. Writes (SET,
+  MSET, HSET, HDEL, DEL) need writable = true.
 
-    relation, key     the relation and its column or columns with a unique index; composite keys are written a:b
-    columns           value columns [default: all that are not in the key]
-    separator         between the parts of a composite key; \\ escapes it [default: :]
-    writable          whether writes are allowed [default: false]
-    connections       connections to Postgres, each at most one batch under way [default: 4]
-    timeout           time of one request [default: 1s]
-    min_batch, batch  entries with which a further batch leaves while others are under way, and most of one batch [8, 256]
-    lanes             batches of writes under way at once [default: as many as connections]
-    line_requests, line_bytes   requests, and their bytes, that may wait; more are refused [65536, 64MiB]
-    join_in_flight    a read may share the answer of one already under way, and miss a write of others [default: false]
-    password_file     file with the password
+    relation       the table to serve
+    key            its column or columns with a unique index; parts of a key stand as in a:b
+    columns        value columns [default: all that are not in the key]
+    separator      between the parts of a key of several columns; \\ escapes it [default: :]
+    writable       whether writes are allowed [default: false]
+    connections    connections, each with one batch under way at most [default: 4]
+    timeout        time of one request [default: 1s]
+    min_batch      keys with which a further batch leaves while others are under way [default: 8]
+    batch          most keys of one batch [default: 256]
+    lanes          batches of writes under way at once [default: as many as connections]
+    line_requests  requests that may wait; more are refused [default: 65536]
+    line_bytes     bytes of keys and values that may wait [default: 64MiB]
+    join_in_flight a read may share the answer of one that is under way, and so miss what others
+                   wrote meanwhile [default: false]
+    password_file  file with the password
 
-  The password comes from password_file, the URL (in the file only: `ps` shows flags), BUSLOAD_TABLE_OBJECTS_PASSWORD (the
-  table's name in upper case, `_` for other characters), PGPASSWORD, PGPASSFILE or ~/.pgpass. What libpq takes in a URL is
-  taken there, sslmode and several hosts too. docs/postgres.md tells everything.
+  The password comes from password_file, the URL (only in the file: `ps` shows flags), the variable
+  BUSLOAD_TABLE_OBJECTS_PASSWORD (the table's name in upper case, `_` for other characters),
+  PGPASSWORD, PGPASSFILE or ~/.pgpass. A URL takes what libpq takes there, sslmode and several
+  hosts too. docs/postgres.md tells everything.
 
 Signals
   SIGTERM, SIGINT   stop reading, execute what was received whole, send its replies for at most 5 s, sync, end with 0.

@@ -326,7 +326,7 @@ impl Tx {
             }
             let kind = |route| match route {
                 Route::Memory(_) => None,
-                Route::Source(ordinal) => Some(ordinal),
+                Route::Source(ordinal) => Some(self.source_kind(ordinal)),
             };
             mixed |= *first.get_or_insert(kind(route)) != kind(route);
         }

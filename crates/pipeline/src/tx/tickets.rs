@@ -296,6 +296,11 @@ impl Tx {
         self.tickets.open.len() != 0
     }
 
+    /// What people call the source's kind.
+    pub(super) fn source_kind(&self, ordinal: usize) -> &'static str {
+        self.tickets.sources[ordinal].1.kind()
+    }
+
     /// Whether the source can answer the command, or the error that says it cannot.
     pub(super) fn supported(&self, ordinal: usize, command: &Command) -> Result<(), CommandError> {
         let (name, source) = &self.tickets.sources[ordinal];
