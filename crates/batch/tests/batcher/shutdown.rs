@@ -25,8 +25,8 @@ async fn closing_serves_what_was_taken_and_takes_nothing_more() {
         tokio::spawn(async move { batcher.close().await })
     });
     settle().await;
-    assert_eq!(batcher.load(3).await, Err(BatchError::Closed));
-    assert_eq!(batcher.store(3, Change::Set(1)).await, Err(BatchError::Closed));
+    assert_eq!(soon(batcher.load(3)).await, Err(BatchError::Closed));
+    assert_eq!(soon(batcher.store(3, Change::Set(1))).await, Err(BatchError::Closed));
     trip.end(Pass::Done);
     let last = trips.next().await;
     assert!(closes.iter().all(|close| !close.is_finished()), "two are owed an answer");
@@ -35,7 +35,7 @@ async fn closing_serves_what_was_taken_and_takes_nothing_more() {
         assert_eq!(load.await.unwrap(), Ok(None));
     }
     for close in closes {
-        close.await.unwrap();
+        soon(close).await.unwrap();
     }
     batcher.close().await;
 }
@@ -52,7 +52,7 @@ async fn closing_ends_when_those_who_waited_have_given_up() {
     settle().await;
     assert!(!close.is_finished());
     loads.iter().for_each(JoinHandle::abort);
-    close.await.unwrap();
+    soon(close).await.unwrap();
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_an
     assert_eq!(another.waiting(), 3, "there is another handle");
     drop(another);
     for answer in waiting.into_iter().chain([write]) {
-        assert_eq!(answer.await.unwrap(), Err(BatchError::Closed));
+        assert_eq!(soon(answer).await.unwrap(), Err(BatchError::Closed));
     }
     assert!(service.upgrade().is_some(), "a trip is under way");
     trip.end(Pass::Done);
