@@ -20,7 +20,6 @@
 //!   hanging either. The driver and the timer's thread end with the last request.
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +44,34 @@ pub struct BatcherSettings {
 /// Makes single-key requests of many callers into few trips of a [`Service`].
 ///
 /// Clones are handles of the same line. They may be used on any thread; the trips run on the runtime it was started on.
+/// A lone request leaves at once. Those that tasks ask for at the same time leave together, and so do those that come while
+/// trips are under way, as [`LineSettings::departure`] says. All rules of order and sharing are those of [`Line`](crate::Line):
+/// a read asked after a write was acknowledged sees it.
+///
+/// * Overload: a full line refuses at once with [`BatchError::Full`].
+/// * A caller that gives up drops its future. That harms nobody else, and a trip under way goes on.
+/// * Deadlines: who is late gets [`BatchError::TooLate`]. A trip under way goes on and keeps its place in the order of its keys.
+/// * Shutdown: [`close`](Self::close) serves what was taken. When the last handle is dropped, the waiting get
+///   [`BatchError::Closed`], and trips under way still answer. When its runtime shuts down, the waiting get
+///   [`BatchError::Closed`] and those of trips under way [`BatchError::Stopped`].
+///
+/// ```
+/// use busload_batch::{Batcher, BatcherSettings};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// /// One trip, at the same price for one key or for many.
+/// async fn squares(numbers: Vec<u64>) -> Vec<Option<u64>> {
+///     numbers.into_iter().map(|number| number.checked_mul(number)).collect()
+/// }
+///
+/// let batcher = Batcher::from_load(squares, BatcherSettings::default())?;
+/// let three = tokio::join!(batcher.load(3), batcher.load(7), batcher.load(u64::MAX));
+/// assert_eq!(three, (Ok(Some(9)), Ok(Some(49)), Ok(None)));
+/// assert_eq!(batcher.stats().reads.batches, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Batcher<S: Service, R: Reply<S> = Oneshot<S>> {
     handle: Arc<Handle<S, R>>,
 }
@@ -141,9 +168,8 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
     pub async fn close(&self) {
         self.shared().enter(Phase::Closing);
         loop {
-            let mut ended = pin!(self.shared().ended.notified());
-            // Registered before the look, so that an end between both is not missed.
-            ended.as_mut().enable();
+            // Made before the look, so that an end between both is not missed.
+            let ended = self.shared().ended.notified();
             if self.shared().has_ended() {
                 return;
             }

@@ -36,6 +36,47 @@ pub type Receipt<S> = <<S as Service>::Write as Write>::Receipt;
 /// key is under way, no other trip holds that key.
 ///
 /// A panic in a trip, or a trip that brings the wrong number of answers, fails the requests of that trip and no others.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::Mutex;
+///
+/// use busload_batch::{Batcher, BatcherSettings, LastWins, LoadedAll, Service, StoredAll};
+///
+/// /// Stands for something slow with a function that reads many keys and one that writes many.
+/// #[derive(Default)]
+/// struct Table(Mutex<BTreeMap<u64, &'static str>>);
+///
+/// impl Service for Table {
+///     type Key = u64;
+///     type Value = &'static str;
+///     type Write = LastWins<&'static str>;
+///     type Outcome = bool;
+///     type Error = &'static str;
+///
+///     async fn load(&self, keys: Vec<u64>) -> LoadedAll<Self> {
+///         let rows = self.0.lock().map_err(|_| "the table is broken")?;
+///         Ok(keys.iter().map(|key| Ok(rows.get(key).copied())).collect())
+///     }
+///
+///     /// Tells whether the key is new.
+///     async fn store(&self, entries: Vec<(u64, LastWins<&'static str>)>) -> StoredAll<Self> {
+///         let mut rows = self.0.lock().map_err(|_| "the table is broken")?;
+///         Ok(entries.into_iter().map(|(key, LastWins(value))| Ok(rows.insert(key, value).is_none())).collect())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let table = Batcher::from_service(Table::default(), BatcherSettings::default())?;
+/// // Both wait at the same time, so they are one entry of one trip.
+/// let both = tokio::join!(table.store(1, LastWins("short")), table.store(1, LastWins("stout")));
+/// assert_eq!(both, (Ok(true), Ok(true)));
+/// assert_eq!(table.load(1).await, Ok(Some("stout")));
+/// assert_eq!(table.stats().writes.entries, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Service: Send + Sync + 'static {
     /// What is asked for. Cloned once per entry; `Hash`, `Eq` and `Ord` are called under the line's lock and must not panic.
     type Key: Clone + Eq + Hash + Ord + Send + 'static;
@@ -99,7 +140,8 @@ pub enum BatchError<E> {
     /// The deadline passed.
     #[error("{}", if *sent { "no answer before the deadline; a write may have been done" } else { "the deadline passed in the waiting line; nothing was sent" })]
     TooLate {
-        /// The request was under way when its deadline passed: the outcome of a write is unknown.
+        /// The request was under way when its deadline passed, or is a write that waited merged with others: the outcome of
+        /// a write is unknown.
         sent: bool,
     },
     /// The batcher takes no more requests, or was dropped or lost its runtime while this one waited. Nothing was sent.

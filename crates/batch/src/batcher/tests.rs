@@ -161,6 +161,23 @@ async fn a_request_under_way_is_late_at_its_deadline_and_its_trip_keeps_the_orde
 }
 
 #[tokio::test]
+async fn a_late_write_that_was_merged_with_another_says_that_it_may_be_made() {
+    let mut test = start(window(16, 5000));
+    let batcher = test.batcher.clone();
+    let submit = |deadline| {
+        let (reply, answer) = Oneshot::store();
+        batcher.submit_store(1, Latest(1), reply, deadline).unwrap();
+        answer
+    };
+    let (late, patient) = (submit(Some(instant())), submit(None));
+    test.pass(1).await;
+    assert_eq!(late.await.unwrap(), Err(BatchError::TooLate { sent: true }));
+    test.pass(5000).await;
+    test.trip().await.expect("the other's").done.send(()).unwrap();
+    assert_eq!(patient.await.unwrap(), Ok(()));
+}
+
+#[tokio::test]
 async fn a_deadline_of_ones_own_takes_the_place_of_the_timeout() {
     let test = start(timeout(1000));
     let batcher = test.batcher.clone();
