@@ -90,7 +90,8 @@ pub fn run_threads<N: Net + Send + 'static>(
     waker: &ThreadWaker,
 ) -> Ending {
     let (to_tx, mut requests) = channel(BATCH_COUNT);
-    let (mut finished, to_net) = channel(BATCH_COUNT + ANSWER_BATCHES_MAX);
+    let (mut finished, to_net) = channel(BATCH_COUNT);
+    let (mut answers, answers_to_net) = channel(ANSWER_BATCHES_MAX);
     let tx_sleeper = Sleeper::new(waker.waker());
     let (progress, signals) = (tx.progress.clone(), tx.signals.clone());
 
@@ -107,6 +108,7 @@ pub fn run_threads<N: Net + Send + 'static>(
             net,
             to_tx,
             from_tx: to_net,
+            answers: answers_to_net,
             free: (0..BATCH_COUNT).map(|_| Batch::default()).collect(),
             sleeper,
             parked,
@@ -146,12 +148,7 @@ pub fn run_threads<N: Net + Send + 'static>(
         if waiting_answers.is_none() {
             waiting_answers = tx.poll_sources(now);
         }
-        if let Some(answers) = waiting_answers.take() {
-            handed = true;
-            if let Err(refused) = finished.try_send(answers) {
-                waiting_answers = Some(refused.into_inner());
-            }
-        }
+        handed |= hand_over(&mut answers, &mut waiting_answers);
         if handed {
             net_notify.notify();
         }
@@ -162,7 +159,10 @@ pub fn run_threads<N: Net + Send + 'static>(
             break;
         }
         tx_sleeper.prepare();
-        if requests.is_empty() && !requests.is_closed() && waiting_answers.is_none() {
+        if hand_over(&mut answers, &mut waiting_answers) {
+            net_notify.notify();
+        } else if requests.is_empty() && !requests.is_closed() {
+            // With answers that found no room it sleeps, too: net says when it has taken some.
             waker.park(earliest(housekeeping.wait(now), None, tx.next_deadline(), now));
         }
         tx_sleeper.awake();
@@ -180,8 +180,21 @@ fn leave_to_the_system(tx: Tx) {
     std::mem::forget(tx);
 }
 
-/// Batches of late answers under way to net at once.
+/// Batches of late answers under way to net at once. They have a queue of their own: the places of the other one are those of the
+/// batches that go round with requests, and none of these may ever be refused.
 const ANSWER_BATCHES_MAX: usize = 2;
+
+/// Gives late answers to net, if there are any and there is room. Whether it did.
+fn hand_over(answers: &mut Sender<Batch>, waiting: &mut Option<Batch>) -> bool {
+    let Some(batch) = waiting.take() else { return false };
+    match answers.try_send(batch) {
+        Ok(()) => true,
+        Err(refused) => {
+            *waiting = Some(refused.into_inner());
+            false
+        }
+    }
+}
 
 fn join(thread: thread::JoinHandle<Ending>) -> Ending {
     thread.join().unwrap_or_else(|_| Ending::NetFailed(io::Error::other("the net thread panicked")))
@@ -191,6 +204,9 @@ struct NetThread<N: Net> {
     net: NetStage<N>,
     to_tx: Sender<Batch>,
     from_tx: Receiver<Batch>,
+    /// Late answers. These batches do not go round.
+    answers: Receiver<Batch>,
+    /// Those of the batches that go round which nobody has.
     free: Vec<Batch>,
     sleeper: Sleeper,
     parked: ThreadWaker,
@@ -209,10 +225,9 @@ impl<N: Net> NetThread<N> {
             self.from_tx.drain_into(&mut finished);
             for mut batch in finished.drain(..) {
                 self.net.deliver(&mut batch);
-                if self.free.len() < BATCH_COUNT {
-                    self.free.push(batch);
-                }
+                self.free.push(batch);
             }
+            self.deliver_answers(&mut finished);
             self.net.finish_turn();
             let now = read(clock);
             if let Some(failure) = self.progress.failure() {
@@ -235,17 +250,31 @@ impl<N: Net> NetThread<N> {
                 self.net.deliver(&mut batch);
                 self.free.push(batch);
             } else {
-                // Never full: there are no more batches than places. Refused only when tx is gone.
-                let _ = self.to_tx.try_send(batch);
+                // There are no more batches than places. Refused only when tx is gone.
+                let handed = self.to_tx.try_send(batch);
+                assert!(handed.is_ok() || self.to_tx.is_closed(), "a batch of requests found no place");
                 self.tx_notify.notify();
             }
         }
     }
 
+    /// `spare` is empty, before and after.
+    fn deliver_answers(&mut self, spare: &mut Vec<Batch>) {
+        self.answers.drain_into(spare);
+        if spare.is_empty() {
+            return;
+        }
+        for mut batch in spare.drain(..) {
+            self.net.deliver(&mut batch);
+        }
+        // tx may wait for the room.
+        self.tx_notify.notify();
+    }
+
     /// All batches are with tx: nothing is read before one is back.
     fn wait_for_batch(&mut self) {
         self.sleeper.prepare();
-        if self.from_tx.is_empty() && !self.from_tx.is_closed() {
+        if self.from_tx.is_empty() && self.answers.is_empty() && !self.from_tx.is_closed() {
             self.parked.park(None);
         }
         self.sleeper.awake();
@@ -254,7 +283,8 @@ impl<N: Net> NetThread<N> {
     /// How long the driver may wait.
     fn wait(&mut self, shutdown: &Shutdown, now: Now) -> Option<Duration> {
         self.sleeper.prepare();
-        if !self.from_tx.is_empty() || self.from_tx.is_closed() || !self.net.prepare_wait() {
+        let something = !self.from_tx.is_empty() || !self.answers.is_empty();
+        if something || self.from_tx.is_closed() || !self.net.prepare_wait() {
             return Some(Duration::ZERO);
         }
         shutdown.wait(now)

@@ -7,7 +7,7 @@ use crate::{Error, cause::describe};
 /// What is to be done about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The connection has ended; whether a write took place is unknown.
+    /// The connection has ended, or the server says that it does not know itself; whether a write took place is unknown.
     Lost,
     /// Some entry's own fault: the others are sent again without it.
     Data,
@@ -17,8 +17,18 @@ pub(crate) enum Class {
     Stale,
     /// The statement ran too long and was ended. It changed nothing.
     Canceled,
-    /// The server refused the statement as such. It changed nothing.
+    /// The server lacks something that no entry can do anything about: memory, disk, places.
+    Exhausted,
+    /// The server refused the statement for another reason. It changed nothing.
     Refused,
+}
+
+impl Class {
+    /// Whether one entry may be the reason, so that the others are worth sending again without it. Triggers and functions raise
+    /// whatever they like, so that only what is certainly not theirs is excluded.
+    pub(crate) fn may_be_one_entrys(self) -> bool {
+        matches!(self, Class::Data | Class::Conflict | Class::Stale | Class::Refused)
+    }
 }
 
 /// What a failure of a statement is. An error that the server has sent means that nothing was changed, except where it
@@ -33,6 +43,7 @@ pub(crate) fn classify(error: &tokio_postgres::Error) -> Class {
 fn classify_state(state: &SqlState) -> Class {
     match state.code() {
         "40001" | "40P01" => Class::Conflict,
+        "40003" => Class::Lost,
         // Only the end of the whole server or connection; 57014 ends one statement.
         "57014" => Class::Canceled,
         // Cached plans that no longer fit, names and types that are gone, an index that is no longer unique, prepared
@@ -43,6 +54,7 @@ fn classify_state(state: &SqlState) -> Class {
         "54000" | "42501" | "428C9" => Class::Data,
         code => match code.get(..2) {
             Some("57" | "08") => Class::Lost,
+            Some("53" | "58") => Class::Exhausted,
             Some("22" | "23" | "44" | "P0") => Class::Data,
             _ => Class::Refused,
         },
@@ -103,7 +115,9 @@ mod tests {
             ("42P01", Class::Stale),
             ("42P18", Class::Stale),
             ("25006", Class::Stale),
-            ("53100", Class::Refused),
+            ("40003", Class::Lost),
+            ("53100", Class::Exhausted),
+            ("AB001", Class::Refused),
             ("XX000", Class::Refused),
         ];
         for (code, class) in cases {

@@ -120,7 +120,8 @@ impl Schema {
         }));
         let names: Vec<_> = key_columns.iter().map(|column| column.name.clone()).collect();
         let types = key.iter().map(|column| column.key_type);
-        let shape = KeyShape::new(&names.into_iter().zip(types).collect::<Vec<_>>(), settings.separator);
+        let shape = KeyShape::new(&names.into_iter().zip(types).collect::<Vec<_>>(), settings.separator)
+            .with_characters_max(key_columns.iter().map(|column| column.characters_max).collect());
         let mut schema = Self {
             relation: relation.sql.clone(),
             kind,

@@ -199,7 +199,7 @@ async fn read_failure(lease: &Lease<PgSession>, error: &tokio_postgres::Error) -
         Class::Lost => Error::ConnectionLost(reason(lease, error).await),
         Class::Canceled => Error::TooLate,
         Class::Data => failure::data(error),
-        Class::Conflict | Class::Stale | Class::Refused => failure::refused(error),
+        Class::Conflict | Class::Stale | Class::Exhausted | Class::Refused => failure::refused(error),
     }
 }
 

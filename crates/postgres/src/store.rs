@@ -5,7 +5,8 @@
 //!          |  ^          |
 //!          |  +-- conflict: the same again, later
 //!          v
-//!       data error --each entry alone, pipelined--> outcome or error of each
+//!       refused --each entry alone, pipelined--> outcome or error of each; if all are refused for what the session
+//!                        |                         knows of the relation: that error, for all
 //!                        |
 //!                        +-- an entry of several requests: each request alone, in order
 //! ```
@@ -51,13 +52,27 @@ pub(crate) async fn store(
     }
     let (keys, changes): (Vec<_>, Vec<_>) =
         entries.iter().map(|(key, write)| (key.clone(), write.change())).unzip();
-    match store.batch(&keys, &changes).await {
-        Ok(outcomes) => Ok(outcomes),
-        Err(error) if failure::classify(&error) == Class::Data && !is_single(entries) => {
-            store.alone(entries).await
+    let error = match store.batch(&keys, &changes).await {
+        Ok(outcomes) => return Ok(outcomes),
+        Err(error) => error,
+    };
+    match failure::classify(&error) {
+        class if class.may_be_one_entrys() && !is_single(entries) => {
+            let outcomes = store.alone(entries).await?;
+            // Nobody got through: it is not an entry, the session has to be opened anew.
+            let session = class == Class::Stale && !outcomes.iter().any(got_through);
+            if session { Err(error) } else { Ok(outcomes) }
         }
-        Err(error) if failure::classify(&error) == Class::Data => Ok(vec![Err(failure::data(&error))]),
-        Err(error) => Err(error),
+        Class::Data => Ok(vec![Err(failure::data(&error))]),
+        _ => Err(error),
+    }
+}
+
+/// Whether something of an entry was written.
+fn got_through(outcome: &Result<Outcome, Error>) -> bool {
+    match outcome {
+        Ok(Outcome::Separate(counts)) => counts.iter().any(Result::is_ok),
+        outcome => outcome.is_ok(),
     }
 }
 
@@ -87,7 +102,7 @@ impl Store<'_> {
     async fn entry(self, key: &Key, write: &RowWrite) -> Result<Outcome, Error> {
         let outcome = self.one(key, write.change()).await;
         match outcome {
-            Err(Error::Data { .. }) if !write.requests().is_empty() => {
+            Err(Error::Data { .. } | Error::Statement { .. }) if !write.requests().is_empty() => {
                 let mut counts = Vec::with_capacity(write.requests().len());
                 for change in write.requests() {
                     let outcome = self.one(key, change).await;
@@ -242,6 +257,6 @@ fn entry_error(error: &tokio_postgres::Error) -> Error {
         Class::Lost => Error::OutcomeUnknown(describe(error).into()),
         Class::Data => failure::data(error),
         Class::Canceled => Error::TooLate,
-        Class::Conflict | Class::Stale | Class::Refused => failure::refused(error),
+        Class::Conflict | Class::Stale | Class::Exhausted | Class::Refused => failure::refused(error),
     }
 }

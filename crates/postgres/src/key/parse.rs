@@ -12,6 +12,8 @@ const ESCAPE: u8 = b'\\';
 pub struct KeyShape {
     names: Box<[String]>,
     types: Box<[KeyType]>,
+    /// Of `varchar(n)`: n. Postgres would cut blanks beyond it and write the row of another key.
+    characters_max: Box<[Option<usize>]>,
     separator: char,
 }
 
@@ -21,8 +23,15 @@ impl KeyShape {
         Self {
             names: columns.iter().map(|(name, _)| name.clone()).collect(),
             types: columns.iter().map(|&(_, key_type)| key_type).collect(),
+            characters_max: columns.iter().map(|_| None).collect(),
             separator,
         }
+    }
+
+    /// With the most characters of each column that has such a limit.
+    pub(crate) fn with_characters_max(mut self, characters_max: Box<[Option<usize>]>) -> Self {
+        self.characters_max = characters_max;
+        self
     }
 
     pub(crate) fn types(&self) -> &[KeyType] {
@@ -72,8 +81,13 @@ impl KeyShape {
     }
 
     fn text<'a>(&self, index: usize, raw: &'a [u8]) -> Result<&'a [u8], Error> {
-        if std::str::from_utf8(raw).is_err() {
+        let Ok(text) = std::str::from_utf8(raw) else {
             return Err(self.bad(index, "is not UTF-8"));
+        };
+        if let Some(Some(max)) = self.characters_max.get(index)
+            && *max < text.chars().count()
+        {
+            return Err(self.bad(index, &format!("has more than {max} characters")));
         }
         if raw.contains(&0) {
             return Err(self.bad(index, "holds a NUL byte, which text in Postgres cannot"));

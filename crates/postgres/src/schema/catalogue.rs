@@ -95,6 +95,8 @@ pub(super) struct Column {
     pub(super) may_select: bool,
     pub(super) may_insert: bool,
     pub(super) may_update: bool,
+    /// Of `varchar(n)`: n, the most characters.
+    pub(super) characters_max: Option<usize>,
 }
 
 const COLUMNS: &str = "
@@ -104,16 +106,17 @@ SELECT a.attnum, a.attname::text, pg_catalog.quote_ident(a.attname), pg_catalog.
        pg_catalog.quote_ident(ln.nspname) || '.' || pg_catalog.quote_ident(l.collname), coalesce(l.collisdeterministic, true),
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
-       pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE')
+       pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE'),
+       CASE WHEN b.typname = 'varchar' AND b.typmod >= 4 THEN b.typmod - 4 END
 FROM pg_catalog.pg_attribute a
 LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
 LEFT JOIN pg_catalog.pg_namespace ln ON ln.oid = l.collnamespace
 CROSS JOIN LATERAL (
-    WITH RECURSIVE chain(oid) AS (
-        SELECT a.atttypid
+    WITH RECURSIVE chain(oid, typmod) AS (
+        SELECT a.atttypid, a.atttypmod
         UNION ALL
-        SELECT t.typbasetype FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid WHERE t.typtype = 'd')
-    SELECT n.nspname, t.typname
+        SELECT t.typbasetype, t.typtypmod FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid WHERE t.typtype = 'd')
+    SELECT n.nspname, t.typname, chain.typmod
     FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
     WHERE t.typtype <> 'd') b
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
@@ -140,6 +143,7 @@ fn column(row: &Row) -> Result<Column, Error> {
         may_select: get(row, 11)?,
         may_insert: get(row, 12)?,
         may_update: get(row, 13)?,
+        characters_max: get::<Option<i32>>(row, 14)?.and_then(|count| usize::try_from(count).ok()),
     })
 }
 

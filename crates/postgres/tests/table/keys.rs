@@ -77,6 +77,28 @@ async fn a_bad_key_is_refused_before_it_boards() {
     assert_eq!(table.stats().statements, 0);
 }
 
+/// Postgres cuts blanks beyond n, so that such a key would write the row of another one.
+#[tokio::test]
+async fn a_key_longer_than_its_column_is_refused_and_writes_no_other_row() {
+    sql("CREATE DOMAIN keys_short AS varchar(5); CREATE DOMAIN keys_shorter AS keys_short");
+    for (number, key_type) in ["varchar(5)", "keys_short", "keys_shorter"].into_iter().enumerate() {
+        sql(&format!(
+            "CREATE TABLE keys_long_{number} (k {key_type} PRIMARY KEY, v text); \
+             INSERT INTO keys_long_{number} VALUES ('abcde', 'kept')"
+        ));
+        let table = table(&format!("relation=keys_long_{number}&key=k&writable=true")).await;
+        for key in ["abcde   ", "abcdef", "\u{e4}bcdef"] {
+            let error = table.set(key.as_bytes(), "other").await.expect_err(key);
+            assert!(
+                error.to_string().starts_with("the key has more than 5 characters"),
+                "{key_type}: {error}"
+            );
+        }
+        assert_eq!(table.set("\u{e4}bcde".as_bytes(), "five").await, Ok(()), "{key_type}");
+        assert_eq!(value(&table, "abcde").await.as_deref(), Some("kept"), "{key_type}");
+    }
+}
+
 #[tokio::test]
 async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_row() {
     sql("CREATE TABLE keys_change (k int PRIMARY KEY, v text); INSERT INTO keys_change VALUES (1, 'number')");

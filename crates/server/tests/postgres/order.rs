@@ -96,3 +96,32 @@ fn many_clients_share_statements() {
     assert!(10.0 <= figure("table_objects_read_batch_mean"), "{stages}");
     assert!(figure("table_objects_read_batch_mean") <= figure("table_objects_read_batch_max"), "{stages}");
 }
+
+/// Late answers once took the places of batches of requests on their way between two threads, whose requests then were lost.
+#[test]
+fn many_pipelining_clients_get_all_their_answers_whoever_has_the_sockets() {
+    const CLIENTS: usize = 32;
+    const PIPELINE: usize = 20;
+    for net_threads in ["0", "1"] {
+        let relation = Relation::of_rows(&[]);
+        relation.execute("INSERT INTO @ SELECT g::text, 'v' || g FROM generate_series(0, 499) g");
+        let served = Served::start(&relation.table("key=pk&timeout=60s"), &["--net-threads", net_threads]);
+        thread::scope(|scope| {
+            for who in 0..CLIENTS {
+                let mut client = served.server.client();
+                scope.spawn(move || {
+                    for round in 0..60 {
+                        let keys: Vec<_> = (0..PIPELINE).map(|n| (who * 31 + round * 7 + n) % 500).collect();
+                        let requests =
+                            keys.iter().flat_map(|key| command(&["GET", &format!("objects:{key}")]));
+                        client.send(&requests.collect::<Vec<u8>>());
+                        for key in keys {
+                            assert_eq!(text(&client.receive().unwrap()), format!("v{key}"), "{who} {round}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(served.server.metric("busload_source_requests"), 0.0);
+    }
+}
