@@ -51,27 +51,26 @@ async fn those_just_answered_ask_again_before_the_next_batch_leaves() {
     tasks.join_all().await;
 }
 
-/// A worker of the threaded runtime runs a task that was just woken before those that wait, the driver for one. One worker,
-/// so that it is not about who is faster.
+/// A worker of the threaded runtime runs a task that was just woken before those that wait, the driver for one. All of it
+/// on one worker, so that it is not about who is faster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_driver_does_not_run_ahead_of_those_just_answered() {
-    let settings = in_flight(1);
-    let batcher = Batcher::from_load(
-        |keys: Vec<u32>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() },
-        settings,
-    );
-    let batcher = batcher.unwrap();
-    let mut tasks = JoinSet::new();
-    for task in 0..100 {
-        let batcher = batcher.clone();
-        tasks.spawn(async move {
-            for round in 0..100 {
-                assert_eq!(batcher.load(round * 100 + task).await, Ok(Some(round * 100 + task)));
-            }
-        });
-    }
-    soon(tasks.join_all()).await;
-    let reads = batcher.stats().reads;
+    let on_the_worker = async {
+        let load = |keys: Vec<u32>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() };
+        let batcher = Batcher::from_load(load, in_flight(1)).unwrap();
+        let mut tasks = JoinSet::new();
+        for task in 0..100 {
+            let batcher = batcher.clone();
+            tasks.spawn(async move {
+                for round in 0..100 {
+                    assert_eq!(batcher.load(round * 100 + task).await, Ok(Some(round * 100 + task)));
+                }
+            });
+        }
+        tasks.join_all().await;
+        batcher.stats().reads
+    };
+    let reads = soon(tokio::spawn(on_the_worker)).await.unwrap();
     assert!(50 * reads.batches <= reads.entries, "{reads:?}");
 }
 
