@@ -22,6 +22,10 @@ pub const LANES_MAX: usize = 1024;
 /// How many times the entries of one batch a lane is searched for further writes of the kind that leaves.
 pub const KIND_SEARCH_BATCHES: usize = 4;
 
+/// A batch of reads takes its share of what is asked for, but never less than this many times `min_batch` if so many wait: smaller
+/// ones cost more trips than they keep places busy.
+pub const SHARE_MIN_BATCHES: usize = 4;
+
 /// A class whose first trip has not ended yet is taken to need this long.
 pub const TRIP_MEAN_INITIAL: Duration = Duration::from_millis(1);
 

@@ -39,6 +39,10 @@ pub enum Departure {
     /// At once when no batch of its class is under way. While others are, a further one leaves with at least
     /// `min_batch` entries, or as many bytes as a batch may have, or when its oldest entry has waited one mean trip time
     /// of its class.
+    ///
+    /// A batch of reads takes all that wait up to its share, which is what waits and is under way divided by all places but one (or four
+    /// times `min_batch`, if that is more). Otherwise one large batch would take for long what the others then lack, and the few that are left
+    /// would come and go in small ones.
     WhenFree {
         /// Entries that make a further batch worth its trip.
         min_batch: usize,

@@ -7,8 +7,9 @@ use super::entry::{Class, EntryId, Place};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
 use crate::batch::{Batch, Content};
-use crate::limits::KIND_SEARCH_BATCHES;
+use crate::limits::{KIND_SEARCH_BATCHES, SHARE_MIN_BATCHES};
 use crate::request::{Answered, Late, Stage};
+use crate::settings::Departure;
 use crate::write::Write;
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
@@ -83,7 +84,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
 
     /// Moves entries from the queue of `class` to `leaving`: the first and what may leave with it.
     fn pick(&mut self, class: Class, leaving: &mut Vec<(K, EntryId)>) {
-        let entries_max = self.settings.batch_takes_max();
+        let entries_max = self.takes_max(class);
         let mut next = self.queues.first(class);
         let kind = next.and_then(|first| self.kind(first));
         let mut others = entries_max.saturating_mul(KIND_SEARCH_BATCHES);
@@ -99,6 +100,20 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
                 return;
             }
             leaving.push((self.take(id), id));
+        }
+    }
+
+    /// Entries that a batch of `class` takes at most: of reads no more than the share of a place.
+    fn takes_max(&self, class: Class) -> usize {
+        let max = self.settings.batch_takes_max();
+        match (class, self.settings.departure) {
+            (Class::Read, Departure::WhenFree { min_batch }) => {
+                let outstanding = self.queues.reads_len() + self.trips.read_entries();
+                let places = self.settings.batches_in_flight_max.saturating_sub(1).max(1);
+                let share = outstanding.div_ceil(places);
+                max.min(share.max(min_batch.saturating_mul(SHARE_MIN_BATCHES)))
+            }
+            _ => max,
         }
     }
 

@@ -103,6 +103,11 @@ impl Queues {
         }
     }
 
+    /// Reads that could leave.
+    pub fn reads_len(&self) -> usize {
+        self.reads.entries.len()
+    }
+
     /// The entry of `class` that could leave for longest.
     pub fn first(&self, class: Class) -> Option<EntryId> {
         match class {

@@ -16,6 +16,8 @@ pub(super) struct Trips {
     serial: u64,
     reads: usize,
     writes: usize,
+    /// Of all batches of reads, as many as they left with.
+    read_entries: usize,
 }
 
 /// One batch under way.
@@ -29,11 +31,14 @@ pub(super) struct Trip {
 
 impl Trips {
     pub fn new(max: usize) -> Self {
-        Self { arena: Arena::new(), max, serial: 0, reads: 0, writes: 0 }
+        Self { arena: Arena::new(), max, serial: 0, reads: 0, writes: 0, read_entries: 0 }
     }
 
     pub fn start(&mut self, class: Class, started: Duration, entries: Vec<Option<EntryId>>) -> BatchId {
         *self.count_mut(class) += 1;
+        if class == Class::Read {
+            self.read_entries += entries.len();
+        }
         self.serial += 1;
         let serial = self.serial;
         let slot = self.arena.insert(Trip { class, started, entries, serial }).slot();
@@ -50,6 +55,9 @@ impl Trips {
         let id = self.find(batch)?;
         let trip = self.arena.remove(id);
         *self.count_mut(trip.class) -= 1;
+        if trip.class == Class::Read {
+            self.read_entries -= trip.entries.len();
+        }
         Some(trip)
     }
 
@@ -58,6 +66,11 @@ impl Trips {
             Operation::Read => self.reads,
             Operation::Write => self.writes,
         }
+    }
+
+    /// Entries of all batches of reads under way, answered or not.
+    pub fn read_entries(&self) -> usize {
+        self.read_entries
     }
 
     pub fn len(&self) -> usize {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use busload_batch::limits::{KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, TRIP_MEAN_INITIAL};
+use busload_batch::limits::{
+    KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, SHARE_MIN_BATCHES, TRIP_MEAN_INITIAL,
+};
 use busload_batch::{Departure, LineSettings, LineStats, Operation, Refusal, Sharing, Stage, Write};
 
 use crate::change::Change;
@@ -302,7 +304,14 @@ impl Reference {
 
     /// Of a queue, what leaves together.
     fn pick(&self, queue: &[usize]) -> Vec<usize> {
+        let under_way = self.trips.iter().filter(|trip| trip.lane.is_none());
+        let asked_for = queue.len() + under_way.map(|trip| trip.keys.len()).sum::<usize>();
+        let places = (self.settings.batches_in_flight_max - 1).max(1);
         let entries_max = match self.settings.departure {
+            Departure::WhenFree { min_batch } if self.lane(queue[0]).is_none() => {
+                let share = asked_for.div_ceil(places).max(SHARE_MIN_BATCHES * min_batch);
+                share.min(self.settings.batch_entries_max)
+            }
             Departure::WhenFree { .. } => self.settings.batch_entries_max,
             Departure::Window { entries, .. } => entries,
         };

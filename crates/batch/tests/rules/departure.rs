@@ -149,6 +149,23 @@ fn batch_has_no_more_entries_than_may() {
     assert_eq!(desk.all(), ["read a b c d", "read e f"]);
 }
 
+/// Three places: two of them share what is asked for, the third is there for what comes meanwhile.
+#[test]
+fn batch_of_reads_takes_its_share_so_that_all_places_have_something_to_do() {
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+    for (places, expected) in [
+        (1, &["read a b c d e f g h i j k l"][..]),
+        (2, &["read a b c d e f g h i j k l"]),
+        (3, &["read a b c d e f", "read g h i j k l"]),
+        (7, &["read a b c d", "read e f g h", "read i j k l"]),
+    ] {
+        let limits = LineSettings { batches_in_flight_max: places, batch_entries_max: 100, ..settings() };
+        let mut desk = Desk::new(limits);
+        desk.read_all(&keys);
+        assert_eq!(desk.all(), expected, "{places} places");
+    }
+}
+
 #[test]
 fn batch_has_no_more_bytes_than_may_and_a_larger_entry_leaves_alone() {
     let mut desk = Desk::new(LineSettings { batch_bytes_max: 6, ..settings() });
