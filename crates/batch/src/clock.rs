@@ -25,6 +25,11 @@ impl Clock {
         }
     }
 
+    /// Whether its time passes by itself, so that it makes sense to wait for it.
+    pub(crate) fn runs(self) -> bool {
+        matches!(self, Self::System(_))
+    }
+
     /// A caller's deadline in the line's time; one before the start has passed at the start.
     pub(crate) fn of(self, deadline: Instant) -> Duration {
         match self {

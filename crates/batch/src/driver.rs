@@ -52,7 +52,7 @@ pub(crate) struct Driver<S: Service, R: Reply<S>> {
 impl<S: Service, R: Reply<S>> Driver<S, R> {
     pub(crate) fn new(shared: Arc<Shared<S, R>>) -> Self {
         let wake = Arc::clone(&shared.wake);
-        let timer = Timer::new(shared.clock, Arc::new(move || wake.wake()));
+        let timer = Timer::new(shared.clock, Arc::new(move || wake.notify_one()));
         Self { shared, timer, batches: Vec::new(), late: Vec::new(), unserved: Vec::new() }
     }
 
@@ -61,7 +61,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     /// A method, so that a runtime that drops this before it ever ran drops a driver.
     pub(crate) async fn run(mut self) {
         loop {
-            self.shared.wake.rung().await;
+            self.shared.wake.notified().await;
             if self.shared.expects_company() {
                 StepBack::default().await;
             }
@@ -72,7 +72,6 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     }
 
     fn turn(&mut self) -> Flow {
-        self.shared.wake.look();
         let next_wake = self.take_due();
         for batch in self.batches.drain(..) {
             tokio::spawn(Trip::new(&self.shared, &batch).run(batch.content));
@@ -82,7 +81,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         }
         if self.timer.want(next_wake).is_err() {
             // No thread to be had: look again instead, behind the other tasks, until there is one.
-            self.shared.wake.wake();
+            self.shared.wake.notify_one();
         }
         Flow::Continue
     }

@@ -19,7 +19,8 @@ use crate::{
 pub(crate) struct Shared<S: Service, R: Reply<S>> {
     pub(crate) service: Arc<S>,
     pub(crate) clock: Clock,
-    pub(crate) wake: Arc<Wake>,
+    /// Rings for the driver. More often than it need, which costs the driver a look at the line.
+    pub(crate) wake: Arc<Notify>,
     /// Rings once, for all, when the driver has ended.
     pub(crate) ended: Notify,
     timeout: Option<Duration>,
@@ -126,7 +127,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
 
     pub(crate) fn flush(&self) {
         if self.unflushed.load(Ordering::Acquire) && self.unflushed.swap(false, Ordering::AcqRel) {
-            self.wake.wake();
+            self.wake.notify_one();
         }
     }
 
@@ -154,7 +155,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         let idle = state.phase == Phase::Open && state.line.waiting() == 0;
         drop(state);
         if !idle {
-            self.wake.wake();
+            self.wake.notify_one();
         }
     }
 
@@ -169,7 +170,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         drop(state);
         drop(left);
         if look {
-            self.wake.wake();
+            self.wake.notify_one();
         }
     }
 
@@ -178,7 +179,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         let mut state = self.lock();
         state.phase = state.phase.max(phase);
         drop(state);
-        self.wake.wake();
+        self.wake.notify_one();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -204,31 +205,5 @@ pub(crate) fn operation<K, T>(content: &Content<K, T>) -> Operation {
     match content {
         Content::Read(_) => Operation::Read,
         Content::Write { .. } => Operation::Write,
-    }
-}
-
-/// The driver's bell: however often it is rung before the driver looks, the driver looks once.
-#[derive(Debug, Default)]
-pub(crate) struct Wake {
-    /// Rung, and the driver has not looked since.
-    due: AtomicBool,
-    notify: Notify,
-}
-
-impl Wake {
-    pub(crate) fn wake(&self) {
-        if !self.due.swap(true, Ordering::AcqRel) {
-            self.notify.notify_one();
-        }
-    }
-
-    pub(crate) async fn rung(&self) {
-        self.notify.notified().await;
-    }
-
-    /// The driver is about to look: from here on it must be woken again. A swap, because by reading what the last ringer
-    /// wrote the driver's look comes behind whatever that one did before it rang, even when its ring did nothing.
-    pub(crate) fn look(&self) {
-        self.due.swap(false, Ordering::AcqRel);
     }
 }

@@ -118,7 +118,7 @@ impl Timer {
     /// # Errors
     /// The system has no thread to give; nothing will ring. The next call tries again.
     pub(crate) fn want(&mut self, wanted: Option<Duration>) -> io::Result<()> {
-        if wanted.is_some() && self.thread == Thread::NotStarted {
+        if wanted.is_some() && self.thread == Thread::NotStarted && self.clock.runs() {
             self.start()?;
         }
         if self.shared.alarm().want(wanted) == Disturb::Yes {

@@ -70,7 +70,7 @@ impl<F: Fn(u64)> Test<F> {
     /// Moves the clock, as it does by itself, and rings as the timer does.
     async fn pass(&self, us: u64) {
         (self.advance)(us);
-        self.batcher.shared().wake.wake();
+        self.batcher.shared().wake.notify_one();
         self.settle().await;
     }
 

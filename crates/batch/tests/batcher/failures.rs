@@ -103,7 +103,7 @@ async fn a_full_line_refuses_at_once_and_takes_again_when_some_have_left() {
     let next = trips.next().await;
     let again = load(&batcher, 4);
     next.end(Pass::Done);
-    trips.pass_all().await;
+    trips.pass_all(&batcher).await;
     for load in waiting.into_iter().chain([under_way, again]) {
         assert_eq!(load.await.unwrap(), Ok(None));
     }

@@ -137,26 +137,31 @@ impl Service for Gate {
 pub struct Trips(mpsc::UnboundedReceiver<Trip>);
 
 impl Trips {
-    /// The next trip that has arrived when all tasks that can have run; they must be on this thread.
+    /// A trip that has arrived when all tasks that can have run; they must be on this thread.
     pub async fn arrived(&mut self) -> Option<Trip> {
         settle().await;
         self.0.try_recv().ok()
     }
 
-    /// The next trip, which has arrived when all tasks that can have run; they must be on this thread.
+    /// The next trip, which has left after all tasks have run that could, if they are on this thread.
     pub async fn next(&mut self) -> Trip {
-        self.arrived().await.expect("a trip has left")
-    }
-
-    /// Waits for a trip of another thread.
-    pub async fn wait(&mut self) -> Trip {
+        settle().await;
         soon(self.0.recv()).await.expect("the service is there")
     }
 
-    /// Lets everything pass until there is nothing more.
-    pub async fn pass_all(&mut self) {
-        while let Some(trip) = self.arrived().await {
+    /// Lets everything pass until nothing waits any more.
+    pub async fn pass_all<R: Reply<Gate>>(&mut self, batcher: &Batcher<Gate, R>) {
+        settle().await;
+        while let Some(trip) = self.arrived_unless_empty(batcher).await {
             trip.end(Pass::Done);
+        }
+    }
+
+    /// The next trip, or `None` if there will not be one: nothing waits.
+    pub async fn arrived_unless_empty<R: Reply<Gate>>(&mut self, batcher: &Batcher<Gate, R>) -> Option<Trip> {
+        match self.arrived().await {
+            None if 0 < batcher.waiting() => Some(self.next().await),
+            arrived => arrived,
         }
     }
 }

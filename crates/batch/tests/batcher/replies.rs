@@ -142,7 +142,7 @@ async fn a_reply_may_ask_again_and_one_that_panics_harms_nobody() {
     batcher.submit_load(1, lively, None).ok().unwrap();
     batcher.submit_load(2, Lively::Panics, None).ok().unwrap();
     batcher.flush();
-    trips.pass_all().await;
+    trips.pass_all(&batcher).await;
     assert_eq!(taken(&answered), [(); 4].map(|()| Answer::Loaded(0, Ok(None))));
     batcher.close().await;
 }

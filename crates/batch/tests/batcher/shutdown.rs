@@ -135,7 +135,7 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
     for worker_threads in [1, 3] {
         let (runtime, batcher, mut trips) = elsewhere(worker_threads);
         let under_way = load(&batcher, 0);
-        let trip = trips.wait().await;
+        let trip = trips.next().await;
         let waiting = load(&batcher, 1);
         while batcher.waiting() == 0 {
             tokio::task::yield_now().await;
@@ -167,7 +167,7 @@ async fn a_shutdown_at_any_moment_leaves_nobody_hanging() {
             })
             .collect();
         for _ in 0..round {
-            trips.wait().await.end(Pass::Done);
+            trips.next().await.end(Pass::Done);
         }
         runtime.shutdown_background();
         for caller in callers {
