@@ -117,7 +117,7 @@ pub const TRIP_MARGIN: Duration = Duration::from_secs(1);
 
 const _: () = {
     assert!(1 <= CONNECTIONS_DEFAULT && CONNECTIONS_DEFAULT <= CONNECTIONS_MAX);
-    // As many batches may be in flight as there are connections, and by default there are as many lanes.
+    // As many batches may be in flight as there are connections, and by default there are half as many lanes.
     assert!(CONNECTIONS_MAX <= BATCHES_IN_FLIGHT_MAX && CONNECTIONS_MAX <= LANES_MAX);
     assert!(BATCH_MAX <= REQUESTS_MAX);
     assert!(LINE_BYTES_MIN < LINE_BYTES_MAX);

@@ -81,7 +81,7 @@ pub struct Options {
     pub min_batch: Option<usize>,
     /// Most entries of one batch; 256 by default.
     pub batch: Option<usize>,
-    /// Write lanes; by default as many as connections.
+    /// Write lanes; by default half as many as connections, at least one.
     pub lanes: Option<usize>,
     /// Requests that may wait; 65,536 by default.
     pub line_requests: Option<usize>,
@@ -210,7 +210,7 @@ impl Options {
             bytes_max: self.line_bytes.map_or(Ok(default.bytes_max), line_bytes)?,
             batch_entries_max: batch,
             batches_in_flight_max: connections,
-            lanes: checked(self.lanes, "lanes", connections, 1..=LANES_MAX)?,
+            lanes: checked(self.lanes, "lanes", (connections / 2).max(1), 1..=LANES_MAX)?,
             departure: Departure::WhenFree { min_batch },
             sharing: if self.join_in_flight == Some(true) { Sharing::InFlight } else { Sharing::Waiting },
             ..default

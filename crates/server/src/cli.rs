@@ -54,7 +54,7 @@ Postgres tables
     timeout        time of one request [default: 1s]
     min_batch      keys with which a further batch leaves while others are under way [default: 8]
     batch          most keys of one batch [default: 256]
-    lanes          batches of writes under way at once [default: as many as connections]
+    lanes          batches of writes under way at once [default: half as many as connections]
     line_requests  requests that may wait; more are refused [default: 65536]
     line_bytes     bytes of keys and values that may wait [default: 64MiB]
     join_in_flight a read may share the answer of one that is under way, and so miss what others

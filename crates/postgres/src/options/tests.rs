@@ -88,7 +88,9 @@ fn every_option_of_a_table_stands_in_the_query() {
     };
     assert_eq!(settings.line, expected);
     assert_eq!(with("batch=4").line.departure, Departure::WhenFree { min_batch: 4 });
-    assert_eq!(with("connections=2").line.lanes, 2);
+    for (connections, lanes) in [(1, 1), (2, 1), (4, 2), (9, 4)] {
+        assert_eq!(with(&format!("connections={connections}")).line.lanes, lanes);
+    }
 }
 
 #[test]
