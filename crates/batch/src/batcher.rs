@@ -44,7 +44,7 @@ pub struct BatcherSettings {
 /// Makes single-key requests of many callers into few trips of a [`Service`].
 ///
 /// Clones are handles of the same line. They may be used on any thread; the trips run on the runtime it was started on.
-/// A lone request leaves at once. Those that tasks ask for at the same time leave together, and so do those that come while
+/// A lone request leaves at once. Those that tasks ask for at the same time share trips, and so do those that come while
 /// trips are under way, as [`LineSettings::departure`] says. All rules of order and sharing are those of [`Line`](crate::Line):
 /// a read asked after a write was acknowledged sees it.
 ///

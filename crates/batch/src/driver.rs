@@ -1,6 +1,6 @@
 //! The one task that lets batches leave. It sleeps until it is rung for: by a flush, by the end of a trip, by the timer.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -72,6 +72,9 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     }
 
     fn turn(&mut self) -> Flow {
+        // Whoever rang before this is seen by this look. A ring kept for the next would send the driver to the line ahead of
+        // those who are answered meanwhile.
+        pin!(self.shared.wake.notified()).as_mut().enable();
         let next_wake = self.take_due();
         for batch in self.batches.drain(..) {
             tokio::spawn(Trip::new(&self.shared, &batch).run(batch.content));

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct Shared<S: Service, R: Reply<S>> {
     pub(crate) service: Arc<S>,
     pub(crate) clock: Clock,
-    /// Rings for the driver. More often than it need, which costs the driver a look at the line.
+    /// Rings for the driver, which answers all rings before its look at the line with that look.
     pub(crate) wake: Arc<Notify>,
     /// Rings once, for all, when the driver has ended.
     pub(crate) ended: Notify,

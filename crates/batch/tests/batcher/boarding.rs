@@ -21,7 +21,8 @@ fn store(batcher: &Batcher<Gate>, key: u32, change: Change) -> JoinHandle<busloa
 
 #[tokio::test]
 async fn tasks_that_can_run_at_the_same_time_share_a_trip() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    // With more places they would be shared out.
+    let (batcher, mut trips) = gate(in_flight(2));
     let loads: Vec<Load> = (0..100).rev().map(|key| load(&batcher, key)).collect();
     let trip = trips.next().await;
     assert_eq!(trip.content, Content::Load((0..100).collect()));
@@ -71,7 +72,7 @@ async fn the_driver_does_not_run_ahead_of_those_just_answered() {
         batcher.stats().reads
     };
     let reads = soon(tokio::spawn(on_the_worker)).await.unwrap();
-    assert!(50 * reads.batches <= reads.entries, "{reads:?}");
+    assert!(90 * reads.batches <= reads.entries, "{reads:?}");
 }
 
 #[tokio::test]
