@@ -77,7 +77,7 @@ impl Default for LineSettings {
             batch_entries_max: 256,
             batch_bytes_max: 1024 * 1024,
             batches_in_flight_max: 4,
-            lanes: 4,
+            lanes: 2,
             departure: Departure::default(),
             sharing: Sharing::default(),
         }
