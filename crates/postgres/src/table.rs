@@ -174,7 +174,7 @@ impl<R: Reply<PgService>> Table<R> {
     }
 
     /// Puts a read in the line; nothing leaves before [`flush`](Self::flush). The reply's errors are made texts by
-    /// [`read_error`](crate::read_error).
+    /// [`read_error`].
     ///
     /// # Errors
     /// Gives the reply back if the line is full or closed.
@@ -188,7 +188,7 @@ impl<R: Reply<PgService>> Table<R> {
     }
 
     /// Puts a write in the line; nothing leaves before [`flush`](Self::flush). What its request is told is
-    /// [`Outcome::count`](crate::Outcome::count) of its receipt, or [`write_error`](crate::write_error).
+    /// [`Outcome::count`](crate::Outcome::count) of its receipt, or [`write_error`].
     ///
     /// # Errors
     /// Gives the reply back if the line is full or closed.
