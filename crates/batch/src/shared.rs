@@ -165,8 +165,8 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         if left.is_some() {
             state.owed -= 1;
         }
-        // The line may end with this request, and the driver with it.
-        let look = state.phase != Phase::Open;
+        // Others may have waited for this one, and so may the end of the driver.
+        let look = 0 < state.line.waiting() || state.phase != Phase::Open;
         drop(state);
         drop(left);
         if look {

@@ -192,6 +192,22 @@ async fn a_deadline_of_ones_own_takes_the_place_of_the_timeout() {
 }
 
 #[tokio::test]
+async fn what_waited_for_a_request_that_was_given_up_leaves_at_once() {
+    let departure = Departure::WhenFree { min_batch: 1 };
+    let line = LineSettings { departure, ..LineSettings::default() };
+    let mut test = start(BatcherSettings { line, timeout: None });
+    let batcher = test.batcher.clone();
+    let _first = asked!(batcher.load(1));
+    let _hangs = test.trip().await.expect("the first read leaves");
+    let write = asked!(batcher.store(1, 1));
+    let _second = asked!(batcher.load(1));
+    assert!(test.trip().await.is_none(), "the write waits for the first read, the second read for the write");
+    drop(write);
+    let trip = test.trip().await.expect("the second read leaves beside the first");
+    assert_eq!((trip.operation, &trip.keys[..]), (Operation::Read, &[1][..]));
+}
+
+#[tokio::test]
 async fn closing_takes_no_longer_than_the_timeout_when_the_service_hangs() {
     let mut test = start(timeout(1000));
     let batcher = test.batcher.clone();
