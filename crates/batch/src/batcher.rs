@@ -9,7 +9,7 @@
 //!
 //! A request is put in the line under a short lock and the driver is woken, which runs after the tasks that can run now: what
 //! they ask for leaves together. When a trip ends its waiters are answered first and the driver looks again behind them, so
-//! what they ask for next leaves in the next batch. All rules of order, limits and departure are those of [`Line`].
+//! what they ask for next leaves in the next batch. All rules of order, limits and departure are those of [`Line`](crate::Line).
 //!
 //! * Overload: a full line refuses at once ([`BatchError::Full`]); nothing else is unbounded.
 //! * Giving up: a dropped future leaves the line. It harms nobody else, and a batch under way goes on without it.
