@@ -77,6 +77,25 @@ async fn a_write_under_way_is_made_though_its_caller_has_left() {
 }
 
 #[tokio::test]
+async fn callers_get_the_answers_to_their_own_keys_when_others_of_the_trip_have_left() {
+    let (batcher, mut trips) = gate(in_flight(1));
+    for key in 1..=4 {
+        let written = store(&batcher, key, 10 * key);
+        trips.next().await.end(Pass::Done);
+        soon(written).await.unwrap().unwrap();
+    }
+    let [first, second, third, fourth] = [1, 2, 3, 4].map(|key| load(&batcher, key));
+    let trip = trips.next().await;
+    assert_eq!(trip.keys(), [1, 2, 3, 4]);
+    first.abort();
+    third.abort();
+    settle().await;
+    trip.end(Pass::Done);
+    assert_eq!(soon(second).await.unwrap(), Ok(Some(Arc::new(20))));
+    assert_eq!(soon(fourth).await.unwrap(), Ok(Some(Arc::new(40))));
+}
+
+#[tokio::test]
 async fn a_future_that_was_never_polled_asks_for_nothing() {
     let (batcher, mut trips) = gate(BatcherSettings::default());
     drop(batcher.load(1));

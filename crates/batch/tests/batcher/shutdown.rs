@@ -149,6 +149,20 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
     }
 }
 
+#[tokio::test]
+async fn a_runtime_that_never_ran_the_driver_leaves_nobody_hanging_either() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let entered = runtime.enter();
+    let (batcher, _trips) = gate(in_flight(1));
+    drop(entered);
+    let waiting = load(&batcher, 1);
+    settle().await;
+    assert_eq!(batcher.waiting(), 1);
+    runtime.shutdown_background();
+    assert_eq!(soon(waiting).await.unwrap(), Err(BatchError::Closed));
+    soon(batcher.close()).await;
+}
+
 /// Shutting down while callers come and trips end, many times, so that it falls everywhere.
 #[tokio::test]
 async fn a_shutdown_at_any_moment_leaves_nobody_hanging() {
