@@ -1,0 +1,72 @@
+//! One object: reads from disk, from reads under way, from the store.
+
+use std::{ops::Range, time::Instant};
+
+use bytes::Bytes;
+
+use crate::{Error, ObjectMeta, Progress};
+
+/// How to read.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadOptions {
+    /// When it is too late.
+    pub deadline: Instant,
+    /// Only from disk; what is missing is brought there in the background.
+    pub local_only: bool,
+}
+
+/// A read under way. Dropping it gives up waiting, not the read.
+#[derive(Debug)]
+pub struct Reading {}
+
+impl Future for Reading {
+    type Output = Result<Bytes, Error>;
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Self::Output> {
+        unimplemented!()
+    }
+}
+
+/// One object of a store, in one version.
+#[derive(Debug)]
+pub struct Object {}
+
+impl Object {
+    /// Which.
+    pub fn meta(&self) -> &ObjectMeta {
+        unimplemented!()
+    }
+
+    /// What is on disk and can be had without waiting for a device; never blocks. None: use [`Object::read`].
+    pub fn try_read(&self, _range: Range<u64>) -> Option<Bytes> {
+        unimplemented!()
+    }
+
+    /// Whether all of a range is on disk.
+    pub fn is_local(&self, _range: Range<u64>) -> bool {
+        unimplemented!()
+    }
+
+    /// Starts reads of several ranges, in any order and overlapping; nearby ones share a trip. May be called from any thread. The answers come as
+    /// they land; what nobody waits for any more comes to disk all the same. Also starts the fill that the cache's options want.
+    pub fn read_many(&self, _ranges: &[Range<u64>], _options: ReadOptions) -> Vec<Reading> {
+        unimplemented!()
+    }
+
+    /// One read.
+    pub fn read(&self, _range: Range<u64>, _options: ReadOptions) -> Reading {
+        unimplemented!()
+    }
+
+    /// Brings the whole object to disk and waits for it.
+    pub async fn warm(&self, _report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
+        unimplemented!()
+    }
+
+    /// The bytes are not what they should be, although they came as the store sent them or as they were on disk: what is on disk of them is removed.
+    pub fn distrust(&self, _range: Range<u64>) {
+        unimplemented!()
+    }
+}

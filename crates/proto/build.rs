@@ -1,0 +1,14 @@
+//! Generates the services' code; needs no `protoc`.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let descriptors = protox::compile(["busload/v1/chunks.proto"], ["proto"])?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().bytes(".").build_transport(false).compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! The gRPC services of busload, generated from the files in `proto/`, which are their documentation.
+
+#![forbid(unsafe_code)]
+
+/// Descriptors of all services, for reflection.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// `busload.v1`: single chunks of Dolt stores.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
+pub mod v1 {
+    tonic::include_proto!("busload.v1");
+}
