@@ -8,6 +8,7 @@
 //! Nothing here opens a socket or writes a file.
 
 mod address;
+mod chunks;
 mod file;
 mod nearest;
 mod options;
@@ -29,6 +30,7 @@ use busload_pipeline::{
 use busload_postgres::Environment;
 use log::LevelFilter;
 
+pub use chunks::{ChunksSettings, Contents};
 pub use options::Options;
 pub use units::{MemoryMax, Size};
 
@@ -56,6 +58,8 @@ const REPLY_BYTES_MIN: u64 = 64 * 1024;
 
 /// What people call tables in Postgres.
 pub const POSTGRES: &str = "postgres";
+/// What people call tables in Dolt stores.
+pub const CHUNKS: &str = "chunks";
 
 /// What a start does to tables that the log and the configuration do not agree on.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +89,8 @@ pub struct Config {
     pub settings: Settings,
     /// Tables in Postgres.
     pub postgres: Vec<busload_postgres::Settings>,
+    /// Tables in Dolt stores.
+    pub chunks: Vec<ChunksSettings>,
     /// What somebody should look at before the start.
     pub warnings: Vec<String>,
 }
@@ -172,11 +178,12 @@ fn resolve(
         net_threads: usize::from(net_threads),
         memory_total: machine.memory_bytes.unwrap_or(0),
     };
-    let (memory, postgres) = split_tables(options.tables, environment)?;
-    let sources = postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
+    let Tables { memory, postgres, chunks } = split_tables(options.tables, environment, &data)?;
+    let in_postgres = postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
+    let in_stores = chunks.iter().map(|table| SourceTable { name: table.name.clone(), kind: CHUNKS });
     let settings = Settings {
         tables: with_default(memory),
-        sources: sources.collect(),
+        sources: in_postgres.chain(in_stores).collect(),
         memory_max,
         password: password.map(|password| password.bytes),
         client_reply_bytes,
@@ -188,26 +195,58 @@ fn resolve(
         about,
     };
     let log_level = options.log_level.unwrap_or(LevelFilter::Info);
-    Ok(Config { data, resp, unix: options.unix, http, net_threads, log_level, settings, postgres, warnings })
+    Ok(Config {
+        data,
+        resp,
+        unix: options.unix,
+        http,
+        net_threads,
+        log_level,
+        settings,
+        postgres,
+        chunks,
+        warnings,
+    })
 }
 
 fn parse_default(text: &str) -> Listen {
     text.parse().expect("the default addresses are addresses")
 }
 
-/// Memory tables, and checked ones in Postgres.
-fn split_tables(
-    tables: Vec<TableSpec>,
-    environment: &Environment,
-) -> Result<(Vec<TableSettings>, Vec<busload_postgres::Settings>), Failure> {
-    let (mut memory, mut postgres) = (Vec::new(), Vec::new());
+/// Tables by kind, checked.
+#[derive(Default)]
+struct Tables {
+    memory: Vec<TableSettings>,
+    postgres: Vec<busload_postgres::Settings>,
+    chunks: Vec<ChunksSettings>,
+}
+
+fn split_tables(tables: Vec<TableSpec>, environment: &Environment, data: &Path) -> Result<Tables, Failure> {
+    let mut by_kind = Tables::default();
     for table in tables {
         match table {
-            TableSpec::Memory(settings) => memory.push(settings),
-            TableSpec::Postgres(spec) => postgres.push(spec.resolve(environment)?),
+            TableSpec::Memory(settings) => by_kind.memory.push(settings),
+            TableSpec::Postgres(spec) => by_kind.postgres.push(spec.resolve(environment)?),
+            TableSpec::Chunks(spec) => by_kind.chunks.push(spec.resolve(data)?),
         }
     }
-    Ok((memory, postgres))
+    check_directories(&by_kind.chunks)?;
+    Ok(by_kind)
+}
+
+/// A cache's directory is its own.
+fn check_directories(tables: &[ChunksSettings]) -> Result<(), Failure> {
+    for (index, table) in tables.iter().enumerate() {
+        if let Some(other) = tables[..index].iter().find(|other| other.directory == table.directory) {
+            return Err(Failure::usage(format!(
+                "tables {} and {} have one directory, {}; expected one for each",
+                other.name,
+                table.name,
+                table.directory.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// `default` first, then the others.
@@ -233,7 +272,8 @@ fn check_tables_once(flags: &Options) -> Result<(), Failure> {
 /// What is given by flags everybody on the machine can read.
 fn check_no_passwords(flags: &Options) -> Result<(), Failure> {
     flags.tables.iter().try_for_each(|table| match table {
-        TableSpec::Memory(_) => Ok(()),
+        // No URL of a store may hold any, wherever it stands.
+        TableSpec::Memory(_) | TableSpec::Chunks(_) => Ok(()),
         TableSpec::Postgres(spec) => spec.check_no_password(),
     })
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod chunk_stores;
 mod cli;
 mod config;
 mod failure;

@@ -11,7 +11,7 @@ use std::{
 use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
 
-use crate::sources::Watched;
+use crate::{chunk_stores::ChunkStores, sources::Watched};
 
 /// Shared by all threads of the server.
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ pub struct Status {
     progress: OnceLock<Progress>,
     /// Tables in Postgres; set when they run.
     tables: OnceLock<Vec<Watched>>,
+    /// Set when they have started.
+    chunk_stores: OnceLock<Arc<ChunkStores>>,
     serving: AtomicBool,
 }
 
@@ -65,6 +67,17 @@ impl Status {
     /// Tables in Postgres.
     pub fn tables(&self) -> &[Watched] {
         self.tables.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// These are served, too.
+    pub fn serve_stores(&self, stores: Arc<ChunkStores>) {
+        // Once per process.
+        let _ = self.chunk_stores.set(stores);
+    }
+
+    /// The chunk stores, once they have started.
+    pub fn chunk_stores(&self) -> Option<&Arc<ChunkStores>> {
+        self.chunk_stores.get()
     }
 
     /// Requests are answered from now on.

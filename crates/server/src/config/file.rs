@@ -83,7 +83,8 @@ fn parse_tables(tables: &DeTable<'_>) -> Result<Vec<TableSpec>, Mistake> {
 }
 
 fn parse_table(name: &str, offset: usize, settings: &DeTable<'_>) -> Result<TableSpec, Mistake> {
-    let expected = || format!("table `{name}` has no kind; expected kind = \"memory\" or \"postgres\"");
+    let expected =
+        || format!("table `{name}` has no kind; expected kind = \"memory\", \"postgres\" or \"chunks\"");
     // The kind first: the settings of another kind are not mistakes of their own.
     let mut kinds = settings.iter().filter(|(key, _)| key.get_ref().as_ref() == KIND_KEY);
     let (key, kind) = kinds.next().ok_or_else(|| at(offset)(expected()))?;
@@ -223,8 +224,8 @@ mod tests {
             ("[tables.a]\nsync = 'os'", 1, "expected kind = \"memory\""),
             ("[tables.'a:b']\nkind = 'memory'", 1, "no name of a table"),
             ("[tables.a]\ncolumns = ['x']\nkind = 'memory'", 2, "no setting of a memory table"),
-            ("[tables.a]\nkind = 'redis'", 2, "expected `memory` or `postgres`"),
-            ("[tables.a]\nkind = 7", 2, "expected kind = \"memory\" or \"postgres\""),
+            ("[tables.a]\nkind = 'redis'", 2, "expected `memory`, `postgres` or `chunks`"),
+            ("[tables.a]\nkind = 7", 2, "expected kind = \"memory\", \"postgres\" or \"chunks\""),
             ("[tables.default]\nkind = 'postgres'", 2, "which only a memory table can"),
             ("[tables.a]\nkind = 'postgres'\nsync = 'os'", 3, "`sync` is no setting of a postgres table"),
             ("[tables.a]\nkind = 'postgres'\ncolums = 'x'", 3, "did you mean `columns`?"),

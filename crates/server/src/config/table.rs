@@ -6,6 +6,7 @@ use busload_pipeline::settings::{SyncMode, TableSettings};
 use clap::{builder::TypedValueParser, error::ErrorKind};
 
 use super::{
+    chunks::ChunksSpec,
     nearest::nearest,
     postgres::PostgresSpec,
     units::{MemoryMax, Size, parse_duration},
@@ -19,8 +20,8 @@ const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// The keys of a memory table's settings.
 pub const TABLE_KEYS: [&str; 4] = ["evict", "kind", "memory_max", "sync"];
 
-const EXPECTED: &str = "expected NAME=URL like default='memory:?sync=os&memory_max=2GiB' or \
-                        objects='postgres://app@db/lake?relation=objects&key=path'";
+const EXPECTED: &str = "expected NAME=URL like default='memory:?sync=os&memory_max=2GiB', \
+                        objects='postgres://app@db/lake?relation=objects&key=path' or db='chunks+s3://bucket/prefix'";
 
 /// One table as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum TableSpec {
     Memory(TableSettings),
     /// In Postgres.
     Postgres(Box<PostgresSpec>),
+    /// In a Dolt store.
+    Chunks(Box<ChunksSpec>),
 }
 
 impl TableSpec {
@@ -39,11 +42,12 @@ impl TableSpec {
             Kind::Memory => {
                 Ok(Self::Memory(TableSettings { name: name.to_owned(), ..TableSettings::default_table() }))
             }
-            Kind::Postgres if name == TableSettings::default_table().name => Err(format!(
+            Kind::Postgres | Kind::Chunks if name == TableSettings::default_table().name => Err(format!(
                 "table {name} holds the keys that belong to no other table, which only a memory table can; expected \
                  another name"
             )),
             Kind::Postgres => Ok(Self::Postgres(PostgresSpec::new(name).into())),
+            Kind::Chunks => Ok(Self::Chunks(ChunksSpec::new(name).into())),
         }
     }
 
@@ -52,6 +56,7 @@ impl TableSpec {
         match self {
             Self::Memory(settings) => &settings.name,
             Self::Postgres(spec) => &spec.name,
+            Self::Chunks(spec) => &spec.name,
         }
     }
 
@@ -60,6 +65,7 @@ impl TableSpec {
         let settings = match self {
             Self::Memory(settings) => settings,
             Self::Postgres(spec) => return spec.set(key, values),
+            Self::Chunks(spec) => return spec.set(key, values),
         };
         let [value] = values else { return Err(format!("`{key}` takes a string or a number")) };
         match key {
@@ -82,8 +88,10 @@ impl FromStr for TableSpec {
         }
         let (kind, rest) = url.split_once(':').unwrap_or((url, ""));
         let mut spec = Self::new(name, kind)?;
-        if let Self::Postgres(_) = spec {
-            return Ok(Self::Postgres(PostgresSpec::of_url(name, url).into()));
+        match spec {
+            Self::Memory(_) => {}
+            Self::Postgres(_) => return Ok(Self::Postgres(PostgresSpec::of_url(name, url).into())),
+            Self::Chunks(_) => return Ok(Self::Chunks(ChunksSpec::of_url(name, url)?.into())),
         }
         let query = match rest.strip_prefix('?') {
             Some(query) => query,
@@ -143,14 +151,15 @@ fn check_name(name: &str) -> Result<(), String> {
 enum Kind {
     Memory,
     Postgres,
+    Chunks,
 }
 
 fn check_kind(kind: &str) -> Result<Kind, String> {
     match kind.split(['+', ':']).next().unwrap_or(kind) {
         "memory" if kind == "memory" => Ok(Kind::Memory),
         "postgres" | "postgresql" if !kind.contains(['+', ':']) => Ok(Kind::Postgres),
-        "chunks" => Err(format!("this version does not serve `{kind}`; expected `memory` or `postgres`")),
-        _ => Err(format!("`{kind}` is no kind of table; expected `memory` or `postgres`")),
+        "chunks" if !kind.contains(':') => Ok(Kind::Chunks),
+        _ => Err(format!("`{kind}` is no kind of table; expected `memory`, `postgres` or `chunks`")),
     }
 }
 
@@ -189,7 +198,7 @@ fn check_evict(text: &str) -> Result<(), String> {
 }
 
 /// `%25` for what means something in a URL.
-fn percent_decoded(text: &str) -> Result<String, String> {
+pub fn percent_decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -215,7 +224,7 @@ mod tests {
     fn table(text: &str) -> Result<TableSettings, String> {
         text.parse::<TableSpec>().map(|spec| match spec {
             TableSpec::Memory(settings) => settings,
-            TableSpec::Postgres(spec) => panic!("{spec:?}"),
+            other => panic!("{other:?}"),
         })
     }
 
@@ -249,7 +258,9 @@ mod tests {
             ("t=redis:", "`redis` is no kind of table; expected `memory`"),
             ("t=postgres+x://app@db/x", "is no kind of table"),
             ("default=postgres://app@db/x", "which only a memory table can"),
-            ("t=chunks+s3://b/p", "does not serve `chunks+s3`"),
+            ("t=chunks:s3://b/p", "expected a URL like chunks+s3://bucket/prefix"),
+            ("t=chunks+ftp://b/p", "stores of kind `ftp` are not known; expected file, s3, gs, az"),
+            ("default=chunks+s3://b/p", "which only a memory table can"),
             ("t=memory://x", "means nothing"),
             ("t=memory:?sync=allways", "expected always, interval:MS, os or off"),
             ("t=memory:?sync=interval:0", "out of range"),

@@ -1,0 +1,431 @@
+//! Tables of kind `chunks`: their settings from a URL on the command line or from a section of the file.
+//!
+//! ```text
+//!  chunks+s3://bucket/prefix?endpoint=...&region=...&disk=20GiB&poll=5s
+//!         |-- the store: what is left of the URL --|  |-- settings --|
+//! ```
+//!
+//! Credentials come from the environment only: a URL that holds any is refused, and no message shows a URL that could.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::runtime::Handle;
+
+use super::{
+    table::{percent_decoded, unknown},
+    units::{Size, parse_duration},
+};
+use crate::failure::Failure;
+
+/// The keys of a section, but for `kind`.
+pub const CHUNKS_KEYS: [&str; 15] = [
+    "contents",
+    "directory",
+    "disk",
+    "disk_free",
+    "fill",
+    "fill_memory",
+    "fill_whole_max",
+    "line_requests",
+    "linger",
+    "memory",
+    "poll",
+    "requests",
+    "timeout",
+    "url",
+    "kind",
+];
+
+/// What the query of a store's URL may say about the store itself.
+pub const STORE_KEYS: [&str; 4] = ["anonymous", "endpoint", "path-style", "region"];
+
+/// Kinds of object stores, as their URLs begin.
+const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
+/// What stands before the store's URL on the command line.
+const PREFIX: &str = "chunks+";
+/// Parts of names under which people give secrets.
+const SECRET_WORDS: [&str; 8] =
+    ["access_key", "secret", "token", "password", "credential", "account_key", "sas", "service_account"];
+/// The caches' directory in that of the data.
+const CACHE_DIRECTORY: &str = "cache";
+
+const DISK_DEFAULT: Size = Size(10 << 30);
+/// A smaller cache would not hold one part of a fill beside what is being read.
+const DISK_MIN: Size = Size(16 << 20);
+const DISK_FREE_DEFAULT: Size = Size(1 << 30);
+const FILL_WHOLE_MAX_DEFAULT: Size = Size(1 << 30);
+const FILL_MEMORY_DEFAULT: Size = Size(64 << 20);
+/// Room for one part.
+const FILL_MEMORY_MIN: Size = Size(16 << 20);
+const POLL_DEFAULT: Duration = Duration::from_secs(5);
+const POLL_MIN: Duration = Duration::from_millis(10);
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+const LINGER_DEFAULT: Duration = Duration::from_secs(600);
+/// Longest of the durations.
+const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
+const REQUESTS_DEFAULT: usize = 64;
+const REQUESTS_MAX: usize = 1024;
+const LINE_REQUESTS_DEFAULT: usize = 10_000;
+const LINE_REQUESTS_MAX: usize = 1_000_000;
+
+/// One table as it was asked for. `Debug` shows no URL.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ChunksSpec {
+    /// Its name.
+    pub name: String,
+    url: Option<String>,
+    directory: Option<PathBuf>,
+    disk: Option<Size>,
+    disk_free: Option<Size>,
+    fill: Option<Fill>,
+    fill_whole_max: Option<Size>,
+    fill_memory: Option<Size>,
+    poll: Option<Duration>,
+    memory: Option<Size>,
+    requests: Option<usize>,
+    timeout: Option<Duration>,
+    linger: Option<Duration>,
+    contents: Option<Contents>,
+    line_requests: Option<usize>,
+}
+
+/// What comes to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fill {
+    /// Files up to a size, as a whole.
+    Whole,
+    /// Only what is read.
+    Touched,
+}
+
+/// What GET answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// The chunk's contents.
+    Decoded,
+    /// A record of a table file: a snappy block and its CRC.
+    Stored,
+}
+
+/// Everything about a table, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunksSettings {
+    /// Its name.
+    pub name: String,
+    /// Of the object store, with nothing secret in it.
+    pub url: String,
+    /// Of the cache.
+    pub directory: PathBuf,
+    /// Disk space for it; 0: none.
+    pub disk_bytes_max: u64,
+    /// Of the file system, for others.
+    pub disk_free_bytes_min: u64,
+    /// Files up to this size come to disk whole; 0: none does.
+    pub fill_whole_max: u64,
+    /// Memory of fills under way.
+    pub fill_bytes_max: u64,
+    /// How often the manifest is looked at.
+    pub poll: Duration,
+    /// Memory for decoded chunks; 0: none.
+    pub memory_bytes_max: u64,
+    /// Requests to the object store at once.
+    pub requests_max: usize,
+    /// Time of one request of a client.
+    pub timeout: Duration,
+    /// A file dropped from the manifest stays readable for so long.
+    pub linger: Duration,
+    /// What GET answers with.
+    pub contents: Contents,
+    /// Requests of RESP clients that may wait.
+    pub line_requests: usize,
+}
+
+impl ChunksSpec {
+    /// A table of this name about which nothing is known.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// A table that a URL says everything about: `chunks+s3://bucket/prefix?disk=20GiB`.
+    pub fn of_url(name: &str, url: &str) -> Result<Self, String> {
+        let mut spec = Self::new(name);
+        if !url.starts_with(PREFIX) {
+            return Err("expected a URL like chunks+s3://bucket/prefix or chunks+file:///directory".into());
+        }
+        spec.set_url(url)?;
+        Ok(spec)
+    }
+
+    /// Takes one setting of the file: one value, or those of an array.
+    pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), String> {
+        let [value] = values else { return Err(format!("`{key}` takes one value")) };
+        match key {
+            "url" => self.set_url(value),
+            _ => self.set_one(key, value),
+        }
+    }
+
+    fn set_one(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "directory" if value.is_empty() => return Err("`directory` is empty; expected a path".into()),
+            "directory" => self.directory = Some(value.into()),
+            "disk" => self.disk = Some(size(key, value)?),
+            "disk_free" => self.disk_free = Some(size(key, value)?),
+            "fill" => self.fill = Some(fill(value)?),
+            "fill_whole_max" => self.fill_whole_max = Some(size(key, value)?),
+            "fill_memory" => self.fill_memory = Some(size(key, value)?),
+            "poll" => self.poll = Some(parse_duration(value)?),
+            "memory" => self.memory = Some(size(key, value)?),
+            "requests" => self.requests = Some(count(key, value)?),
+            "timeout" => self.timeout = Some(parse_duration(value)?),
+            "linger" => self.linger = Some(parse_duration(value)?),
+            "contents" => self.contents = Some(contents(value)?),
+            "line_requests" => self.line_requests = Some(count(key, value)?),
+            key if STORE_KEYS.contains(&key) => {
+                return Err(format!(
+                    "`{key}` belongs to the store; expected it in the query of url: s3://bucket/prefix?{key}=..."
+                ));
+            }
+            _ => return Err(unknown(key, "setting of a chunks table", &CHUNKS_KEYS)),
+        }
+        Ok(())
+    }
+
+    /// The store's URL, which keeps of its query what is the store's; the rest are settings.
+    fn set_url(&mut self, url: &str) -> Result<(), String> {
+        let url = url.strip_prefix(PREFIX).unwrap_or(url);
+        let (place, query) = url.split_once('?').unwrap_or((url, ""));
+        check_place(place)?;
+        let mut of_store = String::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            check_not_secret(key, value)?;
+            if STORE_KEYS.contains(&key) {
+                of_store += if of_store.is_empty() { "?" } else { "&" };
+                of_store += pair;
+            } else if key == "url" || key == "kind" || !CHUNKS_KEYS.contains(&key) {
+                let known: Vec<&str> = settings_of_url().collect();
+                return Err(unknown(key, "setting of a chunks table", &known));
+            } else if value.is_empty() {
+                return Err(format!("`{key}` has no value"));
+            } else {
+                self.set_one(key, &percent_decoded(value)?)?;
+            }
+        }
+        self.url = Some(format!("{place}{of_store}"));
+        Ok(())
+    }
+
+    /// Everything checked, defaults filled in. Caches are in the directory of the data unless they have one of their own.
+    pub fn resolve(self, data: &Path) -> Result<ChunksSettings, Failure> {
+        let name = self.name.clone();
+        self.checked(data).map_err(|error| Failure::usage(format!("table {name}: {error}")))
+    }
+
+    fn checked(self, data: &Path) -> Result<ChunksSettings, String> {
+        let url =
+            self.url.ok_or("url is missing; expected one like s3://bucket/prefix or file:///directory")?;
+        let disk = self.disk.unwrap_or(DISK_DEFAULT);
+        if disk.0 != 0 && disk < DISK_MIN {
+            return Err(format!("disk = {disk} is too little; expected 0 for none, or at least {DISK_MIN}"));
+        }
+        let fill_memory = self.fill_memory.unwrap_or(FILL_MEMORY_DEFAULT);
+        if fill_memory < FILL_MEMORY_MIN {
+            return Err(format!(
+                "fill_memory = {fill_memory} is too little; expected at least {FILL_MEMORY_MIN}"
+            ));
+        }
+        let fill_whole_max = match self.fill.unwrap_or(Fill::Whole) {
+            Fill::Whole => self.fill_whole_max.unwrap_or(FILL_WHOLE_MAX_DEFAULT),
+            Fill::Touched if self.fill_whole_max.is_some() => {
+                return Err("fill_whole_max means nothing with fill = touched; expected one of them".into());
+            }
+            Fill::Touched => Size(0),
+        };
+        let directory = match self.directory {
+            Some(directory) => directory,
+            // A name of dots would be another directory.
+            None if self.name.bytes().all(|byte| byte == b'.') => {
+                return Err("a cache in a directory of this name cannot be; expected directory = PATH".into());
+            }
+            None => data.join(CACHE_DIRECTORY).join(&self.name),
+        };
+        Ok(ChunksSettings {
+            name: self.name,
+            url,
+            directory,
+            disk_bytes_max: disk.0,
+            disk_free_bytes_min: self.disk_free.unwrap_or(DISK_FREE_DEFAULT).0,
+            fill_whole_max: fill_whole_max.0,
+            fill_bytes_max: fill_memory.0,
+            poll: within("poll", self.poll, POLL_DEFAULT, POLL_MIN)?,
+            memory_bytes_max: self.memory.unwrap_or(Size(0)).0,
+            requests_max: one_to("requests", self.requests, REQUESTS_DEFAULT, REQUESTS_MAX)?,
+            timeout: within("timeout", self.timeout, TIMEOUT_DEFAULT, TIMEOUT_MIN)?,
+            linger: within("linger", self.linger, LINGER_DEFAULT, Duration::ZERO)?,
+            contents: self.contents.unwrap_or(Contents::Decoded),
+            line_requests: one_to(
+                "line_requests",
+                self.line_requests,
+                LINE_REQUESTS_DEFAULT,
+                LINE_REQUESTS_MAX,
+            )?,
+        })
+    }
+}
+
+impl fmt::Debug for ChunksSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChunksSpec").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl ChunksSettings {
+    /// For a store without a table, as `busload chunks` looks at: no cache on disk, everything else as it is by default.
+    pub fn of_store_alone(url: &str) -> Result<Self, Failure> {
+        let mut spec = ChunksSpec::new("chunks");
+        spec.set_url(url).map_err(|error| Failure::usage(format!("the URL of the store: {error}")))?;
+        spec.disk.get_or_insert(Size(0));
+        spec.resolve(Path::new(""))
+    }
+
+    /// As the store's crate wants them; what waits runs on this runtime.
+    pub fn of_store(&self, runtime: Handle) -> busload_dolt::Settings {
+        busload_dolt::Settings {
+            name: self.name.clone(),
+            url: self.url.clone(),
+            directory: self.directory.clone(),
+            disk_bytes_max: self.disk_bytes_max,
+            disk_free_bytes_min: self.disk_free_bytes_min,
+            fill_whole_max: self.fill_whole_max,
+            fill_bytes_max: self.fill_bytes_max,
+            poll: self.poll,
+            memory_bytes_max: self.memory_bytes_max,
+            requests_max: self.requests_max,
+            linger: self.linger,
+            environment: Arc::new(|name| std::env::var(name).ok()),
+            runtime,
+        }
+    }
+
+    /// In a line, for people.
+    pub fn describe(&self) -> String {
+        let disk = match self.disk_bytes_max {
+            0 => "no disk".to_owned(),
+            bytes => format!("{} of disk in {}", Size(bytes), self.directory.display()),
+        };
+        let fill = match self.fill_whole_max {
+            0 => "what is read comes there".to_owned(),
+            bytes => format!("files up to {} come there whole", Size(bytes)),
+        };
+        let memory = match self.memory_bytes_max {
+            0 => String::new(),
+            bytes => format!(", {} of memory for chunks", Size(bytes)),
+        };
+        let contents = match self.contents {
+            Contents::Decoded => "",
+            Contents::Stored => ", chunks as stored",
+        };
+        format!("{}, {disk}, {fill}{memory}{contents}", self.url)
+    }
+}
+
+/// What the query of a URL may say.
+fn settings_of_url() -> impl Iterator<Item = &'static str> {
+    CHUNKS_KEYS.into_iter().filter(|key| !matches!(*key, "kind" | "url")).chain(STORE_KEYS)
+}
+
+/// Scheme, bucket and prefix. What is wrong with the rest the store says.
+fn check_place(place: &str) -> Result<(), String> {
+    let Some((scheme, rest)) = place.split_once("://") else {
+        return Err(
+            "this is no URL of a store; expected one like s3://bucket/prefix or file:///directory".into()
+        );
+    };
+    if !SCHEMES.contains(&scheme) {
+        return Err(format!("stores of kind `{scheme}` are not known; expected {}", SCHEMES.join(", ")));
+    }
+    let host = rest.split('/').next().unwrap_or(rest);
+    if host.contains('@') {
+        return Err(no_secrets("the URL holds credentials before an @"));
+    }
+    match (scheme, host.is_empty(), rest.is_empty()) {
+        ("file", false, _) => Err("a file store has no host; expected file:///directory".into()),
+        ("file", true, true) => Err("the directory is missing; expected file:///directory".into()),
+        ("file", ..) | (_, false, _) => Ok(()),
+        _ => Err(format!("the bucket is missing; expected {scheme}://bucket/prefix")),
+    }
+}
+
+/// Whatever is in a URL is seen by everybody who can run `ps`, and in logs.
+fn check_not_secret(key: &str, value: &str) -> Result<(), String> {
+    let flat = key.to_ascii_lowercase().replace('-', "_");
+    if SECRET_WORDS.iter().any(|word| flat.contains(word)) {
+        return Err(no_secrets(&format!("the URL holds `{key}`")));
+    }
+    match percent_decoded(value) {
+        Ok(decoded) if key == "endpoint" && decoded.contains('@') => {
+            Err(no_secrets("the endpoint holds credentials before an @"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_secrets(found: &str) -> String {
+    format!(
+        "{found}, which everybody on this machine can read there (`ps`); expected credentials in the environment, as \
+         AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    )
+}
+
+fn size(key: &str, value: &str) -> Result<Size, String> {
+    value.parse().map_err(|error| format!("{key} = `{value}`; {error}"))
+}
+
+fn count(key: &str, value: &str) -> Result<usize, String> {
+    value.parse().map_err(|_| format!("{key} = `{value}`; expected a whole number"))
+}
+
+fn fill(value: &str) -> Result<Fill, String> {
+    match value {
+        "whole" => Ok(Fill::Whole),
+        "touched" => Ok(Fill::Touched),
+        _ => Err(format!("fill = `{value}`; expected whole or touched")),
+    }
+}
+
+fn contents(value: &str) -> Result<Contents, String> {
+    match value {
+        "decoded" => Ok(Contents::Decoded),
+        "stored" => Ok(Contents::Stored),
+        _ => Err(format!("contents = `{value}`; expected decoded or stored")),
+    }
+}
+
+fn within(key: &str, given: Option<Duration>, default: Duration, min: Duration) -> Result<Duration, String> {
+    let duration = given.unwrap_or(default);
+    if (min..=DURATION_MAX).contains(&duration) {
+        return Ok(duration);
+    }
+    Err(format!(
+        "{key} = {duration:?} is out of range; expected {min:?} to {} h",
+        DURATION_MAX.as_secs() / 3600
+    ))
+}
+
+fn one_to(key: &str, given: Option<usize>, default: usize, max: usize) -> Result<usize, String> {
+    let count = given.unwrap_or(default);
+    if (1..=max).contains(&count) {
+        return Ok(count);
+    }
+    Err(format!("{key} = {count} is out of range; expected 1 to {max}"))
+}
+
+#[cfg(test)]
+mod tests;
