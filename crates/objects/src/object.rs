@@ -1,10 +1,14 @@
 //! One object: reads from disk, from reads under way, from the store.
 
-use std::{ops::Range, time::Instant};
+use std::{ops::Range, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 
-use crate::{Error, ObjectMeta, Progress};
+use crate::{Error, ObjectMeta, Progress, Remote, disk::DiskFile};
+
+mod fills;
+
+pub(crate) use fills::Fills;
 
 /// How to read.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,21 @@ impl Future for Reading {
 pub struct Object {}
 
 impl Object {
+    /// Of a remote; without a file nothing of it is kept.
+    pub(crate) fn new(
+        _fills: &Arc<Fills>,
+        _remote: &Arc<Remote>,
+        _meta: &ObjectMeta,
+        _file: Option<Arc<DiskFile>>,
+    ) -> Self {
+        unimplemented!()
+    }
+
+    /// What is on its way or landed lately is not given to anybody any more, nor written to disk: called after the object was dropped from disk.
+    pub(crate) fn forget(&self) {
+        unimplemented!()
+    }
+
     /// Which.
     pub fn meta(&self) -> &ObjectMeta {
         unimplemented!()
