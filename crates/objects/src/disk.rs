@@ -66,6 +66,11 @@ impl DiskFile {
         unimplemented!()
     }
 
+    /// Counts the extents of this file that were written in this process; goes up before the bytes of one can be read.
+    pub fn writes(&self) -> u64 {
+        unimplemented!()
+    }
+
     /// Forgets the extents that a range touches.
     pub fn remove(&self, _range: &Range<u64>) {
         unimplemented!()

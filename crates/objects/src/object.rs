@@ -63,6 +63,12 @@ impl Object {
         unimplemented!()
     }
 
+    /// Counts the extents of this object that were written to disk in this process, each before its bytes can be read: while it stays the same,
+    /// what [`Object::try_read`] gives for a range cannot become other bytes. Cheap (one load).
+    pub fn disk_writes(&self) -> u64 {
+        unimplemented!()
+    }
+
     /// Whether all of a range is on disk.
     pub fn is_local(&self, _range: Range<u64>) -> bool {
         unimplemented!()

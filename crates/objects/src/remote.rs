@@ -111,6 +111,11 @@ impl Remote {
         unimplemented!()
     }
 
+    /// A range of one version of an object, from the store whatever is on disk; nothing is kept and no fill starts. For what is read once and kept elsewhere (indexes).
+    pub async fn read(&self, _meta: &ObjectMeta, _range: std::ops::Range<u64>) -> Result<Bytes, Error> {
+        unimplemented!()
+    }
+
     /// Figures.
     pub fn stats(&self) -> RemoteStats {
         unimplemented!()
