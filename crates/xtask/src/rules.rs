@@ -19,6 +19,12 @@ const IO_BUT_TOKIO: [&str; 7] = ["axum", "hyper", "mio", "object_store", "rustix
 const OTHER_PROTOCOLS: [&str; 4] = ["axum", "hyper", "object_store", "tonic"];
 /// Configuration files are the server's.
 const CONFIGURATION: [&str; 3] = ["clap", "serde", "toml"];
+/// The same where formats of others are JSON, or a dependency brings serde for its own.
+const CONFIGURATION_BUT_SERDE: [&str; 2] = ["clap", "toml"];
+/// Protocols that are not the object store's.
+const NO_STORE: [&str; 3] = ["axum", "tokio-postgres", "tonic"];
+/// What generated services need no part of.
+const NO_SERVICE: [&str; 5] = ["axum", "hyper", "mio", "object_store", "tokio-postgres"];
 
 /// What a crate may and may not depend on, directly or not.
 struct Rule {
@@ -31,12 +37,12 @@ struct Rule {
     never: &'static [&'static [&'static str]],
 }
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 15] = [
     rule("busload-resp", &[], &[&IO, &CONFIGURATION]),
     rule("busload-tables", &[], &[&IO, &CONFIGURATION]),
     rule("busload-batch", &[], &[&IO, &CONFIGURATION]),
     Rule { features: &["tokio"], ..rule("busload-batch", &[], &[&IO_BUT_TOKIO, &CONFIGURATION]) },
-    rule("busload-chunks", &[], &[&IO, &CONFIGURATION]),
+    rule("busload-chunks", &[], &[&IO, &CONFIGURATION_BUT_SERDE]),
     rule("busload-io", &[], &[&ASYNC, &CONFIGURATION]),
     rule("busload-log", &["busload-io"], &[&ASYNC, &CONFIGURATION]),
     rule(
@@ -45,9 +51,25 @@ const RULES: [Rule; 11] = [
         &[&ASYNC, &CONFIGURATION],
     ),
     rule("busload-postgres", &["busload-batch"], &[&OTHER_PROTOCOLS, &CONFIGURATION]),
+    rule("busload-objects", &[], &[&NO_STORE, &CONFIGURATION_BUT_SERDE]),
+    rule("busload-dolt", &["busload-chunks", "busload-objects"], &[&NO_STORE, &CONFIGURATION_BUT_SERDE]),
+    rule("busload-proto", &[], &[&NO_SERVICE, &CONFIGURATION]),
+    rule("busload-bucket", &[], &[&NO_STORE, &["object_store"], &CONFIGURATION_BUT_SERDE]),
     rule("busload-cluster", &[], &[&ASYNC, &CONFIGURATION]),
-    // Experiments run in process, too.
-    rule("busload-bench", &["busload-batch", "busload-cluster", "busload-postgres", "busload-resp"], &[]),
+    // Experiments run in process, too; a store and its S3 server are made there.
+    rule(
+        "busload-bench",
+        &[
+            "busload-batch",
+            "busload-bucket",
+            "busload-chunks",
+            "busload-cluster",
+            "busload-postgres",
+            "busload-proto",
+            "busload-resp",
+        ],
+        &[],
+    ),
 ];
 
 /// Two that only the server brings together.
@@ -163,6 +185,34 @@ mod tests {
         let tree = "busload-postgres v0\nbusload-resp v0\nhyper v1\nserde v1";
         assert_eq!(broken("busload-postgres", tree), ["busload-resp", "hyper", "serde"]);
         assert_eq!(broken("busload-cluster", "busload-cluster v0\nbusload-batch v0"), ["busload-batch"]);
+    }
+
+    #[test]
+    fn objects_know_neither_chunks_nor_fronts() {
+        let allowed = "busload-objects v0\nobject_store v0\ntokio v1\nhyper v1\nserde v1";
+        assert!(broken("busload-objects", allowed).is_empty());
+        let tree = "busload-objects v0\nbusload-chunks v0\ntonic v0\naxum v0\ntoml v1";
+        assert_eq!(broken("busload-objects", tree), ["axum", "busload-chunks", "toml", "tonic"]);
+    }
+
+    #[test]
+    fn a_store_brings_objects_and_chunks_together() {
+        let allowed = "busload-dolt v0\nbusload-chunks v0\nbusload-objects v0\nobject_store v0";
+        assert!(broken("busload-dolt", allowed).is_empty());
+        assert_eq!(
+            broken("busload-dolt", "busload-dolt v0\nbusload-proto v0\ntonic v0"),
+            ["busload-proto", "tonic"]
+        );
+        assert_eq!(
+            broken("busload-chunks", "busload-chunks v0\nbusload-objects v0\ntokio v1"),
+            ["busload-objects", "tokio"]
+        );
+        assert_eq!(broken("busload-proto", "busload-proto v0\ntonic v0\nhyper v1"), ["hyper"]);
+        assert_eq!(
+            broken("busload-bucket", "busload-bucket v0\nobject_store v0\nhyper v1"),
+            ["object_store"]
+        );
+        assert_eq!(broken("busload-bench", "busload-bench v0\nbusload-dolt v0\ntonic v0"), ["busload-dolt"]);
     }
 
     #[test]
