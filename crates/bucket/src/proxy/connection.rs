@@ -1,0 +1,358 @@
+//! One connection of a client, and the one to the server that belongs to it.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited, combinators::BoxBody};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Body,
+    client::conn::http1::{self, SendRequest},
+    header,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::AbortHandle,
+    time::{Duration, Instant, sleep_until},
+};
+
+use super::{
+    Seen, Shared,
+    answer::{self, Instead},
+    request::{Asked, Reader},
+};
+use crate::{
+    fault::{self, Fate, Fault},
+    limits::{HELD_BODY_BYTES_MAX, PIECE_BYTES, UPSTREAM_ATTEMPTS},
+};
+
+/// A body whose errors are only ever the end of a connection.
+type Answer = Response<BoxBody<Bytes, io::Error>>;
+
+/// How a response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The connection serves on.
+    Whole,
+    /// The connection ends, in order.
+    Close,
+    /// The connection ends with a reset.
+    Reset,
+}
+
+pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
+    let mut connection = Connection { socket, shared, upstream: None };
+    // A client that goes away, or sends what is no request, ends its connection.
+    let ended = connection.run().await.unwrap_or(Ended::Close);
+    if ended == Ended::Reset {
+        // With no time to linger, closing is a reset.
+        let _ = connection.socket.set_zero_linger();
+    }
+}
+
+struct Connection {
+    socket: TcpStream,
+    shared: Arc<Shared>,
+    upstream: Option<Upstream>,
+}
+
+/// A connection to the server; its driver ends with it.
+struct Upstream {
+    sender: SendRequest<Full<Bytes>>,
+    driver: AbortHandle,
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Connection {
+    async fn run(&mut self) -> io::Result<Ended> {
+        self.socket.set_nodelay(true)?;
+        let mut reader = Reader::default();
+        while let Some(request) = reader.next(&mut self.socket).await? {
+            let is_last = request.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
+            match self.answer(request).await? {
+                Ended::Whole if !is_last => {}
+                ended => return Ok(ended),
+            }
+        }
+        Ok(Ended::Close)
+    }
+
+    async fn answer(&mut self, request: Request<Bytes>) -> io::Result<Ended> {
+        let came = now();
+        let path = request.uri().to_string();
+        let range = Asked::of(request.headers());
+        let fate = self.shared.decider().decide(fault::Asked {
+            path: &path,
+            has_range: range.is_some(),
+            is_listing: is_listing(&request),
+            is_read: request.method() == Method::GET,
+        });
+        let seen = Seen { method: request.method().to_string(), path, range: None, bytes: 0, status: 0 };
+        let answer = match &fate.fault {
+            Some(Fault::NoAnswer) => None,
+            Some(Fault::Status(status)) => Some(held(answer::error(*status, &seen.path))),
+            _ => Some(self.ask(request, range, &fate).await),
+        };
+        sleep_until((came + fate.first_byte).into()).await;
+        let Some(answer) = answer else {
+            self.shared.seen().push(Seen { range: closed(range), ..seen });
+            return Ok(if fate.draw.is_multiple_of(2) { Ended::Close } else { Ended::Reset });
+        };
+        let range = resolved(range, &answer);
+        self.send(answer, Seen { range, ..seen }, &fate).await
+    }
+
+    /// The server's answer, with what has to be changed before the first byte.
+    async fn ask(&mut self, mut request: Request<Bytes>, range: Option<Asked>, fate: &Fate) -> Answer {
+        let instead = fate
+            .fault
+            .as_ref()
+            .zip(range)
+            .and_then(|(fault, range)| answer::instead(fault, range, fate.draw));
+        match instead {
+            Some(Instead::Whole) => drop(request.headers_mut().remove(header::RANGE)),
+            Some(Instead::More(range)) => drop(request.headers_mut().insert(header::RANGE, range.header())),
+            None => {}
+        }
+        let mut response = match self.forward(request).await {
+            Ok(response) => response,
+            Err(error) => return held(answer::error(502, &error)),
+        };
+        match (&fate.fault, range) {
+            (Some(fault @ (Fault::WrongRange | Fault::LyingRange)), Some(range)) => {
+                let lies = *fault == Fault::LyingRange;
+                self.changed(response, |response| answer::shift(response, range, lies)).await
+            }
+            (Some(Fault::HalfListing), _) => {
+                self.changed(response, |response| response.map(|body| answer::half_listing(&body))).await
+            }
+            (Some(Fault::OtherEtag), _) => {
+                answer::other_etag(response.headers_mut(), fate.draw);
+                response
+            }
+            // What has no length cannot be sent piece by piece: errors and listings, which are small.
+            _ if response.body().size_hint().exact().is_none() => {
+                self.changed(response, |response| response).await
+            }
+            _ => response,
+        }
+    }
+
+    /// A response whose whole body is needed to change it.
+    async fn changed(
+        &mut self,
+        response: Answer,
+        change: impl FnOnce(Response<Bytes>) -> Response<Bytes>,
+    ) -> Answer {
+        let (mut head, body) = response.into_parts();
+        match Limited::new(body, HELD_BODY_BYTES_MAX).collect().await {
+            Ok(body) => {
+                head.headers.remove(header::CONTENT_LENGTH);
+                held(change(Response::from_parts(head, body.to_bytes())))
+            }
+            Err(error) => held(answer::error(502, &error.to_string())),
+        }
+    }
+
+    async fn forward(&mut self, request: Request<Bytes>) -> Result<Answer, String> {
+        let mut failure = String::new();
+        for _ in 0..UPSTREAM_ATTEMPTS {
+            let sent = match self.upstream().await {
+                Ok(upstream) => upstream.sender.send_request(request.clone().map(Full::new)).await,
+                Err(error) => return Err(error.to_string()),
+            };
+            match sent {
+                Ok(response) => return Ok(response.map(|body| body.map_err(io::Error::other).boxed())),
+                Err(error) => {
+                    failure = error.to_string();
+                    self.upstream = None;
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    async fn upstream(&mut self) -> io::Result<&mut Upstream> {
+        let is_usable = match &mut self.upstream {
+            Some(upstream) => upstream.sender.ready().await.is_ok(),
+            None => false,
+        };
+        if !is_usable {
+            let socket = TcpStream::connect(self.shared.upstream).await?;
+            socket.set_nodelay(true)?;
+            let (sender, driver) = http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
+            let driver = tokio::spawn(async move {
+                // How it ends is seen by who sends requests.
+                let _ = driver.await;
+            });
+            self.upstream = Some(Upstream { sender, driver: driver.abort_handle() });
+        }
+        self.upstream.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    async fn send(&mut self, answer: Answer, mut seen: Seen, fate: &Fate) -> io::Result<Ended> {
+        let (mut head, mut body) = answer.into_parts();
+        let has_body = seen.method != "HEAD"
+            && head.status != StatusCode::NOT_MODIFIED
+            && head.status != StatusCode::NO_CONTENT;
+        let whole = body.size_hint().exact().unwrap_or(0);
+        let plan = Plan::new(fate, whole);
+        if has_body {
+            head.headers.insert(header::CONTENT_LENGTH, plan.announced.into());
+        }
+        seen.status = head.status.as_u16();
+        let mut output = head_bytes(head.status, &head.headers)?;
+        if !has_body || plan.sent == 0 {
+            self.shared.seen().push(seen.clone());
+        }
+        if !has_body {
+            self.socket.write_all(&output).await?;
+            return Ok(Ended::Whole);
+        }
+
+        // The head goes out with the first piece.
+        let started = now();
+        while seen.bytes < plan.sent {
+            let Some(Ok(frame)) = body.frame().await else {
+                self.shared.seen().push(seen);
+                return Ok(Ended::Reset);
+            };
+            let Ok(data) = frame.into_data() else { continue };
+            let data = answer::flip(data, seen.bytes, plan.flipped.unwrap_or(u64::MAX), fate.draw);
+            let data = data.slice(..answer::to_usize(plan.sent - seen.bytes).min(data.len()));
+            for piece in data.chunks(piece_bytes(fate.bandwidth)) {
+                if fate.bandwidth > 0 {
+                    let due = Duration::from_secs_f64(seen.bytes as f64 / fate.bandwidth as f64);
+                    sleep_until((started + due).into()).await;
+                }
+                seen.bytes += piece.len() as u64;
+                if seen.bytes == plan.sent {
+                    self.shared.seen().push(seen.clone());
+                }
+                write_both(&mut self.socket, &mut output, piece).await?;
+            }
+        }
+        self.socket.write_all(&output).await?;
+        if plan.sent < whole {
+            // The rest of the server's answer would have to be read before the next request.
+            self.upstream = None;
+        }
+        self.end(plan.end).await
+    }
+
+    async fn end(&mut self, end: End) -> io::Result<Ended> {
+        match end {
+            End::Serve => Ok(Ended::Whole),
+            End::Reset => Ok(Ended::Reset),
+            End::Silence => {
+                // Until the client gives up.
+                let mut ignored = [0; 1024];
+                while self.socket.read(&mut ignored).await? > 0 {}
+                Ok(Ended::Close)
+            }
+        }
+    }
+}
+
+/// What happens after the last byte that is sent.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Serve,
+    Silence,
+    Reset,
+}
+
+/// How much of a body is sent.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    announced: u64,
+    sent: u64,
+    flipped: Option<u64>,
+    end: End,
+}
+
+impl Plan {
+    fn new(fate: &Fate, whole: u64) -> Self {
+        let all = Self { announced: whole, sent: whole, flipped: None, end: End::Serve };
+        match fate.fault {
+            Some(Fault::Stall(bytes)) => Self { sent: bytes.min(whole), end: End::Silence, ..all },
+            Some(Fault::Reset(bytes)) => Self { sent: bytes.min(whole), end: End::Reset, ..all },
+            Some(Fault::Truncate(bytes)) => {
+                Self { announced: bytes.min(whole), sent: bytes.min(whole), ..all }
+            }
+            Some(Fault::Flip(at)) => Self { flipped: at.checked_rem(whole), ..all },
+            _ => all,
+        }
+    }
+}
+
+/// Pieces small enough to be spread evenly, a hundred a second.
+fn piece_bytes(bandwidth: u64) -> usize {
+    if bandwidth == 0 { PIECE_BYTES } else { answer::to_usize(bandwidth / 100).clamp(1 << 10, PIECE_BYTES) }
+}
+
+/// Writes the head, if it is still to be written, and a piece of the body.
+async fn write_both(socket: &mut TcpStream, head: &mut Vec<u8>, piece: &[u8]) -> io::Result<()> {
+    if head.is_empty() {
+        return socket.write_all(piece).await;
+    }
+    head.extend_from_slice(piece);
+    socket.write_all(head).await?;
+    head.clear();
+    Ok(())
+}
+
+fn head_bytes(status: StatusCode, headers: &HeaderMap) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(512);
+    write!(head, "HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or("Status"))?;
+    for (name, value) in headers {
+        let is_of_connection = *name == header::CONNECTION || *name == header::TRANSFER_ENCODING;
+        if !is_of_connection {
+            write!(head, "{name}: ")?;
+            head.extend_from_slice(value.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    Ok(head)
+}
+
+fn held(response: Response<Bytes>) -> Answer {
+    response.map(|body| Full::new(body).map_err(|never| match never {}).boxed())
+}
+
+fn is_listing(request: &Request<Bytes>) -> bool {
+    request.method() == Method::GET && request.uri().query().is_some_and(|query| query.contains("list-type="))
+}
+
+fn closed(range: Option<Asked>) -> Option<std::ops::Range<u64>> {
+    match range {
+        Some(Asked::Closed(first, last)) => Some(first..last + 1),
+        _ => None,
+    }
+}
+
+/// What a range means for this object.
+fn resolved(range: Option<Asked>, answer: &Answer) -> Option<std::ops::Range<u64>> {
+    let size = answer::content_range(answer.headers()).map(|(_, size)| size);
+    match range? {
+        Asked::Closed(first, last) => Some(first..last + 1),
+        Asked::From(first) => size.map(|size| first..size),
+        Asked::Suffix(bytes) => size.map(|size| size.saturating_sub(bytes)..size),
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a proxy that delays is an edge where time is real")]
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
