@@ -1,5 +1,7 @@
 //! The server as the object_store crate sees it: what S3 promises, and s3s-fs alone does not keep.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::{fs, net::SocketAddr};
 
 use busload_bucket::Bucket;

@@ -24,10 +24,10 @@ pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<Instead> {
     match fault {
         Fault::WholeForRange => Some(Instead::Whole),
         Fault::WrongRange | Fault::LyingRange => Some(Instead::More(match asked {
-            Asked::Closed(0, last) => Asked::Closed(0, last + shift),
+            Asked::Closed(0, last) => Asked::Closed(0, last.saturating_add(shift)),
             Asked::Closed(first, last) => Asked::Closed(first - shift.min(first), last),
             Asked::From(first) => Asked::From(first - shift.min(first)),
-            Asked::Suffix(bytes) => Asked::Suffix(bytes + shift),
+            Asked::Suffix(bytes) => Asked::Suffix(bytes.saturating_add(shift)),
         })),
         _ => None,
     }
@@ -40,8 +40,8 @@ pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<By
     let got = body.len() as u64;
     let last = start + got.saturating_sub(1);
     let (first, wanted) = match asked {
-        Asked::Closed(first, end) => (first, end.min(size.saturating_sub(1)) + 1 - first),
-        Asked::From(first) => (first, size - first),
+        Asked::Closed(first, end) => (first, end.min(size.saturating_sub(1)).saturating_sub(first) + 1),
+        Asked::From(first) => (first, size.saturating_sub(first)),
         Asked::Suffix(bytes) => (size - bytes.min(size), bytes.min(size)),
     };
     // What is left over is before what was asked for, or behind it; if nothing is, the bytes are turned round.

@@ -337,7 +337,7 @@ fn is_listing(request: &Request<Bytes>) -> bool {
 
 fn closed(range: Option<Asked>) -> Option<std::ops::Range<u64>> {
     match range {
-        Some(Asked::Closed(first, last)) => Some(first..last + 1),
+        Some(Asked::Closed(first, last)) => Some(first..last.saturating_add(1)),
         _ => None,
     }
 }
@@ -346,7 +346,7 @@ fn closed(range: Option<Asked>) -> Option<std::ops::Range<u64>> {
 fn resolved(range: Option<Asked>, answer: &Answer) -> Option<std::ops::Range<u64>> {
     let size = answer::content_range(answer.headers()).map(|(_, size)| size);
     match range? {
-        Asked::Closed(first, last) => Some(first..last + 1),
+        Asked::Closed(first, last) => Some(first..last.saturating_add(1)),
         Asked::From(first) => size.map(|size| first..size),
         Asked::Suffix(bytes) => size.map(|size| size.saturating_sub(bytes)..size),
     }
