@@ -2,7 +2,13 @@
 
 use std::{fmt, str::FromStr};
 
+use sha2::{Digest, Sha512};
+
+use crate::{base32, be};
+
 /// Names a chunk: the first 20 bytes of the SHA-512 of its contents.
+///
+/// As text it is 32 characters of `0-9a-v`, and the order of texts is that of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkAddress(pub [u8; 20]);
 
@@ -22,65 +28,150 @@ impl ChunkAddress {
     pub const ZERO: Self = Self([0; 20]);
 
     /// Of these contents.
-    pub fn of(_contents: &[u8]) -> Self {
-        unimplemented!()
+    pub fn of(contents: &[u8]) -> Self {
+        Self(digest(&[contents]))
     }
 
     /// From 20 raw bytes or 32 characters of text, as RESP keys have it.
-    pub fn from_key(_key: &[u8]) -> Result<Self, AddressError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// For any other length, and for characters outside `0-9a-v`.
+    pub fn from_key(key: &[u8]) -> Result<Self, AddressError> {
+        match key.len() {
+            base32::TEXT_BYTES => base32::decode(key).map(Self).ok_or(AddressError),
+            _ => Self::from_slice(key),
+        }
     }
 
     /// From 20 raw bytes.
-    pub fn from_slice(_bytes: &[u8]) -> Result<Self, AddressError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// For any other length.
+    pub fn from_slice(bytes: &[u8]) -> Result<Self, AddressError> {
+        bytes.try_into().map(Self).map_err(|_| AddressError)
+    }
+
+    /// From its two parts, as indexes keep them.
+    pub(crate) fn from_parts(prefix: u64, suffix: &[u8; 12]) -> Self {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&prefix.to_be_bytes());
+        bytes[8..].copy_from_slice(suffix);
+        Self(bytes)
     }
 
     /// The first 8 bytes, by which indexes are sorted.
     pub fn prefix(&self) -> u64 {
-        unimplemented!()
+        be::u64_at(&self.0, 0)
     }
 
     /// The other 12.
     pub fn suffix(&self) -> &[u8; 12] {
-        unimplemented!()
+        self.0.last_chunk().expect("12 of 20 bytes")
+    }
+
+    /// The 32 characters.
+    pub fn to_text(&self) -> [u8; 32] {
+        base32::encode(&self.0)
     }
 }
 
 impl FileId {
     /// The journal of a local store.
     pub const JOURNAL: Self = Self([0xff; 20]);
+
+    /// From 20 raw bytes.
+    ///
+    /// # Errors
+    /// For any other length.
+    pub fn from_slice(bytes: &[u8]) -> Result<Self, AddressError> {
+        bytes.try_into().map(Self).map_err(|_| AddressError)
+    }
+}
+
+/// The first 20 bytes of the SHA-512 of all parts in a row.
+pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 20] {
+    let mut hash = Sha512::new();
+    parts.iter().for_each(|part| hash.update(part));
+    *hash.finalize().first_chunk().expect("20 of 64 bytes")
 }
 
 impl FromStr for ChunkAddress {
     type Err = AddressError;
-    fn from_str(_: &str) -> Result<Self, AddressError> {
-        unimplemented!()
+
+    /// From the 32 characters only.
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        base32::decode(text.as_bytes()).map(Self).ok_or(AddressError)
     }
 }
+
 impl FromStr for FileId {
     type Err = AddressError;
-    fn from_str(_: &str) -> Result<Self, AddressError> {
-        unimplemented!()
+
+    /// From the 32 characters, without a suffix.
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        base32::decode(text.as_bytes()).map(Self).ok_or(AddressError)
     }
 }
+
 impl fmt::Display for ChunkAddress {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        unimplemented!()
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(base32::as_text(&base32::encode(&self.0)))
     }
 }
+
 impl fmt::Debug for ChunkAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
+
 impl fmt::Display for FileId {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        unimplemented!()
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(base32::as_text(&base32::encode(&self.0)))
     }
 }
+
 impl fmt::Debug for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_the_first_20_bytes_of_sha_512() {
+        // NIST's example: SHA-512("abc") = ddaf35a193617abacc417349ae20413112e6fa4e89a97ea2...
+        let address = ChunkAddress::of(b"abc");
+        assert_eq!(
+            address.0,
+            *b"\xdd\xaf\x35\xa1\x93\x61\x7a\xba\xcc\x41\x73\x49\xae\x20\x41\x31\x12\xe6\xfa\x4e"
+        );
+        assert_eq!(address.prefix(), 0xddaf_35a1_9361_7aba);
+        assert_eq!(address.suffix()[..4], [0xcc, 0x41, 0x73, 0x49]);
+        assert_eq!(ChunkAddress::from_parts(address.prefix(), address.suffix()), address);
+    }
+
+    #[test]
+    fn keys_are_32_characters_or_20_bytes() {
+        let address = ChunkAddress::of(b"abc");
+        assert_eq!(ChunkAddress::from_key(&address.0), Ok(address));
+        assert_eq!(ChunkAddress::from_key(address.to_string().as_bytes()), Ok(address));
+        assert_eq!(address.to_string().parse(), Ok(address));
+        for length in (0..64).filter(|length| ![20, 32].contains(length)) {
+            assert_eq!(ChunkAddress::from_key(&vec![b'0'; length]), Err(AddressError), "{length}");
+        }
+        assert_eq!(ChunkAddress::from_key(&[b'w'; 32]), Err(AddressError));
+        assert_eq!("0".repeat(20).parse::<ChunkAddress>(), Err(AddressError), "20 bytes are no text");
+        assert_eq!(AddressError.to_string(), "expected 32 characters of 0-9a-v, or 20 bytes");
+    }
+
+    #[test]
+    fn journal_has_the_highest_id() {
+        assert_eq!(FileId::JOURNAL.to_string(), "v".repeat(32));
+        assert_eq!("v".repeat(32).parse(), Ok(FileId::JOURNAL));
+        assert_eq!(format!("{:?} {:>33}", ChunkAddress::ZERO, FileId::JOURNAL).len(), 32 + 1 + 33);
     }
 }

@@ -1,8 +1,21 @@
 //! The index of one table file.
+//!
+//! A classic file's index stays as it is in the file, 28 bytes per chunk and a running sum of lengths per 64 records; an archive's
+//! is rearranged into 28 to 30 bytes per chunk. Both are checked once, when parsed: no position, ordinal or span id in them points
+//! anywhere outside, so that the methods here cannot fail.
+
+mod archive;
+mod classic;
+mod footer;
+mod palette;
 
 use bytes::Bytes;
 
-use crate::{ChunkAddress, FormatError};
+use crate::{ChunkAddress, FormatError, error::malformed, limits::EQUAL_PREFIXES_MAX};
+use archive::Archive;
+use classic::Classic;
+use footer::ArchiveFooter;
+pub(crate) use footer::{CLASSIC_FOOTER_BYTES, CLASSIC_MAGIC};
 
 /// What a table file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,65 +46,163 @@ pub struct ChunkLocation {
 
 /// The index of one table file, checked.
 #[derive(Debug)]
-pub struct TableIndex {}
+pub struct TableIndex {
+    form: Form,
+    file_bytes: u64,
+}
+
+#[derive(Debug)]
+enum Form {
+    Classic(Classic),
+    Archive(Archive),
+}
 
 impl TableIndex {
     /// Bytes of an archive's footer, at most.
-    pub const ARCHIVE_FOOTER_BYTES: u64 = 220;
+    pub const ARCHIVE_FOOTER_BYTES: u64 = footer::ARCHIVE_FOOTER_BYTES as u64;
 
     /// How many bytes from its end hold the index and footer of a classic table file.
-    pub fn classic_tail_bytes(_chunk_count: u32) -> u64 {
-        unimplemented!()
+    pub fn classic_tail_bytes(chunk_count: u32) -> u64 {
+        classic::tail_bytes(chunk_count)
     }
 
-    /// From exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`.
-    pub fn parse_classic(_tail: Bytes, _chunk_count: u32, _file_bytes: u64) -> Result<Self, FormatError> {
-        unimplemented!()
+    /// From exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`. Keeps `tail`.
+    ///
+    /// # Errors
+    /// [`FormatError::Malformed`] if they are no index and footer of a file with so many chunks and bytes.
+    pub fn parse_classic(tail: Bytes, chunk_count: u32, file_bytes: u64) -> Result<Self, FormatError> {
+        let classic = Classic::parse(tail, chunk_count, file_bytes)?;
+        Ok(Self { form: Form::Classic(classic), file_bytes })
     }
 
     /// How many bytes from its end hold the index, metadata and footer of an archive; from (at least) its last
-    /// [`TableIndex::ARCHIVE_FOOTER_BYTES`], or the whole file if it is shorter.
-    pub fn archive_tail_bytes(_end: &[u8], _file_bytes: u64) -> Result<u64, FormatError> {
-        unimplemented!()
+    /// [`TableIndex::ARCHIVE_FOOTER_BYTES`], or the whole file if it is shorter. Never more than `file_bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError::Malformed`] if there is no footer of an archive, or one of a longer file; [`FormatError::Refused`] if the
+    /// version is not one of 1, 2 and 3.
+    pub fn archive_tail_bytes(end: &[u8], file_bytes: u64) -> Result<u64, FormatError> {
+        Ok(ArchiveFooter::parse(end, file_bytes)?.tail_bytes())
     }
 
-    /// From exactly the last [`TableIndex::archive_tail_bytes`] of a file of `file_bytes`.
-    pub fn parse_archive(_tail: Bytes, _file_bytes: u64) -> Result<Self, FormatError> {
-        unimplemented!()
+    /// From exactly the last [`TableIndex::archive_tail_bytes`] of a file of `file_bytes`. Does not keep `tail`.
+    ///
+    /// # Errors
+    /// Those of [`TableIndex::archive_tail_bytes`], and [`FormatError::Malformed`] if the index is not that of such a file.
+    pub fn parse_archive(tail: Bytes, file_bytes: u64) -> Result<Self, FormatError> {
+        let archive = Archive::parse(&tail, file_bytes)?;
+        Ok(Self { form: Form::Archive(archive), file_bytes })
     }
 
     /// Classic or archive.
     pub fn kind(&self) -> FileKind {
-        unimplemented!()
+        match self.form {
+            Form::Classic(_) => FileKind::Classic,
+            Form::Archive(_) => FileKind::Archive,
+        }
     }
 
     /// How many entries there are; an archive may hold an address twice.
     pub fn chunk_count(&self) -> u32 {
-        unimplemented!()
+        match &self.form {
+            Form::Classic(classic) => classic.chunk_count(),
+            Form::Archive(archive) => archive.chunk_count(),
+        }
     }
 
     /// Size of the file.
     pub fn file_bytes(&self) -> u64 {
-        unimplemented!()
+        self.file_bytes
     }
 
     /// Position of a chunk: what the other methods take. Any of several copies.
-    pub fn find(&self, _address: &ChunkAddress) -> Option<u32> {
-        unimplemented!()
+    pub fn find(&self, address: &ChunkAddress) -> Option<u32> {
+        let prefix = address.prefix();
+        let first = partition_point(self.chunk_count(), |position| self.prefix(position) < prefix);
+        (first..self.chunk_count())
+            .take_while(|&position| self.prefix(position) == prefix)
+            .find(|&position| self.suffix(position) == address.suffix())
     }
 
     /// The address at a position below [`TableIndex::chunk_count`]. Positions are in the order of addresses' prefixes.
-    pub fn address(&self, _position: u32) -> ChunkAddress {
-        unimplemented!()
+    ///
+    /// # Panics
+    /// If there is no such position, as the other methods that take one.
+    pub fn address(&self, position: u32) -> ChunkAddress {
+        ChunkAddress::from_parts(self.prefix(position), self.suffix(position))
+    }
+
+    /// Whether the address at a position is this one.
+    pub(crate) fn holds(&self, position: u32, address: &ChunkAddress) -> bool {
+        self.prefix(position) == address.prefix() && self.suffix(position) == address.suffix()
     }
 
     /// Where the chunk at a position is.
-    pub fn location(&self, _position: u32) -> ChunkLocation {
-        unimplemented!()
+    pub fn location(&self, position: u32) -> ChunkLocation {
+        match &self.form {
+            Form::Classic(classic) => classic.location(position),
+            Form::Archive(archive) => archive.location(position),
+        }
     }
 
     /// Bytes of memory this index takes.
     pub fn memory_bytes(&self) -> u64 {
-        unimplemented!()
+        size_of::<Self>() as u64
+            + match &self.form {
+                Form::Classic(classic) => classic.memory_bytes(),
+                Form::Archive(archive) => archive.memory_bytes(),
+            }
     }
+
+    fn prefix(&self, position: u32) -> u64 {
+        match &self.form {
+            Form::Classic(classic) => classic.prefix(position),
+            Form::Archive(archive) => archive.prefix(position),
+        }
+    }
+
+    fn suffix(&self, position: u32) -> &[u8; 12] {
+        match &self.form {
+            Form::Classic(classic) => classic.suffix(position),
+            Form::Archive(archive) => archive.suffix(position),
+        }
+    }
+}
+
+/// The first position below `count` for which `before` is false.
+fn partition_point(count: u32, before: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// Checks that prefixes ascend and few are equal.
+fn check_prefixes(prefixes: impl Iterator<Item = u64>) -> Result<(), FormatError> {
+    let mut last = 0;
+    let mut equal = 0;
+    for (position, prefix) in prefixes.enumerate() {
+        if prefix < last {
+            return Err(malformed!("the index is not sorted: entry {position} is less than the one before"));
+        }
+        equal = if prefix == last { equal + 1 } else { 1 };
+        if equal > EQUAL_PREFIXES_MAX {
+            return Err(malformed!(
+                "more than {EQUAL_PREFIXES_MAX} addresses of the index begin with {prefix:016x}; those of real chunks do not"
+            ));
+        }
+        last = prefix;
+    }
+    Ok(())
+}
+
+/// A number of a file that is an index into memory, or an error that says which.
+fn length_in_memory(bytes: u64, what: &str) -> Result<usize, FormatError> {
+    usize::try_from(bytes).map_err(|_| malformed!("{what} of {bytes} bytes does not fit in memory"))
 }

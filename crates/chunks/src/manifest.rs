@@ -1,6 +1,19 @@
 //! The manifest: root and files of a version of a store.
 
-use crate::{ChunkAddress, FileId, FormatError};
+use hashbrown::HashSet;
+
+use crate::{
+    ChunkAddress, FileId, FormatError,
+    address::digest,
+    error::{malformed, refused},
+    limits::MANIFEST_FILES_MAX,
+};
+
+/// The format of what the chunks hold.
+pub(crate) const NOMS_FORMAT: &str = "__DOLT__";
+
+/// The manifest version that DynamoDB items have.
+const DYNAMO_VERSION: &str = "4";
 
 /// One file, as a manifest names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,21 +59,147 @@ pub struct DynamoItem {
 impl Manifest {
     /// Of a store without a manifest.
     pub fn empty() -> Self {
-        unimplemented!()
+        Self {
+            lock: [0; 20],
+            root: ChunkAddress::ZERO,
+            gc_generation: None,
+            files: Vec::new(),
+            appendix: Vec::new(),
+        }
     }
 
-    /// The text form, versions 4 and 5. Refuses a store with a journal.
-    pub fn parse(_text: &[u8]) -> Result<Self, FormatError> {
-        unimplemented!()
+    /// The text form, versions 4 and 5. Of a file named twice the first entry counts.
+    ///
+    /// # Errors
+    /// [`FormatError::Refused`] for another version or data format, and for a store with a journal;
+    /// [`FormatError::Malformed`] for what is no manifest.
+    pub fn parse(text: &[u8]) -> Result<Self, FormatError> {
+        let text = std::str::from_utf8(text)
+            .map_err(|_| malformed!("expected a manifest, which is text, found other bytes"))?;
+        let mut fields = text.split(':');
+        let version = fields.next().unwrap_or_default();
+        let collects = match version {
+            "4" => false,
+            "5" => true,
+            _ => return Err(unknown_version(version)),
+        };
+        check_format(next(&mut fields, "data format")?)?;
+        let lock = parse_hash(next(&mut fields, "lock")?, "lock")?;
+        let root = ChunkAddress(parse_hash(next(&mut fields, "root")?, "root")?);
+        let gc_generation = if collects {
+            Some(parse_hash(next(&mut fields, "gc generation")?, "gc generation")?)
+        } else {
+            None
+        };
+        Ok(Self { lock, root, gc_generation, files: parse_specs(fields)?, appendix: Vec::new() })
     }
 
     /// The form kept in DynamoDB.
-    pub fn from_dynamo(_item: &DynamoItem) -> Result<Self, FormatError> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// Those of [`Manifest::parse`].
+    pub fn from_dynamo(item: &DynamoItem) -> Result<Self, FormatError> {
+        if item.nbs_vers != DYNAMO_VERSION {
+            return Err(unknown_version(&item.nbs_vers));
+        }
+        check_format(&item.vers)?;
+        let hash = |bytes: &[u8], what| {
+            bytes.try_into().map_err(|_| malformed!("expected a {what} of 20 bytes, found {}", bytes.len()))
+        };
+        let appendix = parse_spec_text(item.appendix.as_deref())?;
+        let of_appendix: HashSet<FileId, Hasher> = appendix.iter().map(|file| file.id).collect();
+        // `specs` names all files, those of the appendix among them.
+        let mut files = parse_spec_text(item.specs.as_deref())?;
+        files.retain(|file| !of_appendix.contains(&file.id));
+        Ok(Self {
+            lock: hash(&item.lck, "lock")?,
+            root: ChunkAddress(hash(&item.root, "root")?),
+            gc_generation: None,
+            files,
+            appendix,
+        })
     }
 
     /// All files, those of the appendix first, each once.
     pub fn lookup_order(&self) -> impl Iterator<Item = FileSpec> {
-        Vec::new().into_iter()
+        self.appendix.iter().chain(&self.files).copied()
     }
+
+    /// The lock that Dolt computes for a version with this root and these files. Counts do not go into it.
+    pub fn lock_of(root: ChunkAddress, appendix: &[FileSpec], files: &[FileSpec]) -> [u8; 20] {
+        let ids = |files: &[FileSpec]| files.iter().flat_map(|file| file.id.0).collect::<Vec<u8>>();
+        digest(&[&root.0, &ids(appendix), &[0], &ids(files), &[0]])
+    }
+}
+
+type Hasher = std::hash::RandomState;
+
+fn unknown_version(version: &str) -> FormatError {
+    refused!("a manifest of version {}; versions 4 and 5 are known", shown(version))
+}
+
+fn check_format(format: &str) -> Result<(), FormatError> {
+    if format != NOMS_FORMAT {
+        return Err(refused!("a store of the data format {}, expected {NOMS_FORMAT}", shown(format)));
+    }
+    Ok(())
+}
+
+fn next<'a>(fields: &mut impl Iterator<Item = &'a str>, what: &str) -> Result<&'a str, FormatError> {
+    fields.next().ok_or_else(|| malformed!("a manifest ends before its {what}"))
+}
+
+fn parse_hash(text: &str, what: &str) -> Result<[u8; 20], FormatError> {
+    text.parse()
+        .map(|ChunkAddress(bytes)| bytes)
+        .map_err(|_| malformed!("expected a {what} of 32 characters of 0-9a-v, found {}", shown(text)))
+}
+
+fn parse_spec_text(text: Option<&str>) -> Result<Vec<FileSpec>, FormatError> {
+    match text {
+        None | Some("") => Ok(Vec::new()),
+        Some(text) => parse_specs(text.split(':')),
+    }
+}
+
+/// Pairs of id and count, each file once.
+fn parse_specs<'a>(mut fields: impl Iterator<Item = &'a str>) -> Result<Vec<FileSpec>, FormatError> {
+    let mut seen = HashSet::with_hasher(Hasher::new());
+    let mut files = Vec::new();
+    while let Some(id) = fields.next() {
+        let id = FileId(parse_hash(id, "file id")?);
+        if id == FileId::JOURNAL {
+            return Err(refused!(
+                "the store has a journal (file {id}): its last changes are known only to the dolt that writes it; serve a remote it \
+                 pushes to instead"
+            ));
+        }
+        let count = next(&mut fields, "last file's chunk count")?;
+        let chunk_count = parse_count(count)?;
+        if seen.insert(id) {
+            files.push(FileSpec { id, chunk_count });
+        }
+        if files.len() > MANIFEST_FILES_MAX {
+            return Err(malformed!("a manifest names more than {MANIFEST_FILES_MAX} files"));
+        }
+    }
+    Ok(files)
+}
+
+/// Digits only: `parse` would take a sign.
+fn parse_count(text: &str) -> Result<u32, FormatError> {
+    Some(text)
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| malformed!("expected a chunk count below 2^32, found {}", shown(text)))
+}
+
+/// The beginning of a field, for an error.
+fn shown(field: &str) -> String {
+    const CHARACTERS: usize = 40;
+    let mut start: String = field.chars().take(CHARACTERS).collect();
+    if start.len() < field.len() {
+        start.push_str("...");
+    }
+    format!("{start:?}")
 }

@@ -1,0 +1,35 @@
+//! The hash of addresses.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use crate::{ChunkAddress, be};
+
+/// Secret, so that addresses which meet cannot be made up. Addresses look random, but whoever writes chunks chooses among them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seed([u64; 4]);
+
+impl Seed {
+    pub(super) fn random() -> Self {
+        let keys = RandomState::new();
+        Self([0u64, 1, 2, 3].map(|number| {
+            let mut hasher = keys.build_hasher();
+            hasher.write_u64(number);
+            hasher.finish()
+        }))
+    }
+
+    /// Of all 20 bytes: two rounds of multiplying and folding the 128 bits, as wyhash and its kin do.
+    pub(super) fn hash(&self, address: &ChunkAddress) -> u64 {
+        let [first, second] = [be::u64_at(&address.0, 0), be::u64_at(&address.0, 8)];
+        let third = u64::from(be::u32_at(&address.0, 16));
+        let folded = fold(first ^ self.0[0], second ^ self.0[1]);
+        fold(folded ^ self.0[2], third ^ self.0[3])
+    }
+}
+
+/// Both halves of the product, so that each bit of the factors reaches each bit of the result.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    // The low half of the two halves folded: the upper one is cut off on purpose.
+    (product ^ product >> 64) as u64
+}

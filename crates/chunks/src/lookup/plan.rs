@@ -1,0 +1,82 @@
+//! Which runs of a lookup are kept, and which files a new run is built for.
+
+use std::{hash::RandomState, sync::Arc};
+
+use hashbrown::HashMap;
+
+use crate::{
+    TableIndex, be,
+    limits::{RUN_ENTRIES_MIN, RUN_FILES_MAX, RUN_GROWTH},
+    lookup::run::Run,
+};
+
+/// Some of the files given, and the run over them if there is one already.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub(super) run: Option<&'a Arc<Run>>,
+    /// Ascending; at least one.
+    pub(super) files: Vec<u32>,
+    entry_count: u64,
+}
+
+/// Parts that hold each file once, in the order of their first files.
+///
+/// A run is kept if all its files are there in the same order: it does not hold the copies of chunks that earlier files of its own
+/// have, so it says nothing about a chunk whose file is gone.
+pub(super) fn plan<'a>(
+    files: &[Arc<TableIndex>],
+    known: impl Iterator<Item = &'a Arc<Run>>,
+) -> Vec<Part<'a>> {
+    let mut places = HashMap::with_capacity_and_hasher(files.len(), RandomState::new());
+    for (place, file) in files.iter().enumerate() {
+        let place = u32::try_from(place).expect("fewer than 2^32 files");
+        places.entry(Arc::as_ptr(file)).or_insert(place);
+    }
+    let mut parts = Vec::new();
+    for run in known {
+        let kept: Option<Vec<u32>> =
+            run.indexes().iter().map(|index| places.get(&Arc::as_ptr(index)).copied()).collect();
+        if let Some(kept) = kept.filter(|kept| kept.is_sorted()) {
+            for index in run.indexes() {
+                places.remove(&Arc::as_ptr(index));
+            }
+            parts.push(Part { run: Some(run), files: kept, entry_count: run.entry_count() });
+        }
+    }
+    let mut new: Vec<u32> = places.into_values().collect();
+    new.sort_unstable();
+    parts.extend(new.chunks(RUN_FILES_MAX).map(|new| Part {
+        run: None,
+        files: new.to_vec(),
+        entry_count: new.iter().map(|&file| u64::from(files[be::to_usize(file)].chunk_count())).sum(),
+    }));
+    merge(&mut parts);
+    parts.sort_unstable_by_key(|part| part.files[0]);
+    parts
+}
+
+/// Joins parts of similar sizes until none are left: each is then several times larger than the one before, so they are few.
+fn merge(parts: &mut Vec<Part<'_>>) {
+    loop {
+        parts.sort_by_key(|part| part.entry_count);
+        let Some(smaller) = parts.windows(2).position(|pair| pair[0].joins(&pair[1])) else { return };
+        let other = parts.remove(smaller + 1);
+        parts[smaller].join(other);
+    }
+}
+
+impl Part<'_> {
+    /// Whether one run is better than two.
+    fn joins(&self, larger: &Self) -> bool {
+        let small = self.entry_count + larger.entry_count <= RUN_ENTRIES_MIN;
+        let similar = larger.entry_count <= self.entry_count * RUN_GROWTH;
+        (small || similar) && self.files.len() + larger.files.len() <= RUN_FILES_MAX
+    }
+
+    fn join(&mut self, other: Self) {
+        self.run = None;
+        self.entry_count += other.entry_count;
+        self.files.extend(other.files);
+        self.files.sort_unstable();
+    }
+}
