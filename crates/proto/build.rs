@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(["busload/v1/chunks.proto"], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().bytes(".").build_transport(false).compile_fds(descriptors)?;
+    let generator = tonic_prost_build::configure().bytes(".").build_transport(false);
+    generator.codec_path("crate::codec::ExactCodec").compile_fds(descriptors)?;
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod codec;
+
 /// Descriptors of all services, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
