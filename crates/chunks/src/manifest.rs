@@ -125,11 +125,23 @@ impl Manifest {
         self.appendix.iter().chain(&self.files).copied()
     }
 
-    /// The lock that Dolt computes for a version with this root and these files. Counts do not go into it.
-    pub fn lock_of(root: ChunkAddress, appendix: &[FileSpec], files: &[FileSpec]) -> [u8; 20] {
-        let ids = |files: &[FileSpec]| files.iter().flat_map(|file| file.id.0).collect::<Vec<u8>>();
-        digest(&[&root.0, &ids(appendix), &[0], &ids(files), &[0]])
+    /// The lock that Dolt computes for this version; neither counts nor the generation go into it.
+    ///
+    /// Of a manifest that names a file twice it is another one than that of its text.
+    pub fn computed_lock(&self) -> [u8; 20] {
+        lock_of(self.root, &self.appendix, self.lookup_order())
     }
+}
+
+/// `files` are all, those of the appendix among them.
+pub(crate) fn lock_of(
+    root: ChunkAddress,
+    appendix: &[FileSpec],
+    files: impl Iterator<Item = FileSpec>,
+) -> [u8; 20] {
+    let appendix: Vec<u8> = appendix.iter().flat_map(|file| file.id.0).collect();
+    let files: Vec<u8> = files.flat_map(|file| file.id.0).collect();
+    digest(&[&root.0, &appendix, &[0], &files, &[0]])
 }
 
 type Hasher = std::hash::RandomState;
@@ -203,3 +215,6 @@ fn shown(field: &str) -> String {
     }
     format!("{start:?}")
 }
+
+#[cfg(test)]
+mod tests;

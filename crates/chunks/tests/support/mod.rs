@@ -9,7 +9,7 @@ use std::{
 };
 
 use busload_chunks::{
-    ChunkLocation, Dictionary, DynamoItem, FileSpec, FormatError, Manifest, Stored, TableIndex,
+    ChunkLocation, Dictionary, DynamoItem, FileSpec, FormatError, Manifest, Span, Stored, TableIndex,
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -35,12 +35,16 @@ pub struct Listed {
     pub address: String,
     pub sha256: String,
     pub length: u64,
-    pub file: String,
-    pub offset: u64,
-    pub stored_length: u32,
-    pub dictionary_offset: u64,
-    pub dictionary_length: u32,
+    /// The list of the aws fixture has none.
+    pub place: Option<Place>,
     pub address_is_hash: bool,
+}
+
+/// Where a list says a chunk is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub file: String,
+    pub location: ChunkLocation,
 }
 
 /// A table file of a fixture.
@@ -135,7 +139,7 @@ pub fn open_archive(file: &Bytes) -> Result<TableIndex, FormatError> {
 }
 
 impl File {
-    pub fn span(&self, span: busload_chunks::Span) -> Bytes {
+    pub fn span(&self, span: Span) -> Bytes {
         let offset = usize::try_from(span.offset).unwrap();
         self.bytes.slice(offset..offset + usize::try_from(span.length).unwrap())
     }
@@ -186,16 +190,26 @@ fn list_of(path: &Path) -> Vec<Listed> {
 fn listed(line: &str) -> Listed {
     let line: Value = serde_json::from_str(line).unwrap();
     let text = |name: &str| line[name].as_str().unwrap().to_owned();
-    let number = |name: &str| line[name].as_u64().unwrap();
     Listed {
         address: text("addr"),
         sha256: text("sha256"),
-        length: number("len"),
-        file: text("file").trim_end_matches(".bs").to_owned(),
-        offset: number("offset"),
-        stored_length: u32::try_from(number("length")).unwrap(),
-        dictionary_offset: number("dict_offset"),
-        dictionary_length: u32::try_from(number("dict_length")).unwrap(),
-        address_is_hash: line["addr_is_sha512"].as_bool().unwrap(),
+        length: line["len"].as_u64().unwrap(),
+        place: line["file"].is_string().then(|| place(&line)),
+        address_is_hash: line["addr_is_sha512"].as_bool().unwrap_or(true),
+    }
+}
+
+fn place(line: &Value) -> Place {
+    let span = |offset: &str, length: &str| Span {
+        offset: line[offset].as_u64().unwrap(),
+        length: u32::try_from(line[length].as_u64().unwrap()).unwrap(),
+    };
+    let dictionary = span("dict_offset", "dict_length");
+    Place {
+        file: line["file"].as_str().unwrap().trim_end_matches(".bs").to_owned(),
+        location: ChunkLocation {
+            span: span("offset", "length"),
+            dictionary: (dictionary.length != 0).then_some(dictionary),
+        },
     }
 }
