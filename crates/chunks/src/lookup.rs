@@ -107,3 +107,6 @@ impl Member {
         Self { run, files: part.files.into() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,10 @@ fn what_is_wrong_is_said() {
     check("", expect![[r#"refused: a manifest of version ""; versions 4 and 5 are known"#]]);
     check("6:__DOLT__:#:#:#", expect![[r#"refused: a manifest of version "6"; versions 4 and 5 are known"#]]);
     check("5", expect!["malformed: a manifest ends before its data format"]);
-    check("5:__LD_1__:#:#:#", expect![[r#"refused: a store of the data format "__LD_1__", expected __DOLT__"#]]);
+    check(
+        "5:__LD_1__:#:#:#",
+        expect![[r#"refused: a store of the data format "__LD_1__", expected __DOLT__"#]],
+    );
     check("5:__DOLT__", expect!["malformed: a manifest ends before its lock"]);
     check("5:__DOLT__:#:#", expect!["malformed: a manifest ends before its gc generation"]);
     check("5:__DOLT__:#:", expect![[r#"malformed: expected a root of 32 characters of 0-9a-v, found """#]]);
@@ -42,10 +45,7 @@ fn what_is_wrong_is_said() {
         ]],
     );
     check("5:__DOLT__:#:#:#:#", expect!["malformed: a manifest ends before its last file's chunk count"]);
-    check(
-        "5:__DOLT__:#:#:#:#:",
-        expect![[r#"malformed: expected a chunk count below 2^32, found """#]],
-    );
+    check("5:__DOLT__:#:#:#:#:", expect![[r#"malformed: expected a chunk count below 2^32, found """#]]);
     check(
         "5:__DOLT__:#:#:#:#:4294967296",
         expect![[r#"malformed: expected a chunk count below 2^32, found "4294967296""#]],
