@@ -1,14 +1,56 @@
 //! One object: reads from disk, from reads under way, from the store.
+//!
+//! ```text
+//!  read --> on disk, in memory of the system? ---------------------------> answered at once
+//!            | no      on disk? --> a thread that may block -------------> answered
+//!            |            | damaged, evicted
+//!            v            v
+//!          missing --> a flight that covers it (under way or landed)? ---> waits for its bytes, not for its end
+//!            |         a part of the fill whose bytes are due sooner? ---> the same
+//!            v
+//!          trips: missing ranges near each other --> one flight each ----> waits
+//!            |
+//!            +--> fill: the whole object, or the extents touched, in parts, to disk
+//! ```
+//!
+//! * **One foreground read per missing range**, however many wait: finding a flight and making one is one step under the table's lock.
+//! * **Flights belong to the runtime**, not to who asked first. Whoever waits has a deadline of its own; giving up costs the others nothing.
+//! * **Bytes are checked** before they get here: the range, the version and the length of an answer by [`Remote`], blocks on disk by their
+//!   checksums. That contents are what an address promises only the caller can tell, and says so by [`Object::distrust`].
+//! * **Nobody waits for ever**: a flight that ends in whatever way, a panic or the end of the runtime included, answers all who wait.
+//! * **Memory**: a flight holds its bytes, at most four times what was asked for; landed ones up to [`limits::LANDED_BYTES_MAX`] per cache;
+//!   fills their budget.
 
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
-use crate::{Error, ObjectMeta, Progress, Remote, disk::DiskFile};
+use crate::{Error, ObjectMeta, Progress, Remote, disk::DiskFile, remote::Urgency};
 
+mod due;
+mod fill;
 mod fills;
+mod flight;
+mod limits;
+mod plan;
+mod reading;
+mod table;
+mod warm;
+
+use flight::{Asker, Flight};
+use reading::{Deadline, Timer, given_up};
+use table::Table;
 
 pub(crate) use fills::Fills;
+pub use reading::Reading;
 
 /// How to read.
 #[derive(Clone, Copy, Debug)]
@@ -19,79 +61,306 @@ pub struct ReadOptions {
     pub local_only: bool,
 }
 
-/// A read under way. Dropping it gives up waiting, not the read.
+/// One object of a store, in one version. Dropping the last handle ends its fill; reads under way go on.
 #[derive(Debug)]
-pub struct Reading {}
-
-impl Future for Reading {
-    type Output = Result<Bytes, Error>;
-    fn poll(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Self::Output> {
-        unimplemented!()
-    }
+pub struct Object {
+    shared: Arc<Shared>,
 }
 
-/// One object of a store, in one version.
+/// What flights and fills need of an object.
 #[derive(Debug)]
-pub struct Object {}
+struct Shared {
+    meta: ObjectMeta,
+    remote: Arc<Remote>,
+    file: Option<Arc<DiskFile>>,
+    fills: Arc<Fills>,
+    table: Mutex<Table>,
+    has_handle: AtomicBool,
+}
+
+/// Where a read was looked for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missed {
+    /// The disk is not said to have it.
+    Presence,
+    /// The disk was said to have it, but could not give it.
+    Disk,
+}
 
 impl Object {
     /// Of a remote; without a file nothing of it is kept.
     pub(crate) fn new(
-        _fills: &Arc<Fills>,
-        _remote: &Arc<Remote>,
-        _meta: &ObjectMeta,
-        _file: Option<Arc<DiskFile>>,
+        fills: &Arc<Fills>,
+        remote: &Arc<Remote>,
+        meta: &ObjectMeta,
+        file: Option<Arc<DiskFile>>,
     ) -> Self {
-        unimplemented!()
-    }
-
-    /// What is on its way or landed lately is not given to anybody any more, nor written to disk: called after the object was dropped from disk.
-    pub(crate) fn forget(&self) {
-        unimplemented!()
+        let shared = Shared {
+            meta: meta.clone(),
+            remote: Arc::clone(remote),
+            file,
+            fills: Arc::clone(fills),
+            table: Mutex::default(),
+            has_handle: AtomicBool::new(true),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Which.
     pub fn meta(&self) -> &ObjectMeta {
-        unimplemented!()
+        &self.shared.meta
     }
 
     /// What is on disk and can be had without waiting for a device; never blocks. None: use [`Object::read`].
-    pub fn try_read(&self, _range: Range<u64>) -> Option<Bytes> {
-        unimplemented!()
-    }
-
-    /// Counts the extents of this object that were written to disk in this process, each before its bytes can be read: while it stays the same,
-    /// what [`Object::try_read`] gives for a range cannot become other bytes. Cheap (one load).
-    pub fn disk_writes(&self) -> u64 {
-        unimplemented!()
+    pub fn try_read(&self, range: Range<u64>) -> Option<Bytes> {
+        let bytes = self.shared.file.as_ref()?.try_read(&range)?;
+        self.shared.fills.hits.fetch_add(1, Relaxed);
+        Some(bytes)
     }
 
     /// Whether all of a range is on disk.
-    pub fn is_local(&self, _range: Range<u64>) -> bool {
-        unimplemented!()
+    pub fn is_local(&self, range: Range<u64>) -> bool {
+        self.shared.is_present(&range)
     }
 
     /// Starts reads of several ranges, in any order and overlapping; nearby ones share a trip. May be called from any thread. The answers come as
     /// they land; what nobody waits for any more comes to disk all the same. Also starts the fill that the cache's options want.
-    pub fn read_many(&self, _ranges: &[Range<u64>], _options: ReadOptions) -> Vec<Reading> {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// Of each reading: [`Error::Settings`] for a range that is not within the object, [`Error::NotLocal`], [`Error::TooLate`], and what
+    /// the store answered.
+    pub fn read_many(&self, ranges: &[Range<u64>], options: ReadOptions) -> Vec<Reading> {
+        let mut call = Call { shared: &self.shared, options, deadline: None, missing: Vec::new() };
+        let readings = ranges.iter().map(|range| call.read(range)).collect();
+        let Call { missing, .. } = call;
+        self.shared.read_missing(missing, Missed::Presence);
+        readings
     }
 
     /// One read.
-    pub fn read(&self, _range: Range<u64>, _options: ReadOptions) -> Reading {
-        unimplemented!()
+    ///
+    /// # Errors
+    /// As [`Object::read_many`].
+    pub fn read(&self, range: Range<u64>, options: ReadOptions) -> Reading {
+        let mut call = Call { shared: &self.shared, options, deadline: None, missing: Vec::new() };
+        let reading = call.read(&range);
+        let Call { missing, .. } = call;
+        self.shared.read_missing(missing, Missed::Presence);
+        reading
     }
 
-    /// Brings the whole object to disk and waits for it.
-    pub async fn warm(&self, _report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
-        unimplemented!()
+    /// Brings the whole object to disk and waits for it. The result says how much is there: less than all if the disk does not take it.
+    ///
+    /// # Errors
+    /// [`Error::Settings`]: there is no disk. Otherwise what the store answered; what has come stays.
+    pub async fn warm(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
+        let Some(file) = &self.shared.file else {
+            let what = self.shared.what();
+            return Err(Error::Settings(format!("{what}: cannot be brought to disk, because there is none")));
+        };
+        warm::Warming::new(&self.shared, file, report).run().await
     }
 
     /// The bytes are not what they should be, although they came as the store sent them or as they were on disk: what is on disk of them is removed.
-    pub fn distrust(&self, _range: Range<u64>) {
-        unimplemented!()
+    pub fn distrust(&self, range: Range<u64>) {
+        self.shared.table().distrust(&range);
+        if let Some(file) = &self.shared.file {
+            file.remove(&range);
+        }
+    }
+
+    /// What is on its way or landed lately is not given to anybody any more, nor written to disk: called after the object was dropped from disk.
+    pub(crate) fn forget(&self) {
+        let mut table = self.shared.table();
+        table.distrust(&(0..self.shared.meta.size));
+        table.queue.forget();
     }
 }
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        self.shared.has_handle.store(false, Relaxed);
+    }
+}
+
+/// One call of [`Object::read_many`].
+struct Call<'a> {
+    shared: &'a Arc<Shared>,
+    options: ReadOptions,
+    deadline: Option<Deadline>,
+    missing: Vec<(Range<u64>, Asker)>,
+}
+
+impl Call<'_> {
+    fn read(&mut self, range: &Range<u64>) -> Reading {
+        let shared = self.shared;
+        if range.end < range.start || shared.meta.size < range.end {
+            let text =
+                format!("{}: expected a range within 0..{}, got {range:?}", shared.what(), shared.meta.size);
+            return Reading::ready(Err(Error::Settings(text)));
+        }
+        if range.is_empty() {
+            return Reading::ready(Ok(Bytes::new()));
+        }
+        if let Some(bytes) = shared.file.as_ref().and_then(|file| file.try_read(range)) {
+            shared.fills.hits.fetch_add(1, Relaxed);
+            return Reading::ready(Ok(bytes));
+        }
+        let is_present = shared.is_present(range);
+        if self.options.local_only && !is_present {
+            shared.touch(std::slice::from_ref(range));
+            return Reading::ready(Err(Error::NotLocal));
+        }
+        let (asker, answer) = oneshot::channel();
+        if is_present {
+            shared.read_disk(range.clone(), asker, self.options.local_only);
+        } else {
+            self.missing.push((range.clone(), asker));
+        }
+        let runtime = shared.remote.runtime();
+        let deadline = self.deadline.get_or_insert_with(|| Timer::start(runtime, self.options.deadline));
+        Reading::waiting(answer, deadline.clone(), Arc::clone(shared))
+    }
+}
+
+impl Shared {
+    /// For errors.
+    fn what(&self) -> String {
+        format!("{} of {}", self.meta.name, self.remote.url())
+    }
+
+    fn is_present(&self, range: &Range<u64>) -> bool {
+        self.file.as_ref().is_some_and(|file| file.is_present(range))
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.has_handle.load(Relaxed) && !self.fills.is_closed()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// On a thread that may block for the device; from the store if the disk does not have it after all.
+    fn read_disk(self: &Arc<Self>, range: Range<u64>, asker: Asker, local_only: bool) {
+        let Some(file) = self.file.clone() else { return };
+        let shared = Arc::clone(self);
+        self.remote.runtime().spawn(async move {
+            let wanted = range.clone();
+            let read = shared.fills.runtime.spawn_blocking(move || file.read(&wanted)).await;
+            match read.ok().flatten() {
+                Some(bytes) => {
+                    shared.fills.hits.fetch_add(1, Relaxed);
+                    drop(asker.send(Ok(bytes)));
+                }
+                None if local_only => {
+                    shared.touch(&[range]);
+                    drop(asker.send(Err(Error::NotLocal)));
+                }
+                None => shared.read_missing(vec![(range, asker)], Missed::Disk),
+            }
+        });
+    }
+
+    /// Joins flights or starts some.
+    fn read_missing(self: &Arc<Self>, missing: Vec<(Range<u64>, Asker)>, missed: Missed) {
+        if missing.is_empty() {
+            return;
+        }
+        self.fills.misses.fetch_add(missing.len() as u64, Relaxed);
+        let touched: Vec<_> = missing.iter().map(|(range, _)| range.clone()).collect();
+        let (flights, landed) = self.board(missing, missed);
+        for flight in flights {
+            let task = Foreground { object: Arc::clone(self), flight };
+            self.remote.runtime().spawn(task.fly());
+        }
+        for (range, asker) in landed {
+            self.read_disk(range, asker, false);
+        }
+        self.touch(&touched);
+    }
+
+    /// Under one lock, so that of many who miss the same bytes one starts the flight. Returns the flights to start, and what has come to
+    /// disk just now.
+    fn board(
+        &self,
+        missing: Vec<(Range<u64>, Asker)>,
+        missed: Missed,
+    ) -> (Vec<Arc<Flight>>, Vec<(Range<u64>, Asker)>) {
+        let (pace, now) = (self.remote.pace(), tokio::time::Instant::now());
+        let (mut alone, mut landed) = (Vec::new(), Vec::new());
+        let mut table = self.table();
+        for (range, asker) in missing {
+            let blocks = plan::blocks_of(&range, self.meta.size);
+            let part = || table.part(&range).filter(|part| due::is_sooner(part.course(), &range, pace, now));
+            let asker = match table.foreground(&blocks).or_else(part) {
+                None => asker,
+                Some(flight) => match flight.join(range.clone(), asker) {
+                    Err(asker) => asker,
+                    Ok(()) => {
+                        self.fills.joined.fetch_add(1, Relaxed);
+                        continue;
+                    }
+                },
+            };
+            // A part leaves the table after it is on disk: what was missing a moment ago may be there now.
+            if missed == Missed::Presence && self.is_present(&range) {
+                landed.push((range, asker));
+            } else {
+                alone.push((range, asker));
+            }
+        }
+        (self.take_off(&mut table, alone, plan::gap_of(pace)), landed)
+    }
+
+    fn take_off(&self, table: &mut Table, alone: Vec<(Range<u64>, Asker)>, gap_max: u64) -> Vec<Arc<Flight>> {
+        let ranges: Vec<_> = alone.iter().map(|(range, _)| range.clone()).collect();
+        let mut askers: Vec<_> = alone.into_iter().map(|(_, asker)| Some(asker)).collect();
+        let mut flights = Vec::new();
+        for trip in plan::trips(&ranges, self.meta.size, gap_max) {
+            let flight = Arc::new(Flight::new(trip.range));
+            for index in trip.members {
+                let asker = askers[index].take().expect("a range is in one trip");
+                flight.join(ranges[index].clone(), asker).expect("a new flight has not failed");
+            }
+            table.add_foreground(&flight);
+            flights.push(flight);
+        }
+        flights
+    }
+}
+
+/// A flight that somebody waits for, as long as its task lives.
+struct Foreground {
+    object: Arc<Shared>,
+    flight: Arc<Flight>,
+}
+
+impl Foreground {
+    async fn fly(self) {
+        let Shared { remote, meta, .. } = &*self.object;
+        let mut sink = &*self.flight;
+        let read = remote.read_range(meta, self.flight.range.clone(), Urgency::Foreground, &mut sink).await;
+        match read {
+            Ok(()) => self.object.fills.keep_landed(&self.object, &self.flight),
+            Err(error) => {
+                // Out of the table first: whoever comes now starts anew.
+                self.object.table().remove_foreground(&self.flight);
+                self.flight.fail(&error);
+            }
+        }
+    }
+}
+
+impl Drop for Foreground {
+    /// A task that is given up, or that panics, leaves nobody waiting.
+    fn drop(&mut self) {
+        if self.flight.landed().is_none() {
+            self.object.table().remove_foreground(&self.flight);
+            self.flight.fail(&given_up(&self.object.what()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Whether bytes of a part under way are due sooner than the first byte of a fresh request. Time is an argument.
+
+use std::{ops::Range, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    flight::Course,
+    limits::{BANDWIDTH_DEFAULT, FIRST_BYTE_DEFAULT, OWN_RATE_BYTES_MIN, QUIET_MAX},
+};
+use crate::remote::Pace;
+
+/// Whether to wait for a part rather than ask again.
+pub(super) fn is_sooner(course: Course, range: &Range<u64>, pace: Pace, now: Instant) -> bool {
+    if range.end <= course.position {
+        return true;
+    }
+    let first_byte = pace.first_byte.unwrap_or(FIRST_BYTE_DEFAULT);
+    let bandwidth = pace.bandwidth.unwrap_or(BANDWIDTH_DEFAULT);
+    let fresh = first_byte + time_of(range.end - range.start, bandwidth);
+    due(course, range.end, first_byte, bandwidth, now).is_some_and(|due| due <= fresh)
+}
+
+/// None: nobody can tell, because it waits for its turn or has come to a stop.
+fn due(course: Course, end: u64, first_byte: Duration, bandwidth: f64, now: Instant) -> Option<Duration> {
+    let since = |then: Instant| now.saturating_duration_since(then);
+    let sent = course.sent?;
+    let (Some(begun), Some(moved)) = (course.begun, course.moved) else {
+        // A first byte that is overdue may be lost.
+        let rest = first_byte.checked_sub(since(sent))?;
+        return Some(rest + time_of(end - course.start, bandwidth));
+    };
+    if begun < sent {
+        // A resumed read whose answer has not begun again.
+        let rest = first_byte.checked_sub(since(sent))?;
+        return Some(rest + time_of(end - course.position, bandwidth));
+    }
+    if QUIET_MAX.max(first_byte) < since(moved) {
+        return None;
+    }
+    let landed = course.position - course.start;
+    let own = landed as f64 / since(begun).as_secs_f64().max(1e-3);
+    let rate = if landed < OWN_RATE_BYTES_MIN { bandwidth } else { own };
+    Some(time_of(end - course.position, rate))
+}
+
+fn time_of(bytes: u64, rate: f64) -> Duration {
+    Duration::try_from_secs_f64(bytes as f64 / rate.max(1.0)).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace = Pace { first_byte: Some(Duration::from_millis(30)), bandwidth: Some(50e6) };
+
+    fn course(begin: Instant) -> Course {
+        Course { position: 0, start: 0, sent: Some(begin), begun: None, moved: None }
+    }
+
+    #[test]
+    fn a_part_is_waited_for_only_if_its_bytes_come_sooner() {
+        let begin = Instant::now();
+        let at = |milliseconds| begin + Duration::from_millis(milliseconds);
+        let near = 0..4_092;
+        let far = 8_000_000..8_004_092;
+        assert!(is_sooner(course(begin), &near, PACE, at(10)));
+        assert!(!is_sooner(course(begin), &far, PACE, at(10)), "160 ms of stream are before it");
+        assert!(!is_sooner(course(begin), &near, PACE, at(40)), "the first byte is overdue");
+        let waits = Course { sent: None, ..course(begin) };
+        assert!(!is_sooner(waits, &near, PACE, begin), "it may wait for its turn for long");
+    }
+
+    #[test]
+    fn a_streams_own_rate_counts_once_it_is_known() {
+        let begin = Instant::now();
+        let now = begin + Duration::from_millis(100);
+        let moving =
+            |position| Course { position, start: 0, sent: Some(begin), begun: Some(begin), moved: Some(now) };
+        let next = |position: u64| position + 1_000_000..position + 1_004_092;
+        assert!(is_sooner(moving(5_000_000), &next(5_000_000), PACE, now), "50 MB/s: 20 ms");
+        assert!(!is_sooner(moving(500_000), &next(500_000), PACE, now), "5 MB/s: 200 ms");
+        assert!(is_sooner(moving(500_000), &(0..500_000), PACE, now), "there already");
+    }
+
+    #[test]
+    fn a_stream_that_stopped_is_not_waited_for() {
+        let begin = Instant::now();
+        let stopped = Course {
+            position: 5_000_000,
+            start: 0,
+            sent: Some(begin),
+            begun: Some(begin),
+            moved: Some(begin),
+        };
+        let now = begin + Duration::from_secs(1);
+        assert!(!is_sooner(stopped, &(5_000_000..5_000_100), PACE, now));
+    }
+}

@@ -1,0 +1,182 @@
+//! Which ranges share a trip. No IO, no clock.
+
+use std::{ops::Range, time::Duration};
+
+use super::limits::{GAP_DEFAULT, GAP_MAX, GAP_MIN, TRIP_BYTES_MAX, WASTE_FACTOR_MAX, WASTE_FREE_BYTES};
+use crate::{disk::BLOCK_DATA_BYTES, remote::Pace};
+
+/// One GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Trip {
+    pub(super) range: Range<u64>,
+    /// Positions of the ranges it brings, among those asked for.
+    pub(super) members: Vec<usize>,
+}
+
+/// What a store brings in the time of a first byte: a gap that is smaller is read through.
+pub(super) fn gap_of(pace: Pace) -> u64 {
+    let (Some(first_byte), Some(bandwidth)) = (pace.first_byte, pace.bandwidth) else { return GAP_DEFAULT };
+    let bytes = Duration::as_secs_f64(&first_byte) * bandwidth;
+    (bytes as u64).clamp(GAP_MIN, GAP_MAX)
+}
+
+/// The blocks that a range touches, cut off at the object's end. Neighbours thus find their bytes in each other's trips.
+pub(super) fn blocks_of(range: &Range<u64>, size: u64) -> Range<u64> {
+    let block = BLOCK_DATA_BYTES as u64;
+    range.start / block * block..range.end.next_multiple_of(block).min(size)
+}
+
+/// Merges ranges (in any order, overlapping, none empty) into trips. Every range is in exactly one trip.
+pub(super) fn trips(asked: &[Range<u64>], size: u64, gap_max: u64) -> Vec<Trip> {
+    let mut order: Vec<usize> = (0..asked.len()).collect();
+    order.sort_unstable_by_key(|&index| (asked[index].start, asked[index].end));
+    let mut trips: Vec<Trip> = Vec::new();
+    let mut useful = Useful::default();
+    for index in order {
+        let blocks = blocks_of(&asked[index], size);
+        match trips.last_mut() {
+            Some(last) if useful.allows(last, &asked[index], &blocks, gap_max) => {
+                useful.add(&asked[index]);
+                last.range.end = last.range.end.max(blocks.end);
+                last.members.push(index);
+            }
+            _ => {
+                useful = Useful::default();
+                useful.add(&asked[index]);
+                trips.push(Trip { range: blocks, members: vec![index] });
+            }
+        }
+    }
+    trips
+}
+
+/// Bytes of a trip that somebody asked for, each counted once. Ranges come in order of their starts.
+#[derive(Debug, Default)]
+struct Useful {
+    bytes: u64,
+    end: u64,
+}
+
+impl Useful {
+    fn add(&mut self, asked: &Range<u64>) {
+        self.bytes += self.new_of(asked);
+        self.end = self.end.max(asked.end);
+    }
+
+    fn new_of(&self, asked: &Range<u64>) -> u64 {
+        asked.end.saturating_sub(asked.start.max(self.end))
+    }
+
+    fn allows(&self, trip: &Trip, asked: &Range<u64>, blocks: &Range<u64>, gap_max: u64) -> bool {
+        if blocks.start < trip.range.end {
+            // Two trips would bring some bytes twice.
+            return true;
+        }
+        let length = blocks.end.max(trip.range.end) - trip.range.start;
+        let useful = self.bytes + self.new_of(asked);
+        let is_wasteful = WASTE_FREE_BYTES < length && useful.saturating_mul(WASTE_FACTOR_MAX) < length;
+        blocks.start - trip.range.end <= gap_max && length <= TRIP_BYTES_MAX && !is_wasteful
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SIZE: u64 = 64 << 20;
+
+    fn union(ranges: &[Range<u64>]) -> u64 {
+        let mut useful = Useful::default();
+        let mut sorted = ranges.to_vec();
+        sorted.sort_by_key(|range| range.start);
+        sorted.iter().for_each(|range| useful.add(range));
+        useful.bytes
+    }
+
+    fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
+        let near = (0u64..2 << 20, 1u64..20_000);
+        let far = (0u64..SIZE - (3 << 20), 1u64..3 << 20);
+        let range = prop_oneof![3 => near, 1 => far].prop_map(|(start, length)| start..start + length);
+        prop::collection::vec(range, 1..60)
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_brought_once_and_no_trip_goes_beyond_the_caps(
+            asked in ranges(),
+            gap_max in GAP_MIN..=GAP_MAX,
+        ) {
+            let trips = trips(&asked, SIZE, gap_max);
+            let mut seen = vec![0; asked.len()];
+            for trip in &trips {
+                prop_assert!(trip.range.end <= SIZE);
+                let members: Vec<_> = trip.members.iter().map(|&index| asked[index].clone()).collect();
+                for (index, member) in trip.members.iter().zip(&members) {
+                    seen[*index] += 1;
+                    prop_assert!(trip.range.start <= member.start && member.end <= trip.range.end);
+                }
+                check_caps(trip, &members, gap_max)?;
+            }
+            prop_assert!(seen.iter().all(|&count| count == 1));
+            for pair in trips.windows(2) {
+                prop_assert!(pair[0].range.end <= pair[1].range.start, "no byte is brought twice");
+            }
+        }
+    }
+
+    /// Runs of overlapping blocks are one range to the caps: they cannot be cut.
+    fn check_caps(trip: &Trip, members: &[Range<u64>], gap_max: u64) -> Result<(), TestCaseError> {
+        let mut blocks: Vec<_> = members.iter().map(|range| blocks_of(range, SIZE)).collect();
+        blocks.sort_by_key(|range| range.start);
+        let mut end = blocks[0].end;
+        let mut runs = 1;
+        for next in &blocks[1..] {
+            if end <= next.start {
+                runs += 1;
+                prop_assert!(next.start - end <= gap_max);
+            }
+            end = end.max(next.end);
+        }
+        if 1 < runs {
+            let length = trip.range.end - trip.range.start;
+            let cap = (union(members) * WASTE_FACTOR_MAX).max(WASTE_FREE_BYTES);
+            // A range that overlaps the last one of a full trip still has to come along, rounded up to its block.
+            prop_assert!(length <= cap + 2 * BLOCK_DATA_BYTES as u64, "{length} for {}", union(members));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn near_ranges_share_a_trip_and_far_ones_do_not() {
+        let at = |start: u64| start * 1_000..start * 1_000 + 900;
+        assert_eq!(trips(&[at(0), at(4), at(2)], SIZE, GAP_DEFAULT).len(), 1);
+        let far = [at(0), at(5_000)];
+        assert_eq!(trips(&far, SIZE, GAP_DEFAULT).len(), 2, "the gap is too wide");
+        let wasteful = [0..900, 500_000..500_900];
+        assert_eq!(trips(&wasteful, SIZE, GAP_DEFAULT).len(), 2, "two small reads are no 500 KB");
+        let useful = [0..400_000, 900_000..1_300_000];
+        assert_eq!(trips(&useful, SIZE, GAP_DEFAULT).len(), 1);
+    }
+
+    #[test]
+    fn a_trip_is_of_whole_blocks_within_the_object() {
+        let block = BLOCK_DATA_BYTES as u64;
+        assert_eq!(blocks_of(&(1..2), SIZE), 0..block);
+        assert_eq!(blocks_of(&(block - 1..block + 1), SIZE), 0..2 * block);
+        assert_eq!(blocks_of(&(1..2), 100), 0..100);
+    }
+
+    #[test]
+    fn the_gap_follows_the_store() {
+        let pace = |milliseconds, bandwidth| Pace {
+            first_byte: Some(Duration::from_millis(milliseconds)),
+            bandwidth: Some(bandwidth),
+        };
+        assert_eq!(gap_of(Pace::default()), GAP_DEFAULT);
+        assert_eq!(gap_of(pace(30, 50e6)), 1_500_000);
+        assert_eq!(gap_of(pace(0, 50e6)), GAP_MIN);
+        assert_eq!(gap_of(pace(30, 5e9)), GAP_MAX);
+    }
+}

@@ -1,0 +1,110 @@
+//! What a caller waits with.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, future::Shared};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    task::JoinHandle,
+    time::{Instant, sleep_until},
+};
+
+use super::Shared as Object;
+use crate::Error;
+
+/// A read under way. Dropping it gives up waiting, not the read.
+pub struct Reading(State);
+
+enum State {
+    Ready(Option<Result<Bytes, Error>>),
+    Waiting { answer: oneshot::Receiver<Result<Bytes, Error>>, deadline: Deadline, object: Arc<Object> },
+}
+
+/// Passes once, for all readings of one call. It runs on the runtime of the reads, so that a reading can be polled from anywhere.
+pub(super) type Deadline = Shared<Timer>;
+
+/// True: the time has passed. False: the runtime ended before.
+pub(super) struct Timer(JoinHandle<()>);
+
+impl Timer {
+    pub(super) fn start(runtime: &Handle, deadline: std::time::Instant) -> Deadline {
+        let deadline = Instant::from_std(deadline);
+        Self(runtime.spawn(sleep_until(deadline))).shared()
+    }
+}
+
+impl Future for Timer {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        Poll::Ready(ready!(self.0.poll_unpin(context)).is_ok())
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Reading {
+    pub(super) fn ready(answer: Result<Bytes, Error>) -> Self {
+        Self(State::Ready(Some(answer)))
+    }
+
+    pub(super) fn waiting(
+        answer: oneshot::Receiver<Result<Bytes, Error>>,
+        deadline: Deadline,
+        object: Arc<Object>,
+    ) -> Self {
+        Self(State::Waiting { answer, deadline, object })
+    }
+}
+
+impl Future for Reading {
+    type Output = Result<Bytes, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            State::Ready(answer) => {
+                Poll::Ready(answer.take().expect("a reading is not polled again after its answer"))
+            }
+            State::Waiting { answer, deadline, object } => {
+                // The bytes count more than the deadline when both are there.
+                if let Poll::Ready(answer) = answer.poll_unpin(context) {
+                    return Poll::Ready(answer.unwrap_or_else(|_| Err(given_up(&object.what()))));
+                }
+                let has_passed = ready!(deadline.poll_unpin(context));
+                Poll::Ready(Err(if has_passed { too_late(object) } else { given_up(&object.what()) }))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.0 {
+            State::Ready(_) => "ready",
+            State::Waiting { .. } => "waiting",
+        };
+        formatter.debug_tuple("Reading").field(&state).finish()
+    }
+}
+
+fn too_late(object: &Object) -> Error {
+    let what = object.what();
+    let last = object.remote.last_error().map(|error| format!(" (the last error: {error})"));
+    Error::TooLate(format!("{what}: no answer from the store in time{}", last.unwrap_or_default()))
+}
+
+/// What worked on it ended without an answer: the runtime stops, or there is a bug.
+pub(super) fn given_up(what: &str) -> Error {
+    Error::Unreachable(format!("{what}: given up, because what worked on it has stopped"))
+}

@@ -1,0 +1,97 @@
+//! Counters and moving averages of a store.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use super::{
+    RemoteStats,
+    limits::{BANDWIDTH_BYTES_MIN, BANDWIDTH_WEIGHT, FIRST_BYTE_WEIGHT},
+};
+
+/// See [`RemoteStats`].
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    pub(super) requests: AtomicU64,
+    pub(super) foreground_reads: AtomicU64,
+    pub(super) fill_reads: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) retries: AtomicU64,
+    pub(super) slow_downs: AtomicU64,
+    pub(super) wrong_responses: AtomicU64,
+    measured: Mutex<Measured>,
+}
+
+/// What reads take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Until the first byte, if any read came so far.
+    pub(crate) first_byte: Option<Duration>,
+    /// Bytes per second of one stream, if one was long enough to tell.
+    pub(crate) bandwidth: Option<f64>,
+}
+
+#[derive(Debug, Default)]
+struct Measured {
+    pace: Pace,
+    last_error: Option<String>,
+}
+
+impl Figures {
+    pub(super) fn first_byte_after(&self, time: Duration) {
+        let mut measured = self.measured();
+        let mean = measured.pace.first_byte.unwrap_or(time).as_secs_f64();
+        let next = mean + (time.as_secs_f64() - mean) * FIRST_BYTE_WEIGHT;
+        measured.pace.first_byte = Some(Duration::from_secs_f64(next));
+    }
+
+    /// A body's bytes and the time from its first to its last.
+    pub(super) fn body_took(&self, bytes: u64, time: Duration) {
+        if bytes < BANDWIDTH_BYTES_MIN {
+            return;
+        }
+        // A body that was there at once: the clock's step stands for what it took.
+        let rate = bytes as f64 / time.as_secs_f64().max(1e-6);
+        let mut measured = self.measured();
+        let mean = measured.pace.bandwidth.unwrap_or(rate);
+        measured.pace.bandwidth = Some(mean + (rate - mean) * BANDWIDTH_WEIGHT);
+    }
+
+    pub(super) fn failed(&self, error: &str) {
+        self.measured().last_error = Some(error.to_owned());
+    }
+
+    pub(super) fn last_error(&self) -> Option<String> {
+        self.measured().last_error.clone()
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        self.measured().pace
+    }
+
+    pub(super) fn stats(&self, (window, in_flight): (u64, u64)) -> RemoteStats {
+        let measured = self.measured();
+        RemoteStats {
+            requests: self.requests.load(Relaxed),
+            foreground_reads: self.foreground_reads.load(Relaxed),
+            fill_reads: self.fill_reads.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            retries: self.retries.load(Relaxed),
+            slow_downs: self.slow_downs.load(Relaxed),
+            wrong_responses: self.wrong_responses.load(Relaxed),
+            window,
+            in_flight,
+            first_byte: measured.pace.first_byte.unwrap_or_default(),
+            bandwidth: measured.pace.bandwidth.unwrap_or_default(),
+            last_error: measured.last_error.clone(),
+        }
+    }
+
+    fn measured(&self) -> MutexGuard<'_, Measured> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

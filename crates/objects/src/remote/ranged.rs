@@ -1,0 +1,243 @@
+//! Reads of a range of one version of an object, to the last byte or an error.
+//!
+//! Before the first byte of an attempt is given on, the answer is checked: its range is the one asked for, the object has the size and the
+//! ETag it had when it was listed. A body that stalls, ends early or breaks is resumed at the next byte. A body that is longer than its
+//! header said is refused from the piece on that is too long.
+
+use std::{
+    fs::File,
+    ops::Range,
+    os::unix::fs::FileExt,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream::BoxStream};
+use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, path::Path};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
+
+use super::{
+    ObjectMeta, Remote, Urgency,
+    attempts::Attempts,
+    fault::{Fault, FaultKind},
+    http::observed,
+    limits::FILE_PIECE_BYTES,
+    version,
+    window::Slot,
+};
+use crate::Error;
+
+/// Who takes the bytes.
+pub(crate) trait Sink: Send {
+    /// A request leaves.
+    fn handle_sent(&mut self);
+    /// Its answer has begun, and is what was asked for.
+    fn handle_begun(&mut self);
+    /// The next bytes, in order.
+    fn handle_bytes(&mut self, bytes: Bytes);
+}
+
+struct Trip<'a> {
+    meta: &'a ObjectMeta,
+    path: Path,
+    /// What has not come yet.
+    rest: Range<u64>,
+    sink: &'a mut dyn Sink,
+}
+
+impl Remote {
+    /// Reads all of a range, which is not empty and within the object.
+    pub(crate) async fn read_range(
+        &self,
+        meta: &ObjectMeta,
+        range: Range<u64>,
+        urgency: Urgency,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Error> {
+        debug_assert!(range.start < range.end && range.end <= meta.size, "{range:?} of {}", meta.size);
+        let path = self.path(&meta.name)?;
+        let mut trip = Trip { meta, path, rest: range, sink };
+        let mut attempts = Attempts::new(self.attempts_max);
+        loop {
+            let slot = self.window.acquire(urgency).await;
+            let before = trip.rest.start;
+            let outcome = self.attempt(&mut trip, urgency).await;
+            let Err(fault) = self.judged(outcome, &slot) else { return Ok(()) };
+            drop(slot);
+            if before < trip.rest.start {
+                attempts.progressed();
+            }
+            if !fault.is_worth_another_try() || attempts.are_exhausted() {
+                return Err(self.told(fault, &format!("read {}", meta.name), attempts.made()));
+            }
+            self.figures.retries.fetch_add(1, Relaxed);
+            attempts.pause(fault.kind).await;
+        }
+    }
+
+    async fn attempt(&self, trip: &mut Trip<'_>, urgency: Urgency) -> Result<(), Fault> {
+        let reads = match urgency {
+            Urgency::Foreground => &self.figures.foreground_reads,
+            Urgency::Fill => &self.figures.fill_reads,
+        };
+        reads.fetch_add(1, Relaxed);
+        trip.sink.handle_sent();
+        let began = Instant::now();
+        let range = GetRange::Bounded(trip.rest.clone());
+        let options = version::pinned(&trip.meta.etag, GetOptions::new().with_range(Some(range)));
+        let call = timeout(self.stall_timeout, self.store.get_opts(&trip.path, options));
+        let (answer, seen) = observed(call).await;
+        self.figures.requests.fetch_add(seen.requests.max(1), Relaxed);
+        let answer = answer.map_err(|_| self.stalled("no answer"))?;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return Err(self.fault(&error, seen).await),
+        };
+        check(&answer, trip)?;
+        self.figures.first_byte_after(began.elapsed());
+        trip.sink.handle_begun();
+        self.body(answer, trip).await
+    }
+
+    async fn body(&self, answer: GetResult, trip: &mut Trip<'_>) -> Result<(), Fault> {
+        let (began, first) = (Instant::now(), trip.rest.start);
+        let mut body = pieces(answer);
+        let mut outcome = Ok(());
+        while trip.rest.start < trip.rest.end {
+            match self.piece(&mut body).await {
+                Ok(Some(bytes)) => outcome = trip.take(bytes),
+                Ok(None) => outcome = Err(trip.ended_early()),
+                Err(fault) => outcome = Err(fault),
+            }
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let got = trip.rest.start - first;
+        self.figures.bytes.fetch_add(got, Relaxed);
+        if outcome.is_ok() {
+            self.figures.body_took(got, began.elapsed());
+            self.expect_end(&mut body).await;
+        }
+        outcome
+    }
+
+    /// A connection can be used again when its body has been read to the end. That there is more cannot harm any more, but is counted.
+    async fn expect_end(&self, body: &mut BoxStream<'static, object_store::Result<Bytes>>) {
+        while let Ok(Some(bytes)) = self.piece(body).await {
+            if !bytes.is_empty() {
+                self.figures.wrong_responses.fetch_add(1, Relaxed);
+                return;
+            }
+        }
+    }
+
+    async fn piece(
+        &self,
+        body: &mut BoxStream<'static, object_store::Result<Bytes>>,
+    ) -> Result<Option<Bytes>, Fault> {
+        match timeout(self.stall_timeout, body.next()).await {
+            Ok(None) => Ok(None),
+            Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
+            Ok(Some(Err(error))) => {
+                let fault = Fault::of(&error, Default::default());
+                Err(Fault::new(FaultKind::Transient, format!("the body broke: {}", fault.text)))
+            }
+            Err(_) => Err(self.stalled("the body stalled: nothing came")),
+        }
+    }
+
+    pub(super) fn stalled(&self, what: &str) -> Fault {
+        Fault::new(FaultKind::Transient, format!("{what} for {:?}", self.stall_timeout))
+    }
+
+    /// Takes note of how an attempt ended.
+    pub(super) fn judged<T>(&self, outcome: Result<T, Fault>, slot: &Slot) -> Result<T, Fault> {
+        match &outcome {
+            Ok(_) => slot.succeeded(),
+            Err(fault) => {
+                if fault.is_wrong_response() {
+                    self.figures.wrong_responses.fetch_add(1, Relaxed);
+                }
+                if fault.kind == FaultKind::SlowDown {
+                    self.figures.slow_downs.fetch_add(1, Relaxed);
+                    slot.slowed_down();
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl Trip<'_> {
+    fn take(&mut self, bytes: Bytes) -> Result<(), Fault> {
+        let length = bytes.len() as u64;
+        if self.rest.end - self.rest.start < length {
+            return Err(Fault::new(FaultKind::Wrong, "the body is longer than its header says"));
+        }
+        self.rest.start += length;
+        self.sink.handle_bytes(bytes);
+        Ok(())
+    }
+
+    fn ended_early(&self) -> Fault {
+        let missing = self.rest.end - self.rest.start;
+        Fault::new(FaultKind::Wrong, format!("the body ended {missing} bytes early"))
+    }
+}
+
+/// Everything that the header says must be as it was asked for.
+fn check(answer: &GetResult, trip: &Trip<'_>) -> Result<(), Fault> {
+    let (meta, found) = (trip.meta, &answer.meta);
+    if !version::is_same(&meta.etag, found) {
+        let other = found.e_tag.as_deref().unwrap_or("no ETag");
+        let text = format!("expected ETag {}, got {other}", meta.etag);
+        return Err(Fault::new(FaultKind::WrongVersion, text));
+    }
+    if found.size != meta.size {
+        let text = format!("expected an object of {} bytes, got one of {}", meta.size, found.size);
+        return Err(Fault::new(FaultKind::WrongVersion, text));
+    }
+    if answer.range != trip.rest {
+        let text = format!("asked for bytes {:?}, got bytes {:?}", trip.rest, answer.range);
+        return Err(Fault::new(FaultKind::Wrong, text));
+    }
+    Ok(())
+}
+
+/// The body. Files are read in larger pieces than `object_store` would read them.
+pub(super) fn pieces(answer: GetResult) -> BoxStream<'static, object_store::Result<Bytes>> {
+    match answer.payload {
+        GetResultPayload::Stream(body) => body,
+        GetResultPayload::File(file, _) => file_pieces(Arc::new(file), answer.range).boxed(),
+    }
+}
+
+fn file_pieces(
+    file: Arc<File>,
+    range: Range<u64>,
+) -> impl futures_util::Stream<Item = object_store::Result<Bytes>> + Send {
+    futures_util::stream::try_unfold(range, move |rest| {
+        let file = Arc::clone(&file);
+        async move {
+            if rest.start == rest.end {
+                return Ok(None);
+            }
+            let end = rest.end.min(rest.start + FILE_PIECE_BYTES);
+            let piece = spawn_blocking(move || read_at(&file, rest.start..end)).await??;
+            Ok(Some((piece, end..rest.end)))
+        }
+    })
+}
+
+fn read_at(file: &File, range: Range<u64>) -> object_store::Result<Bytes> {
+    let failed =
+        |source: std::io::Error| object_store::Error::Generic { store: "file", source: source.into() };
+    let length = usize::try_from(range.end - range.start).expect("a piece fits into memory");
+    let mut piece = vec![0; length];
+    file.read_exact_at(&mut piece, range.start).map_err(failed)?;
+    Ok(piece.into())
+}

@@ -1,0 +1,282 @@
+//! How many requests may be under way at once: additive increase, multiplicative decrease.
+//!
+//! * The limit halves when the store asks to slow down, once per round: what was sent before the last halving says nothing about the
+//!   new limit. It grows by one per window of successes, up to the configured number.
+//! * Foreground requests go before fills. Fills take at most a part of the window, and one foreground request may always go, so that a
+//!   window of one is not blocked by a long fill.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use super::limits::{WINDOW_FILL_SHARE, WINDOW_MIN};
+
+/// Who waits for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Somebody does.
+    Foreground,
+    /// A fill.
+    Fill,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Window {
+    state: Mutex<State>,
+    limit_max: f64,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: f64,
+    foreground: usize,
+    fill: usize,
+    /// Halvings so far.
+    round: u64,
+    foreground_waiting: VecDeque<oneshot::Sender<Slot>>,
+    fill_waiting: VecDeque<oneshot::Sender<Slot>>,
+}
+
+/// The right to have one request under way.
+#[derive(Debug)]
+pub(super) struct Slot {
+    window: Arc<Window>,
+    urgency: Urgency,
+    round: u64,
+}
+
+impl Window {
+    pub(super) fn new(requests_max: usize) -> Arc<Self> {
+        let limit_max = requests_max.max(1) as f64;
+        let state = State {
+            limit: limit_max,
+            foreground: 0,
+            fill: 0,
+            round: 0,
+            foreground_waiting: VecDeque::new(),
+            fill_waiting: VecDeque::new(),
+        };
+        Arc::new(Self { state: Mutex::new(state), limit_max })
+    }
+
+    /// Waits for a slot.
+    pub(super) async fn acquire(self: &Arc<Self>, urgency: Urgency) -> Slot {
+        let turn = {
+            let mut state = self.lock();
+            if state.queue(urgency).is_empty() && state.may_go(urgency) {
+                return self.slot(&mut state, urgency);
+            }
+            let (sender, turn) = oneshot::channel();
+            state.queue(urgency).push_back(sender);
+            turn
+        };
+        turn.await.expect("the window outlives those that wait at it")
+    }
+
+    /// Requests allowed now, and requests under way.
+    pub(super) fn figures(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.limit as u64, (state.foreground + state.fill) as u64)
+    }
+
+    fn slot(self: &Arc<Self>, state: &mut State, urgency: Urgency) -> Slot {
+        *state.count(urgency) += 1;
+        Slot { window: Arc::clone(self), urgency, round: state.round }
+    }
+
+    /// Lets those go for whom there is room now. Outside of the lock, because a slot that nobody takes comes back here.
+    fn admit(self: &Arc<Self>) {
+        while let Some((sender, slot)) = self.next() {
+            // Whoever waited has gone: the slot that comes back is dropped, which gives it to the next.
+            drop(sender.send(slot));
+        }
+    }
+
+    fn next(self: &Arc<Self>) -> Option<(oneshot::Sender<Slot>, Slot)> {
+        let mut state = self.lock();
+        for urgency in [Urgency::Foreground, Urgency::Fill] {
+            while state.may_go(urgency)
+                && let Some(sender) = state.queue(urgency).pop_front()
+            {
+                if !sender.is_closed() {
+                    let slot = self.slot(&mut state, urgency);
+                    return Some((sender, slot));
+                }
+            }
+        }
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn may_go(&self, urgency: Urgency) -> bool {
+        let in_flight = (self.foreground + self.fill) as f64;
+        match urgency {
+            Urgency::Foreground => in_flight + 1.0 <= self.limit || self.foreground == 0,
+            Urgency::Fill => {
+                self.foreground_waiting.is_empty()
+                    && in_flight + 1.0 <= (self.limit * WINDOW_FILL_SHARE).max(WINDOW_MIN)
+            }
+        }
+    }
+
+    fn queue(&mut self, urgency: Urgency) -> &mut VecDeque<oneshot::Sender<Slot>> {
+        match urgency {
+            Urgency::Foreground => &mut self.foreground_waiting,
+            Urgency::Fill => &mut self.fill_waiting,
+        }
+    }
+
+    fn count(&mut self, urgency: Urgency) -> &mut usize {
+        match urgency {
+            Urgency::Foreground => &mut self.foreground,
+            Urgency::Fill => &mut self.fill,
+        }
+    }
+}
+
+impl Slot {
+    /// The store answered as it should.
+    pub(super) fn succeeded(&self) {
+        let mut state = self.window.lock();
+        state.limit = (state.limit + 1.0 / state.limit).min(self.window.limit_max);
+    }
+
+    /// The store asked to slow down.
+    pub(super) fn slowed_down(&self) {
+        let mut state = self.window.lock();
+        if state.round == self.round {
+            state.round += 1;
+            state.limit = (state.limit / 2.0).max(WINDOW_MIN);
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        *self.window.lock().count(self.urgency) -= 1;
+        self.window.admit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, future::join_all};
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    fn limit(window: &Window) -> u64 {
+        window.figures().0
+    }
+
+    fn take(window: &Arc<Window>, urgency: Urgency) -> Option<Slot> {
+        window.acquire(urgency).now_or_never()
+    }
+
+    #[test]
+    fn halves_once_per_round_and_recovers_by_one_per_window() {
+        let window = Window::new(64);
+        let slots: Vec<_> = (0..48).filter_map(|_| take(&window, Urgency::Foreground)).collect();
+        for slot in &slots {
+            slot.slowed_down();
+        }
+        assert_eq!(limit(&window), 32, "48 answers of one round are one sign");
+        drop(slots);
+        take(&window, Urgency::Foreground).unwrap().slowed_down();
+        assert_eq!(limit(&window), 16);
+        let slot = take(&window, Urgency::Foreground).unwrap();
+        for _ in 0..17 {
+            slot.succeeded();
+        }
+        assert_eq!(limit(&window), 17);
+        for _ in 0..10_000 {
+            slot.succeeded();
+        }
+        assert_eq!(limit(&window), 64, "never beyond what is configured");
+    }
+
+    #[test]
+    fn never_closes() {
+        let window = Window::new(2);
+        for _ in 0..10 {
+            take(&window, Urgency::Foreground).unwrap().slowed_down();
+        }
+        assert_eq!(limit(&window), 1);
+    }
+
+    #[tokio::test]
+    async fn foreground_goes_before_fills_that_came_earlier() {
+        let window = Window::new(1);
+        let first = take(&window, Urgency::Foreground).unwrap();
+        let mut fill = std::pin::pin!(window.acquire(Urgency::Fill));
+        let mut foreground = std::pin::pin!(window.acquire(Urgency::Foreground));
+        assert!(fill.as_mut().now_or_never().is_none());
+        assert!(foreground.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(fill.as_mut().now_or_never().is_none());
+        let slot = foreground.await;
+        drop(slot);
+        fill.await;
+    }
+
+    #[test]
+    fn a_long_fill_does_not_block_the_only_slot() {
+        let window = Window::new(1);
+        let _fill = take(&window, Urgency::Fill).unwrap();
+        assert!(take(&window, Urgency::Foreground).is_some());
+    }
+
+    #[test]
+    fn fills_leave_room() {
+        let window = Window::new(8);
+        let fills: Vec<_> = (0..8).filter_map(|_| take(&window, Urgency::Fill)).collect();
+        assert_eq!(fills.len(), 6);
+        assert!(take(&window, Urgency::Foreground).is_some());
+    }
+
+    #[tokio::test]
+    async fn who_gave_up_waiting_takes_no_slot() {
+        let window = Window::new(1);
+        let held = take(&window, Urgency::Foreground).unwrap();
+        for _ in 0..3 {
+            let mut waiting = std::pin::pin!(window.acquire(Urgency::Foreground));
+            assert!(waiting.as_mut().now_or_never().is_none());
+        }
+        let last = tokio::spawn({
+            let window = Arc::clone(&window);
+            async move { window.acquire(Urgency::Foreground).await }
+        });
+        yield_now().await;
+        drop(held);
+        drop(last.await.unwrap());
+        assert_eq!(window.figures(), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_come_through() {
+        let window = Window::new(3);
+        let work = (0..200).map(|index| {
+            let window = Arc::clone(&window);
+            let urgency = if index % 3 == 0 { Urgency::Fill } else { Urgency::Foreground };
+            tokio::spawn(async move {
+                let slot = window.acquire(urgency).await;
+                assert!(window.figures().1 <= 3);
+                yield_now().await;
+                drop(slot);
+            })
+        });
+        for done in join_all(work).await {
+            done.unwrap();
+        }
+        assert_eq!(window.figures(), (3, 0));
+    }
+}
