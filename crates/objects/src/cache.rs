@@ -1,145 +1,147 @@
-//! The directory with what is on local disk.
+//! The directory with what is on local disk, and the objects that are in use.
 
-use std::{path::PathBuf, sync::Arc};
+mod kept;
+mod options;
+mod registry;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
-use crate::{Error, Object, ObjectMeta, Remote};
+pub use self::options::{CacheOptions, CacheStats, CachedObject, Progress};
+use self::registry::Registry;
+use crate::{
+    Error, Object, ObjectMeta, Remote,
+    disk::{Body, Disk},
+    object::Fills,
+};
 
-/// What is kept where.
-#[derive(Clone, Debug)]
-pub struct CacheOptions {
-    /// Of this cache alone.
-    pub directory: PathBuf,
-    /// Disk space, at most.
-    pub bytes_max: u64,
-    /// So much of the file system stays free for others.
-    pub free_bytes_min: u64,
-    /// Bytes of fills in memory, at most.
-    pub fill_bytes_max: u64,
-    /// Objects up to this size are brought to disk whole when they are first touched; of larger ones only what is touched.
-    /// 0: never whole.
-    pub fill_whole_max: u64,
-    /// Files are read and written here.
-    pub runtime: Handle,
-}
-
-/// Figures since the start.
-#[derive(Clone, Debug, Default)]
-pub struct CacheStats {
-    /// Bytes of disk used now.
-    pub bytes: u64,
-    /// The limit.
-    pub bytes_max: u64,
-    /// Objects with something on disk.
-    pub objects: u64,
-    /// Extents on disk.
-    pub extents: u64,
-    /// Reads answered from disk.
-    pub hits: u64,
-    /// Reads that needed the store, also by waiting for a read under way.
-    pub misses: u64,
-    /// Misses that joined a read under way.
-    pub joined: u64,
-    /// Extents evicted.
-    pub evicted: u64,
-    /// Blocks on disk whose checksum was wrong: read again from the store.
-    pub damaged: u64,
-    /// Reads and writes of the disk that failed.
-    pub disk_errors: u64,
-    /// Whether the disk is left alone because it is sick or full, and why.
-    pub bypassed: Option<String>,
-    /// Bytes of fills in memory now.
-    pub fill_bytes: u64,
-}
-
-/// One object of which something is on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CachedObject {
-    /// URL of its store.
-    pub store: String,
-    /// Which.
-    pub meta: ObjectMeta,
-    /// Bytes of it on disk.
-    pub present: u64,
-}
-
-/// How far long work has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes done.
-    pub done: u64,
-    /// Bytes in all.
-    pub total: u64,
-    /// Of those done, bytes that were damaged.
-    pub damaged: u64,
-}
-
-/// The directory with what is on local disk.
+/// The directory with what is on local disk, and the objects that are in use.
 #[derive(Debug)]
-pub struct Cache {}
+pub struct Cache {
+    disk: Option<Arc<Disk>>,
+    runtime: Handle,
+    objects: Registry,
+    /// What the reads of all objects share.
+    fills: Arc<Fills>,
+}
 
 impl Cache {
     /// Opens or makes the directory. Only another process in it, or settings that make no sense, are errors: whatever else is
     /// wrong with the disk leaves a cache that keeps nothing, says so once, and tries again now and then.
-    pub fn open(_options: CacheOptions) -> Result<Arc<Self>, Error> {
-        unimplemented!()
+    pub fn open(options: CacheOptions) -> Result<Arc<Self>, Error> {
+        let disk = Disk::open(&options)?;
+        // An object larger than the disk would be brought there only to drive itself out again.
+        let whole_max = options.fill_whole_max.min(disk.data_bytes_max());
+        Ok(Self::new(Some(disk), options.fill_bytes_max, whole_max, options.runtime))
     }
 
     /// Without a disk: everything comes from the store.
-    pub fn none(_fill_bytes_max: u64, _runtime: Handle) -> Arc<Self> {
-        unimplemented!()
+    pub fn none(fill_bytes_max: u64, runtime: Handle) -> Arc<Self> {
+        Self::new(None, fill_bytes_max, 0, runtime)
+    }
+
+    fn new(disk: Option<Arc<Disk>>, fill_bytes_max: u64, fill_whole_max: u64, runtime: Handle) -> Arc<Self> {
+        let fills = Fills::new(fill_bytes_max, fill_whole_max, runtime.clone());
+        Arc::new(Self { disk, runtime, objects: Registry::default(), fills })
     }
 
     /// One object of a store. The same object gives the same handle while anybody has it.
-    pub fn object(self: &Arc<Self>, _remote: &Arc<Remote>, _meta: &ObjectMeta) -> Arc<Object> {
-        unimplemented!()
+    pub fn object(self: &Arc<Self>, remote: &Arc<Remote>, meta: &ObjectMeta) -> Arc<Object> {
+        self.objects.get_or_insert(remote.url(), meta, || {
+            let file = self.disk.as_ref().map(|disk| disk.file(remote.url(), meta));
+            Arc::new(Object::new(&self.fills, remote, meta, file))
+        })
     }
 
     /// Keeps small bytes under a name (letters, digits, `-`, `.`), checksummed; not evicted, but counted. Blocks for a file's write.
     /// A disk that cannot take it is no error: it is not there later.
-    pub fn keep(&self, _name: &str, _bytes: &[u8]) {
-        unimplemented!()
+    pub fn keep(&self, name: &str, bytes: &[u8]) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| kept::is_name(name)) {
+            disk.keep(name, bytes);
+        }
     }
 
     /// What was kept, if it is there and whole. Blocks for a file's read.
-    pub fn kept(&self, _name: &str) -> Option<Bytes> {
-        unimplemented!()
+    pub fn kept(&self, name: &str) -> Option<Bytes> {
+        self.disk.as_ref().filter(|_| kept::is_name(name))?.kept(name)
     }
 
     /// Forgets what was kept, but for these names.
-    pub fn keep_only(&self, _is_wanted: &dyn Fn(&str) -> bool) {
-        unimplemented!()
+    pub fn keep_only(&self, is_wanted: &dyn Fn(&str) -> bool) {
+        if let Some(disk) = &self.disk {
+            disk.keep_only(is_wanted);
+        }
     }
 
     /// Everything of which something is on disk.
     pub fn list(&self) -> Vec<CachedObject> {
-        unimplemented!()
+        self.disk.as_ref().map(|disk| disk.list()).unwrap_or_default()
     }
 
     /// Removes an object, or all of a name's versions: what is read afterwards comes from the store. Returns bytes freed.
-    pub async fn drop_object(&self, _name: &str) -> u64 {
-        unimplemented!()
+    pub async fn drop_object(&self, name: &str) -> u64 {
+        self.objects.in_use(|meta| meta.name == name).iter().for_each(|object| object.forget());
+        let name = name.to_owned();
+        self.on_disk(move |disk| disk.drop_files(|meta| meta.name == name)).await.unwrap_or(0)
     }
 
     /// Removes everything. Returns bytes freed.
     pub async fn drop_all(&self) -> u64 {
-        unimplemented!()
+        self.objects.in_use(|_| true).iter().for_each(|object| object.forget());
+        self.on_disk(|disk| disk.drop_files(|_| true) + disk.keep_only(&|_| false)).await.unwrap_or(0)
     }
 
     /// Reads every block on disk and removes what is damaged.
-    pub async fn verify(&self, _report: &mut (dyn FnMut(Progress) + Send)) -> Progress {
-        unimplemented!()
+    pub async fn verify(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Progress {
+        let mut progress = Progress::default();
+        let Some(disk) = &self.disk else { return progress };
+        let bodies = disk.bodies();
+        progress.total = bodies.iter().map(|body| body.present_data_bytes()).sum();
+        report(progress);
+        for body in bodies {
+            for extent in 0..body.extents.count() {
+                if self.verify_extent(&body, extent, &mut progress).await {
+                    report(progress);
+                }
+            }
+        }
+        progress
+    }
+
+    /// Whether it was there.
+    async fn verify_extent(&self, body: &Arc<Body>, extent: u32, progress: &mut Progress) -> bool {
+        if !body.extents.is_present(extent) {
+            return false;
+        }
+        let body = Arc::clone(body);
+        let verified = self.on_disk(move |disk| disk.verify(&body, extent)).await;
+        let (bytes, damaged) = verified.unwrap_or_default();
+        progress.done += bytes;
+        progress.damaged += damaged;
+        true
+    }
+
+    /// Work that blocks for the device, where that hurts nobody. None: no disk, or the runtime is at its end.
+    async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> Option<T> {
+        let disk = Arc::clone(self.disk.as_ref()?);
+        self.runtime.spawn_blocking(move || work(&disk)).await.ok()
     }
 
     /// Figures.
     pub fn stats(&self) -> CacheStats {
-        unimplemented!()
+        let mut stats = CacheStats::default();
+        self.fills.add_stats(&mut stats);
+        if let Some(disk) = &self.disk {
+            disk.add_stats(&mut stats);
+        }
+        stats
     }
 
     /// Writes what is not written yet. Fills under way are given up.
     pub async fn close(&self) {
-        unimplemented!()
+        self.fills.close().await;
+        self.on_disk(|disk| disk.close()).await;
     }
 }

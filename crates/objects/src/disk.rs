@@ -1,78 +1,330 @@
 //! Files of the cache: self-checking blocks, which extents are there, the journal, eviction.
+//!
+//! ```text
+//!           DiskFile (one object)                       Ledger (one lock)
+//!  read  -> is it there? (a byte each, no lock)         bytes, queues, who is busy with what
+//!           pread, check, mark          write, evict ->       |
+//!             |                              |                | changes
+//!             v                              v                v
+//!   directory/0000002a.data  pwrite, punch a hole      Keeper (a thread) --> directory/journal
+//!             /NAME.keep     small things by name         flush, look, try again
+//!             /lock          one process only
+//! ```
+//!
+//! * **Truth** is in the blocks: each has a checksum that no other block, place, life of the file or hole has. What memory and journal
+//!   say of presence may be wrong in both directions, at any time, without a wrong byte: eviction needs to know nothing of readers, and no
+//!   data is ever synced.
+//! * **Order of a write**: space is set aside, blocks are written, the extent is shown to readers, the journal learns of it.
+//!   **Of an eviction**: readers are shown nothing any more, space is given back, the bytes are free to be set aside.
+//! * **Failure**: what fails is counted and leads to a pause in which the disk is left alone ([`health`]). Nothing is an error to a reader.
 
-use std::{ops::Range, sync::Arc};
+mod block;
+mod body;
+mod extents;
+mod file;
+mod files;
+mod ghosts;
+mod handles;
+mod health;
+mod journal;
+mod keeper;
+mod kept;
+mod ledger;
+mod load;
+mod log_file;
+mod queues;
+mod read;
+mod space;
+
+use std::{
+    ops::Range,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{
+            AtomicBool, AtomicU8, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+};
 
 use bytes::Bytes;
 
-use crate::{CacheOptions, CacheStats, Error, ObjectMeta};
+pub(crate) use self::{body::Body, file::DiskFile};
+use self::{
+    body::Key,
+    files::{Files, Open, OpenFile, System},
+    handles::Handles,
+    health::Health,
+    keeper::Bell,
+    ledger::Ledger,
+    log_file::LogFile,
+    read::{How, Outcome},
+};
+use crate::{
+    CacheOptions, CacheStats, CachedObject, Error, ObjectMeta,
+    limits::{DISK_BYTES_MIN, FILE_OVERHEAD_BYTES},
+};
 
 /// Bytes of a block on disk, checksum included.
-pub const BLOCK_BYTES: usize = 4096;
+pub(crate) const BLOCK_BYTES: usize = 4096;
 /// Bytes of an object that a block holds; its CRC-32C follows.
-pub const BLOCK_DATA_BYTES: usize = BLOCK_BYTES - 4;
+pub(crate) const BLOCK_DATA_BYTES: usize = BLOCK_BYTES - 4;
 /// Blocks of an extent: 1 MiB of disk.
-pub const EXTENT_BLOCKS: usize = 256;
+pub(crate) const EXTENT_BLOCKS: usize = 256;
 /// Bytes of an object that an extent holds.
-pub const EXTENT_DATA_BYTES: u64 = (BLOCK_DATA_BYTES * EXTENT_BLOCKS) as u64;
+pub(crate) const EXTENT_DATA_BYTES: u64 = (BLOCK_DATA_BYTES * EXTENT_BLOCKS) as u64;
 
 /// The directory.
 #[derive(Debug)]
-pub struct Disk {}
-
-/// What is on disk of one object.
-#[derive(Debug)]
-pub struct DiskFile {}
+pub(crate) struct Disk {
+    directory: PathBuf,
+    bytes_max: u64,
+    free_bytes_min: u64,
+    files: Arc<dyn Files>,
+    ledger: Mutex<Ledger>,
+    /// Taken before the ledger's lock, never under it.
+    journal: Mutex<LogFile>,
+    /// Held while something is kept by name.
+    keeping: Mutex<()>,
+    /// None: the directory is not ours (yet).
+    lock: Mutex<Option<Box<dyn OpenFile>>>,
+    health: Health,
+    handles: Handles,
+    bell: Arc<Bell>,
+    /// The queues' period, for readers.
+    tick: AtomicU8,
+    /// Whether the file system takes holes.
+    can_punch: AtomicBool,
+    /// Whether too little of the file system is free and nothing can be given up for it.
+    is_low: AtomicBool,
+    is_closed: AtomicBool,
+    evicted: AtomicU64,
+    damaged: AtomicU64,
+}
 
 impl Disk {
     /// See [`crate::Cache::open`].
-    pub fn open(_options: &CacheOptions) -> Result<Arc<Self>, Error> {
-        unimplemented!()
+    pub(crate) fn open(options: &CacheOptions) -> Result<Arc<Self>, Error> {
+        let disk = Self::with_files(options, Arc::new(System))?;
+        keeper::start(&disk);
+        Ok(disk)
+    }
+
+    /// On a file system of its own, and with nobody who looks after it.
+    fn with_files(options: &CacheOptions, files: Arc<dyn Files>) -> Result<Arc<Self>, Error> {
+        check_options(options)?;
+        let room = usize::try_from(options.bytes_max >> 20).unwrap_or(usize::MAX >> 8);
+        let disk = Self {
+            directory: options.directory.clone(),
+            bytes_max: options.bytes_max,
+            free_bytes_min: options.free_bytes_min,
+            files,
+            ledger: Mutex::new(Ledger::new(options.bytes_max, room)),
+            journal: Mutex::new(LogFile::new(options.bytes_max)),
+            keeping: Mutex::new(()),
+            lock: Mutex::new(None),
+            health: Health::new(options.directory.clone()),
+            handles: Handles::new(),
+            bell: Arc::new(Bell::default()),
+            tick: AtomicU8::new(0),
+            can_punch: AtomicBool::new(true),
+            is_low: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            evicted: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+        };
+        disk.load()?;
+        Ok(Arc::new(disk))
     }
 
     /// Of a version of an object of a store; made when its first extent is written.
-    pub fn file(self: &Arc<Self>, _store: &str, _meta: &ObjectMeta) -> Arc<DiskFile> {
-        unimplemented!()
+    pub(crate) fn file(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskFile> {
+        let key = Key { store: store.to_owned(), meta: meta.clone() };
+        self.ledger().file(key, |key| Arc::new(DiskFile::new(Arc::clone(self), key)))
+    }
+
+    /// Whether writes have a chance now.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.health.is_writable() && !self.is_closed.load(Acquire)
+    }
+
+    /// Bytes of objects that fit at most, so that not even an object alone drives itself out.
+    pub(crate) fn data_bytes_max(&self) -> u64 {
+        // What is not data: checksums (a thousandth), bookkeeping and the journal, which is less than a hundredth together.
+        (self.bytes_max - self.bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All data files.
+    pub(crate) fn bodies(&self) -> Vec<Arc<Body>> {
+        self.ledger().bodies.values().cloned().collect()
+    }
+
+    /// Everything of which something is on disk.
+    pub(crate) fn list(&self) -> Vec<CachedObject> {
+        let objects = self.bodies().into_iter().map(|body| CachedObject {
+            store: body.key.store.clone(),
+            meta: body.key.meta.clone(),
+            present: body.present_data_bytes(),
+        });
+        objects.filter(|object| 0 < object.present).collect()
+    }
+
+    /// Removes the objects of which the predicate is true. Returns bytes freed.
+    pub(crate) fn drop_files(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> u64 {
+        let bodies = self.bodies();
+        let freed =
+            bodies.iter().filter(|body| is_meant(&body.key.meta)).map(|body| self.drop_body(body)).sum();
+        self.bell.ring();
+        freed
+    }
+
+    /// Reads and checks; blocks for the device.
+    fn read(&self, body: &Arc<Body>, range: &Range<u64>) -> Option<Bytes> {
+        let file = self.handle(body)?;
+        match read::read(body, file.as_ref().as_ref(), range, How::Wait) {
+            Outcome::Read(bytes) => {
+                self.health.read_went_well();
+                Some(bytes)
+            }
+            Outcome::WouldWait | Outcome::Evicted => None,
+            Outcome::Wrong { block, is_hole } => {
+                self.forget_wrong(body, extent_of_block(block), u64::from(!is_hole));
+                None
+            }
+            Outcome::Failed(error) => {
+                self.health.read_failed(&error);
+                file::extents(range).for_each(|extent| self.remove_extent(body, extent));
+                None
+            }
+        }
+    }
+
+    /// Reads every block of an extent and forgets it if one is wrong. Returns bytes of the object read, and bytes of those in wrong blocks.
+    pub(crate) fn verify(&self, body: &Arc<Body>, extent: u32) -> (u64, u64) {
+        let Some(file) = self.handle(body).filter(|_| body.extents.is_present(extent)) else { return (0, 0) };
+        let bytes = body.key.extent_data_bytes(extent.into());
+        let evictions = body.evictions.load(Acquire);
+        match read::check_extent(body, file.as_ref().as_ref(), extent) {
+            Ok((0, 0)) => (bytes, 0),
+            // Its space was given back while it was read.
+            Ok(_) if body.evictions.load(Acquire) != evictions => (bytes, 0),
+            Ok((damaged, holes)) => {
+                self.forget_wrong(body, extent, damaged);
+                (bytes, bytes.min((damaged + holes) * BLOCK_DATA_BYTES as u64))
+            }
+            Err(error) => {
+                self.health.read_failed(&error);
+                self.remove_extent(body, extent);
+                (bytes, bytes)
+            }
+        }
+    }
+
+    /// Blocks of an extent were wrong; holes are no damage but what a crash leaves.
+    fn forget_wrong(&self, body: &Arc<Body>, extent: u32, damaged: u64) {
+        if 0 < damaged {
+            self.damaged.fetch_add(damaged, Relaxed);
+            let Key { store, meta } = &*body.key;
+            log::warn!(
+                "cache {}: damaged on disk: extent {extent} of {} of {store}; read again from the store",
+                self.directory.display(),
+                meta.name
+            );
+        }
+        self.remove_extent(body, extent);
+    }
+
+    /// The open file of a body. None: it cannot be had.
+    fn handle(&self, body: &Arc<Body>) -> Option<Arc<Box<dyn OpenFile>>> {
+        if let Some(file) = body.handle.load_full() {
+            return Some(file);
+        }
+        let path = body.path(&self.directory);
+        let opened = self.files.open(&path, Open::Write).or_else(|error| match error.kind() {
+            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
+                self.files.open(&path, Open::Read)
+            }
+            _ => Err(error),
+        });
+        match opened {
+            Ok(file) => {
+                self.handles.keep(body, file);
+                self.close_if_gone(body)
+            }
+            Err(error) => {
+                self.open_failed(body, &error);
+                None
+            }
+        }
+    }
+
+    /// A body that was given up while its file was opened keeps no file open.
+    fn close_if_gone(&self, body: &Body) -> Option<Arc<Box<dyn OpenFile>>> {
+        let file = body.handle.load_full();
+        if body.is_gone.load(Acquire) {
+            body.handle.store(None);
+        }
+        file
+    }
+
+    fn open_failed(&self, body: &Arc<Body>, error: &std::io::Error) {
+        // Somebody has removed the file.
+        if error.kind() == std::io::ErrorKind::NotFound {
+            self.health.count_error();
+            self.drop_body(body);
+            return;
+        }
+        self.health.read_failed(&format_args!("{}: {error}", body.path(&self.directory).display()));
     }
 
     /// Adds what it knows.
-    pub fn add_stats(&self, _stats: &mut CacheStats) {
-        unimplemented!()
+    pub(crate) fn add_stats(&self, stats: &mut CacheStats) {
+        let ledger = self.ledger();
+        stats.bytes = ledger.bytes;
+        stats.bytes_max = self.bytes_max;
+        stats.objects = ledger.bodies.values().filter(|body| !body.extents.is_empty()).count() as u64;
+        stats.extents = ledger.extents;
+        drop(ledger);
+        stats.evicted = self.evicted.load(Relaxed);
+        stats.damaged = self.damaged.load(Relaxed);
+        stats.disk_errors = self.health.errors();
+        stats.bypassed = self.health.reason().or_else(|| self.low());
+    }
+
+    /// Writes what is not written yet and lets another process have the directory. Reads go on.
+    pub(crate) fn close(&self) {
+        if self.is_closed.swap(true, Release) {
+            return;
+        }
+        self.bell.stop();
+        self.flush();
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-impl DiskFile {
-    /// Whether all of a range of the object is said to be there.
-    pub fn is_present(&self, _range: &Range<u64>) -> bool {
-        unimplemented!()
-    }
-
-    /// Whether an extent is said to be there.
-    pub fn has_extent(&self, _extent: u64) -> bool {
-        unimplemented!()
-    }
-
-    /// Reads and checks what is in memory of the system already; never blocks.
-    pub fn try_read(&self, _range: &Range<u64>) -> Option<Bytes> {
-        unimplemented!()
-    }
-
-    /// Reads and checks; blocks for the device. None: it has to come from the store. What was damaged is forgotten.
-    pub fn read(&self, _range: &Range<u64>) -> Option<Bytes> {
-        unimplemented!()
-    }
-
-    /// Keeps a whole extent (the last one of an object is shorter); blocks for the device. False: not kept, which is no error.
-    pub fn write(&self, _extent: u64, _data: &[u8]) -> bool {
-        unimplemented!()
-    }
-
-    /// Counts the extents of this file that were written in this process; goes up before the bytes of one can be read.
-    pub fn writes(&self) -> u64 {
-        unimplemented!()
-    }
-
-    /// Forgets the extents that a range touches.
-    pub fn remove(&self, _range: &Range<u64>) {
-        unimplemented!()
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.bell.stop();
     }
 }
+
+fn check_options(options: &CacheOptions) -> Result<(), Error> {
+    if options.bytes_max < DISK_BYTES_MIN {
+        let bytes_max = options.bytes_max;
+        return Err(Error::Settings(format!(
+            "disk: {bytes_max} bytes hold nothing; expected at least {DISK_BYTES_MIN}, or no disk at all"
+        )));
+    }
+    Ok(())
+}
+
+fn extent_of_block(block: u64) -> u32 {
+    u32::try_from(block / EXTENT_BLOCKS as u64).expect("limits say so")
+}
+
+const _: () = assert!(FILE_OVERHEAD_BYTES < DISK_BYTES_MIN);

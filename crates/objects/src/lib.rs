@@ -5,6 +5,7 @@
 mod cache;
 mod disk;
 mod error;
+mod limits;
 mod object;
 mod remote;
 

@@ -146,9 +146,10 @@ impl Queue {
         if range.is_empty() || is_queued {
             return;
         }
+        let count = self.ranges.len();
         match self.ranges.back_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
-            _ if QUEUE_RANGES_MAX <= self.ranges.len() => {}
+            _ if QUEUE_RANGES_MAX <= count => {}
             _ => self.ranges.push_back(range),
         }
     }

@@ -1,0 +1,255 @@
+//! The start: lock, journal, and what of it is true.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{self, ErrorKind},
+    sync::{Arc, PoisonError},
+};
+
+use super::{
+    Body, Disk,
+    body::{DATA_SUFFIX, Key, data_id},
+    files::{Open, OpenFile, read_full, write_full},
+    health::Bypass,
+    journal::{FileRecord, Record, Records},
+    kept::{KEPT_SUFFIX, NEW_KEPT_SUFFIX, cost},
+    ledger::mark,
+    log_file::{JOURNAL_NAME, NEW_JOURNAL_NAME},
+};
+use crate::{
+    Error, ObjectMeta,
+    limits::{EXTENT_OVERHEAD_BYTES, FILE_OVERHEAD_BYTES, JOURNAL_BYTES_MAX},
+};
+
+/// The name of the file that is locked.
+const LOCK_NAME: &str = "lock";
+
+/// Why a directory cannot be used.
+enum Refusal {
+    /// Another process uses it.
+    Locked(Error),
+    /// The system says no.
+    Failed(&'static str, io::Error),
+}
+
+impl Disk {
+    /// Takes the directory over with what is in it.
+    pub(super) fn load(&self) -> Result<(), Error> {
+        match self.take_directory() {
+            Ok(()) => {}
+            Err(Refusal::Locked(error)) => return Err(error),
+            Err(Refusal::Failed(doing, error)) => self.health.fail(Bypass::All, doing, &error),
+        }
+        Ok(())
+    }
+
+    /// The same when the start has failed, or the directory has vanished. Returns whether it is ours now.
+    pub(super) fn load_again(&self) -> bool {
+        match self.take_directory() {
+            Ok(()) => true,
+            Err(Refusal::Locked(error)) => {
+                self.health.bypass(Bypass::All, error.to_string());
+                false
+            }
+            Err(Refusal::Failed(doing, error)) => {
+                self.health.fail(Bypass::All, doing, &error);
+                false
+            }
+        }
+    }
+
+    fn take_directory(&self) -> Result<(), Refusal> {
+        let failed = |doing| move |error| Refusal::Failed(doing, error);
+        self.files.make_directory(&self.directory).map_err(failed("making the directory"))?;
+        let lock = self.take_lock()?;
+        let names = self.files.names(&self.directory).map_err(failed("listing the directory"))?;
+        let journal = self.read_journal().map_err(failed("reading the journal"))?;
+        let is_exact = self.restore(&journal, &names);
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(lock);
+        self.go_on_with_journal(journal.len() as u64, is_exact);
+        while self.ledger().ceiling < self.ledger().bytes && self.evict_one() {}
+        Ok(())
+    }
+
+    fn take_lock(&self) -> Result<Box<dyn OpenFile>, Refusal> {
+        let failed = |error| Refusal::Failed("locking the directory", error);
+        let lock = self.files.open(&self.directory.join(LOCK_NAME), Open::Make).map_err(failed)?;
+        if !lock.lock().map_err(failed)? {
+            return Err(Refusal::Locked(self.locked_by(lock.as_ref())));
+        }
+        let pid = format!("{}\n", std::process::id());
+        // Only for people: the lock holds without it.
+        let _ = lock.set_length(0).and_then(|()| write_full(lock.as_ref(), pid.as_bytes(), 0));
+        Ok(lock)
+    }
+
+    fn locked_by(&self, lock: &dyn OpenFile) -> Error {
+        let mut text = [0; 20];
+        let count = read_full(lock, &mut text, 0).unwrap_or(0);
+        let pid = std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        let who = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+        let directory = self.directory.display();
+        Error::Locked(format!(
+            "cache directory {directory} is in use by {who}; expected a directory of its own for each process"
+        ))
+    }
+
+    fn read_journal(&self) -> io::Result<Vec<u8>> {
+        let file = match self.files.open(&self.directory.join(JOURNAL_NAME), Open::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            file => file?,
+        };
+        let length = file.status()?.length;
+        if JOURNAL_BYTES_MAX < length {
+            log::warn!("cache {}: the journal of {length} bytes is not read", self.directory.display());
+            return Ok(Vec::new());
+        }
+        let mut bytes = vec![0; usize::try_from(length).expect("limits say so")];
+        let count = read_full(file.as_ref(), &mut bytes, 0)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// Returns whether the journal says exactly what is there.
+    fn restore(&self, journal: &[u8], names: &[String]) -> bool {
+        let mut records = Records::new(journal);
+        let bodies = read_bodies(&mut records);
+        let mut is_exact = records.skipped() == 0 && !journal.is_empty();
+        let mut ids: Vec<u32> = bodies.keys().copied().collect();
+        ids.extend(names.iter().filter_map(|name| data_id(name)));
+        ids.iter().for_each(|id| self.ledger().skip_ids(*id));
+        for body in newest(bodies) {
+            is_exact &= self.restore_body(body);
+        }
+        self.restore_kept(names);
+        self.remove_unknown(names);
+        is_exact
+    }
+
+    /// Returns whether it is as it should be.
+    fn restore_body(&self, body: Body) -> bool {
+        let path = body.path(&self.directory);
+        let Ok(status) = self.files.status(&path) else { return false };
+        if body.extents.is_empty() {
+            return false;
+        }
+        let expected = body.present_disk_bytes();
+        let overhead = FILE_OVERHEAD_BYTES + expected / (1 << 20) * EXTENT_OVERHEAD_BYTES;
+        let fits = status.allocated <= expected + overhead && status.length == body.key.file_bytes();
+        if !fits && self.trim(&body).is_err() {
+            return false;
+        }
+        self.ledger().restore_body(body);
+        fits
+    }
+
+    /// Gives back what no record speaks of: the journal's last words were lost.
+    fn trim(&self, body: &Body) -> io::Result<()> {
+        let file = self.files.open(&body.path(&self.directory), Open::Write)?;
+        file.set_length(body.key.file_bytes())?;
+        let mut start = 0;
+        let ends = body.extents.present().map(|extent| (extent, extent + 1));
+        for (next, end) in ends.chain([(body.extents.count(), 0)]) {
+            if start < next {
+                let offset = Body::extent_offset(start);
+                let end = Body::extent_offset(next).min(body.key.file_bytes());
+                file.punch(offset, end - offset)?;
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn restore_kept(&self, names: &[String]) {
+        for name in names {
+            let Some(kept) = name.strip_suffix(KEPT_SUFFIX) else { continue };
+            let Ok(status) = self.files.status(&self.directory.join(name)) else { continue };
+            let bytes = cost(status.length);
+            let mut ledger = self.ledger();
+            ledger.bytes += bytes;
+            ledger.kept.insert(kept.to_owned(), bytes);
+        }
+    }
+
+    /// Files that look like ours and are not known.
+    fn remove_unknown(&self, names: &[String]) {
+        let known = self.ledger().ids();
+        for name in names {
+            let is_unknown =
+                name.ends_with(DATA_SUFFIX) && data_id(name).is_some_and(|id| !known.contains(&id));
+            if is_unknown || name == NEW_JOURNAL_NAME || name.ends_with(NEW_KEPT_SUFFIX) {
+                let removed = self.files.remove(&self.directory.join(name));
+                removed.unwrap_or_else(|_| self.health.count_error());
+            }
+        }
+    }
+
+    fn go_on_with_journal(&self, length: u64, is_exact: bool) {
+        self.ledger().bytes += length;
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.files.open(&self.directory.join(JOURNAL_NAME), Open::Write) {
+            Ok(file) if is_exact => journal.go_on(file, length),
+            _ => {
+                journal.write_anew_over(length);
+                drop(journal);
+                self.flush();
+            }
+        }
+    }
+
+    /// Whether the directory is not the one that was locked.
+    pub(super) fn is_replaced(&self) -> bool {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(ours) = lock.as_ref().and_then(|lock| lock.status().ok()) else { return false };
+        match self.files.status(&self.directory.join(LOCK_NAME)) {
+            Ok(there) => there.identity != ours.identity,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+
+    /// Somebody has removed or replaced the directory: what was in it is not there any more.
+    pub(super) fn lose_directory(&self) {
+        self.health.fail(Bypass::All, "looking at the directory", &"it was removed or replaced");
+        let length = self.journal.lock().unwrap_or_else(PoisonError::into_inner).reset();
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut ledger = self.ledger();
+        ledger.forget_all();
+        ledger.release_bytes(length);
+    }
+}
+
+/// What the journal says is there.
+fn read_bodies(records: &mut Records<'_>) -> BTreeMap<u32, Body> {
+    let mut bodies: BTreeMap<u32, Body> = BTreeMap::new();
+    for record in records {
+        match record {
+            Record::File(file) => {
+                if let Some(body) = body(&file) {
+                    bodies.entry(file.id).or_insert(body);
+                }
+            }
+            Record::Extents { id, presence, runs } => {
+                if let Some(body) = bodies.get(&id) {
+                    runs.for_each(|run| mark(body, run, presence));
+                }
+            }
+            Record::Gone(id) => drop(bodies.remove(&id)),
+        }
+    }
+    bodies
+}
+
+fn body(file: &FileRecord<'_>) -> Option<Body> {
+    let meta = ObjectMeta { name: file.name.to_owned(), size: file.size, etag: file.etag.to_owned() };
+    let key = Key { store: file.store.to_owned(), meta };
+    key.is_keepable().then(|| Body::new(file.id, file.generation, Arc::new(key)))
+}
+
+/// One file of each object: if a record that one was removed is lost, the later one is the one that lives.
+fn newest(bodies: BTreeMap<u32, Body>) -> impl Iterator<Item = Body> {
+    let mut ids = HashMap::new();
+    for (id, body) in &bodies {
+        ids.insert(Arc::clone(&body.key), *id);
+    }
+    bodies.into_values().filter(move |body| ids.get(&body.key) == Some(&body.id))
+}

@@ -1,0 +1,192 @@
+//! The journal's file: appended to, and written anew when it has become much longer than what it says.
+
+use std::{io, sync::PoisonError};
+
+use super::{
+    Body, Disk,
+    files::{Open, OpenFile, write_full},
+    health::Bypass,
+    journal::{self, FileRecord, Presence},
+    ledger::{Change, Ledger},
+    queues::Place,
+};
+use crate::limits::{JOURNAL_SLACK_BYTES_MAX, JOURNAL_SLACK_BYTES_MIN, PENDING_CHANGES_MAX};
+
+/// The journal's name.
+pub(super) const JOURNAL_NAME: &str = "journal";
+/// Its successor's, while it is written.
+pub(super) const NEW_JOURNAL_NAME: &str = "journal.new";
+
+/// The journal's file.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    /// None: it is to be written anew.
+    file: Option<Box<dyn OpenFile>>,
+    length: u64,
+    /// Write it anew when it is longer than this.
+    length_max: u64,
+    slack: u64,
+}
+
+impl LogFile {
+    /// Of a disk with so many bytes.
+    pub(super) fn new(bytes_max: u64) -> Self {
+        let slack = (bytes_max / 256).clamp(JOURNAL_SLACK_BYTES_MIN, JOURNAL_SLACK_BYTES_MAX);
+        Self { file: None, length: 0, length_max: 0, slack }
+    }
+
+    /// Goes on with a journal that was read; its length is reserved.
+    pub(super) fn go_on(&mut self, file: Box<dyn OpenFile>, length: u64) {
+        self.file = Some(file);
+        self.length = length;
+        self.length_max = length + self.slack;
+    }
+
+    /// The next flush writes it anew; the old one is there until then.
+    pub(super) fn write_anew(&mut self) {
+        self.file = None;
+    }
+
+    /// The same with an old one of so many bytes, which are reserved.
+    pub(super) fn write_anew_over(&mut self, length: u64) {
+        self.file = None;
+        self.length = length;
+    }
+
+    /// There is none. Returns the bytes that were reserved for it.
+    pub(super) fn reset(&mut self) -> u64 {
+        self.file = None;
+        std::mem::take(&mut self.length)
+    }
+}
+
+impl Disk {
+    /// Something is to be written to the journal soon.
+    pub(super) fn changed(&self) {
+        let ledger = self.ledger();
+        self.tick.store(ledger.queues.tick(), std::sync::atomic::Ordering::Relaxed);
+        let count = ledger.changes.len();
+        drop(ledger);
+        if PENDING_CHANGES_MAX <= count {
+            self.flush();
+        } else if 0 < count {
+            self.bell.ring();
+        }
+    }
+
+    /// Writes the changes so far. Returns whether the journal says all that is so. What it cannot take is not lost to this process, and the
+    /// whole journal is written anew when the disk works again.
+    pub(super) fn flush(&self) -> bool {
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_ours() {
+            return false;
+        }
+        let flushed = if journal.file.is_none() || journal.length_max < journal.length {
+            self.rewrite(&mut journal)
+        } else {
+            self.append(&mut journal)
+        };
+        if let Err(error) = &flushed {
+            journal.file = None;
+            self.health.fail(Bypass::Writes, "writing the journal", error);
+        }
+        flushed.is_ok()
+    }
+
+    fn append(&self, journal: &mut LogFile) -> io::Result<()> {
+        let changes = std::mem::take(&mut self.ledger().changes);
+        let mut bytes = Vec::new();
+        write_changes(&mut bytes, &changes);
+        let (Some(file), false) = (&journal.file, bytes.is_empty()) else { return Ok(()) };
+        let count = bytes.len() as u64;
+        if !self.reserve(count) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let offset = journal.length;
+        journal.length += count;
+        write_full(file.as_ref(), &bytes, offset)
+    }
+
+    fn rewrite(&self, journal: &mut LogFile) -> io::Result<()> {
+        let mut ledger = self.ledger();
+        // What follows says it all.
+        ledger.changes.clear();
+        let mut bytes = Vec::new();
+        write_all(&mut bytes, &ledger);
+        drop(ledger);
+        let count = bytes.len() as u64;
+        if !self.reserve(count) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let file = self.replace_journal(&bytes).inspect_err(|_| self.ledger().release_bytes(count))?;
+        self.ledger().release_bytes(journal.length);
+        journal.file = Some(file);
+        journal.length = count;
+        journal.length_max = 2 * count + journal.slack;
+        Ok(())
+    }
+
+    fn replace_journal(&self, bytes: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+        let path = self.directory.join(NEW_JOURNAL_NAME);
+        let file = self.files.open(&path, Open::Replace)?;
+        write_full(file.as_ref(), bytes, 0)?;
+        self.files.rename(&path, &self.directory.join(JOURNAL_NAME))?;
+        Ok(file)
+    }
+
+    /// Whether the directory is locked for this process.
+    pub(super) fn is_ours(&self) -> bool {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+}
+
+fn write_all(out: &mut Vec<u8>, ledger: &Ledger) {
+    for body in ledger.bodies.values() {
+        write_body(out, body);
+        journal::write_extents(out, body.id, Presence::Present, body.extents.present());
+    }
+}
+
+fn write_body(out: &mut Vec<u8>, body: &Body) {
+    let meta = &body.key.meta;
+    journal::write_file(
+        out,
+        &FileRecord {
+            id: body.id,
+            generation: body.generation,
+            size: meta.size,
+            store: &body.key.store,
+            name: &meta.name,
+            etag: &meta.etag,
+        },
+    );
+}
+
+fn write_changes(out: &mut Vec<u8>, changes: &[Change]) {
+    for group in changes.chunk_by(goes_on) {
+        match &group[0] {
+            Change::File(body) => write_body(out, body),
+            Change::Gone(id) => journal::write_gone(out, *id),
+            Change::Extent(place, presence) => {
+                journal::write_extents(out, place.file, *presence, group.iter().filter_map(extent));
+            }
+        }
+    }
+}
+
+/// Whether two changes fit one record: extents of one file that ascend.
+fn goes_on(first: &Change, second: &Change) -> bool {
+    match (first, second) {
+        (Change::Extent(a, first), Change::Extent(b, second)) => {
+            first == second && a.file == b.file && a.extent < b.extent
+        }
+        _ => false,
+    }
+}
+
+fn extent(change: &Change) -> Option<u32> {
+    match change {
+        Change::Extent(Place { extent, .. }, _) => Some(*extent),
+        _ => None,
+    }
+}

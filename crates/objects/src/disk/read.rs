@@ -1,0 +1,157 @@
+//! Reads of blocks: the product's hot path.
+
+use std::{cell::RefCell, io, ops::Range, sync::atomic::Ordering::Acquire};
+
+use bytes::Bytes;
+
+use super::{
+    BLOCK_BYTES, BLOCK_DATA_BYTES, EXTENT_BLOCKS,
+    body::Body,
+    files::{OpenFile, read_full},
+};
+use crate::limits::{READ_BLOCKS_MAX, SCRATCH_BLOCKS};
+
+/// Whether a read may wait for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It must not.
+    Now,
+    /// It may.
+    Wait,
+}
+
+/// How a read ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// With the bytes.
+    Read(Bytes),
+    /// It would have to wait for the device.
+    WouldWait,
+    /// Its space was given back meanwhile.
+    Evicted,
+    /// A block was wrong.
+    Wrong {
+        /// Which.
+        block: u64,
+        /// Whether it was a hole: then it was never written, or its space was given back before a crash.
+        is_hole: bool,
+    },
+    /// The system said no.
+    Failed(io::Error),
+}
+
+thread_local! {
+    /// Blocks land here and are checked here, so that a small read makes one allocation, of the size asked for.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads and checks a range of the object.
+pub(crate) fn read(body: &Body, file: &dyn OpenFile, range: &Range<u64>, how: How) -> Outcome {
+    let Ok(length) = usize::try_from(range.end - range.start) else {
+        return Outcome::Failed(io::ErrorKind::InvalidInput.into());
+    };
+    let mut out = Vec::with_capacity(length);
+    // What is wrong at the end was right at the begin only if no space was given back between.
+    let evictions = body.evictions.load(Acquire);
+    match fill(body, file, range, how, &mut out) {
+        Ok(()) => Outcome::Read(Bytes::from(out)),
+        Err(Outcome::Wrong { .. }) if body.evictions.load(Acquire) != evictions => Outcome::Evicted,
+        Err(outcome) => outcome,
+    }
+}
+
+fn fill(
+    body: &Body,
+    file: &dyn OpenFile,
+    range: &Range<u64>,
+    how: How,
+    out: &mut Vec<u8>,
+) -> Result<(), Outcome> {
+    let blocks = blocks(range);
+    if blocks.end - blocks.start <= SCRATCH_BLOCKS as u64 {
+        return SCRATCH.with_borrow_mut(|scratch| {
+            // Zeroed once in a thread's life; a read writes over it.
+            scratch.resize(SCRATCH_BLOCKS * BLOCK_BYTES, 0);
+            step(body, file, range, &blocks, how, scratch, out)
+        });
+    }
+    let step_blocks = READ_BLOCKS_MAX as u64;
+    let mut buffer = vec![0; byte_count(blocks.end - blocks.start).min(READ_BLOCKS_MAX * BLOCK_BYTES)];
+    let mut first = blocks.start;
+    while first < blocks.end {
+        let end = blocks.end.min(first + step_blocks);
+        step(body, file, range, &(first..end), how, &mut buffer, out)?;
+        first = end;
+    }
+    Ok(())
+}
+
+/// One read call, and what of the range is in its blocks.
+fn step(
+    body: &Body,
+    file: &dyn OpenFile,
+    range: &Range<u64>,
+    blocks: &Range<u64>,
+    how: How,
+    buffer: &mut [u8],
+    out: &mut Vec<u8>,
+) -> Result<(), Outcome> {
+    let buffer = &mut buffer[..byte_count(blocks.end - blocks.start)];
+    let count = read_blocks(file, buffer, blocks.start * BLOCK_BYTES as u64, how)?;
+    for (number, block) in blocks.clone().zip(buffer.chunks(BLOCK_BYTES)) {
+        let is_whole = (number - blocks.start + 1) * BLOCK_BYTES as u64 <= count as u64;
+        let data = body.seal.open(number, block).filter(|_| is_whole).ok_or_else(|| wrong(number, block))?;
+        let start = number * BLOCK_DATA_BYTES as u64;
+        let from = range.start.saturating_sub(start).min(BLOCK_DATA_BYTES as u64);
+        let to = (range.end - start).min(BLOCK_DATA_BYTES as u64);
+        out.extend_from_slice(&data[offset(from)..offset(to)]);
+    }
+    Ok(())
+}
+
+fn read_blocks(file: &dyn OpenFile, buffer: &mut [u8], at: u64, how: How) -> Result<usize, Outcome> {
+    match how {
+        How::Wait => read_full(file, buffer, at).map_err(Outcome::Failed),
+        // Less than asked for: the rest is not in memory.
+        How::Now => match file.read_now(buffer, at) {
+            Ok(count) if count == buffer.len() => Ok(count),
+            Ok(_) => Err(Outcome::WouldWait),
+            Err(_) => Err(Outcome::WouldWait),
+        },
+    }
+}
+
+fn wrong(block: u64, bytes: &[u8]) -> Outcome {
+    Outcome::Wrong { block, is_hole: bytes.iter().all(|&byte| byte == 0) }
+}
+
+/// Reads every block of an extent. Returns how many are wrong, without those that are holes, and how many are holes.
+pub(crate) fn check_extent(body: &Body, file: &dyn OpenFile, extent: u32) -> io::Result<(u64, u64)> {
+    let first = u64::from(extent) * EXTENT_BLOCKS as u64;
+    let bytes = usize::try_from(body.key.extent_disk_bytes(extent)).expect("at most 1 MiB");
+    let mut buffer = vec![0; bytes];
+    read_full(file, &mut buffer, first * BLOCK_BYTES as u64)?;
+    let (mut damaged, mut holes) = (0, 0);
+    for (number, block) in (first..).zip(buffer.chunks(BLOCK_BYTES)) {
+        match body.seal.open(number, block).map_or_else(|| Some(wrong(number, block)), |_| None) {
+            Some(Outcome::Wrong { is_hole: true, .. }) => holes += 1,
+            Some(_) => damaged += 1,
+            None => {}
+        }
+    }
+    Ok((damaged, holes))
+}
+
+/// Blocks that a range of the object touches.
+fn blocks(range: &Range<u64>) -> Range<u64> {
+    let first = range.start / BLOCK_DATA_BYTES as u64;
+    first..range.end.div_ceil(BLOCK_DATA_BYTES as u64).max(first)
+}
+
+fn byte_count(blocks: u64) -> usize {
+    usize::try_from(blocks).map_or(usize::MAX, |blocks| blocks.saturating_mul(BLOCK_BYTES))
+}
+
+fn offset(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("less than a block")
+}

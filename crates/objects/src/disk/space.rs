@@ -1,0 +1,302 @@
+//! Takes and gives back space: writes of extents, eviction, removal.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed, Release},
+    },
+};
+
+use super::{
+    BLOCK_BYTES, BLOCK_DATA_BYTES, Body, Disk, EXTENT_BLOCKS,
+    body::Key,
+    files::{Open, OpenFile, write_full},
+    health::Bypass,
+    ledger::{Reservation, Written},
+};
+use crate::limits::{EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX, SCRATCH_BLOCKS};
+
+impl Disk {
+    /// Writes an extent. False: not kept.
+    pub(super) fn write(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> bool {
+        match self.reserve_extent(body, extent) {
+            Reservation::Granted => {}
+            Reservation::Present => return true,
+            Reservation::Refused | Reservation::Full => {
+                self.drop_if_empty(body, extent);
+                return false;
+            }
+        }
+        let is_whole = self.write_extent(body, extent, data);
+        let written = self.ledger().finish_write(body, extent, is_whole);
+        if written == Written::Unwanted {
+            self.give_back(body, extent);
+        }
+        self.changed();
+        written == Written::Kept
+    }
+
+    fn reserve_extent(&self, body: &Body, extent: u32) -> Reservation {
+        if !self.is_above_floor(body.key.extent_cost(extent)) {
+            return Reservation::Full;
+        }
+        for _ in 0..EVICTIONS_PER_WRITE_MAX {
+            let reservation = self.ledger().reserve_extent(body, extent);
+            if reservation != Reservation::Full || !self.evict_one() {
+                return reservation;
+            }
+        }
+        Reservation::Full
+    }
+
+    /// Sets bytes aside, if need be in place of extents.
+    pub(super) fn reserve(&self, bytes: u64) -> bool {
+        for _ in 0..EVICTIONS_PER_WRITE_MAX {
+            if self.ledger().reserve(bytes) {
+                return true;
+            }
+            if !self.evict_one() {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// A data file with nothing in it. None: it cannot be had now.
+    pub(super) fn make_body(&self, key: &Arc<Key>) -> Option<Arc<Body>> {
+        if let Some(body) = self.ledger().body_of(key) {
+            return Some(body);
+        }
+        if !self.reserve(FILE_OVERHEAD_BYTES) {
+            return None;
+        }
+        let made = self.make_file(key);
+        if made.is_none() {
+            self.ledger().release_bytes(FILE_OVERHEAD_BYTES);
+        }
+        made
+    }
+
+    fn make_file(&self, key: &Arc<Key>) -> Option<Arc<Body>> {
+        let id = self.ledger().take_id()?;
+        let body = Arc::new(Body::new(id, random(), Arc::clone(key)));
+        let path = body.path(&self.directory);
+        // Its length is set at once: some file systems set space aside behind the end of a file that grows.
+        let made = self.files.open(&path, Open::Replace).and_then(|file| {
+            file.set_length(key.file_bytes())?;
+            Ok(file)
+        });
+        match made {
+            Ok(file) => {
+                self.handles.keep(&body, file);
+                self.ledger().add_body(&body);
+                Some(body)
+            }
+            Err(error) => {
+                self.health.fail(Bypass::Writes, &format!("making {}", path.display()), &error);
+                // An empty file more or less: the next start removes it.
+                let _ = self.files.remove(&path);
+                None
+            }
+        }
+    }
+
+    /// Writes the blocks of an extent. Where the file system is full although there should be room, something goes, and once more.
+    fn write_extent(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> bool {
+        let Some(file) = self.handle(body) else { return false };
+        let mut written = write_blocks(body, file.as_ref().as_ref(), extent, data);
+        if written.as_ref().is_err_and(is_full) && self.lower_ceiling(body.key.extent_cost(extent)) {
+            written = write_blocks(body, file.as_ref().as_ref(), extent, data);
+        }
+        if let Err(error) = &written {
+            let path = body.path(&self.directory);
+            self.health.fail(Bypass::Writes, &format!("writing {}", path.display()), error);
+        }
+        written.is_ok()
+    }
+
+    /// The file system is full before our limit is reached: what fits now is the limit until there is more. False: there is nothing of
+    /// ours that could go.
+    fn lower_ceiling(&self, cost: u64) -> bool {
+        self.health.count_error();
+        let mut ledger = self.ledger();
+        let was_whole = ledger.ceiling == self.bytes_max;
+        ledger.ceiling = ledger.ceiling.min(ledger.bytes.saturating_sub(cost));
+        let ceiling = ledger.ceiling;
+        drop(ledger);
+        if was_whole {
+            let directory = self.directory.display();
+            log::warn!(
+                "cache {directory}: the file system is full; {ceiling} bytes are used until there is more"
+            );
+        }
+        self.evict_one()
+    }
+
+    /// Evicts one extent. False: there is none.
+    pub(super) fn evict_one(&self) -> bool {
+        let Some((body, extent)) = self.ledger().take_victim() else { return false };
+        self.evicted.fetch_add(1, Relaxed);
+        self.give_back(&body, extent);
+        self.changed();
+        true
+    }
+
+    /// Forgets an extent, if it is there.
+    pub(super) fn remove_extent(&self, body: &Arc<Body>, extent: u32) {
+        if self.ledger().take(body, extent) {
+            self.give_back(body, extent);
+            self.changed();
+        }
+    }
+
+    /// Gives back the space of an extent that nobody is shown any more. With the last one the file goes, and also where single
+    /// extents cannot be given back.
+    fn give_back(&self, body: &Arc<Body>, extent: u32) {
+        let is_last = self.ledger().is_last(body, extent);
+        if is_last || (!body.is_gone.load(Acquire) && !self.punch(body, extent)) {
+            self.drop_body(body);
+        }
+        self.ledger().release(body, extent);
+    }
+
+    fn punch(&self, body: &Arc<Body>, extent: u32) -> bool {
+        if !self.can_punch.load(Acquire) {
+            return false;
+        }
+        let Some(file) = self.handle(body) else { return false };
+        match file.punch(Body::extent_offset(extent), body.key.extent_disk_bytes(extent)) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.can_punch.store(false, Release);
+                log::warn!(
+                    "cache {}: the file system takes no holes; whole files are evicted",
+                    self.directory.display()
+                );
+                false
+            }
+            Err(error) => {
+                let path = body.path(&self.directory);
+                self.health.fail(Bypass::Writes, &format!("giving back space of {}", path.display()), &error);
+                false
+            }
+        }
+    }
+
+    /// A file into which nothing came after all.
+    fn drop_if_empty(&self, body: &Arc<Body>, extent: u32) {
+        if self.ledger().is_last(body, extent) {
+            self.drop_body(body);
+        }
+    }
+
+    /// Removes a file with all that is in it. Returns the bytes that this frees.
+    pub(super) fn drop_body(&self, body: &Arc<Body>) -> u64 {
+        let Some(bytes) = self.ledger().give_up(body) else { return 0 };
+        body.handle.store(None);
+        if self.remove_file(body.id) {
+            self.ledger().release_bytes(bytes);
+        } else {
+            self.ledger().undead.push((body.id, bytes));
+        }
+        bytes
+    }
+
+    fn remove_file(&self, id: u32) -> bool {
+        let path = self.directory.join(super::body::data_name(id));
+        match self.files.remove(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.health.fail(Bypass::Writes, &format!("removing {}", path.display()), &error);
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Removes the files that could not be removed before. Returns whether none is left.
+    pub(super) fn bury(&self) -> bool {
+        let undead = std::mem::take(&mut self.ledger().undead);
+        for (id, bytes) in undead {
+            if self.remove_file(id) {
+                self.ledger().release_bytes(bytes);
+            } else {
+                self.ledger().undead.push((id, bytes));
+            }
+        }
+        self.ledger().undead.is_empty()
+    }
+
+    /// Whether so many bytes may be written without taking from others what is to stay free: else something of ours goes for it.
+    fn is_above_floor(&self, cost: u64) -> bool {
+        if self.free_bytes_min == 0 {
+            return true;
+        }
+        match self.files.free_bytes(&self.directory) {
+            Ok(free) if self.free_bytes_min.saturating_add(cost) <= free => self.set_low(false),
+            Ok(_) => {
+                let is_evicted = self.evict_one();
+                self.set_low(!is_evicted);
+                return is_evicted;
+            }
+            Err(error) => {
+                self.health.fail(Bypass::Writes, "asking for free space", &error);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn set_low(&self, is_low: bool) {
+        if self.is_low.load(Relaxed) == is_low || self.is_low.swap(is_low, Relaxed) == is_low {
+            return;
+        }
+        match self.low() {
+            Some(why) => log::warn!("cache {}: {why}; nothing is kept", self.directory.display()),
+            None => log::info!("cache {}: there is space again", self.directory.display()),
+        }
+    }
+
+    /// Why nothing is kept although the disk is well.
+    pub(super) fn low(&self) -> Option<String> {
+        let floor = self.free_bytes_min;
+        self.is_low.load(Relaxed).then(|| format!("less than {floor} bytes of the file system are free"))
+    }
+
+    /// Gives space to others where they have less than is to stay free, and takes what they gave back.
+    pub(super) fn look_at_space(&self) {
+        let Ok(free) = self.files.free_bytes(&self.directory) else { return self.health.count_error() };
+        let missing = self.free_bytes_min.saturating_sub(free) >> 20;
+        for _ in 0..missing.min(FLOOR_EVICTIONS_MAX) {
+            if !self.evict_one() {
+                break;
+            }
+        }
+        if self.free_bytes_min.saturating_add(FLOOR_EVICTIONS_MAX << 20) <= free {
+            self.ledger().ceiling = self.bytes_max;
+        }
+    }
+}
+
+fn write_blocks(body: &Body, file: &dyn OpenFile, extent: u32, data: &[u8]) -> io::Result<()> {
+    let mut block = u64::from(extent) * EXTENT_BLOCKS as u64;
+    let mut blocks = Vec::with_capacity(SCRATCH_BLOCKS * BLOCK_BYTES);
+    for part in data.chunks(SCRATCH_BLOCKS * BLOCK_DATA_BYTES) {
+        blocks.clear();
+        body.seal.close(block, part, &mut blocks);
+        write_full(file, &blocks, block * BLOCK_BYTES as u64)?;
+        block += SCRATCH_BLOCKS as u64;
+    }
+    Ok(())
+}
+
+/// Whether the file system, or a quota, has no space left.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// A number that nobody can know before.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
