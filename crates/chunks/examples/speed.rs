@@ -1,0 +1,170 @@
+//! Measures one core: parsing and decoding chunks of 4 KiB, hashing them, finding them in one large and in many small files, and
+//! what indexes and lookups take to make and to hold.
+//!
+//! `cargo run --release -p busload-chunks --example speed [thousands of chunks]`
+#![allow(clippy::disallowed_methods, reason = "an example that measures time")]
+
+use std::{hint::black_box, sync::Arc, time::Instant};
+
+use busload_chunks::{
+    ChunkAddress, ChunkLocation, Dictionary, Lookup, Span, Stored, TableIndex, check, write::ClassicWriter,
+};
+use bytes::Bytes;
+
+const CHUNK_BYTES: usize = 4096;
+
+/// Addresses asked for, in no order.
+const FINDS: usize = 200_000;
+
+fn main() {
+    let thousands: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000);
+    decode();
+    println!();
+    find("one file", &[thousands * 1_000]);
+    find("one file that the caches hold", &[10_000]);
+    find("1,000 files", &vec![thousands; 1_000]);
+    push(thousands * 1_000);
+}
+
+/// A number from each number, without pattern.
+fn mixed(number: u64) -> u64 {
+    let mixed = (number ^ number >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Compresses about 2:1.
+fn contents(number: u64) -> Vec<u8> {
+    let words = (0u64..).map(|word| if word.is_multiple_of(2) { mixed(number << 20 | word) } else { 7 });
+    words.flat_map(u64::to_le_bytes).take(CHUNK_BYTES).collect()
+}
+
+fn location(span: &Bytes, is_zstd: bool) -> ChunkLocation {
+    let span = Span { offset: 0, length: u32::try_from(span.len()).expect("a small chunk") };
+    ChunkLocation { span, dictionary: is_zstd.then_some(span) }
+}
+
+fn decode() {
+    let dictionary = contents(0);
+    let frame = zstd::bulk::compress(&dictionary, 3).expect("room for it");
+    let digested = Dictionary::decode(&frame).expect("just compressed");
+    let mut compressor = zstd::bulk::Compressor::with_dictionary(3, &dictionary).expect("a dictionary");
+    let chunks: Vec<(ChunkAddress, Bytes, Bytes)> = (1..1_000)
+        .map(|number| {
+            let contents = contents(number);
+            let zstd = Bytes::from(compressor.compress(&contents).expect("room for it"));
+            let mut record = snap::raw::Encoder::new().compress_vec(&contents).expect("small");
+            record.extend(crc32c::crc32c(&record).to_be_bytes());
+            (ChunkAddress::of(&contents), Bytes::from(record), zstd)
+        })
+        .collect();
+    let read = |span: &Bytes, is_zstd| {
+        let stored = Stored::parse(span.clone(), &location(span, is_zstd)).expect("whole");
+        stored.decode(Some(&digested)).expect("whole")
+    };
+    let unchecked = |span: &Bytes| {
+        Stored::parse_unchecked(span.clone(), &location(span, false)).and_then(|stored| stored.decode(None))
+    };
+    println!("chunks of {CHUNK_BYTES} bytes, snappy {}, zstd {}", chunks[0].1.len(), chunks[0].2.len());
+    let time = |what: &str, work: &dyn Fn(&(ChunkAddress, Bytes, Bytes))| {
+        let rounds = 20;
+        let start = Instant::now();
+        (0..rounds).for_each(|_| chunks.iter().for_each(work));
+        let ns = start.elapsed().as_nanos() / (rounds * chunks.len() as u128);
+        println!("{ns:>8} ns  {what}");
+    };
+    time("parse a record", &|chunk| {
+        drop(black_box(Stored::parse(chunk.1.clone(), &location(&chunk.1, false))))
+    });
+    time("parse and decode a record", &|chunk| drop(black_box(read(&chunk.1, false))));
+    time("decode a record without its CRC", &|chunk| drop(black_box(unchecked(&chunk.1))));
+    time("parse and decode a zstd frame", &|chunk| drop(black_box(read(&chunk.2, true))));
+    time("parse, decode and check a record", &|chunk| {
+        check(&chunk.0, &read(&chunk.1, false)).expect("its own address");
+    });
+    time("encode a zstd frame as a record", &|chunk| {
+        let stored = Stored::parse(chunk.2.clone(), &location(&chunk.2, true)).expect("whole");
+        drop(black_box(stored.to_record(Some(&digested))));
+    });
+    time("address to text and back", &|chunk| {
+        black_box(ChunkAddress::from_key(&black_box(chunk.0).to_text()).expect("just made"));
+    });
+}
+
+/// The tail of a file whose chunks have addresses made of numbers.
+fn tail(numbers: std::ops::Range<u64>) -> (Bytes, u32, u64) {
+    let mut writer = ClassicWriter::new(Vec::new());
+    for number in numbers {
+        writer.push_as(address(number), &[1]).expect("memory takes it");
+    }
+    let (spec, file) = writer.finish().expect("memory takes it");
+    let bytes = TableIndex::classic_tail_bytes(spec.chunk_count);
+    let start = file.len() - usize::try_from(bytes).expect("it is in memory");
+    (Bytes::copy_from_slice(&file[start..]), spec.chunk_count, file.len() as u64)
+}
+
+fn address(number: u64) -> ChunkAddress {
+    let mut bytes = [0; 20];
+    bytes[..8].copy_from_slice(&mixed(number).to_be_bytes());
+    bytes[8..16].copy_from_slice(&mixed(!number).to_be_bytes());
+    ChunkAddress(bytes)
+}
+
+fn files(sizes: &[u64]) -> (Vec<Arc<TableIndex>>, u64) {
+    let starts = sizes.iter().scan(0, |next, size| Some(std::mem::replace(next, *next + size)));
+    let tails: Vec<_> = starts.zip(sizes).map(|(start, size)| tail(start..start + size)).collect();
+    let start = Instant::now();
+    let parse =
+        |(tail, count, bytes)| Arc::new(TableIndex::parse_classic(tail, count, bytes).expect("just written"));
+    let files: Vec<_> = tails.into_iter().map(parse).collect();
+    println!("{:>8} ms  to parse the indexes", start.elapsed().as_millis());
+    (files, sizes.iter().sum())
+}
+
+fn find(what: &str, sizes: &[u64]) {
+    println!("{what}");
+    let (files, count) = files(sizes);
+    let start = Instant::now();
+    let lookup = Lookup::new(&files, None);
+    println!("{:>8} ms  to make the lookup of {count} chunks", start.elapsed().as_millis());
+    let index: u64 = files.iter().map(|file| file.memory_bytes()).sum();
+    let each = |bytes: u64| bytes as f64 / count as f64;
+    println!(
+        "{:>8.2} B   per chunk, {:.2} of them the lookup",
+        each(index + lookup.memory_bytes()),
+        each(lookup.memory_bytes())
+    );
+    let asked: Vec<ChunkAddress> = (0..FINDS as u64).map(|number| address(mixed(number) % count)).collect();
+    let absent: Vec<ChunkAddress> =
+        (0..FINDS as u64).map(|number| address(mixed(number) | 1 << 63)).collect();
+    let time = |what: &str, work: &dyn Fn(&ChunkAddress) -> bool, asked: &[ChunkAddress]| {
+        let start = Instant::now();
+        let found = asked.iter().filter(|address| work(address)).count();
+        println!("{:>8} ns  {what} ({found} found)", start.elapsed().as_nanos() / asked.len() as u128);
+    };
+    time("find", &|address| lookup.find(address).is_some(), &asked);
+    let place = |address: &ChunkAddress| {
+        lookup.find(address).map(|found| files[found.file as usize].location(found.position)).is_some()
+    };
+    time("find and location", &place, &asked);
+    time("find what is not there", &|address| lookup.find(address).is_some(), &absent);
+}
+
+/// A version with one more file, 500 times.
+fn push(count: u64) {
+    let (mut all, _) = files(&[count]);
+    let mut lookup = Lookup::new(&all, None);
+    let (mut sum, mut longest) = (0, 0);
+    for push in 0..500 {
+        let (tail, chunk_count, bytes) = tail(count + 2 * push..count + 2 * push + 2);
+        all.push(Arc::new(TableIndex::parse_classic(tail, chunk_count, bytes).expect("just written")));
+        let start = Instant::now();
+        lookup = Lookup::new(&all, Some(&lookup));
+        let taken = start.elapsed().as_micros();
+        sum += taken;
+        longest = longest.max(taken);
+    }
+    println!(
+        "{:>8} us  a lookup with one more file of 2 chunks, of {count}; the longest {longest}",
+        sum / 500
+    );
+}
