@@ -118,6 +118,12 @@ impl Object {
         Some(bytes)
     }
 
+    /// Counts writes of this object to disk in this process, each before its bytes can be read: while it stays the same, what
+    /// [`Object::try_read`] gives for a range does not become other bytes. Takes one load.
+    pub fn disk_writes(&self) -> u64 {
+        self.shared.file.as_ref().map_or(0, |file| file.writes())
+    }
+
     /// Whether all of a range is on disk.
     pub fn is_local(&self, range: Range<u64>) -> bool {
         self.shared.is_present(&range)

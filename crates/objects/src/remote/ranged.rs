@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream::BoxStream};
 use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, path::Path};
 use tokio::{
@@ -48,7 +48,36 @@ struct Trip<'a> {
     sink: &'a mut dyn Sink,
 }
 
+/// Bytes in one piece.
+#[derive(Default)]
+struct Whole(BytesMut);
+
+impl Sink for Whole {
+    fn handle_sent(&mut self) {}
+
+    fn handle_begun(&mut self) {}
+
+    fn handle_bytes(&mut self, bytes: Bytes) {
+        self.0.extend_from_slice(&bytes);
+    }
+}
+
 impl Remote {
+    /// A range of one version of an object, from the store whatever is on disk; nothing is kept and no fill starts. For what is read once and
+    /// kept elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] for a range that is not within the object; else what the store answered.
+    pub async fn read(&self, meta: &ObjectMeta, range: Range<u64>) -> Result<Bytes, Error> {
+        if range.is_empty() || meta.size < range.end {
+            let (name, size) = (&meta.name, meta.size);
+            return Err(Error::Settings(format!("{name}: expected a range within 0..{size}, got {range:?}")));
+        }
+        let mut whole = Whole::default();
+        self.read_range(meta, range, Urgency::Foreground, &mut whole).await?;
+        Ok(whole.0.freeze())
+    }
+
     /// Reads all of a range, which is not empty and within the object.
     pub(crate) async fn read_range(
         &self,
