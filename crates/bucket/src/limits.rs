@@ -24,3 +24,6 @@ pub const HELD_BODY_BYTES_MAX: usize = 256 << 20;
 
 /// Attempts to send a request upstream: a connection that was kept may have been closed meanwhile.
 pub const UPSTREAM_ATTEMPTS: usize = 2;
+
+/// Requests that a proxy notes; what comes later is served, but not noted.
+pub const SEEN_MAX: usize = 1 << 20;

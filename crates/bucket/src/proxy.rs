@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{Error, Faults, fault::Decider, server::Threads};
+use crate::{Error, Faults, fault::Decider, limits::SEEN_MAX, server::Threads};
 
 /// Pending connections of the listening socket.
 const BACKLOG: u32 = 1024;
@@ -48,6 +48,13 @@ struct Shared {
 impl Shared {
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, seen: Seen) {
+        let mut all = self.seen();
+        if all.len() < SEEN_MAX {
+            all.push(seen);
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
@@ -98,7 +105,7 @@ impl FaultProxy {
     }
 
     /// All requests answered since the start or [`FaultProxy::forget`], in the order of their ends. A request is there before its client
-    /// has the last byte.
+    /// has the last byte. After a million of them, no more are noted until [`FaultProxy::forget`].
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen().clone()
     }

@@ -105,7 +105,7 @@ impl Connection {
         };
         sleep_until((came + fate.first_byte).into()).await;
         let Some(answer) = answer else {
-            self.shared.seen().push(Seen { range: closed(range), ..seen });
+            self.shared.note(Seen { range: closed(range), ..seen });
             return Ok(if fate.draw.is_multiple_of(2) { Ended::Close } else { Ended::Reset });
         };
         let range = resolved(range, &answer);
@@ -201,30 +201,44 @@ impl Connection {
     }
 
     async fn send(&mut self, answer: Answer, mut seen: Seen, fate: &Fate) -> io::Result<Ended> {
-        let (mut head, mut body) = answer.into_parts();
-        let has_body = seen.method != "HEAD"
-            && head.status != StatusCode::NOT_MODIFIED
-            && head.status != StatusCode::NO_CONTENT;
-        let whole = body.size_hint().exact().unwrap_or(0);
-        let plan = Plan::new(fate, whole);
-        if has_body {
-            head.headers.insert(header::CONTENT_LENGTH, plan.announced.into());
-        }
+        let (mut head, body) = answer.into_parts();
         seen.status = head.status.as_u16();
-        let mut output = head_bytes(head.status, &head.headers)?;
-        if !has_body || plan.sent == 0 {
-            self.shared.seen().push(seen.clone());
-        }
-        if !has_body {
-            self.socket.write_all(&output).await?;
+        let is_empty = matches!(head.status, StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT);
+        if is_empty || seen.method == "HEAD" {
+            self.shared.note(seen);
+            self.socket.write_all(&head_bytes(head.status, &head.headers)?).await?;
             return Ok(Ended::Whole);
         }
+        let whole = body.size_hint().exact().unwrap_or(0);
+        let plan = Plan::new(fate, whole);
+        head.headers.insert(header::CONTENT_LENGTH, plan.announced.into());
+        let head = head_bytes(head.status, &head.headers)?;
+        if self.send_body(head, body, seen, plan, fate).await? == Ended::Reset {
+            return Ok(Ended::Reset);
+        }
+        if plan.sent < whole {
+            // The rest of the server's answer would have to be read before the next request.
+            self.upstream = None;
+        }
+        self.end(plan.end).await
+    }
 
-        // The head goes out with the first piece.
+    /// The head goes out with the first piece. A server that breaks off is passed on as a reset.
+    async fn send_body(
+        &mut self,
+        mut head: Vec<u8>,
+        mut body: BoxBody<Bytes, io::Error>,
+        mut seen: Seen,
+        plan: Plan,
+        fate: &Fate,
+    ) -> io::Result<Ended> {
         let started = now();
+        if plan.sent == 0 {
+            self.shared.note(seen.clone());
+        }
         while seen.bytes < plan.sent {
             let Some(Ok(frame)) = body.frame().await else {
-                self.shared.seen().push(seen);
+                self.shared.note(seen);
                 return Ok(Ended::Reset);
             };
             let Ok(data) = frame.into_data() else { continue };
@@ -237,17 +251,13 @@ impl Connection {
                 }
                 seen.bytes += piece.len() as u64;
                 if seen.bytes == plan.sent {
-                    self.shared.seen().push(seen.clone());
+                    self.shared.note(seen.clone());
                 }
-                write_both(&mut self.socket, &mut output, piece).await?;
+                write_both(&mut self.socket, &mut head, piece).await?;
             }
         }
-        self.socket.write_all(&output).await?;
-        if plan.sent < whole {
-            // The rest of the server's answer would have to be read before the next request.
-            self.upstream = None;
-        }
-        self.end(plan.end).await
+        self.socket.write_all(&head).await?;
+        Ok(Ended::Whole)
     }
 
     async fn end(&mut self, end: End) -> io::Result<Ended> {
