@@ -17,7 +17,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use object_store::{GetOptions, GetResult, ObjectMeta as Found, ObjectStore, path::Path};
 use tokio::{
     runtime::Handle,
@@ -29,6 +29,8 @@ use crate::Error;
 
 mod address;
 mod attempts;
+#[cfg(test)]
+pub(crate) mod fake;
 mod fault;
 mod figures;
 mod http;
@@ -185,7 +187,7 @@ impl Remote {
         let what = if folder.is_empty() { "list objects".to_owned() } else { format!("list {folder}") };
         let time = LIST_TIMEOUT.max(self.stall_timeout);
         let listed = self
-            .call(&what, async || {
+            .call(&what, || async {
                 let (listed, seen) = observed(timeout(time, self.store.list_with_delimiter(below))).await;
                 self.figures.requests.fetch_add(seen.requests.max(1), Relaxed);
                 let late = |_| Fault::new(FaultKind::Transient, format!("no listing within {time:?}"));
@@ -207,7 +209,7 @@ impl Remote {
     /// The store could not be asked: [`Error::Unreachable`], [`Error::Denied`].
     pub async fn head(&self, name: &str) -> Result<Option<ObjectMeta>, Error> {
         let path = self.path(name)?;
-        let head = async || {
+        let head = || async {
             let found = self.get(&path, GetOptions::new().with_head(true)).await?;
             Ok(ObjectMeta {
                 name: name.to_owned(),
@@ -227,7 +229,7 @@ impl Remote {
     /// The store could not be asked: [`Error::Unreachable`], [`Error::Denied`]; the object is larger than `bytes_max`: [`Error::Denied`].
     pub async fn fetch(&self, name: &str, unless: Option<&str>, bytes_max: u64) -> Result<Fetched, Error> {
         let path = self.path(name)?;
-        let fetch = async || {
+        let fetch = || async {
             self.figures.foreground_reads.fetch_add(1, Relaxed);
             let answer = self.get(&path, version::unless(unless, GetOptions::new())).await?;
             if unless.is_some_and(|etag| version::is_same(etag, &answer.meta)) {
@@ -305,22 +307,24 @@ impl Remote {
     }
 
     /// That there is nothing, or nothing new, is an answer too.
-    async fn call_or_missing<T>(
-        &self,
-        what: &str,
-        attempt: impl AsyncFn() -> Result<T, Fault>,
-    ) -> Result<Answer<T>, Error> {
-        self.call(what, async || match attempt().await {
+    async fn call_or_missing<T, F>(&self, what: &str, attempt: impl Fn() -> F) -> Result<Answer<T>, Error>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let answered = |outcome| match outcome {
             Ok(object) => Ok(Answer::Object(object)),
             Err(Fault { kind: FaultKind::Missing, .. }) => Ok(Answer::Missing),
             Err(Fault { kind: FaultKind::NotModified, .. }) => Ok(Answer::NotModified),
             Err(fault) => Err(fault),
-        })
-        .await
+        };
+        self.call(what, || attempt().map(answered)).await
     }
 
     /// Attempts until one succeeds or it makes no sense any more.
-    async fn call<T>(&self, what: &str, attempt: impl AsyncFn() -> Result<T, Fault>) -> Result<T, Error> {
+    async fn call<T, F>(&self, what: &str, attempt: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
         let mut attempts = Attempts::new(self.attempts_max);
         loop {
             let slot = self.window.acquire(Urgency::Foreground).await;

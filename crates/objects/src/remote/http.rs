@@ -55,6 +55,12 @@ impl HttpService for Service {
     }
 }
 
+/// As if an answer with this status had come.
+#[cfg(test)]
+pub(super) fn pretend(status: u16) {
+    note(|_| Seen { status: Some(status), requests: 1 });
+}
+
 /// Outside of [`observed`] nobody asks.
 fn note(change: impl FnOnce(Seen) -> Seen) {
     let _ = SEEN.try_with(|seen| seen.set(change(seen.get())));

@@ -1,1 +1,105 @@
+use std::collections::HashMap;
 
+use tokio::runtime::Handle;
+
+use super::*;
+use crate::remote::fake;
+
+fn parse_with(url: &str, variables: &[(&str, &str)]) -> Result<Address, Error> {
+    let variables: HashMap<_, _> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let options = RemoteOptions {
+        environment: Arc::new(move |name| variables.get(name).cloned()),
+        ..fake::options(Handle::current())
+    };
+    Address::parse(url, &options)
+}
+
+fn parse(url: &str) -> Result<Address, Error> {
+    parse_with(url, &[])
+}
+
+fn error_of(url: &str) -> String {
+    match parse(url) {
+        Err(Error::Settings(text)) => text,
+        other => panic!("{url}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn urls_are_shown_as_they_are_filed() {
+    for (url, shown, prefix) in [
+        ("file:///var/lib/x/", "file:///var/lib/x", "var/lib/x"),
+        ("s3://bucket", "s3://bucket", ""),
+        ("s3://bucket/a/b/?region=eu-west-1&anonymous=true", "s3://bucket/a/b", "a/b"),
+        ("s3://b/a%20b?endpoint=http://h:9000/&path_style=true", "s3://b/a b?endpoint=http://h:9000", "a b"),
+        ("gs://bucket/x?anonymous=true", "gs://bucket/x", "x"),
+        ("az://container/x?account=me&anonymous=true", "az://container/x?account=me", "x"),
+    ] {
+        let address = parse(url).unwrap();
+        assert_eq!((address.url.as_str(), address.prefix.as_ref()), (shown, prefix), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn secrets_do_not_belong_in_urls() {
+    for url in [
+        "s3://bucket?secret_access_key=hush",
+        "s3://bucket?aws_access_key_id=hush",
+        "s3://bucket?session-token=hush",
+        "s3://user:hush@bucket/x",
+        "s3://bucket?endpoint=http://user:hush@host",
+        "az://c?sas_token=hush&account=me",
+        "gs://b?service-account-credentials=hush",
+    ] {
+        let text = error_of(url);
+        assert!(text.contains("environment") && !text.contains("hush"), "{url}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_known_is_refused_with_the_nearest_name() {
+    for (url, told) in [
+        ("s3://bucket?reigon=x", "did you mean region?"),
+        ("s3://bucket?path-stile=x", "did you mean path-style?"),
+        ("s3://bucket?qqqqqqqqqqqq=x", "known are endpoint, region"),
+        ("s3s://bucket", "did you mean s3?"),
+        ("http://bucket", "unknown kind of store http://"),
+        ("file:///x?endpoint=y", "there are none"),
+        ("s3://bucket?region=a&region=b", "given twice"),
+        ("s3://bucket?anonymous=maybe", "expected true or false"),
+        ("s3:///x", "expected s3://BUCKET/PREFIX"),
+        ("bucket/x", "expected file:///DIRECTORY"),
+        ("s3://bucket?endpoint=localhost:9000", "expected http://HOST"),
+        ("s3://bucket?endpoint=http://h&allow-http=false", "allow-http=false"),
+        ("file://host/x", "file:///DIRECTORY"),
+    ] {
+        let text = error_of(url);
+        assert!(text.contains(told), "{url}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_environment_is_asked_as_amazons_tools_do() {
+    let endpoint = [("AWS_ENDPOINT_URL", "http://127.0.0.1:9000"), ("AWS_REGION", "eu-west-3")];
+    let address = parse_with("s3://bucket/x", &endpoint).unwrap();
+    assert_eq!(address.url, "s3://bucket/x?endpoint=http://127.0.0.1:9000");
+    let address = parse_with("s3://bucket/x?endpoint=http://other", &endpoint).unwrap();
+    assert_eq!(address.url, "s3://bucket/x?endpoint=http://other", "the URL counts more");
+    let half = parse_with("s3://bucket/x", &[("AWS_ACCESS_KEY_ID", "key")]);
+    assert!(matches!(half, Err(Error::Settings(_))), "a key without its secret");
+    let text = format!(
+        "{:?}",
+        parse_with("s3://b", &[("AWS_ACCESS_KEY_ID", "k"), ("AWS_SECRET_ACCESS_KEY", "hush")])
+    );
+    assert!(!text.contains("hush"), "{text}");
+}
+
+#[test]
+fn virtual_hosting_puts_the_bucket_into_the_host() {
+    let endpoint = Url::parse("https://s3.example.com/").unwrap();
+    assert_eq!(endpoint_of_bucket(&endpoint, "b", true).unwrap(), "https://b.s3.example.com");
+    assert_eq!(endpoint_of_bucket(&endpoint, "b", false).unwrap(), "https://s3.example.com");
+    let done = Url::parse("https://b.s3.example.com/").unwrap();
+    assert_eq!(endpoint_of_bucket(&done, "b", true).unwrap(), "https://b.s3.example.com");
+}
