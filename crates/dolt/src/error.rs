@@ -1,5 +1,7 @@
 //! Why a chunk could not be had.
 
+use busload_chunks::FormatError;
+
 /// Why there is no answer. A chunk that does not exist is not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -21,4 +23,32 @@ pub enum Error {
     /// The store has been closed.
     #[error("busload is shutting down")]
     Closed,
+}
+
+/// What matters here is whether asking again may help. Credentials can be put right while the store is served, and an
+/// object that is gone is looked for again before anybody hears of it.
+impl From<busload_objects::Error> for Error {
+    fn from(error: busload_objects::Error) -> Self {
+        use busload_objects::Error as Objects;
+        match error {
+            Objects::Unreachable(text) | Objects::Denied(text) | Objects::Gone(text) => {
+                Self::Unreachable(text)
+            }
+            Objects::Settings(text) | Objects::Locked(text) => Self::Refused(text),
+            Objects::TooLate(text) => Self::TooLate(text),
+            Objects::NotLocal => Self::NotLocal,
+        }
+    }
+}
+
+impl Error {
+    /// Of bytes of something that has a name.
+    pub(crate) fn of_format(what: &str, error: FormatError) -> Self {
+        match error {
+            FormatError::Refused(text) => Self::Refused(format!("{what}: {text}")),
+            FormatError::Malformed(text) | FormatError::Damaged(text) => {
+                Self::Damaged(format!("{what}: {text}"))
+            }
+        }
+    }
 }

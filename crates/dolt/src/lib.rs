@@ -1,12 +1,60 @@
 //! One Dolt chunk store: versions of its manifest, lookups, and checked chunks from local disk or the object store.
+//!
+//! ```text
+//!              keeper (a task) --looks at--> manifest, listing, indexes
+//!                 | switches                         ^
+//!                 v                                  | one look for all who ask at once
+//!  try_get --> view (ArcSwap): lookup --+--> nowhere-+--> none, or an error if that is not certain
+//!                                       v
+//!                       file, span --> local disk, else the object store --> CRC, decode, SHA-512 --> chunk
+//! ```
+//!
+//! * **Versions.** A version is a root and its files; requests see one or another, never a mixture. A new one is switched
+//!   to when all of its files are open. Files it dropped stay readable for `linger`.
+//! * **Certainty.** A chunk is compared with its address before it is handed out, again whenever other bytes may have
+//!   taken its place on disk. It does not exist if no file holds it after a look at the manifest that began after the
+//!   question; if that look fails, the answer is an error.
+//! * **Without waiting.** [`Store::try_get`] and [`Store::try_has`] take no lock that anybody holds for long and touch no
+//!   device. What takes long to decode is left to the runtime.
+//! * **Limits**: [`limits`]. Requests are as many as their callers; what one of them keeps in memory is bounded.
+//! * **Failure**: a store that cannot be opened is tried again every `poll`; requests are answered with the reason.
+//! * **Shutdown**: [`Store::close`] answers everybody with [`Error::Closed`].
 
 #![forbid(unsafe_code)]
 
+mod checked;
+mod checks;
 mod chunk;
+mod decode;
+mod dictionaries;
 mod error;
+mod fault;
+mod keeper;
+mod layout;
+pub mod limits;
+mod listing;
+mod many;
+mod memory;
+mod opener;
+mod reader;
+mod settings;
+mod shared;
+mod state;
+mod stats;
 mod store;
+mod table_file;
+mod task;
+mod tools;
+mod view;
+mod window;
 
 pub use busload_chunks::{ChunkAddress, FileId};
 pub use chunk::{Chunk, DictionaryId, Form};
 pub use error::Error;
-pub use store::{Attempt, ManyReads, Request, Settings, Snapshot, State, Store, StoreStats, TableFile};
+pub use many::ManyReads;
+pub use settings::{Attempt, Request, Settings};
+pub use state::State;
+pub use stats::StoreStats;
+pub use store::Store;
+pub use table_file::TableFile;
+pub use view::Snapshot;

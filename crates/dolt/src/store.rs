@@ -1,240 +1,335 @@
 //! The store.
 
 use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use busload_chunks::{ChunkAddress, FileKind, Manifest};
-use busload_objects::{Cache, CacheStats, Environment, Object, Progress, RemoteStats};
+use busload_chunks::{ChunkAddress, FileKind};
+use busload_objects::{Cache, CacheOptions, Progress, Remote, RemoteOptions};
 use bytes::Bytes;
-use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
-use crate::{Chunk, DictionaryId, Error, Form};
-
-/// What to serve and how.
-#[derive(Clone)]
-pub struct Settings {
-    /// The table's name.
-    pub name: String,
-    /// Of the object store: `s3://..`, `file:///..`.
-    pub url: String,
-    /// Of the cache, which is this store's alone.
-    pub directory: PathBuf,
-    /// Disk space for it; 0: no cache on disk.
-    pub disk_bytes_max: u64,
-    /// Of the file system, for others.
-    pub disk_free_bytes_min: u64,
-    /// Objects up to this size come to disk whole. 0: only what is touched.
-    pub fill_whole_max: u64,
-    /// Bytes of fills in memory, at most.
-    pub fill_bytes_max: u64,
-    /// How often the manifest is looked at.
-    pub poll: Duration,
-    /// Memory for decoded chunks; 0: none.
-    pub memory_bytes_max: u64,
-    /// Requests to the object store at once.
-    pub requests_max: usize,
-    /// A file dropped from the manifest stays readable for so long.
-    pub linger: Duration,
-    /// Where names of variables are looked up.
-    pub environment: Environment,
-    /// Everything that waits runs here.
-    pub runtime: Handle,
-}
-
-/// How to read.
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
-    /// What is wanted.
-    pub form: Form,
-    /// Only from local disk.
-    pub local_only: bool,
-    /// When it is too late.
-    pub deadline: Instant,
-}
-
-/// The outcome of what could be done without waiting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Attempt<T> {
-    /// Known.
-    Ready(Result<T, Error>),
-    /// It has to be waited for.
-    Wait,
-}
-
-/// One table file of a snapshot, open.
-#[derive(Debug)]
-pub struct TableFile {
-    /// Its kind.
-    pub kind: FileKind,
-    /// Its bytes.
-    pub object: Arc<Object>,
-}
-
-/// One version of the store: root and files belong together.
-#[derive(Debug)]
-pub struct Snapshot {
-    /// As read.
-    pub manifest: Manifest,
-    /// In the order of lookup.
-    pub files: Vec<Arc<TableFile>>,
-}
-
-/// Whether the store is served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It was never reached yet.
-    Opening,
-    /// Served.
-    Open,
-    /// It is not served, and why; tried again at the pace of `poll`. If it was open before, the last version is served on, and this is why there is no newer one.
-    Failed(Error),
-}
-
-/// Figures.
-#[derive(Clone, Debug, Default)]
-pub struct StoreStats {
-    /// Chunks asked for.
-    pub requests: u64,
-    /// Answered from the memory cache.
-    pub memory_hits: u64,
-    /// Answered from disk.
-    pub local: u64,
-    /// Answered with bytes of the object store.
-    pub remote: u64,
-    /// Known not to exist.
-    pub absent: u64,
-    /// Answered with an error.
-    pub errors: u64,
-    /// Chunks whose contents were not those of the address.
-    pub damaged: u64,
-    /// Versions of the manifest seen.
-    pub versions: u64,
-    /// Files of the current version.
-    pub files: u64,
-    /// Chunks of the current version.
-    pub chunks: u64,
-    /// Memory of the indexes.
-    pub index_bytes: u64,
-    /// Memory of the cache of decoded chunks.
-    pub memory_bytes: u64,
-    /// Root of the current version.
-    pub root: Option<ChunkAddress>,
-    /// The disk.
-    pub cache: CacheStats,
-    /// The object store.
-    pub store: RemoteStats,
-}
+use crate::{
+    Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State, StoreStats,
+    decode::{Answer, Want},
+    fault::Fault,
+    keeper::Keeper,
+    limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
+    opener::Opener,
+    reader::Job,
+    shared::{Parts, Shared},
+    table_file::range,
+    task::blocking,
+    view::{Place, View},
+};
 
 /// One chunk store. Cheap to clone; the last clone ends it.
-#[derive(Clone, Debug)]
-pub struct Store {}
+#[derive(Clone)]
+pub struct Store {
+    handle: Arc<Handle>,
+}
 
-/// Answers to many addresses as they come, each once, by index.
-#[derive(Debug)]
-pub struct ManyReads {}
+/// What ends the store when it is dropped.
+struct Handle {
+    shared: Arc<Shared>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
 
-impl ManyReads {
-    /// The next answers, as many as are there, appended to `into`; false: that was all.
-    pub async fn next(&mut self, _into: &mut Vec<(u32, Result<Option<Chunk>, Error>)>) -> bool {
-        unimplemented!()
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.set_closed();
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { name, remote, .. } = &**self.shared();
+        f.debug_struct("Store").field("name", name).field("url", &remote.url()).finish_non_exhaustive()
     }
 }
 
 impl Store {
     /// Starts to open it on the settings' runtime. An error is one of the settings, or another process in the cache's directory.
-    pub fn start(_settings: Settings) -> Result<Self, Error> {
-        unimplemented!()
+    pub fn start(settings: Settings) -> Result<Self, Error> {
+        check_settings(&settings)?;
+        let remote = Remote::new(&settings.url, remote_options(&settings))?;
+        let cache = open_cache(&settings)?;
+        let opener = Opener::new(&settings.url, remote.clone(), cache.clone());
+        let shared = Arc::new(Shared::new(Parts { settings, remote, cache }));
+        let keeper = shared.runtime.spawn(Keeper::new(shared.clone(), opener).run());
+        Ok(Self { handle: Arc::new(Handle { shared, keeper: Mutex::new(Some(keeper)) }) })
     }
 
     /// Its name.
     pub fn name(&self) -> &str {
-        unimplemented!()
+        &self.shared().name
     }
 
     /// The outcome of the first attempt to open it, or of a later one that succeeded.
     pub async fn opened(&self) -> Result<(), Error> {
-        unimplemented!()
+        let shared = self.shared().clone();
+        tokio::select! {
+            biased;
+            () = shared.closed() => Err(Error::Closed),
+            opened = shared.opened_view() => opened.map(drop),
+        }
     }
 
     /// Now.
     pub fn state(&self) -> State {
-        unimplemented!()
+        self.shared().state.borrow().clone()
     }
 
     /// The current version.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
-        unimplemented!()
+        self.shared().view.load().as_ref().map(|view| view.snapshot.clone())
     }
 
     /// Looks at the manifest now, together with whoever else asks.
     pub async fn refresh(&self) -> Result<(), Error> {
-        unimplemented!()
+        let shared = self.shared();
+        tokio::select! {
+            biased;
+            () = shared.closed() => Err(Error::Closed),
+            outcome = shared.checks.check() => outcome,
+        }
     }
 
     /// A chunk that can be had without waiting for a device or the network; never blocks.
-    pub fn try_get(&self, _address: &ChunkAddress, _form: Form) -> Attempt<Option<Chunk>> {
-        unimplemented!()
+    pub fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>> {
+        match self.shared().try_answer(address, Want::Chunk(form)) {
+            Attempt::Ready(answer) => Attempt::Ready(answer.map(|answer| answer.map(Answer::into_chunk))),
+            Attempt::Wait => Attempt::Wait,
+        }
     }
 
     /// A chunk; none if the store does not hold it, which is certain.
-    pub async fn get(&self, _address: ChunkAddress, _request: Request) -> Result<Option<Chunk>, Error> {
-        unimplemented!()
+    pub async fn get(&self, address: ChunkAddress, request: Request) -> Result<Option<Chunk>, Error> {
+        let want = Want::Chunk(request.form);
+        Ok(self.answer(address, want, request).await?.map(Answer::into_chunk))
     }
 
     /// Many chunks: nearby ones share trips.
-    pub fn get_many(&self, _addresses: Vec<ChunkAddress>, _request: Request) -> ManyReads {
-        unimplemented!()
+    pub fn get_many(&self, addresses: Vec<ChunkAddress>, request: Request) -> ManyReads {
+        ManyReads::new(self.shared().clone(), addresses, request)
     }
 
     /// Whether a chunk exists, if that is known without a trip.
-    pub fn try_has(&self, _address: &ChunkAddress) -> Attempt<bool> {
-        unimplemented!()
+    pub fn try_has(&self, address: &ChunkAddress) -> Attempt<bool> {
+        let shared = self.shared();
+        if shared.is_closed() {
+            return Attempt::Ready(Err(Error::Closed));
+        }
+        match &*shared.view.load() {
+            Some(view) if view.find(address).is_some() => Attempt::Ready(Ok(true)),
+            Some(_) => Attempt::Wait,
+            None => shared.failure().map_or(Attempt::Wait, |error| Attempt::Ready(Err(error))),
+        }
     }
 
     /// Whether each exists (`local_only`: is on local disk).
-    pub async fn has_many(&self, _addresses: &[ChunkAddress], _request: Request) -> Result<Vec<bool>, Error> {
-        unimplemented!()
+    pub async fn has_many(&self, addresses: &[ChunkAddress], request: Request) -> Result<Vec<bool>, Error> {
+        let shared = self.shared();
+        if shared.is_closed() {
+            return Err(Error::Closed);
+        }
+        let view = match shared.view.load_full() {
+            Some(view) => view,
+            None if request.local_only => return Err(shared.failure().unwrap_or(Error::NotLocal)),
+            None => {
+                let waiting = shared.clone();
+                shared.run(request.deadline, async move { waiting.opened_view().await }).await?
+            }
+        };
+        if request.local_only {
+            return Ok(addresses.iter().map(|address| shared.is_local(&view, address)).collect());
+        }
+        let has = |view: &View| addresses.iter().map(|address| view.find(address).is_some()).collect();
+        let known: Vec<bool> = has(&view);
+        let Some((first, _)) = addresses.iter().zip(&known).find(|(_, known)| !**known) else {
+            return Ok(known);
+        };
+        let (waiting, first) = (shared.clone(), *first);
+        let check = async move { waiting.checked_view(&first).await };
+        Ok(has(&*shared.run(request.deadline, check).await?))
     }
 
     /// The length of a chunk's contents.
-    pub async fn length(&self, _address: ChunkAddress, _request: Request) -> Result<Option<u64>, Error> {
-        unimplemented!()
+    pub async fn length(&self, address: ChunkAddress, request: Request) -> Result<Option<u64>, Error> {
+        Ok(self.answer(address, Want::Length, request).await?.map(Answer::into_length))
     }
 
     /// A dictionary by the name a stored chunk gave.
-    pub async fn dictionary(&self, _id: &DictionaryId, _request: Request) -> Result<Option<Bytes>, Error> {
-        unimplemented!()
+    pub async fn dictionary(&self, id: &DictionaryId, request: Request) -> Result<Option<Bytes>, Error> {
+        let (shared, id) = (self.shared().clone(), *id);
+        self.shared().run(request.deadline, async move { shared.find_dictionary(id, request).await }).await
     }
 
     /// Brings everything to local disk.
-    pub async fn warm(&self, _report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
-        unimplemented!()
+    pub async fn warm(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
+        self.shared().warm(report).await
     }
 
     /// Reads and checks every chunk of the current version against its address, from the object store where need be. The function gets the progress, and
     /// each address with what is wrong with it.
     pub async fn verify(
         &self,
-        _report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
+        report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
     ) -> Result<Progress, Error> {
-        unimplemented!()
+        self.shared().verify(report).await
     }
 
     /// The cache, for looking at it and dropping from it.
     pub fn cache(&self) -> &Arc<Cache> {
-        unimplemented!()
+        &self.shared().cache
     }
 
     /// Figures.
     pub fn stats(&self) -> StoreStats {
-        unimplemented!()
+        let shared = self.shared();
+        let view = shared.view.load();
+        let snapshot = view.as_ref().map(|view| &view.snapshot);
+        StoreStats {
+            files: snapshot.map_or(0, |snapshot| {
+                u64::try_from(snapshot.files.len()).expect("a count has at most 64 bits")
+            }),
+            chunks: snapshot.map_or(0, |snapshot| snapshot.chunk_count()),
+            root: snapshot.map(|snapshot| snapshot.manifest.root),
+            index_bytes: view.as_ref().map_or(0, |view| view.memory_bytes()),
+            memory_bytes: shared.memory.bytes(),
+            cache: shared.cache.stats(),
+            store: shared.remote.stats(),
+            ..shared.counters.stats()
+        }
     }
 
     /// Ends it: what waits is answered with [`Error::Closed`].
     pub async fn close(&self) {
-        unimplemented!()
+        let shared = self.shared();
+        shared.set_closed();
+        let keeper = self.handle.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(keeper) = keeper {
+            // However the task ended, it has.
+            let _ = keeper.await;
+        }
+        let cache = shared.cache.clone();
+        let _ = shared.runtime.spawn(async move { cache.close().await }).await;
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
+
+    async fn answer(
+        &self,
+        address: ChunkAddress,
+        want: Want,
+        request: Request,
+    ) -> Result<Option<Answer>, Error> {
+        let shared = self.shared();
+        if let Attempt::Ready(answer) = shared.try_answer(&address, want) {
+            return answer;
+        }
+        let Request { local_only, deadline, .. } = request;
+        let job = Job { address, want, local_only, deadline };
+        let waiting = shared.clone();
+        shared.run(deadline, async move { waiting.answer(job).await }).await
+    }
+}
+
+impl Shared {
+    fn is_local(&self, view: &View, address: &ChunkAddress) -> bool {
+        view.find(address).is_some_and(|(file, position)| {
+            let location = file.location(position);
+            let is_local = |span| file.object.is_local(range(span));
+            let has_dictionary =
+                |span| self.dictionaries.get(file, span).is_some() || file.object.is_local(range(span));
+            is_local(location.span) && location.dictionary.is_none_or(has_dictionary)
+        })
+    }
+
+    /// A dictionary is as right as what was made with it: so a chunk is read first that needs it.
+    async fn find_dictionary(
+        self: &Arc<Self>,
+        id: DictionaryId,
+        request: Request,
+    ) -> Result<Option<Bytes>, Error> {
+        let view = self.opened_view().await?;
+        let (wanted, span) = (id.file(), id.span());
+        let candidates = view.files().filter(|file| file.id == wanted && file.kind == FileKind::Archive);
+        for file in candidates.cloned().collect::<Vec<_>>() {
+            let looked = file.clone();
+            let chunk =
+                move || looked.has_dictionary(span).then(|| looked.chunk_with_dictionary(span)).flatten();
+            let Some((address, position)) = blocking(chunk).await? else { continue };
+            let Request { local_only, deadline, .. } = request;
+            let job = Job { address, want: Want::Length, local_only, deadline };
+            let place = Place { file: file.clone(), position };
+            let dictionary = match self.read_copy(&place, None, job).await {
+                Ok(_) => self.read_dictionary(&file, span, job).await,
+                Err(fault) => Err(fault),
+            };
+            return dictionary.map(|dictionary| Some(dictionary.bytes().clone())).map_err(
+                |fault| match fault {
+                    Fault::Error(error) => error,
+                    Fault::Damaged(text) => Error::Damaged(text),
+                    Fault::Gone => {
+                        Error::Unreachable(format!("{} is being replaced: ask again", file.name()))
+                    }
+                },
+            );
+        }
+        Ok(None)
+    }
+}
+
+fn check_settings(settings: &Settings) -> Result<(), Error> {
+    if settings.poll < POLL_MIN {
+        return Err(Error::Refused(format!("poll: expected at least {POLL_MIN:?}, got {:?}", settings.poll)));
+    }
+    if settings.requests_max == 0 {
+        return Err(Error::Refused("requests: expected at least 1, got 0".to_owned()));
+    }
+    Ok(())
+}
+
+fn remote_options(settings: &Settings) -> RemoteOptions {
+    RemoteOptions {
+        environment: settings.environment.clone(),
+        runtime: settings.runtime.clone(),
+        requests_max: settings.requests_max,
+        stall_timeout: STALL_TIMEOUT,
+        attempts_max: ATTEMPTS_MAX,
+    }
+}
+
+fn open_cache(settings: &Settings) -> Result<Arc<Cache>, Error> {
+    if settings.disk_bytes_max == 0 {
+        return Ok(Cache::none(settings.fill_bytes_max, settings.runtime.clone()));
+    }
+    Ok(Cache::open(CacheOptions {
+        directory: settings.directory.clone(),
+        bytes_max: settings.disk_bytes_max,
+        free_bytes_min: settings.disk_free_bytes_min,
+        fill_bytes_max: settings.fill_bytes_max,
+        fill_whole_max: settings.fill_whole_max,
+        runtime: settings.runtime.clone(),
+    })?)
+}
+
+impl Answer {
+    pub(crate) fn into_chunk(self) -> Chunk {
+        match self {
+            Self::Chunk(chunk) => chunk,
+            Self::Length(_) => unreachable!("a chunk was asked for"),
+        }
+    }
+
+    fn into_length(self) -> u64 {
+        match self {
+            Self::Length(length) => length,
+            Self::Chunk(_) => unreachable!("the length was asked for"),
+        }
     }
 }

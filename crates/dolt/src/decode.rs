@@ -1,0 +1,100 @@
+//! From the bytes of a span to an answer.
+
+use busload_chunks::{ChunkAddress, ChunkLocation, Dictionary, Encoding, FileId, FormatError, Stored, check};
+use bytes::Bytes;
+
+use crate::{Chunk, Form, chunk::DictionaryId};
+
+/// What somebody wants to know of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Chunk(Form),
+    /// The length of its contents.
+    Length,
+}
+
+/// And gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Chunk(Chunk),
+    Length(u64),
+}
+
+/// Whether bytes have been compared with the address before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    Checked,
+    Unchecked,
+}
+
+/// Bytes of a chunk's span, whose record checksum, if it has one, is right.
+pub(crate) struct Raw {
+    span: Bytes,
+    stored: Stored,
+    location: ChunkLocation,
+}
+
+impl Want {
+    /// Whether the contents are needed.
+    pub fn needs_contents(self, trust: Trust, location: &ChunkLocation) -> bool {
+        let is_zstd = location.dictionary.is_some();
+        match (trust, self) {
+            (Trust::Unchecked, _) | (_, Self::Chunk(Form::Contents)) => true,
+            (Trust::Checked, Self::Chunk(Form::Record)) => is_zstd,
+            (Trust::Checked, Self::Chunk(Form::Stored) | Self::Length) => false,
+        }
+    }
+}
+
+impl Raw {
+    pub fn parse(span: Bytes, location: ChunkLocation) -> Result<Self, FormatError> {
+        let stored = Stored::parse(span.clone(), &location)?;
+        Ok(Self { span, stored, location })
+    }
+
+    /// Length of the contents as announced.
+    pub fn contents_bytes(&self) -> Result<u64, FormatError> {
+        self.stored.contents_bytes()
+    }
+
+    /// The answer; without [`Trust::Checked`] only if these are the contents of the address. A dictionary is needed for
+    /// the contents of what is compressed with one.
+    pub fn answer(
+        self,
+        address: &ChunkAddress,
+        file: &FileId,
+        dictionary: Option<&Dictionary>,
+        (want, trust): (Want, Trust),
+    ) -> Result<Answer, FormatError> {
+        let contents = match want.needs_contents(trust, &self.location) {
+            true => Some(self.stored.decode(dictionary)?),
+            false => None,
+        };
+        if let (Trust::Unchecked, Some(contents)) = (trust, &contents) {
+            check(address, contents)?;
+        }
+        Ok(match want {
+            Want::Length => Answer::Length(match contents {
+                Some(contents) => u64::try_from(contents.len()).expect("lengths have at most 64 bits"),
+                None => self.stored.contents_bytes()?,
+            }),
+            Want::Chunk(Form::Contents) => Answer::Chunk(Chunk::Contents(contents.expect("decoded above"))),
+            Want::Chunk(Form::Stored) => Answer::Chunk(self.stored_form(file)),
+            Want::Chunk(Form::Record) => Answer::Chunk(Chunk::Snappy(self.record(dictionary)?)),
+        })
+    }
+
+    fn stored_form(self, file: &FileId) -> Chunk {
+        match (self.stored.encoding, self.location.dictionary) {
+            (Encoding::Zstd, Some(span)) => Chunk::Zstd(self.stored.bytes, DictionaryId::new(file, span)),
+            (Encoding::Snappy, _) | (Encoding::Zstd, None) => Chunk::Snappy(self.stored.bytes),
+        }
+    }
+
+    fn record(self, dictionary: Option<&Dictionary>) -> Result<Bytes, FormatError> {
+        match self.stored.encoding {
+            Encoding::Snappy => Ok(self.span),
+            Encoding::Zstd => self.stored.to_record(dictionary),
+        }
+    }
+}

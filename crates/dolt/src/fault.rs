@@ -1,0 +1,41 @@
+//! Why bytes were of no use, for those who may try something else.
+
+use busload_chunks::FormatError;
+use busload_objects::Error as ObjectsError;
+
+use crate::Error;
+
+/// What went wrong with a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The object is not there (any more) in the version that was asked for.
+    Gone,
+    /// The bytes are not what they should be; the text says what is wrong.
+    Damaged(String),
+    /// Nothing else is worth trying.
+    Error(Error),
+}
+
+impl From<ObjectsError> for Fault {
+    fn from(error: ObjectsError) -> Self {
+        match error {
+            ObjectsError::Gone(_) => Self::Gone,
+            error => Self::Error(error.into()),
+        }
+    }
+}
+
+impl From<FormatError> for Fault {
+    fn from(error: FormatError) -> Self {
+        match error {
+            FormatError::Refused(text) => Self::Error(Error::Refused(text)),
+            FormatError::Malformed(text) | FormatError::Damaged(text) => Self::Damaged(text),
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}

@@ -1,0 +1,139 @@
+//! Keeps the store open: looks at the manifest every so often, or when somebody asks.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::{
+    Error,
+    limits::CHECK_TIMEOUT,
+    opener::{Look, Opener},
+    shared::Shared,
+    state::State,
+    task::blocking,
+    view::{Snapshot, View},
+};
+
+/// The task of one store.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    opener: Opener,
+}
+
+impl Keeper {
+    pub fn new(shared: Arc<Shared>, opener: Opener) -> Self {
+        Self { shared, opener }
+    }
+
+    /// Ends when the store is closed.
+    pub async fn run(mut self) {
+        let shared = self.shared.clone();
+        tokio::select! {
+            biased;
+            () = shared.closed() => {}
+            () = self.keep() => {}
+        }
+    }
+
+    async fn keep(&mut self) {
+        loop {
+            let number = self.shared.checks.begin();
+            let outcome = self.look().await;
+            note(&self.shared, &outcome);
+            self.shared.checks.end(number, outcome);
+            self.rest().await;
+        }
+    }
+
+    /// One look at the manifest; what is new is served when this returns.
+    async fn look(&mut self) -> Result<(), Error> {
+        let current = self.shared.view.load_full();
+        let look = timeout(CHECK_TIMEOUT, self.opener.look(current.as_deref())).await;
+        let too_late = |_| Err(Error::Unreachable(format!("not read within {} s", CHECK_TIMEOUT.as_secs())));
+        match look.unwrap_or_else(too_late)? {
+            Look::Same => {}
+            Look::Changed(snapshot) => self.switch(snapshot, current).await?,
+        }
+        self.expire().await
+    }
+
+    async fn switch(&mut self, snapshot: Snapshot, current: Option<Arc<View>>) -> Result<(), Error> {
+        let (now, linger) = (Instant::now(), self.shared.linger);
+        let previous = current.clone();
+        let view = blocking(move || Arc::new(View::new(snapshot, previous.as_deref(), now, linger))).await?;
+        self.shared.counters.count_version();
+        log_version(&self.shared, &view, current.as_deref());
+        self.shared.view.store(Some(view.clone()));
+        let tidy = self.opener.tidy();
+        // Nobody waits for what only the next start needs.
+        drop(tokio::task::spawn_blocking(move || tidy(&view)));
+        Ok(())
+    }
+
+    /// Lets go files that were dropped from the manifest a while ago.
+    async fn expire(&self) -> Result<(), Error> {
+        let now = Instant::now();
+        let current = self.shared.view.load_full().filter(|view| view.has_expired(now));
+        if let Some(current) = current {
+            let view = blocking(move || Arc::new(current.without_expired(now))).await?;
+            self.shared.view.store(Some(view));
+        }
+        Ok(())
+    }
+
+    /// Until it is time to look again.
+    async fn rest(&self) {
+        let next_look = Instant::now() + self.shared.poll;
+        loop {
+            let expiry = self.shared.view.load().as_ref().and_then(|view| view.next_expiry());
+            tokio::select! {
+                () = self.shared.checks.wanted() => return,
+                () = sleep_until(next_look) => return,
+                () = sleep_until(expiry.unwrap_or(next_look)), if expiry.is_some() => {
+                    // Only the end of the runtime makes this fail.
+                    if self.expire().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Tells who waits for the state, and the log when it changes.
+fn note(shared: &Shared, outcome: &Result<(), Error>) {
+    let is_served = shared.view.load().is_some();
+    let name = &shared.name;
+    let next = match outcome {
+        Ok(()) => State::Open,
+        Err(error) => State::Failed(error.clone()),
+    };
+    let before = shared.state.send_replace(next);
+    match (before, outcome) {
+        (State::Failed(before), Err(now)) if is_alike(&before, now) => {}
+        (_, Err(error)) if is_served => {
+            log::warn!("table {name}: the last version is served on, a newer one cannot be seen: {error}");
+        }
+        (_, Err(error)) => {
+            let seconds = shared.poll.as_secs_f64();
+            log::warn!("table {name}: cannot be opened, tried again every {seconds} s: {error}");
+        }
+        (State::Failed(_), Ok(())) => log::info!("table {name}: {} can be read again", shared.remote.url()),
+        (State::Opening | State::Open, Ok(())) => {}
+    }
+}
+
+/// Texts differ in times and ports from one attempt to the next; that is no change worth a line.
+fn is_alike(one: &Error, other: &Error) -> bool {
+    std::mem::discriminant(one) == std::mem::discriminant(other)
+}
+
+fn log_version(shared: &Shared, view: &View, previous: Option<&View>) {
+    let snapshot = &view.snapshot;
+    let (root, files, chunks) = (snapshot.manifest.root, snapshot.files.len(), snapshot.chunk_count());
+    let what = match previous {
+        None => format!("{} is open", shared.remote.url()),
+        Some(_) => "new version".to_owned(),
+    };
+    log::info!("table {}: {what}: root {root}, {files} table files, {chunks} chunks", shared.name);
+}

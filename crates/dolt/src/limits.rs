@@ -1,0 +1,74 @@
+//! Every limit of the crate, with its reason.
+
+use std::time::Duration;
+
+/// Bytes of a manifest. A file takes about 44 of them, so this is over a million files.
+pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// Table files whose indexes are read at once while a version is opened. The window of the store's requests bounds
+/// them further; what this bounds is the memory of tails under way.
+pub const OPENING_FILES_MAX: usize = 64;
+/// So many files that are new in a version are looked up one by one; for more, listing the store is cheaper.
+pub const HEADS_MAX: usize = 8;
+/// Attempts at opening one file: it may be replaced while it is read.
+pub const OPENING_ATTEMPTS_MAX: u32 = 3;
+/// Bytes from the end of an archive that are read at first, at least: a small archive's index is in them.
+pub const ARCHIVE_GUESS_BYTES_MIN: u64 = 64 << 10;
+/// Bytes of an archive's index for each chunk, about: 28, and 8 for its span.
+pub const ARCHIVE_GUESS_BYTES_PER_CHUNK: u64 = 40;
+/// Bytes of an archive's dictionaries' entries, metadata and footer, about.
+pub const ARCHIVE_GUESS_BYTES_MORE: u64 = 4 << 10;
+
+/// Stored bytes of a chunk that the caller's thread reads and checks itself. Larger ones are for the runtime.
+pub const INLINE_STORED_BYTES_MAX: u32 = 64 << 10;
+/// Contents that the caller's thread decodes and checks itself: SHA-512 of so many takes about 0.3 ms.
+pub const INLINE_CONTENTS_BYTES_MAX: u64 = 256 << 10;
+
+/// Reads of one copy of a chunk whose bytes are wrong, the first one included: the wrong bytes may have been on local
+/// disk, and another may be damaged on its way.
+pub const COPY_READS_MAX: u32 = 3;
+/// Lookups of one request: a file may be dropped, or replaced, between the lookup and the read.
+pub const LOOKUPS_MAX: u32 = 3;
+/// Copies of a chunk in different files that are tried when one is damaged.
+pub const COPIES_MAX: usize = 8;
+
+/// Chunks of one request for many that are under way at once.
+pub const WINDOW_CHUNKS_MAX: usize = 1024;
+/// Their stored bytes, at most (one larger chunk is under way alone).
+pub const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// Answers of one request for many that wait to be taken.
+pub const ANSWERS_WAITING_MAX: usize = 64;
+/// Chunks that one turn of a request for many takes from local disk before the answers are handed out.
+pub const LOCAL_TURN_CHUNKS_MAX: usize = 64;
+/// Their bytes, about.
+pub const LOCAL_TURN_BYTES_MAX: usize = 256 << 10;
+const _: () = assert!(INLINE_STORED_BYTES_MAX as usize <= LOCAL_TURN_BYTES_MAX);
+
+/// Memory for dictionaries that are ready for use. One takes about 40 KiB, and an archive has one.
+pub const DICTIONARIES_BYTES_MAX: u64 = 64 << 20;
+/// Memory of a dictionary beyond its bytes, about: the tables of the decoder.
+pub const DICTIONARY_BYTES_MORE: u64 = 32 << 10;
+/// Stored bytes of a dictionary, at most. Dolt's are 4 KiB before they are compressed.
+pub const DICTIONARY_STORED_BYTES_MAX: u32 = 16 << 20;
+/// A dictionary is read for whoever asks, so its read has a time of its own.
+pub const DICTIONARY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Memory of an entry of the cache of decoded chunks beyond its bytes, about.
+pub const MEMORY_ENTRY_BYTES: u64 = 128;
+/// Contents on average, by which the cache of decoded chunks sizes its tables.
+pub const MEMORY_CHUNK_BYTES_ESTIMATE: u64 = 4 << 10;
+
+/// Table files that come to local disk at once while a store is warmed.
+pub const WARMING_FILES_MAX: usize = 16;
+
+/// One read of a verification, at most.
+pub const VERIFYING_TIMEOUT: Duration = Duration::from_secs(60);
+/// Messages of long work that wait for whoever is told of it.
+pub const TOLD_WAITING_MAX: usize = 64;
+
+/// The least time between looks at the manifest that can be set.
+pub const POLL_MIN: Duration = Duration::from_millis(10);
+/// No byte of an answer for so long ends an attempt.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Attempts at one request to the object store.
+pub const ATTEMPTS_MAX: u32 = 6;
+/// One look at the manifest and what is new in it, at most. A store of many thousand files is read in less.
+pub const CHECK_TIMEOUT: Duration = Duration::from_secs(600);

@@ -1,0 +1,81 @@
+//! Looks at the manifest and opens what it names.
+//!
+//! * **Order.** The manifest first, then that of the old generation if there is one, then the listing, then the indexes of
+//!   files that are new, many at once. Whoever writes does it the other way round, so what is read later is never older.
+//! * **Certainty.** A manifest and an index say what does *not* exist, and nothing in them is checked against anything. So
+//!   what comes over a network is believed when two reads of it agree: a flipped bit must not make a chunk absent.
+//!   Indexes are kept on local disk afterwards.
+//! * **All or nothing.** A version one of whose files cannot be opened is not switched to.
+
+mod files;
+mod index;
+mod manifests;
+
+use std::sync::Arc;
+
+use busload_objects::{Cache, Remote};
+
+use crate::{
+    Error,
+    opener::manifests::{Seen, Version},
+    table_file::TableFile,
+    view::{Snapshot, View},
+};
+
+/// What a store is opened with.
+pub(crate) struct Opener {
+    remote: Arc<Remote>,
+    cache: Arc<Cache>,
+    /// Whether bytes may change on their way here.
+    is_remote: bool,
+    /// What the current version was opened from.
+    known: Option<Seen>,
+}
+
+/// What a look at the manifest found.
+pub(crate) enum Look {
+    /// The version that is open.
+    Same,
+    /// Another one, open.
+    Changed(Snapshot),
+}
+
+impl Opener {
+    pub fn new(url: &str, remote: Arc<Remote>, cache: Arc<Cache>) -> Self {
+        let is_remote = !url.starts_with("file:");
+        Self { remote, cache, is_remote, known: None }
+    }
+
+    /// Looks at the manifest. Files that are open and still named are used on, but for those whose objects are gone.
+    pub async fn look(&mut self, current: Option<&View>) -> Result<Look, Error> {
+        let seen = self.read_manifests().await?;
+        let is_whole = current.is_some_and(|view| !view.snapshot.files.iter().any(|file| file.is_gone()));
+        if is_whole && self.known.as_ref() == Some(&seen) {
+            return Ok(Look::Same);
+        }
+        let files = self.open_files(&seen, current).await?;
+        let snapshot = snapshot(&seen, files);
+        self.known = Some(seen);
+        Ok(Look::Changed(snapshot))
+    }
+
+    /// Keeps on local disk what opens this version sooner the next time, and forgets the rest. Blocks.
+    pub fn tidy(&self) -> impl FnOnce(&View) + Send + 'static {
+        let cache = self.cache.clone();
+        let version = self.known.as_ref().map(Seen::key);
+        move |view| {
+            if let Some(version) = version {
+                files::keep(&cache, &version, view);
+            }
+        }
+    }
+}
+
+fn snapshot(seen: &Seen, files: Vec<Arc<TableFile>>) -> Snapshot {
+    let manifest = |version: &Version| version.manifest.clone();
+    Snapshot {
+        manifest: seen.outer.as_ref().map_or_else(busload_chunks::Manifest::empty, manifest),
+        old_generation: seen.old.as_ref().map(manifest),
+        files,
+    }
+}

@@ -1,0 +1,195 @@
+//! Finds and opens the files of a version.
+
+use std::{collections::HashMap, sync::Arc};
+
+use busload_chunks::{FileId, FileKind, FileSpec};
+use busload_objects::{Cache, ObjectMeta};
+use futures_util::{
+    FutureExt, StreamExt, TryStreamExt,
+    future::{self, BoxFuture},
+    stream,
+};
+
+use crate::{
+    Error,
+    fault::Fault,
+    layout::{Naming, OLD_GENERATION},
+    limits::{HEADS_MAX, OPENING_ATTEMPTS_MAX, OPENING_FILES_MAX},
+    listing::Listing,
+    opener::{Opener, index::kept_name, manifests::Seen},
+    table_file::TableFile,
+    task::blocking,
+    view::View,
+};
+
+/// Under which the listing is kept.
+const KEPT_LISTING: &str = "files";
+
+/// A file that a version names.
+#[derive(Clone, Copy)]
+struct Wanted {
+    naming: Naming,
+    folder: &'static str,
+    spec: FileSpec,
+}
+
+/// An object that may be it.
+struct Candidate {
+    kind: FileKind,
+    meta: ObjectMeta,
+}
+
+/// What is open, by folder and id.
+type OpenFiles<'a> = HashMap<(bool, FileId), &'a Arc<TableFile>>;
+
+impl Opener {
+    /// Opens all files of a version, in the order of lookup.
+    pub(super) async fn open_files(
+        &self,
+        seen: &Seen,
+        current: Option<&View>,
+    ) -> Result<Vec<Arc<TableFile>>, Error> {
+        let open = open_files(current);
+        let wanted = wanted(seen);
+        let new_count = wanted.iter().filter(|file| !open.contains_key(&file.key())).count();
+        let listing = self.listing(seen, current.is_none(), new_count).await?;
+        let opening: Vec<BoxFuture<'_, _>> = wanted
+            .into_iter()
+            .map(|file| match open.get(&file.key()) {
+                Some(open) => future::ok((*open).clone()).boxed(),
+                None => self.open_file(file, &listing).boxed(),
+            })
+            .collect();
+        stream::iter(opening).buffered(OPENING_FILES_MAX).try_collect().await
+    }
+
+    /// What the store holds, as far as it pays to know: all of it when it is opened, something when a version brings
+    /// many files. What is missing here is asked for by name.
+    async fn listing(&self, seen: &Seen, is_first: bool, new_count: usize) -> Result<Listing, Error> {
+        if !is_first && new_count <= HEADS_MAX {
+            return Ok(Listing::default());
+        }
+        if is_first && let Some(kept) = self.kept_listing(seen).await {
+            return Ok(kept);
+        }
+        let mut objects = self.remote.list("").await?;
+        if seen.old.is_some() {
+            objects.extend(self.remote.list(OLD_GENERATION).await?);
+        }
+        let listing: Listing = objects.into_iter().collect();
+        self.refuse_journal(seen.naming, &listing)?;
+        Ok(listing)
+    }
+
+    fn refuse_journal(&self, naming: Naming, listing: &Listing) -> Result<(), Error> {
+        let journal = naming.table_file("", &FileId::JOURNAL, FileKind::Classic);
+        if listing.get(&journal).is_none() {
+            return Ok(());
+        }
+        Err(Error::Refused(format!(
+            "{} holds a journal ({journal}): it is a local database, whose newest chunks are in no table file; \
+             push it to a remote (`dolt push`) and serve that",
+            self.remote.url()
+        )))
+    }
+
+    async fn kept_listing(&self, seen: &Seen) -> Option<Listing> {
+        let cache = self.cache.clone();
+        let key = seen.key();
+        let read = move || {
+            let kept = cache.kept(KEPT_LISTING)?;
+            Listing::from_text(std::str::from_utf8(&kept).ok()?, &key)
+        };
+        blocking(read).await.ok().flatten()
+    }
+
+    async fn open_file(&self, wanted: Wanted, listing: &Listing) -> Result<Arc<TableFile>, Error> {
+        let mut candidate = wanted.listed(listing);
+        for _ in 0..OPENING_ATTEMPTS_MAX {
+            let Candidate { kind, meta } = match candidate.take() {
+                Some(candidate) => candidate,
+                None => self.ask_for(wanted).await?,
+            };
+            match self.read_index(kind, &meta, wanted.spec.chunk_count).await {
+                Ok(index) => {
+                    let object = self.cache.object(&self.remote, &meta);
+                    return Ok(Arc::new(TableFile::new(wanted.spec.id, kind, object, index)));
+                }
+                // What the listing said was not true, or is no longer.
+                Err(Fault::Gone) => {}
+                Err(Fault::Error(error)) => return Err(error),
+                Err(Fault::Damaged(text)) => {
+                    return Err(Error::Damaged(format!("{}: {}: {text}", self.remote.url(), meta.name)));
+                }
+            }
+        }
+        Err(Error::Unreachable(format!(
+            "{}: table file {} is replaced again and again while it is opened",
+            self.remote.url(),
+            wanted.spec.id
+        )))
+    }
+
+    /// Asks for a file by its possible names.
+    async fn ask_for(&self, wanted: Wanted) -> Result<Candidate, Error> {
+        let name = |kind| wanted.name(kind);
+        let (classic, archive) = (name(FileKind::Classic), name(FileKind::Archive));
+        let (classic, archive) =
+            future::try_join(self.remote.head(&classic), self.remote.head(&archive)).await?;
+        let classic = classic.map(|meta| Candidate { kind: FileKind::Classic, meta });
+        let archive = archive.map(|meta| Candidate { kind: FileKind::Archive, meta });
+        classic.or(archive).ok_or_else(|| {
+            Error::Unreachable(format!(
+                "{}: the manifest names table file {}, but there is no object {} or {}",
+                self.remote.url(),
+                wanted.spec.id,
+                name(FileKind::Classic),
+                name(FileKind::Archive)
+            ))
+        })
+    }
+}
+
+impl Wanted {
+    fn key(&self) -> (bool, FileId) {
+        (self.folder.is_empty(), self.spec.id)
+    }
+
+    fn name(&self, kind: FileKind) -> String {
+        self.naming.table_file(self.folder, &self.spec.id, kind)
+    }
+
+    /// Dolt takes the plain name first.
+    fn listed(&self, listing: &Listing) -> Option<Candidate> {
+        [FileKind::Classic, FileKind::Archive].into_iter().find_map(|kind| {
+            let meta = listing.get(&self.name(kind))?.clone();
+            Some(Candidate { kind, meta })
+        })
+    }
+}
+
+fn wanted(seen: &Seen) -> Vec<Wanted> {
+    let outer = seen.outer.iter().flat_map(|version| version.manifest.lookup_order()).map(|spec| ("", spec));
+    let old = seen.old.iter().flat_map(|version| version.manifest.lookup_order());
+    let old = old.map(|spec| (OLD_GENERATION, spec));
+    let wanted = |(folder, spec)| Wanted { naming: seen.naming, folder, spec };
+    outer.chain(old).map(wanted).collect()
+}
+
+/// Also those dropped lately: a file may come back.
+fn open_files(current: Option<&View>) -> OpenFiles<'_> {
+    let files = current.iter().flat_map(|view| view.files()).filter(|file| !file.is_gone());
+    let prefix = format!("{OLD_GENERATION}/");
+    files.map(|file| ((!file.name().starts_with(&prefix), file.id), file)).collect()
+}
+
+/// Keeps what was found of the files of a version, and only their indexes.
+pub(super) fn keep(cache: &Cache, version: &str, view: &View) {
+    let listing: Listing = view.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
+    if let Some(text) = listing.to_text(version) {
+        cache.keep(KEPT_LISTING, text.as_bytes());
+    }
+    let indexes: std::collections::HashSet<String> =
+        view.files().map(|file| kept_name(file.object.meta())).collect();
+    cache.keep_only(&|name| name == KEPT_LISTING || indexes.contains(name));
+}

@@ -1,0 +1,343 @@
+//! The way with waiting: lookup, read, check; and what is tried when something is wrong.
+//!
+//! | what is wrong | what is tried |
+//! |---|---|
+//! | no file has the chunk | one look at the manifest that begins now, then the chunk does not exist |
+//! | the bytes are not the chunk | the same bytes from the store again, then copies in other files |
+//! | the object is gone or was replaced | one look at the manifest, which opens it anew |
+//! | the store cannot be reached | nothing here: the objects have tried until the deadline |
+
+use std::{sync::Arc, time::Instant};
+
+use busload_chunks::{ChunkAddress, ChunkLocation, Dictionary, Span};
+use busload_objects::{ReadOptions, Reading};
+use futures_util::future::join;
+use tokio::time::{self, timeout_at};
+
+use crate::{
+    Error,
+    decode::{Answer, Raw, Trust, Want},
+    fault::Fault,
+    limits::{
+        COPIES_MAX, COPY_READS_MAX, DICTIONARY_STORED_BYTES_MAX, DICTIONARY_TIMEOUT,
+        INLINE_CONTENTS_BYTES_MAX, LOOKUPS_MAX,
+    },
+    shared::Shared,
+    state::State,
+    stats::Origin,
+    table_file::{TableFile, range},
+    task::{Owned, blocking},
+    view::{Place, View},
+};
+
+/// One question.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub address: ChunkAddress,
+    pub want: Want,
+    pub local_only: bool,
+    pub deadline: Instant,
+}
+
+/// A read that was started with others.
+pub(crate) struct Started {
+    pub reading: Reading,
+    pub origin: Origin,
+}
+
+impl Job {
+    fn read_options(&self) -> ReadOptions {
+        ReadOptions { deadline: self.deadline, local_only: self.local_only }
+    }
+}
+
+impl Shared {
+    /// Runs work on the store's runtime, from whatever thread, until its deadline or until the store is closed. Giving
+    /// up the wait gives up the work.
+    pub async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        deadline: Instant,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let shared = self.clone();
+        let task = self.runtime.spawn(async move { shared.within_time(deadline, work).await });
+        Owned::new(task).join().await?
+    }
+
+    /// Work on the store's runtime, until the deadline or until the store is closed.
+    pub async fn within_time<T>(
+        &self,
+        deadline: Instant,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            () = self.closed() => Err(Error::Closed),
+            done = timeout_at(deadline.into(), work) => done.unwrap_or_else(|_| Err(self.too_late())),
+        }
+    }
+
+    fn too_late(&self) -> Error {
+        let url = self.remote.url();
+        Error::TooLate(match &*self.state.borrow() {
+            State::Open => format!("{url} did not answer within the time given"),
+            State::Opening => format!("{url} could not be opened within the time given"),
+            State::Failed(error) => {
+                format!("{url} did not answer within the time given; before that: {error}")
+            }
+        })
+    }
+
+    /// The current version, as soon as there is one or it is known why there is none.
+    pub async fn opened_view(&self) -> Result<Arc<View>, Error> {
+        if let Some(view) = self.view.load_full() {
+            return Ok(view);
+        }
+        let mut state = self.state.subscribe();
+        // The sender is a part of this, so waiting cannot fail.
+        let _ = state.wait_for(|state| *state != State::Opening).await;
+        let failure = || self.failure().unwrap_or(Error::Closed);
+        self.view.load_full().ok_or_else(failure)
+    }
+
+    /// The version after a look at the manifest that begins now. Its error says what is not known for want of it.
+    pub async fn checked_view(&self, address: &ChunkAddress) -> Result<Arc<View>, Error> {
+        let unknown = |text| format!("whether chunk {address} exists is not known: {text}");
+        self.checks.check().await.map_err(|error| match error {
+            Error::Unreachable(text) => Error::Unreachable(unknown(text)),
+            Error::TooLate(text) => Error::TooLate(unknown(text)),
+            other => other,
+        })?;
+        self.opened_view().await
+    }
+
+    /// Answers, and counts the answer.
+    pub async fn answer(self: &Arc<Self>, job: Job) -> Result<Option<Answer>, Error> {
+        let answer = self.find_answer(job).await;
+        self.count(answer)
+    }
+
+    /// Counts an answer that was waited for.
+    pub fn count(&self, answer: Result<Option<(Answer, Origin)>, Error>) -> Result<Option<Answer>, Error> {
+        match answer {
+            Ok(Some((answer, origin))) => {
+                self.counters.count_found(origin);
+                Ok(Some(answer))
+            }
+            Ok(None) => {
+                self.counters.count_other(None);
+                Ok(None)
+            }
+            Err(error) => {
+                self.counters.count_other(Some(&error));
+                Err(error)
+            }
+        }
+    }
+
+    async fn find_answer(self: &Arc<Self>, job: Job) -> Result<Option<(Answer, Origin)>, Error> {
+        if job.local_only && self.view.load().is_none() {
+            return Err(self.failure().unwrap_or(Error::NotLocal));
+        }
+        let view = self.opened_view().await?;
+        self.find_answer_from(job, view, None).await
+    }
+
+    /// From a version, perhaps with a read that was started already. Not counted.
+    pub async fn find_answer_from(
+        self: &Arc<Self>,
+        job: Job,
+        mut view: Arc<View>,
+        mut started: Option<Started>,
+    ) -> Result<Option<(Answer, Origin)>, Error> {
+        let mut is_checked = false;
+        for _ in 0..LOOKUPS_MAX {
+            match view.place(&job.address) {
+                None if is_checked => return Ok(None),
+                // The manifest is elsewhere, and that is where not to look.
+                None if job.local_only => return Err(Error::NotLocal),
+                None => {}
+                Some(place) => match self.read_any(&view, &place, started.take(), job).await {
+                    Ok(found) => return Ok(Some(found)),
+                    Err(Fault::Error(error)) => return Err(error),
+                    Err(Fault::Damaged(text)) => return Err(Error::Damaged(text)),
+                    Err(Fault::Gone) if job.local_only => return Err(Error::NotLocal),
+                    Err(Fault::Gone) => {}
+                },
+            }
+            view = self.checked_view(&job.address).await?;
+            is_checked = true;
+        }
+        Err(Error::Unreachable(format!(
+            "{}: the table file of chunk {} is replaced again and again",
+            self.remote.url(),
+            job.address
+        )))
+    }
+
+    /// From one file, or from others that have the chunk, too, if it is damaged there.
+    async fn read_any(
+        self: &Arc<Self>,
+        view: &View,
+        place: &Place,
+        started: Option<Started>,
+        job: Job,
+    ) -> Result<(Answer, Origin), Fault> {
+        let first = self.read_copy(place, started, job).await;
+        let Err(Fault::Damaged(_)) = first else {
+            return first;
+        };
+        let others = view.files().filter(|file| file.serial != place.file.serial);
+        let copies = others.filter_map(|file| {
+            let position = file.index.find(&job.address)?;
+            Some(Place { file: file.clone(), position })
+        });
+        for copy in copies.take(COPIES_MAX - 1) {
+            match self.read_copy(&copy, None, job).await {
+                Err(Fault::Damaged(_) | Fault::Gone) => {}
+                outcome => return outcome,
+            }
+        }
+        first
+    }
+
+    /// One copy of a chunk, compared with its address. Wrong bytes are taken from local disk and read again.
+    pub async fn read_copy(
+        self: &Arc<Self>,
+        place: &Place,
+        mut started: Option<Started>,
+        job: Job,
+    ) -> Result<(Answer, Origin), Fault> {
+        let Place { file, position } = place;
+        let location = file.location(*position);
+        let mut last = String::new();
+        for attempt in 0..COPY_READS_MAX {
+            let Started { reading, origin } = started.take().unwrap_or_else(|| start(file, &location, job));
+            match self.finish(file, &location, reading, job).await {
+                Ok(answer) => {
+                    self.remember(&job.address, &answer);
+                    return Ok((answer, origin));
+                }
+                Err(Fault::Damaged(text)) => last = text,
+                Err(Fault::Gone) => {
+                    file.set_gone();
+                    return Err(Fault::Gone);
+                }
+                Err(fault) => return Err(fault),
+            }
+            if attempt == 0 {
+                self.counters.count_damaged();
+            }
+            self.distrust(file, &location);
+        }
+        Err(self.damaged(file, &location, &job.address, &last))
+    }
+
+    fn damaged(
+        &self,
+        file: &TableFile,
+        location: &ChunkLocation,
+        address: &ChunkAddress,
+        text: &str,
+    ) -> Fault {
+        let text = format!(
+            "chunk {address} in {}, {} bytes at {}: {text}",
+            file.name(),
+            location.span.length,
+            location.span.offset
+        );
+        if file.should_log_damage() {
+            log::error!("table {}: damaged in the store: {text}", self.name);
+        }
+        Fault::Damaged(text)
+    }
+
+    /// What is on local disk of a chunk, and what was made of its dictionary, is not used any more.
+    fn distrust(&self, file: &TableFile, location: &ChunkLocation) {
+        file.object.distrust(range(location.span));
+        if let Some(span) = location.dictionary {
+            self.dictionaries.remove(file, span);
+            file.object.distrust(range(span));
+        }
+    }
+
+    /// Waits for the bytes and makes the answer of them.
+    async fn finish(
+        self: &Arc<Self>,
+        file: &Arc<TableFile>,
+        location: &ChunkLocation,
+        reading: Reading,
+        job: Job,
+    ) -> Result<Answer, Fault> {
+        let (bytes, dictionary) = join(reading, self.dictionary_of(file, location.dictionary, job)).await;
+        let raw = Raw::parse(bytes?, *location)?;
+        let dictionary = dictionary?;
+        let contents_bytes = raw.contents_bytes()?;
+        let id = file.id;
+        let make = move || raw.answer(&job.address, &id, dictionary.as_deref(), (job.want, Trust::Unchecked));
+        Ok(match contents_bytes <= INLINE_CONTENTS_BYTES_MAX {
+            true => make()?,
+            false => blocking(make).await??,
+        })
+    }
+
+    async fn dictionary_of(
+        self: &Arc<Self>,
+        file: &Arc<TableFile>,
+        span: Option<Span>,
+        job: Job,
+    ) -> Result<Option<Arc<Dictionary>>, Fault> {
+        match span {
+            None => Ok(None),
+            Some(span) => self.read_dictionary(file, span, job).await.map(Some),
+        }
+    }
+
+    /// A dictionary, for use. Whether it is right shows in what is made with it.
+    pub async fn read_dictionary(
+        self: &Arc<Self>,
+        file: &Arc<TableFile>,
+        span: Span,
+        job: Job,
+    ) -> Result<Arc<Dictionary>, Fault> {
+        if let Some(dictionary) = self.try_dictionary(file, span) {
+            return Ok(dictionary);
+        }
+        if DICTIONARY_STORED_BYTES_MAX < span.length {
+            return Err(Fault::Damaged(format!(
+                "its dictionary has {} bytes, expected at most {DICTIONARY_STORED_BYTES_MAX}",
+                span.length
+            )));
+        }
+        if job.local_only {
+            let reading = file.object.read(range(span), job.read_options());
+            return decode_dictionary(reading).await;
+        }
+        let object = file.object.clone();
+        let read = || {
+            let deadline = (time::Instant::now() + DICTIONARY_TIMEOUT).into_std();
+            decode_dictionary(object.read(range(span), ReadOptions { deadline, local_only: false }))
+        };
+        self.dictionaries.get_or_read(file, span, read).await
+    }
+}
+
+async fn decode_dictionary(reading: Reading) -> Result<Arc<Dictionary>, Fault> {
+    let bytes = reading.await?;
+    Ok(Arc::new(Dictionary::decode(&bytes)?))
+}
+
+/// Starts to read a chunk.
+fn start(file: &TableFile, location: &ChunkLocation, job: Job) -> Started {
+    let range = range(location.span);
+    let origin = origin(file, &range);
+    Started { reading: file.object.read(range, job.read_options()), origin }
+}
+
+/// Where a range is going to come from.
+pub(crate) fn origin(file: &TableFile, range: &std::ops::Range<u64>) -> Origin {
+    match file.object.is_local(range.clone()) {
+        true => Origin::Disk,
+        false => Origin::Store,
+    }
+}

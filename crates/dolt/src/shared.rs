@@ -1,0 +1,201 @@
+//! What all handles of a store share, and the way without waiting.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use busload_chunks::{ChunkAddress, Dictionary, Span};
+use busload_objects::{Cache, Remote};
+use tokio::{runtime::Handle, sync::watch};
+
+use crate::{
+    Attempt, Chunk, Error, Form,
+    checks::Checks,
+    decode::{Answer, Raw, Trust, Want},
+    dictionaries::Dictionaries,
+    limits::{INLINE_CONTENTS_BYTES_MAX, INLINE_STORED_BYTES_MAX},
+    memory::Memory,
+    state::State,
+    stats::{Counters, Origin},
+    table_file::{TableFile, range},
+    view::View,
+};
+
+/// What all handles of a store share.
+pub(crate) struct Shared {
+    pub name: String,
+    pub poll: Duration,
+    pub linger: Duration,
+    pub disk_bytes_max: u64,
+    pub runtime: Handle,
+    pub remote: Arc<Remote>,
+    pub cache: Arc<Cache>,
+    /// None until the store was opened for the first time.
+    pub view: ArcSwapOption<View>,
+    pub state: watch::Sender<State>,
+    pub checks: Checks,
+    pub memory: Memory,
+    pub dictionaries: Arc<Dictionaries>,
+    pub counters: Counters,
+    is_closed: AtomicBool,
+    closed: watch::Sender<()>,
+}
+
+/// What a store is made of.
+pub(crate) struct Parts {
+    pub settings: crate::Settings,
+    pub remote: Arc<Remote>,
+    pub cache: Arc<Cache>,
+}
+
+impl Shared {
+    pub fn new(parts: Parts) -> Self {
+        let Parts { settings, remote, cache } = parts;
+        Self {
+            name: settings.name,
+            poll: settings.poll,
+            linger: settings.linger,
+            disk_bytes_max: settings.disk_bytes_max,
+            runtime: settings.runtime,
+            remote,
+            cache,
+            view: ArcSwapOption::empty(),
+            state: watch::Sender::new(State::Opening),
+            checks: Checks::new(),
+            memory: Memory::new(settings.memory_bytes_max),
+            dictionaries: Arc::new(Dictionaries::new()),
+            counters: Counters::default(),
+            is_closed: AtomicBool::new(false),
+            closed: watch::Sender::new(()),
+        }
+    }
+
+    /// Whoever waits is answered with [`Error::Closed`] from now on.
+    pub fn set_closed(&self) {
+        self.is_closed.store(true, Relaxed);
+        self.closed.send_replace(());
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
+    }
+
+    /// When the store has been closed.
+    pub async fn closed(&self) {
+        let mut closed = self.closed.subscribe();
+        // What is sent after the look at the flag is noticed by the subscription made before it.
+        while !self.is_closed() && closed.changed().await.is_ok() {}
+    }
+
+    /// An answer that takes no waiting, counted if there is one. That a chunk does not exist is none of these.
+    pub fn try_answer(&self, address: &ChunkAddress, want: Want) -> Attempt<Option<Answer>> {
+        match self.try_find(address, want) {
+            Some(Ok((answer, origin))) => {
+                self.counters.count_found(origin);
+                Attempt::Ready(Ok(Some(answer)))
+            }
+            Some(Err(error)) => {
+                self.counters.count_other(Some(&error));
+                Attempt::Ready(Err(error))
+            }
+            None => Attempt::Wait,
+        }
+    }
+
+    /// Why nothing can be answered at all, if that is so.
+    pub fn failure(&self) -> Option<Error> {
+        match &*self.state.borrow() {
+            State::Failed(error) => Some(error.clone()),
+            State::Opening | State::Open => None,
+        }
+    }
+
+    fn try_find(&self, address: &ChunkAddress, want: Want) -> Option<Result<(Answer, Origin), Error>> {
+        if self.is_closed() {
+            return Some(Err(Error::Closed));
+        }
+        if let Some(answer) = self.remembered(address, want) {
+            return Some(Ok((answer, Origin::Memory)));
+        }
+        let view = self.view.load();
+        let Some(view) = view.as_ref() else {
+            return self.failure().map(Err);
+        };
+        let (file, position) = view.find(address)?;
+        let answer = self.try_read(file, position, address, want)?;
+        Some(Ok((answer, Origin::Disk)))
+    }
+
+    fn remembered(&self, address: &ChunkAddress, want: Want) -> Option<Answer> {
+        match want {
+            Want::Chunk(Form::Contents) => self.memory.get(address).map(Chunk::Contents).map(Answer::Chunk),
+            Want::Length => {
+                let contents = self.memory.get(address)?;
+                Some(Answer::Length(u64::try_from(contents.len()).expect("lengths have at most 64 bits")))
+            }
+            Want::Chunk(Form::Stored | Form::Record) => None,
+        }
+    }
+
+    /// From local disk, if that takes neither a device nor long. Whatever is wrong is left to who may wait.
+    fn try_read(
+        &self,
+        file: &TableFile,
+        position: u32,
+        address: &ChunkAddress,
+        want: Want,
+    ) -> Option<Answer> {
+        let location = file.location(position);
+        if INLINE_STORED_BYTES_MAX < location.span.length {
+            return None;
+        }
+        let writes = file.object.disk_writes();
+        let bytes = file.object.try_read(range(location.span))?;
+        let is_same = || file.object.disk_writes() == writes;
+        let trust = match file.checked.has(position, writes) && is_same() {
+            true => Trust::Checked,
+            false => Trust::Unchecked,
+        };
+        let raw = Raw::parse(bytes, location).ok()?;
+        let dictionary = match want.needs_contents(trust, &location) {
+            true if INLINE_CONTENTS_BYTES_MAX < raw.contents_bytes().ok()? => return None,
+            true => match location.dictionary {
+                Some(span) => Some(self.try_dictionary(file, span)?),
+                None => None,
+            },
+            false => None,
+        };
+        let answer = raw.answer(address, &file.id, dictionary.as_deref(), (want, trust)).ok()?;
+        if trust == Trust::Unchecked && is_same() {
+            file.checked.set(position, writes);
+        }
+        self.remember(address, &answer);
+        Some(answer)
+    }
+
+    /// Keeps checked contents in memory.
+    pub fn remember(&self, address: &ChunkAddress, answer: &Answer) {
+        if let Answer::Chunk(Chunk::Contents(contents)) = answer {
+            self.memory.insert(*address, contents);
+        }
+    }
+
+    /// A dictionary that is ready, or on local disk.
+    pub fn try_dictionary(&self, file: &TableFile, span: Span) -> Option<Arc<Dictionary>> {
+        if let Some(dictionary) = self.dictionaries.get(file, span) {
+            return Some(dictionary);
+        }
+        if INLINE_STORED_BYTES_MAX < span.length {
+            return None;
+        }
+        let bytes = file.object.try_read(range(span))?;
+        let dictionary = Arc::new(Dictionary::decode(&bytes).ok()?);
+        self.dictionaries.insert(file, span, dictionary.clone());
+        Some(dictionary)
+    }
+}

@@ -1,0 +1,110 @@
+//! One open table file.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+use busload_chunks::{ChunkAddress, ChunkLocation, FileId, FileKind, Span, TableIndex};
+use busload_objects::Object;
+
+use crate::checked::Checked;
+
+/// One table file of a snapshot, open.
+#[derive(Debug)]
+pub struct TableFile {
+    /// Its id.
+    pub id: FileId,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Its bytes.
+    pub object: Arc<Object>,
+    /// Its index.
+    pub index: Arc<TableIndex>,
+    /// Differs for every file that this process opens.
+    pub(crate) serial: u64,
+    pub(crate) checked: Checked,
+    is_gone: AtomicBool,
+    was_damage_logged: AtomicBool,
+    dictionaries: OnceLock<Box<[Span]>>,
+}
+
+static SERIAL_NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl TableFile {
+    pub(crate) fn new(id: FileId, kind: FileKind, object: Arc<Object>, index: TableIndex) -> Self {
+        let checked = Checked::new(index.chunk_count());
+        Self {
+            id,
+            kind,
+            object,
+            index: Arc::new(index),
+            serial: SERIAL_NEXT.fetch_add(1, Relaxed),
+            checked,
+            is_gone: AtomicBool::new(false),
+            was_damage_logged: AtomicBool::new(false),
+            dictionaries: OnceLock::new(),
+        }
+    }
+
+    /// Name of its object.
+    pub fn name(&self) -> &str {
+        &self.object.meta().name
+    }
+
+    /// The object was replaced or removed: the next look at the manifest opens the file anew.
+    pub(crate) fn set_gone(&self) {
+        self.is_gone.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+
+    /// Whether damage in it is to be logged, which is true once.
+    pub(crate) fn should_log_damage(&self) -> bool {
+        !self.was_damage_logged.swap(true, Relaxed)
+    }
+
+    /// Memory for its index and what belongs to it.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.index.memory_bytes() + self.checked.memory_bytes()
+    }
+
+    /// Whether a span is that of one of its dictionaries. Looks at all of the index the first time.
+    pub(crate) fn has_dictionary(&self, span: Span) -> bool {
+        self.dictionaries.get_or_init(|| self.find_dictionaries()).binary_search(&span).is_ok()
+    }
+
+    /// A chunk that was compressed with a dictionary.
+    pub(crate) fn chunk_with_dictionary(&self, span: Span) -> Option<(ChunkAddress, u32)> {
+        let position = self.positions().find(|&position| self.location(position).dictionary == Some(span))?;
+        Some((self.index.address(position), position))
+    }
+
+    pub(crate) fn location(&self, position: u32) -> ChunkLocation {
+        self.index.location(position)
+    }
+
+    pub(crate) fn positions(&self) -> std::ops::Range<u32> {
+        0..self.index.chunk_count()
+    }
+
+    fn find_dictionaries(&self) -> Box<[Span]> {
+        let mut spans: Vec<Span> = Vec::new();
+        for span in self.positions().filter_map(|position| self.location(position).dictionary) {
+            // Nearly all chunks of a file share one, so most are the one seen last.
+            if spans.last() != Some(&span) {
+                spans.push(span);
+            }
+        }
+        spans.sort_unstable();
+        spans.dedup();
+        spans.into_boxed_slice()
+    }
+}
+
+/// Bytes of an object that a span covers.
+pub(crate) fn range(span: Span) -> std::ops::Range<u64> {
+    span.offset..span.offset + u64::from(span.length)
+}

@@ -1,0 +1,105 @@
+//! Everything checked.
+
+use std::sync::Arc;
+
+use busload_chunks::ChunkAddress;
+use busload_objects::{Progress, ReadOptions};
+use futures_util::FutureExt;
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{Told, tell};
+use crate::{
+    Error,
+    decode::Want,
+    fault::Fault,
+    limits::VERIFYING_TIMEOUT,
+    reader::Job,
+    shared::Shared,
+    table_file::TableFile,
+    task::blocking,
+    view::Place,
+    window::{Item, Window, sort},
+};
+
+/// What became of one chunk.
+struct Checked {
+    address: ChunkAddress,
+    bytes: u64,
+    outcome: Result<(), Fault>,
+}
+
+/// File by file, each from front to end. Bytes of indexes count as done with their file.
+pub(super) async fn verify(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result<Progress, Error> {
+    let snapshot = shared.opened_view().await?.snapshot.clone();
+    let mut progress = Progress { total: snapshot.file_bytes(), ..Progress::default() };
+    let mut end = 0;
+    for file in &snapshot.files {
+        end += file.object.meta().size;
+        verify_file(shared, file, &mut progress, &to).await?;
+        progress.done = end;
+        tell(&to, (progress, None)).await;
+    }
+    Ok(progress)
+}
+
+async fn verify_file(
+    shared: &Arc<Shared>,
+    file: &Arc<TableFile>,
+    progress: &mut Progress,
+    to: &mpsc::Sender<Told>,
+) -> Result<(), Error> {
+    let of = file.clone();
+    let items = blocking(move || items(&of)).await?;
+    let shared = shared.clone();
+    let finish = Arc::new(move |item: Item, started| {
+        let (shared, job) = (shared.clone(), job(&item));
+        async move {
+            // This copy, whatever other files have.
+            let outcome = shared.read_copy(&item.place, Some(started), job).await;
+            let bytes = u64::from(item.location.span.length);
+            Checked { address: job.address, bytes, outcome: outcome.map(|_| ()) }
+        }
+        .boxed()
+    });
+    let mut window = Window::new(Box::new(options), items, finish);
+    while let Some(checked) = window.next().await {
+        let wrong = checked.note(file, progress)?;
+        tell(to, (*progress, wrong)).await;
+    }
+    Ok(())
+}
+
+impl Checked {
+    /// What is wrong with the chunk; an error if that cannot be known.
+    fn note(self, file: &TableFile, progress: &mut Progress) -> Result<Option<(ChunkAddress, Error)>, Error> {
+        progress.done = (progress.done + self.bytes).min(progress.total);
+        match self.outcome {
+            Ok(()) => Ok(None),
+            Err(Fault::Damaged(text)) => {
+                progress.damaged += self.bytes;
+                Ok(Some((self.address, Error::Damaged(text))))
+            }
+            Err(Fault::Gone) => {
+                Err(Error::Unreachable(format!("{} was replaced while it was verified", file.name())))
+            }
+            Err(Fault::Error(error)) => Err(error),
+        }
+    }
+}
+
+fn items(file: &Arc<TableFile>) -> Vec<Item> {
+    let place = |position| Place { file: file.clone(), position };
+    let mut items: Vec<Item> = file.positions().map(|position| Item::new(0, place(position))).collect();
+    sort(&mut items);
+    items
+}
+
+fn job(item: &Item) -> Job {
+    let address = item.place.file.index.address(item.place.position);
+    Job { address, want: Want::Length, local_only: false, deadline: options().deadline }
+}
+
+fn options() -> ReadOptions {
+    let deadline = (Instant::now() + VERIFYING_TIMEOUT).into_std();
+    ReadOptions { deadline, local_only: false }
+}
