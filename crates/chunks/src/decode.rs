@@ -12,7 +12,7 @@ use bytes::Bytes;
 use zstd::zstd_safe::{self, DCtx, DDict};
 
 use crate::{
-    ChunkAddress, ChunkLocation, FormatError,
+    ChunkAddress, ChunkLocation, FormatError, be,
     error::{damaged, malformed},
     limits::{CHUNK_BYTES_MAX, DICTIONARY_BYTES_MAX},
 };
@@ -75,8 +75,8 @@ pub struct Stored {
     pub encoding: Encoding,
     /// Without the CRC.
     pub bytes: Bytes,
-    /// With the CRC.
-    span: Bytes,
+    /// A snappy block with its CRC; of a frame nothing.
+    record: Bytes,
 }
 
 impl Stored {
@@ -87,7 +87,7 @@ impl Stored {
     pub fn parse(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         let stored = Self::parse_unchecked(span, location)?;
         if stored.encoding == Encoding::Snappy {
-            let expected = crate::be::u32_at(&stored.span, stored.bytes.len());
+            let expected = be::u32_at(&stored.record, stored.bytes.len());
             let found = crc32c::crc32c(&stored.bytes);
             if found != expected {
                 return Err(damaged!("a record says its CRC-32C is {expected:08x}, it is {found:08x}"));
@@ -105,12 +105,12 @@ impl Stored {
             return Err(damaged!("expected {} bytes of a chunk, got {}", location.span.length, span.len()));
         }
         if location.dictionary.is_some() {
-            return Ok(Self { encoding: Encoding::Zstd, bytes: span.clone(), span });
+            return Ok(Self { encoding: Encoding::Zstd, bytes: span, record: Bytes::new() });
         }
         if span.len() <= CRC_BYTES {
             return Err(damaged!("expected a snappy block and its CRC, got {} bytes", span.len()));
         }
-        Ok(Self { encoding: Encoding::Snappy, bytes: span.slice(..span.len() - CRC_BYTES), span })
+        Ok(Self { encoding: Encoding::Snappy, bytes: span.slice(..span.len() - CRC_BYTES), record: span })
     }
 
     /// The contents. `dictionary` is that of the location, if it has one. Not yet compared with an address.
@@ -148,7 +148,7 @@ impl Stored {
     /// Those of [`Stored::decode`], for a zstd frame.
     pub fn to_record(&self, dictionary: Option<&Dictionary>) -> Result<Bytes, FormatError> {
         match self.encoding {
-            Encoding::Snappy => Ok(self.span.clone()),
+            Encoding::Snappy => Ok(self.record.clone()),
             Encoding::Zstd => record_of(&self.decode(dictionary)?).map(Bytes::from),
         }
     }

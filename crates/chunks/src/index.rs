@@ -66,7 +66,8 @@ impl TableIndex {
         classic::tail_bytes(chunk_count)
     }
 
-    /// From exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`. Keeps `tail`.
+    /// From exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`. Keeps `tail`, and
+    /// so the whole buffer it is a part of.
     ///
     /// # Errors
     /// [`FormatError::Malformed`] if they are no index and footer of a file with so many chunks and bytes.

@@ -11,7 +11,7 @@ pub const METADATA_BYTES_MAX: u64 = 64 << 20;
 
 /// Entries of one file whose addresses begin with the same 8 bytes, at most. Copies made by a conjoin count too. Addresses are
 /// hashes, so a longer run is no accident, and every search would have to go through it.
-pub const EQUAL_PREFIXES_MAX: usize = 1024;
+pub const EQUAL_PREFIXES_MAX: usize = 4096;
 
 /// Files that one manifest may name.
 pub const MANIFEST_FILES_MAX: usize = 1 << 20;

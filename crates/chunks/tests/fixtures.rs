@@ -1,4 +1,5 @@
 //! Every chunk of every fixture is found where its list says and decodes to what its list says.
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! The lookup against a map, over versions of a store that gains, loses and reorders files.
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 mod support;
 

@@ -14,7 +14,7 @@ const MUTATIONS: u64 = 300;
 
 /// Parsing keeps or rearranges the bytes it gets, and has a few words besides. An error has its text.
 fn memory_for(bytes: &[u8]) -> usize {
-    8 * bytes.len() + 10_000
+    4 * bytes.len() + 10_000
 }
 
 struct Tail {

@@ -49,7 +49,7 @@ fn manifests_cut_off_anywhere_are_errors_but_after_a_count() {
             let fields: Vec<&[u8]> = text[..length].split(|&byte| byte == b':').collect();
             let header = if text[0] == b'4' { 4 } else { 5 };
             let is_whole = fields.len() >= header && fields[2..header].iter().all(|field| field.len() == 32);
-            is_whole && (fields.len() - header) % 2 == 0 && !fields[fields.len() - 1].is_empty()
+            is_whole && (fields.len() - header).is_multiple_of(2) && !fields[fields.len() - 1].is_empty()
         };
         for length in 0..text.len() {
             assert_eq!(exercise(&text[..length]), is_after_count(length), "{length} of {text:?}");
