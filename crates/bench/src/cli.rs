@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     cell::Cell,
-    experiment::Postgres,
+    experiment::{Chunks, Disk, Postgres},
     limits::{CLIENTS_MAX, KEYS_MAX, PIPELINE_MAX, VALUE_BYTES_MAX},
     machine::CpuList,
     requests::{KeySpace, Operation},
@@ -99,6 +99,10 @@ pub enum Command {
     Connections(Connections),
     /// Many clients' single-key reads and writes of a Postgres table, batched and not
     Postgres(Box<Postgres>),
+    /// Chunks of a store that is milliseconds away: read directly, and through busload cold, filling and warm
+    Chunks(Box<Chunks>),
+    /// Random reads of a file, with percentiles as fio prints them
+    Disk(Disk),
     /// Answers without doing anything
     #[command(hide = true)]
     NullServer(NullServer),
@@ -441,7 +445,12 @@ pub fn check_pipeline(pipeline: usize) -> Result<()> {
     Ok(())
 }
 
-fn cpus(text: &str) -> Result<Option<CpuList>> {
+/// Processors as `0-3`, or `any`, which is none in particular.
+///
+/// # Errors
+///
+/// It is no such list.
+pub fn cpus(text: &str) -> Result<Option<CpuList>> {
     match text {
         "any" => Ok(None),
         list => Ok(Some(list.parse().map_err(UsageError)?)),

@@ -1,6 +1,8 @@
 //! The experiments, each a file: start, load, measure, report.
 
+mod chunks;
 mod connections;
+mod disk;
 mod growth;
 mod kv;
 mod postgres;
@@ -12,7 +14,9 @@ use anyhow::Result;
 use rustix::process::Pid;
 
 pub use self::{
+    chunks::{Chunks, chunks},
     connections::connections,
+    disk::{Disk, disk},
     growth::growth,
     kv::kv,
     postgres::{Postgres, postgres},

@@ -75,10 +75,49 @@ pub const SESSIONS_END: Duration = Duration::from_secs(5);
 /// How long the busload server may take until it has reached Postgres.
 pub const READY_SOURCE: Duration = Duration::from_secs(30);
 
+/// Largest block of the disk experiment.
+pub const DISK_BLOCK_BYTES_MAX: u64 = 64 << 20;
+
+/// Most blocks of its file: their order is kept in memory.
+pub const DISK_BLOCKS_MAX: u64 = 64 << 20;
+
+/// Most threads that read it.
+pub const DISK_JOBS_MAX: usize = 1_024;
+
+/// Longest chunk that is made.
+pub const CHUNK_BYTES_MAX: u64 = 16 << 20;
+
+/// Most chunks of a store that is made.
+pub const CHUNKS_MAX: usize = 64 << 20;
+
+/// Most bytes of such a store.
+pub const STORE_BYTES_MAX: u64 = 256 << 30;
+
+/// Most addresses of a call, which is what the server takes; also requests of a pipeline.
+pub const CHUNK_BATCH_MAX: usize = 16_384;
+
+/// Failed requests at which a load of chunks gives up.
+pub const CHUNK_FAILURES_MAX: u64 = 100;
+
+/// How long a load that reads a list may take.
+pub const CHUNK_LIST: Duration = Duration::from_secs(600);
+
+/// How long files may take to come to local disk.
+pub const CHUNK_FILL: Duration = Duration::from_secs(600);
+
+/// Between two looks at how far they are.
+pub const CHUNK_POLL: Duration = Duration::from_millis(20);
+
+/// Longest message of a `GetChunks` stream: a chunk may be alone in one.
+pub const GRPC_MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes that may be under way to one call; a connection has four times as many.
+pub const GRPC_WINDOW_BYTES: u32 = 4 << 20;
+
 /// How long a server may take to stop by itself.
 pub const STOP: Duration = Duration::from_secs(120);
 
 /// Between two looks at something that gives no event.
 pub const POLL: Duration = Duration::from_millis(2);
 
-const _: () = assert!(FILL_PIPELINE <= PIPELINE_MAX);
+const _: () = assert!(FILL_PIPELINE <= PIPELINE_MAX && CHUNK_BATCH_MAX <= PIPELINE_MAX);

@@ -1,8 +1,10 @@
 //! `busload-bench`: experiments against busload and its peers, over the protocols they speak.
 //!
 //! ```text
-//!   cli --> experiment::{kv, growth, recovery, connections, postgres}
-//!              |            |               |                 |
+//!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, disk}
+//!              |            |               |                 |         |       |
+//!              |            |               |                 |         |       +--> threads that read a file
+//!              |            |               |                 |         +--> clients over gRPC, RESP and S3, tables, plots
 //!              |            |               |                 +--> clients in process and over RESP, tables, plots
 //!              |            |               +--> report: table, CSV
 //!              |            +--> measure --> load: one thread, one epoll, requests built ahead
@@ -10,7 +12,7 @@
 //! ```
 //!
 //! The server is measured from outside, as its peers are; only `postgres` also uses busload's library for Postgres tables, in this
-//! process. It runs on Linux only: processes are pinned, and the open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
+//! process, where `chunks` runs the S3 server that busload reads from. It runs on Linux only: processes are pinned, and the open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +22,11 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(target_os = "linux")]
+mod bytes;
+#[cfg(target_os = "linux")]
 mod cell;
+#[cfg(target_os = "linux")]
+mod chart;
 #[cfg(target_os = "linux")]
 mod cleanup;
 #[cfg(target_os = "linux")]
@@ -79,6 +85,8 @@ fn main() -> ExitCode {
         Command::Recovery(arguments) => experiment::recovery(arguments),
         Command::Connections(arguments) => experiment::connections(arguments),
         Command::Postgres(arguments) => experiment::postgres(arguments),
+        Command::Chunks(arguments) => experiment::chunks(arguments),
+        Command::Disk(arguments) => experiment::disk(arguments),
         Command::NullServer(arguments) => null_server::run(arguments.listen, arguments.reply_bytes),
     };
     match result {

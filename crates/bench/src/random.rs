@@ -26,6 +26,14 @@ impl Random {
         let wide = u128::from(self.next()) * u128::from(bound);
         u64::try_from(wide >> 64).expect("the upper half of 128 bits")
     }
+
+    /// Puts items into random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            let count = u64::try_from(last + 1).expect("a length fits in 64 bits");
+            items.swap(last, usize::try_from(self.below(count)).expect("below a length"));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -36,6 +44,20 @@ mod tests {
     fn the_same_seed_gives_the_same_numbers() {
         let (mut first, mut second) = (Random::new(7), Random::new(7));
         assert!((0..100).all(|_| first.next() == second.next()));
+    }
+
+    #[test]
+    fn shuffling_keeps_every_item_and_reaches_every_place() {
+        let mut random = Random::new(1);
+        let mut firsts = std::collections::BTreeSet::new();
+        for _ in 0..200 {
+            let mut items = [1, 2, 3, 4, 5];
+            random.shuffle(&mut items);
+            firsts.insert(items[0]);
+            items.sort_unstable();
+            assert_eq!(items, [1, 2, 3, 4, 5]);
+        }
+        assert_eq!(firsts.len(), 5);
     }
 
     #[test]

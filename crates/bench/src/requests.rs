@@ -78,6 +78,17 @@ impl Pool {
         pool
     }
 
+    /// `count` requests, each appended by `write`.
+    pub fn of(count: usize, mut write: impl FnMut(&mut Vec<u8>)) -> Self {
+        let mut pool = Self { bytes: Vec::new(), starts: Vec::with_capacity(count + 1) };
+        for _ in 0..count {
+            pool.starts.push(pool.bytes.len());
+            write(&mut pool.bytes);
+        }
+        pool.starts.push(pool.bytes.len());
+        pool
+    }
+
     /// Requests in the pool.
     pub fn len(&self) -> usize {
         self.starts.len() - 1

@@ -116,6 +116,7 @@ pub struct Launch<'a> {
 pub struct Server {
     process: Process,
     address: SocketAddr,
+    http: SocketAddr,
     output: Output,
     ready_after: Duration,
 }
@@ -127,8 +128,8 @@ impl Programs {
     ///
     /// It cannot be started, ends, or does not get ready; with the last lines of its output.
     pub fn start(&self, cleanup: &Cleanup, launch: &Launch<'_>) -> Result<Server> {
-        let address = free_address()?;
-        let mut command = self.command(launch, address)?;
+        let (address, http) = (free_address()?, free_address()?);
+        let mut command = self.command(launch, address, http)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started_ns = now_ns();
         let process = match &self.cpus {
@@ -138,30 +139,30 @@ impl Programs {
         let output = Output::default();
         output.follow(process.with_child(|child| child.stdout.take()))?;
         output.follow(process.with_child(|child| child.stderr.take()))?;
-        let mut server = Server { process, address, output, ready_after: Duration::ZERO };
+        let mut server = Server { process, address, http, output, ready_after: Duration::ZERO };
         server.wait_ready(launch.kind, started_ns)?;
         Ok(server)
     }
 
-    fn command(&self, launch: &Launch<'_>, address: SocketAddr) -> Result<Command> {
+    fn command(&self, launch: &Launch<'_>, address: SocketAddr, http: SocketAddr) -> Result<Command> {
         match launch.kind {
-            Kind::Busload => self.busload_command(launch, address),
+            Kind::Busload => Ok(self.busload_command(launch, address, http)),
             Kind::Redis => Ok(self.redis_command(launch, address)),
             Kind::Null => null_command(launch, address),
         }
     }
 
-    fn busload_command(&self, launch: &Launch<'_>, address: SocketAddr) -> Result<Command> {
+    fn busload_command(&self, launch: &Launch<'_>, address: SocketAddr, http: SocketAddr) -> Command {
         let mut command = Command::new(&self.busload);
         command
             .args(["serve", "--data"])
             .arg(launch.directory)
-            .args(["--resp", &address.to_string(), "--http", &free_address()?.to_string()])
+            .args(["--resp", &address.to_string(), "--http", &http.to_string()])
             .args(["--net-threads", &launch.net_threads.to_string()])
             .arg("--table")
             .arg(format!("default=memory:?sync={}", launch.durability.busload_sync()))
             .args(&self.busload_arguments);
-        Ok(command)
+        command
     }
 
     fn redis_command(&self, launch: &Launch<'_>, address: SocketAddr) -> Command {
@@ -188,6 +189,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where busload listens for HTTP and gRPC; the others do not.
+    pub fn http(&self) -> SocketAddr {
+        self.http
     }
 
     /// Its process.

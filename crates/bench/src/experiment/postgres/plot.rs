@@ -1,12 +1,9 @@
 //! The tables as pictures.
 
-mod chart;
-
 use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context, Result};
 
-use self::chart::{Axis, Chart, Corner, Line, Point, Style};
 use super::{
     approach::{Approach, Cell, Pace, Section},
     ceiling,
@@ -14,7 +11,10 @@ use super::{
     rows::Distribution,
     sample::Sample,
 };
-use crate::stats::float;
+use crate::{
+    chart::{self, Axis, Chart, Corner, Line, Point, Style},
+    stats::float,
+};
 
 /// Draws what was measured; what was not is left out.
 ///

@@ -151,10 +151,13 @@ pub fn svg(charts: &[Chart]) -> Result<String> {
 fn draw(chart: &Chart, area: &Area<'_>) -> Result<()> {
     let x = chart.x.range(chart.values(|point| point.x));
     let y = chart.y.range(chart.values(|point| point.y));
-    let x_base = chart.x.base.unwrap_or(10.0);
-    match chart.y.base {
-        None => draw_on(chart, area, x.log_scale().base(x_base), y),
-        Some(base) => draw_on(chart, area, x.log_scale().base(x_base), y.log_scale().base(base)),
+    match (chart.x.base, chart.y.base) {
+        (None, None) => draw_on(chart, area, x, y),
+        (None, Some(base)) => draw_on(chart, area, x, y.log_scale().base(base)),
+        (Some(base), None) => draw_on(chart, area, x.log_scale().base(base), y),
+        (Some(x_base), Some(base)) => {
+            draw_on(chart, area, x.log_scale().base(x_base), y.log_scale().base(base))
+        }
     }
 }
 

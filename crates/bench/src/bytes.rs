@@ -1,0 +1,56 @@
+//! Numbers of bytes, as people write them.
+
+/// Bytes as `4096`, `16k`, `64KiB`, `1G`: multiples of 1,024 whether the `i` is there or not.
+///
+/// # Errors
+///
+/// It is no number, or more than 64 bits hold.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+    let shift = match &lower[digits.len()..] {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(format!("`{text}`: the units of bytes are k, M, G and T")),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1_u64 << shift));
+    bytes.ok_or_else(|| format!("`{text}` is no number of bytes, as 4096, 16k or 1G"))
+}
+
+/// Bytes in the largest unit that leaves at least one.
+pub fn bytes_text(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let Some((shift, unit)) = units.into_iter().find(|(shift, _)| 1 <= bytes >> shift) else {
+        return format!("{bytes} B");
+    };
+    let whole = crate::report::figure(crate::stats::float(bytes) / crate::stats::float(1_u64 << shift));
+    format!("{} {unit}", whole.trim_end_matches(".00").trim_end_matches(".0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_powers_of_1024() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4_096), ("16k", 16_384), ("1KiB", 1_024), ("3M", 3 << 20), ("2g", 2 << 30)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "k", "1.5k", "-1", "1 k", "1x", "99999999999T"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_written_short() {
+        assert_eq!(
+            [0, 1_023, 16_384, 1 << 30, 1_610_612_736].map(bytes_text),
+            ["0 B", "1023 B", "16 KiB", "1 GiB", "1.50 GiB"].map(str::to_owned)
+        );
+    }
+}

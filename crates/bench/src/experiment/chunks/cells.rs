@@ -1,0 +1,250 @@
+//! What is measured: a row of a table is a cell.
+
+use super::clients::Form;
+
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Section {
+    /// A chain of dependent reads by one caller
+    Chain,
+    /// Random reads by some callers
+    Reads,
+    /// As many chunks a second as one core gives
+    Throughput,
+    /// Random reads of a whole file from an empty cache: what they cost the store
+    Cold,
+    /// Many callers, one cold chunk
+    Herd,
+    /// Opening a store of many table files
+    Open,
+    /// Memory of indexes, and while a large file fills
+    Memory,
+}
+
+impl Section {
+    /// The name in `--section` and in the CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Chain => "chain",
+            Self::Reads => "reads",
+            Self::Throughput => "throughput",
+            Self::Cold => "cold",
+            Self::Herd => "herd",
+            Self::Open => "open",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// Where busload has the chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Nowhere: each read is the first of its extent.
+    Cold,
+    /// Whole files are on their way.
+    Filling,
+    /// On local disk.
+    Disk,
+    /// In its memory, decoded.
+    Memory,
+    /// Busload has no part in it.
+    None,
+}
+
+impl State {
+    /// The name in tables and in the CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cold => "cold",
+            Self::Filling => "filling",
+            Self::Disk => "warm disk",
+            Self::Memory => "warm RAM",
+            Self::None => "-",
+        }
+    }
+}
+
+/// How chunks are asked for, or what they are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// The object store, by range, indexes known.
+    Direct,
+    /// One chunk a call.
+    GetChunk,
+    /// Many chunks a call.
+    GetChunks,
+    /// `GET` over RESP, one under way on a connection.
+    Resp,
+    /// `GET` over RESP, many under way on a connection.
+    RespPipelined,
+    /// An empty call of the health service.
+    Check,
+    /// Reads of a local copy by the load itself.
+    Pread,
+    /// The same by a thread that sends the bytes over loopback.
+    PreadSend,
+}
+
+impl Way {
+    /// The name in tables and in the CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::GetChunk => "GetChunk",
+            Self::GetChunks => "GetChunks",
+            Self::Resp => "RESP",
+            Self::RespPipelined => "RESP pipelined",
+            Self::Check => "health Check",
+            Self::Pread => "pread",
+            Self::PreadSend => "pread+send",
+        }
+    }
+}
+
+/// Which chunks are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// Each names the next.
+    Chain,
+    /// Any.
+    Random,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Which table.
+    pub section: Section,
+    /// Where the chunks are.
+    pub state: State,
+    /// How they are asked for.
+    pub way: Way,
+    /// What is sent.
+    pub form: Form,
+    /// Which.
+    pub work: Work,
+    /// By how many.
+    pub callers: usize,
+    /// Chunks of one request, or under way on one connection.
+    pub batch: usize,
+}
+
+impl Cell {
+    /// The name in messages.
+    pub fn name(&self) -> String {
+        format!("{} {} {} {}", self.section.name(), self.state.name(), self.way.name(), self.load())
+    }
+
+    /// Callers and what each has under way.
+    pub fn load(&self) -> String {
+        match (self.work, self.batch) {
+            (Work::Chain, _) => "chain".to_owned(),
+            (Work::Random, 1) => self.callers.to_string(),
+            (Work::Random, batch) => format!("{} x {batch}", self.callers),
+        }
+    }
+}
+
+/// Chunks at a time, where a flag does not say otherwise.
+#[derive(Clone, Copy, Debug)]
+pub struct Batches {
+    /// Of a `GetChunks` call.
+    pub call: usize,
+    /// Of a RESP pipeline.
+    pub pipeline: usize,
+}
+
+const fn cell(section: Section, state: State, way: Way, work: Work, callers: usize, batch: usize) -> Cell {
+    // What a direct reader and the bare loops read are records as the file holds them.
+    let form = match way {
+        Way::Pread | Way::PreadSend => Form::Stored,
+        _ => Form::Decoded,
+    };
+    Cell { section, state, way, form, work, callers, batch }
+}
+
+/// A chain in every state.
+pub fn chain() -> Vec<Cell> {
+    let of = |state, way| cell(Section::Chain, state, way, Work::Chain, 1, 1);
+    let mut cells = vec![of(State::None, Way::Direct)];
+    for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
+        cells.extend([Way::GetChunk, Way::Resp].map(|way| of(state, way)));
+    }
+    cells.push(of(State::None, Way::Check));
+    cells
+}
+
+/// Random reads in every state, by every way.
+pub fn reads(callers: &[usize], batches: Batches) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for &callers in callers {
+        let of = |state, way, batch| cell(Section::Reads, state, way, Work::Random, callers, batch);
+        cells.push(of(State::None, Way::Direct, 1));
+        for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
+            cells.push(of(state, Way::GetChunk, 1));
+            cells.push(of(state, Way::GetChunks, batches.call));
+            cells.push(of(state, Way::Resp, 1));
+            if matches!(state, State::Disk | State::Memory) {
+                cells.push(of(state, Way::RespPipelined, batches.pipeline));
+            }
+        }
+        cells.push(of(State::None, Way::Check, 1));
+        cells.push(of(State::None, Way::PreadSend, 1));
+    }
+    cells.push(cell(Section::Reads, State::None, Way::Pread, Work::Random, 1, 1));
+    cells
+}
+
+/// Warm reads that fill one core.
+pub fn throughput(callers: usize, batches: Batches) -> Vec<Cell> {
+    let of = |way, form, batch| Cell {
+        form,
+        ..cell(Section::Throughput, State::Disk, way, Work::Random, callers, batch)
+    };
+    let mut cells = Vec::new();
+    for form in [Form::Stored, Form::Decoded] {
+        cells.push(of(Way::GetChunks, form, batches.call));
+        cells.push(of(Way::RespPipelined, form, batches.pipeline));
+    }
+    let bare = |way, batch| cell(Section::Throughput, State::None, way, Work::Random, 1, batch);
+    cells.push(bare(Way::PreadSend, callers * batches.pipeline));
+    cells.push(bare(Way::Pread, 1));
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BATCHES: Batches = Batches { call: 64, pipeline: 32 };
+
+    fn names(cells: &[Cell]) -> Vec<String> {
+        cells.iter().map(Cell::name).collect()
+    }
+
+    #[test]
+    fn a_chain_is_followed_in_every_state() {
+        let names = names(&chain());
+        assert_eq!(names.len(), 10);
+        assert_eq!(names[0], "chain - direct chain");
+        for state in ["cold", "filling", "warm disk", "warm RAM"] {
+            assert_eq!(names.iter().filter(|name| name.contains(state)).count(), 2, "{state}");
+        }
+    }
+
+    #[test]
+    fn every_number_of_callers_reads_in_every_way() {
+        let cells = reads(&[1, 16], BATCHES);
+        assert_eq!(cells.len(), 2 * (1 + 2 * 3 + 2 * 4 + 2) + 1);
+        assert!(names(&cells).contains(&"reads warm RAM RESP pipelined 16 x 32".to_owned()));
+        assert!(names(&cells).contains(&"reads cold GetChunks 1 x 64".to_owned()));
+    }
+
+    #[test]
+    fn one_core_is_filled_in_both_forms() {
+        let names = names(&throughput(4, BATCHES));
+        assert_eq!(names.iter().filter(|name| name.contains("GetChunks 4 x 64")).count(), 2);
+        assert_eq!(names.iter().filter(|name| name.contains("RESP pipelined 4 x 32")).count(), 2);
+        assert!(names.contains(&"throughput - pread+send 1 x 128".to_owned()));
+    }
+}

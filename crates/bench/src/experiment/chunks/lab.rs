@@ -1,0 +1,354 @@
+//! Measures one row: sets up where the chunks are, lets the load run, reads the clocks and the proxy's log.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use busload_bucket::Bucket;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{
+    arguments::Chunks,
+    cells::{Cell, State, Way, Work},
+    clients::{
+        Caller, Channels, Check, Direct, Form, GetChunk, GetChunks, PreadSend, Resp, S3, get_request, pread,
+    },
+    load::{self, ChainEnd, Picks, Plan},
+    remote::{Distance, Remote},
+    sample::{Answering, Sample},
+    server::{Server, Starter, Table},
+    store::Store,
+};
+use crate::{
+    cleanup::Cleanup,
+    clock::{duration_ns, now_ns},
+    limits::{CHUNK_FILL, CHUNK_LIST, CHUNK_POLL, POOL_REQUESTS},
+    measure::{self, Pace, measure},
+    random::Random,
+    requests::Pool,
+};
+
+/// The prefix of the store that most sections read.
+pub const PREFIX: &str = "store";
+
+/// The table of servers with only one.
+pub const TABLE: &str = "db";
+
+/// Tables of the warm server: on disk, in memory, and as stored.
+const WARM: &str = "warm";
+const RAM: &str = "ram";
+const STORED: &str = "stored";
+
+/// Everything that rows share.
+pub struct Lab<'a> {
+    /// What was asked for.
+    pub arguments: &'a Chunks,
+    /// What has to be ended.
+    pub cleanup: Cleanup,
+    /// How busload is started.
+    pub starter: Starter,
+    /// The object store.
+    pub remote: Remote,
+    /// The store that most sections read.
+    pub store: Store,
+    /// This thread's.
+    pub runtime: Runtime,
+    warm: Option<Server>,
+}
+
+impl<'a> Lab<'a> {
+    /// With a store that was made in the object store's directory.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no runtime.
+    pub fn new(
+        arguments: &'a Chunks,
+        cleanup: Cleanup,
+        starter: Starter,
+        remote: Remote,
+        store: Store,
+    ) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
+        Ok(Self { arguments, cleanup, starter, remote, store, runtime, warm: None })
+    }
+
+    /// Measures a row once.
+    ///
+    /// # Errors
+    ///
+    /// Something cannot be reached, or stops answering.
+    pub fn measure(&mut self, cell: &Cell, round: usize) -> Result<Sample> {
+        let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
+        match (cell.state, cell.way) {
+            (State::Cold, _) => self.cold(cell),
+            (State::Filling, _) => self.filling(cell, seed),
+            (State::None, Way::Direct) => self.direct(cell, seed),
+            (State::None, Way::Pread) => {
+                let plan = self.plan(cell, seed, Answering::Nobody)?;
+                let mut read = pread(&self.store)?;
+                load::run_blocking(&self.store, &plan, |numbers| {
+                    numbers.iter().try_for_each(|one| read(*one))
+                })
+            }
+            (State::None, Way::PreadSend) => self.pread_send(cell, seed),
+            _ => self.warm(cell, seed),
+        }
+    }
+
+    /// Ends the warm server.
+    ///
+    /// # Errors
+    ///
+    /// It does not end in order.
+    pub fn stop(&mut self) -> Result<()> {
+        self.warm.take().map_or(Ok(()), |server| server.stop().map(drop))
+    }
+
+    /// A table over a store of the object store; further options of the command line come last.
+    pub fn table(&self, name: &'static str, prefix: &str, options: &str) -> Table {
+        let further = self.arguments.table_options.as_deref();
+        let options = [Some(options), further].into_iter().flatten().collect::<Vec<_>>().join("&");
+        Table { name, url: self.remote.url(prefix), options }
+    }
+
+    fn direct(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let s3 = S3::new(self.remote.address(), Bucket::NAME, PREFIX, &self.store)?;
+        let callers = (0..cell.callers).map(|_| Caller::Direct(Direct::new(&s3))).collect();
+        let plan = self.plan(cell, seed, Answering::Nobody)?;
+        self.runtime.block_on(load::run(&self.store, callers, &plan))
+    }
+
+    fn pread_send(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let mut bare = PreadSend::start(&self.store, self.starter.cpus.clone())?;
+        let answering = Answering::Thread(bare.thread_id);
+        // One connection carries what all callers have under way.
+        let plan = Plan { batch: cell.batch * cell.callers, ..self.plan(cell, seed, answering)? };
+        load::run_blocking(&self.store, &plan, |numbers| bare.ask(&self.store, numbers))
+    }
+
+    /// Every measurement has a server of its own whose cache is empty. What is read lies apart, so that no read finds what
+    /// another one's extent brought.
+    fn cold(&self, cell: &Cell) -> Result<Sample> {
+        let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=touched")])?;
+        server.wait_open(TABLE, &self.store)?;
+        self.remote.forget();
+        let apart: Arc<[u32]> = self.store.apart.clone().into();
+        let batch = cell.batch.min(apart.len().div_ceil(cell.callers));
+        let picks = match cell.work {
+            Work::Random => Picks::List(Arc::clone(&apart)),
+            Work::Chain => {
+                let most = self.store.chain.len().min(apart.len()) - 1;
+                Picks::Chain { first: self.store.chain[0], most, end: ChainEnd::Stop }
+            }
+        };
+        let plan = Plan {
+            picks,
+            batch,
+            warm_up: Duration::ZERO,
+            seconds: CHUNK_LIST,
+            answering: Answering::Process(server.pid()),
+        };
+        let sample = self.grpc_or_resp(cell, &server, TABLE, &plan)?;
+        let traffic = self.remote.traffic(&self.store);
+        server.stop()?;
+        Ok(self.with_traffic(sample, &traffic))
+    }
+
+    /// The first read starts the fill of its file; it is slow enough to last.
+    fn filling(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
+        server.wait_open(TABLE, &self.store)?;
+        self.remote.forget();
+        let distance = self.arguments.distance();
+        self.remote.set(Distance { bandwidth: self.arguments.filling_bandwidth, ..distance });
+        let plan = self.plan(cell, seed, Answering::Process(server.pid()))?;
+        let sample = self.grpc_or_resp(cell, &server, TABLE, &Plan { warm_up: Duration::ZERO, ..plan });
+        let traffic = self.remote.traffic(&self.store);
+        self.remote.set(distance);
+        let filled_early = self.store.bytes() <= traffic.fills.bytes;
+        server.stop()?;
+        Ok(Sample { filled_early, ..self.with_traffic(sample?, &traffic) })
+    }
+
+    fn with_traffic(&self, sample: Sample, traffic: &super::remote::Traffic) -> Sample {
+        let store_requests = Some(crate::stats::float(traffic.requests()));
+        let store_bytes = Some(crate::stats::float(traffic.bytes()));
+        Sample { store_requests, store_bytes, ..sample }
+    }
+
+    fn warm(&mut self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let server = match self.warm.take() {
+            Some(server) => server,
+            None => self.start_warm()?,
+        };
+        let table = match (cell.state, cell.form) {
+            (State::Memory, _) => RAM,
+            (_, Form::Stored) => STORED,
+            (_, Form::Decoded) => WARM,
+        };
+        let sample = match cell.way {
+            Way::RespPipelined => self.pipelined(cell, &server, table, seed),
+            _ => {
+                let plan = self.plan(cell, seed, Answering::Process(server.pid()))?;
+                // What GetChunks sends is told by the request; for RESP it is a matter of the table.
+                let table = if cell.way == Way::Resp || cell.state == State::Memory { table } else { WARM };
+                self.grpc_or_resp(cell, &server, table, &plan)
+            }
+        };
+        self.warm = Some(server);
+        sample
+    }
+
+    /// One server with everything on local disk, and once more in memory.
+    fn start_warm(&self) -> Result<Server> {
+        let memory = format!("fill=whole&memory={}", self.store.contents_bytes() * 2 + (64 << 20));
+        let tables = [
+            self.table(WARM, PREFIX, "fill=whole"),
+            self.table(RAM, PREFIX, &memory),
+            self.table(STORED, PREFIX, "fill=whole&contents=stored"),
+        ];
+        let server = self.starter.start(&self.cleanup, &tables)?;
+        for table in [WARM, RAM, STORED] {
+            self.fill(&server, table, &self.store)?;
+        }
+        // What is read a second time is surely kept.
+        for _ in 0..2 {
+            self.read_all(&server, RAM, &self.store)?;
+        }
+        Ok(server)
+    }
+
+    /// Waits until all files of a table are on local disk.
+    ///
+    /// # Errors
+    ///
+    /// It does not happen in time.
+    pub fn fill(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
+        server.wait_open(table, store)?;
+        let numbers: Vec<u32> = (0..store.count()).collect();
+        self.runtime.block_on(async {
+            let channels = Channels::connect(server.http(), 1).await?;
+            self.touch(&channels, table, store).await?;
+            wait_local(&channels, table, store, &numbers).await
+        })
+    }
+
+    /// Waits until one file of the main store, which has been touched, is on local disk.
+    ///
+    /// # Errors
+    ///
+    /// It does not happen in time.
+    pub fn wait_file(&self, server: &Server, table: &str, file: u32) -> Result<()> {
+        let numbers: Vec<u32> = self.store.of_file(file).collect();
+        self.runtime.block_on(async {
+            let channels = Channels::connect(server.http(), 1).await?;
+            wait_local(&channels, table, &self.store, &numbers).await
+        })
+    }
+
+    /// One chunk of every file, so that all are on their way.
+    async fn touch(&self, channels: &Channels, table: &str, store: &Store) -> Result<()> {
+        let mut call = GetChunk::new(channels, 0, table, Form::Decoded);
+        let mut touched = vec![false; store.files.len()];
+        for (number, entry) in (0..).zip(&store.entries) {
+            let file = super::store::index(entry.file);
+            if !std::mem::replace(&mut touched[file], true) {
+                let touched = call.ask(store, number).await;
+                touched.map_err(|failure| anyhow::anyhow!("the first chunk of a file: {failure:?}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every chunk once.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be had or is wrong.
+    pub fn read_all(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
+        let numbers: Vec<u32> = (0..store.count()).collect();
+        self.runtime.block_on(async {
+            let channels = Channels::connect(server.http(), 1).await?;
+            let mut call = GetChunks::new(&channels, 0, table, Form::Decoded);
+            for numbers in numbers.chunks(self.arguments.batch) {
+                let read = call.ask(store, numbers).await;
+                read.map_err(|failure| anyhow::anyhow!("reading all chunks: {failure:?}"))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn grpc_or_resp(&self, cell: &Cell, server: &Server, table: &str, plan: &Plan) -> Result<Sample> {
+        self.runtime.block_on(async {
+            let callers = self.callers(cell, server, table).await?;
+            load::run(&self.store, callers, plan).await
+        })
+    }
+
+    async fn callers(&self, cell: &Cell, server: &Server, table: &str) -> Result<Vec<Caller>> {
+        if cell.way == Way::Resp {
+            let mut callers = Vec::with_capacity(cell.callers);
+            for _ in 0..cell.callers {
+                callers.push(Caller::Resp(Resp::connect(server.resp(), table, cell.form).await?));
+            }
+            return Ok(callers);
+        }
+        let channels = Channels::connect(server.http(), self.arguments.grpc_connections).await?;
+        let caller = |index| match cell.way {
+            Way::GetChunk => Ok(Caller::GetChunk(GetChunk::new(&channels, index, table, cell.form))),
+            Way::GetChunks => Ok(Caller::GetChunks(GetChunks::new(&channels, index, table, cell.form))),
+            Way::Check => Ok(Caller::Check(Check::new(&channels, index))),
+            other => bail!("{} is not asked of a server", other.name()),
+        };
+        (0..cell.callers).map(caller).collect()
+    }
+
+    fn pipelined(&self, cell: &Cell, server: &Server, table: &str, seed: u64) -> Result<Sample> {
+        let (warm_up, window) = self.arguments.times()?;
+        let mut random = Random::new(seed);
+        let count = u64::from(self.store.count());
+        let requests = self.store.entries.len().clamp(cell.batch, POOL_REQUESTS);
+        let pool = Pool::of(requests, |out| {
+            let number = u32::try_from(random.below(count)).expect("below a u32");
+            get_request(out, table, &self.store.entry(number).address);
+        });
+        let plan = measure::Plan {
+            address: server.resp(),
+            pid: Some(server.pid()),
+            clients: cell.callers,
+            pace: Pace::Pipeline(cell.batch),
+            pool: &pool,
+            start: random.next() >> 8,
+            warm_up,
+            window,
+            progress: None,
+        };
+        let sample = measure(&plan)?;
+        let under_way = u64::try_from(cell.callers * cell.batch).context("a count")?;
+        Ok(Sample::of_pipelines(&sample, window.as_secs_f64(), crate::stats::float(under_way)))
+    }
+
+    fn plan(&self, cell: &Cell, seed: u64, answering: Answering) -> Result<Plan> {
+        let (warm_up, seconds) = self.arguments.times()?;
+        let picks = match cell.work {
+            Work::Random => Picks::Random(seed),
+            Work::Chain => {
+                Picks::Chain { first: self.store.chain[0], most: usize::MAX, end: ChainEnd::Repeat }
+            }
+        };
+        Ok(Plan { picks, batch: cell.batch, warm_up, seconds, answering })
+    }
+}
+
+/// Asks again and again which chunks are local; fills give no event.
+async fn wait_local(channels: &Channels, table: &str, store: &Store, numbers: &[u32]) -> Result<()> {
+    let until_ns = now_ns() + duration_ns(CHUNK_FILL);
+    loop {
+        match channels.absent(table, store, numbers, true).await {
+            Ok(0) => return Ok(()),
+            _ if now_ns() < until_ns => tokio::time::sleep(CHUNK_POLL).await,
+            Ok(count) => bail!("{count} chunks are not on local disk after {CHUNK_FILL:?}"),
+            Err(status) => return Err(status).context("HasChunks"),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The object store of the experiment: an S3 server in this process behind a proxy that delays, whose log is the evidence of
+//! what was read.
+
+use std::{collections::HashSet, net::SocketAddr, path::Path, time::Duration};
+
+use anyhow::{Context, Result};
+use busload_bucket::{Bucket, FaultProxy, Faults, Seen, url};
+
+use super::store::Store;
+use crate::stats::float;
+
+/// Bytes of an object in one extent of busload's cache: fills are whole extents.
+const EXTENT_BYTES: u64 = 256 * 4_092;
+
+/// How far away the store is.
+#[derive(Clone, Copy, Debug)]
+pub struct Distance {
+    /// Time to the first byte of a response.
+    pub first_byte: Duration,
+    /// So much more or less.
+    pub jitter: Duration,
+    /// Bytes per second of one response; 0: as fast as it goes.
+    pub bandwidth: u64,
+}
+
+/// An S3 server and the proxy in front of it.
+#[derive(Debug)]
+pub struct Remote {
+    proxy: FaultProxy,
+    bucket: Bucket,
+}
+
+impl Remote {
+    /// Serves the directories below `root`/bucket as prefixes.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses threads or ports.
+    pub fn start(root: &Path, distance: Distance, seed: u64) -> Result<Self> {
+        let bucket = Bucket::start(root).context("an S3 server")?;
+        let proxy = FaultProxy::start(bucket.address(), seed, faults(distance)).context("a proxy")?;
+        Ok(Self { proxy, bucket })
+    }
+
+    /// Where the proxy listens.
+    pub fn address(&self) -> SocketAddr {
+        self.proxy.address()
+    }
+
+    /// Where the directories of stores are made.
+    pub fn directory(&self) -> &Path {
+        self.bucket.directory()
+    }
+
+    /// The URL of a store through the proxy.
+    pub fn url(&self, prefix: &str) -> String {
+        url(self.proxy.address(), prefix)
+    }
+
+    /// Moves the store.
+    pub fn set(&self, distance: Distance) {
+        self.proxy.set(faults(distance));
+    }
+
+    /// From now on only new requests are remembered.
+    pub fn forget(&self) {
+        self.proxy.forget();
+    }
+
+    /// What was read since [`Remote::forget`].
+    pub fn traffic(&self, store: &Store) -> Traffic {
+        Traffic::of(&self.proxy.seen(), store)
+    }
+}
+
+fn faults(distance: Distance) -> Faults {
+    let Distance { first_byte, jitter, bandwidth } = distance;
+    Faults { first_byte, jitter, bandwidth, rules: Vec::new() }
+}
+
+/// Requests of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// How many.
+    pub requests: u64,
+    /// Bytes sent for them.
+    pub bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, bytes: u64) {
+        self.requests += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// What a log of the proxy says, by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Ranges of table files that somebody waits for.
+    pub foreground: Count,
+    /// Foreground ranges asked for again, to the byte.
+    pub repeated: u64,
+    /// Whole extents of table files.
+    pub fills: Count,
+    /// Indexes of table files.
+    pub indexes: Count,
+    /// Manifests, listings and what else there is.
+    pub others: Count,
+}
+
+impl Traffic {
+    /// Sorts requests by what they asked for.
+    pub fn of(seen: &[Seen], store: &Store) -> Self {
+        let mut traffic = Self::default();
+        let mut ranges = HashSet::new();
+        for request in seen {
+            let file = store.files.iter().find(|file| request.path.contains(&file.name));
+            let (Some(file), true) = (file, request.method == "GET") else {
+                traffic.others.add(request.bytes);
+                continue;
+            };
+            let range = request.range.clone().unwrap_or(0..file.bytes);
+            let (from, to) = (range.start, range.end.min(file.bytes));
+            let is_extents =
+                from % EXTENT_BYTES == 0 && (EXTENT_BYTES <= to - from.min(to) || to == file.bytes);
+            if file.index_from <= from {
+                traffic.indexes.add(request.bytes);
+            } else if is_extents {
+                traffic.fills.add(request.bytes);
+            } else {
+                traffic.foreground.add(request.bytes);
+                traffic.repeated += u64::from(!ranges.insert((file.name.as_str(), from, to)));
+            }
+        }
+        traffic
+    }
+
+    /// Bytes of everything.
+    pub fn bytes(&self) -> u64 {
+        self.foreground.bytes + self.fills.bytes + self.indexes.bytes + self.others.bytes
+    }
+
+    /// Requests of every kind.
+    pub fn requests(&self) -> u64 {
+        [self.foreground, self.fills, self.indexes, self.others].iter().map(|count| count.requests).sum()
+    }
+
+    /// In one line.
+    pub fn text(&self) -> String {
+        let mebibytes = |count: Count| format!("{:.1} MiB", float(count.bytes) / 1_048_576.0);
+        format!(
+            "{} foreground ({}, {} repeated), {} fills ({}), {} of indexes ({}), {} others",
+            self.foreground.requests,
+            mebibytes(self.foreground),
+            self.repeated,
+            self.fills.requests,
+            mebibytes(self.fills),
+            self.indexes.requests,
+            mebibytes(self.indexes),
+            self.others.requests,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::chunks::store::tests::small;
+
+    fn get(path: &str, range: std::ops::Range<u64>) -> Seen {
+        let bytes = range.end - range.start;
+        Seen { method: "GET".to_owned(), path: path.to_owned(), range: Some(range), bytes, status: 206 }
+    }
+
+    #[test]
+    fn requests_are_told_apart_by_their_ranges() {
+        let (_directory, store) = small();
+        let file = &store.files[0];
+        let path = format!("/bucket/store/{}", file.name);
+        let traffic = Traffic::of(
+            &[
+                get("/bucket/store/manifest", 0..100),
+                get(&path, file.index_from..file.bytes),
+                get(&path, 4_092..8_184),
+                get(&path, 4_092..8_184),
+                get(&path, 0..4_092),
+                get(&path, 0..file.bytes),
+            ],
+            &store,
+        );
+        assert_eq!(traffic.foreground, Count { requests: 3, bytes: 3 * 4_092 });
+        assert_eq!(traffic.repeated, 1);
+        assert_eq!(traffic.fills, Count { requests: 1, bytes: file.bytes });
+        assert_eq!(traffic.indexes.requests, 1);
+        assert_eq!(traffic.others, Count { requests: 1, bytes: 100 });
+        assert_eq!(traffic.requests(), 6);
+        assert_eq!(traffic.bytes(), 100 + 3 * 4_092 + file.bytes + (file.bytes - file.index_from));
+    }
+}

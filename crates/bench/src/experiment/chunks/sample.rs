@@ -1,0 +1,264 @@
+//! The figures of one row, and the clocks they come from.
+
+use std::fs;
+
+use rustix::process::Pid;
+
+use super::tally::{Failures, Tally, Window};
+use crate::{
+    clock::{now_ns, own_cpu_ns, thread_cpu_ns},
+    machine::{busy_ns, process_cpu_ns, steal_ns},
+    measure,
+    stats::{float, median, percentile_us},
+};
+
+/// Above this share of one processor, programs that have nothing to do with it have disturbed a measurement.
+const DISTURBED: f64 = 0.1;
+
+/// Above this share of its processor the load may be what limits a row.
+const LOAD_HIGH: f64 = 0.95;
+
+/// Below this share of a processor the server was not what limited it.
+const SERVER_LOW: f64 = 0.9;
+
+/// Who answers, for the processor time that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answering {
+    /// This program itself: the object store.
+    Nobody,
+    /// A server.
+    Process(Pid),
+    /// A thread of this process, by its id.
+    Thread(Pid),
+}
+
+impl Answering {
+    fn cpu_ns(self) -> Option<u64> {
+        match self {
+            Self::Nobody => None,
+            Self::Process(pid) => process_cpu_ns(pid),
+            Self::Thread(thread) => {
+                let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+                fs::read_to_string(path).ok()?.split_ascii_whitespace().next()?.parse().ok()
+            }
+        }
+    }
+}
+
+/// Clocks, read together by the thread of the load.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark {
+    at_ns: u64,
+    load_ns: u64,
+    own_ns: u64,
+    server_ns: Option<u64>,
+    busy_ns: Option<u64>,
+    steal_ns: Option<u64>,
+    server_is_own: bool,
+}
+
+impl Mark {
+    /// Reads them.
+    pub fn now(answering: Answering) -> Self {
+        Self {
+            at_ns: now_ns(),
+            load_ns: thread_cpu_ns(),
+            own_ns: own_cpu_ns(),
+            server_ns: answering.cpu_ns(),
+            busy_ns: busy_ns(),
+            steal_ns: steal_ns(),
+            server_is_own: matches!(answering, Answering::Thread(_)),
+        }
+    }
+}
+
+/// Processors used between two marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cpu {
+    /// By the thread of the load.
+    pub load: f64,
+    /// By who answers.
+    pub server: Option<f64>,
+    /// By programs that have nothing to do with it, and by the machine's host.
+    pub others: f64,
+}
+
+impl Cpu {
+    /// What was used.
+    pub fn between(start: &Mark, end: &Mark) -> Self {
+        let wall_ns = float(end.at_ns.saturating_sub(start.at_ns).max(1));
+        let share = |end_ns: u64, start_ns: u64| float(end_ns.saturating_sub(start_ns)) / wall_ns;
+        let share_of = |end_ns: Option<u64>, start_ns: Option<u64>| {
+            end_ns.zip(start_ns).map(|(end_ns, start_ns)| share(end_ns, start_ns))
+        };
+        let server = share_of(end.server_ns, start.server_ns);
+        let own = share(end.own_ns, start.own_ns);
+        let known = own + if start.server_is_own { 0.0 } else { server.unwrap_or(0.0) };
+        let busy = share_of(end.busy_ns, start.busy_ns).unwrap_or(known);
+        let stolen = share_of(end.steal_ns, start.steal_ns).unwrap_or(0.0);
+        Self { load: share(end.load_ns, start.load_ns), server, others: (busy - known).max(0.0) + stolen }
+    }
+}
+
+/// The figures of one row, or their medians over several rounds.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// Length of the measurement in seconds.
+    pub seconds: f64,
+    /// Chunks per second.
+    pub per_s: f64,
+    /// Times of requests in microseconds: mean,
+    pub mean_us: f64,
+    /// median,
+    pub p50_us: f64,
+    /// and 99th percentile.
+    pub p99_us: f64,
+    /// Processors.
+    pub cpu: Cpu,
+    /// Requests to the object store, where it was read.
+    pub store_requests: Option<f64>,
+    /// Bytes from it.
+    pub store_bytes: Option<f64>,
+    /// All of the store was on local disk before the measurement ended.
+    pub filled_early: bool,
+    /// Refused requests.
+    pub refused: Failures,
+    /// Wrong answers.
+    pub wrong: Failures,
+}
+
+impl Sample {
+    /// From what callers saw between two marks.
+    pub fn new(tally: &Tally, window: Window, cpu: Cpu) -> Self {
+        // A load that ends when its work is done ends before its window.
+        let until_ns = if tally.chunks == 0 { window.until_ns } else { tally.last_ns.min(window.until_ns) };
+        let seconds = float(until_ns.saturating_sub(window.from_ns).max(1)) / 1e9;
+        Self {
+            seconds,
+            per_s: float(tally.chunks) / seconds,
+            mean_us: if tally.latency_ns.is_empty() { 0.0 } else { tally.latency_ns.mean() / 1e3 },
+            p50_us: percentile_us(&tally.latency_ns, 50.0),
+            p99_us: percentile_us(&tally.latency_ns, 99.0),
+            cpu,
+            refused: tally.refused.clone(),
+            wrong: tally.wrong.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// From a load of pipelines with `under_way` requests at any time.
+    pub fn of_pipelines(sample: &measure::Sample, window_s: f64, under_way: f64) -> Self {
+        let mut wrong = Failures { count: sample.oddities.nils, example: None };
+        if 0 < wrong.count {
+            wrong.example = Some("nil for a chunk that is there".to_owned());
+        }
+        // Little's law: a pipeline's time is what all connections together need for one each.
+        let mean_us = if 0.0 < sample.requests_per_s { under_way / sample.requests_per_s * 1e6 } else { 0.0 };
+        Self {
+            seconds: window_s,
+            per_s: sample.requests_per_s,
+            mean_us,
+            p50_us: sample.p50_us,
+            p99_us: sample.p99_us,
+            cpu: Cpu { load: sample.load_cpu, server: sample.server_cpu, others: sample.lost },
+            refused: Failures { count: sample.oddities.errors, example: sample.oddities.example.clone() },
+            wrong,
+            ..Self::default()
+        }
+    }
+
+    /// The median of every figure, each for itself; failures add up.
+    pub fn median(samples: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
+        let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
+        let (mut refused, mut wrong) = (Failures::default(), Failures::default());
+        samples.iter().for_each(|sample| refused.merge(&sample.refused));
+        samples.iter().for_each(|sample| wrong.merge(&sample.wrong));
+        Self {
+            seconds: of(|sample| sample.seconds),
+            per_s: of(|sample| sample.per_s),
+            mean_us: of(|sample| sample.mean_us),
+            p50_us: of(|sample| sample.p50_us),
+            p99_us: of(|sample| sample.p99_us),
+            cpu: Cpu {
+                load: of(|sample| sample.cpu.load),
+                server: of_some(|sample| sample.cpu.server),
+                others: of(|sample| sample.cpu.others),
+            },
+            store_requests: of_some(|sample| sample.store_requests),
+            store_bytes: of_some(|sample| sample.store_bytes),
+            filled_early: samples.iter().any(|sample| sample.filled_early),
+            refused,
+            wrong,
+        }
+    }
+
+    /// What a reader must know before trusting the figures.
+    pub fn notes(&self) -> String {
+        let mut notes = Vec::new();
+        if self.cpu.server.is_some_and(|share| share < SERVER_LOW) && LOAD_HIGH < self.cpu.load {
+            notes.push("load-bound".to_owned());
+        }
+        if DISTURBED < self.cpu.others {
+            notes.push(format!("disturbed:{:.0}%", self.cpu.others * 100.0));
+        }
+        if self.filled_early {
+            notes.push("filled-early".to_owned());
+        }
+        for (kind, failures) in [("REFUSED", &self.refused), ("WRONG", &self.wrong)] {
+            if 0 < failures.count {
+                let example = failures.example.as_deref().unwrap_or_default();
+                notes.push(format!("{kind}:{} ({example})", failures.count));
+            }
+        }
+        notes.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { from_ns: 1_000_000_000, until_ns: 3_000_000_000 };
+
+    fn near(value: f64, wanted: f64) -> bool {
+        (value - wanted).abs() <= wanted.abs() * 0.002
+    }
+
+    #[test]
+    fn figures_follow_from_what_was_seen_in_the_window() {
+        let mut tally = Tally::new().unwrap();
+        for (millisecond, latency_us) in [(500, 9_999), (1_500, 100), (2_000, 300), (3_000, 9_999)] {
+            let now_ns = millisecond * 1_000_000;
+            tally.answer(WINDOW, 16, now_ns - latency_us * 1_000, now_ns);
+        }
+        let sample = Sample::new(&tally, WINDOW, Cpu::default());
+        // The last answer that counts came after one second.
+        assert!(near(sample.seconds, 1.0) && near(sample.per_s, 32.0), "{sample:?}");
+        assert!(near(sample.mean_us, 200.0) && near(sample.p99_us, 300.0), "{sample:?}");
+    }
+
+    #[test]
+    fn the_median_is_taken_figure_by_figure_and_failures_add_up() {
+        let round = |per_s, store_bytes, wrong| Sample {
+            per_s,
+            store_bytes,
+            wrong: Failures { count: wrong, example: (0 < wrong).then(|| "x".to_owned()) },
+            ..Sample::default()
+        };
+        let middle = Sample::median(&[round(3.0, None, 0), round(1.0, Some(8.0), 2), round(2.0, None, 1)]);
+        assert!(near(middle.per_s, 2.0) && middle.store_bytes.is_some_and(|bytes| near(bytes, 8.0)));
+        assert_eq!(middle.notes(), "WRONG:3 (x)");
+    }
+
+    #[test]
+    fn a_thread_that_works_is_seen_to() {
+        let answering = Answering::Thread(rustix::thread::gettid());
+        let start = Mark::now(answering);
+        while now_ns() < start.at_ns + 30_000_000 {
+            std::hint::black_box(0);
+        }
+        let cpu = Cpu::between(&start, &Mark::now(answering));
+        assert!(0.1 < cpu.load && cpu.server.is_some_and(|share| 0.1 < share), "{cpu:?}");
+    }
+}

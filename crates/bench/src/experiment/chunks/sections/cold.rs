@@ -1,0 +1,81 @@
+//! Random reads of a whole file from an empty cache: what the object store was asked for.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    experiment::chunks::{
+        cells::Section,
+        clients::{Caller, Channels, Form, GetChunk},
+        lab::{Lab, PREFIX, TABLE},
+        load::{self, Picks, Plan},
+        results::{Figures, Unit},
+        sample::{Answering, Sample},
+        server::Server,
+    },
+    limits::CHUNK_LIST,
+    random::Random,
+    stats::{float, ratio},
+};
+
+/// Callers that read it.
+const CALLERS: usize = 16;
+
+/// Names of figures.
+pub const BYTES_OF_FILE: &str = "bytes from the store, by those of the file";
+/// Foreground ranges asked for again.
+pub const REPEATED: &str = "foreground reads of the very same range";
+
+/// Measures it, `--rounds` times.
+///
+/// # Errors
+///
+/// A chunk cannot be had.
+pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
+    for round in 1..=lab.arguments.rounds {
+        let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, "fill=whole")])?;
+        server.wait_open(TABLE, &lab.store)?;
+        // Reads of indexes are bytes of the file, too, but of all files.
+        lab.remote.forget();
+        let sample = read_file(lab, &server, u64::try_from(round).unwrap_or(0))?;
+        if let Some(example) = sample.wrong.example.as_ref().or(sample.refused.example.as_ref()) {
+            bail!("a chunk of a cold file could not be had: {example}");
+        }
+        lab.wait_file(&server, TABLE, 0)?;
+        let traffic = lab.remote.traffic(&lab.store);
+        server.stop()?;
+        println!("cold, round {round}: {}", traffic.text());
+        let file_bytes = float(lab.store.files[0].bytes);
+        let mut add = |name: &str, unit, value| figures.add(Section::Cold, name, unit, value);
+        add("seconds until every chunk was read", Unit::Seconds, sample.seconds)?;
+        add("chunks per second", Unit::Count, sample.per_s.round())?;
+        add("median time of a read, ms", Unit::Count, sample.p50_us / 1e3)?;
+        add("foreground reads", Unit::Count, float(traffic.foreground.requests))?;
+        add(REPEATED, Unit::Count, float(traffic.repeated))?;
+        add("fills", Unit::Count, float(traffic.fills.requests))?;
+        add("bytes of foreground reads", Unit::Mebibytes, float(traffic.foreground.bytes) / 1_048_576.0)?;
+        add("bytes of fills", Unit::Mebibytes, float(traffic.fills.bytes) / 1_048_576.0)?;
+        let bytes = traffic.foreground.bytes + traffic.fills.bytes;
+        add(BYTES_OF_FILE, Unit::Times, ratio(float(bytes), file_bytes).unwrap_or_default())?;
+    }
+    figures.print(Section::Cold, "Random reads of a whole file from an empty cache, 16 callers");
+    Ok(())
+}
+
+fn read_file(lab: &Lab<'_>, server: &Server, round: u64) -> Result<Sample> {
+    let mut numbers: Vec<u32> = lab.store.of_file(0).collect();
+    Random::new(lab.arguments.seed ^ (round << 16)).shuffle(&mut numbers);
+    let plan = Plan {
+        picks: Picks::List(Arc::from(numbers)),
+        batch: 1,
+        warm_up: Duration::ZERO,
+        seconds: CHUNK_LIST,
+        answering: Answering::Process(server.pid()),
+    };
+    lab.runtime.block_on(async {
+        let channels = Channels::connect(server.http(), lab.arguments.grpc_connections).await?;
+        let caller = |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
+        load::run(&lab.store, (0..CALLERS).map(caller).collect(), &plan).await
+    })
+}

@@ -1,0 +1,65 @@
+//! Many callers that ask for one cold chunk at once.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    experiment::chunks::{
+        cells::Section,
+        clients::{Caller, Channels, Form, GetChunk},
+        lab::{Lab, PREFIX, TABLE},
+        load::{self, Picks, Plan},
+        results::{Figures, Unit},
+        sample::Answering,
+    },
+    limits::CHUNK_LIST,
+    stats::float,
+};
+
+/// Connections they share, at least: a connection has a limit of calls under way.
+const CONNECTIONS: usize = 4;
+
+/// Name of a figure: ranges of the file that somebody waited for.
+pub const GETS: &str = "foreground reads";
+
+/// Measures it, `--rounds` times.
+///
+/// # Errors
+///
+/// The chunk cannot be had.
+pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
+    let callers = lab.arguments.herd;
+    let number = lab.store.apart[lab.store.apart.len() / 2];
+    for round in 1..=lab.arguments.rounds {
+        let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, "fill=touched")])?;
+        server.wait_open(TABLE, &lab.store)?;
+        lab.remote.forget();
+        let plan = Plan {
+            picks: Picks::List(Arc::from(vec![number; callers])),
+            batch: 1,
+            warm_up: Duration::ZERO,
+            seconds: CHUNK_LIST,
+            answering: Answering::Process(server.pid()),
+        };
+        let sample = lab.runtime.block_on(async {
+            let connections = lab.arguments.grpc_connections.max(CONNECTIONS);
+            let channels = Channels::connect(server.http(), connections).await?;
+            let caller = |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
+            load::run(&lab.store, (0..callers).map(caller).collect(), &plan).await
+        })?;
+        if let Some(example) = sample.wrong.example.as_ref().or(sample.refused.example.as_ref()) {
+            bail!("a chunk that many asked for could not be had: {example}");
+        }
+        let traffic = lab.remote.traffic(&lab.store);
+        server.stop()?;
+        println!("herd, round {round}: {}", traffic.text());
+        let mut add = |name: &str, unit, value| figures.add(Section::Herd, name, unit, value);
+        add(GETS, Unit::Count, float(traffic.foreground.requests))?;
+        add("fills of its extent", Unit::Count, float(traffic.fills.requests))?;
+        add("median time until a caller had it, ms", Unit::Count, sample.p50_us / 1e3)?;
+        add("99th percentile, ms", Unit::Count, sample.p99_us / 1e3)?;
+    }
+    figures.print(Section::Herd, &format!("{callers} callers, one cold chunk"));
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! What the experiment is to show: each number that was set as a target beside what was measured. What was not measured is
+//! said to be so, never guessed.
+
+use super::{
+    cells::{Section, State, Way},
+    clients::Form,
+    results::{Figures, Measured, Results, Unit},
+    sections::{cold, herd, memory, open},
+};
+use crate::{
+    report::{self, Column, number, text},
+    stats::ratio,
+};
+
+const COLUMNS: &[Column] = &[text("number", 66), number("measured", 10), text("wanted", 16), text("", 12)];
+
+/// What a number is to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wanted {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// One number.
+#[derive(Clone, Debug, PartialEq)]
+struct Line {
+    what: &'static str,
+    unit: Unit,
+    value: Option<f64>,
+    wanted: Wanted,
+}
+
+impl Line {
+    fn cells(&self) -> Vec<String> {
+        let (wanted, is_reached) = match self.wanted {
+            Wanted::AtLeast(wanted) => {
+                (format!("at least {}", self.unit.text(wanted)), self.value.map(|value| wanted <= value))
+            }
+            Wanted::AtMost(wanted) => {
+                (format!("at most {}", self.unit.text(wanted)), self.value.map(|value| value <= wanted))
+            }
+        };
+        let verdict = match is_reached {
+            None => "not measured",
+            Some(true) => "reached",
+            Some(false) => "NOT REACHED",
+        };
+        let measured = self.value.map_or_else(|| "-".to_owned(), |value| self.unit.text(value));
+        vec![self.what.to_owned(), measured, wanted, verdict.to_owned()]
+    }
+}
+
+/// Prints them.
+pub fn print(results: &Results, figures: &Figures) {
+    println!("\nNumbers, from the medians above\n{}", report::heading(COLUMNS));
+    for line in lines(results, &|section, name| figures.median(section, name)) {
+        println!("{}", report::row(COLUMNS, &line.cells()));
+    }
+}
+
+fn lines(results: &Results, figure: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Line> {
+    let line = |what, unit, value, wanted| Line { what, unit, value, wanted };
+    let per_s = |way, form| throughput(results, way, form).map(|row| row.sample.per_s / 1_000.0);
+    let thousand = |what, value, wanted| line(what, Unit::Count, value, Wanted::AtLeast(wanted));
+    vec![
+        line(
+            "warm GetChunk beside an empty unary call, median times",
+            Unit::Times,
+            of_check(results),
+            Wanted::AtMost(2.0),
+        ),
+        thousand("GetChunks as stored, one core, k chunks/s", per_s(Way::GetChunks, Form::Stored), 150.0),
+        thousand("RESP pipelined as stored, k chunks/s", per_s(Way::RespPipelined, Form::Stored), 150.0),
+        thousand("GetChunks decoded, k chunks/s", per_s(Way::GetChunks, Form::Decoded), 80.0),
+        thousand("RESP pipelined decoded, k chunks/s", per_s(Way::RespPipelined, Form::Decoded), 80.0),
+        line("a chain warm beside direct, GetChunk", Unit::Times, chain(results), Wanted::AtLeast(50.0)),
+        line(
+            "bytes from the store beside the file, random reads from cold",
+            Unit::Times,
+            figure(Section::Cold, cold::BYTES_OF_FILE),
+            Wanted::AtMost(1.3),
+        ),
+        line(
+            "foreground reads of ranges read before",
+            Unit::Count,
+            figure(Section::Cold, cold::REPEATED),
+            Wanted::AtMost(0.0),
+        ),
+        line(
+            "GETs for one cold chunk that many ask for",
+            Unit::Count,
+            figure(Section::Herd, herd::GETS),
+            Wanted::AtMost(1.0),
+        ),
+        line("a store opened, cold", Unit::Seconds, figure(Section::Open, open::COLD), Wanted::AtMost(2.0)),
+        line("a store opened, warm", Unit::Seconds, figure(Section::Open, open::WARM), Wanted::AtMost(0.2)),
+        line(
+            "memory of the index by chunk",
+            Unit::Bytes,
+            figure(Section::Memory, memory::INDEX_BYTES),
+            Wanted::AtMost(40.0),
+        ),
+        line(
+            "resident size beyond the idle server while a file fills",
+            Unit::Mebibytes,
+            figure(Section::Memory, memory::GROWN),
+            Wanted::AtMost(memory::GROWN_WANTED_MIB),
+        ),
+    ]
+}
+
+/// A single caller: with more of them, waiting for each other is a part of both.
+fn of_check(results: &Results) -> Option<f64> {
+    let row = results.find(|cell| {
+        cell.section == Section::Reads
+            && cell.state == State::Disk
+            && cell.way == Way::GetChunk
+            && cell.callers == 1
+    });
+    let chain =
+        || results.find(|cell| is_chain(cell.section, cell.state, cell.way, State::Disk, Way::GetChunk));
+    row.or_else(chain).and_then(|row| results.ratios(row).of_check)
+}
+
+fn is_chain(section: Section, state: State, way: Way, wanted: State, wanted_way: Way) -> bool {
+    section == Section::Chain && state == wanted && way == wanted_way
+}
+
+fn throughput(results: &Results, way: Way, form: Form) -> Option<&Measured> {
+    results.find(|cell| cell.section == Section::Throughput && cell.way == way && cell.form == form)
+}
+
+/// By the time of a step, which throughput is the inverse of.
+fn chain(results: &Results) -> Option<f64> {
+    let find = |state, way| results.find(|cell| is_chain(cell.section, cell.state, cell.way, state, way));
+    let (direct, warm) = (find(State::None, Way::Direct)?, find(State::Disk, Way::GetChunk)?);
+    ratio(warm.sample.per_s, direct.sample.per_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::chunks::results::tests::add;
+
+    #[test]
+    fn numbers_are_reached_or_not_or_not_measured() {
+        let mut results = Results::default();
+        add(&mut results, State::None, Way::Check, 1, (20_000.0, 50.0));
+        add(&mut results, State::Disk, Way::GetChunk, 1, (15_000.0, 75.0));
+        let figure = |section, name: &str| match (section, name) {
+            (Section::Herd, herd::GETS) => Some(2.0),
+            _ => None,
+        };
+        let lines: Vec<_> = lines(&results, &figure).iter().map(|line| line.cells().join(" | ")).collect();
+        assert_eq!(
+            lines[0],
+            "warm GetChunk beside an empty unary call, median times | 1.50x | at most 2.00x | reached"
+        );
+        assert_eq!(lines[1], "GetChunks as stored, one core, k chunks/s | - | at least 150 | not measured");
+        assert_eq!(lines[8], "GETs for one cold chunk that many ask for | 2 | at most 1 | NOT REACHED");
+    }
+}
