@@ -1,0 +1,68 @@
+//! gRPC: `busload.v1.Chunks` over the chunk stores, and the health and reflection services that tools expect.
+//!
+//! ```text
+//!  http --> routes --> Chunks --> ChunkStores: what is at hand on the spot, else waited for
+//!              +-----> Health     +--> Answers: the messages of GetChunks
+//!              +-----> Reflection (v1 and v1alpha)
+//! ```
+//!
+//! **Limits** are in [`limits`]; a call that would go beyond one fails with `RESOURCE_EXHAUSTED`, or `INVALID_ARGUMENT` where it could
+//! never succeed. **Ordering.** None between calls, none within `GetChunks`. **Shutdown.** Calls under way fail with `UNAVAILABLE`.
+
+mod answer;
+mod chunks;
+mod deadline;
+mod health;
+pub mod limits;
+mod many;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::Request,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use busload_proto::{DESCRIPTORS, v1::chunks_server::ChunksServer};
+use tonic::{Status as Refusal, body::Body, server::NamedService, service::Routes};
+use tonic_health::pb::health_server::HealthServer;
+use tonic_reflection::server::Builder;
+
+use crate::status::Status;
+
+/// All services.
+pub fn routes(status: &Arc<Status>) -> Router {
+    let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)))
+        .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
+    let health = HealthServer::new(health::Health::new(Arc::clone(status)))
+        .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
+    let known = "the descriptors are the compiler's own";
+    let routes = Routes::from(Router::new())
+        .add_service(chunks)
+        .add_service(health)
+        .add_service(reflection().build_v1().expect(known))
+        .add_service(reflection().build_v1alpha().expect(known));
+    routes.into_axum_router()
+}
+
+fn reflection() -> Builder<'static> {
+    Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+/// The name of the service of chunks.
+fn chunks_name() -> &'static str {
+    <ChunksServer<chunks::Chunks> as NamedService>::NAME
+}
+
+/// The answer where there is nothing: gRPC clients want theirs with status 200.
+pub async fn nothing_here(request: Request) -> Response {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+        let message = format!("there is no method {}", request.uri().path());
+        return Refusal::unimplemented(message).into_http::<Body>().into_response();
+    }
+    StatusCode::NOT_FOUND.into_response()
+}

@@ -1,0 +1,167 @@
+//! Outcomes of reads as the protocol's messages and codes.
+
+use busload_dolt::{Chunk, ChunkAddress, DictionaryId, Error, Form};
+use busload_proto::v1::{self, Encoding, FailedChunk, FoundChunk, GetChunkResponse, GetChunksResponse};
+use bytes::Bytes;
+use tonic::{Code, Status};
+
+use super::{
+    deadline::Deadline,
+    limits::{ADDRESS_COUNT_MAX, MESSAGE_BYTES},
+};
+
+/// What became of one address.
+pub type Outcome = Result<Option<Chunk>, Error>;
+
+/// Beside its contents, a result takes less than this.
+const RESULT_BYTES: usize = 64;
+
+/// One code for each kind of error.
+pub fn status(error: &Error, deadline: &Deadline) -> Status {
+    match error {
+        Error::Unreachable(message) => Status::unavailable(message),
+        Error::Refused(message) => Status::failed_precondition(message),
+        Error::Damaged(message) => Status::data_loss(message),
+        Error::TooLate(message) if deadline.of_client().is_none() => Status::unavailable(message),
+        Error::TooLate(message) => Status::deadline_exceeded(message),
+        Error::NotLocal => Status::unavailable("the chunk is not on local disk"),
+        Error::Closed => Status::unavailable("busload is shutting down"),
+    }
+}
+
+/// The form that a request names.
+pub fn form(number: i32) -> Result<Form, Status> {
+    match v1::Form::try_from(number) {
+        Ok(v1::Form::Contents) => Ok(Form::Contents),
+        Ok(v1::Form::Stored) => Ok(Form::Stored),
+        Err(_) => Err(Status::invalid_argument(format!(
+            "form: expected FORM_CONTENTS (0) or FORM_STORED (1), got {number}"
+        ))),
+    }
+}
+
+/// The address of a request for one.
+pub fn address(bytes: &[u8]) -> Result<ChunkAddress, Status> {
+    let bytes = <[u8; ChunkAddress::BYTES]>::try_from(bytes)
+        .map_err(|_| Status::invalid_argument(format!("address: expected 20 bytes, got {}", bytes.len())))?;
+    Ok(ChunkAddress(bytes))
+}
+
+/// The addresses of a request for many.
+pub fn addresses(bytes: &[u8]) -> Result<&[[u8; ChunkAddress::BYTES]], Status> {
+    let (addresses, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
+        return Err(Status::invalid_argument(format!(
+            "addresses: expected a multiple of 20 bytes, got {}",
+            bytes.len()
+        )));
+    }
+    if ADDRESS_COUNT_MAX < addresses.len() {
+        return Err(Status::invalid_argument(format!(
+            "addresses: expected at most {ADDRESS_COUNT_MAX}, got {}",
+            addresses.len()
+        )));
+    }
+    Ok(addresses)
+}
+
+/// The name of a dictionary.
+pub fn dictionary_id(bytes: &[u8]) -> Result<DictionaryId, Status> {
+    let id = bytes.try_into().map_err(|_| {
+        Status::invalid_argument(format!(
+            "dictionary_id: expected the 32 bytes that a chunk came with, got {}",
+            bytes.len()
+        ))
+    })?;
+    Ok(DictionaryId(id))
+}
+
+/// The answer to a request for one chunk.
+pub fn one(outcome: Outcome, deadline: &Deadline) -> Result<GetChunkResponse, Status> {
+    match outcome {
+        Ok(Some(chunk)) => {
+            let (contents, encoding, dictionary_id) = parts(chunk);
+            let encoding = encoding.into();
+            Ok(GetChunkResponse { found: true, contents, encoding, dictionary_id, not_local: false })
+        }
+        Ok(None) => Ok(GetChunkResponse::default()),
+        Err(Error::NotLocal) => Ok(GetChunkResponse { not_local: true, ..GetChunkResponse::default() }),
+        Err(error) => Err(status(&error, deadline)),
+    }
+}
+
+fn parts(chunk: Chunk) -> (Bytes, Encoding, Bytes) {
+    match chunk {
+        Chunk::Contents(bytes) => (bytes, Encoding::Contents, Bytes::new()),
+        Chunk::Snappy(bytes) => (bytes, Encoding::Snappy, Bytes::new()),
+        Chunk::Zstd(bytes, DictionaryId(id)) => (bytes, Encoding::Zstd, Bytes::copy_from_slice(&id)),
+    }
+}
+
+/// A message of results of a request for many.
+#[derive(Debug, Default)]
+pub struct Message {
+    results: GetChunksResponse,
+    bytes: usize,
+}
+
+impl Message {
+    /// Whether one more result is to travel with it.
+    pub fn has_room_for(&self, outcome: &Outcome) -> bool {
+        self.bytes == 0 || self.bytes + bytes_of(outcome) <= MESSAGE_BYTES
+    }
+
+    /// Whether it is to leave.
+    pub fn is_full(&self) -> bool {
+        MESSAGE_BYTES < self.bytes + RESULT_BYTES
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Adds what became of the address at this index.
+    pub fn add(&mut self, index: u32, outcome: Outcome, deadline: &Deadline) {
+        self.bytes += bytes_of(&outcome);
+        let results = &mut self.results;
+        match outcome {
+            Ok(Some(chunk)) => {
+                let (contents, encoding, dictionary_id) = parts(chunk);
+                let encoding = encoding.into();
+                results.chunks.push(FoundChunk { index, contents, encoding, dictionary_id });
+            }
+            Ok(None) => results.missing.push(index),
+            Err(Error::NotLocal) => results.not_local.push(index),
+            Err(error) => results.failed.push(failed(index, &status(&error, deadline))),
+        }
+    }
+
+    /// The message.
+    pub fn into_inner(self) -> GetChunksResponse {
+        self.results
+    }
+}
+
+fn bytes_of(outcome: &Outcome) -> usize {
+    RESULT_BYTES
+        + match outcome {
+            Ok(Some(Chunk::Contents(bytes) | Chunk::Snappy(bytes) | Chunk::Zstd(bytes, _))) => bytes.len(),
+            Ok(None) | Err(Error::NotLocal | Error::Closed) => 0,
+            Err(
+                Error::Unreachable(message)
+                | Error::Refused(message)
+                | Error::Damaged(message)
+                | Error::TooLate(message),
+            ) => message.len(),
+        }
+}
+
+fn failed(index: u32, status: &Status) -> FailedChunk {
+    let code = u32::try_from(Code::from(status.code()) as i32).expect("codes are 0 to 16");
+    FailedChunk { index, code, message: status.message().to_owned() }
+}
+
+#[cfg(test)]
+#[path = "answer/tests.rs"]
+mod tests;

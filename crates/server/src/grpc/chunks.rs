@@ -1,0 +1,190 @@
+//! The service `busload.v1.Chunks`.
+
+use std::{sync::Arc, time::Instant};
+
+use axum::http::Extensions;
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
+use busload_proto::v1::{
+    GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest, GetDictionaryResponse,
+    HasChunksRequest, HasChunksResponse, chunks_server,
+};
+use tokio::{sync::Semaphore, time::timeout_at};
+use tonic::{Request, Response, Status as Refusal, metadata::MetadataMap};
+
+use super::{
+    answer,
+    deadline::Deadline,
+    limits::STREAMED_CALLS_MAX,
+    many::{Answers, Call},
+};
+use crate::{chunk_stores::ChunkTable, http::Account, status::Status};
+
+/// The service.
+#[derive(Debug)]
+pub struct Chunks {
+    status: Arc<Status>,
+    /// For `GetChunks`.
+    places: Arc<Semaphore>,
+}
+
+/// The table a call is for, and until when.
+struct Target<'a> {
+    table: &'a ChunkTable,
+    deadline: Deadline,
+}
+
+impl Chunks {
+    /// Of the stores that the status will have.
+    pub fn new(status: Arc<Status>) -> Self {
+        Self { status, places: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
+    }
+
+    fn target(&self, name: &str, headers: &MetadataMap) -> Result<Target<'_>, Refusal> {
+        let Some(stores) = self.status.chunk_stores() else {
+            return Err(Refusal::unavailable("busload is starting"));
+        };
+        let table = stores.tables().iter().find(|table| table.settings.name == name);
+        let table = table.ok_or_else(|| {
+            Refusal::not_found(format!("store: no table of kind chunks has the name {name:?}"))
+        })?;
+        Ok(Target { table, deadline: Deadline::of(headers, table.settings.timeout)? })
+    }
+}
+
+impl Target<'_> {
+    fn store(&self) -> &Store {
+        &self.table.store
+    }
+
+    fn request(&self, form: Form, local_only: bool) -> ReadRequest {
+        ReadRequest { form, local_only, deadline: self.deadline.of_trip() }
+    }
+
+    fn refusal(&self, error: &Error) -> Refusal {
+        answer::status(error, &self.deadline)
+    }
+
+    /// What the store answers, in time.
+    async fn in_time<T>(
+        &self,
+        deadline: Instant,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Refusal> {
+        match timeout_at(deadline.into(), answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(self.refusal(&error)),
+            Err(_) => Err(self.deadline.passed()),
+        }
+    }
+
+    /// One chunk: on the spot, or waited for.
+    async fn chunk(&self, address: ChunkAddress, form: Form, local_only: bool) -> answer::Outcome {
+        if let Attempt::Ready(outcome) = self.store().try_get(&address, form) {
+            return outcome;
+        }
+        let request = self.request(form, local_only);
+        let waited = timeout_at(request.deadline.into(), self.store().get(address, request)).await;
+        waited.unwrap_or_else(|_| Err(Error::TooLate(self.deadline.passed().message().to_owned())))
+    }
+
+    /// Fails if nothing of the store can be had, so that not every address has to say so.
+    async fn opened(&self) -> Result<(), Refusal> {
+        if self.store().snapshot().is_some() {
+            return Ok(());
+        }
+        self.in_time(self.deadline.of_trip(), self.store().opened()).await
+    }
+
+    /// Indexes of those that are absent, ascending.
+    async fn absent(&self, addresses: &[ChunkAddress], local_only: bool) -> Result<Vec<u32>, Refusal> {
+        let (mut absent, mut unknown) = (Vec::new(), Vec::new());
+        for (index, address) in (0..).zip(addresses) {
+            let attempt = if local_only { Attempt::Wait } else { self.store().try_has(address) };
+            match attempt {
+                Attempt::Ready(Ok(true)) => {}
+                Attempt::Ready(Ok(false)) => absent.push(index),
+                Attempt::Ready(Err(error)) => return Err(self.refusal(&error)),
+                Attempt::Wait => unknown.push((index, *address)),
+            }
+        }
+        if !unknown.is_empty() {
+            let asked: Vec<_> = unknown.iter().map(|(_, address)| *address).collect();
+            let request = self.request(Form::Contents, local_only);
+            let present = self.store().has_many(&asked, request);
+            let present = self.in_time(request.deadline, present).await?;
+            let late = unknown.iter().zip(present).filter(|(_, present)| !present);
+            absent.extend(late.map(|((index, _), _)| *index));
+            absent.sort_unstable();
+        }
+        Ok(absent)
+    }
+}
+
+/// Calls come in only while there is memory for their answers.
+fn check_memory(extensions: &Extensions) -> Result<(), Refusal> {
+    extensions.get::<Arc<Account>>().map_or(Ok(()), |account| account.check())
+}
+
+#[tonic::async_trait]
+impl chunks_server::Chunks for Chunks {
+    type GetChunksStream = Answers<Store>;
+
+    async fn get_chunk(&self, call: Request<GetChunkRequest>) -> Result<Response<GetChunkResponse>, Refusal> {
+        check_memory(call.extensions())?;
+        let message = call.get_ref();
+        let target = self.target(&message.store, call.metadata())?;
+        let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
+        let outcome = target.chunk(address, form, message.only_if_local).await;
+        // Many answers may have come while this one was waited for.
+        check_memory(call.extensions())?;
+        answer::one(outcome, &target.deadline).map(Response::new)
+    }
+
+    async fn get_chunks(&self, call: Request<GetChunksRequest>) -> Result<Response<Answers<Store>>, Refusal> {
+        check_memory(call.extensions())?;
+        let message = call.get_ref();
+        let target = self.target(&message.store, call.metadata())?;
+        answer::addresses(&message.addresses)?;
+        let form = answer::form(message.form)?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            Refusal::resource_exhausted(format!("{STREAMED_CALLS_MAX} calls of GetChunks are under way"))
+        })?;
+        target.opened().await?;
+        let call = Call {
+            addresses: message.addresses.clone(),
+            form,
+            local_only: message.only_if_local,
+            deadline: target.deadline,
+            _place: Some(place),
+        };
+        Ok(Response::new(Answers::new(target.store().clone(), call)))
+    }
+
+    async fn has_chunks(
+        &self,
+        call: Request<HasChunksRequest>,
+    ) -> Result<Response<HasChunksResponse>, Refusal> {
+        let message = call.get_ref();
+        let target = self.target(&message.store, call.metadata())?;
+        let addresses: Vec<_> =
+            answer::addresses(&message.addresses)?.iter().copied().map(ChunkAddress).collect();
+        let absent = target.absent(&addresses, message.only_if_local).await?;
+        Ok(Response::new(HasChunksResponse { absent }))
+    }
+
+    async fn get_dictionary(
+        &self,
+        call: Request<GetDictionaryRequest>,
+    ) -> Result<Response<GetDictionaryResponse>, Refusal> {
+        check_memory(call.extensions())?;
+        let message = call.get_ref();
+        let target = self.target(&message.store, call.metadata())?;
+        let id = answer::dictionary_id(&message.dictionary_id)?;
+        let request = target.request(Form::Contents, false);
+        let found = target.in_time(request.deadline, target.store().dictionary(&id, request)).await?;
+        let dictionary = found.ok_or_else(|| {
+            Refusal::not_found("dictionary_id: the store has no such dictionary, or not any more")
+        })?;
+        Ok(Response::new(GetDictionaryResponse { dictionary }))
+    }
+}

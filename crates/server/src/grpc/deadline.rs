@@ -1,0 +1,108 @@
+//! When a call is too late.
+
+use std::time::{Duration, Instant};
+
+use tonic::{Status, metadata::MetadataMap};
+
+use super::limits::TIMEOUT_MAX;
+
+/// The client's deadline, or none; then each trip has the table's timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    client: Option<Instant>,
+    timeout: Duration,
+}
+
+impl Deadline {
+    /// Of a call with these headers to a table with this timeout.
+    pub fn of(headers: &MetadataMap, timeout: Duration) -> Result<Self, Status> {
+        let Some(header) = headers.get("grpc-timeout") else { return Ok(Self { client: None, timeout }) };
+        let parsed = parse(header.as_bytes()).ok_or_else(|| {
+            Status::invalid_argument("grpc-timeout: expected up to 8 digits and one of H, M, S, m, u, n")
+        })?;
+        Ok(Self { client: Some(now() + parsed.min(TIMEOUT_MAX)), timeout })
+    }
+
+    /// For a trip that starts now.
+    pub fn of_trip(&self) -> Instant {
+        self.client.unwrap_or_else(|| now() + self.timeout)
+    }
+
+    /// The client's own.
+    pub fn of_client(&self) -> Option<Instant> {
+        self.client
+    }
+
+    /// That it has passed. The table's timeout is not the client's deadline: it may well ask again.
+    pub fn passed(&self) -> Status {
+        match self.client {
+            Some(_) => Status::deadline_exceeded("the deadline that came with the call has passed"),
+            None => Status::unavailable(format!(
+                "no answer from the object store in {:?}, the table's timeout",
+                self.timeout
+            )),
+        }
+    }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// gRPC over HTTP/2: at most 8 digits and a unit.
+fn parse(header: &[u8]) -> Option<Duration> {
+    let (unit, digits) = header.split_last()?;
+    if digits.is_empty() || 8 < digits.len() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    match unit {
+        b'H' => Some(Duration::from_secs(value * 3600)),
+        b'M' => Some(Duration::from_secs(value * 60)),
+        b'S' => Some(Duration::from_secs(value)),
+        b'm' => Some(Duration::from_millis(value)),
+        b'u' => Some(Duration::from_micros(value)),
+        b'n' => Some(Duration::from_nanos(value)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_parsed_as_the_protocol_has_them() {
+        for (header, expected) in [
+            ("1H", Some(Duration::from_secs(3600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("99999999H", Some(Duration::from_secs(99_999_999 * 3600))),
+            ("010S", Some(Duration::from_secs(10))),
+            ("250m", Some(Duration::from_millis(250))),
+            ("0u", Some(Duration::ZERO)),
+            ("12345678n", Some(Duration::from_nanos(12_345_678))),
+            ("", None),
+            ("S", None),
+            ("5", None),
+            ("5s", None),
+            ("123456789n", None),
+            ("-1S", None),
+            ("+1S", None),
+            ("1.5S", None),
+        ] {
+            assert_eq!(parse(header.as_bytes()), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn the_longest_timeout_is_no_overflow() {
+        let mut headers = MetadataMap::new();
+        headers.insert("grpc-timeout", "99999999H".parse().unwrap());
+        let deadline = Deadline::of(&headers, Duration::from_secs(10)).unwrap();
+        assert!(deadline.of_client().unwrap() <= now() + TIMEOUT_MAX);
+        assert_eq!(deadline.passed().code(), tonic::Code::DeadlineExceeded);
+        headers.insert("grpc-timeout", "soon".parse().unwrap());
+        let refused = Deadline::of(&headers, Duration::from_secs(10)).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    }
+}

@@ -1,0 +1,184 @@
+//! `grpc.health.v1.Health`: of the server as a whole (the empty name) and of the service of chunks. A store that cannot be reached does
+//! not make it unhealthy: the others are served, and calls to that one say what is wrong.
+
+use std::{pin::Pin, sync::Arc};
+
+use futures_util::{Stream, StreamExt, stream::unfold};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
+use tonic::{Request, Response, Status as Refusal};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus, health_server,
+};
+
+use super::{
+    chunks_name,
+    limits::{HEALTH_PERIOD, HEALTH_WATCHERS_MAX},
+};
+use crate::status::{State, Status};
+
+/// The service.
+#[derive(Debug)]
+pub struct Health {
+    status: Arc<Status>,
+    places: Arc<Semaphore>,
+}
+
+/// Whose health.
+#[derive(Clone, Copy, Debug)]
+enum Patient {
+    Server,
+    Chunks,
+}
+
+impl Health {
+    /// As this says.
+    pub fn new(status: Arc<Status>) -> Self {
+        Self { status, places: Arc::new(Semaphore::new(HEALTH_WATCHERS_MAX)) }
+    }
+}
+
+impl Patient {
+    fn of(service: &str) -> Option<Self> {
+        match service {
+            "" => Some(Self::Server),
+            name if name == chunks_name() => Some(Self::Chunks),
+            _ => None,
+        }
+    }
+
+    fn health(self, status: &Status) -> ServingStatus {
+        // Without room for the log, reads go on.
+        let serving = matches!(status.state(), State::Ready | State::NoSpace(_));
+        let started = match self {
+            Self::Server => true,
+            Self::Chunks => status.chunk_stores().is_some(),
+        };
+        if serving && started { ServingStatus::Serving } else { ServingStatus::NotServing }
+    }
+}
+
+/// What a watcher has been told.
+struct Watch {
+    status: Arc<Status>,
+    patient: Option<Patient>,
+    told: Option<ServingStatus>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Watch {
+    fn health(&self) -> ServingStatus {
+        self.patient.map_or(ServingStatus::ServiceUnknown, |patient| patient.health(&self.status))
+    }
+
+    /// Waits for what is new.
+    async fn next(&mut self) -> HealthCheckResponse {
+        while self.told == Some(self.health()) {
+            sleep(HEALTH_PERIOD).await;
+        }
+        let health = self.health();
+        self.told = Some(health);
+        response(health)
+    }
+}
+
+fn response(health: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: health.into() }
+}
+
+#[tonic::async_trait]
+impl health_server::Health for Health {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Refusal>> + Send>>;
+
+    async fn check(
+        &self,
+        call: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Refusal> {
+        let service = &call.get_ref().service;
+        let patient = Patient::of(service)
+            .ok_or_else(|| Refusal::not_found(format!("service: there is none of the name {service:?}")))?;
+        Ok(Response::new(response(patient.health(&self.status))))
+    }
+
+    async fn watch(&self, call: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Refusal> {
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            Refusal::resource_exhausted(format!("{HEALTH_WATCHERS_MAX} calls of Watch are under way"))
+        })?;
+        // The protocol has unknown services watched, too: they may be known later.
+        let patient = Patient::of(&call.get_ref().service);
+        let watch = Watch { status: Arc::clone(&self.status), patient, told: None, _place: place };
+        let told = unfold(watch, async |mut watch| Some((Ok(watch.next().await), watch)));
+        Ok(Response::new(told.boxed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paused() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    }
+
+    async fn check(health: &Health, service: &str) -> Result<i32, tonic::Code> {
+        let call = Request::new(HealthCheckRequest { service: service.into() });
+        let answer = health_server::Health::check(health, call).await;
+        answer.map(|answer| answer.into_inner().status).map_err(|refusal| refusal.code())
+    }
+
+    #[test]
+    fn the_server_is_healthy_while_it_serves() {
+        paused().block_on(async {
+            let status = Arc::new(Status::default());
+            let health = Health::new(Arc::clone(&status));
+            assert_eq!(check(&health, "").await, Ok(ServingStatus::NotServing.into()));
+            status.serve();
+            assert_eq!(check(&health, "").await, Ok(ServingStatus::Serving.into()));
+            let chunks = check(&health, "busload.v1.Chunks").await;
+            assert_eq!(chunks, Ok(ServingStatus::NotServing.into()), "its stores have not started");
+            assert_eq!(check(&health, "other").await, Err(tonic::Code::NotFound));
+            status.signals.stop();
+            assert_eq!(check(&health, "").await, Ok(ServingStatus::NotServing.into()));
+        });
+    }
+
+    #[test]
+    fn watchers_are_told_once_of_each_change() {
+        paused().block_on(async {
+            let status = Arc::new(Status::default());
+            let health = Health::new(Arc::clone(&status));
+            let call = |service: &str| Request::new(HealthCheckRequest { service: service.into() });
+            let watched = health_server::Health::watch(&health, call("")).await.unwrap();
+            let mut watched = watched.into_inner();
+            let mut next = async || watched.next().await.unwrap().unwrap().status;
+            assert_eq!(next().await, i32::from(ServingStatus::NotServing));
+            status.serve();
+            assert_eq!(next().await, i32::from(ServingStatus::Serving));
+            status.signals.stop();
+            assert_eq!(next().await, i32::from(ServingStatus::NotServing));
+            let unknown = health_server::Health::watch(&health, call("other")).await.unwrap();
+            let told = unknown.into_inner().next().await.unwrap().unwrap();
+            assert_eq!(told.status, i32::from(ServingStatus::ServiceUnknown));
+        });
+    }
+
+    #[test]
+    fn so_many_may_watch() {
+        paused().block_on(async {
+            let health = Health::new(Arc::default());
+            let watch = async || {
+                let call = Request::new(HealthCheckRequest::default());
+                health_server::Health::watch(&health, call).await
+            };
+            let mut watchers = Vec::new();
+            for _ in 0..HEALTH_WATCHERS_MAX {
+                watchers.push(watch().await.unwrap());
+            }
+            assert_eq!(watch().await.err().unwrap().code(), tonic::Code::ResourceExhausted);
+            watchers.pop();
+            watch().await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,285 @@
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    task::Waker,
+    time::Duration,
+};
+
+use busload_dolt::Error;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, metadata::MetadataMap};
+
+use super::*;
+use crate::grpc::limits::MESSAGE_BYTES;
+
+const CHUNK_BYTES: usize = 4096;
+
+/// A store whose chunks are at hand, or come when the test says so, by the first byte of their address.
+#[derive(Clone, Default)]
+struct Fake {
+    trips: Arc<Mutex<Vec<Trip>>>,
+    lookups: Arc<Mutex<usize>>,
+}
+
+/// A trip that has left.
+struct Trip {
+    addresses: Vec<ChunkAddress>,
+    request: Request,
+    /// None: nothing more comes.
+    landing: Option<mpsc::UnboundedSender<Landed>>,
+}
+
+const AT_HAND: u8 = 0;
+const ABSENT: u8 = 1;
+const ELSEWHERE: u8 = 2;
+
+fn address(kind: u8, number: u32) -> ChunkAddress {
+    let mut bytes = [kind; 20];
+    bytes[16..].copy_from_slice(&number.to_be_bytes());
+    ChunkAddress(bytes)
+}
+
+/// Its contents begin with its address.
+fn chunk(address: &ChunkAddress) -> Chunk {
+    let mut contents = vec![0; CHUNK_BYTES];
+    contents[..20].copy_from_slice(&address.0);
+    Chunk::Contents(contents.into())
+}
+
+impl Reader for Fake {
+    fn try_get(&self, address: &ChunkAddress, _: Form) -> Attempt<Option<Chunk>> {
+        *self.lookups.lock().unwrap() += 1;
+        match address.0[0] {
+            AT_HAND => Attempt::Ready(Ok(Some(chunk(address)))),
+            ABSENT => Attempt::Ready(Ok(None)),
+            _ => Attempt::Wait,
+        }
+    }
+
+    fn get_many(&self, addresses: Vec<ChunkAddress>, request: Request) -> BoxStream<'static, Landed> {
+        let (landing, landed) = mpsc::unbounded_channel();
+        self.trips.lock().unwrap().push(Trip { addresses, request, landing: Some(landing) });
+        UnboundedReceiverStream::new(landed).boxed()
+    }
+}
+
+impl Fake {
+    fn trip_count(&self) -> usize {
+        self.trips.lock().unwrap().len()
+    }
+
+    fn lookup_count(&self) -> usize {
+        *self.lookups.lock().unwrap()
+    }
+
+    /// Chunks of a trip arrive.
+    fn land(&self, trip: usize, positions: std::ops::Range<usize>) {
+        let trips = self.trips.lock().unwrap();
+        let trip = &trips[trip];
+        let landed = positions.map(|at| (u32::try_from(at).unwrap(), Ok(Some(chunk(&trip.addresses[at])))));
+        trip.landing.as_ref().unwrap().send(landed.collect()).unwrap();
+    }
+
+    /// What became of some of a trip's addresses.
+    fn send(&self, trip: usize, landed: Landed) {
+        self.trips.lock().unwrap()[trip].landing.as_ref().unwrap().send(landed).unwrap();
+    }
+
+    /// Whether nobody waits for a trip any more.
+    fn is_given_up(&self, trip: usize) -> bool {
+        self.trips.lock().unwrap()[trip].landing.as_ref().unwrap().is_closed()
+    }
+
+    /// Nothing more comes from a trip.
+    fn end(&self, trip: usize) {
+        self.trips.lock().unwrap()[trip].landing = None;
+    }
+}
+
+fn call(addresses: &[ChunkAddress], timeout: Option<&'static str>) -> Call {
+    let mut headers = MetadataMap::new();
+    if let Some(timeout) = timeout {
+        headers.insert("grpc-timeout", timeout.parse().unwrap());
+    }
+    Call {
+        addresses: addresses.iter().flat_map(|address| address.0).collect::<Vec<_>>().into(),
+        form: Form::Contents,
+        local_only: true,
+        deadline: Deadline::of(&headers, Duration::from_secs(10)).unwrap(),
+        _place: None,
+    }
+}
+
+/// What one look gives, however many turns it takes.
+fn look(answers: &mut Answers<Fake>) -> Poll<Option<Result<GetChunksResponse, Status>>> {
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..100 {
+        if let Poll::Ready(message) = answers.poll_next_unpin(&mut context) {
+            return Poll::Ready(message);
+        }
+    }
+    Poll::Pending
+}
+
+#[track_caller]
+fn message(answers: &mut Answers<Fake>) -> GetChunksResponse {
+    match look(answers) {
+        Poll::Ready(Some(Ok(message))) => message,
+        other => panic!("expected a message, got {other:?}"),
+    }
+}
+
+fn indexes(message: &GetChunksResponse) -> Vec<u32> {
+    message.chunks.iter().map(|chunk| chunk.index).collect()
+}
+
+#[test]
+fn what_is_ready_leaves_at_once_and_the_others_are_waited_for_together() {
+    let fake = Fake::default();
+    let kinds = [ELSEWHERE, AT_HAND, ABSENT, ELSEWHERE, AT_HAND];
+    let addresses: Vec<_> = (0..).zip(kinds).map(|(number, kind)| address(kind, number)).collect();
+    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+    let first = message(&mut answers);
+    assert_eq!((indexes(&first), first.missing), (vec![1, 4], vec![2]));
+    assert_eq!(fake.trip_count(), 1, "they left before the message did");
+    assert_eq!(fake.trips.lock().unwrap()[0].addresses, [addresses[0], addresses[3]]);
+    assert!(fake.trips.lock().unwrap()[0].request.local_only);
+    assert!(look(&mut answers).is_pending());
+    fake.land(0, 1..2);
+    let second = message(&mut answers);
+    assert_eq!(indexes(&second), [3]);
+    assert_eq!(second.chunks[0].contents[..20], addresses[3].0);
+    fake.land(0, 0..1);
+    fake.end(0);
+    assert_eq!(indexes(&message(&mut answers)), [0]);
+    assert!(matches!(look(&mut answers), Poll::Ready(None)));
+    assert!(matches!(look(&mut answers), Poll::Ready(None)));
+}
+
+#[test]
+fn failures_are_of_one_address_each() {
+    let fake = Fake::default();
+    let addresses = [address(ELSEWHERE, 0), address(ELSEWHERE, 1), address(ELSEWHERE, 2)];
+    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+    assert!(look(&mut answers).is_pending());
+    fake.land(0, 2..3);
+    fake.send(0, vec![(1, Err(Error::Unreachable("no route".into()))), (0, Err(Error::NotLocal))]);
+    fake.end(0);
+    let message = message(&mut answers);
+    assert_eq!((indexes(&message), &message.not_local), (vec![2], &vec![0]));
+    let failed = &message.failed[0];
+    assert_eq!(
+        (failed.index, failed.code, failed.message.as_str()),
+        (1, Code::Unavailable as u32, "no route")
+    );
+}
+
+#[test]
+fn a_client_that_reads_nothing_causes_no_work_beyond_one_message() {
+    let fake = Fake::default();
+    let addresses: Vec<_> = (0..16_384).map(|number| address(AT_HAND, number)).collect();
+    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+    assert_eq!(fake.lookup_count(), 0, "nobody has asked for a message");
+    message(&mut answers);
+    let of_one_message = MESSAGE_BYTES / CHUNK_BYTES + 1;
+    assert!(fake.lookup_count() <= of_one_message, "{} lookups", fake.lookup_count());
+}
+
+#[test]
+fn each_address_gets_exactly_one_result() {
+    let fake = Fake::default();
+    let addresses: Vec<_> =
+        (0..16_384).map(|number| address(u8::try_from(number % 3).unwrap(), number)).collect();
+    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+    let (mut results, mut ended) = (BTreeMap::new(), 0);
+    loop {
+        match look(&mut answers) {
+            Poll::Ready(None) => break,
+            Poll::Ready(Some(message)) => {
+                let message = message.unwrap();
+                for index in message.missing {
+                    assert_eq!(results.insert(index, ABSENT), None);
+                }
+                for chunk in message.chunks {
+                    let address = addresses[chunk.index as usize];
+                    assert_eq!(chunk.contents[..20], address.0);
+                    assert_eq!(results.insert(chunk.index, address.0[0]), None);
+                }
+            }
+            Poll::Pending => {
+                let under_way = fake.trip_count();
+                assert!(ended < under_way, "all that was asked for is there, and it waits");
+                for trip in ended..under_way {
+                    let count = fake.trips.lock().unwrap()[trip].addresses.len();
+                    fake.land(trip, 0..count);
+                    fake.end(trip);
+                }
+                ended = under_way;
+            }
+        }
+    }
+    assert_eq!(results.len(), addresses.len());
+    assert!(results.iter().all(|(index, kind)| index % 3 == u32::from(*kind)));
+}
+
+#[test]
+fn no_more_is_waited_for_than_the_limits_say() {
+    let fake = Fake::default();
+    let addresses: Vec<_> = (0..16_384).map(|number| address(ELSEWHERE, number)).collect();
+    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+    assert!(look(&mut answers).is_pending());
+    let asked = || fake.trips.lock().unwrap().iter().map(|trip| trip.addresses.len()).sum::<usize>();
+    assert_eq!((asked(), fake.trip_count()), (WAITING_COUNT_MAX, 1));
+    fake.land(0, 0..100);
+    let mut read = 0;
+    while let Poll::Ready(Some(Ok(message))) = look(&mut answers) {
+        read += message.chunks.len();
+        assert!(asked() <= WAITING_COUNT_MAX + read + 100);
+    }
+    assert_eq!(read, 100);
+    assert_eq!(asked(), WAITING_COUNT_MAX + 100, "others took their places");
+}
+
+#[test]
+fn what_is_not_asked_for_any_more_is_given_up() {
+    let fake = Fake::default();
+    let mut answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], None));
+    assert!(look(&mut answers).is_pending());
+    assert!(!fake.is_given_up(0));
+    drop(answers);
+    assert!(fake.is_given_up(0));
+}
+
+fn paused() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+#[test]
+fn the_clients_deadline_ends_the_stream() {
+    paused().block_on(async {
+        let fake = Fake::default();
+        let mut answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], Some("50m")));
+        let status = answers.next().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert!(answers.next().await.is_none());
+    });
+}
+
+#[test]
+fn a_waiting_stream_is_woken_by_what_lands() {
+    paused().block_on(async {
+        let fake = Fake::default();
+        let answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], None));
+        let reading = tokio::spawn(answers.collect::<Vec<_>>());
+        while fake.trip_count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!reading.is_finished());
+        fake.land(0, 0..1);
+        fake.end(0);
+        let messages = reading.await.unwrap();
+        assert_eq!(indexes(messages[0].as_ref().unwrap()), [0]);
+        assert_eq!(messages.len(), 1);
+    });
+}

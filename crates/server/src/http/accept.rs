@@ -1,0 +1,193 @@
+//! Connections: accepted while there is a place, served in HTTP/1.1 or HTTP/2 by what they begin with, closed when nobody uses them.
+
+use std::{
+    convert::Infallible,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use axum::{Router, body::Body};
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+
+use super::{
+    account::{Account, AnswerBody, RequestBody, Total},
+    connection::Connection,
+    limits,
+};
+
+/// Accepts for ever. So many connections at once, the others wait.
+pub async fn serve(listener: TcpListener, router: Router) {
+    let places = Arc::new(Semaphore::new(limits::CONNECTION_COUNT_LIMIT));
+    let (builder, total) = (Arc::new(builder()), Total::default());
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(limits::ACCEPT_BACKOFF).await;
+            continue;
+        };
+        // Answers leave as they are written. That it cannot be set is no reason not to answer.
+        let _ = stream.set_nodelay(true);
+        let (router, builder, account) = (router.clone(), Arc::clone(&builder), Account::new(&total));
+        tokio::spawn(async move {
+            connection(stream, &builder, Service::new(router, account)).await;
+            drop(place);
+        });
+    }
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HEADER_READ_TIMEOUT)
+        .max_buf_size(limits::HTTP1_BUFFER_BYTES_MAX)
+        .max_headers(limits::HEADER_COUNT_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits::STREAM_COUNT_LIMIT)
+        .initial_stream_window_size(limits::STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(limits::CONNECTION_WINDOW_BYTES)
+        .max_header_list_size(limits::HEADER_BYTES_MAX)
+        .max_send_buf_size(limits::STREAM_SEND_BYTES_MAX)
+        .keep_alive_interval(limits::PING_INTERVAL)
+        .keep_alive_timeout(limits::PING_TIMEOUT);
+    builder
+}
+
+/// One connection to its end. How it ended concerns nobody but its client.
+async fn connection(stream: TcpStream, builder: &Builder<TokioExecutor>, service: Service) {
+    let activity = Arc::clone(&service.activity);
+    let io = TokioIo::new(Connection::new(stream));
+    let mut serving = pin!(builder.serve_connection(io, service));
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        () = activity.idle() => serving.as_mut().graceful_shutdown(),
+    }
+    while timeout(limits::LEAVE_GRACE, serving.as_mut()).await.is_err() {
+        if !activity.is_busy() {
+            return;
+        }
+    }
+}
+
+/// What a connection is used for.
+#[derive(Debug, Default)]
+struct Activity {
+    /// Requests begun and answers ended so far.
+    changes: AtomicUsize,
+    /// Requests whose answers have not ended.
+    busy: AtomicUsize,
+}
+
+impl Activity {
+    fn begin(self: &Arc<Self>) -> Busy {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(Arc::clone(self))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) != 0
+    }
+
+    /// Waits until nothing was asked for a while.
+    async fn idle(&self) {
+        loop {
+            let changes = self.changes.load(Ordering::Relaxed);
+            sleep(limits::IDLE_MAX).await;
+            if !self.is_busy() && changes == self.changes.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    }
+}
+
+/// A request whose answer has not ended.
+#[derive(Debug)]
+struct Busy(Arc<Activity>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The router, on a connection's account.
+#[derive(Clone, Debug)]
+struct Service {
+    router: TowerToHyperService<Router>,
+    account: Arc<Account>,
+    activity: Arc<Activity>,
+}
+
+impl Service {
+    fn new(router: Router, account: Arc<Account>) -> Self {
+        Self { router: TowerToHyperService::new(router), account, activity: Arc::default() }
+    }
+}
+
+type Answer = Result<Response<AnswerBody<Busy>>, Infallible>;
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response<AnswerBody<Busy>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (account, busy) = (Arc::clone(&self.account), self.activity.begin());
+        let mut request = request.map(|body| RequestBody::new(body, &account));
+        request.extensions_mut().insert(Arc::clone(&account));
+        let answer = self.router.call(request);
+        Box::pin(async move {
+            let response: Response<Body> = answer.await?;
+            Ok(response.map(|body| AnswerBody::new(body, account, busy)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_idle_when_nothing_was_asked_for_long() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (started, activity) = (Instant::now(), Arc::new(Activity::default()));
+            let watch = tokio::spawn({
+                let activity = Arc::clone(&activity);
+                async move { activity.idle().await }
+            });
+            // One long request, then a short one.
+            let long = activity.begin();
+            sleep(limits::IDLE_MAX * 5 / 2).await;
+            drop(long);
+            sleep(limits::IDLE_MAX).await;
+            drop(activity.begin());
+            assert!(!watch.is_finished());
+            let asked = started.elapsed();
+            watch.await.unwrap();
+            let idle = started.elapsed() - asked;
+            assert!(limits::IDLE_MAX <= idle && idle <= 2 * limits::IDLE_MAX, "{idle:?}");
+        });
+    }
+}

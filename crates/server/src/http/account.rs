@@ -1,0 +1,232 @@
+//! Bytes of requests and answers in memory, counted until their last user lets them go: so that clients that send or read slowly
+//! cannot pile up memory.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+};
+
+use axum::{
+    BoxError,
+    body::{Body, HttpBody},
+};
+use bytes::Bytes;
+use hyper::body::{Frame, Incoming, SizeHint};
+use tonic::Status;
+
+use super::limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX};
+
+/// What all connections hold.
+pub type Total = Arc<AtomicUsize>;
+
+/// What one connection holds, and all.
+#[derive(Debug, Default)]
+pub struct Account {
+    own: AtomicUsize,
+    all: Total,
+}
+
+impl Account {
+    /// Of a new connection.
+    pub fn new(all: &Total) -> Arc<Self> {
+        Arc::new(Self { own: AtomicUsize::new(0), all: Arc::clone(all) })
+    }
+
+    /// Why there is no memory for more, if so.
+    pub fn check(&self) -> Result<(), Status> {
+        let too_much = |whose: &str, bytes: usize, max: usize| {
+            Err(Status::resource_exhausted(format!(
+                "{whose} {bytes} bytes of requests and answers in memory, expected less than {max}: read answers faster, or ask for less"
+            )))
+        };
+        let (own, all) = (self.own.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        if CONNECTION_BYTES_MAX <= own {
+            return too_much("this connection has", own, CONNECTION_BYTES_MAX);
+        }
+        if ALL_BYTES_MAX <= all {
+            return too_much("all connections together have", all, ALL_BYTES_MAX);
+        }
+        Ok(())
+    }
+
+    fn hold(self: &Arc<Self>, bytes: usize) -> Hold {
+        let mut hold = Hold { account: Arc::clone(self), bytes: 0 };
+        hold.add(bytes);
+        hold
+    }
+}
+
+/// Counted until it is dropped.
+#[derive(Debug)]
+struct Hold {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Hold {
+    fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.account.own.fetch_add(bytes, Ordering::Relaxed);
+        self.account.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.account.own.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A piece of an answer: counted until it is on the socket.
+struct Piece {
+    bytes: Bytes,
+    _hold: Hold,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A request's body. All of it counts until who reads it has done so: readers collect it.
+#[derive(Debug)]
+pub struct RequestBody {
+    body: Incoming,
+    hold: Hold,
+}
+
+impl RequestBody {
+    /// On this account.
+    pub fn new(body: Incoming, account: &Arc<Account>) -> Self {
+        Self { body, hold: account.hold(0) }
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
+            return Poll::Ready(None);
+        };
+        let frame = frame?;
+        if let Some(data) = frame.data_ref() {
+            self.hold.account.check()?;
+            self.hold.add(data.len());
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// An answer's body. `Guard` lives as long.
+pub struct AnswerBody<Guard> {
+    body: Body,
+    account: Arc<Account>,
+    _guard: Guard,
+}
+
+impl<Guard> AnswerBody<Guard> {
+    /// On this account.
+    pub fn new(body: Body, account: Arc<Account>, guard: Guard) -> Self {
+        Self { body, account, _guard: guard }
+    }
+}
+
+impl<Guard: Unpin> HttpBody for AnswerBody<Guard> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let account = &self.account;
+        let counted = |bytes: Bytes| Bytes::from_owner(Piece { _hold: account.hold(bytes.len()), bytes });
+        Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(counted))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<Guard> fmt::Debug for AnswerBody<Guard> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AnswerBody").field("account", &self.account).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt;
+
+    use super::*;
+
+    fn held(total: &Total) -> usize {
+        total.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_piece_counts_until_its_last_user_lets_it_go() {
+        let total = Total::default();
+        let account = Account::new(&total);
+        let body = AnswerBody::new(Body::from(vec![1; 1000]), Arc::clone(&account), ());
+        let mut body = Body::new(body).into_data_stream();
+        assert_eq!(held(&total), 0);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let piece = runtime.block_on(body.next()).unwrap().unwrap();
+        let part = piece.slice(10..20);
+        drop(piece);
+        assert_eq!(held(&total), 1000, "a part keeps all of it");
+        drop(part);
+        assert_eq!(held(&total), 0);
+    }
+
+    #[test]
+    fn a_full_connection_is_told_so_and_others_are_not() {
+        let total = Total::default();
+        let (slow, other) = (Account::new(&total), Account::new(&total));
+        let hold = slow.hold(CONNECTION_BYTES_MAX);
+        let status = slow.check().unwrap_err();
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        let text = format!("this connection has {CONNECTION_BYTES_MAX} bytes");
+        assert!(status.message().starts_with(&text), "{status}");
+        other.check().unwrap();
+        drop(hold);
+        slow.check().unwrap();
+    }
+
+    #[test]
+    fn all_together_have_a_limit_too() {
+        let total = Total::default();
+        let holds: Vec<_> = (0..4).map(|_| Account::new(&total).hold(ALL_BYTES_MAX / 4)).collect();
+        let status = Account::new(&total).check().unwrap_err();
+        assert!(status.message().starts_with("all connections together have"), "{status}");
+        drop(holds);
+        Account::new(&total).check().unwrap();
+    }
+}

@@ -1,0 +1,130 @@
+//! The socket of a connection: who takes nothing of what is sent to it for too long is gone.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep},
+};
+
+use super::limits::WRITE_STALL_MAX;
+
+/// Reads and writes of a stream, with an end to waiting for room to write.
+#[derive(Debug)]
+pub struct Connection<S> {
+    stream: S,
+    /// When to give up.
+    patience: Pin<Box<Sleep>>,
+    /// Whether the last write found no room.
+    stalled: bool,
+}
+
+impl<S: AsyncWrite + Unpin> Connection<S> {
+    /// Within a runtime.
+    pub fn new(stream: S) -> Self {
+        Self { stream, patience: Box::pin(sleep(WRITE_STALL_MAX)), stalled: false }
+    }
+
+    /// What a write came to, once it is known whether that has been too long.
+    fn bounded<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = false;
+            return written;
+        }
+        if !self.stalled {
+            self.stalled = true;
+            self.patience.as_mut().reset(Instant::now() + WRITE_STALL_MAX);
+        }
+        match self.patience.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.bounded(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.bounded(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.bounded(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.bounded(context, shut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    fn paused() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    }
+
+    #[test]
+    fn who_reads_nothing_is_gone_after_a_while() {
+        paused().block_on(async {
+            let (near, _far) = duplex(100);
+            let started = Instant::now();
+            let error = Connection::new(near).write_all(&[0; 1000]).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert_eq!(started.elapsed(), WRITE_STALL_MAX);
+        });
+    }
+
+    #[test]
+    fn who_reads_slowly_is_not() {
+        paused().block_on(async {
+            let (near, mut far) = duplex(100);
+            let writing = tokio::spawn(async move { Connection::new(near).write_all(&[7; 1000]).await });
+            let mut read = Vec::new();
+            for _ in 0..10 {
+                tokio::time::sleep(WRITE_STALL_MAX / 2).await;
+                let mut part = [0; 100];
+                far.read_exact(&mut part).await.unwrap();
+                read.extend(part);
+            }
+            writing.await.unwrap().unwrap();
+            assert_eq!(read, [7; 1000]);
+        });
+    }
+}

@@ -1,0 +1,52 @@
+//! Limits of the HTTP front, and how they relate.
+
+use std::time::Duration;
+
+/// Connections served at once; further ones wait to be accepted.
+pub const CONNECTION_COUNT_LIMIT: usize = 64;
+/// Calls under way on one HTTP/2 connection; a client keeps further ones to itself.
+pub const STREAM_COUNT_LIMIT: u32 = 256;
+
+/// How long to leave the listener alone when it fails, as it does when the process is out of file descriptors.
+pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// A connection without a request is closed after this, or twice this at the latest. More than the usual minute between two scrapes.
+pub const IDLE_MAX: Duration = Duration::from_secs(75);
+/// A connection that is told to go may finish what it has for so long.
+pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
+/// Who takes nothing of what is sent for so long is gone.
+pub const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
+/// The head of an HTTP/1.1 request arrives within this.
+pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// A silent HTTP/2 connection is asked whether it lives this often,
+pub const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// and answers within this.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The head of a request: HTTP/1.1 counts its bytes, HTTP/2 those of the decoded headers.
+pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// Buffer of an HTTP/1.1 connection, which the head must fit into.
+pub const HTTP1_BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// Headers of an HTTP/1.1 request.
+pub const HEADER_COUNT_MAX: usize = 64;
+/// What a client may send on one stream before it is read: the largest request at once.
+pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// The same for all streams of a connection.
+pub const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// So much of one stream's answer waits for the socket before the next piece of it is asked for; a piece is not cut for that.
+pub const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
+/// The usual piece of a long answer. A stream whose client reads nothing holds two.
+pub const PIECE_BYTES: usize = 256 * 1024;
+
+/// Requests and answers in memory that their clients have not sent completely, or not taken. Of one connection,
+pub const CONNECTION_BYTES_MAX: usize = 160 << 20;
+/// and of all. Beyond it calls fail with `RESOURCE_EXHAUSTED`.
+pub const ALL_BYTES_MAX: usize = 512 << 20;
+
+const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+const _: () = assert!((HEADER_BYTES_MAX as usize) < HTTP1_BUFFER_BYTES_MAX);
+const _: () = assert!(CONNECTION_BYTES_MAX < ALL_BYTES_MAX);
+const _: () = assert!(
+    2 * PIECE_BYTES * (STREAM_COUNT_LIMIT as usize) < CONNECTION_BYTES_MAX,
+    "long answers alone cannot reach it"
+);
+const _: () = assert!(IDLE_MAX.as_secs() > 60, "scrapes keep their connection");
