@@ -8,7 +8,7 @@
 //!   runs           [ 12,000 entries       ] [ 90,000     ] [ 4 million  ]
 //! ```
 //!
-//! A new version of a store has a few more files than the last one, or some fewer. [`plan`] keeps the runs all of whose files are
+//! A new version of a store has a few more files than the last one, or some fewer. [`mod@plan`] keeps the runs all of whose files are
 //! still there, and builds the rest anew, small neighbours together, so that there are few runs at any time and an entry is hashed a
 //! few times in its life instead of at each new version.
 //!

@@ -15,7 +15,7 @@ use crate::{
 
 /// Writes one classic table file, chunk by chunk.
 ///
-/// Records go out as they come; about 40 bytes per chunk are kept for the index. A chunk that is pushed again is not written again.
+/// Records go out as they come; some 60 bytes per chunk are kept for the index. A chunk that is pushed again is not written again.
 #[derive(Debug)]
 pub struct ClassicWriter<W> {
     out: W,
