@@ -1,8 +1,9 @@
 //! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing. Postgres is asked
-//! whether it could serve its tables.
+//! whether it could serve its tables, and stores of chunks are opened without a cache.
 
-use std::sync::Arc;
+use std::{io, sync::Arc, time::Duration};
 
+use busload_dolt::Store;
 use busload_io::{Clock, OsRng, RealClock};
 use busload_log::Options;
 use busload_pipeline::{
@@ -10,14 +11,22 @@ use busload_pipeline::{
     tx::{self, Now, Signals},
 };
 use busload_postgres::Settings;
+use tokio::{
+    runtime::{Handle, Runtime},
+    time::timeout,
+};
 
 use crate::{
-    config::{Config, Size},
+    chunk_stores,
+    config::{ChunksSettings, Config, Size},
     failure::Failure,
     log_tools::summary,
     overlay::OverlayDisk,
     serve::start_failure,
 };
+
+/// A store that is not open for so long is not served, whatever the table's timeout.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Says what a start would do, on standard output; fails where it would fail.
 pub fn check(config: &Config) -> Result<(), Failure> {
@@ -28,17 +37,51 @@ pub fn check(config: &Config) -> Result<(), Failure> {
         Err(_) => print("start           would be refused\n"),
     }
     let tables = look_at_postgres(&config.postgres);
-    outcome.map(drop).and(tables)
+    let stores = look_at_stores(&config.chunks);
+    outcome.map(drop)?;
+    match [tables, stores].into_iter().flatten().collect::<Vec<_>>() {
+        failures if failures.is_empty() => Ok(()),
+        failures => Err(Failure::run(failures.join("; "))),
+    }
 }
 
-/// Asks all of them at the same time and tells in order.
-fn look_at_postgres(tables: &[Settings]) -> Result<(), Failure> {
+/// Why tables in Postgres could not be served, if so.
+fn look_at_postgres(tables: &[Settings]) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    let runtime = runtime.map_err(|error| Failure::run(format!("cannot ask Postgres: {error}")))?;
-    let looks: Vec<_> = tables.iter().map(|table| runtime.spawn(look_at_table(table.clone()))).collect();
+    look_at_all(tables.iter().map(|table| (table.name.clone(), look_at_table(table.clone()))), runtime)
+}
+
+/// Why chunk stores could not be served, if so.
+fn look_at_stores(tables: &[ChunksSettings]) -> Option<String> {
+    if tables.is_empty() {
+        return None;
+    }
+    match chunk_stores::runtime() {
+        Ok(runtime) => {
+            let handle = runtime.handle().clone();
+            let looks = tables.iter().map(|table| {
+                // A cache would be written, and may be in use by the server that runs.
+                let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
+                (table.name.clone(), look_at_store(settings, handle.clone()))
+            });
+            look_at_all(looks, Ok(runtime))
+        }
+        Err(failure) => Some(failure.to_string()),
+    }
+}
+
+/// Looks at all of them at the same time and tells in order. Returns what could not be served.
+fn look_at_all<F>(looks: impl Iterator<Item = (String, F)>, runtime: io::Result<Runtime>) -> Option<String>
+where
+    F: Future<Output = Result<String, String>> + Send + 'static,
+{
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return Some(format!("tables cannot be looked at: {error}")),
+    };
+    let looks: Vec<_> = looks.map(|(name, look)| (name, runtime.spawn(look))).collect();
     let mut failures = Vec::new();
-    for (table, look) in tables.iter().zip(looks) {
-        let name = &table.name;
+    for (name, look) in looks {
         // A task that panics has ended the process's hopes already, in the message of the panic.
         let seen = runtime.block_on(look).unwrap_or_else(|error| Err(error.to_string()));
         match seen {
@@ -49,7 +92,26 @@ fn look_at_postgres(tables: &[Settings]) -> Result<(), Failure> {
         }
     }
     runtime.shutdown_background();
-    if failures.is_empty() { Ok(()) } else { Err(Failure::run(failures.join("; "))) }
+    (!failures.is_empty()).then(|| failures.join("; "))
+}
+
+async fn look_at_store(settings: ChunksSettings, runtime: Handle) -> Result<String, String> {
+    let patience = STORE_PATIENCE.max(settings.timeout);
+    let store = Store::start(settings.of_store(runtime)).map_err(|error| error.to_string())?;
+    match timeout(patience, store.opened()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err(format!("{} is not open after {patience:?}", settings.url)),
+    }
+    let stats = store.stats();
+    let root = stats.root.map_or_else(|| "none".to_owned(), |root| root.to_string());
+    store.close().await;
+    Ok(format!(
+        "root {root}, {} files, {} chunks, index {}",
+        stats.files,
+        stats.chunks,
+        Size(stats.index_bytes)
+    ))
 }
 
 async fn look_at_table(settings: Settings) -> Result<String, String> {
@@ -70,6 +132,7 @@ fn describe(config: &Config) -> String {
     lines.extend(config.resp.iter().map(|address| ("resp", address.to_string())));
     lines.extend(config.unix.iter().map(|path| ("unix", path.display().to_string())));
     lines.push(("http", or_none(config.http.map(|address| address.to_string()))));
+    lines.push(("http threads", config.http_threads.to_string()));
     lines.push(("net threads", config.net_threads.to_string()));
     let password = if settings.password.is_some() { "is asked for" } else { "none" };
     lines.push(("password", password.to_owned()));
@@ -85,6 +148,9 @@ fn describe(config: &Config) -> String {
         lines.push(("table", format!("{name}: memory{memory}, sync={sync}: {}", sync.promise())));
     }
     for table in &config.postgres {
+        lines.push(("table", format!("{}: {}", table.name, table.describe())));
+    }
+    for table in &config.chunks {
         lines.push(("table", format!("{}: {}", table.name, table.describe())));
     }
     lines.extend(config.warnings.iter().map(|warning| ("warning", warning.clone())));

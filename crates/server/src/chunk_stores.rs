@@ -12,7 +12,7 @@
 
 use std::{
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{config::ChunksSettings, failure::Failure};
+use crate::{config::ChunksSettings, failure::Failure, sources::Line};
 
 /// Threads that wait for stores, decode and check.
 const WORKER_THREADS: usize = 2;
@@ -35,48 +35,53 @@ const FIRST_ATTEMPT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// All chunk stores of the configuration.
 pub struct ChunkStores {
-    stores: Vec<Running>,
+    tables: Vec<ChunkTable>,
     /// None when there are no stores, and after the end.
     runtime: Mutex<Option<Runtime>>,
 }
 
-/// One store.
-struct Running {
-    settings: ChunksSettings,
-    store: Store,
+/// One store, as a table.
+#[derive(Debug)]
+pub struct ChunkTable {
+    /// As it was configured.
+    pub settings: ChunksSettings,
+    /// What answers.
+    pub store: Store,
+    /// Requests of RESP clients that wait for it.
+    pub line: Arc<Line>,
 }
 
 impl ChunkStores {
     /// Starts to open all of them. An error is a setting that makes no sense, or another process in a cache's directory.
     pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
         if settings.is_empty() {
-            return Ok(Self { stores: Vec::new(), runtime: Mutex::new(None) });
+            return Ok(Self { tables: Vec::new(), runtime: Mutex::new(None) });
         }
         let runtime = runtime()?;
-        let mut stores = Vec::with_capacity(settings.len());
+        let mut tables = Vec::with_capacity(settings.len());
         for settings in settings {
             log::info!("table {}: {}", settings.name, settings.describe());
             let started = Store::start(settings.of_store(runtime.handle().clone()));
             let store = started
                 .map_err(|error| Failure::run(format!("cannot start table {}: {error}", settings.name)))?;
-            stores.push(Running { settings: settings.clone(), store });
+            tables.push(ChunkTable { settings: settings.clone(), store, line: Arc::default() });
         }
-        Ok(Self { stores, runtime: Mutex::new(Some(runtime)) })
+        Ok(Self { tables, runtime: Mutex::new(Some(runtime)) })
     }
 
     /// The store of this name.
     pub fn get(&self, name: &str) -> Option<&Store> {
-        self.stores.iter().find(|running| running.settings.name == name).map(|running| &running.store)
+        self.tables.iter().find(|table| table.settings.name == name).map(|table| &table.store)
     }
 
     /// All of them, in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Store> {
-        self.stores.iter().map(|running| &running.store)
+        self.tables.iter().map(|table| &table.store)
     }
 
-    /// All of them, with their settings.
-    pub fn with_settings(&self) -> impl Iterator<Item = (&ChunksSettings, &Store)> {
-        self.stores.iter().map(|running| (&running.settings, &running.store))
+    /// All of them, with what belongs to them as tables.
+    pub fn tables(&self) -> &[ChunkTable] {
+        &self.tables
     }
 
     /// Where their work runs, while there is any.
@@ -90,7 +95,7 @@ impl ChunkStores {
         let Some(handle) = self.handle() else { return };
         handle.block_on(async {
             // They open at the same time, whoever is waited for.
-            for Running { settings, store } in &self.stores {
+            for ChunkTable { settings, store, .. } in &self.tables {
                 let patience = FIRST_ATTEMPT_PATIENCE.min(settings.timeout);
                 match timeout(patience, store.opened()).await {
                     // Why a store is not open the store itself says.
@@ -122,7 +127,7 @@ impl ChunkStores {
 
 impl fmt::Debug for ChunkStores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.stores.iter().map(|running| &running.settings.name)).finish()
+        f.debug_list().entries(self.tables.iter().map(|table| &table.settings.name)).finish()
     }
 }
 
@@ -132,7 +137,8 @@ async fn close(store: Store) {
     }
 }
 
-fn runtime() -> Result<Runtime, Failure> {
+/// What stores run on.
+pub fn runtime() -> Result<Runtime, Failure> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .max_blocking_threads(BLOCKING_THREADS_MAX)

@@ -11,7 +11,8 @@ use crate::{
 
 const ABOUT: &str = "\
 An in-memory database that speaks the Redis protocol, logs every write before it answers, and does both in batches that form \
-by themselves. It also answers for tables in Postgres: the single-key requests of many clients become few statements.
+by themselves. It also answers for tables in Postgres: the single-key requests of many clients become few statements; and for \
+chunks of Dolt stores in a bucket, which it brings to local disk.
 
 busload alone serves memory tables from ./busload-data, for Redis clients on 127.0.0.1:6380 and for HTTP on 127.0.0.1:6381. \
 It says on stderr when it is ready, in one line that begins with `ready` and names every address.";
@@ -31,6 +32,10 @@ Configuration file
     relation = \"objects\"
     key = [\"repo\", \"path\"]
     columns = [\"meta\"]
+    [tables.db]
+    kind = \"chunks\"
+    url = \"s3://bucket/prefix\"
+    disk = \"20GiB\"
 
   Flags win over the file. An unknown key is an error. Relative paths are seen from the working directory.
 
@@ -66,6 +71,29 @@ Postgres tables
   PGPASSWORD, PGPASSFILE or ~/.pgpass. A URL takes what libpq takes there, sslmode and several
   hosts too. docs/postgres.md tells everything.
 
+Chunk tables
+  GET db:ADDRESS reads a chunk of a Dolt store from local disk, and from the store while it is not there yet;
+  MGET, EXISTS, STRLEN and TYPE as well. ADDRESS is 32 characters of 0-9a-v, or 20 bytes. There are no writes. A
+  store is a directory or a bucket: file:///DIR, s3://BUCKET/PREFIX (also gs://, az://), on the command line with chunks+
+  before it and these settings in its query:
+
+    disk           disk space of the cache; 0: none [default: 10GiB]
+    disk_free      of the file system, left to others [default: 1GiB]
+    directory      of the cache [default: cache/NAME in the directory of the data]
+    fill           whole: files come to disk whole; touched: only what is read [default: whole]
+    fill_whole_max larger files come as they are touched [default: 1GiB]
+    fill_memory    bytes of fills in memory [default: 64MiB]
+    poll           how often the manifest is looked at [default: 5s]
+    memory         memory for decoded chunks [default: 0, none]
+    requests       requests to the object store at once [default: 64]
+    timeout        time of one request of a client [default: 10s]
+    linger         how long files dropped from the manifest stay readable [default: 10m]
+    contents       decoded, or stored: GET gives records as they are in table files [default: decoded]
+    line_requests  requests that may wait; more are refused [default: 10000]
+
+  The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come from the
+  environment. docs/chunks.md tells everything.
+
 Signals
   SIGTERM, SIGINT   stop reading, execute what was received whole, send its replies for at most 5 s, sync, end with 0.
                     A second one ends at once with 128 and the signal's number, as does a first one before `ready`.
@@ -74,6 +102,7 @@ Signals
 Environment
   BUSLOAD_PASSWORD  the password clients must give, unless --password-file says it.
   BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres tables.
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for chunk tables.
 
 Exit codes
   0  ended in order    1  failed at run time    2  mistake in usage or configuration
@@ -82,9 +111,12 @@ Examples
   busload
   busload serve --data /var/lib/busload --table default='memory:?sync=os&memory_max=2GiB'
   busload serve --table objects='postgres://app@db/lake?relation=objects&key=path&columns=meta'
+  busload serve --table db='chunks+s3://bucket/prefix?disk=20GiB'
   busload serve --resp 0.0.0.0:6380 --password-file /etc/busload/password
   busload check --config busload.toml
-  busload log verify --data /var/lib/busload";
+  busload log verify --data /var/lib/busload
+  busload cache warm db --config busload.toml
+  busload chunks verify s3://bucket/prefix";
 
 /// A database that speaks the Redis protocol and batches by itself
 #[derive(Debug, Parser)]
@@ -112,13 +144,25 @@ pub enum Command {
     Serve(ServeArgs),
     /// Validate the configuration and say what a start would do, without writing anything
     ///
-    /// Reads the log as a start would, so it takes as long and as much memory, and asks Postgres whether it could serve its
-    /// tables. Ends with 2 when a start would be refused because of the configuration, with 1 when it would fail for another
-    /// reason or a table in Postgres could not be served.
+    /// Reads the log as a start would, so it takes as long and as much memory, and asks Postgres and object stores whether they
+    /// could serve their tables. Ends with 2 when a start would be refused because of the configuration, with 1 when it would
+    /// fail for another reason or a table could not be served.
     Check(ServeArgs),
     /// Look at a log
     #[command(subcommand)]
     Log(LogCommand),
+    /// Look at what tables of kind chunks have on disk, fill it, check it, remove it
+    ///
+    /// The tables are those of the configuration, given as to `serve`. While a server has a cache open it is asked to do
+    /// the work, at the address of --http; otherwise it is done here.
+    #[command(subcommand)]
+    Cache(CacheCommand),
+    /// Look into a Dolt store without serving it
+    ///
+    /// URL is one of a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=..., with credentials in the
+    /// environment. Nothing is kept on disk.
+    #[command(subcommand)]
+    Chunks(ChunksCommand),
 }
 
 /// How to serve.
@@ -154,6 +198,99 @@ pub enum LogCommand {
     Verify(LogArgs),
     /// Print every record as lines of text: position, time, and what changed
     Dump(DumpArgs),
+}
+
+/// What to do with a cache.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Say which files are on disk, and how much of them
+    List(ListArgs),
+    /// Bring every file of the store to disk
+    Warm(CacheArgs),
+    /// Read and check every block on disk and remove what is damaged; ends with 1 when something was
+    Verify(CacheArgs),
+    /// Remove everything from disk
+    Drop(CacheArgs),
+}
+
+impl CacheCommand {
+    /// The configuration the tables are in.
+    pub fn take_configuration(&mut self) -> (Option<PathBuf>, Options) {
+        let configuration = match self {
+            Self::List(arguments) => &mut arguments.configuration,
+            Self::Warm(arguments) | Self::Verify(arguments) | Self::Drop(arguments) => {
+                &mut arguments.configuration
+            }
+        };
+        (configuration.config.take(), std::mem::take(&mut configuration.options))
+    }
+}
+
+/// Where the configuration is.
+#[derive(Args, Debug)]
+pub struct ConfigurationArgs {
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Which caches.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Table of kind chunks [default: all of them]
+    pub name: Option<String>,
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+}
+
+/// Which cache.
+#[derive(Args, Debug)]
+pub struct CacheArgs {
+    /// Table of kind chunks
+    pub name: String,
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+}
+
+/// What to do with a store.
+#[derive(Debug, Subcommand)]
+pub enum ChunksCommand {
+    /// Print the root, the files and how many chunks they hold
+    Ls(LsArgs),
+    /// Write the contents of a chunk to standard output
+    Cat(CatArgs),
+    /// Read every chunk and compare it with its address; ends with 1 when one is wrong
+    Verify(StoreArgs),
+}
+
+/// Which store.
+#[derive(Args, Debug)]
+pub struct StoreArgs {
+    /// URL of the store
+    #[arg(value_name = "URL")]
+    pub url: String,
+}
+
+/// What to print of which store.
+#[derive(Args, Debug)]
+pub struct LsArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Print the address of every chunk, too
+    #[arg(long)]
+    pub chunks: bool,
+}
+
+/// Which chunk.
+#[derive(Args, Debug)]
+pub struct CatArgs {
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Address of the chunk: 32 characters of 0-9a-v
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
 }
 
 /// Which log.
@@ -253,6 +390,8 @@ mod tests {
             (&["--table", "a"], "expected NAME=URL"),
             (&["--maxclients"], "--maxclients"),
             (&["log"], "log"),
+            (&["cache", "warm"], "NAME"),
+            (&["chunks", "cat", "file:///d"], "ADDRESS"),
             (&["log", "dump", "--from", "-"], "--from"),
         ] {
             let line = mistake(arguments);
@@ -273,6 +412,10 @@ mod tests {
             "default=postgres://app:secret@db/lake",
             "objects=redis://:secret@db",
             "objects=postgres+tls://app:secret@db/lake",
+            "db=chunks+s3://key:secret@bucket/prefix",
+            "db=chunks+s3://bucket/prefix?secret_access_key=secret1",
+            "db=chunks+s3://bucket/prefix?endpoint=http://user:secret@host",
+            "db=chunks+ftp://key:secret@bucket/prefix",
         ] {
             let line = mistake(&["--table", table]);
             assert!(line.contains("--table") && !line.contains("secret"), "{table}: {line}");
@@ -292,6 +435,8 @@ mod tests {
             "check",
             "Postgres tables",
             "BUSLOAD_TABLE_OBJECTS_PASSWORD",
+            "Chunk tables",
+            "AWS_SECRET_ACCESS_KEY",
         ] {
             assert!(help.contains(part), "{part}");
         }

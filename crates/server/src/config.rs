@@ -19,6 +19,7 @@ mod units;
 
 use std::{
     net::SocketAddr,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
@@ -32,6 +33,7 @@ use log::LevelFilter;
 
 pub use chunks::{ChunksSettings, Contents};
 pub use options::Options;
+pub use table::unknown;
 pub use units::{MemoryMax, Size};
 
 use crate::{failure::Failure, machine::Machine};
@@ -81,6 +83,8 @@ pub struct Config {
     pub unix: Option<PathBuf>,
     /// Where people and metrics connect.
     pub http: Option<SocketAddr>,
+    /// Threads for gRPC and HTTP.
+    pub http_threads: NonZeroUsize,
     /// Threads of their own for sockets.
     pub net_threads: u8,
     /// What is said on stderr.
@@ -195,11 +199,13 @@ fn resolve(
         about,
     };
     let log_level = options.log_level.unwrap_or(LevelFilter::Info);
+    let http_threads = options.http_threads.unwrap_or(NonZeroUsize::MIN);
     Ok(Config {
         data,
         resp,
         unix: options.unix,
         http,
+        http_threads,
         net_threads,
         log_level,
         settings,

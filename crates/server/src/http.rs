@@ -1,14 +1,24 @@
-//! The HTTP front: for people and for metrics. HTTP/1.1 and HTTP/2 without TLS, on a thread of its own; it reads figures the
-//! pipeline writes and is never on the way of a request.
+//! The HTTP front: for people, for metrics, and for gRPC. HTTP/1.1 and HTTP/2 without TLS on one port, on threads of its own; it reads figures
+//! the pipeline writes and is never on the way of a request to it.
 //!
-//! **Limits.** So many connections at once ([`CONNECTION_COUNT_LIMIT`]), the others wait; idle ones are closed. No password is asked, so it
-//! listens on loopback only, which the configuration sees to.
+//! ```text
+//!  accept --> connection --> account --> router --+--> pages, metrics
+//!  (places)   (stalls)       (memory)             +--> gRPC
+//! ```
+//!
+//! **Limits** ([`limits`]). So many connections at once, the others wait; idle ones are closed, and those that take nothing of what is sent to
+//! them. Requests and answers in memory are counted. No password is asked, so it listens on loopback only, which the configuration sees to.
 
-mod limited;
+mod accept;
+mod account;
+mod cache_api;
+mod connection;
+pub mod limits;
 mod metrics;
 
 use std::{
     net::{SocketAddr, TcpListener},
+    num::NonZeroUsize,
     sync::Arc,
     thread,
 };
@@ -20,14 +30,16 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use tokio::runtime::{Builder, Runtime};
+
+pub use account::Account;
+pub use limits::CONNECTION_COUNT_LIMIT;
 
 use crate::{
     failure::Failure,
+    grpc,
     status::{State, Status},
 };
-
-/// Connections served at once.
-pub const CONNECTION_COUNT_LIMIT: usize = 64;
 
 const PAGE: &str = "\
 <!doctype html>
@@ -41,28 +53,35 @@ const PAGE: &str = "\
 </html>
 ";
 
-/// Binds and serves on a thread of its own. Returns the address, with the port the system chose.
-pub fn start(address: SocketAddr, status: Arc<Status>) -> Result<SocketAddr, Failure> {
+/// Binds and serves on so many threads of its own. Returns the address, with the port the system chose.
+pub fn start(address: SocketAddr, threads: NonZeroUsize, status: Arc<Status>) -> Result<SocketAddr, Failure> {
     let failed =
         |error: std::io::Error| Failure::run(format!("cannot listen on {address} for HTTP: {error}"));
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    let runtime = runtime.map_err(failed)?;
-    let serve = async move {
-        let listener = limited::Listener::new(listener, CONNECTION_COUNT_LIMIT)?;
-        axum::serve(listener, router(status)).await
+    let runtime = runtime(threads).map_err(failed)?;
+    let listener = {
+        let _within = runtime.enter();
+        tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
-    thread::Builder::new()
-        .name("http".into())
-        .spawn(move || {
-            if let Err(error) = runtime.block_on(serve) {
-                log::error!("HTTP is not served any more: {error}");
-            }
-        })
-        .map_err(failed)?;
+    // With more threads than one this one only waits.
+    let serve = async move { tokio::spawn(accept::serve(listener, router(status))).await };
+    let body = move || {
+        if let Err(error) = runtime.block_on(serve) {
+            log::error!("HTTP is not served any more: {error}");
+        }
+    };
+    thread::Builder::new().name("http".into()).spawn(body).map_err(failed)?;
     Ok(bound)
+}
+
+fn runtime(threads: NonZeroUsize) -> std::io::Result<Runtime> {
+    let mut builder = match threads.get() {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.worker_threads(threads.get()).thread_name("http").enable_io().enable_time().build()
 }
 
 fn router(status: Arc<Status>) -> Router {
@@ -76,7 +95,10 @@ fn router(status: Arc<Status>) -> Router {
                 text("text/plain; version=0.0.4; charset=utf-8", metrics::render(&status))
             }),
         )
-        .with_state(status)
+        .with_state(Arc::clone(&status))
+        .merge(cache_api::router(Arc::clone(&status)))
+        .merge(grpc::routes(&status))
+        .fallback(grpc::nothing_here)
 }
 
 async fn ready(Extract(status): Extract<Arc<Status>>) -> Response {

@@ -2,24 +2,32 @@
 //!
 //! ```text
 //!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> log, zero-ahead (threads)
-//!             |         +--> signals (thread), http (thread), sources (a thread for each table in Postgres)
+//!             |         +--> signals (thread), http (thread), sources (a thread for each table in Postgres), chunk stores
+//!             |              (threads `chunks`)
 //!             +----> check: the same start on a disk that keeps nothing
+//!             +----> tools: log, cache, chunks
 //! ```
 //!
 //! A panic anywhere ends the process: half a pipeline would answer nothing, and a restart recovers.
 
 #![forbid(unsafe_code)]
 
+mod cache_tools;
+mod cache_work;
 mod check;
 mod chunk_stores;
+mod chunks_tools;
 mod cli;
 mod config;
 mod failure;
+mod grpc;
 mod http;
+mod http_client;
 mod log_tools;
 mod logger;
 mod machine;
 mod overlay;
+mod progress;
 mod serve;
 mod signals;
 mod sources;
@@ -28,7 +36,7 @@ mod status;
 use std::{io::Write, process::ExitCode};
 
 use cli::{Command, LogCommand, Request, ServeArgs};
-use config::Config;
+use config::{Config, TableChanges};
 use failure::Failure;
 use machine::Machine;
 
@@ -57,6 +65,13 @@ fn run() -> Result<(), Failure> {
             Command::Check(arguments) => check::check(&load(arguments)?),
             Command::Log(LogCommand::Verify(log)) => log_tools::verify(log.data.as_deref()),
             Command::Log(LogCommand::Dump(dump)) => log_tools::dump(dump.log.data.as_deref(), dump.from),
+            Command::Cache(mut command) => {
+                let (file, options) = command.take_configuration();
+                let config =
+                    Config::load(file.as_deref(), options, TableChanges::default(), &Machine::this())?;
+                cache_tools::run(&command, &config)
+            }
+            Command::Chunks(command) => chunks_tools::run(&command),
         },
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!  addresses bound --> log recovered --> threads log, zero-ahead --> `ready` --> pipeline --> log synced --> exit
 //!  (clients wait in the backlog)                                     this thread (and `net`)
-//!                        +--> sources connect --------------------^                   +--> sources closed
+//!                        +--> sources connect, stores open -------^                   +--> sources and stores closed
 //! ```
 //!
 //! Addresses come first, so that a port in use is known before minutes of recovery. A source that cannot be reached is no reason
@@ -18,7 +18,7 @@ use std::{
 };
 
 use busload_io::{
-    Address, Clock, Disk, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
+    Address, Clock, Disk, Net, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
 };
 use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
 use busload_pipeline::{
@@ -29,12 +29,13 @@ use busload_pipeline::{
 };
 
 use crate::{
+    chunk_stores::ChunkStores,
     config::{Config, Size},
     failure::Failure,
     http, logger,
     machine::raise_open_files,
     signals,
-    sources::{Place, Sources},
+    sources::{Place, Sources, attach_chunks},
     status::Status,
 };
 
@@ -52,17 +53,25 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
 
     fit_open_files(&mut config.settings);
     let mut net = bind(&mut config)?;
-    let http = config.http.map(|address| http::start(address, Arc::clone(&status))).transpose()?;
+    let http = config
+        .http
+        .map(|address| http::start(address, config.http_threads, Arc::clone(&status)))
+        .transpose()?;
     let tx_waker = ThreadWaker::current();
     // Who polls sources is the thread that executes transactions. Where that one waits for sockets it runs the tables meanwhile.
-    let place = match config.net_threads {
-        0 => Place::Guests(Arc::default()),
-        _ => Place::Threads(tx_waker.waker()),
+    let (place, waker) = match config.net_threads {
+        0 => (Place::Guests(Arc::default()), net.waker()),
+        _ => (Place::Threads(tx_waker.waker()), tx_waker.waker()),
     };
     let Recovered { mut tx, progress, log_threads } = recover(&config, &clock, &status)?;
+    // They open while Postgres is being connected to.
+    let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
+    status.serve_stores(Arc::clone(&chunk_stores));
     let sources = Sources::start(&config.postgres, &clock, place)?;
     sources.wait_for_first_attempts();
+    chunk_stores.wait_for_first_attempts();
     sources.attach(&mut tx);
+    attach_chunks(&chunk_stores, &mut tx, &clock, &waker);
     status.watch(sources.watched());
     if let Some(guest) = sources.guest() {
         net.set_idle(Box::new(guest));
@@ -78,6 +87,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     };
     if matches!(ending, Ending::Stopped) {
         sources.stop();
+        chunk_stores.stop();
     }
     end(ending, log_threads, &progress)
 }

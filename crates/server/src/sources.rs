@@ -2,19 +2,20 @@
 //! [`Source`](busload_pipeline::source::Source) of the pipeline.
 //!
 //! ```text
-//!  pipeline: submit, flush --> waiting line --> runtime: batches --> Postgres
+//!  pipeline: submit, flush --> waiting line --> runtime: batches --> Postgres, chunk stores
 //!     ^                                           |
 //!     +--- woken once per batch <--- finished <---+
 //! ```
 //!
 //! **Threads.** Where sockets and transactions share a thread, the tables share it, too ([`Guest`]); otherwise each table has a thread of
-//! its own.
+//! its own. Chunk stores have a runtime of theirs ([`ChunkStores`](crate::chunk_stores::ChunkStores)) in both cases.
 //!
 //! **Start.** All connect at the same time; the start waits for the outcome of the first attempts and then serves, whatever it
 //! was. **Overload.** A full line refuses at once. **Shutdown.** When the pipeline has ended, what
 //! is under way may end too, for [`STOP_GRACE`] at most.
 
 mod answer;
+mod chunks;
 mod finished;
 mod guest;
 mod postgres;
@@ -34,7 +35,12 @@ use tokio::{
     time::timeout,
 };
 
-use crate::failure::Failure;
+use crate::{
+    chunk_stores::{ChunkStores, ChunkTable},
+    failure::Failure,
+};
+use chunks::{About, ChunksSource};
+pub use chunks::{Line, state_of as store_state};
 use finished::Finished;
 pub use guest::{Bell, Guest};
 use postgres::{PostgresSource, Waiter};
@@ -222,6 +228,19 @@ async fn close(table: Table) {
 fn runtime() -> Result<Runtime, Failure> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build();
     runtime.map_err(|error| Failure::run(format!("cannot start a runtime for the tables: {error}")))
+}
+
+/// Gives the pipeline its chunk stores; `pipeline` wakes who polls them.
+pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, clock: &RealClock, pipeline: &Waker) {
+    let Some(runtime) = stores.handle() else { return };
+    let origin = origin_of(clock);
+    for ChunkTable { settings, store, line } in stores.tables() {
+        let finished = Arc::new(Finished::new(pipeline.clone()));
+        let bell = Arc::clone(&finished);
+        runtime.spawn(async move { bell.ring().await });
+        let about = About { settings, line, origin, runtime: runtime.clone() };
+        tx.add_source(&settings.name, Box::new(ChunksSource::new(about, store.clone(), finished)));
+    }
 }
 
 /// When the clock's time was zero, so that its times can be given to others.

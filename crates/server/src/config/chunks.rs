@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use busload_objects::CacheOptions;
 use tokio::runtime::Handle;
 
 use super::{
@@ -173,28 +174,25 @@ impl ChunksSpec {
 
     fn set_one(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
-            "directory" if value.is_empty() => return Err("`directory` is empty; expected a path".into()),
-            "directory" => self.directory = Some(value.into()),
-            "disk" => self.disk = Some(size(key, value)?),
-            "disk_free" => self.disk_free = Some(size(key, value)?),
-            "fill" => self.fill = Some(fill(value)?),
-            "fill_whole_max" => self.fill_whole_max = Some(size(key, value)?),
-            "fill_memory" => self.fill_memory = Some(size(key, value)?),
-            "poll" => self.poll = Some(parse_duration(value)?),
-            "memory" => self.memory = Some(size(key, value)?),
-            "requests" => self.requests = Some(count(key, value)?),
-            "timeout" => self.timeout = Some(parse_duration(value)?),
-            "linger" => self.linger = Some(parse_duration(value)?),
-            "contents" => self.contents = Some(contents(value)?),
-            "line_requests" => self.line_requests = Some(count(key, value)?),
-            key if STORE_KEYS.contains(&key) => {
-                return Err(format!(
-                    "`{key}` belongs to the store; expected it in the query of url: s3://bucket/prefix?{key}=..."
-                ));
-            }
-            _ => return Err(unknown(key, "setting of a chunks table", &CHUNKS_KEYS)),
+            "directory" if value.is_empty() => Err("`directory` is empty; expected a path".into()),
+            "directory" => once(&mut self.directory, key, value.into()),
+            "disk" => once(&mut self.disk, key, size(key, value)?),
+            "disk_free" => once(&mut self.disk_free, key, size(key, value)?),
+            "fill" => once(&mut self.fill, key, fill(value)?),
+            "fill_whole_max" => once(&mut self.fill_whole_max, key, size(key, value)?),
+            "fill_memory" => once(&mut self.fill_memory, key, size(key, value)?),
+            "poll" => once(&mut self.poll, key, parse_duration(value)?),
+            "memory" => once(&mut self.memory, key, size(key, value)?),
+            "requests" => once(&mut self.requests, key, count(key, value)?),
+            "timeout" => once(&mut self.timeout, key, parse_duration(value)?),
+            "linger" => once(&mut self.linger, key, parse_duration(value)?),
+            "contents" => once(&mut self.contents, key, contents(value)?),
+            "line_requests" => once(&mut self.line_requests, key, count(key, value)?),
+            key if STORE_KEYS.contains(&key) => Err(format!(
+                "`{key}` belongs to the store; expected it in the query of url: s3://bucket/prefix?{key}=..."
+            )),
+            _ => Err(unknown(key, "setting of a chunks table", &CHUNKS_KEYS)),
         }
-        Ok(())
     }
 
     /// The store's URL, which keeps of its query what is the store's; the rest are settings.
@@ -314,6 +312,18 @@ impl ChunksSettings {
         }
     }
 
+    /// The cache alone, without a store.
+    pub fn of_cache(&self, runtime: Handle) -> CacheOptions {
+        CacheOptions {
+            directory: self.directory.clone(),
+            bytes_max: self.disk_bytes_max,
+            free_bytes_min: self.disk_free_bytes_min,
+            fill_bytes_max: self.fill_bytes_max,
+            fill_whole_max: self.fill_whole_max,
+            runtime,
+        }
+    }
+
     /// In a line, for people.
     pub fn describe(&self) -> String {
         let disk = match self.disk_bytes_max {
@@ -382,6 +392,14 @@ fn no_secrets(found: &str) -> String {
         "{found}, which everybody on this machine can read there (`ps`); expected credentials in the environment, as \
          AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )
+}
+
+/// A setting stands in the URL or in the section, once.
+fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
+    if place.replace(value).is_some() {
+        return Err(format!("`{key}` is given twice; expected it in the URL or beside it, once"));
+    }
+    Ok(())
 }
 
 fn size(key: &str, value: &str) -> Result<Size, String> {

@@ -146,6 +146,7 @@ mod tests {
             resp = ["127.0.0.1:6380", "[::1]:6380"]
             unix = "/run/busload.sock"
             http = "none"
+            http_threads = 2
             net_threads = 1
             password_file = "/etc/busload/password"
             memory_max = "50%"
@@ -177,6 +178,11 @@ mod tests {
             [tables.sessions]
             memory_max = "2GiB"
             kind = "memory"
+            [tables.translations]
+            kind = "chunks"
+            url = "s3://bucket/dolthub/tatoeba?region=eu-west-1"
+            disk = "20GiB"
+            requests = 16
             "#,
         )
         .unwrap();
@@ -185,14 +191,18 @@ mod tests {
         assert_eq!(options.memory_max, Some(MemoryMax::Percent(50)));
         assert_eq!(options.client_reply_bytes, Some(Size(1 << 20)));
         assert_eq!(options.maxclients, Some(500));
-        let [TableSpec::Memory(default), TableSpec::Postgres(objects), TableSpec::Memory(sessions)] =
-            &options.tables[..]
+        let [
+            TableSpec::Memory(default),
+            TableSpec::Postgres(objects),
+            TableSpec::Memory(sessions),
+            TableSpec::Chunks(translations),
+        ] = &options.tables[..]
         else {
             panic!("{:?}", options.tables);
         };
         assert_eq!((default.name.as_str(), default.sync), ("default", SyncMode::Os));
         assert_eq!((sessions.name.as_str(), sessions.memory_max), ("sessions", Some(2 << 30)));
-        assert_eq!(objects.name, "objects");
+        assert_eq!((objects.name.as_str(), translations.name.as_str()), ("objects", "translations"));
     }
 
     #[test]
@@ -236,6 +246,10 @@ mod tests {
             ("[tables.a]\nkind = 'postgres'\ntimeout = '1h'", 3, "is no duration"),
             ("[tables.a]\nkind = 'postgres'\nseparator = '::'", 3, "expected one character"),
             ("[tables.a]\nkind = 'postgres'\nkey = [['a']]", 3, "takes a string or a number"),
+            ("[tables.default]\nkind = 'chunks'", 2, "which only a memory table can"),
+            ("[tables.a]\nkind = 'chunks'\ndsk = '1GiB'", 3, "did you mean `disk`?"),
+            ("[tables.a]\nkind = 'chunks'\nurl = 's3://b?dsk=1GiB'", 3, "did you mean `disk`?"),
+            ("[tables.a]\nkind = 'chunks'\nurl = 's3://k:x@b'", 3, "expected credentials in the environment"),
             ("memory_max = 0", 1, "or none"),
             ("maxclients = 0", 1, "expected 1 to"),
             ("log_level = 'loud'", 1, "expected error, warn, info, debug or trace"),

@@ -1,6 +1,6 @@
 //! What can be configured: one list for flags and file. Everything is optional; defaults are filled in by the caller.
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::Args;
 use log::LevelFilter;
@@ -13,12 +13,15 @@ use super::{
 
 /// Most connections that can be asked for.
 pub const MAXCLIENTS_MAX: u32 = 1_000_000;
+/// Most threads for HTTP that can be asked for.
+const HTTP_THREADS_MAX: usize = 64;
 
 /// The file's keys, but for `tables`.
-pub const OPTION_KEYS: [&str; 12] = [
+pub const OPTION_KEYS: [&str; 13] = [
     "client_reply_bytes",
     "data",
     "http",
+    "http_threads",
     "log_level",
     "maxclients",
     "memory_max",
@@ -47,17 +50,21 @@ pub struct Options {
     #[arg(long, value_name = "PATH", help_heading = "Fronts")]
     pub unix: Option<PathBuf>,
 
-    /// TCP address of /healthz, /readyz and /metrics, or `none` [default: 127.0.0.1:6381]
+    /// TCP address of gRPC, /healthz, /readyz and /metrics, or `none` [default: 127.0.0.1:6381]
     ///
     /// HTTP asks for no password in this version, so it listens on loopback addresses only.
     #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
     pub http: Option<Listen>,
 
+    /// Threads that serve gRPC and HTTP [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse_http_threads, help_heading = "Fronts")]
+    pub http_threads: Option<NonZeroUsize>,
+
     /// Threads of their own for sockets: 0 or 1 [default: 0 on one or two processors, else 1]
     #[arg(long, value_name = "0|1", value_parser = parse_net_threads, help_heading = "Fronts")]
     pub net_threads: Option<u8>,
 
-    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE' or NAME='postgres://...'; may be given several times
+    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE', NAME='postgres://...' or NAME='chunks+s3://...'; may be given several times
     ///
     /// Keys `NAME:...` belong to it; all others to the memory table `default`. MODE is
     ///   always       reply after the sync: every acknowledged write survives power loss (default)
@@ -66,7 +73,8 @@ pub struct Options {
     ///   off          no log at all: nothing survives a stop (a cache)
     /// A Postgres table is a URL as libpq takes it, without a password, with what to serve in its query:
     ///   postgres://USER@HOST:PORT/DATABASE?relation=NAME&key=COLUMN[,..]&columns=COLUMN[,..]&writable=true
-    /// (see "Postgres tables" at the end of busload --help).
+    /// (see "Postgres tables" at the end of busload --help). A chunk table is the URL of a Dolt store behind `chunks+`:
+    ///   chunks+s3://BUCKET/PREFIX?endpoint=URL&disk=SIZE or chunks+file:///DIRECTORY (see "Chunk tables" there).
     #[arg(long = "table", value_name = "NAME=URL", value_parser = TableParser, help_heading = "Data", verbatim_doc_comment)]
     pub tables: Vec<TableSpec>,
 
@@ -115,6 +123,7 @@ impl Options {
             "data" => self.data = Some(path(value)?),
             "unix" => self.unix = Some(path(value)?),
             "http" => self.http = Some(value.parse()?),
+            "http_threads" => self.http_threads = Some(parse_http_threads(value)?),
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
             "password_file" => self.password_file = Some(path(value)?),
             "memory_max" => self.memory_max = Some(value.parse()?),
@@ -141,6 +150,7 @@ impl Options {
             resp: if self.resp.is_empty() { other.resp } else { self.resp },
             unix: self.unix.or(other.unix),
             http: self.http.or(other.http),
+            http_threads: self.http_threads.or(other.http_threads),
             net_threads: self.net_threads.or(other.net_threads),
             tables,
             password_file: self.password_file.or(other.password_file),
@@ -164,6 +174,11 @@ fn parse_net_threads(text: &str) -> Result<u8, String> {
         "1" => Ok(1),
         _ => Err(format!("{text} threads for sockets; expected 0 or 1")),
     }
+}
+
+fn parse_http_threads(text: &str) -> Result<NonZeroUsize, String> {
+    let parsed = text.parse().ok().filter(|count: &NonZeroUsize| count.get() <= HTTP_THREADS_MAX);
+    parsed.ok_or_else(|| format!("{text} threads for HTTP; expected 1 to {HTTP_THREADS_MAX}"))
 }
 
 fn parse_maxclients(text: &str) -> Result<u32, String> {
@@ -193,7 +208,7 @@ mod tests {
             let value = match key {
                 "data" | "unix" | "password_file" => "x",
                 "resp" | "http" => "127.0.0.1:1",
-                "net_threads" => "1",
+                "net_threads" | "http_threads" => "1",
                 "log_level" => "info",
                 _ => "4096",
             };

@@ -140,3 +140,23 @@ fn postgres_tables_become_sources_beside_the_default_table() {
     };
     assert!(refusal(wrong).contains("table objects: key is missing"));
 }
+
+#[test]
+fn chunk_tables_become_sources_with_a_cache_below_the_data() {
+    let config = resolved(|options| {
+        options.data = Some("/var/lib/busload".into());
+        options.tables = ["db=chunks+s3://b/p", "b=memory:"].map(|table| table.parse().unwrap()).into();
+    });
+    let config = config.unwrap();
+    assert_eq!(config.settings.sources, [SourceTable { name: "db".into(), kind: "chunks" }]);
+    assert_eq!(config.chunks[0].directory, Path::new("/var/lib/busload/cache/db"));
+}
+
+#[test]
+fn two_caches_cannot_share_a_directory() {
+    let message = refusal(|options| {
+        let tables = ["a=chunks+s3://b/p?directory=/c", "b=chunks+s3://b/q?directory=/c"];
+        options.tables = tables.map(|table| table.parse().unwrap()).into();
+    });
+    assert!(message.contains("tables a and b have one directory, /c"), "{message}");
+}

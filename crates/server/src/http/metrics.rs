@@ -2,6 +2,8 @@
 //!
 //! Names end with their unit; `_total` marks what only grows (until the process ends, or CONFIG RESETSTAT).
 
+mod chunks;
+
 use std::fmt::{Display, Write};
 
 use busload_log::Stats as LogStats;
@@ -23,6 +25,8 @@ pub fn render(status: &Status) -> String {
     memory(&mut page, &status.stats);
     let tables = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
     postgres(&mut page, &tables.collect::<Vec<_>>());
+    let stores = status.chunk_stores().map(|stores| stores.tables().iter().map(chunks::Figures::of));
+    chunks::render(&mut page, &stores.into_iter().flatten().collect::<Vec<_>>());
     if let Some(progress) = status.progress() {
         page.gauge("busload_log_written_lsn", "Last record written to the log.", progress.written().0);
         page.gauge("busload_log_durable_lsn", "Last record synced to disk.", progress.durable().0);

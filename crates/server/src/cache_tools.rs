@@ -1,0 +1,298 @@
+//! `busload cache list|warm|verify|drop`: by way of the server that has the cache, or alone where none runs.
+//!
+//! ```text
+//!  cache's directory --locked?--yes--> POST /api/cache/NAME/ACTION of the server --> lines of progress
+//!                           +---no---> opened here, worked on, closed
+//! ```
+
+use std::{
+    io::{self, BufRead, Read, Write},
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use busload_dolt::Store;
+use busload_objects::{Cache, Error, Progress};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::{
+    cache_work::{self, Action, Listing, absolute, progress_from_json},
+    chunk_stores,
+    cli::CacheCommand,
+    config::{ChunksSettings, Config, Size, unknown},
+    failure::Failure,
+    http_client::{self, Answer},
+    logger,
+    progress::Meter,
+};
+
+/// Longest list of caches that a server may answer with.
+const LIST_BYTES_MAX: u64 = 256 << 20;
+/// Longest line of progress.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Does it.
+pub fn run(command: &CacheCommand, config: &Config) -> Result<(), Failure> {
+    logger::init(config.log_level.min(log::LevelFilter::Warn));
+    match command {
+        CacheCommand::List(which) => list(which.name.as_deref(), config),
+        CacheCommand::Warm(which) => act(Action::Warm, &which.name, config),
+        CacheCommand::Verify(which) => act(Action::Verify, &which.name, config),
+        CacheCommand::Drop(which) => act(Action::Drop, &which.name, config),
+    }
+}
+
+fn list(name: Option<&str>, config: &Config) -> Result<(), Failure> {
+    let tables = match name {
+        Some(name) => std::slice::from_ref(table(name, config)?),
+        None => &config.chunks,
+    };
+    if tables.is_empty() {
+        return Err(no_tables());
+    }
+    for table in tables {
+        print(&listing(table, config)?.to_string());
+    }
+    Ok(())
+}
+
+/// What is on disk, whoever has it open.
+fn listing(settings: &ChunksSettings, config: &Config) -> Result<Listing, Failure> {
+    // To look at it is no reason to make it.
+    if settings.disk_bytes_max == 0 || !settings.directory.exists() {
+        return Ok(Listing::of(settings, &busload_objects::CacheStats::default(), Vec::new()));
+    }
+    let runtime = chunk_stores::runtime()?;
+    match open(settings, &runtime)? {
+        Opened::Here(cache) => {
+            let listing = Listing::of(settings, &cache.stats(), cache.list());
+            close(&cache, runtime);
+            Ok(listing)
+        }
+        Opened::Elsewhere(locked) => listing_of_server(settings, config, &locked),
+    }
+}
+
+fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
+    let settings = table(name, config)?;
+    if settings.disk_bytes_max == 0 {
+        return Err(Failure::usage(format!("table {name} has no cache on disk (disk = 0)")));
+    }
+    let mut meter = Meter::new(format!("{action} {name}"));
+    let runtime = chunk_stores::runtime()?;
+    let outcome = match open(settings, &runtime)? {
+        Opened::Here(cache) => here(action, settings, cache, runtime, &mut meter),
+        Opened::Elsewhere(locked) => {
+            // The directory in the answer says whether it is the server that has it.
+            let server = listing_of_server(settings, config, &locked).and_then(|_| address(config, &locked));
+            server.and_then(|server| by_server(action, name, server, &mut meter))
+        }
+    };
+    match outcome {
+        Ok(progress) => {
+            meter.finish(progress);
+            conclude(action, name, progress)
+        }
+        Err(failure) => {
+            meter.clear();
+            Err(failure)
+        }
+    }
+}
+
+/// What is to be said at the end.
+fn conclude(action: Action, name: &str, progress: Progress) -> Result<(), Failure> {
+    let (done, damaged) = (Size(progress.done), Size(progress.damaged));
+    match action {
+        Action::Warm => print(&format!("table {name}: {done} are on disk\n")),
+        Action::Drop => print(&format!("table {name}: {done} of disk are free again\n")),
+        Action::Verify if progress.damaged == 0 => {
+            print(&format!("table {name}: {done} on disk are sound\n"))
+        }
+        Action::Verify => {
+            return Err(Failure::run(format!(
+                "table {name}: {damaged} of {done} on disk were damaged; they are removed and will be read again from the \
+                 store"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Without a server.
+fn here(
+    action: Action,
+    settings: &ChunksSettings,
+    cache: Arc<Cache>,
+    runtime: Runtime,
+    meter: &mut Meter,
+) -> Result<Progress, Failure> {
+    let mut report = |progress| meter.show(progress);
+    match action {
+        Action::Verify => {
+            let progress = runtime.block_on(cache.verify(&mut report));
+            close(&cache, runtime);
+            Ok(progress)
+        }
+        Action::Drop => {
+            let progress = runtime.block_on(cache_work::drop_all(&cache));
+            close(&cache, runtime);
+            Ok(progress)
+        }
+        Action::Warm => {
+            // The store opens the cache by itself.
+            runtime.block_on(cache.close());
+            drop(cache);
+            let store = Store::start(settings.of_store(runtime.handle().clone()));
+            let store = store.map_err(|error| cannot(settings, &error))?;
+            let warmed = runtime.block_on(async {
+                let warmed = cache_work::warm(&store, &mut report).await;
+                store.close().await;
+                warmed
+            });
+            runtime.shutdown_background();
+            warmed.map_err(|error| cannot(settings, &error))
+        }
+    }
+}
+
+fn close(cache: &Cache, runtime: Runtime) {
+    runtime.block_on(cache.close());
+    runtime.shutdown_background();
+}
+
+fn cannot(settings: &ChunksSettings, error: &dyn std::fmt::Display) -> Failure {
+    Failure::run(format!("table {}: {error}", settings.name))
+}
+
+enum Opened {
+    Here(Arc<Cache>),
+    /// Another process has it, and the words in which the cache says so.
+    Elsewhere(String),
+}
+
+fn open(settings: &ChunksSettings, runtime: &Runtime) -> Result<Opened, Failure> {
+    match Cache::open(settings.of_cache(runtime.handle().clone())) {
+        Ok(cache) => Ok(Opened::Here(cache)),
+        Err(Error::Locked(locked)) => Ok(Opened::Elsewhere(locked)),
+        Err(error) => Err(cannot(settings, &error)),
+    }
+}
+
+/// Where the server that has the cache answers.
+fn address(config: &Config, locked: &str) -> Result<SocketAddr, Failure> {
+    config.http.ok_or_else(|| {
+        Failure::run(format!(
+            "{locked}; expected --http with the address of the server that has it, to ask that one"
+        ))
+    })
+}
+
+fn listing_of_server(settings: &ChunksSettings, config: &Config, locked: &str) -> Result<Listing, Failure> {
+    let server = address(config, locked)?;
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::run(format!(
+            "{locked}; the server at http://{server} should have it, but: {why} (--http says where it is)"
+        ))
+    };
+    let answer = http_client::ask(server, "GET", "/api/cache").map_err(|error| failed(&error))?;
+    let caches = read_list(answer).map_err(|error| failed(&error))?;
+    let directory = absolute(settings);
+    caches
+        .into_iter()
+        .find(|cache| cache.table == settings.name && cache.directory == directory)
+        .ok_or_else(|| failed(&format!("it has no table {} with its cache in {directory}", settings.name)))
+}
+
+fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
+    if answer.code != 200 {
+        return Err(format!("it answers with status {}", answer.code));
+    }
+    let mut text = String::new();
+    answer.body.take(LIST_BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let caches: Option<Vec<Listing>> =
+        value.as_array().into_iter().flatten().map(Listing::from_json).collect();
+    caches.ok_or_else(|| "its answer is no list of caches".to_owned())
+}
+
+/// By the server that has the cache open.
+fn by_server(action: Action, name: &str, server: SocketAddr, meter: &mut Meter) -> Result<Progress, Failure> {
+    let failed = |why: &dyn std::fmt::Display| Failure::run(format!("the server at http://{server}: {why}"));
+    let answer = http_client::ask(server, "POST", &format!("/api/cache/{name}/{action}"));
+    let mut body = answer.map_err(|error| failed(&error))?.body;
+    loop {
+        let mut line = String::new();
+        let read = io::Read::take(&mut body, LINE_BYTES_MAX).read_line(&mut line);
+        if read.map_err(|error| failed(&error))? == 0 {
+            return Err(failed(&format!("it ended before `{action}` did")));
+        }
+        match read_line(&line) {
+            Some(Line::Progress(progress)) => meter.show(progress),
+            Some(Line::Finished(progress)) => return Ok(progress),
+            Some(Line::Failed(why)) => return Err(failed(&why)),
+            None => return Err(failed(&"its answer makes no sense")),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Progress(Progress),
+    Finished(Progress),
+    Failed(String),
+}
+
+fn read_line(line: &str) -> Option<Line> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    if let Some(why) = value.get("failed") {
+        return Some(Line::Failed(why.as_str()?.to_owned()));
+    }
+    if let Some(progress) = value.get("finished") {
+        return progress_from_json(progress).map(Line::Finished);
+    }
+    progress_from_json(value.get("progress")?).map(Line::Progress)
+}
+
+fn table<'a>(name: &str, config: &'a Config) -> Result<&'a ChunksSettings, Failure> {
+    if config.chunks.is_empty() {
+        return Err(no_tables());
+    }
+    config.chunks.iter().find(|table| table.name == name).ok_or_else(|| {
+        let known: Vec<&str> = config.chunks.iter().map(|table| table.name.as_str()).collect();
+        Failure::usage(unknown(name, "table of kind chunks", &known))
+    })
+}
+
+fn no_tables() -> Failure {
+    Failure::usage(
+        "no table of kind chunks is configured; expected --config FILE or --table NAME='chunks+s3://bucket/prefix'",
+    )
+}
+
+/// That nobody reads is no failure.
+fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_a_server_are_read() {
+        let progress = Progress { done: 1, total: 2, damaged: 0 };
+        for (line, expected) in [
+            (r#"{"progress":{"done":1,"total":2,"damaged":0}}"#, Some(Line::Progress(progress))),
+            (r#"{"finished":{"done":1,"total":2,"damaged":0}}"#, Some(Line::Finished(progress))),
+            (r#"{"failed":"why"}"#, Some(Line::Failed("why".into()))),
+            (r#"{"failed":5}"#, None),
+            (r#"{"finished":{}}"#, None),
+            ("{}", None),
+            ("", None),
+        ] {
+            assert_eq!(read_line(line), expected, "{line}");
+        }
+    }
+}

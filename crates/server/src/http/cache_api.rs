@@ -1,0 +1,189 @@
+//! `/api/cache`: what `busload cache` asks of a server that runs.
+//!
+//! ```text
+//!  GET  /api/cache                          all caches and what is in them, as JSON
+//!  POST /api/cache/NAME/warm|verify|drop    does it; answers with lines of JSON while it does
+//!        {"progress": {"done", "total", "damaged"}} ...   then   {"finished": {...}}   or   {"failed": "why"}
+//! ```
+//!
+//! The work runs where the stores run; its answer is a stream, and who hangs up gives it up. So much of it runs at once
+//! ([`WORK_COUNT_MAX`]). A web page of another site cannot ask for it.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, State as Extract},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use busload_dolt::Store;
+use busload_io::{Clock, RealClock};
+use busload_objects::Progress;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit, mpsc},
+    task::AbortHandle,
+};
+use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
+
+use crate::{
+    cache_work::{self, Action, Listing, progress_to_json},
+    chunk_stores::ChunkStores,
+    status::Status,
+};
+
+/// Work at once, on all caches together.
+const WORK_COUNT_MAX: usize = 4;
+/// Lines on their way; when nobody takes them, progress is left out.
+const LINES_MAX: usize = 16;
+/// Pause between two lines of progress.
+const LINE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Work under way.
+static WORK: Semaphore = Semaphore::const_new(WORK_COUNT_MAX);
+
+/// The paths.
+pub fn router(status: Arc<Status>) -> Router {
+    Router::new()
+        .route("/api/cache", get(list))
+        .route("/api/cache/{name}/{action}", post(act))
+        .with_state(status)
+}
+
+async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
+    let listing = |stores: &Arc<ChunkStores>| {
+        let tables = stores.tables().iter();
+        let listing = |table: &crate::chunk_stores::ChunkTable| {
+            let cache = table.store.cache();
+            Listing::of(&table.settings, &cache.stats(), cache.list()).to_json()
+        };
+        tables.map(listing).collect::<Vec<_>>()
+    };
+    let caches = status.chunk_stores().map(listing).unwrap_or_default();
+    ([(header::CONTENT_TYPE, "application/json")], format!("{}\n", Value::from(caches))).into_response()
+}
+
+async fn act(
+    Extract(status): Extract<Arc<Status>>,
+    Path((name, action)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    match begin(&status, &name, &action, &headers) {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response(),
+        Err((code, why)) => (code, format!("{}\n", json!({"failed": why}))).into_response(),
+    }
+}
+
+fn begin(
+    status: &Status,
+    name: &str,
+    action: &str,
+    headers: &HeaderMap,
+) -> Result<Body, (StatusCode, String)> {
+    if is_of_another_site(headers) {
+        return Err((StatusCode::FORBIDDEN, "a page of another site may not ask for this".into()));
+    }
+    let action: Action = action.parse().map_err(|why| (StatusCode::NOT_FOUND, why))?;
+    let ended = || (StatusCode::SERVICE_UNAVAILABLE, format!("the server is {}", status.state()));
+    let stores = status.chunk_stores().ok_or_else(ended)?;
+    let unknown = || (StatusCode::NOT_FOUND, format!("no table of kind chunks is called `{name}`"));
+    let store = stores.get(name).ok_or_else(unknown)?.clone();
+    let runtime = stores.handle().ok_or_else(ended)?;
+    let busy = |_| (StatusCode::TOO_MANY_REQUESTS, "too much work on caches is under way".to_owned());
+    let place = WORK.try_acquire().map_err(busy)?;
+    let (lines, received) = mpsc::channel(LINES_MAX);
+    let task = runtime.spawn(work(store, action, lines, place));
+    let lines = Lines { received: ReceiverStream::new(received), _work: GivenUp(task.abort_handle()) };
+    Ok(Body::from_stream(lines.map(Ok::<_, Infallible>)))
+}
+
+/// Browsers name the site of the page that posts.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    text(header::ORIGIN).is_some_and(|origin| {
+        origin.strip_prefix("http://").is_none_or(|site| Some(site) != text(header::HOST))
+    })
+}
+
+async fn work(store: Store, action: Action, lines: mpsc::Sender<Bytes>, _place: SemaphorePermit<'static>) {
+    let clock = RealClock::new();
+    let mut said = None;
+    let mut report = |progress: Progress| {
+        let now = clock.now();
+        if said.is_none_or(|said| LINE_INTERVAL <= now.saturating_sub(said)) {
+            said = Some(now);
+            // Progress that nobody takes is left out.
+            let _ = lines.try_send(line(&json!({"progress": progress_to_json(progress)})));
+        }
+    };
+    let outcome = match action {
+        Action::Warm => cache_work::warm(&store, &mut report).await,
+        Action::Verify => Ok(store.cache().verify(&mut report).await),
+        Action::Drop => Ok(cache_work::drop_all(store.cache()).await),
+    };
+    let last = match outcome {
+        Ok(progress) => json!({"finished": progress_to_json(progress)}),
+        Err(why) => json!({"failed": why}),
+    };
+    // Whoever asked may be gone.
+    let _ = lines.send(line(&last)).await;
+}
+
+fn line(value: &Value) -> Bytes {
+    format!("{value}\n").into()
+}
+
+/// Gives work up when it is dropped.
+struct GivenUp(AbortHandle);
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The lines of work under way.
+struct Lines {
+    received: ReceiverStream<Bytes>,
+    _work: GivenUp,
+}
+
+impl Stream for Lines {
+    type Item = Bytes;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Bytes>> {
+        std::pin::Pin::new(&mut self.received).poll_next(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_told_by_their_origin() {
+        let host = (header::HOST, "127.0.0.1:6381");
+        for (origin, is_other) in [
+            ("http://127.0.0.1:6381", false),
+            ("http://127.0.0.1:80", true),
+            ("https://127.0.0.1:6381", true),
+            ("http://evil.example", true),
+            ("null", true),
+        ] {
+            let headers = headers(&[host.clone(), (header::ORIGIN, origin)]);
+            assert_eq!(is_of_another_site(&headers), is_other, "{origin}");
+        }
+        assert!(!is_of_another_site(&headers(&[host])), "no browser");
+    }
+}

@@ -1,0 +1,94 @@
+//! How far long work has come, on stderr: a bar with bytes and rate on a terminal, a line now and then where there is none.
+
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+use busload_io::{Clock, RealClock};
+use busload_objects::Progress;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{config::Size, logger};
+
+/// Pause between two lines where there is no terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// The bar; the `>` moves.
+const TEMPLATE: &str =
+    "{msg} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+
+/// Shows it.
+pub struct Meter {
+    what: String,
+    /// On a terminal.
+    bar: Option<ProgressBar>,
+    clock: RealClock,
+    /// When the last line was written.
+    said: Duration,
+}
+
+impl Meter {
+    /// For work of this name.
+    pub fn new(what: impl Into<String>) -> Self {
+        let what = what.into();
+        let bar = io::stderr().is_terminal().then(|| bar(&what));
+        Self { what, bar, clock: RealClock::new(), said: Duration::ZERO }
+    }
+
+    /// It has come so far.
+    pub fn show(&mut self, progress: Progress) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(progress.total);
+            return bar.set_position(progress.done);
+        }
+        let now = self.clock.now();
+        if LINE_INTERVAL <= now.saturating_sub(self.said) {
+            self.said = now;
+            logger::say(&format!("{}: {}", self.what, far(progress, now)));
+        }
+    }
+
+    /// It is over, well or not.
+    pub fn finish(self, progress: Progress) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        logger::say(&format!("{}: {}", self.what, far(progress, self.clock.now())));
+    }
+
+    /// Takes the bar away, so that something else can be said.
+    pub fn clear(self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(TEMPLATE).expect("the template is one of indicatif's");
+    ProgressBar::new(0).with_style(style.progress_chars("=> ")).with_message(what.to_owned())
+}
+
+fn far(progress: Progress, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(1e-3);
+    // Precise enough for people.
+    let rate = Size((progress.done as f64 / seconds) as u64);
+    format!("{} of {} in {seconds:.1} s, {rate}/s", Size(progress.done), Size(progress.total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_told_in_bytes_and_rate() {
+        let progress = Progress { done: 3 << 20, total: 6 << 20, damaged: 0 };
+        assert_eq!(far(progress, Duration::from_secs(2)), "3 MiB of 6 MiB in 2.0 s, 1.5 MiB/s");
+        assert_eq!(far(Progress::default(), Duration::ZERO), "0 B of 0 B in 0.0 s, 0 B/s");
+    }
+
+    #[test]
+    fn the_bar_has_a_template() {
+        bar("warm db").finish_and_clear();
+    }
+}

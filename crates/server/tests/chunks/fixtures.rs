@@ -1,0 +1,90 @@
+//! The stores that Dolt wrote, and what is in them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Stores of databases and of single files, all of them sound.
+pub const SOUND: [&str; 13] = [
+    "real-archive-conjoined",
+    "real-archive-v3",
+    "real-bigchunk",
+    "real-classic",
+    "real-generational",
+    "real-localbs",
+    "rewritten-archive-v1",
+    "rewritten-archive-v2",
+    "synth-many-archive",
+    "synth-many-classic",
+    "synth-sizes-archive-snappy",
+    "synth-sizes-archive-zstd",
+    "synth-sizes-classic",
+];
+
+/// Stores whose addresses are made up: no chunk is what its address says.
+pub const MADE_UP: [&str; 2] = ["synth-collide-archive", "synth-collide-classic"];
+
+/// The directory of a store.
+pub fn store(name: &str) -> PathBuf {
+    directory(name).join("store").canonicalize().unwrap()
+}
+
+/// Its URL.
+pub fn url(name: &str) -> String {
+    format!("file://{}", store(name).display())
+}
+
+/// As a table of this name.
+pub fn table(table: &str, store: &str, query: &str) -> String {
+    let separator = if query.is_empty() { "" } else { "?" };
+    format!("{table}=chunks+{}{separator}{query}", url(store))
+}
+
+/// A chunk that a store holds.
+#[derive(Debug)]
+pub struct Listed {
+    pub address: String,
+    pub bytes: usize,
+}
+
+/// All chunks of a store.
+pub fn listed(name: &str) -> Vec<Listed> {
+    let text = fs::read_to_string(directory(name).join("chunks.jsonl")).unwrap();
+    let mut lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    if let Ok(text) = fs::read_to_string(directory(name).join("chunks-oldgen.jsonl")) {
+        lines.extend(text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()));
+    }
+    let listed: Vec<Listed> = lines
+        .iter()
+        .map(|line| Listed {
+            address: line["addr"].as_str().unwrap().to_owned(),
+            bytes: usize::try_from(line["len"].as_u64().unwrap()).unwrap(),
+        })
+        .collect();
+    assert!(!listed.is_empty(), "{name} lists nothing");
+    listed
+}
+
+/// Copies the objects of a store.
+pub fn copy(name: &str, to: &Path) {
+    copy_directory(&store(name), to);
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt").join(name)
+}
