@@ -36,6 +36,11 @@ mod queues;
 mod read;
 mod space;
 
+#[cfg(test)]
+mod faulty;
+#[cfg(test)]
+mod tests;
+
 use std::{
     ops::Range,
     path::PathBuf,

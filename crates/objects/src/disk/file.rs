@@ -4,7 +4,10 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::Ordering::{Acquire, Relaxed},
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed},
+        },
     },
 };
 
@@ -26,14 +29,17 @@ pub(crate) struct DiskFile {
     body: ArcSwapOption<Body>,
     /// Held while a body is made.
     making: Mutex<()>,
+    /// Counts writes, each before its bytes can be read.
+    writes: AtomicU64,
 }
 
 impl DiskFile {
     pub(super) fn new(disk: Arc<Disk>, key: Arc<Key>) -> Self {
-        Self { disk, key, body: ArcSwapOption::empty(), making: Mutex::new(()) }
+        Self { disk, key, body: ArcSwapOption::empty(), making: Mutex::new(()), writes: AtomicU64::new(0) }
     }
 
     pub(super) fn attach(&self, body: Option<Arc<Body>>) {
+        self.writes.fetch_add(1, AcqRel);
         self.body.store(body);
     }
 
@@ -102,8 +108,18 @@ impl DiskFile {
         if expected == 0 || !self.is_writable() {
             return false;
         }
-        let Some(body) = self.body_for_write() else { return false };
-        self.disk.write(&body, u32::try_from(extent).expect("limits say so"), data)
+        self.writes.fetch_add(1, AcqRel);
+        let extent = u32::try_from(extent).expect("limits say so");
+        let write = || self.disk.write(&self.body_for_write()?, extent, data);
+        // A file may go to make room for its own new extent; it is made again once.
+        write().or_else(write).unwrap_or(false)
+    }
+
+    /// Counts what may have put other bytes here than were here before, each before they can be read: for who must know whether bytes
+    /// that were checked may have been replaced.
+    #[inline]
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Acquire)
     }
 
     fn body_for_write(&self) -> Option<Arc<Body>> {

@@ -32,7 +32,6 @@ impl Handles {
 
     /// Keeps an open file with its body. If somebody was faster, theirs is closed.
     pub(crate) fn keep(&self, body: &Arc<Body>, file: Box<dyn OpenFile>) {
-        body.is_used.store(true, Relaxed);
         if body.handle.swap(Some(Arc::new(file))).is_some() {
             return;
         }

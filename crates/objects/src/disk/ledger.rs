@@ -34,8 +34,10 @@ pub(crate) enum Reservation {
     Granted,
     /// It is there already.
     Present,
-    /// Somebody writes it or gives its space back just now, or its file is gone.
+    /// Somebody writes it or gives its space back just now.
     Refused,
+    /// Its file was given up.
+    Gone,
     /// Something has to go first.
     Full,
 }
@@ -74,6 +76,8 @@ pub(crate) struct Ledger {
     pub(crate) kept: BTreeMap<String, u64>,
     /// Files that could not be removed, with what they take.
     pub(crate) undead: Vec<(u32, u64)>,
+    /// Extents whose space could not be given back. They stay busy: nobody is shown them, nobody writes them.
+    pub(crate) unpunched: Vec<(Arc<Body>, u32)>,
 }
 
 /// The bodies as the queues see them.
@@ -116,6 +120,7 @@ impl Ledger {
             next_id: 1,
             kept: BTreeMap::new(),
             undead: Vec::new(),
+            unpunched: Vec::new(),
         }
     }
 
@@ -160,6 +165,11 @@ impl Ledger {
         fits
     }
 
+    /// Whether more is taken than may be: the limit was larger before the start.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ceiling < self.bytes
+    }
+
     /// Gives bytes back.
     pub(crate) fn release_bytes(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.bytes, "{bytes} of {}", self.bytes);
@@ -191,7 +201,10 @@ impl Ledger {
     /// Sets an extent's space aside.
     pub(crate) fn reserve_extent(&mut self, body: &Body, extent: u32) -> Reservation {
         let place = body.place(extent);
-        if body.is_gone.load(Acquire) || self.busy.contains_key(&place) {
+        if body.is_gone.load(Acquire) {
+            return Reservation::Gone;
+        }
+        if self.busy.contains_key(&place) {
             return Reservation::Refused;
         }
         if body.extents.is_present(extent) {
@@ -254,8 +267,17 @@ impl Ledger {
 
     /// Whether a file holds nothing but an extent that is being given back.
     pub(crate) fn is_last(&self, body: &Body, extent: u32) -> bool {
-        let is_other = |place: &Place| place.file == body.id && place.extent != extent;
-        body.extents.is_empty() && !self.busy.keys().any(is_other)
+        body.extents.is_empty() && self.busy_of(body).all(|place| place.extent == extent)
+    }
+
+    /// Whether a file holds nothing, and nobody is about to change that.
+    pub(crate) fn is_unused(&self, body: &Body) -> bool {
+        body.extents.is_empty() && self.busy_of(body).next().is_none()
+    }
+
+    /// Few are busy at a time.
+    fn busy_of<'a>(&'a self, body: &'a Body) -> impl Iterator<Item = &'a Place> {
+        self.busy.keys().filter(|place| place.file == body.id)
     }
 
     /// Gives a file up. Returns the bytes that are free when it is removed, without those of extents that are busy: who is busy with them
@@ -286,6 +308,9 @@ impl Ledger {
         }
         self.queues.clear();
         self.changes.clear();
+        for (body, extent) in std::mem::take(&mut self.unpunched) {
+            self.release(&body, extent);
+        }
         let kept = std::mem::take(&mut self.kept).into_values().sum();
         let undead = std::mem::take(&mut self.undead).into_iter().map(|(_, bytes)| bytes).sum();
         self.release_bytes(kept);

@@ -67,7 +67,7 @@ impl Disk {
         let is_exact = self.restore(&journal, &names);
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(lock);
         self.go_on_with_journal(journal.len() as u64, is_exact);
-        while self.ledger().ceiling < self.ledger().bytes && self.evict_one() {}
+        self.shrink();
         Ok(())
     }
 

@@ -67,24 +67,29 @@ impl Disk {
         self.tick.store(ledger.queues.tick(), std::sync::atomic::Ordering::Relaxed);
         let count = ledger.changes.len();
         drop(ledger);
-        if PENDING_CHANGES_MAX <= count {
-            self.flush();
-        } else if 0 < count {
+        if 0 < count {
             self.bell.ring();
+        }
+        // Who has the journal's lock writes what there is; it may be this thread, on its way to make room for the journal.
+        if let (true, Ok(mut journal)) = (PENDING_CHANGES_MAX <= count, self.journal.try_lock()) {
+            self.flush_to(&mut journal);
         }
     }
 
     /// Writes the changes so far. Returns whether the journal says all that is so. What it cannot take is not lost to this process, and the
     /// whole journal is written anew when the disk works again.
     pub(super) fn flush(&self) -> bool {
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        self.flush_to(&mut self.journal.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn flush_to(&self, journal: &mut LogFile) -> bool {
         if !self.is_ours() {
             return false;
         }
         let flushed = if journal.file.is_none() || journal.length_max < journal.length {
-            self.rewrite(&mut journal)
+            self.rewrite(journal)
         } else {
-            self.append(&mut journal)
+            self.append(journal)
         };
         if let Err(error) = &flushed {
             journal.file = None;

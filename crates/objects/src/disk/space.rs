@@ -18,16 +18,21 @@ use super::{
 use crate::limits::{EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX, SCRATCH_BLOCKS};
 
 impl Disk {
-    /// Writes an extent. False: not kept.
-    pub(super) fn write(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> bool {
+    /// Writes an extent. None: the file was given up before anything was written, maybe to make room for this.
+    pub(super) fn write(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> Option<bool> {
         match self.reserve_extent(body, extent) {
-            Reservation::Granted => {}
-            Reservation::Present => return true,
-            Reservation::Refused | Reservation::Full => {
-                self.drop_if_empty(body, extent);
-                return false;
+            Reservation::Granted => Some(self.write_reserved(body, extent, data)),
+            Reservation::Present => Some(true),
+            Reservation::Refused => Some(false),
+            Reservation::Gone => None,
+            Reservation::Full => {
+                self.drop_if_unused(body);
+                Some(false)
             }
         }
+    }
+
+    fn write_reserved(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> bool {
         let is_whole = self.write_extent(body, extent, data);
         let written = self.ledger().finish_write(body, extent, is_whole);
         if written == Written::Unwanted {
@@ -143,6 +148,16 @@ impl Disk {
         true
     }
 
+    /// Evicts what is more than the limit.
+    pub(super) fn shrink(&self) {
+        loop {
+            let is_over = self.ledger().is_over();
+            if !is_over || !self.evict_one() {
+                return;
+            }
+        }
+    }
+
     /// Forgets an extent, if it is there.
     pub(super) fn remove_extent(&self, body: &Arc<Body>, extent: u32) {
         if self.ledger().take(body, extent) {
@@ -155,26 +170,28 @@ impl Disk {
     /// extents cannot be given back.
     fn give_back(&self, body: &Arc<Body>, extent: u32) {
         let is_last = self.ledger().is_last(body, extent);
-        if is_last || (!body.is_gone.load(Acquire) && !self.punch(body, extent)) {
+        if is_last || !self.can_punch.load(Acquire) {
             self.drop_body(body);
         }
-        self.ledger().release(body, extent);
+        if self.is_given_back(body, extent) {
+            self.ledger().release(body, extent);
+        } else {
+            self.ledger().unpunched.push((Arc::clone(body), extent));
+        }
     }
 
-    fn punch(&self, body: &Arc<Body>, extent: u32) -> bool {
-        if !self.can_punch.load(Acquire) {
-            return false;
+    fn is_given_back(&self, body: &Arc<Body>, extent: u32) -> bool {
+        // With a file that was given up go its extents.
+        if body.is_gone.load(Acquire) {
+            return true;
         }
-        let Some(file) = self.handle(body) else { return false };
+        let Some(file) = self.handle(body) else { return body.is_gone.load(Acquire) };
         match file.punch(Body::extent_offset(extent), body.key.extent_disk_bytes(extent)) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                self.can_punch.store(false, Release);
-                log::warn!(
-                    "cache {}: the file system takes no holes; whole files are evicted",
-                    self.directory.display()
-                );
-                false
+                self.do_without_holes();
+                self.drop_body(body);
+                true
             }
             Err(error) => {
                 let path = body.path(&self.directory);
@@ -184,9 +201,17 @@ impl Disk {
         }
     }
 
+    fn do_without_holes(&self) {
+        if self.can_punch.swap(false, Release) {
+            let directory = self.directory.display();
+            log::warn!("cache {directory}: the file system takes no holes; whole files are evicted");
+        }
+    }
+
     /// A file into which nothing came after all.
-    fn drop_if_empty(&self, body: &Arc<Body>, extent: u32) {
-        if self.ledger().is_last(body, extent) {
+    fn drop_if_unused(&self, body: &Arc<Body>) {
+        let is_unused = self.ledger().is_unused(body);
+        if is_unused {
             self.drop_body(body);
         }
     }
@@ -195,12 +220,16 @@ impl Disk {
     pub(super) fn drop_body(&self, body: &Arc<Body>) -> u64 {
         let Some(bytes) = self.ledger().give_up(body) else { return 0 };
         body.handle.store(None);
-        if self.remove_file(body.id) {
+        self.release_file(body.id, bytes);
+        bytes
+    }
+
+    fn release_file(&self, id: u32, bytes: u64) {
+        if self.remove_file(id) {
             self.ledger().release_bytes(bytes);
         } else {
-            self.ledger().undead.push((body.id, bytes));
+            self.ledger().undead.push((id, bytes));
         }
-        bytes
     }
 
     fn remove_file(&self, id: u32) -> bool {
@@ -214,17 +243,18 @@ impl Disk {
         }
     }
 
-    /// Removes the files that could not be removed before. Returns whether none is left.
+    /// Gives back what could not be given back before. Returns whether nothing of that is left.
     pub(super) fn bury(&self) -> bool {
+        let unpunched = std::mem::take(&mut self.ledger().unpunched);
+        for (body, extent) in unpunched {
+            self.give_back(&body, extent);
+        }
         let undead = std::mem::take(&mut self.ledger().undead);
         for (id, bytes) in undead {
-            if self.remove_file(id) {
-                self.ledger().release_bytes(bytes);
-            } else {
-                self.ledger().undead.push((id, bytes));
-            }
+            self.release_file(id, bytes);
         }
-        self.ledger().undead.is_empty()
+        let ledger = self.ledger();
+        ledger.undead.is_empty() && ledger.unpunched.is_empty()
     }
 
     /// Whether so many bytes may be written without taking from others what is to stay free: else something of ours goes for it.

@@ -48,6 +48,12 @@ impl Cache {
         false
     }
 
+    fn read_all(&mut self, extents: std::ops::Range<u32>) {
+        for extent in extents {
+            self.read(extent);
+        }
+    }
+
     fn insert(&mut self, extent: u32) {
         let place = Place { file: 1, extent };
         self.queues.count_insertion();
@@ -62,14 +68,11 @@ impl Cache {
 fn one_hit_wonders_do_not_drive_out_what_is_read_again_and_again() {
     let mut cache = Cache::new(1000);
     let hot = 0..500;
-    let mut scanned = 1000;
-    for _ in 0..20 {
-        hot.clone().for_each(|extent| drop(cache.read(extent)));
+    cache.read_all(hot.clone());
+    for scanned in 1000..40_000 {
         // Each scanned extent is read many times over, as its blocks are read one after the other.
-        for extent in scanned..scanned + 2000 {
-            (0..8).for_each(|_| drop(cache.read(extent)));
-        }
-        scanned += 2000;
+        (0..8).for_each(|_| cache.read_all(scanned..scanned + 1));
+        cache.read(scanned % 500);
     }
     let hits = hot.filter(|&extent| cache.read(extent)).count();
     assert!(490 <= hits, "{hits} of 500");
@@ -78,7 +81,7 @@ fn one_hit_wonders_do_not_drive_out_what_is_read_again_and_again() {
 #[test]
 fn what_comes_back_soon_after_its_eviction_goes_to_the_main_queue() {
     let mut cache = Cache::new(100);
-    (0..100).for_each(|extent| drop(cache.read(extent)));
+    cache.read_all(0..100);
     cache.read(100);
     assert!(!cache.extents.0.is_present(0), "the first that came and was never read again");
     assert_eq!(cache.queues.main.len(), 0);
@@ -96,7 +99,7 @@ fn extents_that_went_otherwise_leave_no_second_entry() {
         }
     }
     assert!(cache.queues.small.len() + cache.queues.main.len() <= 50);
-    (1000..3000).for_each(|extent| drop(cache.read(extent)));
+    cache.read_all(1000..3000);
     let entries = cache.queues.small.iter().chain(&cache.queues.main).map(|place| (place.extent, ()));
     let count = cache.queues.small.len() + cache.queues.main.len();
     assert_eq!(entries.collect::<HashMap<_, _>>().len(), count, "no extent twice");

@@ -1,0 +1,235 @@
+//! A file system that fails as told.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{
+            AtomicU64,
+            Ordering::{AcqRel, Acquire, Release},
+        },
+    },
+};
+
+use super::files::{Files, Open, OpenFile, Status, System};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// No byte more is taken.
+    Full,
+    /// Writes are taken by half, and then no byte more.
+    FullInside,
+    /// Everything fails.
+    Sick,
+    /// Reads fail.
+    ReadsFail,
+    /// Nothing can be changed.
+    ReadOnly,
+    /// No file is where it was.
+    Vanished,
+    /// Reads and writes end early; nothing fails.
+    Short,
+    /// Files take no holes.
+    NoHoles,
+    /// Giving space back fails.
+    PunchFails,
+    /// Names cannot be removed.
+    RemoveFails,
+    /// Opening fails for want of descriptors.
+    NoDescriptors,
+}
+
+/// Every fault.
+pub(crate) const FAULTS: [Fault; 11] = [
+    Fault::Full,
+    Fault::FullInside,
+    Fault::Sick,
+    Fault::ReadsFail,
+    Fault::ReadOnly,
+    Fault::Vanished,
+    Fault::Short,
+    Fault::NoHoles,
+    Fault::PunchFails,
+    Fault::RemoveFails,
+    Fault::NoDescriptors,
+];
+
+/// The file system of this machine, until a fault begins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faulty(Arc<Plan>);
+
+#[derive(Debug, Default)]
+struct Plan {
+    fault: Mutex<Option<Fault>>,
+    /// Calls until it begins.
+    delay: AtomicU64,
+    /// What the file system has free, if that is told.
+    free: AtomicU64,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Open,
+    Make,
+    Remove,
+    Rename,
+    Names,
+    Look,
+    Read,
+    Write,
+    Punch,
+}
+
+impl Faulty {
+    /// A fault begins after so many calls.
+    pub(crate) fn fail_after(&self, calls: u64, fault: Fault) {
+        self.0.delay.store(calls, Release);
+        *self.0.fault.lock().unwrap() = Some(fault);
+    }
+
+    /// From now on all is well.
+    pub(crate) fn heal(&self) {
+        *self.0.fault.lock().unwrap() = None;
+    }
+
+    /// The file system says that so much is free.
+    pub(crate) fn set_free(&self, bytes: u64) {
+        self.0.free.store(bytes, Release);
+    }
+}
+
+impl Plan {
+    fn fault(&self) -> Option<Fault> {
+        let fault = *self.fault.lock().unwrap();
+        let begun = self.delay.fetch_update(AcqRel, Acquire, |delay| delay.checked_sub(1)).is_err();
+        fault.filter(|_| begun)
+    }
+
+    /// Whether a call goes well.
+    fn check(&self, call: Call) -> io::Result<Option<Fault>> {
+        use rustix::io::Errno;
+        let Some(fault) = self.fault() else { return Ok(None) };
+        let changes = matches!(call, Call::Make | Call::Remove | Call::Rename | Call::Write | Call::Punch);
+        let named = matches!(call, Call::Open | Call::Make | Call::Remove | Call::Rename | Call::Names);
+        let error = match fault {
+            Fault::Full if matches!(call, Call::Write | Call::Make) => Errno::NOSPC,
+            Fault::Sick => Errno::IO,
+            Fault::ReadsFail if call == Call::Read => Errno::IO,
+            Fault::ReadOnly if changes => Errno::ROFS,
+            Fault::Vanished if named || call == Call::Look => Errno::NOENT,
+            Fault::NoHoles if call == Call::Punch => Errno::OPNOTSUPP,
+            Fault::PunchFails if call == Call::Punch => Errno::IO,
+            Fault::RemoveFails if call == Call::Remove => Errno::PERM,
+            Fault::NoDescriptors if matches!(call, Call::Open | Call::Make) => Errno::MFILE,
+            _ => return Ok(Some(fault)),
+        };
+        Err(error.into())
+    }
+}
+
+impl Files for Faulty {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn OpenFile>> {
+        let call = if matches!(how, Open::Read | Open::Write) { Call::Open } else { Call::Make };
+        if self.0.check(call)? == Some(Fault::ReadOnly) && how != Open::Read {
+            return Err(rustix::io::Errno::ROFS.into());
+        }
+        Ok(Box::new(FaultyFile { file: System.open(path, how)?, plan: Arc::clone(&self.0) }))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.check(Call::Remove)?;
+        System.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.check(Call::Rename)?;
+        System.rename(from, to)
+    }
+
+    fn make_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.check(Call::Look)?;
+        System.make_directory(path)
+    }
+
+    fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.0.check(Call::Names)?;
+        System.names(directory)
+    }
+
+    fn status(&self, path: &Path) -> io::Result<Status> {
+        self.0.check(Call::Look)?;
+        System.status(path)
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        self.0.check(Call::Look)?;
+        match self.0.free.load(Acquire) {
+            0 => System.free_bytes(directory),
+            free => Ok(free),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    file: Box<dyn OpenFile>,
+    plan: Arc<Plan>,
+}
+
+/// Of many bytes about half, but at least one.
+fn half(length: usize) -> usize {
+    length.div_ceil(2)
+}
+
+impl OpenFile for FaultyFile {
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let end = match self.plan.check(Call::Read)? {
+            Some(Fault::Short) => half(buffer.len()),
+            _ => buffer.len(),
+        };
+        self.file.read_now(&mut buffer[..end], offset)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let end = match self.plan.check(Call::Read)? {
+            Some(Fault::Short) => half(buffer.len()),
+            _ => buffer.len(),
+        };
+        self.file.read_at(&mut buffer[..end], offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        match self.plan.check(Call::Write)? {
+            Some(Fault::Short) => self.file.write_at(&bytes[..half(bytes.len())], offset),
+            // The odd ones are those that go on where one ended early.
+            Some(Fault::FullInside) if bytes.len() % 4096 == 0 => {
+                self.file.write_at(&bytes[..half(bytes.len()) - 1], offset)
+            }
+            Some(Fault::FullInside) => Err(rustix::io::Errno::NOSPC.into()),
+            _ => self.file.write_at(bytes, offset),
+        }
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.plan.check(Call::Write)?;
+        self.file.set_length(length)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.plan.check(Call::Punch)?;
+        self.file.punch(offset, length)
+    }
+
+    fn status(&self) -> io::Result<Status> {
+        self.plan.check(Call::Look)?;
+        self.file.status()
+    }
+
+    fn lock(&self) -> io::Result<bool> {
+        self.plan.check(Call::Look)?;
+        self.file.lock()
+    }
+}

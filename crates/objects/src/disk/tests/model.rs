@@ -1,0 +1,205 @@
+//! Any operations in any order, with faults, damage and restarts between them, against what the objects hold.
+
+use proptest::{prelude::*, sample::select};
+
+use super::*;
+use crate::disk::faulty::{FAULTS, Fault};
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Write { object: usize, extent: u64 },
+    Read { object: usize, start: u64, length: u64 },
+    Remove { object: usize, start: u64, length: u64 },
+    Drop { object: usize },
+    Keep { name: usize, length: usize },
+    Kept { name: usize },
+    KeepOnly { name: usize },
+    Flush,
+    Look,
+    Close,
+    Kill,
+    Fail { calls: u64, fault: Fault },
+    Heal,
+    Damage { position: u64 },
+    Vanish,
+}
+
+fn metas() -> [ObjectMeta; 4] {
+    [object("a", size(3, 1000)), object("b", 1), object("c", size(1, 0)), object("d", size(7, 4092 * 9))]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let object = 0..4_usize;
+    prop_oneof![
+        12 => (object.clone(), 0..8_u64).prop_map(|(object, extent)| Operation::Write { object, extent }),
+        12 => (object.clone(), 0..size(8, 0), 0..50_000_u64)
+            .prop_map(|(object, start, length)| Operation::Read { object, start, length }),
+        2 => (object.clone(), 0..size(8, 0), 0..2_000_000_u64)
+            .prop_map(|(object, start, length)| Operation::Remove { object, start, length }),
+        1 => object.prop_map(|object| Operation::Drop { object }),
+        1 => (0..3_usize, 0..20_000_usize).prop_map(|(name, length)| Operation::Keep { name, length }),
+        1 => (0..3_usize).prop_map(|name| Operation::Kept { name }),
+        1 => (0..3_usize).prop_map(|name| Operation::KeepOnly { name }),
+        3 => Just(Operation::Flush),
+        3 => Just(Operation::Look),
+        1 => Just(Operation::Close),
+        1 => Just(Operation::Kill),
+        3 => (0..60_u64, select(&FAULTS[..])).prop_map(|(calls, fault)| Operation::Fail { calls, fault }),
+        2 => Just(Operation::Heal),
+        1 => any::<u64>().prop_map(|position| Operation::Damage { position }),
+        1 => Just(Operation::Vanish),
+    ]
+}
+
+/// What one run has.
+struct Run {
+    place: Place,
+    disk: Arc<Disk>,
+    files: Vec<Arc<DiskFile>>,
+    metas: [ObjectMeta; 4],
+    was_vanished: bool,
+}
+
+impl Run {
+    fn new() -> Self {
+        let place = Place::new(8);
+        let disk = place.open();
+        let mut run = Self { place, disk, files: Vec::new(), metas: metas(), was_vanished: false };
+        run.open_files();
+        run
+    }
+
+    fn open_files(&mut self) {
+        self.files = self.metas.iter().map(|meta| self.disk.file("s3://b", meta)).collect();
+    }
+
+    fn reopen(&mut self) {
+        self.files.clear();
+        self.disk = self.place.open();
+        self.open_files();
+    }
+
+    fn apply(&mut self, operation: Operation) {
+        match operation {
+            Operation::Write { object, extent } => self.write(object, extent),
+            Operation::Read { object, start, length } => self.read(object, start, length),
+            Operation::Remove { object, start, length } => {
+                self.files[object].remove(&(start..start + length))
+            }
+            Operation::Drop { object } => {
+                let name = self.metas[object].name.clone();
+                self.disk.drop_files(|meta| meta.name == name);
+                assert!(!self.files[object].is_present(&(0..1)), "dropped");
+            }
+            Operation::Keep { name, length } => self.disk.keep(&name.to_string(), &vec![name as u8; length]),
+            Operation::Kept { name } => {
+                let kept = self.disk.kept(&name.to_string());
+                assert!(kept.is_none_or(|bytes| bytes.iter().all(|&byte| byte == name as u8)));
+            }
+            Operation::KeepOnly { name } => drop(self.disk.keep_only(&|kept| kept == name.to_string())),
+            Operation::Flush => drop(self.disk.flush()),
+            Operation::Look => self.disk.look(),
+            Operation::Close => {
+                self.disk.close();
+                self.reopen();
+            }
+            Operation::Kill => {
+                // The lock of a process that is gone is gone.
+                *self.disk.lock.lock().unwrap() = None;
+                self.reopen();
+            }
+            Operation::Fail { calls, fault } => self.place.files.fail_after(calls, fault),
+            Operation::Heal => self.place.files.heal(),
+            Operation::Damage { position } => self.damage(position),
+            Operation::Vanish => self.vanish(),
+        }
+    }
+
+    fn write(&self, object: usize, extent: u64) {
+        let meta = &self.metas[object];
+        if extent * EXTENT_DATA_BYTES < meta.size {
+            write(&self.files[object], meta, extent);
+        }
+    }
+
+    fn read(&self, object: usize, start: u64, length: u64) {
+        let meta = &self.metas[object];
+        let start = start.min(meta.size - 1);
+        let range = start..meta.size.min(start + length);
+        if let Some(bytes) = self.files[object].try_read(&range) {
+            assert!(bytes == contents(meta, range.clone()), "{range:?} of {}", meta.name);
+        }
+        read(&self.files[object], meta, range);
+    }
+
+    fn damage(&self, position: u64) {
+        use std::os::unix::fs::FileExt;
+        if self.was_vanished && !self.place.options.directory.exists() {
+            return;
+        }
+        let Some(path) = self.place.data_files().first().cloned() else { return };
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        let length = file.metadata().unwrap().len();
+        // A hole that becomes a block of noise takes space that nobody knows of; a block does not.
+        let at = position % length;
+        let mut byte = [0];
+        file.write_all_at(&[position as u8], at).unwrap();
+        std::fs::File::open(&self.place.data_files()[0]).unwrap().read_exact_at(&mut byte, at).unwrap();
+    }
+
+    fn vanish(&mut self) {
+        self.was_vanished = true;
+        let _ = std::fs::remove_dir_all(&self.place.options.directory);
+    }
+
+    fn check(&self) {
+        let stats = stats(&self.disk);
+        assert!(stats.bytes <= 8 << 20, "{stats:?}");
+        let present: usize = self.disk.bodies().iter().map(|body| body.extents.present().count()).sum();
+        assert_eq!(stats.extents, present as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    /// Never a wrong byte, never a panic, never more than the limit, and in the end it works again.
+    #[test]
+    fn a_cache_is_right_or_silent(operations in proptest::collection::vec(operation(), 1..120)) {
+        let mut run = Run::new();
+        for operation in operations {
+            run.apply(operation);
+            run.check();
+        }
+        run.place.files.heal();
+        run.disk.look();
+        run.disk.look();
+        run.disk.look();
+        let after = stats(&run.disk);
+        prop_assert_eq!(after.bypassed, None);
+        run.write(0, 1);
+        prop_assert!(read(&run.files[0], &run.metas[0], extent_range(&run.metas[0], 1)));
+        run.check();
+    }
+
+    /// With nothing in its way, what was written last is there.
+    #[test]
+    fn a_healthy_cache_keeps_what_was_written(writes in proptest::collection::vec((0..4_usize, 0..8_u64), 1..40), restarts in 1..4_usize) {
+        let mut run = Run::new();
+        for (object, extent) in writes {
+            if extent * EXTENT_DATA_BYTES < run.metas[object].size {
+                let meta = &run.metas[object];
+                prop_assert!(write(&run.files[object], meta, extent));
+                prop_assert!(read(&run.files[object], meta, extent_range(meta, extent)));
+            }
+            run.check();
+        }
+        let before = run.disk.list();
+        for _ in 0..restarts {
+            run.apply(Operation::Close);
+            prop_assert_eq!(run.disk.list(), before.clone());
+        }
+        let used = allocated(&run.place.options.directory);
+        prop_assert!(used <= stats(&run.disk).bytes + 8192, "{} of {:?}", used, stats(&run.disk));
+    }
+}
