@@ -175,7 +175,7 @@ impl Object {
         }
     }
 
-    /// What is on its way or landed lately is not given to anybody any more, nor written to disk: called after the object was dropped from disk.
+    /// What is on its way or landed lately is not given to anybody any more, nor written to disk: called when the object is dropped from disk.
     pub(crate) fn forget(&self) {
         let mut table = self.shared.table();
         table.distrust(&(0..self.shared.meta.size));

@@ -103,6 +103,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn every_byte_is_brought_once_and_no_trip_goes_beyond_the_caps(
             asked in ranges(),

@@ -36,7 +36,8 @@ pub(super) struct Timer(JoinHandle<()>);
 impl Timer {
     pub(super) fn start(runtime: &Handle, deadline: std::time::Instant) -> Deadline {
         let deadline = Instant::from_std(deadline);
-        Self(runtime.spawn(sleep_until(deadline))).shared()
+        // Made in the task: a sleep can be made on the runtime only, and callers need not be there.
+        Self(runtime.spawn(async move { sleep_until(deadline).await })).shared()
     }
 }
 

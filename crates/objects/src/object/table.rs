@@ -125,6 +125,22 @@ impl Table {
     }
 }
 
+#[cfg(test)]
+impl Table {
+    /// Bytes of foreground flights that have landed.
+    pub(super) fn landed_bytes(&self) -> u64 {
+        let landed = self.foreground.values().filter_map(|flight| flight.landed());
+        landed.map(|bytes| bytes.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+impl Queue {
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_driven
+    }
+}
+
 impl Queue {
     /// Returns whether somebody has to start to take from the queue.
     pub(super) fn add(&mut self, ranges: impl IntoIterator<Item = Range<u64>>, now: Instant) -> bool {

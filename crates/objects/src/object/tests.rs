@@ -1,1 +1,112 @@
+//! Objects over a store in memory, on tokio's paused clock: times are exact, and nothing waits for real.
 
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use tokio::{runtime::Handle, time::Instant};
+
+use super::*;
+use crate::{
+    Cache, CacheOptions,
+    disk::EXTENT_DATA_BYTES,
+    remote::fake::{Answer, Fake, contents},
+};
+
+mod fills;
+mod flights;
+mod model;
+
+const MIB: u64 = 1 << 20;
+
+struct Bench {
+    fake: Arc<Fake>,
+    remote: Arc<Remote>,
+    cache: Arc<Cache>,
+    object: Arc<Object>,
+    bytes: Bytes,
+    /// Removed at the end.
+    _directory: Option<TempDir>,
+}
+
+/// Of a cache with a disk.
+#[derive(Clone, Copy)]
+struct Disked {
+    bytes_max: u64,
+    fill_bytes_max: u64,
+    fill_whole_max: u64,
+}
+
+const AMPLE: Disked = Disked { bytes_max: 256 * MIB, fill_bytes_max: 64 * MIB, fill_whole_max: 128 * MIB };
+
+impl Bench {
+    /// Nothing is kept.
+    async fn diskless(length: u64) -> Self {
+        Self::over(length, None).await
+    }
+
+    async fn new(length: u64, disk: Disked) -> Self {
+        Self::over(length, Some(disk)).await
+    }
+
+    async fn over(length: u64, disk: Option<Disked>) -> Self {
+        let runtime = Handle::current();
+        let fake = Fake::new();
+        let bytes = contents(usize::try_from(length).unwrap());
+        fake.store("a", bytes.clone()).await;
+        let remote = fake.remote();
+        let meta = remote.list("").await.unwrap().remove(0);
+        let directory = disk.map(|_| tempfile::tempdir().unwrap());
+        let cache = match (disk, &directory) {
+            (Some(disk), Some(directory)) => Cache::open(CacheOptions {
+                directory: directory.path().to_owned(),
+                bytes_max: disk.bytes_max,
+                free_bytes_min: 0,
+                fill_bytes_max: disk.fill_bytes_max,
+                fill_whole_max: disk.fill_whole_max,
+                runtime,
+            })
+            .unwrap(),
+            _ => Cache::none(64 * MIB, runtime),
+        };
+        let object = cache.object(&remote, &meta);
+        Self { fake, remote, cache, object, bytes, _directory: directory }
+    }
+
+    fn read(&self, range: Range<u64>) -> Reading {
+        self.object.read(range, within(Duration::from_secs(100)))
+    }
+
+    fn expected(&self, range: &Range<u64>) -> Bytes {
+        let [start, end] = [range.start, range.end].map(|position| usize::try_from(position).unwrap());
+        self.bytes.slice(start..end)
+    }
+
+    async fn reads_well(&self, range: Range<u64>) {
+        let got = self.read(range.clone()).await.unwrap();
+        assert!(got == self.expected(&range), "other bytes came for {range:?}");
+    }
+
+    fn foreground_reads(&self) -> u64 {
+        self.remote.stats().foreground_reads
+    }
+
+    /// Waits until the fill is at rest.
+    async fn settled(&self) {
+        let deadline = Instant::now() + Duration::from_secs(600);
+        loop {
+            let stats = self.cache.stats();
+            if stats.fill_bytes == 0 && !self.object.shared.table().queue.is_busy() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the fill does not come to rest: {stats:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+fn within(time: Duration) -> ReadOptions {
+    ReadOptions { deadline: (Instant::now() + time).into_std(), local_only: false }
+}
+
+const LOCAL: fn() -> ReadOptions = || ReadOptions { local_only: true, ..within(Duration::from_secs(100)) };

@@ -111,6 +111,12 @@ impl Fake {
         self.state.lock().unwrap().otherwise = answer;
     }
 
+    /// All that come from now on get good answers.
+    pub(crate) fn forget_answers(&self) {
+        self.state.lock().unwrap().answers.clear();
+        self.answer_always(Answer::Good);
+    }
+
     pub(crate) fn pace(&self, first_byte: Duration, piece: usize, pause: Duration) {
         let mut state = self.state.lock().unwrap();
         (state.first_byte, state.piece, state.pause) = (first_byte, piece, pause);

@@ -1,0 +1,125 @@
+//! Random reads beside fills, doubts and faults: whatever happens, no reader gets other bytes than the object's, and none waits for ever.
+
+use futures_util::future::join_all;
+use proptest::prelude::*;
+use tokio::time::timeout;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// Ranges by start and length, in thousandths of the object.
+    Read {
+        ranges: Vec<(u64, u64)>,
+        local_only: bool,
+        milliseconds: u64,
+    },
+    /// The next requests fail like this.
+    Fault(Vec<Answer>),
+    Distrust {
+        start: u64,
+        length: u64,
+    },
+    Drop,
+    Pass {
+        milliseconds: u64,
+    },
+}
+
+fn fault() -> impl Strategy<Value = Answer> {
+    prop_oneof![
+        Just(Answer::Good),
+        Just(Answer::Status(503)),
+        Just(Answer::Status(500)),
+        Just(Answer::Status(206)),
+        Just(Answer::Reset),
+        Just(Answer::Silence),
+        Just(Answer::OtherRange),
+        Just(Answer::OtherSize),
+        Just(Answer::OtherEtag),
+        (0usize..2_000_000).prop_map(Answer::Cut),
+        (0usize..2_000_000).prop_map(Answer::Break),
+        (0usize..2_000_000).prop_map(Answer::Stall),
+        (1usize..9).prop_map(Answer::Long),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let ranges = prop::collection::vec((0u64..1_000, 1u64..60), 1..8);
+    prop_oneof![
+        6 => (ranges, any::<bool>(), 1u64..20_000)
+            .prop_map(|(ranges, local_only, milliseconds)| Operation::Read { ranges, local_only, milliseconds }),
+        3 => prop::collection::vec(fault(), 1..6).prop_map(Operation::Fault),
+        1 => (0u64..1_000, 1u64..60).prop_map(|(start, length)| Operation::Distrust { start, length }),
+        1 => Just(Operation::Drop),
+        3 => (0u64..500).prop_map(|milliseconds| Operation::Pass { milliseconds }),
+    ]
+}
+
+const SIZE: u64 = 6_000_000;
+
+fn span(start: u64, length: u64) -> Range<u64> {
+    let start = start * SIZE / 1_000;
+    start..(start + length * length * 37).min(SIZE)
+}
+
+async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
+    let bench = Bench::over(SIZE, disk).await;
+    let mut waiting = Vec::new();
+    for operation in operations {
+        match operation {
+            Operation::Read { ranges, local_only, milliseconds } => {
+                let ranges: Vec<_> = ranges.into_iter().map(|(start, length)| span(start, length)).collect();
+                let options = ReadOptions { local_only, ..within(Duration::from_millis(milliseconds)) };
+                let readings = bench.object.read_many(&ranges, options);
+                let deadline = Instant::now() + Duration::from_millis(milliseconds + 1_000);
+                waiting.extend(
+                    ranges.into_iter().zip(readings).map(|(range, reading)| (range, deadline, reading)),
+                );
+            }
+            Operation::Fault(answers) => bench.fake.answer(answers),
+            Operation::Distrust { start, length } => bench.object.distrust(span(start, length)),
+            Operation::Drop => drop(bench.cache.drop_object("a").await),
+            Operation::Pass { milliseconds } => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
+        }
+    }
+    let answers = waiting.into_iter().map(|(range, deadline, reading)| async move {
+        (range, tokio::time::timeout_at(deadline, reading).await)
+    });
+    for (range, answer) in join_all(answers).await {
+        match answer.expect("an answer comes not later than its deadline") {
+            Ok(bytes) => assert!(bytes == bench.expected(&range), "other bytes came for {range:?}"),
+            // The object is still what it was, but a store that shows another one cannot be told from one that has another one.
+            Err(Error::NotLocal | Error::TooLate(_) | Error::Unreachable(_) | Error::Gone(_)) => {}
+            Err(other) => panic!("{range:?}: {other}"),
+        }
+    }
+    bench.fake.forget_answers();
+    let all = timeout(Duration::from_secs(600), bench.read(0..SIZE)).await.expect("nothing hangs");
+    assert!(all.unwrap() == bench.bytes);
+    bench.settled().await;
+    // Reads that nobody waits for any more go on, but not for ever.
+    let ended = async {
+        while 0 < bench.remote.stats().in_flight {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(Duration::from_secs(600), ended).await.expect("every request ends");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_reader_gets_other_bytes_and_none_waits_for_ever(
+        operations in prop::collection::vec(operation(), 1..40),
+        has_disk in any::<bool>(),
+        is_tight in any::<bool>(),
+    ) {
+        let tight = Disked { bytes_max: 4 * MIB, fill_bytes_max: 2 * MIB, fill_whole_max: 0 };
+        let disk = has_disk.then_some(if is_tight { tight } else { AMPLE });
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(play(operations, disk));
+    }
+}
