@@ -70,7 +70,11 @@ impl TestFile {
         };
         let flags = i32::try_from(flags.bits()).context("flags of open")?;
         match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => {
+                // Of this descriptor only: reads bring in what they ask for and no more.
+                fadvise(&file, 0, NonZeroU64::new(self.bytes), Advice::Random).context("posix_fadvise")?;
+                Ok(Some(file))
+            }
             Err(error)
                 if mode == Mode::Direct && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
             {
@@ -89,7 +93,6 @@ impl TestFile {
     pub fn drop_cached(&self) -> Result<Option<f64>> {
         let file = self.open(Mode::Buffered)?.context("a file just made")?;
         let length = NonZeroU64::new(self.bytes);
-        fadvise(&file, 0, length, Advice::Random).context("posix_fadvise")?;
         fadvise(&file, 0, length, Advice::DontNeed).context("posix_fadvise")?;
         let share = self.cached_share(&file)?;
         // Looking brought in what was looked at.
