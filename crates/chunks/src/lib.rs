@@ -54,3 +54,12 @@ pub use limits::{
 };
 pub use lookup::{Found, Lookup};
 pub use manifest::{DynamoItem, FileSpec, Manifest};
+
+/// Indexes, lookups and dictionaries are shared by all threads that read a store.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<TableIndex>();
+    shared::<Lookup>();
+    shared::<Dictionary>();
+    shared::<Stored>();
+};
