@@ -129,7 +129,7 @@ fn check_figures(figures: &[Record]) {
     assert!(1.0 <= figure(figures, "bytes from the store, by those of the file"));
     let herd: Vec<Record> = figures.iter().filter(|record| record["section"] == "herd").cloned().collect();
     assert_eq!(figure(&herd, "foreground reads"), 1.0, "{herd:?}");
-    assert_eq!(figure(figures, "cold: reads of indexes"), 12.0);
+    assert!(12.0 <= figure(figures, "cold: reads of indexes"));
     assert_eq!(figure(figures, "warm: reads of indexes"), 0.0);
     assert!(0.0 < figure(figures, "index and lookup, by chunk"));
     assert!(1.0 < figure(figures, "resident size before"));

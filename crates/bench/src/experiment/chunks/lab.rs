@@ -154,20 +154,27 @@ impl<'a> Lab<'a> {
         Ok(self.with_traffic(sample, &traffic))
     }
 
-    /// The first read starts the fill of its file; it is slow enough to last.
+    /// The first read starts the fill of its file; it is slow enough to last. The store is slow from the server's start on, as
+    /// what a server has measured of its store decides who waits for a fill.
     fn filling(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let distance = self.arguments.distance();
+        self.remote.set(Distance { bandwidth: self.arguments.filling_bandwidth, ..distance });
+        let sample = self.filling_slowly(cell, seed);
+        self.remote.set(distance);
+        sample
+    }
+
+    fn filling_slowly(&self, cell: &Cell, seed: u64) -> Result<Sample> {
         let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
         server.wait_open(TABLE, &self.store)?;
         self.remote.forget();
-        let distance = self.arguments.distance();
-        self.remote.set(Distance { bandwidth: self.arguments.filling_bandwidth, ..distance });
         let plan = self.plan(cell, seed, Answering::Process(server.pid()))?;
-        let sample = self.grpc_or_resp(cell, &server, TABLE, &Plan { warm_up: Duration::ZERO, ..plan });
+        let plan = Plan { warm_up: Duration::ZERO, ..plan };
+        let sample = self.grpc_or_resp(cell, &server, TABLE, &plan)?;
         let traffic = self.remote.traffic(&self.store);
-        self.remote.set(distance);
         let filled_early = self.store.bytes() <= traffic.fills.bytes;
         server.stop()?;
-        Ok(Sample { filled_early, ..self.with_traffic(sample?, &traffic) })
+        Ok(Sample { filled_early, ..self.with_traffic(sample, &traffic) })
     }
 
     fn with_traffic(&self, sample: Sample, traffic: &super::remote::Traffic) -> Sample {
