@@ -11,7 +11,6 @@ use std::{
     sync::Arc,
 };
 
-use busload_dolt::Store;
 use busload_objects::{Cache, Error, Progress};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -144,8 +143,7 @@ fn here(
             // The store opens the cache by itself.
             runtime.block_on(cache.close());
             drop(cache);
-            let store = Store::start(settings.of_store(runtime.handle().clone()));
-            let store = store.map_err(|error| cannot(settings, &error))?;
+            let store = chunk_stores::start_store(settings, &runtime)?;
             let warmed = runtime.block_on(async {
                 let warmed = cache_work::warm(&store, &mut report).await;
                 store.close().await;

@@ -11,10 +11,7 @@ use busload_pipeline::{
     tx::{self, Now, Signals},
 };
 use busload_postgres::Settings;
-use tokio::{
-    runtime::{Handle, Runtime},
-    time::timeout,
-};
+use tokio::{runtime::Runtime, time::timeout};
 
 use crate::{
     chunk_stores,
@@ -39,7 +36,7 @@ pub fn check(config: &Config) -> Result<(), Failure> {
     let tables = look_at_postgres(&config.postgres);
     let stores = look_at_stores(&config.chunks);
     outcome.map(drop)?;
-    match [tables, stores].into_iter().flatten().collect::<Vec<_>>() {
+    match [tables, stores?].into_iter().flatten().collect::<Vec<_>>() {
         failures if failures.is_empty() => Ok(()),
         failures => Err(Failure::run(failures.join("; "))),
     }
@@ -52,22 +49,19 @@ fn look_at_postgres(tables: &[Settings]) -> Option<String> {
 }
 
 /// Why chunk stores could not be served, if so.
-fn look_at_stores(tables: &[ChunksSettings]) -> Option<String> {
+fn look_at_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
     if tables.is_empty() {
-        return None;
+        return Ok(None);
     }
-    match chunk_stores::runtime() {
-        Ok(runtime) => {
-            let handle = runtime.handle().clone();
-            let looks = tables.iter().map(|table| {
-                // A cache would be written, and may be in use by the server that runs.
-                let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
-                (table.name.clone(), look_at_store(settings, handle.clone()))
-            });
-            look_at_all(looks, Ok(runtime))
-        }
-        Err(failure) => Some(failure.to_string()),
+    let runtime = chunk_stores::runtime()?;
+    let mut looks = Vec::with_capacity(tables.len());
+    for table in tables {
+        // A cache would be written, and may be in use by the server that runs.
+        let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
+        let store = chunk_stores::start_store(&settings, &runtime)?;
+        looks.push((table.name.clone(), look_at_store(settings, store)));
     }
+    Ok(look_at_all(looks.into_iter(), Ok(runtime)))
 }
 
 /// Looks at all of them at the same time and tells in order. Returns what could not be served.
@@ -95,9 +89,8 @@ where
     (!failures.is_empty()).then(|| failures.join("; "))
 }
 
-async fn look_at_store(settings: ChunksSettings, runtime: Handle) -> Result<String, String> {
+async fn look_at_store(settings: ChunksSettings, store: Store) -> Result<String, String> {
     let patience = STORE_PATIENCE.max(settings.timeout);
-    let store = Store::start(settings.of_store(runtime)).map_err(|error| error.to_string())?;
     match timeout(patience, store.opened()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return Err(error.to_string()),

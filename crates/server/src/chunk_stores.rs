@@ -61,9 +61,7 @@ impl ChunkStores {
         let mut tables = Vec::with_capacity(settings.len());
         for settings in settings {
             log::info!("table {}: {}", settings.name, settings.describe());
-            let started = Store::start(settings.of_store(runtime.handle().clone()));
-            let store = started
-                .map_err(|error| Failure::run(format!("cannot start table {}: {error}", settings.name)))?;
+            let store = start_store(settings, &runtime)?;
             tables.push(ChunkTable { settings: settings.clone(), store, line: Arc::default() });
         }
         Ok(Self { tables, runtime: Mutex::new(Some(runtime)) })
@@ -129,6 +127,15 @@ impl fmt::Debug for ChunkStores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.tables.iter().map(|table| &table.settings.name)).finish()
     }
+}
+
+/// Starts to open one store. A URL that makes no sense is a mistake in the configuration.
+pub fn start_store(settings: &ChunksSettings, runtime: &Runtime) -> Result<Store, Failure> {
+    let name = &settings.name;
+    let checked = settings.check_url(runtime.handle().clone());
+    checked.map_err(|error| Failure::usage(format!("table {name}: {error}")))?;
+    let started = Store::start(settings.of_store(runtime.handle().clone()));
+    started.map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))
 }
 
 async fn close(store: Store) {

@@ -43,6 +43,8 @@ impl Opened {
     fn open(url: &str) -> Result<Self, Failure> {
         let settings = ChunksSettings::of_store_alone(url)?;
         let runtime = chunk_stores::runtime()?;
+        let checked = settings.check_url(runtime.handle().clone());
+        checked.map_err(|error| Failure::usage(format!("the URL of the store: {error}")))?;
         let store = Store::start(settings.of_store(runtime.handle().clone()));
         let store = store.map_err(|error| Failure::run(error.to_string()))?;
         runtime.block_on(store.opened()).map_err(|error| Failure::run(error.to_string()))?;

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use busload_objects::CacheOptions;
+use busload_objects::{CacheOptions, Environment, Remote, RemoteOptions};
 use tokio::runtime::Handle;
 
 use super::{
@@ -43,7 +43,18 @@ pub const CHUNKS_KEYS: [&str; 15] = [
 ];
 
 /// What the query of a store's URL may say about the store itself.
-pub const STORE_KEYS: [&str; 4] = ["anonymous", "endpoint", "path-style", "region"];
+pub const STORE_KEYS: [&str; 10] = [
+    "account",
+    "allow-http",
+    "allow-invalid-certificates",
+    "anonymous",
+    "emulator",
+    "endpoint",
+    "metadata-endpoint",
+    "path-style",
+    "region",
+    "request-payer",
+];
 
 /// Kinds of object stores, as their URLs begin.
 const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
@@ -307,9 +318,21 @@ impl ChunksSettings {
             memory_bytes_max: self.memory_bytes_max,
             requests_max: self.requests_max,
             linger: self.linger,
-            environment: Arc::new(|name| std::env::var(name).ok()),
+            environment: environment(),
             runtime,
         }
+    }
+
+    /// Whether the URL makes sense to the kind of store it is of. Connects to nothing.
+    pub fn check_url(&self, runtime: Handle) -> Result<(), String> {
+        let options = RemoteOptions {
+            environment: environment(),
+            runtime,
+            requests_max: self.requests_max,
+            stall_timeout: self.timeout,
+            attempts_max: 1,
+        };
+        Remote::new(&self.url, options).map(drop).map_err(|error| error.to_string())
     }
 
     /// The cache alone, without a store.
@@ -346,6 +369,11 @@ impl ChunksSettings {
     }
 }
 
+/// Credentials are there, and nowhere else.
+fn environment() -> Environment {
+    Arc::new(|name| std::env::var(name).ok())
+}
+
 /// What the query of a URL may say.
 fn settings_of_url() -> impl Iterator<Item = &'static str> {
     CHUNKS_KEYS.into_iter().filter(|key| !matches!(*key, "kind" | "url")).chain(STORE_KEYS)
@@ -380,7 +408,7 @@ fn check_not_secret(key: &str, value: &str) -> Result<(), String> {
         return Err(no_secrets(&format!("the URL holds `{key}`")));
     }
     match percent_decoded(value) {
-        Ok(decoded) if key == "endpoint" && decoded.contains('@') => {
+        Ok(decoded) if key.ends_with("endpoint") && decoded.contains('@') => {
             Err(no_secrets("the endpoint holds credentials before an @"))
         }
         _ => Ok(()),

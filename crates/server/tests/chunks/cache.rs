@@ -74,7 +74,9 @@ fn live(tool: &Tool<'_>) {
         let (present, size) = line.trim().split_once("  ").unwrap().1.split_once(" of ").unwrap();
         assert_eq!(present, size, "{line}");
     }
-    assert_eq!(tool.succeed(&["list"]), tool.succeed(&["list", "db"]));
+    // Without the first line: the journal, which it counts, may still grow.
+    let without_name = tool.succeed(&["list"]);
+    assert!(listed.iter().all(|line| without_name.contains(line)), "{without_name}");
     let verified = tool.succeed(&["verify", "db"]);
     assert!(verified.contains("on disk are sound"), "{verified}");
 

@@ -47,10 +47,16 @@ fn what_is_configured_wrongly_ends_it_with_2() {
         ("db=chunks+s3://bucket/p?poll=0", "table db: poll = 0ns is out of range"),
         ("default=chunks+s3://bucket/p", "which only a memory table can"),
         ("db=chunks+s3://key:hush@bucket/p", "AWS_SECRET_ACCESS_KEY"),
+        ("db=chunks+s3://bucket/p?endpoint=nonsense", "table db: endpoint nonsense: expected a URL"),
+        ("db=chunks+file:///d?region=x", "table db: unknown key region for file://"),
     ] {
         for what in ["serve", "check"] {
-            let ended = run(&[what, "--http", "none", "--resp", "127.0.0.1:0", "--table", table]);
-            let line = ended.failed(2);
+            let directory = tempdir().unwrap();
+            let data = directory.path().to_str().unwrap();
+            let ended =
+                run(&[what, "--data", data, "--http", "none", "--resp", "127.0.0.1:0", "--table", table]);
+            assert_eq!(ended.code, Some(2), "{what} {table}: {ended:?}");
+            let line = ended.stderr.lines().last().unwrap();
             assert!(line.contains(part) && !line.contains("hush"), "{what} {table}: {line}");
         }
     }
@@ -80,7 +86,8 @@ fn two_servers_cannot_have_one_cache() {
     let server = Server::start(first.path(), &["--table", &table]);
     let data = second.path().to_str().unwrap();
     let ended = run(&["serve", "--http", "none", "--resp", "127.0.0.1:0", "--data", data, "--table", &table]);
-    let line = ended.failed(1);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let line = ended.stderr.lines().last().unwrap();
     assert!(line.contains(&cache.path().display().to_string()), "{line}");
     assert!(line.contains(&server.process_id().to_string()), "{line}");
     // To look is allowed: nothing is opened.

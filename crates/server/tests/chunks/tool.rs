@@ -114,7 +114,8 @@ fn what_is_not_there_and_what_makes_no_sense_is_told_with_its_code() {
         (&["chunks", "verify", "ftp://x"], "expected file, s3, gs, az"),
         (&["chunks", "verify", "/x"], "expected one like s3://bucket/prefix or file:///directory"),
         (&["chunks", "ls"], "URL"),
-        (&["chunks"], "chunks"),
+        (&["chunks"], "Dolt store"),
+        (&["chunks", "ls", "s3://b?endpoint=nonsense"], "expected a URL"),
     ] {
         let line = run(arguments).failed(2).to_owned();
         assert!(line.contains(part), "{arguments:?}: {line}");
