@@ -205,7 +205,7 @@ impl OpenFile for FaultyFile {
         match self.plan.check(Call::Write)? {
             Some(Fault::Short) => self.file.write_at(&bytes[..half(bytes.len())], offset),
             // The odd ones are those that go on where one ended early.
-            Some(Fault::FullInside) if bytes.len() % 4096 == 0 => {
+            Some(Fault::FullInside) if bytes.len().is_multiple_of(4096) => {
                 self.file.write_at(&bytes[..half(bytes.len()) - 1], offset)
             }
             Some(Fault::FullInside) => Err(rustix::io::Errno::NOSPC.into()),

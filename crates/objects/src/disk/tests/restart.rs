@@ -285,7 +285,7 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
         let present = (0..EXTENTS).map(|extent| 2 * extent);
         journal::write_extents(&mut journal, id, journal::Presence::Present, present);
         let data = std::fs::File::create(place.options.directory.join(body::data_name(id))).unwrap();
-        data.set_len(2 * u64::from(EXTENTS) << 20).unwrap();
+        data.set_len((2 * u64::from(EXTENTS)) << 20).unwrap();
     }
     std::fs::write(place.options.directory.join(JOURNAL_NAME), &journal).unwrap();
     let start = tokio::time::Instant::now();
