@@ -78,6 +78,9 @@ struct Shared {
     has_handle: AtomicBool,
 }
 
+/// Ranges that somebody waits for.
+type Wanted = Vec<(Range<u64>, Asker)>;
+
 /// Where a read was looked for in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missed {
@@ -194,7 +197,7 @@ struct Call<'a> {
     shared: &'a Arc<Shared>,
     options: ReadOptions,
     deadline: Option<Deadline>,
-    missing: Vec<(Range<u64>, Asker)>,
+    missing: Wanted,
 }
 
 impl Call<'_> {
@@ -269,7 +272,7 @@ impl Shared {
     }
 
     /// Joins flights or starts some.
-    fn read_missing(self: &Arc<Self>, missing: Vec<(Range<u64>, Asker)>, missed: Missed) {
+    fn read_missing(self: &Arc<Self>, missing: Wanted, missed: Missed) {
         if missing.is_empty() {
             return;
         }
@@ -288,13 +291,9 @@ impl Shared {
 
     /// Under one lock, so that of many who miss the same bytes one starts the flight. Returns the flights to start, and what has come to
     /// disk just now.
-    fn board(
-        &self,
-        missing: Vec<(Range<u64>, Asker)>,
-        missed: Missed,
-    ) -> (Vec<Arc<Flight>>, Vec<(Range<u64>, Asker)>) {
+    fn board(&self, missing: Wanted, missed: Missed) -> (Vec<Arc<Flight>>, Wanted) {
         let (pace, now) = (self.remote.pace(), tokio::time::Instant::now());
-        let (mut alone, mut landed) = (Vec::new(), Vec::new());
+        let (mut alone, mut landed) = (Wanted::new(), Wanted::new());
         let mut table = self.table();
         for (range, asker) in missing {
             let blocks = plan::blocks_of(&range, self.meta.size);
@@ -319,7 +318,7 @@ impl Shared {
         (self.take_off(&mut table, alone, plan::gap_of(pace)), landed)
     }
 
-    fn take_off(&self, table: &mut Table, alone: Vec<(Range<u64>, Asker)>, gap_max: u64) -> Vec<Arc<Flight>> {
+    fn take_off(&self, table: &mut Table, alone: Wanted, gap_max: u64) -> Vec<Arc<Flight>> {
         let ranges: Vec<_> = alone.iter().map(|(range, _)| range.clone()).collect();
         let mut askers: Vec<_> = alone.into_iter().map(|(_, asker)| Some(asker)).collect();
         let mut flights = Vec::new();

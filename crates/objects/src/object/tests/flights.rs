@@ -151,7 +151,7 @@ fn readings_can_be_waited_for_without_a_runtime() {
             bench.read(0..100),
             bench.object.read(0..100, ReadOptions { deadline: ago(), local_only: false }),
         ];
-        let [good, late] = answers.map(|reading| futures_executor(reading));
+        let [good, late] = answers.map(wait_for);
         (good.unwrap() == bench.expected(&(0..100)), late)
     });
     let (is_good, late) = waiting.join().unwrap();
@@ -164,7 +164,7 @@ fn ago() -> std::time::Instant {
 }
 
 /// The least executor: polls with a waker that unparks the thread.
-fn futures_executor<F: Future + Unpin>(mut future: F) -> F::Output {
+fn wait_for<F: Future + Unpin>(mut future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -188,7 +188,7 @@ async fn what_landed_is_forgotten_when_newer_bytes_need_the_room() {
         bench.reads_well(index * MIB..index * MIB + MIB).await;
     }
     let bytes = bench.object.shared.table().landed_bytes();
-    assert!(14 * MIB <= bytes && bytes <= limits::LANDED_BYTES_MAX, "{bytes}");
+    assert!((14 * MIB..=limits::LANDED_BYTES_MAX).contains(&bytes), "{bytes}");
     bench.reads_well(47 * MIB..48 * MIB).await;
     assert_eq!(bench.foreground_reads(), 48, "the last one is still there");
     bench.reads_well(0..MIB).await;
