@@ -40,7 +40,8 @@ pub struct Etags {
 }
 
 impl Etags {
-    /// The ETag of an open file, without quotes. Of a small one the MD5 of its contents, of a large one its times and place.
+    /// The ETag of an open file, without quotes. Of a small one the MD5 of its contents, of a large one its
+    /// times and place.
     pub fn of(&self, path: &Path, file: &File, metadata: &Metadata) -> io::Result<String> {
         let version = Version::of(metadata);
         if let Some((of, etag)) = self.lock().get(path)
@@ -53,7 +54,8 @@ impl Etags {
         Ok(etag)
     }
 
-    /// Forgets a file that was changed in a way that its times may not show: they are only as fine as the kernel's tick.
+    /// Forgets a file that was changed in a way that its times may not show: they are only as fine as the
+    /// kernel's tick.
     pub fn forget(&self, path: &Path) {
         self.lock().remove(path);
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// What happens to a response. A fault that cannot happen to a request (another range to one without a range) is not counted for it.
+/// What happens to a response. A fault that cannot happen to a request (another range to one without a
+/// range) is not counted for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// The first byte comes so much later than else.

@@ -6,8 +6,9 @@ pub const THREADS: usize = 2;
 /// Bytes read from a file, or sent to a client, at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// Objects up to this size have the MD5 of their contents as ETag, as those uploaded in one part have; larger ones an opaque one,
-/// as those uploaded in parts have, since nobody wants to wait for the MD5 of gigabytes.
+/// Objects up to this size have the MD5 of their contents as ETag, as those uploaded in one part have;
+/// larger ones an opaque one, as those uploaded in parts have, since nobody wants to wait for the MD5 of
+/// gigabytes.
 pub const MD5_BYTES_MAX: u64 = 1 << 20;
 
 /// Keys in a page of a listing, as S3 has it.

@@ -24,7 +24,8 @@ pub struct Listed {
     pub etag: String,
 }
 
-/// The keys that begin with `prefix`, in order. With `by_folder` (the delimiter `/`), what lies deeper is shown as prefixes.
+/// The keys that begin with `prefix`, in order. With `by_folder` (the delimiter `/`), what lies deeper is
+/// shown as prefixes.
 pub fn entries(bucket: &Path, prefix: &str, by_folder: bool) -> io::Result<Vec<Entry>> {
     let (folder, _) = prefix.rsplit_once('/').unwrap_or_default();
     let mut found = Vec::new();

@@ -29,7 +29,8 @@ pub struct Seen {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Range asked for: first byte and one past the last. Of a range without an end, and of a suffix, as the answer resolved it.
+    /// Range asked for: first byte and one past the last. Of a range without an end, and of a suffix, as
+    /// the answer resolved it.
     pub range: Option<Range<u64>>,
     /// Bytes of body sent.
     pub bytes: u64,
@@ -104,8 +105,9 @@ impl FaultProxy {
         self.shared.decider().set(faults);
     }
 
-    /// All requests answered since the start or [`FaultProxy::forget`], in the order of their ends. A request is there before its client
-    /// has the last byte. After a million of them, no more are noted until [`FaultProxy::forget`].
+    /// All requests answered since the start or [`FaultProxy::forget`], in the order of their ends. A
+    /// request is there before its client has the last byte. After a million of them, no more are noted
+    /// until [`FaultProxy::forget`].
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen().clone()
     }
@@ -135,7 +137,8 @@ impl FaultProxy {
     }
 }
 
-/// A port that stays ours while nobody listens on it: a socket that is bound but does not listen refuses connections.
+/// A port that stays ours while nobody listens on it: a socket that is bound but does not listen refuses
+/// connections.
 struct Port {
     address: SocketAddr,
     _held: TcpSocket,

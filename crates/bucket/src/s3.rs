@@ -199,7 +199,8 @@ fn modified(metadata: &Metadata) -> Option<Timestamp> {
     metadata.modified().ok().map(Timestamp::from)
 }
 
-/// The bytes that a range of an object of so many bytes means, or all of it. A suffix of an empty object has none, which cannot be said in a response.
+/// The bytes that a range of an object of so many bytes means, or all of it. A suffix of an empty object
+/// has none, which cannot be said in a response.
 fn resolve(range: Option<Range>, bytes: u64) -> S3Result<std::ops::Range<u64>> {
     match range {
         None => Ok(0..bytes),
@@ -208,7 +209,8 @@ fn resolve(range: Option<Range>, bytes: u64) -> S3Result<std::ops::Range<u64>> {
     }
 }
 
-/// Part of a file as a body. Files of tests are in the page cache: reading one here is quicker than handing it to another thread.
+/// Part of a file as a body. Files of tests are in the page cache: reading one here is quicker than handing
+/// it to another thread.
 struct Part {
     file: File,
     rest: std::ops::Range<u64>,

@@ -34,7 +34,8 @@ impl Error {
     }
 }
 
-/// An S3 server on loopback over a directory, on threads of its own; ends when dropped. It checks signatures if credentials are given.
+/// An S3 server on loopback over a directory, on threads of its own; ends when dropped. It checks
+/// signatures if credentials are given.
 #[derive(Debug)]
 pub struct Bucket {
     address: SocketAddr,
@@ -48,7 +49,8 @@ impl Bucket {
     /// The name of its one bucket.
     pub const NAME: &'static str = "bucket";
 
-    /// Serves `root`, in which the directory `bucket` is the bucket; it is made if it is not there. Anybody may read and write.
+    /// Serves `root`, in which the directory `bucket` is the bucket; it is made if it is not there. Anybody
+    /// may read and write.
     pub fn start(root: &Path) -> Result<Self, Error> {
         Self::serve(root, None)
     }
@@ -78,12 +80,14 @@ impl Bucket {
         self.address
     }
 
-    /// The directory whose files are the objects. Files may be written there directly; [`Bucket::put`] replaces one at once, as S3 does.
+    /// The directory whose files are the objects. Files may be written there directly; [`Bucket::put`]
+    /// replaces one at once, as S3 does.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Writes or replaces an object: readers of the old one go on with it, and whoever asks from now on sees the new one.
+    /// Writes or replaces an object: readers of the old one go on with it, and whoever asks from now on
+    /// sees the new one.
     pub fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.directory.join(key);
         if let Some(parent) = path.parent() {
@@ -122,7 +126,8 @@ pub fn url(address: SocketAddr, prefix: &str) -> String {
 
 async fn accept(listener: TcpListener, service: S3Service) {
     loop {
-        // The only errors are those of a connection that is gone again, or of too many open files, which others close.
+        // The only errors are those of a connection that is gone again, or of too many open files, which
+        // others close.
         let Ok((socket, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;

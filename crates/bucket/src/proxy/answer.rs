@@ -33,7 +33,8 @@ pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<Instead> {
     }
 }
 
-/// Takes a part of a longer answer that is as long as what was asked for, but from elsewhere. With `lies`, Content-Range says that it is what was asked for.
+/// Takes a part of a longer answer that is as long as what was asked for, but from elsewhere. With `lies`,
+/// Content-Range says that it is what was asked for.
 pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<Bytes> {
     let (mut head, body) = response.into_parts();
     let Some((start, size)) = content_range(&head.headers) else { return Response::from_parts(head, body) };
@@ -44,7 +45,8 @@ pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<By
         Asked::From(first) => (first, size.saturating_sub(first)),
         Asked::Suffix(bytes) => (size - bytes.min(size), bytes.min(size)),
     };
-    // What is left over is before what was asked for, or behind it; if nothing is, the bytes are turned round.
+    // What is left over is before what was asked for, or behind it; if nothing is, the bytes are turned
+    // round.
     let from = if start < first { 0 } else { got.saturating_sub(wanted) };
     let mut part = body.slice(to_usize(from)..to_usize((from + wanted).min(got)));
     if got <= wanted {

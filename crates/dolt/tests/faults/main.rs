@@ -1,4 +1,5 @@
-//! A chunk store behind a network and a disk that fail: chunks are right, or there is an error; never nil for a chunk that exists.
+//! A chunk store behind a network and a disk that fail: chunks are right, or there is an error; never nil
+//! for a chunk that exists.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
