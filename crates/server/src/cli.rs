@@ -413,7 +413,7 @@ mod tests {
             "objects=redis://:secret@db",
             "objects=postgres+tls://app:secret@db/lake",
             "db=chunks+s3://key:secret@bucket/prefix",
-            "db=chunks+s3://bucket/prefix?secret_access_key=secret1",
+            "db=chunks+s3://bucket/prefix?session_token=secret",
             "db=chunks+s3://bucket/prefix?endpoint=http://user:secret@host",
             "db=chunks+ftp://key:secret@bucket/prefix",
         ] {
