@@ -1,0 +1,262 @@
+//! An S3 server behind a proxy with faults, a cache in front of it, and readers that check every byte.
+
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+pub mod child;
+
+use std::{
+    fs,
+    ops::Range,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
+use busload_objects::{Cache, CacheOptions, Error, Object, ObjectMeta, ReadOptions, Remote, RemoteOptions};
+use bytes::Bytes;
+use tempfile::TempDir;
+use tokio::{runtime::Handle, task::JoinSet};
+
+/// For what has to happen at some time.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Readers at once.
+pub const READERS: u64 = 16;
+
+/// One MiB.
+pub const MIB: u64 = 1 << 20;
+
+/// A store and its directory.
+pub struct Store {
+    root: TempDir,
+    pub bucket: Bucket,
+    pub proxy: FaultProxy,
+}
+
+impl Store {
+    /// With one seed for all that is drawn.
+    pub fn start(seed: u64) -> Self {
+        let root = TempDir::new().unwrap();
+        let bucket = Bucket::start(root.path()).unwrap();
+        let proxy = FaultProxy::start(bucket.address(), seed, Faults::default()).unwrap();
+        Self { root, bucket, proxy }
+    }
+
+    pub fn put(&self, name: &str, contents: &[u8]) {
+        self.bucket.put(&format!("store/{name}"), contents).unwrap();
+    }
+
+    /// A new object, open in a cache.
+    pub async fn put_and_open(&self, cache: &Arc<Cache>, name: &str, contents: &[u8]) -> Arc<Object> {
+        self.put(name, contents);
+        let remote = self.remote();
+        cache.object(&remote, &meta(&remote, name).await)
+    }
+
+    pub fn url(&self) -> String {
+        url(self.proxy.address(), "store")
+    }
+
+    pub fn remote(&self) -> Arc<Remote> {
+        remote(&self.url())
+    }
+
+    pub fn rules(&self, rules: Vec<Rule>) {
+        self.proxy.set(Faults { rules, ..Faults::default() });
+    }
+
+    pub fn rule(&self, fault: Fault, probability: f64) {
+        self.rules(vec![Rule::sometimes(probability, fault)]);
+    }
+
+    /// GETs of objects since the last [`FaultProxy::forget`], as the ranges asked for.
+    pub fn gets(&self) -> Vec<Range<u64>> {
+        let seen = self.proxy.seen().into_iter();
+        seen.filter(|seen| seen.method == "GET").filter_map(|seen| seen.range).collect()
+    }
+
+    pub fn bytes_sent(&self) -> u64 {
+        self.proxy.seen().iter().map(|seen| seen.bytes).sum()
+    }
+}
+
+/// Many attempts, and stalls that are noticed soon.
+pub fn remote(url: &str) -> Arc<Remote> {
+    remote_with(url, 25)
+}
+
+pub fn remote_with(url: &str, attempts_max: u32) -> Arc<Remote> {
+    let options = RemoteOptions {
+        environment: Arc::new(|_| None),
+        runtime: Handle::current(),
+        requests_max: 64,
+        stall_timeout: Duration::from_millis(250),
+        attempts_max,
+    };
+    Remote::new(url, options).unwrap()
+}
+
+/// What a cache may use.
+#[derive(Clone, Copy)]
+pub struct Sizes {
+    pub disk: u64,
+    pub free: u64,
+    pub fill_whole_max: u64,
+    pub fill_memory: u64,
+}
+
+/// Room for everything, and everything wanted.
+pub const AMPLE: Sizes = Sizes { disk: 1 << 30, free: 0, fill_whole_max: 1 << 30, fill_memory: 16 * MIB };
+
+/// The same, but only what is touched.
+pub const TOUCHED: Sizes = Sizes { fill_whole_max: 0, ..AMPLE };
+
+pub fn cache(directory: &Path, sizes: Sizes) -> Arc<Cache> {
+    Cache::open(options(directory, sizes)).unwrap()
+}
+
+pub fn options(directory: &Path, sizes: Sizes) -> CacheOptions {
+    CacheOptions {
+        directory: directory.to_owned(),
+        bytes_max: sizes.disk,
+        free_bytes_min: sizes.free,
+        fill_bytes_max: sizes.fill_memory,
+        fill_whole_max: sizes.fill_whole_max,
+        runtime: Handle::current(),
+    }
+}
+
+/// An object's bytes, a function of where they are.
+pub fn contents(seed: u64, bytes: u64) -> Bytes {
+    let words = (0..bytes.div_ceil(8)).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes());
+    words.take(usize::try_from(bytes).unwrap()).collect()
+}
+
+/// SplitMix64.
+pub fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// Numbers from a seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 = mix(self.0);
+        self.0 % end
+    }
+
+    /// Of an object of so many bytes; short ones more often than long ones.
+    pub fn range(&mut self, size: u64) -> Range<u64> {
+        let longest = 1 << self.below(18);
+        let length = 1 + self.below(longest).min(size - 1);
+        let start = self.below(size - length + 1);
+        start..start + length
+    }
+}
+
+pub fn slice<'a>(contents: &'a [u8], range: &Range<u64>) -> &'a [u8] {
+    &contents[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()]
+}
+
+#[allow(clippy::disallowed_methods, reason = "deadlines of tests are real")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+pub fn patiently() -> ReadOptions {
+    ReadOptions { deadline: now() + PATIENCE, local_only: false }
+}
+
+pub fn locally() -> ReadOptions {
+    ReadOptions { local_only: true, ..patiently() }
+}
+
+/// That these bytes are those.
+#[track_caller]
+pub fn assert_right(got: &[u8], contents: &[u8], range: &Range<u64>, why: &str) {
+    let wanted = slice(contents, range);
+    assert_eq!(got.len(), wanted.len(), "length of {range:?}: {why}");
+    let wrong = got.iter().zip(wanted).position(|(got, wanted)| got != wanted);
+    assert!(wrong.is_none(), "wrong byte at {} of {range:?}: {why}", wrong.unwrap_or(0));
+}
+
+/// How a reader's reads went. Wrong bytes fail at once.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub right: u64,
+    pub errors: Vec<Error>,
+}
+
+/// So many rounds of a few random reads each, by one reader.
+pub async fn read_randomly(object: Arc<Object>, contents: Bytes, mut numbers: Numbers, rounds: u64) -> Tally {
+    let mut tally = Tally::default();
+    let seed = numbers.0;
+    for _ in 0..rounds {
+        let count = 1 + numbers.below(4);
+        let ranges: Vec<_> = (0..count).map(|_| numbers.range(object.meta().size)).collect();
+        // Who does not wait for an answer must disturb nobody.
+        let is_dropped = numbers.below(16) == 0;
+        let readings = object.read_many(&ranges, patiently());
+        assert_eq!(readings.len(), ranges.len());
+        if is_dropped {
+            continue;
+        }
+        for (range, reading) in ranges.iter().zip(readings) {
+            match reading.await {
+                Ok(bytes) => {
+                    assert_right(&bytes, &contents, range, &format!("reader {seed:x}"));
+                    tally.right += 1;
+                }
+                Err(error) => tally.errors.push(error),
+            }
+        }
+    }
+    tally
+}
+
+/// Many readers at once.
+pub async fn read_by_many(object: &Arc<Object>, contents: &Bytes, seed: u64, rounds: u64) -> Tally {
+    let mut readers = JoinSet::new();
+    for reader in 0..READERS {
+        let numbers = Numbers(mix(seed ^ mix(reader)));
+        readers.spawn(read_randomly(Arc::clone(object), contents.clone(), numbers, rounds));
+    }
+    let mut all = Tally::default();
+    for tally in readers.join_all().await {
+        all.right += tally.right;
+        all.errors.extend(tally.errors);
+    }
+    all
+}
+
+/// An object as the store shows it, without faults.
+pub async fn meta(remote: &Remote, name: &str) -> ObjectMeta {
+    remote.head(name).await.unwrap().expect("the object is there")
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "not within a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Bytes of disk that the files of a directory use. Files that vanish meanwhile use none.
+pub fn disk_usage(directory: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let sizes = entries.filter_map(Result::ok).map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_usage(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    });
+    sizes.sum()
+}
