@@ -82,7 +82,7 @@ fn every_section_is_measured_and_every_chunk_is_right() {
         "Random reads of a whole file from an empty cache",
         "40 callers, one cold chunk",
         "Opening a store of 12 table files",
-        "resident size, most while it fills",
+        "resident size while it fills",
         "Numbers, from the medians above",
     ] {
         assert!(shown.contains(title), "{title} is not in\n{shown}");
@@ -126,12 +126,12 @@ fn check_rows(records: &[Record]) {
 
 fn check_figures(figures: &[Record]) {
     assert_eq!(figure(figures, "foreground reads of the very same range"), 0.0);
-    assert!(1.0 <= figure(figures, "bytes from the store, by those of the file"));
+    assert!(1.0 <= figure(figures, "bytes from the store by those of the file"));
     let herd: Vec<Record> = figures.iter().filter(|record| record["section"] == "herd").cloned().collect();
     assert_eq!(figure(&herd, "foreground reads"), 1.0, "{herd:?}");
     assert!(12.0 <= figure(figures, "cold: reads of indexes"));
     assert_eq!(figure(figures, "warm: reads of indexes"), 0.0);
-    assert!(0.0 < figure(figures, "index and lookup, by chunk"));
+    assert!(0.0 < figure(figures, "index and lookup by chunk"));
     assert!(1.0 < figure(figures, "resident size before"));
 }
 

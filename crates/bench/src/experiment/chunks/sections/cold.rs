@@ -23,7 +23,7 @@ use crate::{
 const CALLERS: usize = 16;
 
 /// Names of figures.
-pub const BYTES_OF_FILE: &str = "bytes from the store, by those of the file";
+pub const BYTES_OF_FILE: &str = "bytes from the store by those of the file";
 /// Foreground ranges asked for again.
 pub const REPEATED: &str = "foreground reads of the very same range";
 
@@ -50,7 +50,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
         let mut add = |name: &str, unit, value| figures.add(Section::Cold, name, unit, value);
         add("seconds until every chunk was read", Unit::Seconds, sample.seconds)?;
         add("chunks per second", Unit::Count, sample.per_s.round())?;
-        add("median time of a read, ms", Unit::Count, sample.p50_us / 1e3)?;
+        add("median time of a read in ms", Unit::Count, sample.p50_us / 1e3)?;
         add("foreground reads", Unit::Count, float(traffic.foreground.requests))?;
         add(REPEATED, Unit::Count, float(traffic.repeated))?;
         add("fills", Unit::Count, float(traffic.fills.requests))?;

@@ -57,8 +57,8 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
         let mut add = |name: &str, unit, value| figures.add(Section::Herd, name, unit, value);
         add(GETS, Unit::Count, float(traffic.foreground.requests))?;
         add("fills of its extent", Unit::Count, float(traffic.fills.requests))?;
-        add("median time until a caller had it, ms", Unit::Count, sample.p50_us / 1e3)?;
-        add("99th percentile, ms", Unit::Count, sample.p99_us / 1e3)?;
+        add("median time until a caller had it in ms", Unit::Count, sample.p50_us / 1e3)?;
+        add("99th percentile in ms", Unit::Count, sample.p99_us / 1e3)?;
     }
     figures.print(Section::Herd, &format!("{callers} callers, one cold chunk"));
     Ok(())

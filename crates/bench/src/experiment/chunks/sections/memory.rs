@@ -30,9 +30,9 @@ const PREFIX: &str = "memory";
 const CHUNK_BYTES: u64 = 64 * 1_024;
 
 /// Name of a figure.
-pub const INDEX_BYTES: &str = "index and lookup, by chunk";
+pub const INDEX_BYTES: &str = "index and lookup by chunk";
 /// Name of a figure: what the server grew by.
-pub const GROWN: &str = "resident size, most while it fills, beyond that before";
+pub const GROWN: &str = "resident size while it fills beyond that before";
 
 /// What a fill may take by default: its parts in flight (64 MiB), what has landed and is joinable (16 MiB), and buffers.
 pub const GROWN_WANTED_MIB: f64 = 192.0;
@@ -93,7 +93,7 @@ fn fill(lab: &Lab<'_>, figures: &mut Figures) -> Result<Growth> {
     let mut add = |name: &str, unit, value| figures.add(Section::Memory, name, unit, value);
     add("bytes of the file that fills", Unit::Mebibytes, mebibytes(bytes))?;
     add("resident size before", Unit::Mebibytes, mebibytes(before))?;
-    add("resident size, most while it fills", Unit::Mebibytes, mebibytes(most))?;
+    add("resident size while it fills", Unit::Mebibytes, mebibytes(most))?;
     add(GROWN, Unit::Mebibytes, mebibytes(most - before))?;
     add("resident size after", Unit::Mebibytes, mebibytes(after))?;
     add("seconds until it was on disk", Unit::Seconds, seconds)?;
