@@ -119,6 +119,8 @@ impl Cache {
         let verified = self.on_disk(move |disk| disk.verify(&body, extent)).await;
         let (bytes, damaged) = verified.unwrap_or_default();
         progress.done += bytes;
+        // What came meanwhile is read too.
+        progress.total = progress.total.max(progress.done);
         progress.damaged += damaged;
         true
     }

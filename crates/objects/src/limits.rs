@@ -13,8 +13,10 @@ pub const OBJECT_BYTES_MAX: u64 = 16 << 40;
 pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// A name of [`crate::Cache::keep`]: with what is appended it is a file's name, which most systems limit to 255 bytes.
 pub const KEPT_NAME_BYTES_MAX: usize = 200;
-/// Bytes of one thing kept, and of all of them by the disk's limit.
+/// Bytes of one thing kept.
 pub const KEPT_BYTES_MAX: usize = 256 << 20;
+/// Things kept have at most this part of the disk's limit: they are not evicted, and the journal has to find room beside them.
+pub const KEPT_SHARE: u64 = 2;
 
 /// File system's bookkeeping of a file (inode, directory entry, a block of its extent tree), counted against the limit.
 pub const FILE_OVERHEAD_BYTES: u64 = 8 << 10;

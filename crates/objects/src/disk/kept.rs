@@ -16,7 +16,7 @@ use super::{
     files::{Open, read_full, write_full},
     health::Bypass,
 };
-use crate::limits::KEPT_BYTES_MAX;
+use crate::limits::{KEPT_BYTES_MAX, KEPT_SHARE};
 
 /// Ends the names of kept things.
 pub(super) const KEPT_SUFFIX: &str = ".keep";
@@ -41,7 +41,7 @@ impl Disk {
         let _keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
         let file = pack(name, bytes);
         let bytes = cost(file.len() as u64);
-        if !self.reserve(bytes) {
+        if !self.has_room_to_keep(name, bytes) || !self.reserve(bytes) {
             return;
         }
         let freed = match self.write_kept(name, &file) {
@@ -52,6 +52,12 @@ impl Disk {
             }
         };
         self.ledger().release_bytes(freed);
+    }
+
+    fn has_room_to_keep(&self, name: &str, bytes: u64) -> bool {
+        let ledger = self.ledger();
+        let others: u64 = ledger.kept.iter().filter(|(kept, _)| *kept != name).map(|(_, bytes)| bytes).sum();
+        others + bytes <= self.bytes_max / KEPT_SHARE
     }
 
     fn write_kept(&self, name: &str, file: &[u8]) -> io::Result<()> {
