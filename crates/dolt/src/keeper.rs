@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::{
     Error,
     limits::CHECK_TIMEOUT,
-    opener::{Look, Opener},
+    opener::Opener,
     shared::Shared,
     state::State,
     task::blocking,
@@ -50,9 +50,8 @@ impl Keeper {
         let current = self.shared.view.load_full();
         let look = timeout(CHECK_TIMEOUT, self.opener.look(current.as_deref())).await;
         let too_late = |_| Err(Error::Unreachable(format!("not read within {} s", CHECK_TIMEOUT.as_secs())));
-        match look.unwrap_or_else(too_late)? {
-            Look::Same => {}
-            Look::Changed(snapshot) => self.switch(snapshot, current).await?,
+        if let Some(snapshot) = look.unwrap_or_else(too_late)? {
+            self.switch(snapshot, current).await?;
         }
         self.expire().await
     }

@@ -16,11 +16,11 @@ use busload_objects::ReadOptions;
 use futures_util::FutureExt;
 use tokio::{
     sync::mpsc::{self, error::TryRecvError},
-    task::JoinSet,
+    task::{JoinSet, coop::consume_budget},
 };
 
 use crate::{
-    Attempt, Chunk, Error, Request,
+    Attempt, Chunk, Error, Form, Request,
     decode::{Answer, Want},
     limits::{ANSWERS_WAITING_MAX, LOCAL_TURN_BYTES_MAX, LOCAL_TURN_CHUNKS_MAX},
     reader::{Job, origin},
@@ -89,17 +89,26 @@ impl ManyReads {
             self.is_started = true;
             self.start();
         }
-        let before = into.len();
-        self.take_landed(into);
-        self.take_local(into);
-        if self.local.is_empty() {
-            self.hand_over();
+        loop {
+            // Whoever asks in a loop lets others run now and then.
+            consume_budget().await;
+            // What is put into `into` is noted before anything is awaited: a call that is given up loses no answer.
+            let before = into.len();
+            self.take_landed(into);
+            self.take_local(into);
+            self.note(&into[before..]);
+            if self.local.is_empty() {
+                self.hand_over();
+            }
+            if before < into.len() {
+                return true;
+            }
+            if self.local.is_empty() {
+                self.wait(into).await;
+                self.note(&into[before..]);
+                return true;
+            }
         }
-        if into.len() == before {
-            self.wait(into).await;
-        }
-        self.note(&into[before..]);
-        true
     }
 
     /// Sorts out what can be answered here; the rest begins.
@@ -117,7 +126,8 @@ impl ManyReads {
     }
 
     fn seems_local(&self, view: &View, address: &ChunkAddress) -> bool {
-        if self.shared.is_closed() || self.shared.memory.get(address).is_some() {
+        let is_in_memory = || self.shared.memory.get(address).is_some();
+        if self.shared.is_closed() || (self.request.form == Form::Contents && is_in_memory()) {
             return true;
         }
         view.find(address).is_some_and(|(file, position)| {
@@ -175,7 +185,6 @@ impl ManyReads {
                 into.push(answer);
                 self.take_landed(into);
             }
-            None if self.sender.is_some() || !self.local.is_empty() => {}
             // The runtime has ended and taken the tasks with it.
             None => {
                 let left = self.answered.iter().zip(0..).filter(|(answered, _)| !**answered);

@@ -32,31 +32,24 @@ pub(crate) struct Opener {
     known: Option<Seen>,
 }
 
-/// What a look at the manifest found.
-pub(crate) enum Look {
-    /// The version that is open.
-    Same,
-    /// Another one, open.
-    Changed(Snapshot),
-}
-
 impl Opener {
     pub fn new(url: &str, remote: Arc<Remote>, cache: Arc<Cache>) -> Self {
         let is_remote = !url.starts_with("file:");
         Self { remote, cache, is_remote, known: None }
     }
 
-    /// Looks at the manifest. Files that are open and still named are used on, but for those whose objects are gone.
-    pub async fn look(&mut self, current: Option<&View>) -> Result<Look, Error> {
+    /// Looks at the manifest: a version other than the one that is open. Files that are open and still named are used on, but for those whose
+    /// objects are gone.
+    pub async fn look(&mut self, current: Option<&View>) -> Result<Option<Snapshot>, Error> {
         let seen = self.read_manifests().await?;
         let is_whole = current.is_some_and(|view| !view.snapshot.files.iter().any(|file| file.is_gone()));
         if is_whole && self.known.as_ref() == Some(&seen) {
-            return Ok(Look::Same);
+            return Ok(None);
         }
         let files = self.open_files(&seen, current).await?;
         let snapshot = snapshot(&seen, files);
         self.known = Some(seen);
-        Ok(Look::Changed(snapshot))
+        Ok(Some(snapshot))
     }
 
     /// Keeps on local disk what opens this version sooner the next time, and forgets the rest. Blocks.

@@ -8,7 +8,7 @@ use std::{
 use busload_chunks::{ChunkAddress, FileKind};
 use busload_objects::{Cache, CacheOptions, Progress, Remote, RemoteOptions};
 use bytes::Bytes;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, coop::consume_budget};
 
 use crate::{
     Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State, StoreStats,
@@ -229,6 +229,8 @@ impl Store {
     ) -> Result<Option<Answer>, Error> {
         let shared = self.shared();
         if let Attempt::Ready(answer) = shared.try_answer(&address, want) {
+            // Whoever asks in a loop lets others run now and then, as with anything else that is awaited.
+            consume_budget().await;
             return answer;
         }
         let Request { local_only, deadline, .. } = request;

@@ -1,0 +1,143 @@
+//! Table files that are not what they were.
+
+use std::{fs, path::Path};
+
+use busload_chunks::FileSpec;
+use busload_dolt::{ChunkAddress, Error, Form, Settings, Store};
+use busload_objects::Progress;
+
+use crate::support::{Lab, addresses, collect, contents_of, get, noise, open, request};
+
+fn flip(path: &Path, offset: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[offset] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+fn chunks(numbers: std::ops::Range<u64>) -> Vec<Vec<u8>> {
+    numbers.map(|seed| noise(seed, 3000)).collect()
+}
+
+/// A store with two files, of which the second holds the last chunks of the first as well.
+struct Twice {
+    lab: Lab,
+    chunks: Vec<Vec<u8>>,
+    addresses: Vec<ChunkAddress>,
+    files: [FileSpec; 2],
+}
+
+impl Twice {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let chunks = chunks(0..6);
+        let files = [lab.write_file(&chunks), lab.write_file(&chunks[3..])];
+        let addresses = addresses(&chunks);
+        lab.write_manifest(addresses[0], &files);
+        Self { lab, chunks, addresses, files }
+    }
+
+    /// In the middle of a chunk of the first file.
+    fn damage(&self, chunk: usize) {
+        let path = self.lab.store().join(self.files[0].id.to_string());
+        flip(&path, chunk * 3010 + 1500);
+    }
+}
+
+async fn assert_damaged(store: &Store, address: ChunkAddress, file: FileSpec) {
+    for form in [Form::Contents, Form::Stored, Form::Record] {
+        match store.get(address, request(form)).await {
+            Err(Error::Damaged(text)) => {
+                assert!(text.contains(&file.id.to_string()) && text.contains(&address.to_string()), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_that_is_damaged_in_its_only_file_is_an_error_and_the_others_are_served() {
+    let twice = Twice::new();
+    twice.damage(1);
+    let store = twice.lab.open().await;
+    assert_damaged(&store, twice.addresses[1], twice.files[0]).await;
+    for healthy in [0, 2, 3, 4, 5] {
+        assert_eq!(contents_of(&store, twice.addresses[healthy]).await, twice.chunks[healthy]);
+    }
+    assert_eq!(store.stats().damaged, 3);
+    let many = store.get_many(twice.addresses.clone(), request(Form::Contents));
+    let many = collect(many, 6).await;
+    for (index, answer) in many.iter().enumerate() {
+        assert_eq!(matches!(answer, Err(Error::Damaged(_))), index == 1, "{index}: {answer:?}");
+    }
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_that_is_damaged_in_one_file_is_served_from_another() {
+    let twice = Twice::new();
+    twice.damage(4);
+    for disk_bytes_max in [0, 1 << 30] {
+        let store = open(Settings { disk_bytes_max, ..twice.lab.settings() }).await;
+        assert_eq!(contents_of(&store, twice.addresses[4]).await, twice.chunks[4]);
+        assert_eq!(store.stats().damaged, 1);
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_names_what_is_damaged_and_nothing_else() {
+    let twice = Twice::new();
+    twice.damage(1);
+    twice.damage(4);
+    let store = open(Settings { disk_bytes_max: 0, ..twice.lab.settings() }).await;
+    let mut wrong = Vec::new();
+    let mut report = |_: Progress, found: Option<(ChunkAddress, Error)>| wrong.extend(found);
+    let end = store.verify(&mut report).await.unwrap();
+    assert_eq!(end.done, end.total);
+    assert!((6000..6100).contains(&end.damaged), "{end:?}");
+    let mut named: Vec<_> = wrong.iter().map(|(address, _)| *address).collect();
+    named.sort_unstable();
+    // The copy in the second file does not excuse the one in the first.
+    let mut expected = [twice.addresses[1], twice.addresses[4]];
+    expected.sort_unstable();
+    assert_eq!(named, expected);
+    assert!(wrong.iter().all(|(_, error)| matches!(error, Error::Damaged(_))));
+    store.close().await;
+}
+
+/// The store is whole again, and the wrong bytes had come to local disk before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_that_came_to_disk_damaged_is_read_again_from_the_store() {
+    let twice = Twice::new();
+    let path = twice.lab.store().join(twice.files[0].id.to_string());
+    let whole = fs::read(&path).unwrap();
+    twice.damage(1);
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let store = twice.lab.open().await;
+    store.warm(&mut |_| {}).await.unwrap();
+    // In place and with the time it had: the same version, as far as anybody can see.
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &whole, 0).unwrap();
+    file.set_modified(modified).unwrap();
+    assert_eq!(contents_of(&store, twice.addresses[1]).await, twice.chunks[1]);
+    assert_eq!(store.stats().damaged, 1);
+    assert_eq!(contents_of(&store, twice.addresses[1]).await, twice.chunks[1]);
+    assert_eq!(store.stats().damaged, 1, "it was wrong once");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_that_makes_no_sense_is_damage_until_it_is_put_right() {
+    let twice = Twice::new();
+    let path = twice.lab.store().join(twice.files[0].id.to_string());
+    let length = fs::read(&path).unwrap().len();
+    flip(&path, length - 1);
+    let store = twice.lab.start();
+    let Err(Error::Damaged(text)) = store.opened().await else { panic!("{:?}", store.state()) };
+    assert!(text.contains(&twice.files[0].id.to_string()), "{text}");
+    assert!(matches!(get(&store, twice.addresses[0]).await, Err(Error::Damaged(_))));
+    flip(&path, length - 1);
+    store.refresh().await.unwrap();
+    assert_eq!(contents_of(&store, twice.addresses[0]).await, twice.chunks[0]);
+    store.close().await;
+}

@@ -1,0 +1,197 @@
+//! Versions come, and versions go.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use busload_bucket::{Bucket, FaultProxy, Faults, url};
+use busload_dolt::{Attempt, ChunkAddress, Error, Form, Settings, State};
+
+use crate::support::{
+    Lab, addresses, contents, contents_of, copy, get, local, open, request, until, write_file, write_manifest,
+};
+
+fn chunks(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
+    numbers.map(contents).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_a_manifest_is_empty_until_there_is_one() {
+    let lab = Lab::new();
+    let store = lab.open().await;
+    let first = chunks(0..5);
+    let known = addresses(&first);
+    assert_eq!(store.stats().root, Some(ChunkAddress::ZERO));
+    assert_eq!(get(&store, known[0]).await, Ok(None));
+    let spec = lab.write_file(&first);
+    lab.write_manifest(known[0], &[spec]);
+    assert_eq!(contents_of(&store, known[0]).await, first[0], "asking for it looks at the manifest");
+    assert_eq!(store.stats().root, Some(known[0]));
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_whose_manifest_vanishes_is_served_on_but_says_nothing_of_what_it_does_not_know() {
+    let lab = Lab::new();
+    let first = chunks(0..5);
+    let known = addresses(&first);
+    lab.write_manifest(known[0], &[lab.write_file(&first)]);
+    let store = lab.open().await;
+    let unknown = ChunkAddress([9; 20]);
+    assert_eq!(get(&store, unknown).await, Ok(None));
+    fs::rename(lab.store(), lab.path().join("elsewhere")).unwrap();
+    store.refresh().await.unwrap_err();
+    assert!(matches!(store.state(), State::Failed(Error::Unreachable(_))), "{:?}", store.state());
+    assert!(matches!(get(&store, unknown).await, Err(Error::Unreachable(_))));
+    let has = store.has_many(&[known[1], unknown], request(Form::Contents)).await;
+    assert!(matches!(has, Err(Error::Unreachable(_))), "{has:?}");
+    assert_eq!(store.has_many(&known, request(Form::Contents)).await, Ok(vec![true; 5]));
+    fs::rename(lab.path().join("elsewhere"), lab.store()).unwrap();
+    assert_eq!(get(&store, unknown).await, Ok(None));
+    assert_eq!(store.state(), State::Open);
+    assert_eq!(contents_of(&store, known[2]).await, first[2]);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_whose_file_is_missing_is_not_switched_to() {
+    let lab = Lab::new();
+    let (first, second) = (chunks(0..5), chunks(5..9));
+    let (old, new) = (addresses(&first), addresses(&second));
+    let first_file = lab.write_file(&first);
+    lab.write_manifest(old[0], &[first_file]);
+    let store = lab.open().await;
+    let second_file = lab.write_file(&second);
+    let path = lab.store().join(second_file.id.to_string());
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    lab.write_manifest(new[0], &[first_file, second_file]);
+    let Err(Error::Unreachable(text)) = store.refresh().await else { panic!("{:?}", store.state()) };
+    assert!(text.contains(&second_file.id.to_string()), "{text}");
+    assert_eq!(store.stats().root, Some(old[0]), "the old version goes on");
+    assert_eq!(contents_of(&store, old[3]).await, first[3]);
+    assert!(matches!(get(&store, new[0]).await, Err(Error::Unreachable(_))), "it may exist");
+    fs::write(path, bytes).unwrap();
+    assert_eq!(contents_of(&store, new[0]).await, second[0]);
+    assert_eq!((store.stats().root, store.stats().versions), (Some(new[0]), 2));
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
+    let lab = Lab::new();
+    let all = chunks(0..60);
+    let known = addresses(&all);
+    let files: Vec<_> = all.chunks(10).map(|chunks| lab.write_file(chunks)).collect();
+    lab.write_manifest(known[0], &files[..1]);
+    let store = lab.open().await;
+    let seen = Arc::new(std::sync::atomic::AtomicUsize::new(10));
+    let readers: Vec<_> = (0..4)
+        .map(|reader| {
+            let (store, known, seen) = (store.clone(), known.clone(), seen.clone());
+            tokio::spawn(async move {
+                for turn in 0..400 {
+                    let count = seen.load(std::sync::atomic::Ordering::Acquire);
+                    let address = known[(turn * 7 + reader * 13) % count];
+                    let answer = get(&store, address).await;
+                    assert!(matches!(answer, Ok(Some(_))), "{address}: {answer:?}");
+                }
+            })
+        })
+        .collect();
+    for version in 1..files.len() {
+        // Each version has one file only, so the others are dropped.
+        lab.write_manifest(known[version * 10], &files[version..=version]);
+        store.refresh().await.unwrap();
+        let snapshot = store.snapshot().unwrap();
+        assert_eq!(snapshot.manifest.root, known[version * 10]);
+        assert_eq!(snapshot.files.len(), 1, "root and files belong together");
+        seen.store((version + 1) * 10, std::sync::atomic::Ordering::Release);
+    }
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    for (address, contents) in known.iter().zip(&all) {
+        assert_eq!(contents_of(&store, *address).await, *contents);
+    }
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_dropped_from_the_manifest_is_let_go_in_the_end() {
+    let lab = Lab::new();
+    let (first, second) = (chunks(0..5), chunks(5..9));
+    let (old, new) = (addresses(&first), addresses(&second));
+    lab.write_manifest(old[0], &[lab.write_file(&first)]);
+    let store = open(Settings { linger: Duration::ZERO, ..lab.settings() }).await;
+    lab.write_manifest(new[0], &[lab.write_file(&second)]);
+    store.refresh().await.unwrap();
+    assert_eq!(store.stats().root, Some(new[0]));
+    assert_eq!(get(&store, old[0]).await, Ok(None));
+    assert_eq!(contents_of(&store, new[0]).await, second[0]);
+    store.close().await;
+}
+
+/// As a conjoin does in a directory: one file for several, which are removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_of_a_file_that_is_removed_are_found_in_the_one_that_took_its_place() {
+    let lab = Lab::new();
+    let all = chunks(0..20);
+    let known = addresses(&all);
+    let small: Vec<_> = all.chunks(10).map(|chunks| lab.write_file(chunks)).collect();
+    lab.write_manifest(known[0], &small);
+    // Nothing on disk, so that every read touches the store.
+    let store = open(Settings { disk_bytes_max: 0, ..lab.settings() }).await;
+    let large = lab.write_file(&all);
+    lab.write_manifest(known[0], &[large]);
+    for file in small {
+        fs::remove_file(lab.store().join(file.id.to_string())).unwrap();
+    }
+    for (address, contents) in known.iter().zip(&all) {
+        assert_eq!(contents_of(&store, *address).await, *contents);
+    }
+    assert_eq!(store.stats().files, 1);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_old_generation_is_seen_with_the_outer_manifest() {
+    let lab = Lab::new();
+    let (young, old) = (chunks(0..5), chunks(5..9));
+    let young_file = lab.write_file(&young);
+    lab.write_manifest(addresses(&young)[0], &[young_file]);
+    let store = lab.open().await;
+    let generation = lab.store().join("oldgen");
+    fs::create_dir(&generation).unwrap();
+    write_manifest(&generation, ChunkAddress::ZERO, &[write_file(&generation, &old)]);
+    lab.write_manifest(addresses(&young)[1], &[young_file]);
+    assert_eq!(contents_of(&store, addresses(&old)[0]).await, old[0]);
+    let more = chunks(9..12);
+    write_manifest(&generation, ChunkAddress::ZERO, &[write_file(&generation, &more)]);
+    assert_eq!(contents_of(&store, addresses(&more)[0]).await, more[0], "it is looked at by itself, too");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_cannot_be_reached_is_an_error_and_never_an_absent_chunk() {
+    let lab = Lab::new();
+    let all = chunks(0..20);
+    let known = addresses(&all);
+    lab.write_manifest(known[0], &[lab.write_file(&all)]);
+    copy(&lab.store(), &lab.path().join("s3/bucket/db"));
+    let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+    let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
+    let store = open(Settings { url: url(proxy.address(), "db"), ..lab.settings() }).await;
+    assert_eq!(contents_of(&store, known[0]).await, all[0]);
+    store.warm(&mut |_| {}).await.unwrap();
+    proxy.go_away();
+    let unknown = ChunkAddress([9; 20]);
+    let answer = get(&store, unknown).await;
+    assert!(matches!(answer, Err(Error::Unreachable(_) | Error::TooLate(_))), "{answer:?}");
+    assert_eq!(store.get(unknown, local(Form::Contents)).await, Err(Error::NotLocal));
+    assert_eq!(contents_of(&store, known[7]).await, all[7], "what is on disk is served on");
+    assert_eq!(store.try_has(&known[7]), Attempt::Ready(Ok(true)));
+    assert_eq!(store.try_has(&unknown), Attempt::Wait);
+    proxy.come_back();
+    until(&store, |state| *state == State::Open).await;
+    assert_eq!(get(&store, unknown).await, Ok(None));
+    store.close().await;
+}
