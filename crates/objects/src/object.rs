@@ -15,6 +15,7 @@
 //!
 //! * **One foreground read per missing range**, however many wait: finding a flight and making one is one step under the table's lock.
 //! * **Flights belong to the runtime**, not to who asked first. Whoever waits has a deadline of its own; giving up costs the others nothing.
+//!   A flight for which nobody waits does not leave, and is not tried again: a store that hung is not asked for what nobody wants.
 //! * **Bytes are checked** before they get here: the range, the version and the length of an answer by [`Remote`], blocks on disk by their
 //!   checksums. That contents are what an address promises only the caller can tell, and says so by [`Object::distrust`].
 //! * **Nobody waits for ever**: a flight that ends in whatever way, a panic or the end of the runtime included, answers all who wait.
@@ -45,7 +46,7 @@ mod reading;
 mod table;
 mod warm;
 
-use flight::{Asker, Flight};
+use flight::{Asker, Flight, Purpose};
 use reading::{Deadline, Timer, given_up};
 use table::Table;
 
@@ -133,7 +134,7 @@ impl Object {
     }
 
     /// Starts reads of several ranges, in any order and overlapping; nearby ones share a trip. May be called from any thread. The answers come as
-    /// they land; what nobody waits for any more comes to disk all the same. Also starts the fill that the cache's options want.
+    /// they land; what nobody waits for any more is given up before its request is sent, and not afterwards. Also starts the fill that the cache's options want.
     ///
     /// # Errors
     /// Of each reading: [`Error::Settings`] for a range that is not within the object, [`Error::NotLocal`], [`Error::TooLate`], and what
@@ -323,7 +324,7 @@ impl Shared {
         let mut askers: Vec<_> = alone.into_iter().map(|(_, asker)| Some(asker)).collect();
         let mut flights = Vec::new();
         for trip in plan::trips(&ranges, self.meta.size, gap_max) {
-            let flight = Arc::new(Flight::new(trip.range));
+            let flight = Arc::new(Flight::new(trip.range, Purpose::Askers));
             for index in trip.members {
                 let asker = askers[index].take().expect("a range is in one trip");
                 flight.join(ranges[index].clone(), asker).expect("a new flight has not failed");

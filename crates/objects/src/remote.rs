@@ -351,7 +351,9 @@ impl Remote {
     /// What an error means. That a file is missing can be said only while its directory is there: a disk that is not mounted is not empty.
     async fn fault(&self, error: &object_store::Error, seen: Seen) -> Fault {
         let fault = Fault::of(error, seen);
-        self.figures.failed(&fault.text);
+        if !matches!(fault.kind, FaultKind::Missing | FaultKind::NotModified) {
+            self.figures.failed(&fault.text);
+        }
         match fault.kind {
             FaultKind::Missing => self.directory_is_there().await.map_or_else(|other| other, |()| fault),
             _ => fault,

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     Shared,
-    flight::Flight,
+    flight::{Flight, Purpose},
     limits::{DISK_PAUSE, FILL_PAUSE},
     reading::given_up,
 };
@@ -73,7 +73,7 @@ impl Shared {
         run: Range<u64>,
         permit: OwnedSemaphorePermit,
     ) -> Kept {
-        let flight = Arc::new(Flight::new(self.span(&run)));
+        let flight = Arc::new(Flight::new(self.span(&run), Purpose::Fill));
         let (over, ends) = watch::channel(());
         self.table().add_part(&flight, ends);
         let (ended, kept) = oneshot::channel();

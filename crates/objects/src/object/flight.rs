@@ -21,9 +21,19 @@ pub(super) type Asker = oneshot::Sender<Result<Bytes, Error>>;
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) range: Range<u64>,
+    purpose: Purpose,
     /// Its bytes, although they came as the store sent them, were not what they should be: nobody joins, nothing is written.
     distrusted: AtomicBool,
     state: Mutex<State>,
+}
+
+/// What a flight is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Those who wait for it. Without any it does not leave.
+    Askers,
+    /// The disk.
+    Fill,
 }
 
 #[derive(Debug, Default)]
@@ -68,8 +78,8 @@ impl Default for Landed {
 }
 
 impl Flight {
-    pub(super) fn new(range: Range<u64>) -> Self {
-        Self { range, distrusted: AtomicBool::new(false), state: Mutex::default() }
+    pub(super) fn new(range: Range<u64>, purpose: Purpose) -> Self {
+        Self { range, purpose, distrusted: AtomicBool::new(false), state: Mutex::default() }
     }
 
     pub(super) fn covers(&self, range: &Range<u64>) -> bool {
@@ -156,6 +166,19 @@ impl Flight {
 }
 
 impl Sink for &Flight {
+    /// Decided under the lock under which askers join: one that comes later finds a failed flight and starts another.
+    fn is_wanted(&mut self) -> bool {
+        if self.purpose == Purpose::Fill {
+            return true;
+        }
+        let mut state = self.lock();
+        let is_wanted = state.waiters.by_end.values().any(|(_, asker)| !asker.is_closed());
+        if !is_wanted {
+            state.landed = Landed::Failed;
+        }
+        is_wanted
+    }
+
     fn handle_sent(&mut self) {
         self.lock().sent = Some(Instant::now());
     }

@@ -16,6 +16,9 @@ pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Attempts without a single new byte end a read; attempts that brought some end it only when there have been so many.
 pub(super) const RESUMES_MAX: u32 = 100;
 
+/// A read that waits for its turn looks so often whether somebody still wants it.
+pub(super) const WANTED_LOOK: Duration = Duration::from_secs(1);
+
 /// The window never closes: one request at a time tells when the store is well again.
 pub(super) const WINDOW_MIN: f64 = 1.0;
 /// Part of the window that background reads may take, so that a foreground read seldom waits for one of them to end.

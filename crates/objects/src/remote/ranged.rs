@@ -24,7 +24,7 @@ use super::{
     attempts::Attempts,
     fault::{Fault, FaultKind},
     http::observed,
-    limits::FILE_PIECE_BYTES,
+    limits::{FILE_PIECE_BYTES, WANTED_LOOK},
     version,
     window::Slot,
 };
@@ -32,6 +32,8 @@ use crate::Error;
 
 /// Who takes the bytes.
 pub(crate) trait Sink: Send {
+    /// Asked whenever no request is under way. After it was said that nobody wants the bytes, it has to be true for ever.
+    fn is_wanted(&mut self) -> bool;
     /// A request leaves.
     fn handle_sent(&mut self);
     /// Its answer has begun, and is what was asked for.
@@ -53,6 +55,11 @@ struct Trip<'a> {
 struct Whole(BytesMut);
 
 impl Sink for Whole {
+    /// Who does not, drops the future.
+    fn is_wanted(&mut self) -> bool {
+        true
+    }
+
     fn handle_sent(&mut self) {}
 
     fn handle_begun(&mut self) {}
@@ -91,7 +98,9 @@ impl Remote {
         let mut trip = Trip { meta, path, rest: range, sink };
         let mut attempts = Attempts::new(self.attempts_max);
         loop {
-            let slot = self.window.acquire(urgency).await;
+            let Some(slot) = self.slot(urgency, trip.sink).await else {
+                return Err(Error::TooLate(format!("read {}: nobody waits for it any more", meta.name)));
+            };
             let before = trip.rest.start;
             let outcome = self.attempt(&mut trip, urgency).await;
             let Err(fault) = self.judged(outcome, &slot) else { return Ok(()) };
@@ -104,6 +113,21 @@ impl Remote {
             }
             self.figures.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
+        }
+    }
+
+    /// Waits for its turn; none if nobody wants the bytes any more. A store that hangs must not find, when it is well again, the
+    /// reads of all who left meanwhile before those of who is there.
+    async fn slot(&self, urgency: Urgency, sink: &mut dyn Sink) -> Option<Slot> {
+        let mut turn = std::pin::pin!(self.window.acquire(urgency));
+        loop {
+            if !sink.is_wanted() {
+                return None;
+            }
+            match timeout(WANTED_LOOK, &mut turn).await {
+                Ok(slot) => return sink.is_wanted().then_some(slot),
+                Err(_) => continue,
+            }
         }
     }
 

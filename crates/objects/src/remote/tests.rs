@@ -11,6 +11,10 @@ use super::{
 struct Collected(Vec<u8>);
 
 impl Sink for Collected {
+    fn is_wanted(&mut self) -> bool {
+        true
+    }
+
     fn handle_sent(&mut self) {}
     fn handle_begun(&mut self) {}
     fn handle_bytes(&mut self, bytes: Bytes) {

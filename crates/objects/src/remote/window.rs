@@ -71,7 +71,12 @@ impl Window {
                 return self.slot(&mut state, urgency);
             }
             let (sender, turn) = oneshot::channel();
-            state.queue(urgency).push_back(sender);
+            let queue = state.queue(urgency);
+            if queue.len() == queue.capacity() {
+                // Those who gave up are not counted until their turn comes, so they go before the queue grows.
+                queue.retain(|waiting| !waiting.is_closed());
+            }
+            queue.push_back(sender);
             turn
         };
         turn.await.expect("the window outlives those that wait at it")

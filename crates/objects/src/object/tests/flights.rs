@@ -39,12 +39,32 @@ async fn a_read_survives_who_asked_first_and_lands_for_who_asks_later() {
     drop(first);
     assert_eq!(second.await.unwrap(), bench.expected(&(0..4_000)));
 
-    drop(bench.read(100_000..104_000));
+    let given_up = bench.read(100_000..104_000);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    drop(given_up);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let began = Instant::now();
     bench.reads_well(100_000..104_000).await;
     assert_eq!(began.elapsed(), Duration::ZERO, "it had landed");
     assert_eq!(bench.foreground_reads(), 2);
+}
+
+/// A store hung, everybody left, and when it was well again it was asked for all of that before anything new.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_any_more_is_not_asked_for() {
+    let bench = Bench::diskless(8 * MIB).await;
+    bench.fake.answer_always(Answer::Silence);
+    let soon = || within(Duration::from_millis(500));
+    let given_up = (0..500u64).map(|index| bench.object.read(index * 10_000..index * 10_000 + 100, soon()));
+    assert!(join_all(given_up).await.iter().all(|read| matches!(read, Err(Error::TooLate(_)))));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let sent = bench.remote.stats().requests;
+    assert!(sent <= 65, "a listing, and what the window let go at once: {sent}");
+    assert_eq!(bench.remote.stats().in_flight, 0);
+
+    bench.fake.forget_answers();
+    bench.reads_well(0..100).await;
+    assert_eq!(bench.remote.stats().requests, sent + 1);
 }
 
 #[tokio::test(start_paused = true)]
