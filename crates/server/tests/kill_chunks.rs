@@ -1,0 +1,214 @@
+//! The process killed again and again while it fills its cache from a slow object store: what it reads
+//! afterwards is right, and it starts warm.
+
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+mod support;
+
+use std::{path::Path, time::Duration};
+
+use busload_bucket::{Bucket, FaultProxy, Faults, url};
+use busload_chunks::{
+    ChunkAddress, FileSpec,
+    write::{ClassicWriter, manifest},
+};
+use busload_resp::reply::Reply;
+use support::{Client, PATIENCE, Server, client::command};
+use tempfile::{TempDir, tempdir};
+
+const FILES: u64 = 4;
+const CHUNKS_PER_FILE: u64 = 300;
+const ROUNDS: u64 = 6;
+
+/// Chunks in a bucket, and where a server may keep them.
+struct World {
+    _root: TempDir,
+    data: TempDir,
+    bucket: Bucket,
+    proxy: FaultProxy,
+    addresses: Vec<ChunkAddress>,
+    bytes: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let root = tempdir().unwrap();
+        let bucket = Bucket::start(root.path()).unwrap();
+        let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
+        let mut world =
+            Self { _root: root, data: tempdir().unwrap(), bucket, proxy, addresses: Vec::new(), bytes: 0 };
+        let files: Vec<_> = (0..FILES).map(|file| world.put_file(file)).collect();
+        let manifest = manifest(world.addresses[0], &files);
+        world.bucket.put("db/manifest", manifest.as_bytes()).unwrap();
+        world
+    }
+
+    fn put_file(&mut self, file: u64) -> FileSpec {
+        let mut writer = ClassicWriter::new(Vec::new());
+        for index in 0..CHUNKS_PER_FILE {
+            self.addresses.push(writer.push(&contents(file, index)).unwrap());
+        }
+        let (spec, bytes) = writer.finish().unwrap();
+        self.bytes += bytes.len() as u64;
+        self.bucket.put(&format!("db/{}", spec.id), &bytes).unwrap();
+        spec
+    }
+
+    fn serve(&self) -> Server {
+        self.serve_from(self.data.path())
+    }
+
+    fn serve_from(&self, data: &Path) -> Server {
+        let table = format!("db=chunks+{}", url(self.proxy.address(), "db"));
+        Server::start(data, &["--table", &table])
+    }
+
+    fn address(&self, draw: u64) -> &ChunkAddress {
+        &self.addresses[usize::try_from(mix(draw) % self.addresses.len() as u64).unwrap()]
+    }
+
+    /// Bytes of table files that were asked of the store since [`FaultProxy::forget`].
+    fn fetched(&self) -> u64 {
+        let seen = self.proxy.seen();
+        seen.iter().filter(|seen| seen.range.is_some()).map(|seen| seen.bytes).sum()
+    }
+}
+
+/// Compresses about 2:1; 4 to 12 KiB.
+fn contents(file: u64, index: u64) -> Vec<u8> {
+    let start = mix(file << 32 | index);
+    let words = 512 + start % 1024;
+    (0..words).flat_map(|word| (mix(start ^ word) & 0xffff_ffff).to_le_bytes()).collect()
+}
+
+/// SplitMix64.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+type Resp = Client<std::net::TcpStream>;
+
+/// Sends all, then checks each answer: contents and address agree.
+#[track_caller]
+fn read_right<'a>(client: &mut Resp, addresses: impl IntoIterator<Item = &'a ChunkAddress>) {
+    let addresses: Vec<_> = addresses.into_iter().collect();
+    for address in &addresses {
+        client.send(&command(&["GET", &format!("db:{address}")]));
+    }
+    for address in addresses {
+        match client.receive().unwrap() {
+            Reply::Bulk(bytes) => assert_eq!(ChunkAddress::of(&bytes), *address, "a wrong chunk"),
+            other => panic!("{address}: {other:?}"),
+        }
+    }
+}
+
+/// A store that was not reached yet is an error, which passes.
+fn wait_until_open(client: &mut Resp, address: &ChunkAddress) {
+    let started = support_now();
+    while matches!(client.call(&["GET", &format!("db:{address}")]), Reply::Error(_)) {
+        assert!(started.elapsed() < PATIENCE, "the store is opened");
+        std::thread::yield_now();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "patience of tests is real")]
+fn support_now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+#[test]
+fn killed_while_it_fills_it_reads_right_and_starts_warm() {
+    let world = World::new();
+    let slow = Faults {
+        first_byte: Duration::from_millis(5),
+        jitter: Duration::from_millis(2),
+        bandwidth: 1_500_000,
+        rules: Vec::new(),
+    };
+    for round in 0..ROUNDS {
+        world.proxy.set(slow.clone());
+        let server = world.serve();
+        let mut client = server.client();
+        wait_until_open(&mut client, world.address(round));
+        for turn in 0..mix(round) % 12 {
+            let draws = (0..16).map(|draw| round * 1000 + turn * 100 + draw);
+            read_right(&mut client, draws.map(|draw| world.address(draw)));
+        }
+        server.kill();
+    }
+
+    // Undisturbed, everything comes to disk at last; killed right after, it is there.
+    world.proxy.set(Faults::default());
+    let server = world.serve();
+    let mut client = server.client();
+    wait_until_open(&mut client, &world.addresses[0]);
+    read_right(&mut client, &world.addresses);
+    let started = support_now();
+    loop {
+        world.proxy.forget();
+        read_right(&mut client, &world.addresses);
+        if world.fetched() == 0 {
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE, "everything comes to disk");
+    }
+    server.kill();
+
+    world.proxy.forget();
+    let server = world.serve();
+    let mut client = server.client();
+    wait_until_open(&mut client, &world.addresses[0]);
+    read_right(&mut client, &world.addresses);
+    let fetched = world.fetched();
+    assert!(fetched < world.bytes / 4, "{fetched} of {} bytes were fetched again", world.bytes);
+    server.stop();
+}
+
+#[test]
+fn stopped_in_order_it_fetches_nothing_again() {
+    let world = World::new();
+    let server = world.serve();
+    let mut client = server.client();
+    wait_until_open(&mut client, &world.addresses[0]);
+    let started = support_now();
+    loop {
+        world.proxy.forget();
+        read_right(&mut client, &world.addresses);
+        if world.fetched() == 0 {
+            break;
+        }
+        assert!(started.elapsed() < PATIENCE, "everything comes to disk");
+    }
+    assert_eq!(server.stop().code(), Some(0));
+
+    world.proxy.forget();
+    let server = world.serve();
+    let mut client = server.client();
+    wait_until_open(&mut client, &world.addresses[0]);
+    read_right(&mut client, &world.addresses);
+    assert_eq!(world.fetched(), 0, "{:?}", world.proxy.seen());
+    server.stop();
+}
+
+/// Nothing of a cache is needed: a directory that was emptied is filled again.
+#[test]
+fn a_cache_deleted_between_two_starts_is_filled_again() {
+    let world = World::new();
+    let server = world.serve();
+    read_after_open(&world, &server);
+    server.kill();
+    std::fs::remove_dir_all(world.data.path().join("cache")).unwrap();
+    let server = world.serve();
+    read_after_open(&world, &server);
+    server.stop();
+}
+
+fn read_after_open(world: &World, server: &Server) {
+    let mut client = server.client();
+    wait_until_open(&mut client, &world.addresses[0]);
+    read_right(&mut client, &world.addresses);
+}
