@@ -3,7 +3,7 @@
 use busload_dolt::{Chunk, ChunkAddress, DictionaryId, Error, Form};
 use busload_proto::v1::{self, Encoding, FailedChunk, FoundChunk, GetChunkResponse, GetChunksResponse};
 use bytes::Bytes;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use super::{
     deadline::Deadline,
@@ -158,7 +158,7 @@ fn bytes_of(outcome: &Outcome) -> usize {
 }
 
 fn failed(index: u32, status: &Status) -> FailedChunk {
-    let code = u32::try_from(Code::from(status.code()) as i32).expect("codes are 0 to 16");
+    let code = u32::try_from(status.code() as i32).expect("codes are 0 to 16");
     FailedChunk { index, code, message: status.message().to_owned() }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tonic::metadata::MetadataMap;
+use tonic::{Code, metadata::MetadataMap};
 
 use super::*;
 

@@ -1,0 +1,101 @@
+//! Many streams at once, streams that are given up, and streams that nobody reads.
+
+use busload_proto::v1::GetChunksResponse;
+use tonic::{Code, Streaming};
+
+use super::{PATIENCE, Served, fixture::Fixture, many, one, refused};
+
+/// The same chunk of 64 KiB as often as it may be asked for: 1 GiB.
+fn gigabyte(fixture: &Fixture) -> Vec<[u8; 20]> {
+    let chunk = fixture.chunks.iter().find(|chunk| chunk.bytes == 65_536).unwrap();
+    vec![chunk.address; 16_384]
+}
+
+async fn open(
+    client: &mut super::ChunksClient<super::Channel>,
+    addresses: &[[u8; 20]],
+) -> Result<Streaming<GetChunksResponse>, tonic::Status> {
+    Ok(client.get_chunks(many(addresses)).await?.into_inner())
+}
+
+#[test]
+fn a_client_that_reads_nothing_costs_no_memory_and_disturbs_nobody() {
+    let fixture = Fixture::new("synth-sizes-classic");
+    let served = Served::of_fixture(&fixture);
+    let addresses = gigabyte(&fixture);
+    assert!(served.get(one(addresses[0])).unwrap().found);
+    let before = served.server.metric("process_resident_memory_bytes");
+    let mut client = served.client();
+    let mut streams = served.runtime.block_on(async {
+        let mut streams = Vec::new();
+        for _ in 0..100 {
+            streams.push(open(&mut client, &addresses).await.unwrap());
+        }
+        streams
+    });
+    let asked = served.server.metric("busload_chunks_requests_total{table=\"db\"}");
+    assert!(asked < 100.0 * 100.0, "{asked} chunks were read for nobody");
+    let grown = served.server.metric("process_resident_memory_bytes") - before;
+    assert!(grown < f64::from(300 << 20), "{grown} bytes");
+    assert!(served.get(one(addresses[0])).unwrap().found, "others are served");
+    let first = served.runtime.block_on(streams[50].message()).unwrap().unwrap();
+    assert!(!first.chunks.is_empty(), "and who reads after all gets it all");
+}
+
+#[test]
+fn streams_that_are_given_up_make_room_for_others() {
+    let fixture = Fixture::new("synth-sizes-classic");
+    let served = Served::of_fixture(&fixture);
+    let addresses = gigabyte(&fixture);
+    // More than there may be at once. Clients of this library give a connection up when too much comes for streams that they have
+    // forgotten, so each has a few only.
+    for _ in 0..30 {
+        let mut client = served.client();
+        for _ in 0..20 {
+            served.runtime.block_on(async {
+                let mut stream = open(&mut client, &addresses).await.unwrap();
+                stream.message().await.unwrap().unwrap();
+            });
+        }
+    }
+    let asked = served.server.metric("busload_chunks_requests_total{table=\"db\"}");
+    assert!(asked < 600.0 * 1_000.0, "{asked} chunks were read for nobody");
+}
+
+#[test]
+fn so_many_streams_are_served_at_once() {
+    let fixture = Fixture::new("synth-sizes-classic");
+    let served = Served::of_fixture(&fixture);
+    let addresses = gigabyte(&fixture);
+    let mut clients = [served.client(), served.client(), served.client()];
+    let streams = served.runtime.block_on(async {
+        let mut streams = Vec::new();
+        for number in 0..512 {
+            streams.push(open(&mut clients[number / 200], &addresses).await.unwrap());
+        }
+        streams
+    });
+    let one_more = served.runtime.block_on(open(&mut clients[2], &addresses));
+    refused(one_more, Code::ResourceExhausted, "512 calls");
+    assert!(served.get(one(addresses[0])).unwrap().found, "other calls are not affected");
+    drop(streams);
+    let started = std::time::Instant::now();
+    while served.runtime.block_on(open(&mut clients[2], &addresses)).is_err() {
+        assert!(started.elapsed() < PATIENCE, "the places are never free again");
+    }
+}
+
+#[test]
+fn messages_are_of_a_size_and_a_large_chunk_is_alone() {
+    let fixture = Fixture::new("synth-sizes-classic");
+    let served = Served::of_fixture(&fixture);
+    let mut client = served.client.clone();
+    let addresses = fixture.addresses();
+    served.runtime.block_on(async {
+        let mut stream = open(&mut client, &addresses).await.unwrap();
+        while let Some(message) = stream.message().await.unwrap() {
+            let bytes: usize = message.chunks.iter().map(|chunk| chunk.contents.len()).sum();
+            assert!(bytes <= 256 * 1024 || message.chunks.len() == 1, "{} chunks", message.chunks.len());
+        }
+    });
+}
