@@ -302,7 +302,7 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_range_make_one_get() {
         let directory = TempDir::new().unwrap();
         let cache =
             if is_on_disk { cache(directory.path(), AMPLE) } else { Cache::none(8 * MIB, Handle::current()) };
-        let remote = store.remote();
+        let remote = support::patient_remote(&store.url());
         let object = cache.object(&remote, &meta(&remote, "object").await);
         let first_byte = Duration::from_millis(30);
         store.proxy.set(Faults { first_byte, ..Faults::default() });
@@ -330,7 +330,7 @@ async fn a_read_survives_who_asked_first() {
     let contents = contents(12, SIZE);
     store.put("object", &contents);
     let cache = Cache::none(8 * MIB, Handle::current());
-    let remote = store.remote();
+    let remote = support::patient_remote(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     store.proxy.set(Faults { first_byte: Duration::from_millis(200), ..Faults::default() });
     store.proxy.forget();
@@ -352,7 +352,7 @@ async fn cold_random_reads_of_a_whole_file_cost_little_more_than_the_file() {
     store.put("object", &contents);
     let directory = TempDir::new().unwrap();
     let cache = cache(directory.path(), AMPLE);
-    let remote = store.remote();
+    let remote = support::patient_remote(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     let first_byte = Duration::from_millis(30);
     store.proxy.set(Faults { first_byte, bandwidth: 60_000_000, ..Faults::default() });

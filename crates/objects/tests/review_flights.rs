@@ -1,37 +1,45 @@
 //! Throw-away.
 #![allow(missing_docs)]
 mod support;
-use std::{sync::Arc, time::Duration};
+use std::{sync::{Arc, atomic::{AtomicBool, AtomicU64, Ordering}}, time::Duration};
 use busload_bucket::{Fault, Rule};
-use busload_objects::ReadOptions;
 use support::*;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_reads() {
+async fn starve(readers: u64) {
     let store = Store::start(1);
     let dir = tempfile::TempDir::new().unwrap();
-    let cache = cache(dir.path(), TOUCHED);
-    let data = contents(1, 200 * MIB);
+    let cache = cache(dir.path(), AMPLE);
+    let size = 300 * MIB;
+    let data = contents(1, size);
     store.put("a", &data);
     let remote = remote_with(&store.url(), 6);
     let object = cache.object(&remote, &meta(&remote, "a").await);
-    store.rules(vec![Rule::always(Fault::Delay(Duration::from_secs(3600)))]);
-    let handle = tokio::runtime::Handle::current();
-    let before = handle.metrics().num_alive_tasks();
-    // Readers with a deadline of 100 ms ask for 20,000 different places, 64 KiB.. apart is too few; far blocks
-    for round in 0..20u64 {
-        let mut readings = Vec::new();
-        for i in 0..1000u64 {
-            let start = ((round * 1000 + i) * 9973) % (200 * MIB - 100);
-            readings.push(object.read(start..start + 50, ReadOptions { deadline: now() + Duration::from_millis(100), local_only: false }));
-        }
-        for reading in readings { reading.await.unwrap_err(); }
-        eprintln!("round {round}: tasks {} requests {}", handle.metrics().num_alive_tasks() - before, remote.stats().requests);
-    }
-    // The store is well again, 30 ms away.
     store.rules(vec![Rule::always(Fault::Delay(Duration::from_millis(30)))]);
-    let began = now();
-    let got = object.read(100 * MIB + 7..100 * MIB + 57, patiently()).await;
-    eprintln!("first fresh read after recovery: {:?} {:?}, tasks {}", began.elapsed(), got.map(|b| b.len()), handle.metrics().num_alive_tasks() - before);
-    let _ = Arc::clone(&object);
+    let stop = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicU64::new(0));
+    let mut tasks = Vec::new();
+    for reader in 0..readers {
+        let (object, stop, done) = (object.clone(), stop.clone(), done.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut numbers = Numbers(mix(reader));
+            while !stop.load(Ordering::Relaxed) {
+                let start = numbers.below(size - 4000);
+                object.read(start..start + 4000, patiently()).await.unwrap();
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    for second in 1..=8 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (s, r) = (cache.stats(), remote.stats());
+        eprintln!("{readers} readers, {second} s: reads {} extents {} fill_reads {} foreground {} in_flight {} window {} joined {}", done.load(Ordering::Relaxed), s.extents, r.fill_reads, r.foreground_reads, r.in_flight, r.window, s.joined);
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks { task.await.unwrap(); }
+    cache.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn starved_fills() {
+    for readers in [4, 64, 300] { starve(readers).await; }
 }
