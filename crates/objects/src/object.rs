@@ -32,7 +32,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use crate::{Error, ObjectMeta, Progress, Remote, disk::DiskFile, remote::Urgency};
 
@@ -47,6 +47,7 @@ mod table;
 mod warm;
 
 use flight::{Asker, Flight, Purpose};
+use limits::DISK_PATIENCE;
 use reading::{Deadline, Timer, given_up};
 use table::Table;
 
@@ -256,9 +257,18 @@ impl Shared {
         let Some(file) = self.file.clone() else { return };
         let shared = Arc::clone(self);
         self.remote.runtime().spawn(async move {
-            let wanted = range.clone();
-            let read = shared.fills.runtime.spawn_blocking(move || file.read(&wanted)).await;
-            match read.ok().flatten() {
+            let (wanted, reader) = (range.clone(), Arc::clone(&file));
+            let has_begun = Arc::new(AtomicBool::new(false));
+            let begins = Arc::clone(&has_begun);
+            let read = shared.fills.runtime.spawn_blocking(move || {
+                begins.store(true, Relaxed);
+                reader.read(&wanted)
+            });
+            let read = timeout(DISK_PATIENCE, read).await;
+            if read.is_err() && has_begun.load(Relaxed) {
+                file.hangs(DISK_PATIENCE);
+            }
+            match read.ok().and_then(Result::ok).flatten() {
                 Some(bytes) => {
                     shared.fills.hits.fetch_add(1, Relaxed);
                     drop(asker.send(Ok(bytes)));

@@ -9,6 +9,7 @@ use std::{
             Ordering::{AcqRel, Acquire, Relaxed},
         },
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
@@ -17,6 +18,7 @@ use bytes::Bytes;
 use super::{
     Disk, EXTENT_DATA_BYTES,
     body::{Body, Key},
+    health::Bypass,
     read::{self, How, Outcome},
 };
 
@@ -88,6 +90,11 @@ impl DiskFile {
         let bytes = self.disk.read(&body, range)?;
         self.mark_read(&body, range);
         Some(bytes)
+    }
+
+    /// A read that has begun does not end: the disk is left alone for a while.
+    pub(crate) fn hangs(&self, patience: Duration) {
+        self.disk.health.fail(Bypass::All, "reading", &format_args!("nothing came for {patience:?}"));
     }
 
     /// For the queues, and for those who look for a file to close.

@@ -3,15 +3,12 @@
 use std::{
     fmt,
     fs::{self, File, OpenOptions},
-    io::{self, IoSliceMut},
+    io,
     os::unix::fs::{FileExt, MetadataExt},
     path::Path,
 };
 
-use rustix::{
-    fs::{FallocateFlags, FlockOperation},
-    io::ReadWriteFlags,
-};
+use rustix::fs::FlockOperation;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +139,9 @@ impl Files for System {
 impl OpenFile for File {
     #[cfg(target_os = "linux")]
     fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut buffers = [IoSliceMut::new(buffer)];
-        Ok(rustix::io::preadv2(self, &mut buffers, offset, ReadWriteFlags::NOWAIT)?)
+        use rustix::io::{ReadWriteFlags, preadv2};
+        let mut buffers = [io::IoSliceMut::new(buffer)];
+        Ok(preadv2(self, &mut buffers, offset, ReadWriteFlags::NOWAIT)?)
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -165,8 +163,8 @@ impl OpenFile for File {
 
     #[cfg(target_os = "linux")]
     fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
-        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(rustix::fs::fallocate(self, how, offset, length)?)
+        use rustix::fs::{FallocateFlags, fallocate};
+        Ok(fallocate(self, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)?)
     }
 
     #[cfg(not(target_os = "linux"))]

@@ -22,6 +22,10 @@ pub(super) const LANDED_BYTES_MAX: u64 = 16 << 20;
 /// Flights that begin before a range and are looked at to see whether one covers it. Identical ranges are always found.
 pub(super) const LOOK_BACK_MAX: usize = 32;
 
+/// A read of the disk that takes longer comes from the store instead. A disk that has really begun it and not ended it is left alone for a
+/// while: each such read holds a thread.
+pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Extents of a part of a fill: 8 MiB, from where on larger requests do not get cheaper.
 pub(super) const PART_EXTENTS_MAX: u64 = 8;
 /// Parts that the budget of fills should allow at once; they are smaller where it is small.

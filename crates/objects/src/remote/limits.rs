@@ -16,6 +16,8 @@ pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Attempts without a single new byte end a read; attempts that brought some end it only when there have been so many.
 pub(super) const RESUMES_MAX: u32 = 100;
 
+/// Attempts of a read somebody waits for, beside those of others.
+pub(super) const FOREGROUND_ATTEMPTS_FACTOR: u32 = 2;
 /// A read that waits for its turn looks so often whether somebody still wants it.
 pub(super) const WANTED_LOOK: Duration = Duration::from_secs(1);
 

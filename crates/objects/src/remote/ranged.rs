@@ -24,7 +24,7 @@ use super::{
     attempts::Attempts,
     fault::{Fault, FaultKind},
     http::observed,
-    limits::{FILE_PIECE_BYTES, WANTED_LOOK},
+    limits::{FILE_PIECE_BYTES, FOREGROUND_ATTEMPTS_FACTOR, WANTED_LOOK},
     version,
     window::Slot,
 };
@@ -96,7 +96,11 @@ impl Remote {
         debug_assert!(range.start < range.end && range.end <= meta.size, "{range:?} of {}", meta.size);
         let path = self.path(&meta.name)?;
         let mut trip = Trip { meta, path, rest: range, sink };
-        let mut attempts = Attempts::new(self.attempts_max);
+        let mut attempts = Attempts::new(match urgency {
+            // As long as somebody waits, and until long after the usual deadline: an error is only for when the truth cannot be had.
+            Urgency::Foreground => self.attempts_max.saturating_mul(FOREGROUND_ATTEMPTS_FACTOR),
+            Urgency::Fill => self.attempts_max,
+        });
         loop {
             let Some(slot) = self.slot(urgency, trip.sink).await else {
                 return Err(Error::TooLate(format!("read {}: nobody waits for it any more", meta.name)));

@@ -111,12 +111,12 @@ async fn attempts_are_bounded_and_what_brings_bytes_is_not_counted() {
     let bench = Bench::new(300_000).await;
     bench.fake.answer_always(Answer::Reset);
     let (_, outcome) = bench.read(0..1).await;
-    assert!(matches!(outcome, Err(Error::Unreachable(text)) if text.contains("4 attempts")));
-    assert_eq!(bench.fake.asked().len(), 4);
+    assert!(matches!(outcome, Err(Error::Unreachable(text)) if text.contains("8 attempts")));
+    assert_eq!(bench.fake.asked().len(), 8);
 
     bench.fake.answer_always(Answer::Break(50_000));
     bench.reads_well(0..300_000).await;
-    assert_eq!(bench.fake.asked().len(), 4 + 6);
+    assert_eq!(bench.fake.asked().len(), 8 + 6);
 }
 
 #[tokio::test(start_paused = true)]

@@ -123,7 +123,7 @@ async fn a_failure_is_told_to_all_who_wait_and_the_next_starts_anew() {
     for reading in readings {
         assert!(matches!(reading.await, Err(Error::Unreachable(_))));
     }
-    assert_eq!(bench.foreground_reads(), 4, "attempts of one read");
+    assert_eq!(bench.foreground_reads(), 8, "attempts of one read");
     bench.fake.answer_always(Answer::Good);
     bench.reads_well(0..100).await;
 }
