@@ -204,6 +204,11 @@ impl Store {
         }
     }
 
+    /// What waits is answered with [`Error::Closed`] from now on, and so is what comes; [`Store::close`] does the rest.
+    pub fn begin_close(&self) {
+        self.shared().set_closed();
+    }
+
     /// Ends it: what waits is answered with [`Error::Closed`].
     pub async fn close(&self) {
         let shared = self.shared();

@@ -13,10 +13,12 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
+    task::{Wake, Waker},
     time::Duration,
 };
 
 use busload_dolt::Store;
+use futures_util::future::join_all;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     time::timeout,
@@ -91,20 +93,12 @@ impl ChunkStores {
     /// Waits until it is known of every store whether it can be opened, or for a while. Not for threads of a runtime.
     pub fn wait_for_first_attempts(&self) {
         let Some(handle) = self.handle() else { return };
-        handle.block_on(async {
-            // They open at the same time, whoever is waited for.
-            for ChunkTable { settings, store, .. } in &self.tables {
-                let patience = FIRST_ATTEMPT_PATIENCE.min(settings.timeout);
-                match timeout(patience, store.opened()).await {
-                    // Why a store is not open the store itself says.
-                    Ok(Ok(()) | Err(_)) => {}
-                    Err(_) => log::warn!(
-                        "table {}: the store is not open yet; its requests wait for it or time out",
-                        settings.name
-                    ),
-                }
-            }
-        });
+        handle.block_on(join_all(self.tables.iter().map(ChunkTable::wait_for_first_attempt)));
+    }
+
+    /// A waker for who stops the pipeline: what waits for a store is answered with an error first, while the pipeline still can.
+    pub fn closing_first(self: &Arc<Self>, waker: Waker) -> Waker {
+        Arc::new(Closing { stores: Arc::clone(self), waker }).into()
     }
 
     /// Ends them all at the same time, within bounds. What is asked afterwards is answered with an error. Not for threads of a runtime.
@@ -120,6 +114,30 @@ impl ChunkStores {
         });
         // A read of a disk or a lookup of a name may be stuck in the system: nobody waits for it.
         runtime.shutdown_background();
+    }
+}
+
+impl ChunkTable {
+    async fn wait_for_first_attempt(&self) {
+        let patience = FIRST_ATTEMPT_PATIENCE.min(self.settings.timeout);
+        // Why a store is not open the store itself says.
+        if timeout(patience, self.store.opened()).await.is_err() {
+            let name = &self.settings.name;
+            log::warn!("table {name}: the store is not open yet; its requests wait for it or time out");
+        }
+    }
+}
+
+/// See [`ChunkStores::closing_first`].
+struct Closing {
+    stores: Arc<ChunkStores>,
+    waker: Waker,
+}
+
+impl Wake for Closing {
+    fn wake(self: Arc<Self>) {
+        self.stores.iter().for_each(Store::begin_close);
+        self.waker.wake_by_ref();
     }
 }
 

@@ -78,7 +78,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     }
 
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
-    stopper.arm(stage.waker());
+    stopper.arm(chunk_stores.closing_first(stage.waker()));
     status.serve();
     logger::say(&ready_line(&config, http));
     let ending = match config.net_threads {

@@ -9,7 +9,7 @@
 //! The work runs where the stores run; its answer is a stream, and who hangs up gives it up. So much of it runs at once
 //! ([`WORK_COUNT_MAX`]). A web page of another site cannot ask for it.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -101,12 +101,21 @@ fn begin(
     Ok(Body::from_stream(lines.map(Ok::<_, Infallible>)))
 }
 
-/// Browsers name the site of the page that posts.
+/// Browsers name the site of the page that posts. A name that somebody else may have pointed at this machine is another site, too.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     text(header::ORIGIN).is_some_and(|origin| {
-        origin.strip_prefix("http://").is_none_or(|site| Some(site) != text(header::HOST))
+        let site = origin.strip_prefix("http://");
+        site.is_none_or(|site| Some(site) != text(header::HOST) || !is_address(site))
     })
+}
+
+/// Nobody else decides what an address or `localhost` means.
+fn is_address(site: &str) -> bool {
+    let host =
+        site.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(site, |(host, _)| host);
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok()
 }
 
 async fn work(store: Store, action: Action, lines: mpsc::Sender<Bytes>, _place: SemaphorePermit<'static>) {
@@ -185,5 +194,11 @@ mod tests {
             assert_eq!(is_of_another_site(&headers), is_other, "{origin}");
         }
         assert!(!is_of_another_site(&headers(&[host])), "no browser");
+        for (name, is_other) in
+            [("localhost:6381", false), ("[::1]:6381", false), ("evil.example:6381", true)]
+        {
+            let both = [(header::HOST, name), (header::ORIGIN, &*format!("http://{name}"))];
+            assert_eq!(is_of_another_site(&headers(&both)), is_other, "{name}");
+        }
     }
 }

@@ -37,6 +37,11 @@ use crate::config::{CHUNKS, ChunksSettings, Contents};
 
 /// The store ends a request so much before the pipeline does: its error says more.
 const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
+/// Contents answered on the pipeline's thread in one turn, each counted with [`CHUNK_COST_BYTES`]; what is beyond leaves as a trip, however
+/// near it is. Decoding and checking so much takes about a millisecond, for which memory tables wait.
+const TURN_BYTES_MAX: usize = 1 << 20;
+/// What looking for a chunk costs, in bytes of contents that take as long.
+const CHUNK_COST_BYTES: usize = 1024;
 /// Bytes of a key that is no address that an error shows.
 const SHOWN_BYTES_MAX: usize = 64;
 
@@ -59,6 +64,8 @@ pub struct ChunksSource {
     runtime: Handle,
     /// Answers that did not have to wait.
     ready: Vec<SourceEvent>,
+    /// What may still be answered here in this turn.
+    turn_bytes: usize,
     /// What has to wait and has not left yet.
     boarding: Vec<Passenger>,
     /// The trip of each open ticket that has left, by its index.
@@ -157,6 +164,7 @@ impl ChunksSource {
             shared: Arc::new(shared),
             runtime,
             ready: Vec::new(),
+            turn_bytes: TURN_BYTES_MAX,
             boarding: Vec::new(),
             trips: Vec::new(),
             landed: Vec::new(),
@@ -167,8 +175,24 @@ impl ChunksSource {
         }
     }
 
-    /// The answer, if it is at hand.
-    fn attempt(&self, asked: Asked, address: &ChunkAddress) -> Attempt<SourceValue> {
+    /// The answer, if it is at hand and there is time for it in this turn.
+    fn attempt(&mut self, asked: Asked, address: &ChunkAddress) -> Attempt<SourceValue> {
+        if self.turn_bytes == 0 {
+            return Attempt::Wait;
+        }
+        let attempt = self.look(asked, address);
+        let bytes = match &attempt {
+            Attempt::Ready(Ok(SourceValue::Bulk(bytes))) => bytes.len(),
+            Attempt::Ready(Ok(SourceValue::Integer(length))) if asked == Asked::Length => {
+                usize::try_from(*length).unwrap_or_default()
+            }
+            _ => 0,
+        };
+        self.turn_bytes = self.turn_bytes.saturating_sub(bytes + CHUNK_COST_BYTES);
+        attempt
+    }
+
+    fn look(&self, asked: Asked, address: &ChunkAddress) -> Attempt<SourceValue> {
         match asked {
             Asked::Value | Asked::Length => match self.store.try_get(address, self.shared.form) {
                 Attempt::Ready(found) => Attempt::Ready(found.map(|chunk| of_chunk(asked, chunk))),
@@ -372,6 +396,7 @@ impl Source for ChunksSource {
     }
 
     fn flush(&mut self) {
+        self.turn_bytes = TURN_BYTES_MAX;
         if self.boarding.is_empty() {
             return;
         }
