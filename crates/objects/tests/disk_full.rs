@@ -180,14 +180,11 @@ fn the_floor_of_free_space_is_left_to_others() {
         let scene = Scene::new(&place().join("cache"), sizes).await;
         scene.read_all_right(5, "with a floor").await;
         scene.object.read(0..SIZE, patiently()).await.unwrap();
-        let used = disk_usage(&place());
-        let free_for_us = if sizes.free > DISK { 0 } else { DISK - sizes.free };
-        // Blocks of directories and small files are not the cache's to count.
-        assert!(
-            used <= free_for_us + 256 * 1024,
-            "{used} bytes are used of a disk of {DISK} with a floor of {}",
-            sizes.free
-        );
+        let free_for_us = DISK.saturating_sub(sizes.free);
+        // Writes at the same time may each find the same space free, which is given back at the next look. A
+        // floor counts whole extents, and blocks of directories and small files are not the cache's to count.
+        let most = free_for_us + MIB + 256 * 1024;
+        until("the floor is free", || disk_usage(&place()) <= most).await;
         scene.read_all_right(6, "at the floor").await;
         scene.cache.close().await;
         child::say("done");

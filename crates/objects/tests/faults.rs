@@ -338,7 +338,9 @@ async fn a_read_survives_who_asked_first() {
     let second = object.read(0..4096, patiently());
     drop(first);
     assert_right(&second.await.unwrap(), &contents, &(0..4096), "the second");
-    drop(object.read(3 * MIB..3 * MIB + 10, patiently()));
+    let third = object.read(3 * MIB..3 * MIB + 10, patiently());
+    until("it is sent", || remote.stats().foreground_reads == 2).await;
+    drop(third);
     until("the read that nobody waits for is over", || store.gets().len() == 2).await;
     assert_eq!(remote.stats().foreground_reads, 2);
     cache.close().await;
