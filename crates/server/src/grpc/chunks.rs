@@ -8,7 +8,10 @@ use busload_proto::v1::{
     GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest, GetDictionaryResponse,
     HasChunksRequest, HasChunksResponse, chunks_server,
 };
-use tokio::{sync::Semaphore, time::timeout_at};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout_at,
+};
 use tonic::{Request, Response, Status as Refusal, metadata::MetadataMap};
 
 use super::{
@@ -48,6 +51,18 @@ impl Chunks {
             Refusal::not_found(format!("store: no table of kind chunks has the name {name:?}"))
         })?;
         Ok(Target { table, deadline: Deadline::of(headers, table.settings.timeout)? })
+    }
+
+    /// Waits for a place among the calls of `GetChunks`.
+    async fn place(&self, deadline: &Deadline) -> Result<OwnedSemaphorePermit, Refusal> {
+        let place = Arc::clone(&self.places).acquire_owned();
+        let too_many = || {
+            Refusal::resource_exhausted(format!(
+                "{STREAMED_CALLS_MAX} calls of GetChunks are under way, and none ended in time"
+            ))
+        };
+        let waited = timeout_at(deadline.of_trip().into(), place).await.map_err(|_| too_many())?;
+        Ok(waited.expect("the semaphore is never closed"))
     }
 }
 
@@ -146,9 +161,7 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, call.metadata())?;
         answer::addresses(&message.addresses)?;
         let form = answer::form(message.form)?;
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            Refusal::resource_exhausted(format!("{STREAMED_CALLS_MAX} calls of GetChunks are under way"))
-        })?;
+        let place = self.place(&target.deadline).await?;
         target.opened().await?;
         let call = Call {
             addresses: message.addresses.clone(),

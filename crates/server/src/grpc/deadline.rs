@@ -6,7 +6,7 @@ use tonic::{Status, metadata::MetadataMap};
 
 use super::limits::TIMEOUT_MAX;
 
-/// The client's deadline, or none; then each trip has the table's timeout.
+/// The client's deadline, or none; then the store has the table's timeout for each answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     client: Option<Instant>,
@@ -26,6 +26,17 @@ impl Deadline {
     /// For a trip that starts now.
     pub fn of_trip(&self) -> Instant {
         self.client.unwrap_or_else(|| now() + self.timeout)
+    }
+
+    /// For a trip whose results are taken at the client's pace: without a deadline of the client, that something comes within the
+    /// table's timeout is up to who takes them.
+    pub fn of_paced_trip(&self) -> Instant {
+        self.client.unwrap_or_else(|| now() + TIMEOUT_MAX)
+    }
+
+    /// The table's.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// The client's own.

@@ -12,8 +12,8 @@ pub const ADDRESS_COUNT_MAX: usize = 16_384;
 pub const REQUEST_BYTES_MAX: usize = 512 * 1024;
 /// A message of `GetChunks` takes no further chunk that would make it larger. A larger chunk travels alone.
 pub const MESSAGE_BYTES: usize = PIECE_BYTES;
-/// `GetChunks` calls at once.
-pub const STREAMED_CALLS_MAX: usize = 512;
+/// `GetChunks` calls at once; others wait. One holds two messages and, while chunks come from the object store, a window of them.
+pub const STREAMED_CALLS_MAX: usize = 128;
 /// Addresses that one call looks up before others get their turn: well under a millisecond.
 pub const LOOKUPS_PER_TURN: usize = 512;
 /// Chunks that one call waits for at once; further ones are asked for as these come.

@@ -8,15 +8,17 @@
 //!
 //! **Departure.** Everything that is ready travels in one message, up to [`MESSAGE_BYTES`](super::limits::MESSAGE_BYTES), and leaves at
 //! once; nothing waits for more. **Backpressure.** Nothing runs while the client takes nothing, but the trips under way, for
-//! [`WAITING_COUNT_MAX`] chunks at most. **Cancellation.** What nobody asks for any more ends with the stream.
+//! [`WAITING_COUNT_MAX`] chunks at most. **Cancellation.** What nobody asks for any more ends with the stream. **Deadlines.** The
+//! client's ends the stream. Without one, what is under way has failed when nothing of it lands within the table's timeout while the client
+//! waits; a client that reads slowly has all the time it wants.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     pin::Pin,
     task::{Context, Poll},
 };
 
-use busload_dolt::{Attempt, Chunk, ChunkAddress, Form, Request, Store};
+use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, Store};
 use busload_proto::v1::GetChunksResponse;
 use bytes::Bytes;
 use futures_util::{
@@ -25,7 +27,7 @@ use futures_util::{
 };
 use tokio::{
     sync::OwnedSemaphorePermit,
-    time::{Sleep, sleep_until},
+    time::{Instant, Sleep, sleep, sleep_until},
 };
 use tonic::Status;
 
@@ -87,8 +89,10 @@ pub struct Answers<R> {
     /// Indexes that have to be waited for and are not on a trip yet.
     waiting: Vec<u32>,
     trips: SelectAll<BoxStream<'static, Landed>>,
-    /// Addresses on trips.
-    under_way: usize,
+    /// Indexes of addresses on trips.
+    under_way: BTreeSet<u32>,
+    /// When those have failed, unless something lands.
+    patience: Pin<Box<Sleep>>,
     landed: VecDeque<(u32, Outcome)>,
     /// The end of the client's patience.
     end: Option<Pin<Box<Sleep>>>,
@@ -110,13 +114,15 @@ impl<R: Reader> Answers<R> {
     /// To this call.
     pub fn new(reader: R, call: Call) -> Self {
         let end = call.deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
+        let patience = Box::pin(sleep(call.deadline.timeout()));
         Self {
             reader,
             call,
             next: 0,
             waiting: Vec::new(),
             trips: SelectAll::new(),
-            under_way: 0,
+            under_way: BTreeSet::new(),
+            patience,
             landed: VecDeque::new(),
             end,
             over: false,
@@ -141,8 +147,11 @@ impl<R: Reader> Answers<R> {
                 return;
             }
             let Poll::Ready(Some(landed)) = self.trips.poll_next_unpin(context) else { return };
-            self.under_way -= landed.len();
+            for (index, _) in &landed {
+                self.under_way.remove(index);
+            }
             self.landed.extend(landed);
+            self.begin_patience();
         }
     }
 
@@ -167,21 +176,42 @@ impl<R: Reader> Answers<R> {
 
     /// Sends those that have to be waited for on their way, together.
     fn leave(&mut self) -> bool {
-        let room = WAITING_COUNT_MAX.saturating_sub(self.under_way).min(self.waiting.len());
+        let room = WAITING_COUNT_MAX.saturating_sub(self.under_way.len()).min(self.waiting.len());
         if room == 0 || TRIP_COUNT_MAX <= self.trips.len() {
             return false;
         }
         let indexes: Vec<u32> = self.waiting.drain(..room).collect();
-        self.under_way += indexes.len();
+        if self.under_way.is_empty() {
+            self.begin_patience();
+        }
+        self.under_way.extend(&indexes);
         let addresses = indexes.iter().filter_map(|index| self.address(*index)).collect();
         let (form, local_only) = (self.call.form, self.call.local_only);
-        let request = Request { form, local_only, deadline: self.call.deadline.of_trip() };
+        let request = Request { form, local_only, deadline: self.call.deadline.of_paced_trip() };
         let landed = self.reader.get_many(addresses, request).map(move |mut landed| {
             landed.iter_mut().for_each(|(index, _)| *index = indexes[*index as usize]);
             landed
         });
         self.trips.push(landed.boxed());
         true
+    }
+
+    fn begin_patience(&mut self) {
+        let until = Instant::now() + self.call.deadline.timeout();
+        self.patience.as_mut().reset(until);
+    }
+
+    /// Whether nothing has landed for too long. Asked when the client waits, and only without a deadline of its own.
+    fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
+        self.end.is_none() && !self.under_way.is_empty() && self.patience.as_mut().poll(context).is_ready()
+    }
+
+    /// What is under way has failed.
+    fn give_up(&mut self) {
+        self.trips = SelectAll::new();
+        let late = Error::TooLate(self.call.deadline.passed().message().to_owned());
+        let indexes = std::mem::take(&mut self.under_way);
+        self.landed.extend(indexes.into_iter().map(|index| (index, Err(late.clone()))));
     }
 
     fn is_done(&self) -> bool {
@@ -224,7 +254,12 @@ impl<R: Reader> Stream for Answers<R> {
             self.over = true;
             return Poll::Ready(Some(Err(self.call.deadline.passed())));
         }
-        self.poll_message(context).map(|message| message.map(Ok))
+        let mut polled = self.poll_message(context);
+        if polled.is_pending() && self.has_stalled(context) {
+            self.give_up();
+            polled = self.poll_message(context);
+        }
+        polled.map(|message| message.map(Ok))
     }
 }
 

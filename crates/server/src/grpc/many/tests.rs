@@ -97,6 +97,13 @@ impl Fake {
     }
 }
 
+/// Timers need a runtime; theirs is one whose time passes when everybody waits.
+fn within<T>(test: impl AsyncFnOnce() -> T) -> T {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(test())
+}
+
 fn call(addresses: &[ChunkAddress], timeout: Option<&'static str>) -> Call {
     let mut headers = MetadataMap::new();
     if let Some(timeout) = timeout {
@@ -136,128 +143,136 @@ fn indexes(message: &GetChunksResponse) -> Vec<u32> {
 
 #[test]
 fn what_is_ready_leaves_at_once_and_the_others_are_waited_for_together() {
-    let fake = Fake::default();
-    let kinds = [ELSEWHERE, AT_HAND, ABSENT, ELSEWHERE, AT_HAND];
-    let addresses: Vec<_> = (0..).zip(kinds).map(|(number, kind)| address(kind, number)).collect();
-    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
-    let first = message(&mut answers);
-    assert_eq!((indexes(&first), first.missing), (vec![1, 4], vec![2]));
-    assert_eq!(fake.trip_count(), 1, "they left before the message did");
-    assert_eq!(fake.trips.lock().unwrap()[0].addresses, [addresses[0], addresses[3]]);
-    assert!(fake.trips.lock().unwrap()[0].request.local_only);
-    assert!(look(&mut answers).is_pending());
-    fake.land(0, 1..2);
-    let second = message(&mut answers);
-    assert_eq!(indexes(&second), [3]);
-    assert_eq!(second.chunks[0].contents[..20], addresses[3].0);
-    fake.land(0, 0..1);
-    fake.end(0);
-    assert_eq!(indexes(&message(&mut answers)), [0]);
-    assert!(matches!(look(&mut answers), Poll::Ready(None)));
-    assert!(matches!(look(&mut answers), Poll::Ready(None)));
+    within(async || {
+        let fake = Fake::default();
+        let kinds = [ELSEWHERE, AT_HAND, ABSENT, ELSEWHERE, AT_HAND];
+        let addresses: Vec<_> = (0..).zip(kinds).map(|(number, kind)| address(kind, number)).collect();
+        let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+        let first = message(&mut answers);
+        assert_eq!((indexes(&first), first.missing), (vec![1, 4], vec![2]));
+        assert_eq!(fake.trip_count(), 1, "they left before the message did");
+        assert_eq!(fake.trips.lock().unwrap()[0].addresses, [addresses[0], addresses[3]]);
+        assert!(fake.trips.lock().unwrap()[0].request.local_only);
+        assert!(look(&mut answers).is_pending());
+        fake.land(0, 1..2);
+        let second = message(&mut answers);
+        assert_eq!(indexes(&second), [3]);
+        assert_eq!(second.chunks[0].contents[..20], addresses[3].0);
+        fake.land(0, 0..1);
+        fake.end(0);
+        assert_eq!(indexes(&message(&mut answers)), [0]);
+        assert!(matches!(look(&mut answers), Poll::Ready(None)));
+        assert!(matches!(look(&mut answers), Poll::Ready(None)));
+    });
 }
 
 #[test]
 fn failures_are_of_one_address_each() {
-    let fake = Fake::default();
-    let addresses = [address(ELSEWHERE, 0), address(ELSEWHERE, 1), address(ELSEWHERE, 2)];
-    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
-    assert!(look(&mut answers).is_pending());
-    fake.land(0, 2..3);
-    fake.send(0, vec![(1, Err(Error::Unreachable("no route".into()))), (0, Err(Error::NotLocal))]);
-    fake.end(0);
-    let message = message(&mut answers);
-    assert_eq!((indexes(&message), &message.not_local), (vec![2], &vec![0]));
-    let failed = &message.failed[0];
-    assert_eq!(
-        (failed.index, failed.code, failed.message.as_str()),
-        (1, Code::Unavailable as u32, "no route")
-    );
+    within(async || {
+        let fake = Fake::default();
+        let addresses = [address(ELSEWHERE, 0), address(ELSEWHERE, 1), address(ELSEWHERE, 2)];
+        let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+        assert!(look(&mut answers).is_pending());
+        fake.land(0, 2..3);
+        fake.send(0, vec![(1, Err(Error::Unreachable("no route".into()))), (0, Err(Error::NotLocal))]);
+        fake.end(0);
+        let message = message(&mut answers);
+        assert_eq!((indexes(&message), &message.not_local), (vec![2], &vec![0]));
+        let failed = &message.failed[0];
+        assert_eq!(
+            (failed.index, failed.code, failed.message.as_str()),
+            (1, Code::Unavailable as u32, "no route")
+        );
+    });
 }
 
 #[test]
 fn a_client_that_reads_nothing_causes_no_work_beyond_one_message() {
-    let fake = Fake::default();
-    let addresses: Vec<_> = (0..16_384).map(|number| address(AT_HAND, number)).collect();
-    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
-    assert_eq!(fake.lookup_count(), 0, "nobody has asked for a message");
-    message(&mut answers);
-    let of_one_message = MESSAGE_BYTES / CHUNK_BYTES + 1;
-    assert!(fake.lookup_count() <= of_one_message, "{} lookups", fake.lookup_count());
+    within(async || {
+        let fake = Fake::default();
+        let addresses: Vec<_> = (0..16_384).map(|number| address(AT_HAND, number)).collect();
+        let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+        assert_eq!(fake.lookup_count(), 0, "nobody has asked for a message");
+        message(&mut answers);
+        let of_one_message = MESSAGE_BYTES / CHUNK_BYTES + 1;
+        assert!(fake.lookup_count() <= of_one_message, "{} lookups", fake.lookup_count());
+    });
 }
 
 #[test]
 fn each_address_gets_exactly_one_result() {
-    let fake = Fake::default();
-    let addresses: Vec<_> =
-        (0..16_384).map(|number| address(u8::try_from(number % 3).unwrap(), number)).collect();
-    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
-    let (mut results, mut ended) = (BTreeMap::new(), 0);
-    loop {
-        match look(&mut answers) {
-            Poll::Ready(None) => break,
-            Poll::Ready(Some(message)) => {
-                let message = message.unwrap();
-                for index in message.missing {
-                    assert_eq!(results.insert(index, ABSENT), None);
+    within(async || {
+        let fake = Fake::default();
+        let addresses: Vec<_> =
+            (0..16_384).map(|number| address(u8::try_from(number % 3).unwrap(), number)).collect();
+        let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+        let (mut results, mut ended) = (BTreeMap::new(), 0);
+        loop {
+            match look(&mut answers) {
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(message)) => {
+                    let message = message.unwrap();
+                    for index in message.missing {
+                        assert_eq!(results.insert(index, ABSENT), None);
+                    }
+                    for chunk in message.chunks {
+                        let address = addresses[chunk.index as usize];
+                        assert_eq!(chunk.contents[..20], address.0);
+                        assert_eq!(results.insert(chunk.index, address.0[0]), None);
+                    }
                 }
-                for chunk in message.chunks {
-                    let address = addresses[chunk.index as usize];
-                    assert_eq!(chunk.contents[..20], address.0);
-                    assert_eq!(results.insert(chunk.index, address.0[0]), None);
+                Poll::Pending => {
+                    let under_way = fake.trip_count();
+                    assert!(ended < under_way, "all that was asked for is there, and it waits");
+                    for trip in ended..under_way {
+                        let count = fake.trips.lock().unwrap()[trip].addresses.len();
+                        fake.land(trip, 0..count);
+                        fake.end(trip);
+                    }
+                    ended = under_way;
                 }
-            }
-            Poll::Pending => {
-                let under_way = fake.trip_count();
-                assert!(ended < under_way, "all that was asked for is there, and it waits");
-                for trip in ended..under_way {
-                    let count = fake.trips.lock().unwrap()[trip].addresses.len();
-                    fake.land(trip, 0..count);
-                    fake.end(trip);
-                }
-                ended = under_way;
             }
         }
-    }
-    assert_eq!(results.len(), addresses.len());
-    assert!(results.iter().all(|(index, kind)| index % 3 == u32::from(*kind)));
+        assert_eq!(results.len(), addresses.len());
+        assert!(results.iter().all(|(index, kind)| index % 3 == u32::from(*kind)));
+    });
 }
 
 #[test]
 fn no_more_is_waited_for_than_the_limits_say() {
-    let fake = Fake::default();
-    let addresses: Vec<_> = (0..16_384).map(|number| address(ELSEWHERE, number)).collect();
-    let mut answers = Answers::new(fake.clone(), call(&addresses, None));
-    assert!(look(&mut answers).is_pending());
-    let asked = || fake.trips.lock().unwrap().iter().map(|trip| trip.addresses.len()).sum::<usize>();
-    assert_eq!((asked(), fake.trip_count()), (WAITING_COUNT_MAX, 1));
-    fake.land(0, 0..100);
-    let mut read = 0;
-    while let Poll::Ready(Some(Ok(message))) = look(&mut answers) {
-        read += message.chunks.len();
-        assert!(asked() <= WAITING_COUNT_MAX + read + 100);
-    }
-    assert_eq!(read, 100);
-    assert_eq!(asked(), WAITING_COUNT_MAX + 100, "others took their places");
+    within(async || {
+        let fake = Fake::default();
+        let addresses: Vec<_> = (0..16_384).map(|number| address(ELSEWHERE, number)).collect();
+        let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+        assert!(look(&mut answers).is_pending());
+        let asked = || fake.trips.lock().unwrap().iter().map(|trip| trip.addresses.len()).sum::<usize>();
+        assert_eq!((asked(), fake.trip_count()), (WAITING_COUNT_MAX, 1));
+        fake.land(0, 0..100);
+        let mut read = 0;
+        while let Poll::Ready(Some(Ok(message))) = look(&mut answers) {
+            read += message.chunks.len();
+            assert!(asked() <= WAITING_COUNT_MAX + read + 100);
+        }
+        assert_eq!(read, 100);
+        assert_eq!(asked(), WAITING_COUNT_MAX + 100, "others took their places");
+    });
 }
 
 #[test]
 fn what_is_not_asked_for_any_more_is_given_up() {
-    let fake = Fake::default();
-    let mut answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], None));
-    assert!(look(&mut answers).is_pending());
-    assert!(!fake.is_given_up(0));
-    drop(answers);
-    assert!(fake.is_given_up(0));
-}
-
-fn paused() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    within(async || {
+        let fake = Fake::default();
+        let mut answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], None));
+        assert!(look(&mut answers).is_pending());
+        assert!(!fake.is_given_up(0));
+        drop(answers);
+        assert!(fake.is_given_up(0));
+    });
 }
 
 #[test]
 fn the_clients_deadline_ends_the_stream() {
-    paused().block_on(async {
+    within(async || {
         let fake = Fake::default();
         let mut answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], Some("50m")));
         let status = answers.next().await.unwrap().unwrap_err();
@@ -268,7 +283,7 @@ fn the_clients_deadline_ends_the_stream() {
 
 #[test]
 fn a_waiting_stream_is_woken_by_what_lands() {
-    paused().block_on(async {
+    within(async || {
         let fake = Fake::default();
         let answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], None));
         let reading = tokio::spawn(answers.collect::<Vec<_>>());
@@ -281,5 +296,43 @@ fn a_waiting_stream_is_woken_by_what_lands() {
         let messages = reading.await.unwrap();
         assert_eq!(indexes(messages[0].as_ref().unwrap()), [0]);
         assert_eq!(messages.len(), 1);
+    });
+}
+
+#[test]
+fn what_stalls_has_failed_and_what_comes_slowly_has_not() {
+    within(async || {
+        let fake = Fake::default();
+        let addresses = [address(ELSEWHERE, 0), address(ELSEWHERE, 1), address(ELSEWHERE, 2)];
+        let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+        assert!(look(&mut answers).is_pending());
+        // The table's timeout is ten seconds.
+        for landed in 0..2 {
+            tokio::time::advance(Duration::from_secs(9)).await;
+            assert!(look(&mut answers).is_pending());
+            fake.land(0, landed..landed + 1);
+            assert_eq!(indexes(&message(&mut answers)).len(), 1);
+        }
+        let failed = answers.next().await.unwrap().unwrap().failed;
+        assert_eq!(failed.iter().map(|failed| (failed.index, failed.code)).collect::<Vec<_>>(), [(2, 14)]);
+        assert!(fake.is_given_up(0));
+        assert!(answers.next().await.is_none());
+    });
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_everything() {
+    within(async || {
+        let fake = Fake::default();
+        let addresses = [address(ELSEWHERE, 0), address(ELSEWHERE, 1)];
+        let mut answers = Answers::new(fake.clone(), call(&addresses, None));
+        for landed in 0..2 {
+            assert!(look(&mut answers).is_pending());
+            fake.land(0, landed..landed + 1);
+            tokio::time::advance(Duration::from_secs(3000)).await;
+            assert_eq!(indexes(&message(&mut answers)).len(), 1);
+        }
+        fake.end(0);
+        assert!(answers.next().await.is_none());
     });
 }
