@@ -202,6 +202,7 @@ fn a_disk_that_fails_at_the_start_is_tried_again() {
 }
 
 /// See [`Place::open`]: the lock may be held for a moment by a process that another test starts.
+#[allow(clippy::disallowed_methods, reason = "deadlines of tests are real")]
 fn look_while_locked(disk: &Disk) {
     let deadline = Instant::now() + Duration::from_secs(20);
     disk.look();
