@@ -102,6 +102,20 @@ impl Disk {
         names.iter().map(|name| self.drop_kept(name)).sum()
     }
 
+    /// Drops what is beyond the share of things kept, which a lowered limit makes smaller: the largest first, so that most stays. They are
+    /// not evicted, so nothing else would ever bring the disk under its limit.
+    pub(super) fn shrink_kept(&self) {
+        let mut kept: Vec<(u64, String)> =
+            self.ledger().kept.iter().map(|(name, bytes)| (*bytes, name.clone())).collect();
+        kept.sort_unstable();
+        let mut left: u64 = kept.iter().map(|(bytes, _)| bytes).sum();
+        while self.bytes_max / KEPT_SHARE < left {
+            let Some((bytes, name)) = kept.pop() else { return };
+            self.drop_kept(&name);
+            left -= bytes;
+        }
+    }
+
     fn drop_kept(&self, name: &str) -> u64 {
         match self.files.remove(&self.directory.join(format!("{name}{KEPT_SUFFIX}"))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -169,6 +169,7 @@ impl Disk {
             ledger.bytes += bytes;
             ledger.kept.insert(kept.to_owned(), bytes);
         }
+        self.shrink_kept();
     }
 
     /// Files that look like ours and are not known.

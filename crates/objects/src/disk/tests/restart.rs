@@ -300,3 +300,26 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
     let file = disk.file("s3://b", &object("table-7", size(2 * u64::from(EXTENTS), 0)));
     assert!(file.has_extent(4) && !file.has_extent(5));
 }
+
+/// Things kept are not evicted. With a limit lowered below them the disk once stayed above it for ever, and nothing could be written.
+#[test]
+fn a_lowered_limit_holds_for_things_kept_too() {
+    let mut place = Place::new(64);
+    let disk = place.open();
+    write_all(&disk);
+    for (name, mib) in [("small", 1), ("large", 9), ("medium", 3), ("larger", 12)] {
+        disk.keep(name, &vec![7; mib << 20]);
+        assert!(disk.kept(name).is_some(), "{name}");
+    }
+    disk.close();
+    drop(disk);
+    place.options.bytes_max = 16 << 20;
+    let disk = place.open();
+    let names = ["small", "medium", "large", "larger"];
+    assert_eq!(names.map(|name| disk.kept(name).is_some()), [true, true, false, false]);
+    assert!(stats(&disk).bytes <= 16 << 20, "{}", stats(&disk).bytes);
+    assert!(allocated(&place.options.directory) <= 16 << 20);
+    assert_eq!(stats(&disk).bypassed, None);
+    let meta = object("new", size(1, 0));
+    assert!(disk.flush() && write(&disk.file("s3://b", &meta), &meta, 0), "there is room beside them");
+}
