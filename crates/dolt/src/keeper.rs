@@ -135,4 +135,11 @@ fn log_version(shared: &Shared, view: &View, previous: Option<&View>) {
         Some(_) => "new version".to_owned(),
     };
     log::info!("table {}: {what}: root {root}, {files} table files, {chunks} chunks", shared.name);
+    if !snapshot.has_manifest {
+        let url = shared.remote.url();
+        log::warn!(
+            "table {}: {url} has no manifest: served as an empty store; is this the right place?",
+            shared.name
+        );
+    }
 }

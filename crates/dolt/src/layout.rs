@@ -46,6 +46,23 @@ impl Naming {
     }
 }
 
+/// The id that the name of a table file at the top of a store has, in any naming.
+fn table_file_id(name: &str) -> Option<FileId> {
+    let name = name.strip_suffix(".bs").unwrap_or(name);
+    name.strip_suffix(".darc").unwrap_or(name).parse().ok()
+}
+
+/// Whether a name at the top of a store is that of a journal.
+pub(crate) fn is_journal(name: &str) -> bool {
+    table_file_id(name) == Some(FileId::JOURNAL)
+}
+
+/// Whether an object of this name at the top of a store is there only where a manifest is, or was to come.
+pub(crate) fn is_sign_of_a_store(name: &str) -> bool {
+    let is_manifest = |naming: Naming| naming.manifest() == name;
+    [Naming::Plain, Naming::BlobStore].into_iter().any(is_manifest) || table_file_id(name).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,5 +77,27 @@ mod tests {
         assert_eq!(name(Naming::BlobStore, "", FileKind::Classic), format!("{v}.bs"));
         assert_eq!(name(Naming::BlobStore, "", FileKind::Archive), format!("{v}.darc.bs"));
         assert_eq!(name(Naming::Plain, OLD_GENERATION, FileKind::Archive), format!("oldgen/{v}.darc"));
+    }
+
+    #[test]
+    fn names_tell_whether_there_is_a_store() {
+        let id = "0123456789abcdefghijklmnopqrstuv";
+        let signs = ["manifest", "manifest.bs"].map(str::to_owned);
+        let files = ["", ".darc", ".bs", ".darc.bs"].map(|suffix| format!("{id}{suffix}"));
+        for name in signs.iter().chain(&files) {
+            assert!(is_sign_of_a_store(name) && !is_journal(name), "{name}");
+        }
+        for other in [
+            "",
+            "LOCK",
+            "manifest.old",
+            "readme.md",
+            "0123.darc",
+            &format!("{id}.records"),
+            &format!("{id}0"),
+        ] {
+            assert!(!is_sign_of_a_store(other), "{other}");
+        }
+        assert!(is_journal(&"v".repeat(32)) && is_journal(&format!("{}.bs", "v".repeat(32))));
     }
 }

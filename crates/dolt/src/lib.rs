@@ -16,6 +16,9 @@
 //!   question; if that look fails, the answer is an error.
 //! * **Without waiting.** [`Store::try_get`] and [`Store::try_has`] take no lock that anybody holds for long and touch no
 //!   device. What takes long to decode is left to the runtime.
+//! * **Permissions**: reading objects is enough (`s3:GetObject`). Listing (`s3:ListBucket`) is optional: with it a store of
+//!   many files opens sooner, and one whose manifest is missing is known to be empty; without it S3 says "denied" of what
+//!   is not there, and a store without a manifest cannot be told from one that may not be read.
 //! * **Limits**: [`limits`]. Requests are as many as their callers; what one of them keeps in memory is bounded.
 //! * **Failure**: a store that cannot be opened is tried again every `poll`; requests are answered with the reason.
 //! * **Shutdown**: [`Store::close`] answers everybody with [`Error::Closed`].

@@ -5,8 +5,14 @@ use std::time::Duration;
 /// Bytes of a manifest. A file takes about 44 of them, so this is over a million files.
 pub const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 /// Table files whose indexes are read at once while a version is opened. The window of the store's requests bounds
-/// them further; what this bounds is the memory of tails under way.
+/// them further.
 pub const OPENING_FILES_MAX: usize = 64;
+/// Bytes of their ends under way, at most (one larger end is under way alone). One of a million chunks has 28 MB.
+pub const OPENING_BYTES_MAX: u64 = 256 << 20;
+/// The end of a file is read once more in pieces of so many bytes, to be compared.
+pub const COMPARED_BYTES_MAX: u64 = 1 << 20;
+/// A listing that takes longer is done without: files are asked for by name. So long takes one of 100,000 names.
+pub const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
 /// So many files that are new in a version are looked up one by one; for more, listing the store is cheaper.
 pub const HEADS_MAX: usize = 8;
 /// Attempts at opening one file: it may be replaced while it is read.
@@ -26,6 +32,10 @@ pub const INLINE_CONTENTS_BYTES_MAX: u64 = 256 << 10;
 /// Reads of one copy of a chunk whose bytes are wrong, the first one included: the wrong bytes may have been on local
 /// disk, and another may be damaged on its way.
 pub const COPY_READS_MAX: u32 = 3;
+/// A chunk whose bytes were wrong in each of these reads is not read again for so long.
+pub const DAMAGE_REMEMBERED: Duration = Duration::from_secs(10);
+/// Chunks of which that is remembered.
+pub const DAMAGED_CHUNKS_MAX: usize = 4096;
 /// Lookups of one request: a file may be dropped, or replaced, between the lookup and the read.
 pub const LOOKUPS_MAX: u32 = 3;
 /// Copies of a chunk in different files that are tried when one is damaged.

@@ -4,12 +4,17 @@
 //!   files that are new, many at once. Whoever writes does it the other way round, so what is read later is never older.
 //! * **Certainty.** A manifest and an index say what does *not* exist, and nothing in them is checked against anything. So
 //!   what comes over a network is believed when two reads of it agree: a flipped bit must not make a chunk absent.
-//!   Indexes are kept on local disk afterwards.
+//!   Indexes are kept on local disk afterwards. That there is no manifest is believed of a store in which there is no
+//!   table file either, and never after one was seen.
+//! * **Permissions.** To read objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where there are too many
+//!   other objects to list them in time, files are asked for by name, which takes one or two requests for each.
+//! * **Memory.** Ends of files under way have [`OPENING_BYTES_MAX`] bytes together.
 //! * **All or nothing.** A version one of whose files cannot be opened is not switched to.
 
 mod files;
 mod index;
 mod manifests;
+mod room;
 
 use std::sync::Arc;
 
@@ -17,7 +22,11 @@ use busload_objects::{Cache, Remote};
 
 use crate::{
     Error,
-    opener::manifests::{Seen, Version},
+    limits::OPENING_BYTES_MAX,
+    opener::{
+        manifests::{Seen, Version},
+        room::Room,
+    },
     table_file::TableFile,
     view::{Snapshot, View},
 };
@@ -28,6 +37,8 @@ pub(crate) struct Opener {
     cache: Arc<Cache>,
     /// Whether bytes may change on their way here.
     is_remote: bool,
+    /// Memory for ends of files under way.
+    room: Room,
     /// What the current version was opened from.
     known: Option<Seen>,
 }
@@ -35,7 +46,7 @@ pub(crate) struct Opener {
 impl Opener {
     pub fn new(url: &str, remote: Arc<Remote>, cache: Arc<Cache>) -> Self {
         let is_remote = !url.starts_with("file:");
-        Self { remote, cache, is_remote, known: None }
+        Self { remote, cache, is_remote, room: Room::new(OPENING_BYTES_MAX), known: None }
     }
 
     /// Looks at the manifest: a version other than the one that is open. Files that are open and still named are used on, but for those whose
@@ -68,6 +79,7 @@ fn snapshot(seen: &Seen, files: Vec<Arc<TableFile>>) -> Snapshot {
     let manifest = |version: &Version| version.manifest.clone();
     Snapshot {
         manifest: seen.outer.as_ref().map_or_else(busload_chunks::Manifest::empty, manifest),
+        has_manifest: seen.outer.is_some(),
         old_generation: seen.old.as_ref().map(manifest),
         files,
     }

@@ -10,8 +10,10 @@ use crate::table_file::TableFile;
 /// One version of the store: root and files belong together.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// As read.
+    /// As read; empty where there is none.
     pub manifest: Manifest,
+    /// Whether the store has a manifest. Without one it is an empty store, or not the one that was meant.
+    pub has_manifest: bool,
     /// Of the old generation of a local store, whose files are part of it.
     pub old_generation: Option<Manifest>,
     /// In the order of lookup.

@@ -3,18 +3,19 @@
 use std::{collections::HashMap, sync::Arc};
 
 use busload_chunks::{FileId, FileKind, FileSpec};
-use busload_objects::{Cache, ObjectMeta};
+use busload_objects::{Cache, Error as ObjectsError, ObjectMeta};
 use futures_util::{
     FutureExt, StreamExt, TryStreamExt,
     future::{self, BoxFuture},
     stream,
 };
+use tokio::time::timeout;
 
 use crate::{
     Error,
     fault::Fault,
     layout::{Naming, OLD_GENERATION},
-    limits::{HEADS_MAX, OPENING_ATTEMPTS_MAX, OPENING_FILES_MAX},
+    limits::{HEADS_MAX, LISTING_TIMEOUT, OPENING_ATTEMPTS_MAX, OPENING_FILES_MAX},
     listing::Listing,
     opener::{Opener, index::kept_name, manifests::Seen},
     table_file::TableFile,
@@ -66,31 +67,70 @@ impl Opener {
     /// What the store holds, as far as it pays to know: all of it when it is opened, something when a version brings
     /// many files. What is missing here is asked for by name.
     async fn listing(&self, seen: &Seen, is_first: bool, new_count: usize) -> Result<Listing, Error> {
-        if !is_first && new_count <= HEADS_MAX {
+        let is_empty = seen.outer.is_none();
+        if is_empty || (!is_first && new_count <= HEADS_MAX) {
             return Ok(Listing::default());
         }
         if is_first && let Some(kept) = self.kept_listing(seen).await {
             return Ok(kept);
         }
-        let mut objects = self.remote.list("").await?;
-        if seen.old.is_some() {
-            objects.extend(self.remote.list(OLD_GENERATION).await?);
+        match self.list_all(seen).await {
+            Ok(listing) => {
+                self.refuse_journal(seen.naming, &listing)?;
+                Ok(listing)
+            }
+            Err(error) => {
+                let url = self.remote.url();
+                log::info!(
+                    "{url} cannot be listed, so {new_count} table files are asked for by name: {error}"
+                );
+                self.ask_for_journal(seen.naming).await?;
+                Ok(Listing::default())
+            }
         }
-        let listing: Listing = objects.into_iter().collect();
-        self.refuse_journal(seen.naming, &listing)?;
-        Ok(listing)
+    }
+
+    async fn list_all(&self, seen: &Seen) -> Result<Listing, ObjectsError> {
+        let mut objects = self.list_in_time("").await?;
+        if seen.old.is_some() {
+            objects.extend(self.list_in_time(OLD_GENERATION).await?);
+        }
+        Ok(objects.into_iter().collect())
+    }
+
+    /// Objects of a folder, unless there are so many others that this takes too long.
+    pub(super) async fn list_in_time(&self, folder: &str) -> Result<Vec<ObjectMeta>, ObjectsError> {
+        let late = |_| {
+            let url = self.remote.url();
+            Err(ObjectsError::Unreachable(format!("{url}: no listing within {LISTING_TIMEOUT:?}")))
+        };
+        timeout(LISTING_TIMEOUT, self.remote.list(folder)).await.unwrap_or_else(late)
     }
 
     fn refuse_journal(&self, naming: Naming, listing: &Listing) -> Result<(), Error> {
         let journal = naming.table_file("", &FileId::JOURNAL, FileKind::Classic);
-        if listing.get(&journal).is_none() {
-            return Ok(());
+        match listing.get(&journal) {
+            None => Ok(()),
+            Some(_) => Err(self.refusal_of_journal(&journal)),
         }
-        Err(Error::Refused(format!(
+    }
+
+    /// Where nothing can be listed. What is denied then cannot be told from what is not there.
+    async fn ask_for_journal(&self, naming: Naming) -> Result<(), Error> {
+        let journal = naming.table_file("", &FileId::JOURNAL, FileKind::Classic);
+        match self.remote.head(&journal).await {
+            Ok(None) | Err(ObjectsError::Denied(_)) => Ok(()),
+            Ok(Some(_)) => Err(self.refusal_of_journal(&journal)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(super) fn refusal_of_journal(&self, journal: &str) -> Error {
+        Error::Refused(format!(
             "{} holds a journal ({journal}): it is a local database, whose newest chunks are in no table file; \
              push it to a remote (`dolt push`) and serve that",
             self.remote.url()
-        )))
+        ))
     }
 
     async fn kept_listing(&self, seen: &Seen) -> Option<Listing> {
@@ -134,19 +174,18 @@ impl Opener {
     async fn ask_for(&self, wanted: Wanted) -> Result<Candidate, Error> {
         let name = |kind| wanted.name(kind);
         let (classic, archive) = (name(FileKind::Classic), name(FileKind::Archive));
-        let (classic, archive) =
-            future::try_join(self.remote.head(&classic), self.remote.head(&archive)).await?;
-        let classic = classic.map(|meta| Candidate { kind: FileKind::Classic, meta });
-        let archive = archive.map(|meta| Candidate { kind: FileKind::Archive, meta });
-        classic.or(archive).ok_or_else(|| {
-            Error::Unreachable(format!(
-                "{}: the manifest names table file {}, but there is no object {} or {}",
+        let candidate = |kind, meta| Ok(Candidate { kind, meta });
+        match future::join(self.remote.head(&classic), self.remote.head(&archive)).await {
+            (Ok(Some(meta)), _) => candidate(FileKind::Classic, meta),
+            // S3 denies what is missing to whoever may not list.
+            (Ok(None) | Err(ObjectsError::Denied(_)), Ok(Some(meta))) => candidate(FileKind::Archive, meta),
+            (Err(error), _) | (_, Err(error)) => Err(error.into()),
+            (Ok(None), Ok(None)) => Err(Error::Unreachable(format!(
+                "{}: the manifest names table file {}, but there is no object {classic} or {archive}",
                 self.remote.url(),
                 wanted.spec.id,
-                name(FileKind::Classic),
-                name(FileKind::Archive)
-            ))
-        })
+            ))),
+        }
     }
 }
 

@@ -5,13 +5,13 @@ use std::ops::Range;
 use busload_chunks::{ChunkAddress, FileKind, FormatError, TableIndex};
 use busload_objects::{Cache, ObjectMeta};
 use bytes::{Bytes, BytesMut};
-use futures_util::future;
+use tokio::sync::SemaphorePermit;
 
 use crate::{
     Error,
     fault::Fault,
     limits::{
-        ARCHIVE_GUESS_BYTES_MIN, ARCHIVE_GUESS_BYTES_MORE, ARCHIVE_GUESS_BYTES_PER_CHUNK,
+        ARCHIVE_GUESS_BYTES_MIN, ARCHIVE_GUESS_BYTES_MORE, ARCHIVE_GUESS_BYTES_PER_CHUNK, COMPARED_BYTES_MAX,
         OPENING_ATTEMPTS_MAX,
     },
     opener::Opener,
@@ -23,6 +23,12 @@ pub(super) fn kept_name(meta: &ObjectMeta) -> String {
     let version = format!("{}\n{}\n{}", meta.name, meta.size, meta.etag);
     format!("index-{}", ChunkAddress::of(version.as_bytes()))
 }
+
+/// What is in memory of an archive's end at once: the two parts that it is put together from, or it and what is made of it.
+const ARCHIVE_COPIES: u64 = 2;
+
+/// For the memory of one end.
+type Permit<'a> = Option<SemaphorePermit<'a>>;
 
 /// A file whose index is wanted.
 #[derive(Clone)]
@@ -40,10 +46,12 @@ impl Opener {
         chunk_count: u32,
     ) -> Result<TableIndex, Fault> {
         let target = Target { kind, meta: meta.clone(), chunk_count };
+        // Until it has become an index, which is counted elsewhere.
+        let mut permit = Some(self.room.take(target.memory_guess()).await);
         if let Some(index) = self.kept_index(target.clone()).await {
             return Ok(index);
         }
-        let tail = self.read_tail_believed(&target).await?;
+        let tail = self.read_tail_believed(&target, &mut permit).await?;
         let cache = self.cache.clone();
         blocking(move || {
             let index = target.parse(tail.clone())?;
@@ -59,17 +67,19 @@ impl Opener {
     }
 
     /// The end of a file, as two reads agree that it is.
-    async fn read_tail_believed(&self, target: &Target) -> Result<Bytes, Fault> {
-        if !self.is_remote {
-            return self.read_tail(target).await;
-        }
+    async fn read_tail_believed<'a>(
+        &'a self,
+        target: &Target,
+        permit: &mut Permit<'a>,
+    ) -> Result<Bytes, Fault> {
+        let mut was_damaged = false;
         for _ in 0..OPENING_ATTEMPTS_MAX {
-            match future::join(self.read_tail(target), self.read_tail(target)).await {
-                (Ok(one), Ok(other)) if one == other => return Ok(one),
-                (Err(Fault::Gone), _) | (_, Err(Fault::Gone)) => return Err(Fault::Gone),
+            match self.read_tail(target, permit).await {
+                Ok(tail) if !self.is_remote || self.is_read_again(target, &tail).await? => return Ok(tail),
                 // A footer damaged on its way makes no sense; so it is read again, like what differs.
-                (Ok(_) | Err(Fault::Damaged(_)), Ok(_)) | (Ok(_), Err(Fault::Damaged(_))) => {}
-                (Err(error), _) | (_, Err(error)) => return Err(error),
+                Err(Fault::Damaged(_)) if self.is_remote && !was_damaged => was_damaged = true,
+                Ok(_) => {}
+                Err(error) => return Err(error),
             }
         }
         Err(Fault::Error(Error::Unreachable(format!(
@@ -79,10 +89,25 @@ impl Opener {
         ))))
     }
 
-    async fn read_tail(&self, target: &Target) -> Result<Bytes, Fault> {
+    /// Whether a second read gives the same bytes: in pieces, so that there are never two copies of a large index.
+    async fn is_read_again(&self, target: &Target, tail: &Bytes) -> Result<bool, Fault> {
+        let piece_bytes = usize::try_from(COMPARED_BYTES_MAX).expect("it fits into memory");
+        let tail_bytes = u64::try_from(tail.len()).expect("lengths have at most 64 bits");
+        let mut start = target.meta.size - tail_bytes;
+        for piece in tail.chunks(piece_bytes) {
+            let end = start + u64::try_from(piece.len()).expect("lengths have at most 64 bits");
+            if self.remote.read(&target.meta, start..end).await? != piece {
+                return Ok(false);
+            }
+            start = end;
+        }
+        Ok(true)
+    }
+
+    async fn read_tail<'a>(&'a self, target: &Target, permit: &mut Permit<'a>) -> Result<Bytes, Fault> {
         match target.kind {
             FileKind::Classic => self.read_classic_tail(target).await,
-            FileKind::Archive => self.read_archive_tail(target).await,
+            FileKind::Archive => self.read_archive_tail(target, permit).await,
         }
     }
 
@@ -98,7 +123,11 @@ impl Opener {
     }
 
     /// One read in most cases: what is before the footer depends on the footer.
-    async fn read_archive_tail(&self, target: &Target) -> Result<Bytes, Fault> {
+    async fn read_archive_tail<'a>(
+        &'a self,
+        target: &Target,
+        permit: &mut Permit<'a>,
+    ) -> Result<Bytes, Fault> {
         let Target { meta, .. } = target;
         let guess = target.archive_guess();
         let end = self.remote.read(meta, meta.size - guess..meta.size).await?;
@@ -107,6 +136,9 @@ impl Opener {
             let more = usize::try_from(more).expect("it was read into memory");
             return Ok(end.slice(more..));
         }
+        // Given back before more is waited for: those who wait for each other would wait for ever.
+        drop(permit.take());
+        *permit = Some(self.room.take(needed * ARCHIVE_COPIES).await);
         let front = self.remote.read(meta, meta.size - needed..meta.size - guess).await?;
         let mut tail = BytesMut::with_capacity(front.len() + end.len());
         tail.extend_from_slice(&front);
@@ -131,6 +163,14 @@ impl Target {
     /// The last bytes, if there are so many.
     fn end(&self, bytes: u64) -> Option<Range<u64>> {
         Some(self.meta.size.checked_sub(bytes)?..self.meta.size)
+    }
+
+    /// Memory that reading the index most likely takes.
+    fn memory_guess(&self) -> u64 {
+        match self.kind {
+            FileKind::Classic => TableIndex::classic_tail_bytes(self.chunk_count).min(self.meta.size),
+            FileKind::Archive => self.archive_guess() * ARCHIVE_COPIES,
+        }
     }
 
     /// How many bytes from the end most likely hold the index.

@@ -1,11 +1,11 @@
 //! Which version the store has.
 
 use busload_chunks::Manifest;
-use busload_objects::Fetched;
+use busload_objects::{Error as ObjectsError, Fetched};
 
 use crate::{
     Error,
-    layout::{Naming, OLD_GENERATION_MANIFEST},
+    layout::{Naming, OLD_GENERATION, OLD_GENERATION_MANIFEST, is_journal, is_sign_of_a_store},
     limits::{MANIFEST_BYTES_MAX, OPENING_ATTEMPTS_MAX},
     opener::Opener,
 };
@@ -52,18 +52,56 @@ impl Opener {
         }
     }
 
-    /// Finds out what the store looks like.
+    /// Finds out what the store looks like. That there is no manifest is believed only of what else looks empty, too: a
+    /// wrong answer would make every chunk absent.
     async fn read_first(&self) -> Result<Seen, Error> {
+        let mut sign = String::new();
+        for _ in 0..OPENING_ATTEMPTS_MAX {
+            if let Some(seen) = self.read_any().await? {
+                return Ok(seen);
+            }
+            let empty = Seen { naming: Naming::Plain, outer: None, old: None };
+            // Once that has been believed, files come before the first manifest: whoever writes goes that way.
+            if self.known.is_some() {
+                return Ok(empty);
+            }
+            match self.sign_of_a_manifest().await? {
+                None => return Ok(empty),
+                Some(found) => sign = found,
+            }
+        }
+        let url = self.remote.url();
+        Err(Error::Unreachable(format!(
+            "{url}: there is no manifest, but there is {sign}: expected both or neither"
+        )))
+    }
+
+    async fn read_any(&self) -> Result<Option<Seen>, Error> {
         for naming in [Naming::Plain, Naming::BlobStore] {
             if let Read::Other(outer) = self.read_manifest(naming.manifest(), None).await? {
                 let old = match naming {
                     Naming::Plain => self.read_old(None).await?,
                     Naming::BlobStore => None,
                 };
-                return Ok(Seen { naming, outer: Some(outer), old });
+                return Ok(Some(Seen { naming, outer: Some(outer), old }));
             }
         }
-        Ok(Seen { naming: Naming::Plain, outer: None, old: None })
+        Ok(None)
+    }
+
+    /// The name of an object that is there only where a manifest is, or was to come.
+    async fn sign_of_a_manifest(&self) -> Result<Option<String>, Error> {
+        let objects = self.list_in_time("").await.map_err(|error| {
+            Error::Unreachable(format!(
+                "{}: there is no manifest, and whether there are table files cannot be seen: {error}",
+                self.remote.url()
+            ))
+        })?;
+        let mut names = objects.into_iter().map(|meta| meta.name);
+        if let Some(journal) = names.clone().find(|name| is_journal(name)) {
+            return Err(self.refusal_of_journal(&journal));
+        }
+        Ok(names.find(|name| is_sign_of_a_store(name)))
     }
 
     async fn read_known(&self, known: &Seen, outer: &Version) -> Result<Seen, Error> {
@@ -75,7 +113,7 @@ impl Opener {
                 return Err(Error::Unreachable(format!("{}: {name} is gone", self.remote.url())));
             }
             Read::Same if seen.old.is_none() => {}
-            Read::Same => seen.old = self.read_old(seen.old.as_ref()).await?.or(seen.old),
+            Read::Same => seen.old = self.read_old(seen.old.as_ref()).await?,
             Read::Other(version) => {
                 seen.outer = Some(version);
                 if known.naming == Naming::Plain {
@@ -88,15 +126,44 @@ impl Opener {
 
     /// That of the old generation, which is read after the outer one: chunks move from the latter to the former.
     async fn read_old(&self, known: Option<&Version>) -> Result<Option<Version>, Error> {
-        Ok(match self.read_manifest(OLD_GENERATION_MANIFEST, known).await? {
-            Read::Same => known.cloned(),
-            Read::Missing => None,
-            Read::Other(version) => Some(version),
-        })
+        let unless = known.map(|version| version.etag.as_str());
+        let fetched = match self.fetch_believed(OLD_GENERATION_MANIFEST, unless).await {
+            Err(error @ ObjectsError::Denied(_)) if known.is_none() => self.missing_for(error).await?,
+            fetched => fetched?,
+        };
+        let read = self.parse_manifest(OLD_GENERATION_MANIFEST, fetched)?;
+        match read {
+            Read::Same => Ok(known.cloned()),
+            Read::Other(version) => Ok(Some(version)),
+            Read::Missing if known.is_none() => Ok(None),
+            // Like the outer one: nobody removes it in the course of things.
+            Read::Missing => {
+                Err(Error::Unreachable(format!("{}: {OLD_GENERATION_MANIFEST} is gone", self.remote.url())))
+            }
+        }
+    }
+
+    /// S3 denies what is missing to whoever may not list. So "denied" means that there is no old generation if the listing
+    /// says so, or if it is denied as well while the outer manifest can be read.
+    async fn missing_for(&self, error: ObjectsError) -> Result<Fetched, Error> {
+        let is_missing = match self.list_in_time(OLD_GENERATION).await {
+            Ok(objects) => !objects.iter().any(|meta| meta.name == OLD_GENERATION_MANIFEST),
+            Err(ObjectsError::Denied(_)) => {
+                let outer = self.remote.fetch(Naming::Plain.manifest(), None, MANIFEST_BYTES_MAX).await?;
+                matches!(outer, Fetched::Object { .. })
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if is_missing { Ok(Fetched::Missing) } else { Err(error.into()) }
     }
 
     async fn read_manifest(&self, name: &str, known: Option<&Version>) -> Result<Read, Error> {
-        match self.fetch_believed(name, known.map(|version| version.etag.as_str())).await? {
+        let fetched = self.fetch_believed(name, known.map(|version| version.etag.as_str())).await?;
+        self.parse_manifest(name, fetched)
+    }
+
+    fn parse_manifest(&self, name: &str, fetched: Fetched) -> Result<Read, Error> {
+        match fetched {
             Fetched::NotModified => Ok(Read::Same),
             Fetched::Missing => Ok(Read::Missing),
             Fetched::Object { bytes, etag } => {
@@ -107,10 +174,10 @@ impl Opener {
         }
     }
 
-    /// A small object that two reads agree on, if bytes can change on their way here.
-    async fn fetch_believed(&self, name: &str, unless: Option<&str>) -> Result<Fetched, Error> {
+    /// A small object, or that there is none, as two reads agree, if answers can change on their way here.
+    async fn fetch_believed(&self, name: &str, unless: Option<&str>) -> Result<Fetched, ObjectsError> {
         let mut last = self.remote.fetch(name, unless, MANIFEST_BYTES_MAX).await?;
-        if !self.is_remote || !matches!(last, Fetched::Object { .. }) {
+        if !self.is_remote || last == Fetched::NotModified {
             return Ok(last);
         }
         for _ in 0..OPENING_ATTEMPTS_MAX {
@@ -120,6 +187,7 @@ impl Opener {
             }
             last = next;
         }
-        Err(Error::Unreachable(format!("{}: no two reads of {name} give the same bytes", self.remote.url())))
+        let url = self.remote.url();
+        Err(ObjectsError::Unreachable(format!("{url}: no two reads of {name} give the same answer")))
     }
 }

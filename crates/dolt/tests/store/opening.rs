@@ -1,10 +1,10 @@
 //! Opening, cold and warm.
 
-use busload_bucket::{Bucket, FaultProxy, Faults, url};
-use busload_dolt::{Attempt, Error, Form, Settings, Store};
+use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
+use busload_dolt::{Attempt, Error, Form, Settings, State, Store};
 use tokio::time::Instant;
 
-use crate::support::{Lab, addresses, contents, contents_of, copy, open};
+use crate::support::{Lab, addresses, contents, contents_of, copy, fixture_list, get, open, until};
 
 const FILES: usize = 1000;
 
@@ -99,5 +99,151 @@ async fn a_store_that_cannot_be_opened_says_so_to_everybody_at_once() {
     assert_eq!(store.try_get(&address, Form::Contents), Attempt::Ready(Err(error.clone())));
     assert_eq!(store.try_has(&address), Attempt::Ready(Err(error.clone())));
     assert_eq!(crate::support::get(&store, address).await, Err(error));
+    store.close().await;
+}
+
+/// A store in a bucket, and a proxy before it.
+struct Far {
+    lab: Lab,
+    _bucket: Bucket,
+    proxy: FaultProxy,
+}
+
+impl Far {
+    /// With a copy of what a lab's store has.
+    fn new(lab: Lab) -> Self {
+        copy(&lab.store(), &lab.path().join("s3/bucket/db"));
+        let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+        let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
+        Self { lab, _bucket: bucket, proxy }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings { url: url(self.proxy.address(), "db"), ..self.lab.settings() }
+    }
+
+    fn rules(&self, rules: Vec<Rule>) {
+        self.proxy.set(Faults { rules, ..Faults::default() });
+    }
+
+    fn object(&self, name: &str) -> std::path::PathBuf {
+        self.lab.path().join("s3/bucket/db").join(name)
+    }
+}
+
+/// A prefix with a typing error looks like an empty store, and is told apart by this only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_tells_whether_there_is_a_manifest() {
+    let lab = Lab::new();
+    let store = lab.open().await;
+    assert!(!store.snapshot().unwrap().has_manifest);
+    let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
+    lab.write_manifest(addresses(&chunks)[0], &[lab.write_file(&chunks)]);
+    store.refresh().await.unwrap();
+    assert!(store.snapshot().unwrap().has_manifest);
+    store.close().await;
+}
+
+/// The manifest was missed (or is not there yet), and every chunk was nil from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn table_files_without_a_manifest_are_no_empty_store() {
+    let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
+    let known = addresses(&chunks);
+    for far in [false, true] {
+        let lab = Lab::new();
+        let file = lab.write_file(&chunks);
+        let lab = Far::new(lab);
+        let settings = if far { lab.settings() } else { lab.lab.settings() };
+        let store = Store::start(settings).unwrap();
+        let Err(Error::Unreachable(text)) = store.opened().await else { panic!("{:?}", store.state()) };
+        assert!(text.contains("no manifest") && text.contains(&file.id.to_string()), "{text}");
+        assert!(matches!(get(&store, known[0]).await, Err(Error::Unreachable(_))));
+        lab.lab.write_manifest(known[0], &[file]);
+        std::fs::copy(lab.lab.store().join("manifest"), lab.object("manifest")).unwrap();
+        until(&store, |state| *state == State::Open).await;
+        assert_eq!(contents_of(&store, known[0]).await, chunks[0]);
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_look_or_two_that_miss_the_manifest_are_not_believed() {
+    for count in [1, 2] {
+        let lab = Lab::new();
+        let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
+        lab.write_manifest(addresses(&chunks)[0], &[lab.write_file(&chunks)]);
+        let far = Far::new(lab);
+        far.rules(vec![Rule::times(count, Fault::Status(404)).to("db/manifest")]);
+        let store = open(far.settings()).await;
+        assert_eq!(contents_of(&store, addresses(&chunks)[1]).await, chunks[1], "{count}");
+        store.close().await;
+    }
+}
+
+/// What S3 does with credentials that may get objects but not list them: what is missing is "denied".
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_may_not_be_listed_is_opened_by_name() {
+    for name in ["real-archive-v3", "real-classic"] {
+        let lab = Lab::of_fixture(name);
+        let far = Far::new(lab);
+        let denied = |path: &str| Rule::always(Fault::Status(403)).to(path);
+        // Of archives' plain names, which their own names contain, the bucket says the truth.
+        let mut rules = vec![denied("list-type"), denied("oldgen/manifest"), denied(&"v".repeat(32))];
+        if name == "real-classic" {
+            rules.push(denied(".darc"));
+        }
+        far.rules(rules);
+        let store = open(far.settings()).await;
+        for listed in fixture_list(name, "chunks.jsonl") {
+            let contents = contents_of(&store, listed.address).await;
+            assert_eq!(contents.len() as u64, listed.length);
+        }
+        assert!(store.snapshot().unwrap().has_manifest);
+        store.close().await;
+    }
+}
+
+/// Nobody may take "denied" for "there is no old generation" because the credentials have just expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_generation_that_is_denied_while_it_can_be_listed_is_an_error() {
+    let far = Far::new(Lab::of_fixture("real-generational"));
+    far.rules(vec![Rule::always(Fault::Status(403)).to("oldgen/manifest")]);
+    let store = Store::start(far.settings()).unwrap();
+    assert!(matches!(store.opened().await, Err(Error::Unreachable(_))), "{:?}", store.state());
+    far.rules(Vec::new());
+    until(&store, |state| *state == State::Open).await;
+    assert!(store.snapshot().unwrap().old_generation.is_some());
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_is_refused_also_where_nothing_may_be_listed() {
+    let far = Far::new(Lab::of_fixture("real-classic"));
+    std::fs::write(far.object(&"v".repeat(32)), b"x").unwrap();
+    far.rules(vec![Rule::always(Fault::Status(403)).to("list-type")]);
+    let store = Store::start(far.settings()).unwrap();
+    assert!(matches!(store.opened().await, Err(Error::Refused(text)) if text.contains("journal")));
+    store.close().await;
+}
+
+/// It was taken for removed when the outer manifest changed at the same time, and its chunks were nil after a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
+    let lab = Lab::of_fixture("real-generational");
+    let store = lab.open().await;
+    let path = lab.store().join("oldgen/manifest");
+    let manifest = std::fs::read(&path).unwrap();
+    let files = store.stats().files;
+    std::fs::remove_file(&path).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let outer: Vec<_> = snapshot.manifest.lookup_order().collect();
+    let another_root = busload_dolt::ChunkAddress([3; 20]);
+    lab.write_manifest(another_root, &outer);
+    let Err(Error::Unreachable(text)) = store.refresh().await else { panic!("{:?}", store.state()) };
+    assert!(text.contains("oldgen/manifest"), "{text}");
+    assert_eq!(store.stats().files, files, "the last version is served on");
+    std::fs::write(&path, manifest).unwrap();
+    store.refresh().await.unwrap();
+    assert_eq!((store.stats().files, store.stats().root), (files, Some(another_root)));
     store.close().await;
 }
