@@ -13,7 +13,6 @@
 use std::{
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    task::{Wake, Waker},
     time::Duration,
 };
 
@@ -96,11 +95,6 @@ impl ChunkStores {
         handle.block_on(join_all(self.tables.iter().map(ChunkTable::wait_for_first_attempt)));
     }
 
-    /// A waker for who stops the pipeline: what waits for a store is answered with an error first, while the pipeline still can.
-    pub fn closing_first(self: &Arc<Self>, waker: Waker) -> Waker {
-        Arc::new(Closing { stores: Arc::clone(self), waker }).into()
-    }
-
     /// Ends them all at the same time, within bounds. What is asked afterwards is answered with an error. Not for threads of a runtime.
     pub fn stop(&self) {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -125,19 +119,6 @@ impl ChunkTable {
             let name = &self.settings.name;
             log::warn!("table {name}: the store is not open yet; its requests wait for it or time out");
         }
-    }
-}
-
-/// See [`ChunkStores::closing_first`].
-struct Closing {
-    stores: Arc<ChunkStores>,
-    waker: Waker,
-}
-
-impl Wake for Closing {
-    fn wake(self: Arc<Self>) {
-        self.stores.iter().for_each(Store::begin_close);
-        self.waker.wake_by_ref();
     }
 }
 

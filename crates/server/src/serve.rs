@@ -71,14 +71,14 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     sources.wait_for_first_attempts();
     chunk_stores.wait_for_first_attempts();
     sources.attach(&mut tx);
-    attach_chunks(&chunk_stores, &mut tx, &clock, &waker);
+    attach_chunks(&chunk_stores, &mut tx, &status.signals, &clock, &waker);
     status.watch(sources.watched());
     if let Some(guest) = sources.guest() {
         net.set_idle(Box::new(guest));
     }
 
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);
-    stopper.arm(chunk_stores.closing_first(stage.waker()));
+    stopper.arm(stage.waker());
     status.serve();
     logger::say(&ready_line(&config, http));
     let ending = match config.net_threads {

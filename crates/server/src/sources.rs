@@ -28,7 +28,7 @@ use std::{
 };
 
 use busload_io::{Clock, RealClock};
-use busload_pipeline::tx::Tx;
+use busload_pipeline::tx::{Signals, Tx};
 use busload_postgres::{Settings, TableStats};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -231,14 +231,20 @@ fn runtime() -> Result<Runtime, Failure> {
 }
 
 /// Gives the pipeline its chunk stores; `pipeline` wakes who polls them.
-pub fn attach_chunks(stores: &ChunkStores, tx: &mut Tx, clock: &RealClock, pipeline: &Waker) {
+pub fn attach_chunks(
+    stores: &ChunkStores,
+    tx: &mut Tx,
+    signals: &Arc<Signals>,
+    clock: &RealClock,
+    pipeline: &Waker,
+) {
     let Some(runtime) = stores.handle() else { return };
     let origin = origin_of(clock);
     for ChunkTable { settings, store, line } in stores.tables() {
         let finished = Arc::new(Finished::new(pipeline.clone()));
         let bell = Arc::clone(&finished);
         runtime.spawn(async move { bell.ring().await });
-        let about = About { settings, line, origin, runtime: runtime.clone() };
+        let about = About { settings, line, signals, origin, runtime: runtime.clone() };
         tx.add_source(&settings.name, Box::new(ChunksSource::new(about, store.clone(), finished)));
     }
 }

@@ -26,6 +26,9 @@ pub(super) const WINDOW_MIN: f64 = 1.0;
 /// Part of the window that background reads may take, so that a foreground read seldom waits for one of them to end.
 pub(super) const WINDOW_FILL_SHARE: f64 = 0.75;
 
+/// Part of the window that is theirs even while foreground reads wait.
+pub(super) const WINDOW_FILL_SHARE_MIN: f64 = 0.25;
+
 /// Weight of a new measurement of the time to the first byte.
 pub(super) const FIRST_BYTE_WEIGHT: f64 = 0.125;
 /// Weight of a new measurement of a stream's bandwidth.

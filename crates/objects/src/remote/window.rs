@@ -3,7 +3,8 @@
 //! * The limit halves when the store asks to slow down, once per round: what was sent before the last halving says nothing about the
 //!   new limit. It grows by one per window of successes, up to the configured number.
 //! * Foreground requests go before fills. Fills take at most a part of the window, and one foreground request may always go, so that a
-//!   window of one is not blocked by a long fill.
+//!   window of one is not blocked by a long fill. A smaller part is theirs even while foreground requests wait: who is asked
+//!   all the time has to come to disk, too.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::limits::{WINDOW_FILL_SHARE, WINDOW_MIN};
+use super::limits::{WINDOW_FILL_SHARE, WINDOW_FILL_SHARE_MIN, WINDOW_MIN};
 
 /// Who waits for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,7 @@ impl Window {
 
     fn next(self: &Arc<Self>) -> Option<(oneshot::Sender<Slot>, Slot)> {
         let mut state = self.lock();
-        for urgency in [Urgency::Foreground, Urgency::Fill] {
+        for urgency in state.order() {
             while state.may_go(urgency)
                 && let Some(sender) = state.queue(urgency).pop_front()
             {
@@ -126,10 +127,25 @@ impl State {
         let in_flight = (self.foreground + self.fill) as f64;
         match urgency {
             Urgency::Foreground => in_flight + 1.0 <= self.limit || self.foreground == 0,
-            Urgency::Fill => {
-                self.foreground_waiting.is_empty()
-                    && in_flight + 1.0 <= (self.limit * WINDOW_FILL_SHARE).max(WINDOW_MIN)
+            Urgency::Fill if self.foreground_waiting.is_empty() => {
+                in_flight + 1.0 <= (self.limit * WINDOW_FILL_SHARE).max(WINDOW_MIN)
             }
+            Urgency::Fill => self.fill_is_due() && in_flight + 1.0 <= self.limit,
+        }
+    }
+
+    /// Whether fills have less than the share that is theirs however many wait: a store that is asked all the time would never
+    /// come to disk without it.
+    fn fill_is_due(&self) -> bool {
+        ((self.fill + 1) as f64) <= self.limit * WINDOW_FILL_SHARE_MIN
+    }
+
+    /// Who goes first now.
+    fn order(&self) -> [Urgency; 2] {
+        if self.fill_is_due() {
+            [Urgency::Fill, Urgency::Foreground]
+        } else {
+            [Urgency::Foreground, Urgency::Fill]
         }
     }
 
@@ -246,6 +262,29 @@ mod tests {
         let fills: Vec<_> = (0..8).filter_map(|_| take(&window, Urgency::Fill)).collect();
         assert_eq!(fills.len(), 6);
         assert!(take(&window, Urgency::Foreground).is_some());
+    }
+
+    /// Readers that never paused kept a store from ever coming to disk.
+    #[tokio::test]
+    async fn fills_get_their_share_while_foreground_requests_wait() {
+        let window = Window::new(8);
+        let mut reads: VecDeque<_> = (0..8).filter_map(|_| take(&window, Urgency::Foreground)).collect();
+        let spawn = |urgency| {
+            let window = Arc::clone(&window);
+            tokio::spawn(async move { window.acquire(urgency).await })
+        };
+        let mut waiting: VecDeque<_> = (0..20).map(|_| spawn(Urgency::Foreground)).collect();
+        yield_now().await;
+        let fills: Vec<_> = (0..4).map(|_| spawn(Urgency::Fill)).collect();
+        yield_now().await;
+        for _ in 0..10 {
+            drop(reads.pop_front());
+            yield_now().await;
+            while waiting.front().is_some_and(tokio::task::JoinHandle::is_finished) {
+                reads.push_back(waiting.pop_front().expect("it is there").await.unwrap());
+            }
+        }
+        assert_eq!(fills.iter().filter(|fill| fill.is_finished()).count(), 2, "a quarter of the window");
     }
 
     #[tokio::test]

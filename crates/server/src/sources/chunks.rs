@@ -27,6 +27,7 @@ use busload_pipeline::{
         Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
     },
     stats::BatchCounter,
+    tx::Signals,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -61,6 +62,9 @@ pub struct Line {
 pub struct ChunksSource {
     store: Store,
     shared: Arc<Shared>,
+    signals: Arc<Signals>,
+    /// Whether the store knows that it is over.
+    is_closing: bool,
     runtime: Handle,
     /// Answers that did not have to wait.
     ready: Vec<SourceEvent>,
@@ -144,6 +148,8 @@ pub struct About<'a> {
     pub settings: &'a ChunksSettings,
     /// Its figures.
     pub line: &'a Arc<Line>,
+    /// Whether the pipeline is to end.
+    pub signals: &'a Arc<Signals>,
     /// When the pipeline's clock began.
     pub origin: Instant,
     /// Where what waits runs.
@@ -153,7 +159,7 @@ pub struct About<'a> {
 impl ChunksSource {
     /// For a store that has started; its answers come by way of `finished`.
     pub fn new(about: About<'_>, store: Store, finished: Arc<Finished>) -> Self {
-        let About { settings, line, origin, runtime } = about;
+        let About { settings, line, signals, origin, runtime } = about;
         let form = match settings.contents {
             Contents::Decoded => Form::Contents,
             Contents::Stored => Form::Record,
@@ -162,6 +168,8 @@ impl ChunksSource {
         Self {
             store,
             shared: Arc::new(shared),
+            signals: Arc::clone(signals),
+            is_closing: false,
             runtime,
             ready: Vec::new(),
             turn_bytes: TURN_BYTES_MAX,
@@ -209,7 +217,6 @@ impl ChunksSource {
         let line = &self.shared.line;
         // Only this thread adds to it.
         if self.waiting_max <= line.waiting.load(Ordering::Relaxed) {
-            line.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Full);
         }
         line.waiting.fetch_add(1, Ordering::Relaxed);
@@ -386,7 +393,17 @@ impl Source for ChunksSource {
                 Attempt::Wait => {
                     let deadline = self.origin + request.deadline;
                     let deadline = deadline.checked_sub(self.deadline_margin).unwrap_or(deadline);
-                    return self.board(Passenger { ticket, asked, address, deadline });
+                    let Err(full) = self.board(Passenger { ticket, asked, address, deadline }) else {
+                        return Ok(());
+                    };
+                    // Late in this turn is better than not at all.
+                    match self.look(asked, &address) {
+                        Attempt::Ready(outcome) => outcome.map_err(|error| error.to_string()),
+                        Attempt::Wait => {
+                            self.shared.line.refused.fetch_add(1, Ordering::Relaxed);
+                            return Err(full);
+                        }
+                    }
                 }
             },
         };
@@ -427,6 +444,11 @@ impl Source for ChunksSource {
     }
 
     fn poll(&mut self, stream: &mut Vec<SourceEvent>) {
+        if !self.is_closing && self.signals.stopping() {
+            // What waits is answered with an error while the pipeline still can.
+            self.is_closing = true;
+            self.store.begin_close();
+        }
         stream.append(&mut self.ready);
         let mut landed = std::mem::take(&mut self.landed);
         self.shared.finished.take(&mut landed);
