@@ -18,7 +18,7 @@ use hyper_util::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 
@@ -33,7 +33,7 @@ pub async fn serve(listener: TcpListener, router: Router) {
     let places = Arc::new(Semaphore::new(limits::CONNECTION_COUNT_LIMIT));
     let (builder, total) = (Arc::new(builder()), Total::default());
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
+        let place = place(&places).await;
         let Ok((stream, _)) = listener.accept().await else {
             sleep(limits::ACCEPT_BACKOFF).await;
             continue;
@@ -46,6 +46,16 @@ pub async fn serve(listener: TcpListener, router: Router) {
             drop(place);
         });
     }
+}
+
+/// Waits for one, and says so: from outside it looks like a server that hangs.
+async fn place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    if let Ok(place) = Arc::clone(places).try_acquire_owned() {
+        return place;
+    }
+    let limit = limits::CONNECTION_COUNT_LIMIT;
+    log::warn!("HTTP: {limit} connections are in use; more wait until one is closed");
+    Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed")
 }
 
 fn builder() -> Builder<TokioExecutor> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Connections served at once; further ones wait to be accepted.
-pub const CONNECTION_COUNT_LIMIT: usize = 64;
+pub const CONNECTION_COUNT_LIMIT: usize = 512;
 /// Calls under way on one HTTP/2 connection; a client keeps further ones to itself.
 pub const STREAM_COUNT_LIMIT: u32 = 256;
 
