@@ -3,10 +3,13 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
-use busload_chunks::{Dictionary, Span};
+use busload_chunks::{Dictionary, FormatError, Span};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Shared},
@@ -22,20 +25,44 @@ use crate::{
 
 /// A file of this process and a span of it.
 type Key = (u64, Span);
-type Flight = Shared<BoxFuture<'static, Result<Arc<Dictionary>, Fault>>>;
+type Flight = Shared<BoxFuture<'static, Result<Arc<Proved>, Fault>>>;
+
+/// A dictionary, and whether a chunk came out right with it: if so, a chunk that does not is wrong itself.
+pub(crate) struct Proved {
+    dictionary: Dictionary,
+    is_right: AtomicBool,
+}
+
+impl Proved {
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        Ok(Self { dictionary: Dictionary::decode(bytes)?, is_right: AtomicBool::new(false) })
+    }
+
+    pub fn dictionary(&self) -> &Dictionary {
+        &self.dictionary
+    }
+
+    /// A chunk that was made with it is that of its address.
+    pub fn prove(&self) {
+        // Not written again and again, so that readers on several cores do not take the line from each other.
+        if !self.is_right.load(Relaxed) {
+            self.is_right.store(true, Relaxed);
+        }
+    }
+}
 
 /// Those in use, and those on their way.
 pub(crate) struct Dictionaries {
-    ready: Cache<Key, Arc<Dictionary>, Weight>,
+    ready: Cache<Key, Arc<Proved>, Weight>,
     coming: Mutex<HashMap<Key, Flight>>,
 }
 
 #[derive(Clone)]
 struct Weight;
 
-impl Weighter<Key, Arc<Dictionary>> for Weight {
-    fn weight(&self, _: &Key, dictionary: &Arc<Dictionary>) -> u64 {
-        DICTIONARY_BYTES_MORE + u64::try_from(dictionary.bytes().len()).unwrap_or(u64::MAX / 2)
+impl Weighter<Key, Arc<Proved>> for Weight {
+    fn weight(&self, _: &Key, dictionary: &Arc<Proved>) -> u64 {
+        DICTIONARY_BYTES_MORE + u64::try_from(dictionary.dictionary.bytes().len()).unwrap_or(u64::MAX / 2)
     }
 }
 
@@ -45,17 +72,22 @@ impl Dictionaries {
         Self { ready: Cache::with_weighter(count, DICTIONARIES_BYTES_MAX, Weight), coming: Mutex::default() }
     }
 
-    pub fn get(&self, file: &TableFile, span: Span) -> Option<Arc<Dictionary>> {
+    pub fn get(&self, file: &TableFile, span: Span) -> Option<Arc<Proved>> {
         self.ready.get(&(file.serial, span))
     }
 
-    pub fn insert(&self, file: &TableFile, span: Span, dictionary: Arc<Dictionary>) {
+    pub fn insert(&self, file: &TableFile, span: Span, dictionary: Arc<Proved>) {
         self.ready.insert((file.serial, span), dictionary);
     }
 
-    /// It, or what was made with it, is not right.
-    pub fn remove(&self, file: &TableFile, span: Span) {
-        self.ready.remove(&(file.serial, span));
+    /// Something that was made with it is not right. Returns whether it is to be read again: nothing was right yet.
+    pub fn doubt(&self, file: &TableFile, span: Span) -> bool {
+        let key = (file.serial, span);
+        let is_right = self.ready.get(&key).is_some_and(|dictionary| dictionary.is_right.load(Relaxed));
+        if !is_right {
+            self.ready.remove(&key);
+        }
+        !is_right
     }
 
     /// One read for all who wait for the same one. What is given reads and decodes.
@@ -64,9 +96,9 @@ impl Dictionaries {
         file: &TableFile,
         span: Span,
         read: impl FnOnce() -> F,
-    ) -> Result<Arc<Dictionary>, Fault>
+    ) -> Result<Arc<Proved>, Fault>
     where
-        F: Future<Output = Result<Arc<Dictionary>, Fault>> + Send + 'static,
+        F: Future<Output = Result<Arc<Proved>, Fault>> + Send + 'static,
     {
         if let Some(dictionary) = self.get(file, span) {
             return Ok(dictionary);
@@ -81,7 +113,7 @@ impl Dictionaries {
 
     fn flight<F>(self: &Arc<Self>, key: Key, read: F) -> Flight
     where
-        F: Future<Output = Result<Arc<Dictionary>, Fault>> + Send + 'static,
+        F: Future<Output = Result<Arc<Proved>, Fault>> + Send + 'static,
     {
         let landed = Landed { of: self.clone(), key };
         // A task of its own, so that it lands even if those who wait for it give up.

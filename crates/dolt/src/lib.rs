@@ -28,6 +28,7 @@
 mod checked;
 mod checks;
 mod chunk;
+mod damage;
 mod decode;
 mod dictionaries;
 mod error;

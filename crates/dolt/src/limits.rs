@@ -32,7 +32,7 @@ pub const INLINE_CONTENTS_BYTES_MAX: u64 = 256 << 10;
 /// Reads of one copy of a chunk whose bytes are wrong, the first one included: the wrong bytes may have been on local
 /// disk, and another may be damaged on its way.
 pub const COPY_READS_MAX: u32 = 3;
-/// A chunk whose bytes were wrong in each of these reads is not read again for so long.
+/// A chunk whose bytes were wrong in each of these reads, and the same in the last two, is not read again for so long.
 pub const DAMAGE_REMEMBERED: Duration = Duration::from_secs(10);
 /// Chunks of which that is remembered.
 pub const DAMAGED_CHUNKS_MAX: usize = 4096;

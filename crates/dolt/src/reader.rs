@@ -3,20 +3,22 @@
 //! | what is wrong | what is tried |
 //! |---|---|
 //! | no file has the chunk | one look at the manifest that begins now, then the chunk does not exist |
-//! | the bytes are not the chunk | the same bytes from the store again, then copies in other files |
+//! | the bytes are not the chunk | the same bytes from the store again, then copies in other files; then not for a while |
 //! | the object is gone or was replaced | one look at the manifest, which opens it anew |
 //! | the store cannot be reached | nothing here: the objects have tried until the deadline |
 
 use std::{sync::Arc, time::Instant};
 
-use busload_chunks::{ChunkAddress, ChunkLocation, Dictionary, Span};
+use busload_chunks::{ChunkAddress, ChunkLocation, FormatError, Span};
 use busload_objects::{ReadOptions, Reading};
+use bytes::Bytes;
 use futures_util::future::join;
 use tokio::time::{self, timeout_at};
 
 use crate::{
     Error,
     decode::{Answer, Raw, Trust, Want},
+    dictionaries::Proved,
     fault::Fault,
     limits::{
         COPIES_MAX, COPY_READS_MAX, DICTIONARY_STORED_BYTES_MAX, DICTIONARY_TIMEOUT,
@@ -37,6 +39,19 @@ pub(crate) struct Job {
     pub want: Want,
     pub local_only: bool,
     pub deadline: Instant,
+}
+
+/// What an attempt at a chunk was made of.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    span: Option<Bytes>,
+    dictionary: Option<Bytes>,
+}
+
+impl Seen {
+    fn is_whole(&self, location: &ChunkLocation) -> bool {
+        self.span.is_some() && self.dictionary.is_some() == location.dictionary.is_some()
+    }
 }
 
 /// A read that was started with others.
@@ -183,7 +198,7 @@ impl Shared {
         started: Option<Started>,
         job: Job,
     ) -> Result<(Answer, Origin), Fault> {
-        let first = self.read_copy(place, started, job).await;
+        let first = self.read_copy_unless_damaged(place, started, job).await;
         let Err(Fault::Damaged(_)) = first else {
             return first;
         };
@@ -193,12 +208,28 @@ impl Shared {
             Some(Place { file: file.clone(), position })
         });
         for copy in copies.take(COPIES_MAX - 1) {
-            match self.read_copy(&copy, None, job).await {
+            match self.read_copy_unless_damaged(&copy, None, job).await {
                 Err(Fault::Damaged(_) | Fault::Gone) => {}
                 outcome => return outcome,
             }
         }
         first
+    }
+
+    /// One copy of a chunk, if it was not found damaged a moment ago.
+    async fn read_copy_unless_damaged(
+        self: &Arc<Self>,
+        place: &Place,
+        started: Option<Started>,
+        job: Job,
+    ) -> Result<(Answer, Origin), Fault> {
+        match self.damage.of(&place.file, place.position) {
+            None => self.read_copy(place, started, job).await,
+            Some(text) => {
+                self.counters.count_damaged();
+                Err(Fault::Damaged(text))
+            }
+        }
     }
 
     /// One copy of a chunk, compared with its address. Wrong bytes are taken from local disk and read again.
@@ -210,10 +241,11 @@ impl Shared {
     ) -> Result<(Answer, Origin), Fault> {
         let Place { file, position } = place;
         let location = file.location(*position);
-        let mut last = String::new();
+        let (mut last, mut seen, mut is_agreed) = (String::new(), Seen::default(), false);
         for attempt in 0..COPY_READS_MAX {
             let Started { reading, origin } = started.take().unwrap_or_else(|| start(file, &location, job));
-            match self.finish(file, &location, reading, job).await {
+            let before = std::mem::take(&mut seen);
+            match self.finish(file, &location, reading, (job, &mut seen)).await {
                 Ok(answer) => {
                     self.remember(&job.address, &answer);
                     return Ok((answer, origin));
@@ -228,18 +260,28 @@ impl Shared {
             if attempt == 0 {
                 self.counters.count_damaged();
             }
-            self.distrust(file, &location);
+            is_agreed = seen.is_whole(&location) && seen == before;
+            // What the last read brought from the store is what the store has. It stays on disk, with its neighbours.
+            if attempt + 1 < COPY_READS_MAX || origin == Origin::Disk {
+                self.distrust(file, &location);
+            }
         }
-        Err(self.damaged(file, &location, &job.address, &last))
+        let text = self.log_damage(file, &location, &job.address, &last);
+        // What differs from read to read is damaged on its way, and may be right at any time.
+        if is_agreed {
+            self.damage.note(file, *position, &text);
+        }
+        Err(Fault::Damaged(text))
     }
 
-    fn damaged(
+    /// Returns what is to be said of it.
+    fn log_damage(
         &self,
         file: &TableFile,
         location: &ChunkLocation,
         address: &ChunkAddress,
         text: &str,
-    ) -> Fault {
+    ) -> String {
         let text = format!(
             "chunk {address} in {}, {} bytes at {}: {text}",
             file.name(),
@@ -249,14 +291,16 @@ impl Shared {
         if file.should_log_damage() {
             log::error!("table {}: damaged in the store: {text}", self.name);
         }
-        Fault::Damaged(text)
+        text
     }
 
-    /// What is on local disk of a chunk, and what was made of its dictionary, is not used any more.
+    /// What is on local disk of a chunk, or on its way there, is not used any more; and its dictionary only if nothing came
+    /// out right with it, for a file's other chunks need it, too.
     fn distrust(&self, file: &TableFile, location: &ChunkLocation) {
         file.object.distrust(range(location.span));
-        if let Some(span) = location.dictionary {
-            self.dictionaries.remove(file, span);
+        if let Some(span) = location.dictionary
+            && self.dictionaries.doubt(file, span)
+        {
             file.object.distrust(range(span));
         }
     }
@@ -267,14 +311,22 @@ impl Shared {
         file: &Arc<TableFile>,
         location: &ChunkLocation,
         reading: Reading,
-        job: Job,
+        (job, seen): (Job, &mut Seen),
     ) -> Result<Answer, Fault> {
         let (bytes, dictionary) = join(reading, self.dictionary_of(file, location.dictionary, job)).await;
-        let raw = Raw::parse(bytes?, *location)?;
+        let bytes = bytes?;
+        seen.span = Some(bytes.clone());
+        seen.dictionary = dictionary.iter().flatten().next().map(|known| known.dictionary().bytes().clone());
+        let raw = Raw::parse(bytes, *location)?;
         let dictionary = dictionary?;
         let contents_bytes = raw.contents_bytes()?;
         let id = file.id;
-        let make = move || raw.answer(&job.address, &id, dictionary.as_deref(), (job.want, Trust::Unchecked));
+        let make = move || {
+            let with = dictionary.as_deref().map(Proved::dictionary);
+            let answer = raw.answer(&job.address, &id, with, (job.want, Trust::Unchecked))?;
+            dictionary.iter().for_each(|dictionary| dictionary.prove());
+            Ok::<_, FormatError>(answer)
+        };
         Ok(match contents_bytes <= INLINE_CONTENTS_BYTES_MAX {
             true => make()?,
             false => blocking(make).await??,
@@ -286,7 +338,7 @@ impl Shared {
         file: &Arc<TableFile>,
         span: Option<Span>,
         job: Job,
-    ) -> Result<Option<Arc<Dictionary>>, Fault> {
+    ) -> Result<Option<Arc<Proved>>, Fault> {
         match span {
             None => Ok(None),
             Some(span) => self.read_dictionary(file, span, job).await.map(Some),
@@ -299,7 +351,7 @@ impl Shared {
         file: &Arc<TableFile>,
         span: Span,
         job: Job,
-    ) -> Result<Arc<Dictionary>, Fault> {
+    ) -> Result<Arc<Proved>, Fault> {
         if let Some(dictionary) = self.try_dictionary(file, span) {
             return Ok(dictionary);
         }
@@ -322,9 +374,9 @@ impl Shared {
     }
 }
 
-async fn decode_dictionary(reading: Reading) -> Result<Arc<Dictionary>, Fault> {
+async fn decode_dictionary(reading: Reading) -> Result<Arc<Proved>, Fault> {
     let bytes = reading.await?;
-    Ok(Arc::new(Dictionary::decode(&bytes)?))
+    Ok(Arc::new(Proved::decode(&bytes)?))
 }
 
 /// Starts to read a chunk.

@@ -9,15 +9,16 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use busload_chunks::{ChunkAddress, Dictionary, Span};
+use busload_chunks::{ChunkAddress, Span};
 use busload_objects::{Cache, Remote};
 use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     Attempt, Chunk, Error, Form,
     checks::Checks,
+    damage::Damage,
     decode::{Answer, Raw, Trust, Want},
-    dictionaries::Dictionaries,
+    dictionaries::{Dictionaries, Proved},
     limits::{INLINE_CONTENTS_BYTES_MAX, INLINE_STORED_BYTES_MAX},
     memory::Memory,
     state::State,
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub checks: Checks,
     pub memory: Memory,
     pub dictionaries: Arc<Dictionaries>,
+    pub damage: Damage,
     pub counters: Counters,
     is_closed: AtomicBool,
     closed: watch::Sender<()>,
@@ -69,6 +71,7 @@ impl Shared {
             checks: Checks::new(),
             memory: Memory::new(settings.memory_bytes_max),
             dictionaries: Arc::new(Dictionaries::new()),
+            damage: Damage::default(),
             counters: Counters::default(),
             is_closed: AtomicBool::new(false),
             closed: watch::Sender::new(()),
@@ -170,9 +173,11 @@ impl Shared {
             },
             false => None,
         };
-        let answer = raw.answer(address, &file.id, dictionary.as_deref(), (want, trust)).ok()?;
+        let with = dictionary.as_deref().map(Proved::dictionary);
+        let answer = raw.answer(address, &file.id, with, (want, trust)).ok()?;
         if trust == Trust::Unchecked && is_same() {
             file.checked.set(position, writes);
+            dictionary.iter().for_each(|dictionary| dictionary.prove());
         }
         self.remember(address, &answer);
         Some(answer)
@@ -186,7 +191,7 @@ impl Shared {
     }
 
     /// A dictionary that is ready, or on local disk.
-    pub fn try_dictionary(&self, file: &TableFile, span: Span) -> Option<Arc<Dictionary>> {
+    pub fn try_dictionary(&self, file: &TableFile, span: Span) -> Option<Arc<Proved>> {
         if let Some(dictionary) = self.dictionaries.get(file, span) {
             return Some(dictionary);
         }
@@ -194,7 +199,7 @@ impl Shared {
             return None;
         }
         let bytes = file.object.try_read(range(span))?;
-        let dictionary = Arc::new(Dictionary::decode(&bytes).ok()?);
+        let dictionary = Arc::new(Proved::decode(&bytes).ok()?);
         self.dictionaries.insert(file, span, dictionary.clone());
         Some(dictionary)
     }

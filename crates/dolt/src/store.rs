@@ -277,7 +277,7 @@ impl Shared {
                 Ok(_) => self.read_dictionary(&file, span, job).await,
                 Err(fault) => Err(fault),
             };
-            return dictionary.map(|dictionary| Some(dictionary.bytes().clone())).map_err(
+            return dictionary.map(|dictionary| Some(dictionary.dictionary().bytes().clone())).map_err(
                 |fault| match fault {
                     Fault::Error(error) => error,
                     Fault::Damaged(text) => Error::Damaged(text),

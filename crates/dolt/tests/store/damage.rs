@@ -1,12 +1,16 @@
 //! Table files that are not what they were.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
+use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
 use busload_chunks::FileSpec;
 use busload_dolt::{ChunkAddress, Error, Form, Settings, Store};
 use busload_objects::Progress;
 
-use crate::support::{Lab, addresses, collect, contents_of, get, noise, open, request};
+use crate::support::{Lab, addresses, collect, contents_of, copy, get, noise, open, request};
 
 fn flip(path: &Path, offset: usize) {
     let mut bytes = fs::read(path).unwrap();
@@ -139,5 +143,106 @@ async fn an_index_that_makes_no_sense_is_damage_until_it_is_put_right() {
     flip(&path, length - 1);
     store.refresh().await.unwrap();
     assert_eq!(contents_of(&store, twice.addresses[0]).await, twice.chunks[0]);
+    store.close().await;
+}
+
+/// A copy of a lab's store in a bucket, behind a proxy that counts.
+struct Counted {
+    lab: Lab,
+    _bucket: Bucket,
+    proxy: FaultProxy,
+}
+
+impl Counted {
+    fn new(lab: Lab) -> Self {
+        copy(&lab.store(), &lab.path().join("s3/bucket/db"));
+        let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+        let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
+        Self { lab, _bucket: bucket, proxy }
+    }
+
+    fn object(&self, name: &str) -> PathBuf {
+        self.lab.path().join("s3/bucket/db").join(name)
+    }
+
+    async fn open(&self) -> Store {
+        let url = url(self.proxy.address(), "db");
+        open(Settings { url, disk_bytes_max: 0, ..self.lab.settings() }).await
+    }
+}
+
+/// A chunk that is damaged in the store was read three times for each request, and drove its neighbours from the disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_that_was_found_damaged_is_not_read_again_at_once() {
+    let Twice { lab, chunks, addresses, files } = Twice::new();
+    let counted = Counted::new(lab);
+    flip(&counted.object(&files[0].id.to_string()), 3010 + 1500);
+    let store = counted.open().await;
+    let first = get(&store, addresses[1]).await;
+    assert!(matches!(&first, Err(Error::Damaged(_))), "{first:?}");
+    counted.proxy.forget();
+    for _ in 0..5 {
+        assert_eq!(get(&store, addresses[1]).await, first);
+    }
+    let seen = counted.proxy.seen();
+    assert!(seen.is_empty(), "{seen:?}");
+    assert_eq!(store.stats().damaged, 6);
+    assert_eq!(contents_of(&store, addresses[0]).await, chunks[0]);
+    // Whoever verifies wants to know what the store has now.
+    let mut wrong = Vec::new();
+    store.verify(&mut |_, found| wrong.extend(found)).await.unwrap();
+    assert!(!counted.proxy.seen().is_empty());
+    assert_eq!(wrong.iter().map(|(address, _)| *address).collect::<Vec<_>>(), [addresses[1]]);
+    store.close().await;
+}
+
+/// What differs from read to read is damaged on its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_that_comes_damaged_in_another_way_each_time_is_read_again_at_once() {
+    let Twice { lab, chunks, addresses, files } = Twice::new();
+    let counted = Counted::new(lab);
+    let store = counted.open().await;
+    // In the same byte, but in another bit.
+    let rule = Rule::always(Fault::Flip(1500)).to(&files[0].id.to_string());
+    counted.proxy.set(Faults { rules: vec![rule], ..Faults::default() });
+    assert!(matches!(get(&store, addresses[0]).await, Err(Error::Damaged(_))));
+    counted.proxy.set(Faults::default());
+    assert_eq!(contents_of(&store, addresses[0]).await, chunks[0]);
+    store.close().await;
+}
+
+/// One bad chunk cost all chunks of the archive their dictionary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dictionary_with_which_chunks_came_out_right_outlives_a_damaged_chunk() {
+    let counted = Counted::new(Lab::of_fixture("real-archive-v3"));
+    let store = counted.open().await;
+    let snapshot = store.snapshot().unwrap();
+    let located = snapshot.files.iter().flat_map(|file| {
+        let locations =
+            (0..file.index.chunk_count()).map(|position| (position, file.index.location(position)));
+        locations.filter_map(move |(position, location)| {
+            Some((file, file.index.address(position), location.span, location.dictionary?))
+        })
+    });
+    let mut located: Vec<_> = located.collect();
+    located.sort_by_key(|(_, _, span, _)| span.offset);
+    let (file, good, near, dictionary) = located[0];
+    let (_, bad, far, of_bad) = *located.last().unwrap();
+    assert_eq!(dictionary, of_bad, "one dictionary for all");
+    assert!(near.offset + 20_000 < far.offset, "they share no block");
+    assert!(matches!(get(&store, good).await, Ok(Some(_))));
+    // On its way, so that the version stays the same.
+    let block = far.offset / 4092 * 4092;
+    let at = far.offset - block + u64::from(far.length) / 2;
+    let rule = Rule::always(Fault::Flip(at)).to(file.name());
+    counted.proxy.set(Faults { rules: vec![rule], ..Faults::default() });
+    assert!(matches!(get(&store, bad).await, Err(Error::Damaged(_))));
+    counted.proxy.forget();
+    assert!(matches!(get(&store, good).await, Ok(Some(_))), "with the dictionary that was right before");
+    let wanted = dictionary.offset..dictionary.offset + u64::from(dictionary.length);
+    let reads_dictionary =
+        |range: &std::ops::Range<u64>| range.start < wanted.end && wanted.start < range.end;
+    let seen = counted.proxy.seen();
+    assert!(!seen.iter().filter_map(|seen| seen.range.as_ref()).any(reads_dictionary), "{seen:?}");
     store.close().await;
 }

@@ -1,0 +1,83 @@
+//! Chunks that are damaged in the store, for a while: reading one again and again costs trips, and good neighbours their
+//! place on disk.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::time::Instant;
+
+use crate::{
+    limits::{DAMAGE_REMEMBERED, DAMAGED_CHUNKS_MAX},
+    table_file::TableFile,
+};
+
+/// A file of this process, and a position in it.
+type Key = (u64, u32);
+
+/// What was wrong with which chunks lately.
+#[derive(Debug, Default)]
+pub(crate) struct Damage {
+    found: Mutex<HashMap<Key, Found>>,
+}
+
+#[derive(Debug)]
+struct Found {
+    until: Instant,
+    text: String,
+}
+
+impl Damage {
+    /// What was wrong with a chunk a moment ago.
+    pub fn of(&self, file: &TableFile, position: u32) -> Option<String> {
+        self.get((file.serial, position), Instant::now())
+    }
+
+    /// Each read of a chunk gave wrong bytes, and the last ones the same.
+    pub fn note(&self, file: &TableFile, position: u32, text: &str) {
+        self.put((file.serial, position), text, Instant::now());
+    }
+
+    fn get(&self, key: Key, now: Instant) -> Option<String> {
+        let found = self.lock();
+        found.get(&key).filter(|found| now < found.until).map(|found| found.text.clone())
+    }
+
+    /// What there is no room for is read again.
+    fn put(&self, key: Key, text: &str, now: Instant) {
+        let mut found = self.lock();
+        if DAMAGED_CHUNKS_MAX <= found.len() {
+            found.retain(|_, found| now < found.until);
+        }
+        if found.len() < DAMAGED_CHUNKS_MAX || found.contains_key(&key) {
+            found.insert(key, Found { until: now + DAMAGE_REMEMBERED, text: text.to_owned() });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Found>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_remembered_for_a_while_and_of_so_many_chunks() {
+        let (damage, now) = (Damage::default(), Instant::now());
+        for position in (0..).take(DAMAGED_CHUNKS_MAX) {
+            damage.put((7, position), "wrong", now);
+        }
+        assert_eq!(damage.get((7, 5), now), Some("wrong".to_owned()));
+        assert_eq!((damage.get((8, 5), now), damage.get((7, u32::MAX), now)), (None, None));
+        damage.put((9, 9), "wrong", now);
+        assert_eq!(damage.get((9, 9), now), None, "no room");
+        let later = now + DAMAGE_REMEMBERED;
+        assert_eq!(damage.get((7, 5), later), None);
+        damage.put((9, 9), "wrong", later);
+        assert_eq!(damage.get((9, 9), later), Some("wrong".to_owned()));
+        assert_eq!(damage.lock().len(), 1);
+    }
+}
