@@ -247,3 +247,32 @@ async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
     assert_eq!((store.stats().files, store.stats().root), (files, Some(another_root)));
     store.close().await;
 }
+
+/// Two copies of each index under way at once took twice the memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_index_is_read_again_in_pieces_and_as_a_whole_if_they_differ() {
+    const PIECE: u64 = 1 << 20;
+    let lab = Lab::new();
+    let chunks: Vec<Vec<u8>> = (0..40_000u32).map(|number| number.to_le_bytes().to_vec()).collect();
+    let known = addresses(&chunks);
+    let file = lab.write_file(&chunks);
+    lab.write_manifest(known[0], &[file]);
+    let far = Far::new(lab);
+    let id = file.id.to_string();
+    // The second of three reads: the first piece is not what it was in the whole.
+    for (flip, wholes_expected) in [(false, 1), (true, 2)] {
+        let rule = Rule::times(u64::from(flip), Fault::Flip(70_000)).to(&id).after(1);
+        far.rules(vec![rule]);
+        far.proxy.forget();
+        let store = open(Settings { disk_bytes_max: 0, ..far.settings() }).await;
+        let seen = far.proxy.seen();
+        let ranges = seen.iter().filter(|seen| seen.path.contains(&id)).filter_map(|seen| seen.range.clone());
+        let (wholes, pieces): (Vec<_>, Vec<_>) = ranges.partition(|range| PIECE < range.end - range.start);
+        assert_eq!(wholes.len(), wholes_expected, "{wholes:?}");
+        assert_eq!(pieces.len(), if flip { 3 } else { 2 }, "{pieces:?}");
+        for index in [0, 20_000, 39_999] {
+            assert_eq!(contents_of(&store, known[index]).await, chunks[index]);
+        }
+        store.close().await;
+    }
+}
