@@ -176,16 +176,27 @@ impl Opener {
 
     /// A small object, or that there is none, as two reads agree, if answers can change on their way here.
     async fn fetch_believed(&self, name: &str, unless: Option<&str>) -> Result<Fetched, ObjectsError> {
-        let mut last = self.remote.fetch(name, unless, MANIFEST_BYTES_MAX).await?;
+        let fetch = |unless| self.remote.fetch(name, unless, MANIFEST_BYTES_MAX);
+        let (mut last, mut next) = match unless {
+            // It will be needed: both at the same time.
+            None if self.is_remote => {
+                let (last, next) = tokio::try_join!(fetch(None), fetch(None))?;
+                (last, Some(next))
+            }
+            _ => (fetch(unless).await?, None),
+        };
         if !self.is_remote || last == Fetched::NotModified {
             return Ok(last);
         }
         for _ in 0..OPENING_ATTEMPTS_MAX {
-            let next = self.remote.fetch(name, None, MANIFEST_BYTES_MAX).await?;
-            if next == last {
-                return Ok(next);
+            let read = match next.take() {
+                Some(read) => read,
+                None => fetch(None).await?,
+            };
+            if read == last {
+                return Ok(read);
             }
-            last = next;
+            last = read;
         }
         let url = self.remote.url();
         Err(ObjectsError::Unreachable(format!("{url}: no two reads of {name} give the same answer")))
