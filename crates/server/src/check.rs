@@ -98,7 +98,11 @@ async fn look_at_store(settings: ChunksSettings, store: Store) -> Result<String,
     }
     let stats = store.stats();
     let root = stats.root.map_or_else(|| "none".to_owned(), |root| root.to_string());
+    let has_manifest = store.snapshot().is_some_and(|snapshot| snapshot.has_manifest);
     store.close().await;
+    if !has_manifest {
+        return Ok(chunk_stores::NO_MANIFEST.to_owned());
+    }
     Ok(format!(
         "root {root}, {} files, {} chunks, index {}",
         stats.files,

@@ -34,6 +34,9 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 /// The start waits no longer than this for a store, and never longer than for one of its requests.
 const FIRST_ATTEMPT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// A store is there, but there is nothing in it: a typing error looks like that.
+pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the one that was meant";
+
 /// All chunk stores of the configuration.
 pub struct ChunkStores {
     tables: Vec<ChunkTable>,

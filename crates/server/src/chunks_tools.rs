@@ -48,6 +48,9 @@ impl Opened {
         let store = Store::start(settings.of_store(runtime.handle().clone()));
         let store = store.map_err(|error| Failure::run(error.to_string()))?;
         runtime.block_on(store.opened()).map_err(|error| Failure::run(error.to_string()))?;
+        if !store.snapshot().is_some_and(|snapshot| snapshot.has_manifest) {
+            return Err(Failure::run(format!("{url}: {}", chunk_stores::NO_MANIFEST)));
+        }
         Ok(Self { store, runtime: Some(runtime), timeout: settings.timeout })
     }
 

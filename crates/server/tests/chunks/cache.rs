@@ -186,14 +186,15 @@ fn the_server_takes_orders_only_from_where_it_should() {
     let post = |path: &str, header: &str| {
         let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "POST {path} HTTP/1.1\r\nHost: h\r\n{header}Connection: close\r\n\r\n").unwrap();
+        write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost:1\r\n{header}Connection: close\r\n\r\n").unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         response
     };
     for (path, header, status, part) in [
         ("/api/cache/db/verify", "", "200", "finished"),
-        ("/api/cache/db/verify", "Origin: http://h\r\n", "200", "finished"),
+        ("/api/cache/db/verify", "Origin: http://localhost:1\r\n", "200", "finished"),
+        ("/api/cache/db/drop", "Origin: http://localhost:2\r\n", "403", "another site"),
         ("/api/cache/db/drop", "Origin: http://evil.example\r\n", "403", "another site"),
         ("/api/cache/db/pin", "", "404", "expected warm, verify or drop"),
         ("/api/cache/sessions/drop", "", "404", "no table of kind chunks"),

@@ -123,11 +123,20 @@ fn what_is_not_there_and_what_makes_no_sense_is_told_with_its_code() {
 }
 
 #[test]
-fn an_empty_directory_is_an_empty_store() {
+fn a_directory_without_a_manifest_is_perhaps_a_typing_error() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file://{}", directory.path().display());
+    for command in ["ls", "verify"] {
+        let ended = run(&["chunks", command, &url]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("there is no manifest"), "{ended:?}");
+    }
+    std::fs::write(directory.path().join("manifest"), MANIFEST_OF_NOTHING).unwrap();
     let ended = run(&["chunks", "ls", &url]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("files 0, chunks 0"), "{ended:?}");
     assert_eq!(run(&["chunks", "verify", &url]).code, Some(0));
 }
+
+const MANIFEST_OF_NOTHING: &str = "5:__DOLT__:00000000000000000000000000000000:\
+                                   00000000000000000000000000000000:00000000000000000000000000000000";
