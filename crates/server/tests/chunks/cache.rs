@@ -186,7 +186,8 @@ fn the_server_takes_orders_only_from_where_it_should() {
     let post = |path: &str, header: &str| {
         let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost:1\r\n{header}Connection: close\r\n\r\n").unwrap();
+        write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost:1\r\n{header}Connection: close\r\n\r\n")
+            .unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         response
