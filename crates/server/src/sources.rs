@@ -8,7 +8,7 @@
 //! ```
 //!
 //! **Threads.** Where sockets and transactions share a thread, the tables share it, too ([`Guest`]); otherwise each table has a thread of
-//! its own. Chunk stores have a runtime of theirs ([`ChunkStores`](crate::chunk_stores::ChunkStores)) in both cases.
+//! its own. Chunk stores have a runtime of theirs ([`ChunkStores`]) in both cases.
 //!
 //! **Start.** All connect at the same time; the start waits for the outcome of the first attempts and then serves, whatever it
 //! was. **Overload.** A full line refuses at once. **Shutdown.** When the pipeline has ended, what
