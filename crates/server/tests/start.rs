@@ -105,7 +105,7 @@ fn mistakes_in_flags_end_with_code_2_and_say_what_was_expected() {
         (&["--net-threads", "9"], "expected 0 or 1"),
         (&["--table", "t=redis:"], "expected `memory`"),
         (&["--table", "t=postgres://x"], "table t: key is missing"),
-        (&["--table", "t=chunks+s3://b"], "does not serve"),
+        (&["--table", "t=chunks+s3://b?pol=1s"], "`poll`"),
         (&["--table", "a=memory:", "--table", "a=memory:"], "given twice"),
         (&["--memory-max", "0"], "or none"),
         (&["--resp", "none"], "no client could connect"),
