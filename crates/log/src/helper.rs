@@ -123,7 +123,7 @@ impl<D: Disk> ZeroHelper<D> {
         match self.try_step(now) {
             Ok(step) => step,
             Err(error) => {
-                self.shared.fail(error.to_string());
+                self.shared.fail(format!("{error}. What was acknowledged is logged; a restart recovers it"));
                 Step::Ended
             }
         }
