@@ -37,5 +37,5 @@ mod remote;
 
 pub use cache::{Cache, CacheOptions, CacheStats, CachedObject, Progress};
 pub use error::Error;
-pub use object::{Object, ReadOptions, Reading};
+pub use object::{Object, ObjectStream, ReadOptions, Reading, StreamOptions, Use};
 pub use remote::{Environment, Fetched, ObjectMeta, Remote, RemoteOptions, RemoteStats};

@@ -43,6 +43,7 @@ mod flight;
 mod limits;
 mod plan;
 mod reading;
+mod stream;
 mod table;
 mod warm;
 
@@ -53,6 +54,7 @@ use table::Table;
 
 pub(crate) use fills::Fills;
 pub use reading::Reading;
+pub use stream::{ObjectStream, StreamOptions, Use};
 
 /// How to read.
 #[derive(Clone, Copy, Debug)]

@@ -12,3 +12,9 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 pub mod v1 {
     tonic::include_proto!("busload.v1");
 }
+
+/// `dolt.services.remotesapi.v1alpha1`: what Dolt's clients ask of a remote.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, deprecated, reason = "generated")]
+pub mod remotesapi {
+    tonic::include_proto!("dolt.services.remotesapi.v1alpha1");
+}

@@ -31,12 +31,12 @@ use busload_pipeline::{
 use busload_postgres::Environment;
 use log::LevelFilter;
 
-pub use chunks::{ChunksSettings, Contents};
+pub use chunks::{ChunksSettings, Contents, DoltLayout};
 pub use options::Options;
 pub use table::unknown;
 pub use units::{MemoryMax, Size};
 
-use crate::{failure::Failure, machine::Machine};
+use crate::{failure::Failure, http::Front, machine::Machine};
 use address::Listen;
 use password::Password;
 use table::TableSpec;
@@ -85,6 +85,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Threads for gRPC and HTTP.
     pub http_threads: NonZeroUsize,
+    /// How the HTTP front is reached, and by whom.
+    pub front: Front,
     /// Threads of their own for sockets.
     pub net_threads: u8,
     /// What is said on stderr.
@@ -206,6 +208,7 @@ fn resolve(
         unix: options.unix,
         http,
         http_threads,
+        front: Front::default(),
         net_threads,
         log_level,
         settings,

@@ -29,10 +29,13 @@ use tonic::{Status as Refusal, body::Body, server::NamedService, service::Routes
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use crate::status::Status;
+use crate::{
+    remotesapi::{self, Remotesapi},
+    status::Status,
+};
 
 /// All services.
-pub fn routes(status: &Arc<Status>) -> Router {
+pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
     let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)))
         .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
     let health = HealthServer::new(health::Health::new(Arc::clone(status)))
@@ -40,6 +43,7 @@ pub fn routes(status: &Arc<Status>) -> Router {
     let known = "the descriptors are the compiler's own";
     let routes = Routes::from(Router::new())
         .add_service(chunks)
+        .add_service(remotesapi::service(remotesapi))
         .add_service(health)
         .add_service(reflection().build_v1().expect(known))
         .add_service(reflection().build_v1alpha().expect(known));

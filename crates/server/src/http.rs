@@ -10,9 +10,11 @@
 //! them. Requests and answers in memory are counted. No password is asked, so it listens on loopback only, which the configuration sees to.
 
 mod accept;
+mod access;
 mod account;
 mod cache_api;
 mod connection;
+mod front;
 pub mod limits;
 mod metrics;
 
@@ -32,12 +34,15 @@ use axum::{
 };
 use tokio::runtime::{Builder, Runtime};
 
+pub use access::Access;
 pub use account::Account;
+pub use front::{Asked, Front};
 pub use limits::CONNECTION_COUNT_LIMIT;
 
 use crate::{
     failure::Failure,
     grpc,
+    remotesapi::{self, Remotesapi},
     status::{State, Status},
 };
 
@@ -54,7 +59,12 @@ const PAGE: &str = "\
 ";
 
 /// Binds and serves on so many threads of its own. Returns the address, with the port the system chose.
-pub fn start(address: SocketAddr, threads: NonZeroUsize, status: Arc<Status>) -> Result<SocketAddr, Failure> {
+pub fn start(
+    address: SocketAddr,
+    threads: NonZeroUsize,
+    front: Front,
+    status: Arc<Status>,
+) -> Result<SocketAddr, Failure> {
     let failed =
         |error: std::io::Error| Failure::run(format!("cannot listen on {address} for HTTP: {error}"));
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -66,7 +76,7 @@ pub fn start(address: SocketAddr, threads: NonZeroUsize, status: Arc<Status>) ->
         tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
     // With more threads than one this one only waits.
-    let serve = async move { tokio::spawn(accept::serve(listener, router(status))).await };
+    let serve = async move { tokio::spawn(accept::serve(listener, router(status, front))).await };
     let body = move || {
         if let Err(error) = runtime.block_on(serve) {
             log::error!("HTTP is not served any more: {error}");
@@ -84,7 +94,8 @@ fn runtime(threads: NonZeroUsize) -> std::io::Result<Runtime> {
     builder.worker_threads(threads.get()).thread_name("http").enable_io().enable_time().build()
 }
 
-fn router(status: Arc<Status>) -> Router {
+fn router(status: Arc<Status>, front: Front) -> Router {
+    let remotesapi = Remotesapi::new(Arc::clone(&status), Arc::new(front));
     Router::new()
         .route("/", get(async || text("text/html; charset=utf-8", PAGE.to_owned())))
         .route("/healthz", get(async || "ok\n"))
@@ -97,7 +108,8 @@ fn router(status: Arc<Status>) -> Router {
         )
         .with_state(Arc::clone(&status))
         .merge(cache_api::router(Arc::clone(&status)))
-        .merge(grpc::routes(&status))
+        .merge(remotesapi::routes(&remotesapi))
+        .merge(grpc::routes(&status, &remotesapi))
         .fallback(grpc::nothing_here)
 }
 

@@ -28,6 +28,7 @@ mod logger;
 mod machine;
 mod overlay;
 mod progress;
+mod remotesapi;
 mod serve;
 mod signals;
 mod sources;

@@ -55,7 +55,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let mut net = bind(&mut config)?;
     let http = config
         .http
-        .map(|address| http::start(address, config.http_threads, Arc::clone(&status)))
+        .map(|address| http::start(address, config.http_threads, config.front.clone(), Arc::clone(&status)))
         .transpose()?;
     let tx_waker = ThreadWaker::current();
     // Who polls sources is the thread that executes transactions. Where that one waits for sockets it runs the tables meanwhile.

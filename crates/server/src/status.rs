@@ -11,7 +11,7 @@ use std::{
 use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
 
-use crate::{chunk_stores::ChunkStores, sources::Watched};
+use crate::{chunk_stores::ChunkStores, remotesapi::RemotesapiStats, sources::Watched};
 
 /// Shared by all threads of the server.
 #[derive(Debug, Default)]
@@ -28,6 +28,8 @@ pub struct Status {
     tables: OnceLock<Vec<Watched>>,
     /// Set when they have started.
     chunk_stores: OnceLock<Arc<ChunkStores>>,
+    /// What Dolt's clients asked for.
+    pub remotesapi: RemotesapiStats,
     serving: AtomicBool,
 }
 

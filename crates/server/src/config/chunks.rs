@@ -125,6 +125,15 @@ pub enum Contents {
     Stored,
 }
 
+/// Where Dolt's clients are told that chunks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DoltLayout {
+    /// In the table files, as they are.
+    Files,
+    /// In resources made for each answer: records one after the other, without dictionaries.
+    Records,
+}
+
 /// Everything about a table, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunksSettings {
@@ -156,6 +165,10 @@ pub struct ChunksSettings {
     pub contents: Contents,
     /// Requests of RESP clients that may wait.
     pub line_requests: usize,
+    /// Paths under which Dolt's clients find the store, beside the table's name: `org/repo`.
+    pub dolt_paths: Vec<String>,
+    /// Where Dolt's clients are told that chunks are.
+    pub dolt_layout: DoltLayout,
 }
 
 impl ChunksSpec {
@@ -285,6 +298,8 @@ impl ChunksSpec {
                 LINE_REQUESTS_DEFAULT,
                 LINE_REQUESTS_MAX,
             )?,
+            dolt_paths: Vec::new(),
+            dolt_layout: DoltLayout::Records,
         })
     }
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use axum::{Router, body::Body};
+use axum::{Router, body::Body, http::header};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -25,6 +25,7 @@ use tokio::{
 use super::{
     account::{Account, AnswerBody, RequestBody, Total},
     connection::Connection,
+    front::Asked,
     limits,
 };
 
@@ -163,12 +164,20 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let (account, busy) = (Arc::clone(&self.account), self.activity.begin());
         let mut request = request.map(|body| RequestBody::new(body, &account));
         request.extensions_mut().insert(Arc::clone(&account));
+        let asked = asked(&request);
+        request.extensions_mut().insert(asked);
         let answer = self.router.call(request);
         Box::pin(async move {
             let response: Response<Body> = answer.await?;
             Ok(response.map(|body| AnswerBody::new(body, account, busy)))
         })
     }
+}
+
+/// HTTP/2 says it in a pseudo-header, HTTP/1.1 in an ordinary one.
+fn asked<B>(request: &Request<B>) -> Asked {
+    let host = || request.headers().get(header::HOST).and_then(|host| host.as_bytes().try_into().ok());
+    Asked(request.uri().authority().cloned().or_else(host))
 }
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ fn nothing_said_is_ten_gibibytes_of_disk_below_the_data() {
         linger: Duration::from_secs(600),
         contents: Contents::Decoded,
         line_requests: 10_000,
+        dolt_paths: Vec::new(),
+        dolt_layout: DoltLayout::Records,
     };
     assert_eq!(settings, expected);
 }

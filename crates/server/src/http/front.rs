@@ -1,0 +1,58 @@
+//! How the HTTP front is reached: the URL that clients use, and who may ask.
+
+use axum::http::{HeaderMap, uri::Authority};
+
+use super::access::Access;
+
+/// As it was configured, for all threads.
+#[derive(Clone, Debug, Default)]
+pub struct Front {
+    /// Under which clients reach this front, without a slash at its end; none: as they say they do.
+    pub url: Option<String>,
+    /// Who may ask.
+    pub access: Access,
+}
+
+/// What a request was sent to, as far as it says so. In the extensions of every request.
+#[derive(Clone, Debug)]
+pub struct Asked(pub Option<Authority>);
+
+impl Front {
+    /// What a URL that is given to a client begins with: scheme and authority. None: the client says nothing that it could be made of.
+    pub fn base(&self, asked: &Asked, headers: &HeaderMap) -> Option<String> {
+        if let Some(url) = &self.url {
+            return Some(url.clone());
+        }
+        let scheme = match headers.get("x-forwarded-proto").map(|value| value.as_bytes()) {
+            Some(value) if value.trim_ascii_start().starts_with(b"https") => "https",
+            _ => "http",
+        };
+        asked.0.as_ref().map(|authority| format!("{scheme}://{authority}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(url: Option<&str>, authority: Option<&str>, forwarded: Option<&str>) -> Option<String> {
+        let front = Front { url: url.map(str::to_owned), ..Front::default() };
+        let mut headers = HeaderMap::new();
+        if let Some(forwarded) = forwarded {
+            headers.insert("x-forwarded-proto", forwarded.parse().unwrap());
+        }
+        front.base(&Asked(authority.map(|authority| authority.parse().unwrap())), &headers)
+    }
+
+    #[test]
+    fn urls_begin_as_the_client_reached_the_server() {
+        let expect = |base: Option<String>, expected: &str| assert_eq!(base.as_deref(), Some(expected));
+        expect(base(None, Some("host:6381"), None), "http://host:6381");
+        expect(base(None, Some("[::1]:6381"), None), "http://[::1]:6381");
+        expect(base(None, Some("cache.example.com"), Some("https")), "https://cache.example.com");
+        expect(base(None, Some("cache.example.com"), Some("https, http")), "https://cache.example.com");
+        expect(base(None, Some("cache.example.com"), Some("http")), "http://cache.example.com");
+        expect(base(Some("https://other"), Some("host:6381"), None), "https://other");
+        assert_eq!(base(None, None, None), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! Where a client is told that chunks are.

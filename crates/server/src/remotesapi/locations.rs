@@ -1,0 +1,1 @@
+//! Streams of locations: one answer for each request, in their order.

@@ -1,0 +1,1 @@
+//! Which table a request is for, and what URLs its answer carries.

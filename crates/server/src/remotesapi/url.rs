@@ -1,0 +1,143 @@
+//! URLs of downloads: what they say, as text and back.
+//!
+//! ```text
+//!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID            a classic table file
+//!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID.darc       an archive; clients name their file by the end of the path
+//!  http://host:6381/dolt/v1/TABLE/records/RECIPE              records of chunks, one after the other
+//!                                                ?key=KEY     where a password is asked for
+//! ```
+//!
+//! VERSION is 16 hexadecimal digits that differ when the object of this name has other bytes. RECIPE is base64url of 8 bytes that say
+//! how long the records are, by which another layout than the one given out is noticed, and of 20 bytes for each chunk.
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use busload_dolt::{ChunkAddress, FileId, FileKind};
+
+/// What all paths begin with.
+pub const PREFIX: &str = "/dolt/v1";
+/// What the path of an archive ends in.
+const ARCHIVE_SUFFIX: &str = ".darc";
+/// Of [`Recipe::check`].
+const CHECK_BYTES: usize = 8;
+
+/// What a URL names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// A table file.
+    File(FileName),
+    /// Records.
+    Records(Recipe),
+}
+
+/// One version of a table file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileName {
+    /// Its id.
+    pub id: FileId,
+    /// Its kind.
+    pub kind: FileKind,
+    /// See [`busload_dolt::TableFile::version`].
+    pub version: u64,
+}
+
+/// Chunks whose records are laid out one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Recipe {
+    /// Says how long they are.
+    pub check: [u8; CHECK_BYTES],
+    /// Which.
+    pub addresses: Vec<ChunkAddress>,
+}
+
+impl Resource {
+    /// The path of its URL.
+    pub fn path(&self, table: &str) -> String {
+        match self {
+            Self::File(name) => format!("{PREFIX}/{table}/files/{}", name.text()),
+            Self::Records(recipe) => format!("{PREFIX}/{table}/records/{}", recipe.text()),
+        }
+    }
+}
+
+impl FileName {
+    fn text(&self) -> String {
+        let suffix = if self.kind == FileKind::Archive { ARCHIVE_SUFFIX } else { "" };
+        format!("{:016x}/{}{suffix}", self.version, self.id)
+    }
+
+    /// From the two last components of a path.
+    pub fn parse(version: &str, name: &str) -> Option<Self> {
+        let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if version.len() != 16 || !version.bytes().all(is_hexadecimal) {
+            return None;
+        }
+        let (kind, id) = match name.strip_suffix(ARCHIVE_SUFFIX) {
+            Some(id) => (FileKind::Archive, id),
+            None => (FileKind::Classic, name),
+        };
+        Some(Self { id: id.parse().ok()?, kind, version: u64::from_str_radix(version, 16).ok()? })
+    }
+}
+
+impl Recipe {
+    fn text(&self) -> String {
+        let addresses = self.addresses.iter().flat_map(|address| address.0);
+        let bytes: Vec<u8> = self.check.into_iter().chain(addresses).collect();
+        BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// From the last component of a path.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (check, addresses) = bytes.split_first_chunk()?;
+        let (addresses, rest) = addresses.as_chunks();
+        let addresses: Vec<_> = addresses.iter().copied().map(ChunkAddress).collect();
+        (rest.is_empty() && !addresses.is_empty()).then_some(Self { check: *check, addresses })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug";
+
+    #[test]
+    fn files_are_what_their_urls_say() {
+        for (kind, suffix) in [(FileKind::Classic, ""), (FileKind::Archive, ".darc")] {
+            let name = FileName { id: ID.parse().unwrap(), kind, version: 0xab };
+            let path = Resource::File(name).path("db");
+            assert_eq!(path, format!("/dolt/v1/db/files/00000000000000ab/{ID}{suffix}"));
+            assert_eq!(FileName::parse("00000000000000ab", &format!("{ID}{suffix}")), Some(name));
+        }
+    }
+
+    #[test]
+    fn names_have_one_spelling() {
+        let version = "00000000000000ab";
+        for (version, name) in [
+            ("ab", ID),
+            ("00000000000000AB", ID),
+            ("+0000000000000ab", ID),
+            (version, "manifest"),
+            (version, ""),
+            (version, ".darc"),
+            (version, "4R0LQMQPRIHMM1OK8D7B93L2I5LFL2UG"),
+            (version, "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug.darc.darc"),
+        ] {
+            assert_eq!(FileName::parse(version, name), None, "{version}/{name}");
+        }
+    }
+
+    #[test]
+    fn recipes_are_what_their_urls_say() {
+        let recipe =
+            Recipe { check: *b"12345678", addresses: vec![ChunkAddress([7; 20]), ChunkAddress([9; 20])] };
+        let path = Resource::Records(recipe.clone()).path("db");
+        let text = path.strip_prefix("/dolt/v1/db/records/").unwrap();
+        assert_eq!(Recipe::parse(text), Some(recipe));
+        for bad in ["", "MTIzNDU2Nzg", &text[1..], "*", &format!("{text}=")] {
+            assert_eq!(Recipe::parse(bad), None, "{bad}");
+        }
+    }
+}
