@@ -3,6 +3,7 @@
 mod chunks;
 mod connections;
 mod disk;
+mod dolt;
 mod growth;
 mod kv;
 mod postgres;
