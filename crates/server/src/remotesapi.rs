@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 pub use download::routes;
 pub use service::service;
-pub use stats::RemotesapiStats;
+pub use stats::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
 
 use self::records::RecordsCache;
 use crate::{http::Front, status::Status};

@@ -3,6 +3,7 @@
 //! Names end with their unit; `_total` marks what only grows (until the process ends, or CONFIG RESETSTAT).
 
 mod chunks;
+mod dolt;
 
 use std::fmt::{Display, Write};
 
@@ -26,7 +27,11 @@ pub fn render(status: &Status) -> String {
     let tables = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
     postgres(&mut page, &tables.collect::<Vec<_>>());
     let stores = status.chunk_stores().map(|stores| stores.tables().iter().map(chunks::Figures::of));
-    chunks::render(&mut page, &stores.into_iter().flatten().collect::<Vec<_>>());
+    let stores: Vec<_> = stores.into_iter().flatten().collect();
+    chunks::render(&mut page, &stores);
+    if !stores.is_empty() {
+        dolt::render(&mut page, &status.remotesapi);
+    }
     if let Some(progress) = status.progress() {
         page.gauge("busload_log_written_lsn", "Last record written to the log.", progress.written().0);
         page.gauge("busload_log_durable_lsn", "Last record synced to disk.", progress.durable().0);
@@ -304,6 +309,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::remotesapi::{Download, Method, RemotesapiStats};
 
     #[test]
     fn every_sample_belongs_to_a_family_that_is_described_once() {
@@ -312,6 +318,10 @@ mod tests {
         sync_us_buckets[3] = 2;
         sync_us_buckets[7] = 1;
         super::log(&mut page, &LogStats { sync_us_buckets, sync_us_total: 100, ..LogStats::default() });
+        let dolt = RemotesapiStats::default();
+        dolt.count_call(Method::Root);
+        dolt.count_sent(Download::Range, 4096);
+        super::dolt::render(&mut page, &dolt);
         let mut described = HashSet::new();
         let mut family = "";
         for line in page.text.lines() {
@@ -325,6 +335,9 @@ mod tests {
         }
         assert!(30 < described.len());
         assert!(page.text.contains("busload_stage_batches_total{stage=\"net\"} 0\n"));
+        assert!(page.text.contains("busload_dolt_calls_total{method=\"Root\"} 1\n"));
+        assert!(page.text.contains("busload_dolt_calls_total{method=\"Commit\"} 0\n"));
+        assert!(page.text.contains("busload_dolt_sent_bytes_total{kind=\"range\"} 4096\n"));
         assert!(page.text.contains("busload_log_sync_duration_seconds_bucket{le=\"0.000008\"} 2\n"));
         assert!(page.text.contains("busload_log_sync_duration_seconds_bucket{le=\"+Inf\"} 3\n"));
     }
