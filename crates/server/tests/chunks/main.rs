@@ -5,7 +5,6 @@
 mod cache;
 mod check;
 mod commands;
-mod fixtures;
 mod outages;
 mod shown;
 #[path = "../support/mod.rs"]
@@ -14,7 +13,7 @@ mod tool;
 
 use std::net::TcpStream;
 
-use support::{Client, Server};
+use support::{Client, Server, fixtures};
 use tempfile::TempDir;
 
 /// A server, its data, and a client of it.

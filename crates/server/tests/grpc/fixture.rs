@@ -1,10 +1,12 @@
 //! Stores that Dolt wrote, and what they hold.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use busload_chunks::ChunkAddress;
 
-/// One of `crates/chunks/tests/fixtures/dolt`.
+use super::support::fixtures;
+
+/// One of the stores that Dolt wrote.
 pub struct Fixture {
     name: &'static str,
     /// Each of its chunks.
@@ -21,10 +23,9 @@ pub struct Expected {
 impl Fixture {
     /// With its list.
     pub fn new(name: &'static str) -> Self {
-        let mut fixture = Self { name, chunks: Vec::new() };
-        let list = fs::read_to_string(fixture.path("chunks.jsonl")).unwrap();
-        fixture.chunks = list.lines().map(expected).collect();
-        fixture
+        let listed = fixtures::listed(name).into_iter();
+        let chunks = listed.map(|chunk| Expected { address: address(&chunk.address), bytes: chunk.bytes });
+        Self { name, chunks: chunks.collect() }
     }
 
     /// One that has no list, since it is not served.
@@ -32,19 +33,14 @@ impl Fixture {
         Self { name, chunks: Vec::new() }
     }
 
-    fn path(&self, file: &str) -> PathBuf {
-        let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt");
-        fixtures.canonicalize().unwrap().join(self.name).join(file)
-    }
-
     /// Where its objects are.
     pub fn store(&self) -> PathBuf {
-        self.path("store")
+        fixtures::store(self.name)
     }
 
     /// For `--table`.
     pub fn url(&self) -> String {
-        format!("chunks+file://{}", self.store().display())
+        format!("chunks+{}", fixtures::url(self.name))
     }
 
     /// Of all chunks.
@@ -53,10 +49,8 @@ impl Fixture {
     }
 }
 
-fn expected(line: &str) -> Expected {
-    let entry: serde_json::Value = serde_json::from_str(line).unwrap();
-    let address = entry["addr"].as_str().unwrap().parse::<ChunkAddress>().unwrap();
-    Expected { address: address.0, bytes: entry["len"].as_u64().unwrap().try_into().unwrap() }
+fn address(text: &str) -> [u8; 20] {
+    text.parse::<ChunkAddress>().unwrap().0
 }
 
 /// That contents are those of an address.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 pub mod client;
+pub mod fixtures;
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! The stores that Dolt wrote, and what is in them.
+//! The stores that Dolt wrote, and what is in them: `crates/chunks/tests/fixtures/dolt`.
 
 use std::{
     fs,
@@ -42,9 +42,11 @@ pub fn table(table: &str, store: &str, query: &str) -> String {
 }
 
 /// A chunk that a store holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Listed {
     pub address: String,
+    /// Of its contents, in hexadecimal digits.
+    pub sha256: String,
     pub bytes: usize,
 }
 
@@ -60,6 +62,7 @@ pub fn listed(name: &str) -> Vec<Listed> {
         .iter()
         .map(|line| Listed {
             address: line["addr"].as_str().unwrap().to_owned(),
+            sha256: line["sha256"].as_str().unwrap().to_owned(),
             bytes: usize::try_from(line["len"].as_u64().unwrap()).unwrap(),
         })
         .collect();
