@@ -1,7 +1,8 @@
-//! Stock clients against a real server: programs of Debian's redis-tools, and libraries in their own languages.
+//! Stock clients against a real server: programs of Debian's redis-tools, libraries in their own languages, and Dolt.
 //!
 //! Everything they need lies in target/clients. A client that cannot be had is skipped and said so; one that fails, fails.
 
+mod dolt;
 mod libraries;
 mod server;
 mod tools;
@@ -28,10 +29,10 @@ pub struct Arguments {
     debug: bool,
 }
 
-const NAMES: [&str; 6] = ["redis-cli", "redis-benchmark", "python", "node", "go", "java"];
+const NAMES: [&str; 7] = ["redis-cli", "redis-benchmark", "python", "node", "go", "java", "dolt"];
 
 /// Those that CI runs.
-const NAMES_OF_CI: [&str; 3] = ["redis-cli", "redis-benchmark", "python"];
+const NAMES_OF_CI: [&str; 4] = ["redis-cli", "redis-benchmark", "python", "dolt"];
 
 impl Arguments {
     /// What `cargo xtask ci` runs.
@@ -81,19 +82,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut missing = Vec::new();
     let wanted = |name: &&str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     for name in NAMES.iter().copied().filter(wanted) {
+        let mut tell = |outcome| match outcome {
+            Outcome::Passed => println!("passed"),
+            Outcome::Missing(why) => {
+                println!("SKIPPED {name}: {why}");
+                missing.push(name);
+            }
+        };
+        if name == "dolt" {
+            steps.step(name, || {
+                Place::new(name).and_then(|place| dolt::check(&place, &binary)).map(&mut tell)
+            });
+            continue;
+        }
         for net_threads in ["0", "1"] {
             steps.step(&format!("{name}, net threads {net_threads}"), || {
                 let place = Place::new(name)?;
                 let server = Server::start(&binary, net_threads)?;
                 let outcome = one(name, &place, server.port())?;
                 server.stop()?;
-                match outcome {
-                    Outcome::Passed => println!("passed"),
-                    Outcome::Missing(why) => {
-                        println!("SKIPPED {name}: {why}");
-                        missing.push(name);
-                    }
-                }
+                tell(outcome);
                 Ok(())
             });
         }

@@ -41,26 +41,32 @@ pub struct Server {
     child: Child,
     stderr: BufReader<ChildStderr>,
     port: u16,
+    http_port: Option<u16>,
 }
 
 impl Server {
     /// Starts it and waits until it is ready.
     pub fn start(binary: &Path, net_threads: &str) -> Result<Self> {
+        Self::start_with(binary, &["--http", "none", "--net-threads", net_threads])
+    }
+
+    /// The same with arguments.
+    pub fn start_with(binary: &Path, arguments: &[&str]) -> Result<Self> {
         let data = root().join("target/clients/data");
         if data.exists() {
             std::fs::remove_dir_all(&data)?;
         }
         let mut command = Command::new(binary);
         command.env_remove("BUSLOAD_PASSWORD").arg("serve").arg("--data").arg(&data);
-        command.args(["--resp", "127.0.0.1:0", "--http", "none", "--net-threads", net_threads]);
+        command.args(["--resp", "127.0.0.1:0"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().context("cannot start busload")?;
         let stderr = child.stderr.take().context("no stderr")?;
-        let mut server = Self { child, stderr: BufReader::new(stderr), port: 0 };
+        let mut server = Self { child, stderr: BufReader::new(stderr), port: 0, http_port: None };
         let mut line = String::new();
         while server.stderr.read_line(&mut line)? != 0 {
             if let Some(ready) = line.lines().last().filter(|line| line.starts_with("ready ")) {
-                let resp = ready.split(' ').find_map(|pair| pair.strip_prefix("resp=127.0.0.1:"));
-                server.port = resp.context("no address in the ready line")?.trim().parse()?;
+                server.port = port(ready, "resp")?.context("no address in the ready line")?;
+                server.http_port = port(ready, "http")?;
                 return Ok(server);
             }
         }
@@ -70,6 +76,11 @@ impl Server {
     /// Its port on loopback.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// That of its HTTP front, if it has one.
+    pub fn http_port(&self) -> Option<u16> {
+        self.http_port
     }
 
     /// Ends it in order; that it does not end well is a failure.
@@ -91,4 +102,11 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What the ready line says of a front.
+fn port(ready: &str, front: &str) -> Result<Option<u16>> {
+    let prefix = format!("{front}=127.0.0.1:");
+    let port = ready.split(' ').find_map(|pair| pair.strip_prefix(prefix.as_str()));
+    Ok(port.map(|port| port.trim().parse()).transpose()?)
 }
