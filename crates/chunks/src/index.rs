@@ -15,7 +15,7 @@ use crate::{ChunkAddress, FormatError, error::malformed, limits::EQUAL_PREFIXES_
 use archive::Archive;
 use classic::Classic;
 use footer::ArchiveFooter;
-pub(crate) use footer::{CLASSIC_FOOTER_BYTES, CLASSIC_MAGIC};
+pub(crate) use footer::{ARCHIVE_FOOTER_BYTES, ARCHIVE_SIGNATURE, CLASSIC_FOOTER_BYTES, CLASSIC_MAGIC};
 
 /// What a table file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

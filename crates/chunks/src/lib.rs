@@ -18,7 +18,7 @@
 //!
 //! # Formats
 //! Manifests of versions 4 and 5 and the form kept in DynamoDB; classic table files; archives of versions 1 to 3, whose chunks are
-//! zstd frames with dictionaries or the records of classic files. Journals are refused. [`mod@write`] makes classic files.
+//! zstd frames with dictionaries or the records of classic files. Journals are refused. [`mod@write`] makes classic files and archives.
 //!
 //! # Hostile bytes
 //! Everything read comes from outside and may be anything. Indexes are checked as a whole when they are parsed: counts against the

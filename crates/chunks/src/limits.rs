@@ -6,6 +6,12 @@ pub const CHUNK_BYTES_MAX: usize = 256 << 20;
 /// Largest dictionary that is taken. Dolt's have 4 KiB; `zstd --train` makes 112 KiB unless told otherwise.
 pub const DICTIONARY_BYTES_MAX: usize = 16 << 20;
 
+/// Chunks that a writer of archives trains its dictionary with, as Dolt does; files with fewer have none.
+pub const DICTIONARY_SAMPLES: usize = 1000;
+
+/// Largest dictionary that it trains.
+pub const DICTIONARY_TRAINED_BYTES: usize = 4096;
+
 /// Longest metadata of an archive. It is never looked at, but lies between the index and the footer, so it is read with them.
 pub const METADATA_BYTES_MAX: u64 = 64 << 20;
 
@@ -37,4 +43,5 @@ pub const RUN_GROWTH: u64 = 8;
 
 const _: () = assert!(RUN_LOAD_ENTRIES < RUN_LOAD_SLOTS, "a search ends at an empty slot");
 const _: () = assert!(8 * RUN_LOAD_SLOTS <= 10 * RUN_LOAD_ENTRIES, "at most 10 bytes per chunk");
-const _: () = assert!(DICTIONARY_BYTES_MAX <= CHUNK_BYTES_MAX);
+const _: () =
+    assert!(DICTIONARY_TRAINED_BYTES <= DICTIONARY_BYTES_MAX && DICTIONARY_BYTES_MAX <= CHUNK_BYTES_MAX);

@@ -1,4 +1,6 @@
-//! Writes classic table files and manifests, for tests and benchmarks.
+//! Writes classic table files, archives and manifests, for tests and benchmarks.
+
+mod archive;
 
 use std::io::{self, Write};
 
@@ -12,6 +14,8 @@ use crate::{
     index::{CLASSIC_FOOTER_BYTES, CLASSIC_MAGIC},
     manifest::{NOMS_FORMAT, lock_of},
 };
+
+pub use archive::ArchiveWriter;
 
 /// Writes one classic table file, chunk by chunk.
 ///
@@ -115,5 +119,7 @@ fn invalid(message: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
+#[cfg(test)]
+mod archive_tests;
 #[cfg(test)]
 mod tests;

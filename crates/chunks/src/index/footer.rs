@@ -41,9 +41,10 @@ impl ClassicFooter {
 }
 
 /// Bytes of the footer of a version 3 archive. Earlier ones lack the first four: their index length has 32 bits.
-pub(super) const ARCHIVE_FOOTER_BYTES: usize = 220;
+pub(crate) const ARCHIVE_FOOTER_BYTES: usize = 220;
 
-const ARCHIVE_SIGNATURE: &[u8; 7] = b"DOLTARC";
+/// The last 7 bytes of an archive.
+pub(crate) const ARCHIVE_SIGNATURE: &[u8; 7] = b"DOLTARC";
 
 /// Bytes of an archive's index per span.
 const SPAN_INDEX_BYTES: u64 = 8;
