@@ -1,6 +1,8 @@
 //! Charts as SVG: axes, lines, points with labels, a legend.
 
-use anyhow::{Result, anyhow};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
 use plotters::{
     chart::SeriesLabelPosition,
     coord::{
@@ -128,12 +130,28 @@ impl Chart {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// Writes charts below each other to a file of this name; without points there is none.
+///
+/// # Errors
+///
+/// It cannot be written.
+pub fn write(directory: &Path, name: &str, charts: &[Chart]) -> Result<()> {
+    if charts.iter().all(Chart::is_empty) {
+        return Ok(());
+    }
+    let path = directory.join(name);
+    let svg = svg(charts).with_context(|| format!("cannot draw {name}"))?;
+    std::fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("drawn: {}", path.display());
+    Ok(())
+}
+
 /// Charts below each other, as the text of an SVG file.
 ///
 /// # Errors
 ///
 /// Nothing can be drawn on a chart without points.
-pub fn svg(charts: &[Chart]) -> Result<String> {
+fn svg(charts: &[Chart]) -> Result<String> {
     let mut text = String::new();
     {
         let count = charts.len().max(1);

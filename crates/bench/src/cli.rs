@@ -1,6 +1,10 @@
 //! The command line.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
@@ -375,11 +379,7 @@ impl Load {
     ///
     /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
-        if self.seconds < 0.01 || 3_600.0 < self.seconds || self.warm_up < 0.0 || 3_600.0 < self.warm_up {
-            bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
-        }
-        let times = (Duration::try_from_secs_f64(self.warm_up), Duration::try_from_secs_f64(self.seconds));
-        Ok((times.0.context("--warm-up")?, times.1.context("--seconds")?))
+        times(self.warm_up, self.seconds)
     }
 }
 
@@ -391,9 +391,7 @@ impl Kv {
     /// A cell that cannot be understood, or a number out of bounds.
     pub fn cells(&self) -> Result<Vec<Cell>> {
         check_clients(self.load.clients)?;
-        if self.rounds == 0 {
-            bail_usage!("--rounds is at least 1");
-        }
+        check_rounds(self.rounds)?;
         let cells = if self.cell.is_empty() {
             Cell::combinations(self)
         } else {
@@ -419,6 +417,31 @@ pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
         bail_usage!("a value has at most {VALUE_BYTES_MAX} bytes");
     }
     Ok(KeySpace { keys, value_bytes, seed })
+}
+
+/// Seconds of a warm-up and of a measurement, checked.
+///
+/// # Errors
+///
+/// A time out of bounds.
+pub fn times(warm_up: f64, seconds: f64) -> Result<(Duration, Duration)> {
+    if seconds < 0.01 || 3_600.0 < seconds || warm_up < 0.0 || 3_600.0 < warm_up {
+        bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
+    }
+    let times = (Duration::try_from_secs_f64(warm_up), Duration::try_from_secs_f64(seconds));
+    Ok((times.0.context("--warm-up")?, times.1.context("--seconds")?))
+}
+
+/// A number of rounds, checked.
+///
+/// # Errors
+///
+/// None.
+pub fn check_rounds(rounds: usize) -> Result<()> {
+    if rounds == 0 {
+        bail_usage!("--rounds is at least 1");
+    }
+    Ok(())
 }
 
 /// A number of connections, checked.
@@ -457,12 +480,25 @@ pub fn cpus(text: &str) -> Result<Option<CpuList>> {
     }
 }
 
+/// The busload binary that was named, or else found; looked for before anything takes time.
+///
+/// # Errors
+///
+/// There is none.
+pub fn busload_at(named: Option<&Path>) -> Result<PathBuf> {
+    match named {
+        Some(path) if path.is_file() => Ok(path.to_owned()),
+        Some(path) => bail_usage!("no busload binary at {}", path.display()),
+        None => find_busload(),
+    }
+}
+
 /// The busload binary beside this program, or where cargo builds it.
 ///
 /// # Errors
 ///
 /// There is none.
-pub fn find_busload() -> Result<PathBuf> {
+fn find_busload() -> Result<PathBuf> {
     let own = std::env::current_exe().context("the path of this program")?;
     let candidates = [own.with_file_name("busload"), PathBuf::from("target/release/busload")];
     let Some(found) = candidates.into_iter().find(|path| path.is_file()) else {

@@ -4,6 +4,23 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+/// When a measurement counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Nothing before this counts.
+    pub from_ns: u64,
+    /// Nothing from this on counts, and nobody asks again.
+    pub until_ns: u64,
+}
+
+impl Window {
+    /// Whether this moment counts.
+    #[inline]
+    pub fn contains(&self, ns: u64) -> bool {
+        self.from_ns <= ns && ns < self.until_ns
+    }
+}
+
 /// Nanoseconds since an arbitrary origin; never decreases.
 #[inline]
 pub fn now_ns() -> u64 {

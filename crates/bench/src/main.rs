@@ -22,6 +22,8 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(target_os = "linux")]
+mod busload;
+#[cfg(target_os = "linux")]
 mod bytes;
 #[cfg(target_os = "linux")]
 mod cell;
@@ -36,6 +38,8 @@ mod clock;
 #[cfg(target_os = "linux")]
 mod experiment;
 #[cfg(target_os = "linux")]
+mod failures;
+#[cfg(target_os = "linux")]
 mod limits;
 #[cfg(target_os = "linux")]
 mod load;
@@ -48,11 +52,15 @@ mod null_server;
 #[cfg(target_os = "linux")]
 mod random;
 #[cfg(target_os = "linux")]
+mod remote;
+#[cfg(target_os = "linux")]
 mod replies;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
 mod requests;
+#[cfg(target_os = "linux")]
+mod rounds;
 #[cfg(target_os = "linux")]
 mod schedule;
 #[cfg(target_os = "linux")]
@@ -61,6 +69,10 @@ mod server;
 mod stats;
 #[cfg(target_os = "linux")]
 mod strace;
+#[cfg(target_os = "linux")]
+mod targets;
+#[cfg(target_os = "linux")]
+mod usage;
 
 use std::process::ExitCode;
 

@@ -63,6 +63,12 @@ pub fn heading(columns: &[Column]) -> String {
     format!("{}\n{}", row(columns, &titles), row(columns, &rules))
 }
 
+/// Prints a table.
+pub fn print(title: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) {
+    println!("\n{title}\n{}", heading(columns));
+    rows.for_each(|cells| println!("{}", row(columns, &cells)));
+}
+
 /// Four significant figures or so: what a ratio of noisy numbers deserves.
 pub fn figure(value: f64) -> String {
     if 100.0 <= value {

@@ -3,67 +3,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+mod bench;
 
 use tempfile::TempDir;
+
+use bench::{Record, bench, busload, check_pictures, number, records, succeeded, text};
 
 /// Everything as small as it can be: two files of 3 MB, three extents each, and no processor bound.
 const SMALL: &str = "--files 2 --chunks 1500 --chain 20 --callers 1,4 --throughput-callers 2 --batch 32 --pipeline 8 \
     --herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
     --rounds 1 --seconds 0.2 --warm-up 0.05 --server-cpu any --load-cpu any";
-
-fn bench(arguments: &str, out: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_busload-bench"))
-        .arg("chunks")
-        .args(arguments.split_ascii_whitespace())
-        .arg("--out")
-        .arg(out)
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// The server's binary belongs to another package: cargo builds it, if the build of the workspace has not yet.
-fn busload() -> PathBuf {
-    let own = PathBuf::from(env!("CARGO_BIN_EXE_busload-bench"));
-    let target = own.parent().and_then(Path::parent).unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "busload", "--target-dir"]).arg(target);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    let built = build.output().unwrap();
-    assert!(built.status.success(), "{}", text(&built.stderr));
-    own.with_file_name("busload")
-}
-
-type Record = BTreeMap<String, String>;
-
-fn records(out: &Path, file: &str) -> Vec<Record> {
-    let content = std::fs::read_to_string(out.join(file)).unwrap();
-    let mut lines = content.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
-    let names: Vec<_> = lines.next().unwrap().collect();
-    let record = |fields: std::str::Split<'_, char>| {
-        names.iter().zip(fields).map(|(name, value)| ((*name).to_owned(), value.to_owned())).collect()
-    };
-    lines.map(record).collect()
-}
-
-fn number(record: &Record, name: &str) -> f64 {
-    record[name].parse().unwrap_or_else(|_| panic!("{name} of {record:?}"))
-}
 
 /// The value of a figure; every round of it is checked elsewhere.
 fn figure(figures: &[Record], name: &str) -> f64 {
@@ -74,7 +23,8 @@ fn figure(figures: &[Record], name: &str) -> f64 {
 #[test]
 fn every_section_is_measured_and_every_chunk_is_right() {
     let out = TempDir::new().unwrap();
-    let shown = succeeded(&bench(&format!("{SMALL} --busload {}", busload().display()), out.path()));
+    let shown =
+        succeeded(&bench("chunks", &format!("{SMALL} --busload {}", busload().display()), out.path()));
     for title in [
         "A chain of 20 dependent reads, store 5 ms away",
         "Random reads, store 5 ms away",
@@ -91,9 +41,7 @@ fn every_section_is_measured_and_every_chunk_is_right() {
     assert!(!shown.contains("not measured"), "{shown}");
     check_rows(&records(out.path(), "statistics.csv"));
     check_figures(&records(out.path(), "figures.csv"));
-    for picture in ["chunks-reads.svg", "chunks-memory.svg"] {
-        assert!(std::fs::read_to_string(out.path().join(picture)).unwrap().starts_with("<svg"), "{picture}");
-    }
+    check_pictures(out.path(), &["chunks-reads.svg", "chunks-memory.svg"]);
 }
 
 fn check_rows(records: &[Record]) {
@@ -138,10 +86,11 @@ fn check_figures(figures: &[Record]) {
 #[test]
 fn wrong_arguments_end_with_two_before_anything_is_made() {
     let out = TempDir::new().unwrap();
-    let refused = bench(&format!("{SMALL} --busload /nowhere/busload"), out.path());
+    let refused = bench("chunks", &format!("{SMALL} --busload /nowhere/busload"), out.path());
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(text(&refused.stderr).contains("no busload binary at /nowhere/busload"), "{refused:?}");
-    let refused = bench(&format!("{SMALL} --chain 100000 --busload {}", busload().display()), out.path());
+    let refused =
+        bench("chunks", &format!("{SMALL} --chain 100000 --busload {}", busload().display()), out.path());
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }

@@ -3,74 +3,22 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+mod bench;
 
 use busload_cluster::Cluster;
 use tempfile::TempDir;
+
+use bench::{Record, bench, busload, check_pictures, number, records, succeeded, text};
 
 /// Every list as short as it can be.
 const SMALL: &str = "--rows 5k --seconds 0.2 --warm-up 0.05 --rounds 1 --readers 30 --connections 5 \
     --upsert-connections 5 --windows 1,16 --window-connections 4 --resp-connections 3,30 --low-load 1,4 --rates 500";
 
-fn bench(arguments: &str, out: &Path) -> Output {
-    let words = arguments.split_ascii_whitespace().filter(|word| !word.is_empty());
-    Command::new(env!("CARGO_BIN_EXE_busload-bench"))
-        .arg("postgres")
-        .args(words)
-        .arg("--out")
-        .arg(out)
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// The server's binary belongs to another package: cargo builds it, if the build of the workspace has not yet.
-fn busload() -> PathBuf {
-    let own = PathBuf::from(env!("CARGO_BIN_EXE_busload-bench"));
-    let target = own.parent().and_then(Path::parent).unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "busload", "--target-dir"]).arg(target);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    let built = build.output().unwrap();
-    assert!(built.status.success(), "{}", text(&built.stderr));
-    own.with_file_name("busload")
-}
-
-type Record = BTreeMap<String, String>;
-
-fn records(out: &Path) -> Vec<Record> {
-    let content = std::fs::read_to_string(out.join("statistics.csv")).unwrap();
-    let mut lines = content.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
-    let names: Vec<_> = lines.next().unwrap().collect();
-    let record = |fields: std::str::Split<'_, char>| {
-        names.iter().zip(fields).map(|(name, value)| ((*name).to_owned(), value.to_owned())).collect()
-    };
-    lines.map(record).collect()
-}
-
-fn number(record: &Record, name: &str) -> f64 {
-    record[name].parse().unwrap_or_else(|_| panic!("{name} of {record:?}"))
-}
-
 #[test]
 fn every_section_is_measured_and_every_answer_is_right() {
     let out = TempDir::new().unwrap();
     let arguments = format!("{SMALL} --keys uniform,runs --busload {}", busload().display());
-    let shown = succeeded(&bench(&arguments, out.path()));
+    let shown = succeeded(&bench("postgres", &arguments, out.path()));
     for title in [
         "30 readers, uniform keys\n",
         "30 readers, runs keys\n",
@@ -83,7 +31,7 @@ fn every_section_is_measured_and_every_answer_is_right() {
         assert!(shown.contains(title), "{title} is not in\n{shown}");
     }
     assert!(!shown.contains("WRONG") && !shown.contains("not measured"), "{shown}");
-    let records = records(out.path());
+    let records = records(out.path(), "statistics.csv");
     // One round and the medians.
     assert_eq!(records.len(), 2 * (2 * 8 + 9 + 4 + 4 + 4), "{shown}");
     for record in &records {
@@ -91,14 +39,9 @@ fn every_section_is_measured_and_every_answer_is_right() {
         assert_eq!((record["wrong"].as_str(), record["rows"].as_str()), ("0", "5000"), "{record:?}");
     }
     check_batches(&records);
-    for picture in [
-        "postgres-batch-size.svg",
-        "postgres-batch-size-runs.svg",
-        "postgres-readers.svg",
-        "postgres-rate.svg",
-    ] {
-        assert!(std::fs::read_to_string(out.path().join(picture)).unwrap().starts_with("<svg"), "{picture}");
-    }
+    let pictures =
+        ["batch-size", "batch-size-runs", "readers", "rate"].map(|name| format!("postgres-{name}.svg"));
+    check_pictures(out.path(), &pictures.each_ref().map(String::as_str));
 }
 
 /// Requests per statement, as Postgres counted them: they tell whether a row measured what its name says.
@@ -134,14 +77,15 @@ fn a_given_postgres_gets_the_table_and_keeps_it() {
     let out = TempDir::new().unwrap();
     let arguments =
         format!("{SMALL} --section readers,small-memory --cell plain,in-process --url {}", cluster.url());
-    let first = bench(&arguments, out.path());
+    let first = bench("postgres", &arguments, out.path());
     assert!(succeeded(&first).contains("small-memory is left out"));
     assert!(text(&first.stderr).contains("loaded 5000 rows"), "{}", text(&first.stderr));
-    let second = bench(&arguments, out.path());
+    let second = bench("postgres", &arguments, out.path());
     succeeded(&second);
     assert!(text(&second.stderr).contains("5000 rows are there"), "{}", text(&second.stderr));
     // Without the extension transactions are counted: about one for each read.
-    let plain = records(out.path()).into_iter().find(|record| record["way"] == "plain:5").unwrap();
+    let plain =
+        records(out.path(), "statistics.csv").into_iter().find(|record| record["way"] == "plain:5").unwrap();
     assert!((0.8..=1.2).contains(&number(&plain, "batch")), "{plain:?}");
     assert!(0.0 < number(&plain, "cpu_postgres"), "{plain:?}");
 }
@@ -151,7 +95,8 @@ fn a_table_that_is_not_ours_is_left_alone() {
     let cluster = Cluster::builder().start().unwrap();
     cluster.execute("CREATE TABLE random_read_test (pk text, payload int); INSERT INTO random_read_test VALUES ('x', 1)").unwrap();
     let out = TempDir::new().unwrap();
-    let refused = bench(&format!("{SMALL} --section ceiling --url {}", cluster.url()), out.path());
+    let refused =
+        bench("postgres", &format!("{SMALL} --section ceiling --url {}", cluster.url()), out.path());
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(text(&refused.stderr).contains("--reload replaces it"), "{refused:?}");
     assert_eq!(cluster.execute("SELECT count(*) FROM random_read_test").unwrap().trim(), "1");
@@ -163,9 +108,9 @@ fn a_wrong_answer_fails_the_run() {
     let out = TempDir::new().unwrap();
     let arguments =
         format!("{SMALL} --section readers,ceiling --cell plain,in-process,ceiling --url {}", cluster.url());
-    succeeded(&bench(&arguments, out.path()));
+    succeeded(&bench("postgres", &arguments, out.path()));
     cluster.execute("UPDATE random_read_test SET payload = 'payload of row 00000000000000000000' WHERE '1' < right(pk, 1)").unwrap();
-    let wrong = bench(&arguments, out.path());
+    let wrong = bench("postgres", &arguments, out.path());
     assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
     let shown = text(&wrong.stdout);
     for way in ["1024 keys a statement, 2", "not batched, 5", "busload in process"] {
@@ -182,13 +127,13 @@ fn a_kept_cluster_is_used_again_and_its_settings_are_as_asked_for() {
     let cluster = directory.path().join("cluster");
     let arguments =
         format!("{SMALL} --section ceiling --shared-buffers 32MB --cluster {}", cluster.display());
-    let first = bench(&arguments, out.path());
+    let first = bench("postgres", &arguments, out.path());
     assert!(succeeded(&first).contains("shared_buffers 32MB; fsync on"));
-    let second = bench(&arguments.replace("32MB", "48MB"), out.path());
+    let second = bench("postgres", &arguments.replace("32MB", "48MB"), out.path());
     assert!(succeeded(&second).contains("shared_buffers 48MB"));
     assert!(text(&second.stderr).contains("5000 rows are there"), "{}", text(&second.stderr));
     // Another number of rows is another table.
-    let third = bench(&arguments.replace("--rows 5k", "--rows 6k"), out.path());
+    let third = bench("postgres", &arguments.replace("--rows 5k", "--rows 6k"), out.path());
     succeeded(&third);
     assert!(text(&third.stderr).contains("loaded 6000 rows"), "{}", text(&third.stderr));
 }

@@ -18,41 +18,36 @@ mod arguments;
 mod cells;
 mod clients;
 mod contents;
+mod figures;
 mod lab;
 mod load;
 mod plot;
-mod remote;
 mod results;
 mod sample;
 mod sections;
-mod server;
 mod store;
 mod summary;
 mod table;
 mod tally;
+mod traffic;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 use self::{
     cells::{Cell, Section},
+    figures::Figures,
     lab::{Lab, PREFIX},
     plot::Growth,
-    remote::Remote,
-    results::{Figures, Ratios, Results},
+    results::{Ratios, Results},
     sample::Sample,
-    server::Starter,
     store::Store,
     table::{Setting, Statistics},
 };
 use crate::{
-    bytes::bytes_text,
-    cleanup::Cleanup,
-    cli::{bail_usage, cpus, find_busload},
-    clock::utc_now,
-    machine,
-    report::figure,
+    bytes::bytes_text, cleanup::Cleanup, cli::busload_at, clock::utc_now, machine, remote::Remote,
+    report::figure, rounds::in_turns,
 };
 
 pub use self::arguments::Chunks;
@@ -70,47 +65,33 @@ const FIGURES: &str = "figures.csv";
 /// Wrong arguments, a server that cannot be started, or wrong answers.
 pub fn chunks(arguments: &Chunks) -> Result<()> {
     arguments.check()?;
-    let busload = busload(arguments)?;
+    let busload = busload_at(arguments.served.busload.as_deref())?;
     let cleanup = Cleanup::install()?;
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot make {}", arguments.out.display()))?;
     let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     // Goes last: everything else is in it or reads from it.
     let directory = cleanup.directory(&parent)?;
-    let remote = Remote::start(directory.path(), arguments.distance(), arguments.seed)?;
+    let remote = Remote::start(directory.path(), arguments.distance, arguments.seed)?;
     let store = Store::make(&remote.directory().join(PREFIX), &arguments.design())?;
     let about = about(arguments, &busload, &store)?;
     println!("{about}");
     let setting = Setting {
         chunk_bytes: store.means().0,
         store_bytes: store.bytes(),
-        first_byte_ms: arguments.first_byte,
+        first_byte_ms: arguments.distance.first_byte,
     };
     let statistics = Statistics::open(&arguments.out.join(STATISTICS), &about, setting)?;
     let figures = Figures::open(&arguments.out.join(FIGURES), &about)?;
-    let starter = Starter {
-        busload,
-        arguments: arguments.busload_args.split_ascii_whitespace().map(str::to_owned).collect(),
-        cpus: cpus(&arguments.server_cpu)?,
-        directory: directory.path().to_owned(),
-    };
+    let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
-    cpus(&arguments.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())?;
+    arguments.served.bind_load()?;
     let lab = Lab::new(arguments, cleanup, starter, remote, store)?;
     let mut run = Run { lab, statistics, figures, results: Results::default(), growth: Growth::default() };
     run.sections()?;
     plot::draw_all(&arguments.out, &run.results, &run.growth)?;
     summary::print(&run.results, &run.figures);
     run.check()
-}
-
-/// The binary, looked for before anything takes time.
-fn busload(arguments: &Chunks) -> Result<PathBuf> {
-    match &arguments.busload {
-        Some(path) if path.is_file() => Ok(path.clone()),
-        Some(path) => bail_usage!("no busload binary at {}", path.display()),
-        None => find_busload(),
-    }
 }
 
 /// Date, machine, versions and what is shared by all rows, in one line.
@@ -125,17 +106,8 @@ fn about(arguments: &Chunks, busload: &Path, store: &Store) -> Result<String> {
         bytes_text(store.bytes()),
         ratio * 100.0
     ));
-    parts.push(format!(
-        "store {} ms away, +-{}, {} a second and response",
-        arguments.first_byte,
-        arguments.jitter,
-        if arguments.bandwidth == 0 {
-            "no limit of bytes".to_owned()
-        } else {
-            bytes_text(arguments.bandwidth)
-        }
-    ));
-    parts.push(format!("server on {}, load on {}", arguments.server_cpu, arguments.load_cpu));
+    parts.push(arguments.distance.text());
+    parts.push(arguments.served.text());
     Ok(parts.join("; "))
 }
 
@@ -151,7 +123,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn sections(&mut self) -> Result<()> {
         let arguments = self.lab.arguments;
-        let ms = arguments.first_byte;
+        let ms = arguments.distance.first_byte;
         if arguments.wants(Section::Chain) {
             let title = format!("A chain of {} dependent reads, store {ms} ms away", arguments.chain);
             self.group(&title, &cells::chain())?;
@@ -180,22 +152,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Measures rows in turns: forwards in one round, backwards in the next, so that a machine that gets slower or faster
-    /// does so for all.
+    /// Measures rows in turns and shows them as a table.
     fn group(&mut self, title: &str, cells: &[Cell]) -> Result<()> {
         let rounds = self.lab.arguments.rounds;
-        let mut samples = vec![Vec::new(); cells.len()];
-        for round in 1..=rounds {
-            let forwards = 0..cells.len();
-            let order: Vec<_> = if round % 2 == 1 { forwards.collect() } else { forwards.rev().collect() };
-            for index in order {
-                let cell = &cells[index];
-                let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
-                self.statistics.append(cell, &sample, round, Ratios::default())?;
-                tell(round, rounds, cell, &sample);
-                samples[index].push(sample);
-            }
-        }
+        let samples = in_turns(cells.len(), rounds, |index, round| {
+            let cell = &cells[index];
+            let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
+            self.statistics.append(cell, &sample, round, Ratios::default())?;
+            tell(round, rounds, cell, &sample);
+            Ok(sample)
+        })?;
         let first = self.results.rows().len();
         for (cell, samples) in cells.iter().zip(&samples) {
             self.results.add(*cell, Sample::median(samples));

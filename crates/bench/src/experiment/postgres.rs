@@ -48,12 +48,8 @@ use self::{
     table::{Setting, Statistics},
 };
 use crate::{
-    cleanup::Cleanup,
-    cli::{bail_usage, find_busload},
-    clock::utc_now,
-    machine,
-    report::figure,
-    stats::float,
+    busload::Starter, cleanup::Cleanup, cli::busload_at, clock::utc_now, machine, report::figure,
+    rounds::in_turns, stats::float,
 };
 
 pub use self::arguments::Postgres;
@@ -79,7 +75,13 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
     let about = about(arguments, &mut database, &busload, &setting)?;
     println!("{about}");
     let statistics = Statistics::open(&arguments.out.join(STATISTICS), &about, setting)?;
-    let lab = Lab::new(arguments, database, cleanup, busload);
+    let starter = Starter {
+        busload,
+        arguments: arguments.busload_args.split_ascii_whitespace().map(str::to_owned).collect(),
+        cpus: None,
+        directory: std::env::temp_dir(),
+    };
+    let lab = Lab::new(arguments, database, cleanup, starter);
     let mut run = Run { lab, statistics, results: Results::default() };
     run.sections()?;
     run.lab.stop_server()?;
@@ -91,10 +93,8 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
 /// The binary, looked for before anything takes time.
 fn busload(arguments: &Postgres) -> Result<PathBuf> {
     match &arguments.busload {
-        Some(path) if path.is_file() => Ok(path.clone()),
-        Some(path) => bail_usage!("no busload binary at {}", path.display()),
-        None if sections::need_server(arguments) => find_busload(),
-        None => Ok(PathBuf::from("busload")),
+        None if !sections::need_server(arguments) => Ok(PathBuf::from("busload")),
+        named => busload_at(named.as_deref()),
     }
 }
 
@@ -188,22 +188,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Measures rows in turns: forwards in one round, backwards in the next, so that a machine that gets slower or faster
-    /// does so for all.
+    /// Measures rows in turns and shows them as a table.
     fn group(&mut self, group: &Group) -> Result<()> {
         let rounds = self.lab.arguments.rounds;
-        let mut samples = vec![Vec::new(); group.cells.len()];
-        for round in 1..=rounds {
-            let forwards = 0..group.cells.len();
-            let order: Vec<_> = if round % 2 == 1 { forwards.collect() } else { forwards.rev().collect() };
-            for index in order {
-                let cell = &group.cells[index];
-                let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
-                self.statistics.append(cell, &sample, round, Ratios::default())?;
-                tell(round, rounds, cell, &sample);
-                samples[index].push(sample);
-            }
-        }
+        let samples = in_turns(group.cells.len(), rounds, |index, round| {
+            let cell = &group.cells[index];
+            let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
+            self.statistics.append(cell, &sample, round, Ratios::default())?;
+            tell(round, rounds, cell, &sample);
+            Ok(sample)
+        })?;
         let first = self.results.rows().len();
         for (cell, samples) in group.cells.iter().zip(&samples) {
             self.results.add(*cell, Sample::median(samples));

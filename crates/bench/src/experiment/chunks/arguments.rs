@@ -8,13 +8,14 @@ use clap::Args;
 use super::{
     cells::{Batches, Section},
     contents::{Filler, HEADER_BYTES},
-    remote::Distance,
     store::Design,
 };
 use crate::{
+    busload::Served,
     bytes::{bytes_text, parse_bytes},
-    cli::{bail_usage, check_clients, cpus},
+    cli::{bail_usage, check_clients, check_rounds, times},
     limits::{CHUNK_BATCH_MAX, CHUNK_BYTES_MAX, CHUNKS_MAX, STORE_BYTES_MAX},
+    remote::Distance,
 };
 
 /// The manual page below the flags.
@@ -112,15 +113,9 @@ pub struct Chunks {
     /// Bytes of the file of the section memory
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
     pub memory_bytes: u64,
-    /// Milliseconds until the first byte of a response of the object store
-    #[arg(long, value_name = "MS", default_value_t = 30)]
-    pub first_byte: u64,
-    /// Milliseconds more or less
-    #[arg(long, value_name = "MS", default_value_t = 5)]
-    pub jitter: u64,
-    /// Bytes per second of one response of the object store; 0: as fast as it goes
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "80M")]
-    pub bandwidth: u64,
+    /// The object store
+    #[command(flatten)]
+    pub distance: Distance,
     /// The same while files fill
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2M")]
     pub filling_bandwidth: u64,
@@ -142,27 +137,9 @@ pub struct Chunks {
     /// Where stores and caches are made [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// The busload binary [default: beside this program, then target/release/busload]
-    #[arg(long, value_name = "PATH", help_heading = "busload")]
-    pub busload: Option<PathBuf>,
-    /// Further arguments for busload, separated by spaces
-    #[arg(
-        long,
-        value_name = "ARGS",
-        allow_hyphen_values = true,
-        default_value = "",
-        help_heading = "busload"
-    )]
-    pub busload_args: String,
-    /// Further options of busload's tables, as poll=1s&requests=128
-    #[arg(long, value_name = "QUERY", help_heading = "busload")]
-    pub table_options: Option<String>,
-    /// Processors of the server, as 0 or 0-3, or `any`
-    #[arg(long, value_name = "CPUS", default_value = "0", help_heading = "Machine")]
-    pub server_cpu: String,
-    /// Processors of the load, as 1, or `any`. The S3 server runs on all
-    #[arg(long, value_name = "CPUS", default_value = "1", help_heading = "Machine")]
-    pub load_cpu: String,
+    /// busload and the machine
+    #[command(flatten)]
+    pub served: Served,
 }
 
 impl Chunks {
@@ -182,17 +159,14 @@ impl Chunks {
         if [self.batch, self.pipeline].iter().any(|count| *count == 0 || CHUNK_BATCH_MAX < *count) {
             bail_usage!("--batch and --pipeline are 1 to {CHUNK_BATCH_MAX}");
         }
-        if self.rounds == 0 {
-            bail_usage!("--rounds is at least 1");
-        }
+        check_rounds(self.rounds)?;
         let header = u64::try_from(HEADER_BYTES).context("a header's size")?;
         if self.chunk_bytes.iter().any(|bytes| *bytes < header || CHUNK_BYTES_MAX < *bytes) {
             bail_usage!("--chunk-bytes are {header} to {}", bytes_text(CHUNK_BYTES_MAX));
         }
         self.check_store()?;
         self.times()?;
-        cpus(&self.server_cpu)?;
-        cpus(&self.load_cpu).map(drop)
+        self.served.check()
     }
 
     fn check_store(&self) -> Result<()> {
@@ -217,11 +191,7 @@ impl Chunks {
     ///
     /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
-        if self.seconds < 0.01 || 3_600.0 < self.seconds || self.warm_up < 0.0 || 3_600.0 < self.warm_up {
-            bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
-        }
-        let times = (Duration::try_from_secs_f64(self.warm_up), Duration::try_from_secs_f64(self.seconds));
-        Ok((times.0.context("--warm-up")?, times.1.context("--seconds")?))
+        times(self.warm_up, self.seconds)
     }
 
     /// Whether a section was asked for.
@@ -239,15 +209,6 @@ impl Chunks {
             filler: Filler::Half,
             chain: self.chain,
             seed: self.seed,
-        }
-    }
-
-    /// How far away it is.
-    pub fn distance(&self) -> Distance {
-        Distance {
-            first_byte: Duration::from_millis(self.first_byte),
-            jitter: Duration::from_millis(self.jitter.min(self.first_byte)),
-            bandwidth: self.bandwidth,
         }
     }
 
@@ -275,7 +236,7 @@ mod tests {
     fn by_default_everything_is_measured_thirty_milliseconds_away() {
         let chunks = parse(&[]).unwrap();
         assert_eq!(chunks.section.len(), 7);
-        assert_eq!(chunks.distance().first_byte, Duration::from_millis(30));
+        assert_eq!(chunks.distance.first_byte, 30);
         assert_eq!((chunks.design().chunks_per_file, chunks.open_files), (16_384, 1_000));
         assert!(chunks.wants(Section::Herd));
     }

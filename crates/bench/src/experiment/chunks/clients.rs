@@ -17,8 +17,8 @@ pub use self::{
 use super::{
     contents,
     store::{Entry, Store},
-    tally::Failure,
 };
+use crate::failures::Failure;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

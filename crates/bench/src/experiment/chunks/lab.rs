@@ -13,17 +13,18 @@ use super::{
         Caller, Channels, Check, Direct, Form, GetChunk, GetChunks, PreadSend, Resp, S3, get_request, pread,
     },
     load::{self, ChainEnd, Picks, Plan},
-    remote::{Distance, Remote},
     sample::{Answering, Sample},
-    server::{Server, Starter, Table},
     store::Store,
+    traffic::Traffic,
 };
 use crate::{
+    busload::{Server, Starter, Table},
     cleanup::Cleanup,
     clock::{duration_ns, now_ns},
     limits::{CHUNK_FILL, CHUNK_LIST, CHUNK_POLL, POOL_REQUESTS},
     measure::{self, Pace, measure},
     random::Random,
+    remote::{Distance, Remote},
     requests::Pool,
 };
 
@@ -106,9 +107,7 @@ impl<'a> Lab<'a> {
 
     /// A table over a store of the object store; further options of the command line come last.
     pub fn table(&self, name: &'static str, prefix: &str, options: &str) -> Table {
-        let further = self.arguments.table_options.as_deref();
-        let options = [Some(options), further].into_iter().flatten().collect::<Vec<_>>().join("&");
-        Table { name, url: self.remote.url(prefix), options }
+        Table::of_chunks(name, &self.remote.url(prefix), &self.arguments.served.options(options))
     }
 
     fn direct(&self, cell: &Cell, seed: u64) -> Result<Sample> {
@@ -130,7 +129,7 @@ impl<'a> Lab<'a> {
     /// another one's extent brought.
     fn cold(&self, cell: &Cell) -> Result<Sample> {
         let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=touched")])?;
-        server.wait_open(TABLE, &self.store)?;
+        wait_open(&server, TABLE, &self.store)?;
         self.remote.forget();
         let apart: Arc<[u32]> = self.store.apart.clone().into();
         let batch = cell.batch.min(apart.len().div_ceil(cell.callers));
@@ -149,7 +148,7 @@ impl<'a> Lab<'a> {
             answering: Answering::Process(server.pid()),
         };
         let sample = self.grpc_or_resp(cell, &server, TABLE, &plan)?;
-        let traffic = self.remote.traffic(&self.store);
+        let traffic = self.traffic();
         server.stop()?;
         Ok(self.with_traffic(sample, &traffic))
     }
@@ -157,7 +156,7 @@ impl<'a> Lab<'a> {
     /// The first read starts the fill of its file; it is slow enough to last. The store is slow from the server's start on, as
     /// what a server has measured of its store decides who waits for a fill.
     fn filling(&self, cell: &Cell, seed: u64) -> Result<Sample> {
-        let distance = self.arguments.distance();
+        let distance = self.arguments.distance;
         self.remote.set(Distance { bandwidth: self.arguments.filling_bandwidth, ..distance });
         let sample = self.filling_slowly(cell, seed);
         self.remote.set(distance);
@@ -166,18 +165,23 @@ impl<'a> Lab<'a> {
 
     fn filling_slowly(&self, cell: &Cell, seed: u64) -> Result<Sample> {
         let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
-        server.wait_open(TABLE, &self.store)?;
+        wait_open(&server, TABLE, &self.store)?;
         self.remote.forget();
         let plan = self.plan(cell, seed, Answering::Process(server.pid()))?;
         let plan = Plan { warm_up: Duration::ZERO, ..plan };
         let sample = self.grpc_or_resp(cell, &server, TABLE, &plan)?;
-        let traffic = self.remote.traffic(&self.store);
+        let traffic = self.traffic();
         let filled_early = self.store.bytes() <= traffic.fills.bytes;
         server.stop()?;
         Ok(Sample { filled_early, ..self.with_traffic(sample, &traffic) })
     }
 
-    fn with_traffic(&self, sample: Sample, traffic: &super::remote::Traffic) -> Sample {
+    /// What the main store was asked for since it was last told to forget.
+    pub fn traffic(&self) -> Traffic {
+        Traffic::of(&self.remote.seen(), &self.store)
+    }
+
+    fn with_traffic(&self, sample: Sample, traffic: &Traffic) -> Sample {
         let store_requests = Some(crate::stats::float(traffic.requests()));
         let store_bytes = Some(crate::stats::float(traffic.bytes()));
         Sample { store_requests, store_bytes, ..sample }
@@ -231,7 +235,7 @@ impl<'a> Lab<'a> {
     ///
     /// It does not happen in time.
     pub fn fill(&self, server: &Server, table: &str, store: &Store) -> Result<()> {
-        server.wait_open(table, store)?;
+        wait_open(server, table, store)?;
         let numbers: Vec<u32> = (0..store.count()).collect();
         self.runtime.block_on(async {
             let channels = Channels::connect(server.http(), 1).await?;
@@ -345,6 +349,16 @@ impl<'a> Lab<'a> {
         };
         Ok(Plan { picks, batch: cell.batch, warm_up, seconds, answering })
     }
+}
+
+/// Waits until a table's store is open: until its last chunk is known to exist.
+///
+/// # Errors
+///
+/// It does not happen in time.
+pub fn wait_open(server: &Server, table: &str, store: &Store) -> Result<()> {
+    let last = store.entries.last().context("a store with chunks")?;
+    server.wait_for(&format!("EXISTS {table}:{}", last.address), ":1")
 }
 
 /// Asks again and again which chunks are local; fills give no event.

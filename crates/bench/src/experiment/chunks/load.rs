@@ -15,10 +15,10 @@ use super::{
     contents,
     sample::{Answering, Cpu, Mark, Sample},
     store::Store,
-    tally::{Tally, Window},
+    tally::Tally,
 };
 use crate::{
-    clock::{duration_ns, now_ns},
+    clock::{Window, duration_ns, now_ns},
     limits::{CHUNK_FAILURES_MAX, SILENCE},
     random::Random,
 };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{
     cells::{Section, State, Way},
@@ -10,7 +10,7 @@ use super::{
     sample::Sample,
 };
 use crate::{
-    chart::{self, Axis, Chart, Corner, Line, Point, Style},
+    chart::{Axis, Chart, Corner, Line, Point, Style, write},
     stats::float,
 };
 
@@ -27,19 +27,8 @@ pub struct Growth {
 ///
 /// A file cannot be written.
 pub fn draw_all(directory: &Path, results: &Results, growth: &Growth) -> Result<()> {
-    draw(directory, "chunks-reads.svg", by_callers(results))?;
-    draw(directory, "chunks-memory.svg", vec![by_time(growth)])
-}
-
-fn draw(directory: &Path, name: &str, charts: Vec<Chart>) -> Result<()> {
-    if charts.iter().all(Chart::is_empty) {
-        return Ok(());
-    }
-    let path = directory.join(name);
-    let svg = chart::svg(&charts).with_context(|| format!("cannot draw {name}"))?;
-    std::fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("drawn: {}", path.display());
-    Ok(())
+    write(directory, "chunks-reads.svg", &by_callers(results))?;
+    write(directory, "chunks-memory.svg", &vec![by_time(growth)])
 }
 
 /// Throughput and time by callers.

@@ -4,16 +4,15 @@ use std::fs;
 
 use rustix::process::Pid;
 
-use super::tally::{Failures, Tally, Window};
+use super::tally::Tally;
 use crate::{
-    clock::{now_ns, own_cpu_ns, thread_cpu_ns},
-    machine::{busy_ns, process_cpu_ns, steal_ns},
+    clock::{Window, thread_cpu_ns},
+    failures::{self, Failures},
+    machine::process_cpu_ns,
     measure,
     stats::{float, median, percentile_us},
+    usage::{Clocks, Span, disturbed},
 };
-
-/// Above this share of one processor, programs that have nothing to do with it have disturbed a measurement.
-const DISTURBED: f64 = 0.1;
 
 /// Above this share of its processor the load may be what limits a row.
 const LOAD_HIGH: f64 = 0.95;
@@ -48,12 +47,9 @@ impl Answering {
 /// Clocks, read together by the thread of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    at_ns: u64,
+    clocks: Clocks,
     load_ns: u64,
-    own_ns: u64,
     server_ns: Option<u64>,
-    busy_ns: Option<u64>,
-    steal_ns: Option<u64>,
     server_is_own: bool,
 }
 
@@ -61,12 +57,9 @@ impl Mark {
     /// Reads them.
     pub fn now(answering: Answering) -> Self {
         Self {
-            at_ns: now_ns(),
+            clocks: Clocks::now(),
             load_ns: thread_cpu_ns(),
-            own_ns: own_cpu_ns(),
             server_ns: answering.cpu_ns(),
-            busy_ns: busy_ns(),
-            steal_ns: steal_ns(),
             server_is_own: matches!(answering, Answering::Thread(_)),
         }
     }
@@ -86,17 +79,10 @@ pub struct Cpu {
 impl Cpu {
     /// What was used.
     pub fn between(start: &Mark, end: &Mark) -> Self {
-        let wall_ns = float(end.at_ns.saturating_sub(start.at_ns).max(1));
-        let share = |end_ns: u64, start_ns: u64| float(end_ns.saturating_sub(start_ns)) / wall_ns;
-        let share_of = |end_ns: Option<u64>, start_ns: Option<u64>| {
-            end_ns.zip(start_ns).map(|(end_ns, start_ns)| share(end_ns, start_ns))
-        };
-        let server = share_of(end.server_ns, start.server_ns);
-        let own = share(end.own_ns, start.own_ns);
-        let known = own + if start.server_is_own { 0.0 } else { server.unwrap_or(0.0) };
-        let busy = share_of(end.busy_ns, start.busy_ns).unwrap_or(known);
-        let stolen = share_of(end.steal_ns, start.steal_ns).unwrap_or(0.0);
-        Self { load: share(end.load_ns, start.load_ns), server, others: (busy - known).max(0.0) + stolen }
+        let span = Span { start: &start.clocks, end: &end.clocks };
+        let server = span.share_of(start.server_ns, end.server_ns);
+        let known = span.own() + if start.server_is_own { 0.0 } else { server.unwrap_or(0.0) };
+        Self { load: span.share(start.load_ns, end.load_ns), server, others: span.others(known) }
     }
 }
 
@@ -199,18 +185,11 @@ impl Sample {
         if self.cpu.server.is_some_and(|share| share < SERVER_LOW) && LOAD_HIGH < self.cpu.load {
             notes.push("load-bound".to_owned());
         }
-        if DISTURBED < self.cpu.others {
-            notes.push(format!("disturbed:{:.0}%", self.cpu.others * 100.0));
-        }
+        notes.extend(disturbed(self.cpu.others));
         if self.filled_early {
             notes.push("filled-early".to_owned());
         }
-        for (kind, failures) in [("REFUSED", &self.refused), ("WRONG", &self.wrong)] {
-            if 0 < failures.count {
-                let example = failures.example.as_deref().unwrap_or_default();
-                notes.push(format!("{kind}:{} ({example})", failures.count));
-            }
-        }
+        notes.extend(failures::notes(&self.refused, &self.wrong));
         notes.join(" ")
     }
 }
@@ -218,6 +197,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::now_ns;
 
     const WINDOW: Window = Window { from_ns: 1_000_000_000, until_ns: 3_000_000_000 };
 
@@ -255,7 +235,7 @@ mod tests {
     fn a_thread_that_works_is_seen_to() {
         let answering = Answering::Thread(rustix::thread::gettid());
         let start = Mark::now(answering);
-        while now_ns() < start.at_ns + 30_000_000 {
+        while now_ns() < start.clocks.at_ns + 30_000_000 {
             std::hint::black_box(0);
         }
         let cpu = Cpu::between(&start, &Mark::now(answering));

@@ -4,62 +4,22 @@
 use super::{
     cells::{Section, State, Way},
     clients::Form,
-    results::{Figures, Measured, Results, Unit},
+    figures::Figures,
+    results::{Measured, Results},
     sections::{cold, herd, memory, open},
 };
 use crate::{
-    report::{self, Column, number, text},
     stats::ratio,
+    targets::{self, Target, Unit, Wanted},
 };
-
-const COLUMNS: &[Column] = &[text("number", 66), number("measured", 10), text("wanted", 16), text("", 12)];
-
-/// What a number is to be.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Wanted {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-/// One number.
-#[derive(Clone, Debug, PartialEq)]
-struct Line {
-    what: &'static str,
-    unit: Unit,
-    value: Option<f64>,
-    wanted: Wanted,
-}
-
-impl Line {
-    fn cells(&self) -> Vec<String> {
-        let (wanted, is_reached) = match self.wanted {
-            Wanted::AtLeast(wanted) => {
-                (format!("at least {}", self.unit.text(wanted)), self.value.map(|value| wanted <= value))
-            }
-            Wanted::AtMost(wanted) => {
-                (format!("at most {}", self.unit.text(wanted)), self.value.map(|value| value <= wanted))
-            }
-        };
-        let verdict = match is_reached {
-            None => "not measured",
-            Some(true) => "reached",
-            Some(false) => "NOT REACHED",
-        };
-        let measured = self.value.map_or_else(|| "-".to_owned(), |value| self.unit.text(value));
-        vec![self.what.to_owned(), measured, wanted, verdict.to_owned()]
-    }
-}
 
 /// Prints them.
 pub fn print(results: &Results, figures: &Figures) {
-    println!("\nNumbers, from the medians above\n{}", report::heading(COLUMNS));
-    for line in lines(results, &|section, name| figures.median(section, name)) {
-        println!("{}", report::row(COLUMNS, &line.cells()));
-    }
+    targets::print(&numbers(results, &|section, name| figures.median(section, name)));
 }
 
-fn lines(results: &Results, figure: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Line> {
-    let line = |what, unit, value, wanted| Line { what, unit, value, wanted };
+fn numbers(results: &Results, figure: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Target> {
+    let line = |what: &str, unit, value, wanted| Target { what: what.to_owned(), unit, value, wanted };
     let per_s = |way, form| throughput(results, way, form).map(|row| row.sample.per_s / 1_000.0);
     let thousand = |what, value, wanted| line(what, Unit::Count, value, Wanted::AtLeast(wanted));
     vec![
@@ -151,7 +111,7 @@ mod tests {
             (Section::Herd, herd::GETS) => Some(2.0),
             _ => None,
         };
-        let lines: Vec<_> = lines(&results, &figure).iter().map(|line| line.cells().join(" | ")).collect();
+        let lines: Vec<_> = numbers(&results, &figure).iter().map(|line| line.cells().join(" | ")).collect();
         assert_eq!(
             lines[0],
             "warm GetChunk beside an empty unary call, median times | 1.50x | at most 2.00x | reached"

@@ -3,57 +3,11 @@
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-use crate::stats::{new_histogram, record};
-
-/// A request that was not answered as it should have been.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// Refused or failed, and said so.
-    Refused(String),
-    /// Answered with what is not the chunk.
-    Wrong(String),
-}
-
-/// Failures of one kind: how many, and the first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failures {
-    /// How many.
-    pub count: u64,
-    /// The first of them.
-    pub example: Option<String>,
-}
-
-impl Failures {
-    /// One more.
-    pub fn add(&mut self, text: String) {
-        self.count += 1;
-        self.example.get_or_insert(text);
-    }
-
-    /// Adds what another load saw.
-    pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        if self.example.is_none() {
-            self.example.clone_from(&other.example);
-        }
-    }
-}
-
-/// When a measurement counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Nothing before this counts.
-    pub from_ns: u64,
-    /// Nothing from this on counts, and no caller asks again.
-    pub until_ns: u64,
-}
-
-impl Window {
-    /// Whether this moment counts.
-    pub fn contains(&self, ns: u64) -> bool {
-        self.from_ns <= ns && ns < self.until_ns
-    }
-}
+use crate::{
+    clock::Window,
+    failures::{Failure, Failures},
+    stats::{new_histogram, record},
+};
 
 /// What a load saw.
 #[derive(Clone, Debug)]

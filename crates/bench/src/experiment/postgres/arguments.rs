@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
     rows::Distribution,
 };
 use crate::{
-    cli::{bail_usage, check_clients},
+    cli::{bail_usage, check_clients, check_rounds, times},
     limits::KEYS_MAX,
     schedule::parse_rate,
 };
@@ -216,9 +216,7 @@ impl Postgres {
         if self.windows.iter().any(|keys| *keys == 0 || WINDOW_KEYS_MAX < *keys) {
             bail_usage!("a window has 1 to {WINDOW_KEYS_MAX} keys");
         }
-        if self.rounds == 0 {
-            bail_usage!("--rounds is at least 1");
-        }
+        check_rounds(self.rounds)?;
         if self.section.is_empty() || self.keys.is_empty() {
             bail_usage!("--section and --keys need at least one value");
         }
@@ -232,11 +230,7 @@ impl Postgres {
     ///
     /// A time out of bounds.
     pub fn times(&self) -> Result<(Duration, Duration)> {
-        if self.seconds < 0.01 || 3_600.0 < self.seconds || self.warm_up < 0.0 || 3_600.0 < self.warm_up {
-            bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
-        }
-        let times = (Duration::try_from_secs_f64(self.warm_up), Duration::try_from_secs_f64(self.seconds));
-        Ok((times.0.context("--warm-up")?, times.1.context("--seconds")?))
+        times(self.warm_up, self.seconds)
     }
 
     /// Whether this way was asked for.

@@ -10,10 +10,10 @@ use tokio_postgres::{Client, Config, Statement};
 use super::{
     plain::{check, connect, refused},
     rows::{Key, Sequence},
-    tally::{Failure, Tally, Window},
+    tally::Tally,
     tasks::{Plan, Tasks},
 };
-use crate::{clock::now_ns, limits::SILENCE};
+use crate::{clock::Window, clock::now_ns, failures::Failure, limits::SILENCE};
 
 /// Keys of one statement.
 pub const KEYS: usize = 1_024;

@@ -1,6 +1,6 @@
 //! Measures one row: sets up what answers, lets the load run, reads the clocks and the counters.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
@@ -13,14 +13,16 @@ use super::{
     plain::Plain,
     rows::{Key, Sequences, VERSIONS, version_of},
     sample::{Cpu, Sample, Watch, Watched},
-    server::Server,
-    tally::{Failure, Tally, Window},
+    server,
+    tally::Tally,
     tasks::{self, Operation, Requests, Tasks},
     wire::{self, Prefix},
 };
 use crate::{
+    busload::{Server, Starter},
     cleanup::Cleanup,
-    clock::{duration_ns, now_ns},
+    clock::{Window, duration_ns, now_ns},
+    failures::Failure,
 };
 
 /// Versions of upserts are numbered from a multiple of this in every row, so that one can tell whose they are.
@@ -33,7 +35,7 @@ pub struct Lab<'a> {
     /// The Postgres.
     pub database: Database,
     cleanup: Cleanup,
-    busload: PathBuf,
+    starter: Starter,
     server: Option<Server>,
     measured: u64,
 }
@@ -46,9 +48,9 @@ struct Outcome {
 }
 
 impl<'a> Lab<'a> {
-    /// A Postgres with its table, and where the busload binary is.
-    pub fn new(arguments: &'a Postgres, database: Database, cleanup: Cleanup, busload: PathBuf) -> Self {
-        Self { arguments, database, cleanup, busload, server: None, measured: 0 }
+    /// A Postgres with its table, and how busload is started.
+    pub fn new(arguments: &'a Postgres, database: Database, cleanup: Cleanup, starter: Starter) -> Self {
+        Self { arguments, database, cleanup, starter, server: None, measured: 0 }
     }
 
     /// Measures a row once.
@@ -83,7 +85,7 @@ impl<'a> Lab<'a> {
     ///
     /// It does not end in order.
     pub fn stop_server(&mut self) -> Result<()> {
-        self.server.take().map_or(Ok(()), Server::stop)
+        self.server.take().map_or(Ok(()), |server| server.stop().map(drop))
     }
 
     fn ceiling(
@@ -135,14 +137,14 @@ impl<'a> Lab<'a> {
         sequences: Sequences,
     ) -> Result<(Outcome, Option<u64>)> {
         let server = self.running_server()?;
-        let (address, pid) = (server.address(), server.pid());
+        let (address, pid) = (server.resp(), server.pid());
         let before = self.database.statements()?;
         let outcome = self.watched(Some(pid), |window| {
             let plan = wire::Plan {
                 address,
                 connections: connections.min(cell.clients),
                 operation: cell.operation,
-                prefix: Prefix::of_table(Server::TABLE),
+                prefix: Prefix::of_table(server::TABLE),
                 sequences,
                 window,
                 first_version: self.first_version(),
@@ -161,7 +163,7 @@ impl<'a> Lab<'a> {
     /// One key is enough: a memory table does not care which one it is.
     fn memory(&mut self, seed: u64) -> Result<(Outcome, Option<u64>)> {
         let server = self.running_server()?;
-        let (address, pid) = (server.address(), server.pid());
+        let (address, pid) = (server.resp(), server.pid());
         let plan = |operation, window| wire::Plan {
             address,
             connections: 1,
@@ -242,7 +244,7 @@ impl<'a> Lab<'a> {
 
     fn running_server(&mut self) -> Result<&Server> {
         if self.server.is_none() {
-            let server = Server::start(&self.cleanup, &self.busload, self.arguments, &self.database)?;
+            let server = server::start(&self.starter, &self.cleanup, self.arguments, &self.database)?;
             self.server = Some(server);
         }
         match &self.server {

@@ -12,9 +12,9 @@ use super::{
     database::Database,
     plain::check,
     rows::{Key, Payload},
-    tally::Failure,
     tasks::Requests,
 };
+use crate::failures::Failure;
 
 /// When a batch leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use tokio_postgres::{Client, Config, NoTls, Statement};
 
 use super::{
     rows::{Key, Payload, belongs_to},
-    tally::Failure,
     tasks::Requests,
 };
+use crate::failures::Failure;
 
 /// What every session of the bench sets, as busload does: no statement is planned anew, none is compiled.
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off";

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{
     approach::{Approach, Cell, Pace, Section},
@@ -12,7 +12,7 @@ use super::{
     sample::Sample,
 };
 use crate::{
-    chart::{self, Axis, Chart, Corner, Line, Point, Style},
+    chart::{Axis, Chart, Corner, Line, Point, Style, write},
     stats::float,
 };
 
@@ -27,21 +27,10 @@ pub fn draw_all(directory: &Path, results: &Results) -> Result<()> {
             Distribution::Uniform => "postgres-batch-size.svg",
             Distribution::Runs => "postgres-batch-size-runs.svg",
         };
-        draw(directory, name, by_batch_size(results, keys))?;
+        write(directory, name, &by_batch_size(results, keys))?;
     }
-    draw(directory, "postgres-readers.svg", by_readers(results))?;
-    draw(directory, "postgres-rate.svg", by_rate(results))
-}
-
-fn draw(directory: &Path, name: &str, charts: Vec<Chart>) -> Result<()> {
-    if charts.iter().all(Chart::is_empty) {
-        return Ok(());
-    }
-    let path = directory.join(name);
-    let svg = chart::svg(&charts).with_context(|| format!("cannot draw {name}"))?;
-    std::fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("drawn: {}", path.display());
-    Ok(())
+    write(directory, "postgres-readers.svg", &by_readers(results))?;
+    write(directory, "postgres-rate.svg", &by_rate(results))
 }
 
 /// Throughput and response time by requests per statement.

@@ -6,22 +6,13 @@ use super::{
     sample::Sample,
     tasks::Operation,
 };
-use crate::stats::ratio;
+use crate::{rounds, stats::ratio};
 
 /// A row and its medians.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// What was measured.
-    pub cell: Cell,
-    /// The figures.
-    pub sample: Sample,
-}
+pub type Measured = rounds::Measured<Cell, Sample>;
 
 /// All rows.
-#[derive(Clone, Debug, Default)]
-pub struct Results {
-    rows: Vec<Measured>,
-}
+pub type Results = rounds::Rows<Cell, Sample>;
 
 /// Beside what a row stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,19 +24,9 @@ pub struct Ratios {
 }
 
 impl Results {
-    /// Adds a row.
-    pub fn add(&mut self, cell: Cell, sample: Sample) {
-        self.rows.push(Measured { cell, sample });
-    }
-
-    /// All rows, in the order they were measured.
-    pub fn rows(&self) -> &[Measured] {
-        &self.rows
-    }
-
     /// The sections whose rows are compared with each other.
     pub fn of_group(&self, section: Section) -> impl Iterator<Item = &Measured> {
-        self.rows.iter().filter(move |row| group(row.cell.section) == group(section))
+        self.rows().iter().filter(move |row| group(row.cell.section) == group(section))
     }
 
     /// The fastest of the rows that `chosen` picks.

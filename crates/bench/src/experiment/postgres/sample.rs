@@ -9,15 +9,14 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 
-use super::tally::{Failures, Tally, Window};
+use super::tally::Tally;
 use crate::{
-    clock::{now_ns, own_cpu_ns},
-    machine::{busy_ns, family_cpu_ns, process_cpu_ns, steal_ns},
+    clock::{Window, now_ns},
+    failures::{self, Failures},
+    machine::{family_cpu_ns, process_cpu_ns},
     stats::{float, median, percentile_us},
+    usage::{Clocks, Span, disturbed},
 };
-
-/// Above this share of one processor, programs that have nothing to do with it have disturbed a measurement.
-const DISTURBED: f64 = 0.1;
 
 /// How late an open-loop request may be asked (99th percentile) before the row is marked.
 const LATE_US: f64 = 250.0;
@@ -34,23 +33,17 @@ pub struct Watched {
 /// Clocks, read together.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    at_ns: u64,
-    load_ns: u64,
+    clocks: Clocks,
     postgres_ns: Option<u64>,
     busload_ns: Option<u64>,
-    busy_ns: Option<u64>,
-    steal_ns: Option<u64>,
 }
 
 impl Mark {
     fn now(watched: Watched) -> Self {
         Self {
-            at_ns: now_ns(),
-            load_ns: own_cpu_ns(),
+            clocks: Clocks::now(),
             postgres_ns: watched.postgres.and_then(family_cpu_ns),
             busload_ns: watched.busload.and_then(process_cpu_ns),
-            busy_ns: busy_ns(),
-            steal_ns: steal_ns(),
         }
     }
 }
@@ -70,18 +63,12 @@ pub struct Cpu {
 
 impl Cpu {
     fn between(start: &Mark, end: &Mark) -> Self {
-        let wall_ns = float(end.at_ns.saturating_sub(start.at_ns).max(1));
-        let share = |end_ns: u64, start_ns: u64| float(end_ns.saturating_sub(start_ns)) / wall_ns;
-        let share_of = |end_ns: Option<u64>, start_ns: Option<u64>| {
-            end_ns.zip(start_ns).map(|(end_ns, start_ns)| share(end_ns, start_ns))
-        };
-        let load = share(end.load_ns, start.load_ns);
-        let postgres = share_of(end.postgres_ns, start.postgres_ns);
-        let busload = share_of(end.busload_ns, start.busload_ns);
+        let span = Span { start: &start.clocks, end: &end.clocks };
+        let load = span.own();
+        let postgres = span.share_of(start.postgres_ns, end.postgres_ns);
+        let busload = span.share_of(start.busload_ns, end.busload_ns);
         let known = load + postgres.unwrap_or(0.0) + busload.unwrap_or(0.0);
-        let busy = share_of(end.busy_ns, start.busy_ns).unwrap_or(known);
-        let stolen = share_of(end.steal_ns, start.steal_ns).unwrap_or(0.0);
-        Self { load, postgres, busload, others: (busy - known).max(0.0) + stolen }
+        Self { load, postgres, busload, others: span.others(known) }
     }
 }
 
@@ -219,9 +206,7 @@ impl Sample {
     /// What a reader must know before trusting the figures.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
-        if DISTURBED < self.cpu.others {
-            notes.push(format!("disturbed:{:.0}%", self.cpu.others * 100.0));
-        }
+        notes.extend(disturbed(self.cpu.others));
         if let Some(late_us) = self.late_p99_us.filter(|late_us| LATE_US < *late_us) {
             notes.push(format!("asked-late:{late_us:.0}us"));
         }
@@ -231,12 +216,7 @@ impl Sample {
         if 0 < self.unanswered {
             notes.push(format!("unanswered:{}", self.unanswered));
         }
-        for (kind, failures) in [("REFUSED", &self.refused), ("WRONG", &self.wrong)] {
-            if 0 < failures.count {
-                let example = failures.example.as_deref().unwrap_or_default();
-                notes.push(format!("{kind}:{} ({example})", failures.count));
-            }
-        }
+        notes.extend(failures::notes(&self.refused, &self.wrong));
         notes.join(" ")
     }
 }
@@ -244,7 +224,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::postgres::tally::Failure;
+    use crate::failures::Failure;
 
     const WINDOW: Window = Window { from_ns: 1_000_000_000, until_ns: 3_000_000_000 };
 
@@ -295,12 +275,9 @@ mod tests {
     #[test]
     fn processors_are_shared_out_and_what_is_left_is_of_others() {
         let mark = |at_ns, used| Mark {
-            at_ns,
-            load_ns: used,
+            clocks: Clocks { at_ns, own_ns: used, busy_ns: Some(used * 4), steal_ns: Some(0) },
             postgres_ns: Some(used * 2),
             busload_ns: None,
-            busy_ns: Some(used * 4),
-            steal_ns: Some(0),
         };
         let cpu = Cpu::between(&mark(0, 0), &mark(1_000, 500));
         assert!(near(cpu.load, 0.5) && near(cpu.postgres.unwrap(), 1.0) && near(cpu.others, 0.5));

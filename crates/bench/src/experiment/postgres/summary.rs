@@ -121,8 +121,7 @@ pub fn print(results: &Results) {
     if lines.iter().all(|line| line.value().is_none()) {
         return;
     }
-    println!("\nNumbers, from the medians above\n{}", report::heading(COLUMNS));
-    lines.iter().for_each(|line| println!("{}", report::row(COLUMNS, &line.cells())));
+    report::print("Numbers, from the medians above", COLUMNS, lines.iter().map(Line::cells));
 }
 
 fn lines(results: &Results) -> Vec<Line> {

@@ -64,10 +64,7 @@ const CSV_HEADER: &[&str] = &[
 
 /// Prints the rows of one table.
 pub fn print(title: &str, rows: &[&Measured], results: &Results) {
-    println!("\n{title}\n{}", report::heading(COLUMNS));
-    for row in rows {
-        println!("{}", report::row(COLUMNS, &cells(row, results.ratios(row))));
-    }
+    report::print(title, COLUMNS, rows.iter().map(|row| cells(row, results.ratios(row))));
 }
 
 fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {

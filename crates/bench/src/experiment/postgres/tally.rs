@@ -11,60 +11,14 @@ use std::{
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-use crate::stats::{new_histogram, record};
+use crate::{
+    clock::Window,
+    failures::{Failure, Failures},
+    stats::{new_histogram, record},
+};
 
 /// Rows with acknowledged upserts that a tally keeps, to be looked at afterwards.
 const ACKNOWLEDGED_KEPT: usize = 1_000;
-
-/// A request that was not answered as it should have been.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// Refused or failed, and said so.
-    Refused(String),
-    /// Answered with what is not in the row.
-    Wrong(String),
-}
-
-/// Failures of one kind: how many, and the first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failures {
-    /// How many.
-    pub count: u64,
-    /// The first of them.
-    pub example: Option<String>,
-}
-
-impl Failures {
-    /// Adds what another load saw.
-    pub fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        if self.example.is_none() {
-            self.example.clone_from(&other.example);
-        }
-    }
-
-    fn add(&mut self, text: String) {
-        self.count += 1;
-        self.example.get_or_insert(text);
-    }
-}
-
-/// When a measurement counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// Nothing before this counts.
-    pub from_ns: u64,
-    /// Nothing from this on counts, and no client asks again.
-    pub until_ns: u64,
-}
-
-impl Window {
-    /// Whether this moment counts.
-    #[inline]
-    pub fn contains(&self, ns: u64) -> bool {
-        self.from_ns <= ns && ns < self.until_ns
-    }
-}
 
 /// What a load, or a part of it, saw.
 #[derive(Clone, Debug)]

@@ -27,10 +27,11 @@ use tokio::{
 
 use super::{
     rows::{Sequence, Sequences},
-    tally::{Failure, Shards, Tally, Window},
+    tally::{Shards, Tally},
 };
 use crate::{
-    clock::{now_ns, pause},
+    clock::{Window, now_ns, pause},
+    failures::Failure,
     limits::{OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, SILENCE},
     schedule::Schedule,
     stats::record,

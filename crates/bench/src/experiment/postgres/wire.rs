@@ -25,11 +25,11 @@ use self::connection::Connection;
 pub use self::protocol::Prefix;
 use super::{
     rows::{Sequence, Sequences},
-    tally::{Tally, Window},
+    tally::Tally,
     tasks::Operation,
 };
 use crate::{
-    clock::{duration_ns, now_ns},
+    clock::{Window, duration_ns, now_ns},
     limits::{CLIENTS_MAX, EVENTS_PER_TURN, OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, RECEIVE_BYTES, SILENCE},
     schedule::Schedule,
     stats::record,

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, RetryConfig, aws::AmazonS3Builder, path::Path};
 
 use super::verify;
-use crate::experiment::chunks::{
-    store::{Store, index},
-    tally::Failure,
+use crate::{
+    experiment::chunks::store::{Store, index},
+    failures::Failure,
 };
 
 /// The object store, as the direct callers reach it.

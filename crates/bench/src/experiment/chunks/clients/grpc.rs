@@ -19,7 +19,8 @@ use super::{
     verify, verify_stored,
 };
 use crate::{
-    experiment::chunks::{store::Store, tally::Failure},
+    experiment::chunks::store::Store,
+    failures::Failure,
     limits::{GRPC_MESSAGE_BYTES_MAX, GRPC_WINDOW_BYTES},
 };
 

@@ -12,9 +12,9 @@ use tokio::{
 };
 
 use super::{Form, verify};
-use crate::experiment::chunks::{
-    store::{Entry, Store},
-    tally::Failure,
+use crate::{
+    experiment::chunks::store::{Entry, Store},
+    failures::Failure,
 };
 
 /// Appends `GET table:ADDRESS`.

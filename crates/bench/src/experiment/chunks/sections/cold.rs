@@ -5,18 +5,19 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Result, bail};
 
 use crate::{
+    busload::Server,
     experiment::chunks::{
         cells::Section,
         clients::{Caller, Channels, Form, GetChunk},
-        lab::{Lab, PREFIX, TABLE},
+        figures::Figures,
+        lab::{Lab, PREFIX, TABLE, wait_open},
         load::{self, Picks, Plan},
-        results::{Figures, Unit},
         sample::{Answering, Sample},
-        server::Server,
     },
     limits::CHUNK_LIST,
     random::Random,
     stats::{float, ratio},
+    targets::Unit,
 };
 
 /// Callers that read it.
@@ -35,7 +36,7 @@ pub const REPEATED: &str = "foreground reads of the very same range";
 pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
     for round in 1..=lab.arguments.rounds {
         let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, "fill=whole")])?;
-        server.wait_open(TABLE, &lab.store)?;
+        wait_open(&server, TABLE, &lab.store)?;
         // Reads of indexes are bytes of the file, too, but of all files.
         lab.remote.forget();
         let sample = read_file(lab, &server, u64::try_from(round).unwrap_or(0))?;
@@ -43,7 +44,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
             bail!("a chunk of a cold file could not be had: {example}");
         }
         lab.wait_file(&server, TABLE, 0)?;
-        let traffic = lab.remote.traffic(&lab.store);
+        let traffic = lab.traffic();
         server.stop()?;
         println!("cold, round {round}: {}", traffic.text());
         let file_bytes = float(lab.store.files[0].bytes);

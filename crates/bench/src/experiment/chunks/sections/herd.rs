@@ -8,13 +8,14 @@ use crate::{
     experiment::chunks::{
         cells::Section,
         clients::{Caller, Channels, Form, GetChunk},
-        lab::{Lab, PREFIX, TABLE},
+        figures::Figures,
+        lab::{Lab, PREFIX, TABLE, wait_open},
         load::{self, Picks, Plan},
-        results::{Figures, Unit},
         sample::Answering,
     },
     limits::CHUNK_LIST,
     stats::float,
+    targets::Unit,
 };
 
 /// Connections they share, at least: a connection has a limit of calls under way.
@@ -33,7 +34,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
     let number = lab.store.apart[lab.store.apart.len() / 2];
     for round in 1..=lab.arguments.rounds {
         let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, "fill=touched")])?;
-        server.wait_open(TABLE, &lab.store)?;
+        wait_open(&server, TABLE, &lab.store)?;
         lab.remote.forget();
         let plan = Plan {
             picks: Picks::List(Arc::from(vec![number; callers])),
@@ -51,7 +52,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
         if let Some(example) = sample.wrong.example.as_ref().or(sample.refused.example.as_ref()) {
             bail!("a chunk that many asked for could not be had: {example}");
         }
-        let traffic = lab.remote.traffic(&lab.store);
+        let traffic = lab.traffic();
         server.stop()?;
         println!("herd, round {round}: {}", traffic.text());
         let mut add = |name: &str, unit, value| figures.add(Section::Herd, name, unit, value);

@@ -13,14 +13,15 @@ use crate::{
     experiment::chunks::{
         cells::Section,
         contents::Filler,
-        lab::{Lab, PREFIX as MAIN_PREFIX, TABLE},
+        figures::Figures,
+        lab::{Lab, PREFIX as MAIN_PREFIX, TABLE, wait_open},
         plot::Growth,
-        results::{Figures, Unit},
         store::{Design, Store},
     },
     limits::CHUNK_POLL,
     machine::resident_bytes,
     stats::float,
+    targets::Unit,
 };
 
 /// The prefix of this store.
@@ -51,7 +52,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<Growth> {
 
 fn index(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
     let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, MAIN_PREFIX, "fill=touched")])?;
-    server.wait_open(TABLE, &lab.store)?;
+    wait_open(&server, TABLE, &lab.store)?;
     let metrics = server.metrics()?;
     server.stop()?;
     let bytes = metrics.of_table("busload_chunks_index_bytes", TABLE);
@@ -78,7 +79,7 @@ fn fill(lab: &Lab<'_>, figures: &mut Figures) -> Result<Growth> {
     let options =
         format!("fill=whole&fill_whole_max={}&disk={}", bytes + (1 << 20), bytes + bytes / 8 + (1 << 30));
     let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, &options)])?;
-    server.wait_open(TABLE, &store)?;
+    wait_open(&server, TABLE, &store)?;
     let before = resident_bytes(server.pid()).context("the server's memory")?;
     let sampler = Sampler::start(server.pid())?;
     let started_ns = now_ns();

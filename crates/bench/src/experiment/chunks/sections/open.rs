@@ -3,16 +3,18 @@
 use anyhow::{Context, Result};
 
 use crate::{
+    busload::{Server, Table},
     clock::now_ns,
     experiment::chunks::{
         cells::Section,
         contents::Filler,
-        lab::{Lab, TABLE},
-        results::{Figures, Unit},
-        server::{Server, Table},
+        figures::Figures,
+        lab::{Lab, TABLE, wait_open},
         store::{Design, Store},
+        traffic::Traffic,
     },
     stats::float,
+    targets::Unit,
 };
 
 /// The prefix of this store.
@@ -54,7 +56,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
         eprintln!("open, round {round} of {}", lab.arguments.rounds);
     }
     std::fs::remove_dir_all(&store.directory).context("the store of many files")?;
-    let ms = lab.arguments.first_byte;
+    let ms = lab.arguments.distance.first_byte;
     figures.print(Section::Open, &format!("Opening a store of {files} table files, {ms} ms away"));
     Ok(())
 }
@@ -71,9 +73,9 @@ fn timed(
     lab.remote.forget();
     let started_ns = now_ns();
     let server = lab.starter.start_in(&lab.cleanup, data, tables)?;
-    server.wait_open(TABLE, store)?;
+    wait_open(&server, TABLE, store)?;
     let seconds = float(now_ns() - started_ns) / 1e9;
-    let traffic = lab.remote.traffic(store);
+    let traffic = Traffic::of(&lab.remote.seen(), store);
     let mut add = |name: &str, unit, value| figures.add(Section::Open, name, unit, value);
     add(name, Unit::Seconds, seconds)?;
     add(&format!("{state}: of these until PING"), Unit::Seconds, server.ready_after().as_secs_f64())?;

@@ -9,10 +9,8 @@ use std::{
 use anyhow::{Result, bail};
 use rustix::{event::epoll, fd::OwnedFd};
 
-use super::{
-    super::{tally::Failure, tasks::Operation},
-    Pending, protocol,
-};
+use super::{super::tasks::Operation, Pending, protocol};
+use crate::failures::Failure;
 
 /// A socket, what it has still to send, and the replies it owes.
 #[derive(Debug)]

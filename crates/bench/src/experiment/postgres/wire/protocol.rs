@@ -6,9 +6,9 @@ use busload_resp::reply::Reply;
 use super::super::{
     plain::check,
     rows::{KEY_BYTES, Key, PAYLOAD_BYTES, Payload},
-    tally::Failure,
     tasks::Operation,
 };
+use crate::failures::Failure;
 
 /// How every payload's reply begins; it has 35 bytes.
 const BULK: &[u8; 5] = b"$35\r\n";

@@ -1,4 +1,4 @@
-//! The busload server with tables over the experiment's stores.
+//! The busload server with the tables of an experiment.
 
 use std::{
     io::{Read, Write},
@@ -8,11 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use rustix::process::Pid;
 
-use super::store::Store;
 use crate::{
     cleanup::{Cleanup, Directory},
+    cli::cpus,
     clock::{duration_ns, now_ns, pause},
     limits::{POLL, READY_SOURCE},
     machine::CpuList,
@@ -20,15 +21,89 @@ use crate::{
     server::{self, Durability, Kind, Launch, Programs, ask},
 };
 
+/// What busload is and where it runs, on the command line of an experiment.
+#[derive(Debug, Args)]
+pub struct Served {
+    /// The busload binary [default: beside this program, then target/release/busload]
+    #[arg(long, value_name = "PATH", help_heading = "busload")]
+    pub busload: Option<PathBuf>,
+    /// Further arguments for busload, separated by spaces
+    #[arg(
+        long,
+        value_name = "ARGS",
+        allow_hyphen_values = true,
+        default_value = "",
+        help_heading = "busload"
+    )]
+    pub busload_args: String,
+    /// Further options of busload's tables, as poll=1s&requests=128
+    #[arg(long, value_name = "QUERY", help_heading = "busload")]
+    pub table_options: Option<String>,
+    /// Processors of the server, as 0 or 0-3, or `any`
+    #[arg(long, value_name = "CPUS", default_value = "0", help_heading = "Machine")]
+    pub server_cpu: String,
+    /// Processors of the load, as 1, or `any`. The S3 server runs on all
+    #[arg(long, value_name = "CPUS", default_value = "1", help_heading = "Machine")]
+    pub load_cpu: String,
+}
+
+impl Served {
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    ///
+    /// A wrong list of processors.
+    pub fn check(&self) -> Result<()> {
+        cpus(&self.server_cpu)?;
+        cpus(&self.load_cpu).map(drop)
+    }
+
+    /// Binds this thread, the load.
+    ///
+    /// # Errors
+    ///
+    /// No such processor.
+    pub fn bind_load(&self) -> Result<()> {
+        cpus(&self.load_cpu)?.map_or(Ok(()), |cpus| cpus.bind_thread())
+    }
+
+    /// How the binary is started; its directories are made in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// A wrong list of processors.
+    pub fn starter(&self, busload: PathBuf, directory: PathBuf) -> Result<Starter> {
+        let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
+        Ok(Starter { busload, arguments, cpus: cpus(&self.server_cpu)?, directory })
+    }
+
+    /// Options of a table with those of the command line, which come last.
+    pub fn options(&self, own: &str) -> String {
+        let options = [Some(own), self.table_options.as_deref()];
+        options.into_iter().flatten().collect::<Vec<_>>().join("&")
+    }
+
+    /// Where what runs.
+    pub fn text(&self) -> String {
+        format!("server on {}, load on {}", self.server_cpu, self.load_cpu)
+    }
+}
+
 /// A table to serve.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Its name.
     pub name: &'static str,
-    /// URL of the store.
+    /// The URL of what it is over.
     pub url: String,
-    /// Options of the table, as `disk=1GiB&fill=whole`.
-    pub options: String,
+}
+
+impl Table {
+    /// Over a chunk store at `url`, with options as `disk=1GiB&fill=whole`.
+    pub fn of_chunks(name: &'static str, url: &str, options: &str) -> Self {
+        let mark = if url.contains('?') { '&' } else { '?' };
+        Self { name, url: format!("chunks+{url}{mark}{options}") }
+    }
 }
 
 /// How busload is started, the same for all measurements.
@@ -74,9 +149,8 @@ impl Starter {
 
     fn spawn(&self, cleanup: &Cleanup, data: &Path, tables: &[Table]) -> Result<server::Server> {
         let mut busload_arguments = Vec::new();
-        for Table { name, url, options } in tables {
-            let mark = if url.contains('?') { '&' } else { '?' };
-            busload_arguments.extend(["--table".to_owned(), format!("{name}=chunks+{url}{mark}{options}")]);
+        for Table { name, url } in tables {
+            busload_arguments.extend(["--table".to_owned(), format!("{name}={url}")]);
         }
         busload_arguments.extend(self.arguments.iter().cloned());
         let programs = Programs {
@@ -128,18 +202,16 @@ impl Server {
         Ok(self.data)
     }
 
-    /// Waits until a table's store is open: until its last chunk is known to exist.
+    /// Waits until it gives this answer to a command: it serves before it has reached what its tables are over.
     ///
     /// # Errors
     ///
     /// It does not happen in time.
-    pub fn wait_open(&self, table: &str, store: &Store) -> Result<()> {
-        let last = store.entries.last().context("a store with chunks")?;
-        let command = format!("EXISTS {table}:{}", last.address);
+    pub fn wait_for(&self, command: &str, wanted: &str) -> Result<()> {
         let until_ns = now_ns() + duration_ns(READY_SOURCE);
         loop {
-            let reply = ask(self.resp(), &command);
-            if reply.as_ref().is_ok_and(|reply| reply == ":1") {
+            let reply = ask(self.resp(), command);
+            if reply.as_ref().is_ok_and(|reply| reply == wanted) {
                 return Ok(());
             }
             if until_ns < now_ns() {

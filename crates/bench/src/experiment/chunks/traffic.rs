@@ -1,98 +1,14 @@
-//! The object store of the experiment: an S3 server in this process behind a proxy that delays, whose log is the evidence of
-//! what was read.
+//! What an experiment's store was asked for, told apart by range.
 
-use std::{collections::HashSet, net::SocketAddr, path::Path, time::Duration};
+use std::collections::HashSet;
 
-use anyhow::{Context, Result};
-use busload_bucket::{Bucket, FaultProxy, Faults, Seen, url};
+use busload_bucket::Seen;
 
 use super::store::Store;
-use crate::stats::float;
+use crate::{remote::Count, stats::float};
 
 /// Bytes of an object in one extent of busload's cache: fills are whole extents.
 const EXTENT_BYTES: u64 = 256 * 4_092;
-
-/// How far away the store is.
-#[derive(Clone, Copy, Debug)]
-pub struct Distance {
-    /// Time to the first byte of a response.
-    pub first_byte: Duration,
-    /// So much more or less.
-    pub jitter: Duration,
-    /// Bytes per second of one response; 0: as fast as it goes.
-    pub bandwidth: u64,
-}
-
-/// An S3 server and the proxy in front of it.
-#[derive(Debug)]
-pub struct Remote {
-    proxy: FaultProxy,
-    bucket: Bucket,
-}
-
-impl Remote {
-    /// Serves the directories below `root`/bucket as prefixes.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses threads or ports.
-    pub fn start(root: &Path, distance: Distance, seed: u64) -> Result<Self> {
-        let bucket = Bucket::start(root).context("an S3 server")?;
-        let proxy = FaultProxy::start(bucket.address(), seed, faults(distance)).context("a proxy")?;
-        Ok(Self { proxy, bucket })
-    }
-
-    /// Where the proxy listens.
-    pub fn address(&self) -> SocketAddr {
-        self.proxy.address()
-    }
-
-    /// Where the directories of stores are made.
-    pub fn directory(&self) -> &Path {
-        self.bucket.directory()
-    }
-
-    /// The URL of a store through the proxy.
-    pub fn url(&self, prefix: &str) -> String {
-        url(self.proxy.address(), prefix)
-    }
-
-    /// Moves the store.
-    pub fn set(&self, distance: Distance) {
-        self.proxy.set(faults(distance));
-    }
-
-    /// From now on only new requests are remembered.
-    pub fn forget(&self) {
-        self.proxy.forget();
-    }
-
-    /// What was read since [`Remote::forget`].
-    pub fn traffic(&self, store: &Store) -> Traffic {
-        Traffic::of(&self.proxy.seen(), store)
-    }
-}
-
-fn faults(distance: Distance) -> Faults {
-    let Distance { first_byte, jitter, bandwidth } = distance;
-    Faults { first_byte, jitter, bandwidth, rules: Vec::new() }
-}
-
-/// Requests of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// How many.
-    pub requests: u64,
-    /// Bytes sent for them.
-    pub bytes: u64,
-}
-
-impl Count {
-    fn add(&mut self, bytes: u64) {
-        self.requests += 1;
-        self.bytes += bytes;
-    }
-}
 
 /// What a log of the proxy says, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,84 @@
+//! Rows of a table: measured in turns, kept with their medians.
+
+use anyhow::Result;
+
+/// A row and its medians.
+#[derive(Clone, Debug)]
+pub struct Measured<C, S> {
+    /// What was measured.
+    pub cell: C,
+    /// The figures.
+    pub sample: S,
+}
+
+/// All rows measured so far, in their order.
+#[derive(Clone, Debug)]
+pub struct Rows<C, S> {
+    rows: Vec<Measured<C, S>>,
+}
+
+impl<C, S> Default for Rows<C, S> {
+    fn default() -> Self {
+        Self { rows: Vec::new() }
+    }
+}
+
+impl<C, S> Rows<C, S> {
+    /// Adds a row.
+    pub fn add(&mut self, cell: C, sample: S) {
+        self.rows.push(Measured { cell, sample });
+    }
+
+    /// All rows, in the order they were measured.
+    pub fn rows(&self) -> &[Measured<C, S>] {
+        &self.rows
+    }
+}
+
+/// Measures `count` rows in turns: forwards in one round, backwards in the next, so that a machine that gets slower or faster
+/// does so for all. Rounds count from 1; what it gives are the samples of each row.
+///
+/// # Errors
+///
+/// A measurement fails.
+pub fn in_turns<S>(
+    count: usize,
+    rounds: usize,
+    mut measure: impl FnMut(usize, usize) -> Result<S>,
+) -> Result<Vec<Vec<S>>> {
+    let mut samples: Vec<Vec<S>> = (0..count).map(|_| Vec::with_capacity(rounds)).collect();
+    for round in 1..=rounds {
+        for turn in 0..count {
+            let index = if round % 2 == 1 { turn } else { count - 1 - turn };
+            samples[index].push(measure(index, round)?);
+        }
+    }
+    Ok(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_round_goes_backwards() {
+        let mut order = Vec::new();
+        let samples = in_turns(3, 2, |index, round| {
+            order.push((round, index));
+            Ok(index * 10 + round)
+        });
+        assert_eq!(samples.unwrap(), [[1, 2], [11, 12], [21, 22]]);
+        assert_eq!(order, [(1, 0), (1, 1), (1, 2), (2, 2), (2, 1), (2, 0)]);
+    }
+
+    #[test]
+    fn a_measurement_that_fails_ends_them() {
+        let mut measured = 0;
+        let failed = in_turns(2, 3, |index, round| {
+            measured += 1;
+            if round == 2 && index == 1 { Err(anyhow::anyhow!("no")) } else { Ok(()) }
+        });
+        assert!(failed.is_err());
+        assert_eq!(measured, 3);
+    }
+}
