@@ -55,7 +55,11 @@ use std::{
 
 use bytes::Bytes;
 
-pub(crate) use self::{body::Body, file::DiskFile};
+pub(crate) use self::{
+    body::Body,
+    file::{Count, DiskFile},
+    queues::Entrance,
+};
 use self::{
     body::Key,
     files::{Files, Open, OpenFile, System},

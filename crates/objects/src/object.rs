@@ -34,7 +34,11 @@ use std::{
 use bytes::Bytes;
 use tokio::{sync::oneshot, time::timeout};
 
-use crate::{Error, ObjectMeta, Progress, Remote, disk::DiskFile, remote::Urgency};
+use crate::{
+    Error, ObjectMeta, Progress, Remote,
+    disk::{Count, DiskFile},
+    remote::Urgency,
+};
 
 mod due;
 mod fill;
@@ -94,6 +98,24 @@ enum Missed {
     Disk,
 }
 
+/// What to do when the disk does not have it after all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnMiss {
+    /// The caller wants no more than the disk.
+    Tell,
+    /// Ask the store.
+    Ask(Use),
+}
+
+impl OnMiss {
+    fn count(self) -> Count {
+        match self {
+            Self::Tell => Count::AsUse,
+            Self::Ask(purpose) => purpose.count(),
+        }
+    }
+}
+
 impl Object {
     /// Of a remote; without a file nothing of it is kept.
     pub(crate) fn new(
@@ -120,9 +142,7 @@ impl Object {
 
     /// What is on disk and can be had without waiting for a device; never blocks. None: use [`Object::read`].
     pub fn try_read(&self, range: Range<u64>) -> Option<Bytes> {
-        let bytes = self.shared.file.as_ref()?.try_read(&range)?;
-        self.shared.fills.hits.fetch_add(1, Relaxed);
-        Some(bytes)
+        self.shared.try_read(&range, Use::Again)
     }
 
     /// Counts writes of this object to disk in this process, each before its bytes can be read: while it stays the same, what
@@ -146,7 +166,7 @@ impl Object {
         let mut call = Call { shared: &self.shared, options, deadline: None, missing: Vec::new() };
         let readings = ranges.iter().map(|range| call.read(range)).collect();
         let Call { missing, .. } = call;
-        self.shared.read_missing(missing, Missed::Presence);
+        self.shared.read_missing(missing, Missed::Presence, Use::Again);
         readings
     }
 
@@ -158,7 +178,7 @@ impl Object {
         let mut call = Call { shared: &self.shared, options, deadline: None, missing: Vec::new() };
         let reading = call.read(&range);
         let Call { missing, .. } = call;
-        self.shared.read_missing(missing, Missed::Presence);
+        self.shared.read_missing(missing, Missed::Presence, Use::Again);
         reading
     }
 
@@ -207,16 +227,13 @@ struct Call<'a> {
 impl Call<'_> {
     fn read(&mut self, range: &Range<u64>) -> Reading {
         let shared = self.shared;
-        if range.end < range.start || shared.meta.size < range.end {
-            let text =
-                format!("{}: expected a range within 0..{}, got {range:?}", shared.what(), shared.meta.size);
-            return Reading::ready(Err(Error::Settings(text)));
+        if let Err(error) = shared.check(range) {
+            return Reading::ready(Err(error));
         }
         if range.is_empty() {
             return Reading::ready(Ok(Bytes::new()));
         }
-        if let Some(bytes) = shared.file.as_ref().and_then(|file| file.try_read(range)) {
-            shared.fills.hits.fetch_add(1, Relaxed);
+        if let Some(bytes) = shared.try_read(range, Use::Again) {
             return Reading::ready(Ok(bytes));
         }
         let is_present = shared.is_present(range);
@@ -226,7 +243,8 @@ impl Call<'_> {
         }
         let (asker, answer) = oneshot::channel();
         if is_present {
-            shared.read_disk(range.clone(), asker, self.options.local_only);
+            let missed = if self.options.local_only { OnMiss::Tell } else { OnMiss::Ask(Use::Again) };
+            shared.read_disk(range.clone(), asker, missed);
         } else {
             self.missing.push((range.clone(), asker));
         }
@@ -237,6 +255,12 @@ impl Call<'_> {
 }
 
 impl Shared {
+    /// A miss that joined a part of the fill.
+    fn count_joined(&self) {
+        self.fills.misses.fetch_add(1, Relaxed);
+        self.fills.joined.fetch_add(1, Relaxed);
+    }
+
     /// For errors.
     fn what(&self) -> String {
         format!("{} of {}", self.meta.name, self.remote.url())
@@ -254,63 +278,90 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// On a thread that may block for the device; from the store if the disk does not have it after all.
-    fn read_disk(self: &Arc<Self>, range: Range<u64>, asker: Asker, local_only: bool) {
+    /// That a range is one of the object.
+    fn check(&self, range: &Range<u64>) -> Result<(), Error> {
+        if range.start <= range.end && range.end <= self.meta.size {
+            return Ok(());
+        }
+        let text = format!("{}: expected a range within 0..{}, got {range:?}", self.what(), self.meta.size);
+        Err(Error::Settings(text))
+    }
+
+    /// Never blocks.
+    #[inline]
+    fn try_read(&self, range: &Range<u64>, purpose: Use) -> Option<Bytes> {
+        let bytes = self.file.as_ref()?.try_read(range, purpose.count())?;
+        self.fills.hits.fetch_add(1, Relaxed);
+        Some(bytes)
+    }
+
+    /// On a thread that may block for the device.
+    fn read_disk(self: &Arc<Self>, range: Range<u64>, asker: Asker, on_miss: OnMiss) {
         let Some(file) = self.file.clone() else { return };
-        let shared = Arc::clone(self);
+        let (shared, count) = (Arc::clone(self), on_miss.count());
         self.remote.runtime().spawn(async move {
             let (wanted, reader) = (range.clone(), Arc::clone(&file));
             let has_begun = Arc::new(AtomicBool::new(false));
             let begins = Arc::clone(&has_begun);
             let read = shared.fills.runtime.spawn_blocking(move || {
                 begins.store(true, Relaxed);
-                reader.read(&wanted)
+                reader.read(&wanted, count)
             });
             let read = timeout(DISK_PATIENCE, read).await;
             if read.is_err() && has_begun.load(Relaxed) {
                 file.hangs(DISK_PATIENCE);
             }
-            match read.ok().and_then(Result::ok).flatten() {
-                Some(bytes) => {
+            match (read.ok().and_then(Result::ok).flatten(), on_miss) {
+                (Some(bytes), _) => {
                     shared.fills.hits.fetch_add(1, Relaxed);
                     drop(asker.send(Ok(bytes)));
                 }
-                None if local_only => {
+                (None, OnMiss::Tell) => {
                     shared.touch(&[range]);
                     drop(asker.send(Err(Error::NotLocal)));
                 }
-                None => shared.read_missing(vec![(range, asker)], Missed::Disk),
+                (None, OnMiss::Ask(purpose)) => {
+                    shared.read_missing(vec![(range, asker)], Missed::Disk, purpose);
+                }
             }
         });
     }
 
     /// Joins flights or starts some.
-    fn read_missing(self: &Arc<Self>, missing: Wanted, missed: Missed) {
+    fn read_missing(self: &Arc<Self>, missing: Wanted, missed: Missed, purpose: Use) {
         if missing.is_empty() {
             return;
         }
         self.fills.misses.fetch_add(missing.len() as u64, Relaxed);
         let touched: Vec<_> = missing.iter().map(|(range, _)| range.clone()).collect();
-        let (flights, landed) = self.board(missing, missed);
+        let (flights, landed) = self.board(missing, missed, purpose);
         for flight in flights {
             let task = Foreground { object: Arc::clone(self), flight };
             self.remote.runtime().spawn(task.fly());
         }
         for (range, asker) in landed {
-            self.read_disk(range, asker, false);
+            self.read_disk(range, asker, OnMiss::Ask(purpose));
         }
-        self.touch(&touched);
+        if purpose == Use::Again {
+            self.touch(&touched);
+        }
     }
 
     /// Under one lock, so that of many who miss the same bytes one starts the flight. Returns the flights to start, and what has come to
     /// disk just now.
-    fn board(&self, missing: Wanted, missed: Missed) -> (Vec<Arc<Flight>>, Wanted) {
+    fn board(&self, missing: Wanted, missed: Missed, purpose: Use) -> (Vec<Arc<Flight>>, Wanted) {
         let (pace, now) = (self.remote.pace(), tokio::time::Instant::now());
         let (mut alone, mut landed) = (Wanted::new(), Wanted::new());
         let mut table = self.table();
         for (range, asker) in missing {
             let blocks = plan::blocks_of(&range, self.meta.size);
-            let part = || table.part(&range).filter(|part| due::is_sooner(part.course(), &range, pace, now));
+            // A stream that could do with a part has joined it before it comes here.
+            let part = || match purpose {
+                Use::Again => {
+                    table.part(&range).filter(|part| due::is_sooner(part.course(), &range, pace, now))
+                }
+                Use::Once => None,
+            };
             let asker = match table.foreground(&blocks).or_else(part) {
                 None => asker,
                 Some(flight) => match flight.join(range.clone(), asker) {

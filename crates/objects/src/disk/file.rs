@@ -19,8 +19,18 @@ use super::{
     Disk, EXTENT_DATA_BYTES,
     body::{Body, Key},
     health::Bypass,
+    queues::Entrance,
     read::{self, How, Outcome},
 };
+
+/// What the eviction is told of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// What was read is in use.
+    AsUse,
+    /// Nothing: it is read to be copied.
+    Not,
+}
 
 /// What is on disk of one object.
 #[derive(Debug)]
@@ -50,6 +60,11 @@ impl DiskFile {
         self.disk.is_writable() && self.key.is_keepable()
     }
 
+    /// Extents that may come before the first of them goes again, if nothing else comes meanwhile.
+    pub(crate) fn room(&self) -> u64 {
+        self.disk.room()
+    }
+
     /// Whether all of a range of the object is said to be there.
     pub(crate) fn is_present(&self, range: &Range<u64>) -> bool {
         let body = self.body.load();
@@ -65,7 +80,7 @@ impl DiskFile {
 
     /// Reads and checks what is in memory of the system already; never blocks.
     #[inline]
-    pub(crate) fn try_read(&self, range: &Range<u64>) -> Option<Bytes> {
+    pub(crate) fn try_read(&self, range: &Range<u64>, count: Count) -> Option<Bytes> {
         let body = self.body.load();
         let body = body.as_ref().filter(|body| is_present(body, range))?;
         if !self.disk.health.is_readable() {
@@ -74,7 +89,7 @@ impl DiskFile {
         let handle = body.handle.load();
         match read::read(body, handle.as_ref()?.as_ref().as_ref(), range, How::Now) {
             Outcome::Read(bytes) => {
-                self.mark_read(body, range);
+                self.mark_read(body, range, count);
                 Some(bytes)
             }
             _ => None,
@@ -82,13 +97,13 @@ impl DiskFile {
     }
 
     /// Reads and checks; blocks for the device. None: it has to come from the store. What was damaged is forgotten.
-    pub(crate) fn read(&self, range: &Range<u64>) -> Option<Bytes> {
+    pub(crate) fn read(&self, range: &Range<u64>, count: Count) -> Option<Bytes> {
         let body = self.body.load_full().filter(|body| is_present(body, range))?;
         if !self.disk.health.is_readable() {
             return None;
         }
         let bytes = self.disk.read(&body, range)?;
-        self.mark_read(&body, range);
+        self.mark_read(&body, range, count);
         Some(bytes)
     }
 
@@ -98,10 +113,12 @@ impl DiskFile {
     }
 
     /// For the queues, and for those who look for a file to close.
-    fn mark_read(&self, body: &Body, range: &Range<u64>) {
-        let tick = self.disk.tick.load(Relaxed);
-        for extent in extents(range) {
-            body.extents.touch(extent, tick);
+    fn mark_read(&self, body: &Body, range: &Range<u64>, count: Count) {
+        if count == Count::AsUse {
+            let tick = self.disk.tick.load(Relaxed);
+            for extent in extents(range) {
+                body.extents.touch(extent, tick);
+            }
         }
         if !body.is_used.load(Relaxed) {
             body.is_used.store(true, Relaxed);
@@ -109,7 +126,7 @@ impl DiskFile {
     }
 
     /// Keeps a whole extent (the last one of an object is shorter); blocks for the device. False: not kept, which is no error.
-    pub(crate) fn write(&self, extent: u64, data: &[u8]) -> bool {
+    pub(crate) fn write(&self, extent: u64, data: &[u8], entrance: Entrance) -> bool {
         let expected = self.key.extent_data_bytes(extent);
         assert_eq!(data.len() as u64, expected, "an extent is written whole");
         if expected == 0 || !self.is_writable() {
@@ -117,7 +134,7 @@ impl DiskFile {
         }
         self.writes.fetch_add(1, AcqRel);
         let extent = u32::try_from(extent).expect("limits say so");
-        let write = || self.disk.write(&self.body_for_write()?, extent, data);
+        let write = || self.disk.write(&self.body_for_write()?, extent, data, entrance);
         // A file may go to make room for its own new extent; it is made again once.
         write().or_else(write).unwrap_or(false)
     }

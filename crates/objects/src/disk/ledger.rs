@@ -218,7 +218,13 @@ impl Ledger {
     }
 
     /// An extent was written, or not.
-    pub(crate) fn finish_write(&mut self, body: &Body, extent: u32, is_whole: bool) -> Written {
+    pub(crate) fn finish_write(
+        &mut self,
+        body: &Body,
+        extent: u32,
+        entrance: Entrance,
+        is_whole: bool,
+    ) -> Written {
         let place = body.place(extent);
         let is_wanted = self.busy.get(&place).copied().unwrap_or(false);
         if !is_whole || !is_wanted || body.is_gone.load(Acquire) {
@@ -227,7 +233,7 @@ impl Ledger {
         self.busy.remove(&place);
         self.queues.count_insertion();
         if body.extents.insert(extent, self.queues.tick()) {
-            self.queues.push(place, body.ghost_name(extent), Entrance::New);
+            self.queues.push(place, body.ghost_name(extent), entrance);
         }
         self.extents += 1;
         self.changes.push(Change::Extent(place, Presence::Present));

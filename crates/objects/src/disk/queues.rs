@@ -9,7 +9,8 @@
 //!   new, but its name is among the ghosts --> main
 //! ```
 //!
-//! What is touched once goes through the small queue only and never drives out what is read again and again.
+//! What is touched once goes through the small queue only and never drives out what is read again and again. What is brought to be copied once
+//! ([`Entrance::Once`]) goes there even when its name is among the ghosts: copying a thing twice makes nothing of it hot.
 
 use std::collections::VecDeque;
 
@@ -55,6 +56,8 @@ pub(crate) struct Queues {
 pub(crate) enum Entrance {
     /// By its history.
     New,
+    /// Whatever its history: it was brought for who takes it once, and has to be read by others to stay.
+    Once,
     /// It was there before the start: the newcomers are those that have to show what they are worth.
     Restored,
 }
@@ -90,11 +93,21 @@ impl Queues {
 
     /// An extent that has no entry yet.
     pub(crate) fn push(&mut self, place: Place, name: u64, entrance: Entrance) {
-        if entrance == Entrance::Restored || self.ghosts.take(name) {
+        let is_known = match entrance {
+            Entrance::New => self.ghosts.take(name),
+            Entrance::Once => false,
+            Entrance::Restored => true,
+        };
+        if is_known {
             self.main.push_back(place);
         } else {
             self.small.push_back(place);
         }
+    }
+
+    /// Extents that new ones find in the small queue, or that it will have: so many may come before the first of them goes.
+    pub(crate) fn small_room(&self) -> usize {
+        self.small.len().max(self.small_count)
     }
 
     /// Takes out the extent that has to go. None: there is none.

@@ -14,14 +14,21 @@ use super::{
     files::{Open, OpenFile, write_full},
     health::Bypass,
     ledger::{Reservation, Written},
+    queues::Entrance,
 };
 use crate::limits::{EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX, SCRATCH_BLOCKS};
 
 impl Disk {
     /// Writes an extent. None: the file was given up before anything was written, maybe to make room for this.
-    pub(super) fn write(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> Option<bool> {
+    pub(super) fn write(
+        &self,
+        body: &Arc<Body>,
+        extent: u32,
+        data: &[u8],
+        entrance: Entrance,
+    ) -> Option<bool> {
         match self.reserve_extent(body, extent) {
-            Reservation::Granted => Some(self.write_reserved(body, extent, data)),
+            Reservation::Granted => Some(self.write_reserved(body, extent, data, entrance)),
             Reservation::Present => Some(true),
             Reservation::Refused => Some(false),
             Reservation::Gone => None,
@@ -32,9 +39,9 @@ impl Disk {
         }
     }
 
-    fn write_reserved(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> bool {
+    fn write_reserved(&self, body: &Arc<Body>, extent: u32, data: &[u8], entrance: Entrance) -> bool {
         let is_whole = self.write_extent(body, extent, data);
-        let written = self.ledger().finish_write(body, extent, is_whole);
+        let written = self.ledger().finish_write(body, extent, entrance, is_whole);
         if written == Written::Unwanted {
             self.give_back(body, extent);
         }
@@ -53,6 +60,13 @@ impl Disk {
             }
         }
         Reservation::Full
+    }
+
+    /// Extents that may come before the first of them goes again, if nothing else comes meanwhile.
+    pub(super) fn room(&self) -> u64 {
+        let ledger = self.ledger();
+        let free = ledger.ceiling.saturating_sub(ledger.bytes) / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
+        free + ledger.queues.small_room() as u64
     }
 
     /// Sets bytes aside, if need be in place of extents.

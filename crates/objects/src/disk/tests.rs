@@ -109,12 +109,12 @@ pub(super) fn extent_range(meta: &ObjectMeta, extent: u64) -> Range<u64> {
 
 /// Writes an extent with what is right.
 pub(super) fn write(file: &DiskFile, meta: &ObjectMeta, extent: u64) -> bool {
-    file.write(extent, &contents(meta, extent_range(meta, extent)))
+    file.write(extent, &contents(meta, extent_range(meta, extent)), Entrance::New)
 }
 
 /// Reads an extent; what is read must be right. Whether anything was.
 pub(super) fn read(file: &DiskFile, meta: &ObjectMeta, range: Range<u64>) -> bool {
-    let Some(bytes) = file.read(&range) else { return false };
+    let Some(bytes) = file.read(&range, Count::AsUse) else { return false };
     assert!(bytes == contents(meta, range.clone()), "wrong bytes at {range:?} of {}", meta.name);
     true
 }
@@ -125,7 +125,11 @@ fn what_was_written_is_read_at_every_position() {
     let disk = place.open();
     let meta = object("a", size(2, 5000));
     let file = disk.file("s3://b", &meta);
-    assert!(file.try_read(&(0..1)).is_none() && file.read(&(0..1)).is_none() && !file.is_present(&(0..1)));
+    assert!(
+        file.try_read(&(0..1), Count::AsUse).is_none()
+            && file.read(&(0..1), Count::AsUse).is_none()
+            && !file.is_present(&(0..1))
+    );
     for extent in 0..3 {
         assert!(write(&file, &meta, extent), "{extent}");
         assert!(write(&file, &meta, extent), "what is there is kept");
@@ -134,7 +138,7 @@ fn what_was_written_is_read_at_every_position() {
     for start in ends {
         for end in ends.into_iter().filter(|&end| start <= end) {
             assert!(read(&file, &meta, start..end), "{start}..{end}");
-            let now = file.try_read(&(start..end)).expect("it was just written");
+            let now = file.try_read(&(start..end), Count::AsUse).expect("it was just written");
             assert!(now == contents(&meta, start..end), "{start}..{end}");
         }
     }
@@ -150,7 +154,11 @@ fn ranges_that_are_none_of_the_object_are_not_there() {
     #[expect(clippy::reversed_empty_ranges, reason = "what a caller may get wrong")]
     let ranges = [0..meta.size + 1, 9..3, u64::MAX - 1..u64::MAX, meta.size + 1..meta.size + 2];
     for range in ranges {
-        assert!(!file.is_present(&range) && file.read(&range).is_none() && file.try_read(&range).is_none());
+        assert!(
+            !file.is_present(&range)
+                && file.read(&range, Count::AsUse).is_none()
+                && file.try_read(&range, Count::AsUse).is_none()
+        );
         if meta.size < range.start {
             file.remove(&range);
         }
@@ -174,7 +182,7 @@ fn objects_differ_by_store_name_version_and_size() {
         ("s3://b", ObjectMeta { etag: "\"v2\"".into(), ..meta.clone() }),
     ];
     for (store, other) in others {
-        assert!(disk.file(store, &other).read(&(0..10)).is_none(), "{store} {other:?}");
+        assert!(disk.file(store, &other).read(&(0..10), Count::AsUse).is_none(), "{store} {other:?}");
     }
     drop(file);
     assert!(read(&disk.file("s3://b", &meta), &meta, 0..10_000), "a new handle finds what is there");
@@ -186,13 +194,13 @@ fn what_cannot_be_kept_is_refused() {
     let disk = place.open();
     let huge = object("huge", crate::limits::OBJECT_BYTES_MAX + 1);
     let file = disk.file("s3://b", &huge);
-    assert!(!file.is_writable() && !file.write(0, &[0; EXTENT_DATA_BYTES as usize]));
+    assert!(!file.is_writable() && !file.write(0, &[0; EXTENT_DATA_BYTES as usize], Entrance::New));
     assert!(!file.is_present(&(0..1)));
     let named = object(&"n".repeat(crate::limits::KEY_BYTES_MAX), 10);
     assert!(!write(&disk.file("s3://b", &named), &named, 0));
     let empty = object("empty", 0);
     let file = disk.file("s3://b", &empty);
-    assert!(!file.write(0, &[]) && !file.is_present(&(0..0)));
+    assert!(!file.write(0, &[], Entrance::New) && !file.is_present(&(0..0)));
     assert_eq!((disk.bodies().len(), place.data_files().len()), (0, 0));
 }
 
@@ -244,7 +252,7 @@ fn damage_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
     let data = std::fs::File::options().write(true).open(&place.data_files()[0]).unwrap();
     data.write_all_at(b"x", 5000).unwrap();
     assert!(read(&file, &meta, 0..4092), "another block");
-    assert!(file.try_read(&(4092..4093)).is_none() && !read(&file, &meta, 4092..4093));
+    assert!(file.try_read(&(4092..4093), Count::AsUse).is_none() && !read(&file, &meta, 4092..4093));
     assert!(!file.has_extent(0) && file.has_extent(1));
     assert_eq!(stats(&disk).damaged, 1);
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..meta.size));

@@ -1,7 +1,8 @@
 //! Brings extents to disk in the background, in parts, within the budget of the cache.
 //!
 //! A part takes its bytes from the budget before it is asked for and gives them back when its extents are written: what all fills of a
-//! cache have in memory never exceeds the budget. A part is a flight that others may join.
+//! cache have in memory never exceeds the budget. A part is a flight that others may join; those of streams can be joined even before
+//! they have their share of the budget, so that no two ask for it, and take it in a task of their own, so that no slow reader holds it.
 
 use std::{ops::Range, sync::Arc};
 
@@ -13,13 +14,14 @@ use tokio::{
 
 use super::{
     Shared,
-    flight::{Flight, Purpose},
+    flight::{Flight, Purpose, Wish},
     limits::{DISK_PAUSE, FILL_PAUSE},
     reading::given_up,
+    table::Table,
 };
 use crate::{
     Error,
-    disk::{BLOCK_DATA_BYTES, DiskFile, EXTENT_BLOCKS, EXTENT_DATA_BYTES},
+    disk::{BLOCK_DATA_BYTES, DiskFile, EXTENT_BLOCKS, EXTENT_DATA_BYTES, Entrance},
     remote::Urgency,
 };
 
@@ -60,30 +62,79 @@ impl Shared {
         run.start * EXTENT_DATA_BYTES..(run.end * EXTENT_DATA_BYTES).min(self.meta.size)
     }
 
-    /// Whether none of these extents is there or under way.
-    pub(super) fn is_missing(&self, file: &DiskFile, run: &Range<u64>) -> bool {
-        let table = self.table();
-        run.clone().all(|extent| !file.has_extent(extent) && table.part_of_extent(extent).is_none())
-    }
-
-    /// Starts to bring extents that are neither there nor under way. The permit is for their bytes.
+    /// Starts to bring extents if none of them is there or under way. The permit is for their bytes.
     pub(super) fn bring(
         self: &Arc<Self>,
         file: &Arc<DiskFile>,
         run: Range<u64>,
         permit: OwnedSemaphorePermit,
-    ) -> Kept {
-        let flight = Arc::new(Flight::new(self.span(&run), Purpose::Fill));
+    ) -> Option<Kept> {
+        let mut table = self.table();
+        let is_missing =
+            run.clone().all(|extent| !file.has_extent(extent) && table.part_of_extent(extent).is_none());
+        if !is_missing {
+            return None;
+        }
+        let mut part = self.add_part(&mut table, file, run, Purpose::Fill);
+        drop(table);
+        part.permit = Some(permit);
+        Some(self.start_part(part))
+    }
+
+    /// A part for streams, which are neither there nor under way. To be started when the table is free again.
+    pub(super) fn promise(
+        self: &Arc<Self>,
+        table: &mut Table,
+        file: &Arc<DiskFile>,
+        run: Range<u64>,
+    ) -> Promised {
+        let part = self.add_part(table, file, run, Purpose::Askers);
+        let wish = part.flight.wish().expect("a new flight has not failed");
+        Promised { part, wish }
+    }
+
+    fn add_part(
+        self: &Arc<Self>,
+        table: &mut Table,
+        file: &Arc<DiskFile>,
+        run: Range<u64>,
+        purpose: Purpose,
+    ) -> Part {
+        let flight = Arc::new(Flight::new(self.span(&run), purpose));
         let (over, ends) = watch::channel(());
-        self.table().add_part(&flight, ends);
-        let (ended, kept) = oneshot::channel();
+        table.add_part(&flight, ends);
+        let entrance = if purpose == Purpose::Fill { Entrance::New } else { Entrance::Once };
         let (object, file) = (Arc::clone(self), Arc::clone(file));
-        let part = Part { object, file, flight, run, _permit: permit, _over: over };
+        Part { object, file, flight, run, entrance, permit: None, _over: over }
+    }
+
+    fn start_part(&self, part: Part) -> Kept {
+        let (ended, kept) = oneshot::channel();
         self.fills.spawn(self.remote.runtime(), async move {
             // Nobody but a warming waits for the end.
             drop(ended.send(part.fly().await));
         });
         kept
+    }
+}
+
+/// See [`Shared::promise`].
+pub(super) struct Promised {
+    part: Part,
+    wish: Arc<Wish>,
+}
+
+impl Promised {
+    /// The extent behind its last one.
+    pub(super) fn end(&self) -> u64 {
+        self.part.run.end
+    }
+
+    /// What comes back has to be kept for as long as the part is wanted.
+    pub(super) fn start(self) -> Arc<Wish> {
+        let object = Arc::clone(&self.part.object);
+        drop(object.start_part(self.part));
+        self.wish
     }
 }
 
@@ -105,9 +156,7 @@ impl Driver {
             let span = self.object.span(&run);
             let permit = self.object.fills.reserve(span.end - span.start).await;
             // Others may have brought it meanwhile; what is still missing is asked for again by its next miss.
-            if self.object.is_missing(&file, &run) {
-                drop(self.object.bring(&file, run, permit));
-            }
+            drop(self.object.bring(&file, run, permit));
         }
     }
 
@@ -137,19 +186,28 @@ struct Part {
     file: Arc<DiskFile>,
     flight: Arc<Flight>,
     run: Range<u64>,
-    _permit: OwnedSemaphorePermit,
+    entrance: Entrance,
+    /// None: it is still to be waited for.
+    permit: Option<OwnedSemaphorePermit>,
     /// Dropped with it: that is how others notice the end.
     _over: watch::Sender<()>,
 }
 
 impl Part {
-    async fn fly(self) -> Result<u64, Error> {
+    async fn fly(mut self) -> Result<u64, Error> {
+        let length = self.flight.range.end - self.flight.range.start;
+        if self.permit.is_none() {
+            self.permit = Some(self.object.fills.reserve(length).await);
+        }
         let Shared { remote, meta, .. } = &*self.object;
         let mut sink = &*self.flight;
         let read = remote.read_range(meta, self.flight.range.clone(), Urgency::Fill, &mut sink).await;
         if let Err(error) = read {
             log::debug!("fill: {error}");
-            self.object.table().queue.pause(Instant::now() + FILL_PAUSE);
+            // That nobody wants it any more says nothing about the store.
+            if !matches!(error, Error::TooLate(_)) {
+                self.object.table().queue.pause(Instant::now() + FILL_PAUSE);
+            }
             self.flight.fail(&error);
             return Err(error);
         }
@@ -158,7 +216,6 @@ impl Part {
         if kept == 0 && !self.flight.is_distrusted() {
             self.object.table().queue.pause(Instant::now() + DISK_PAUSE);
         }
-        let length = self.flight.range.end - self.flight.range.start;
         self.object.table().remove_part(&self.flight, kept == length);
         Ok(kept)
     }
@@ -167,10 +224,11 @@ impl Part {
     async fn write(&self, bytes: Bytes) -> u64 {
         let Some(guard) = self.object.fills.may_write() else { return 0 };
         let (file, flight, run) = (Arc::clone(&self.file), Arc::clone(&self.flight), self.run.clone());
+        let entrance = self.entrance;
         let write = move || {
             let _guard = guard;
             let extents = run.zip(bytes.chunks(EXTENT_BYTES));
-            extents.map(|(extent, data)| write_extent(&file, &flight, extent, data)).sum()
+            extents.map(|(extent, data)| write_extent(&file, &flight, extent, data, entrance)).sum()
         };
         self.object.fills.runtime.spawn_blocking(write).await.unwrap_or(0)
     }
@@ -185,8 +243,8 @@ impl Drop for Part {
 }
 
 /// Returns the bytes kept.
-fn write_extent(file: &DiskFile, flight: &Flight, extent: u64, data: &[u8]) -> u64 {
-    if flight.is_distrusted() || !file.write(extent, data) {
+fn write_extent(file: &DiskFile, flight: &Flight, extent: u64, data: &[u8], entrance: Entrance) -> u64 {
+    if flight.is_distrusted() || !file.write(extent, data, entrance) {
         return 0;
     }
     if flight.is_distrusted() {

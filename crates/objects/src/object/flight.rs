@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -27,10 +27,14 @@ pub(super) struct Flight {
     state: Mutex<State>,
 }
 
+/// As long as it lives a flight leaves although nobody waits for bytes of it yet.
+#[derive(Debug)]
+pub(super) struct Wish(());
+
 /// What a flight is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Those who wait for it. Without any it does not leave.
+    /// Those who wait for it, or will. Without any it does not leave.
     Askers,
     /// The disk.
     Fill,
@@ -40,6 +44,7 @@ pub(super) enum Purpose {
 struct State {
     landed: Landed,
     waiters: Waiters,
+    wish: Weak<Wish>,
     sent: Option<Instant>,
     begun: Option<Instant>,
     /// When bytes came last.
@@ -116,6 +121,17 @@ impl Flight {
         Ok(())
     }
 
+    /// For who will wait for bytes of it soon. None: it has failed.
+    pub(super) fn wish(&self) -> Option<Arc<Wish>> {
+        let mut state = self.lock();
+        if let Landed::Failed = state.landed {
+            return None;
+        }
+        let wish = state.wish.upgrade().unwrap_or_else(|| Arc::new(Wish(())));
+        state.wish = Arc::downgrade(&wish);
+        Some(wish)
+    }
+
     /// All of it, if it has landed.
     pub(super) fn landed(&self) -> Option<Bytes> {
         match &self.lock().landed {
@@ -149,6 +165,19 @@ impl Flight {
         }
     }
 
+    /// Those who wait for the same range, as streams of one object do, share one copy.
+    fn answers(&self, landed: &Landed, ready: Vec<(Range<u64>, Asker)>) -> Vec<(Bytes, Asker)> {
+        let mut last = (0..0, Bytes::new());
+        let answer = |(range, asker): (Range<u64>, Asker)| {
+            if last.0 != range {
+                let bytes = self.cut(landed, &range).expect("a waiter is ready when its bytes have landed");
+                last = (range, bytes);
+            }
+            (last.1.clone(), asker)
+        };
+        ready.into_iter().map(answer).collect()
+    }
+
     /// Bytes of a range if they are there. A small part of a flight is copied, so that it does not keep all of it in memory.
     fn cut(&self, landed: &Landed, range: &Range<u64>) -> Option<Bytes> {
         let span = within(range.start, self.range.start)..within(range.end, self.range.start);
@@ -172,7 +201,8 @@ impl Sink for &Flight {
             return true;
         }
         let mut state = self.lock();
-        let is_wanted = state.waiters.by_end.values().any(|(_, asker)| !asker.is_closed());
+        let is_waited_for = state.waiters.by_end.values().any(|(_, asker)| !asker.is_closed());
+        let is_wanted = is_waited_for || 0 < state.wish.strong_count();
         if !is_wanted {
             state.landed = Landed::Failed;
         }
@@ -196,11 +226,9 @@ impl Sink for &Flight {
         let position = state.landed.add(bytes, within(self.range.end, self.range.start));
         let Some(position) = position else { return };
         let ready = state.waiters.take_until(self.range.start + position as u64);
-        let answers: Vec<_> =
-            ready.into_iter().map(|(range, asker)| (self.cut(&state.landed, &range), asker)).collect();
+        let answers = self.answers(&state.landed, ready);
         drop(state);
         for (bytes, asker) in answers {
-            let bytes = bytes.expect("a waiter is ready when its bytes have landed");
             drop(asker.send(Ok(bytes)));
         }
     }

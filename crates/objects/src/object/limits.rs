@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::disk::EXTENT_DATA_BYTES;
+use crate::disk::{BLOCK_DATA_BYTES, EXTENT_BLOCKS, EXTENT_DATA_BYTES};
 
 /// Bytes between two ranges that are read in one trip all the same, until a store's pace is known.
 pub(super) const GAP_DEFAULT: u64 = 1 << 20;
@@ -37,6 +37,26 @@ pub(super) const FILL_PAUSE: Duration = Duration::from_secs(5);
 /// The same after the disk kept nothing of a part: bytes brought for nothing.
 pub(super) const DISK_PAUSE: Duration = Duration::from_secs(30);
 
+/// Blocks of a piece of a stream: a quarter of an extent, so that no piece is in two parts. Larger ones would only take the memory of those
+/// who read slowly.
+pub(super) const PIECE_BLOCKS: usize = 64;
+/// Bytes of a piece, at most.
+pub(super) const PIECE_BYTES: u64 = (PIECE_BLOCKS * BLOCK_DATA_BYTES) as u64;
+/// A range up to this size is read as one piece, wherever it begins.
+pub(super) const SMALL_RANGE_BYTES: u64 = 256 << 10;
+/// Pieces that a stream has asked for and not given on: 2 MiB, which is what it holds for a reader that has come to a halt.
+pub(super) const PIECES_AHEAD_MAX: usize = 8;
+/// When so many are left, as many more as there is room for are asked for together: in one trip, while the rest is on its way.
+pub(super) const PIECES_AHEAD_MIN: usize = PIECES_AHEAD_MAX / 2;
+/// Pieces that are read from a disk at once where they are not in memory of the system.
+pub(super) const PIECES_FROM_DISK: usize = 4;
+/// A stream's patience with a piece, at most: instants have an end.
+pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Parts ahead of where it is that a stream brings to disk: they come in parallel, and hide the time to the first byte.
+pub(super) const PARTS_AHEAD: u64 = 4;
+/// A stream's parts take this part of the room that the disk has for what is new, so that they are not driven out before they are read.
+pub(super) const ROOM_SHARE: u64 = 2;
+
 /// What a first byte is thought to take until one came.
 pub(super) const FIRST_BYTE_DEFAULT: Duration = Duration::from_millis(50);
 /// What a stream is thought to bring per second until one was long enough to tell.
@@ -47,6 +67,12 @@ pub(super) const OWN_RATE_BYTES_MIN: u64 = 256 << 10;
 pub(super) const QUIET_MAX: Duration = Duration::from_millis(100);
 
 const _: () = {
+    assert!(EXTENT_BLOCKS.is_multiple_of(PIECE_BLOCKS));
+    assert!(PIECE_BYTES <= SMALL_RANGE_BYTES);
+    assert!(
+        0 < PIECES_AHEAD_MIN && PIECES_AHEAD_MIN < PIECES_AHEAD_MAX && PIECES_FROM_DISK <= PIECES_AHEAD_MAX
+    );
+    assert!(PIECES_AHEAD_MAX as u64 * PIECE_BYTES <= TRIP_BYTES_MAX);
     assert!(GAP_MIN <= GAP_DEFAULT && GAP_DEFAULT <= GAP_MAX);
     // A single part always fits into the count of the budget's semaphore.
     assert!(PART_EXTENTS_MAX * EXTENT_DATA_BYTES < u32::MAX as u64);

@@ -99,7 +99,7 @@ impl fmt::Debug for Reading {
     }
 }
 
-fn too_late(object: &Object) -> Error {
+pub(super) fn too_late(object: &Object) -> Error {
     let what = object.what();
     let last = object.remote.last_error().map(|error| format!(" (the last error: {error})"));
     Error::TooLate(format!("{what}: no answer from the store in time{}", last.unwrap_or_default()))

@@ -1,18 +1,54 @@
 //! Bytes of an object in order, for who takes all of them.
+//!
+//! ```text
+//!  poll --> first piece --> here, on disk and in memory of the system? ------> given on at once
+//!             |                on disk? ----------> a thread that may block ->
+//!             |                part under way? ---> its bytes as they land -->
+//!             |                else --------------> a flight of its own ----->
+//!             +--> few pieces left? the next ones are asked for together
+//!                                      Once: parts ahead of them are started, to disk
+//! ```
+//!
+//! * **Nothing happens between polls** but what others could want too: flights and parts belong to the runtime. A stream that is dropped
+//!   leaves behind what had left for the store, nothing else.
+//! * [`Use::Again`] reads as [`Object::read_many`] does: it counts as use, and what is missing starts the usual fill.
+//! * [`Use::Once`] brings what is missing in parts of the fill, ahead of where it is, in parallel. Streams that run together find each other's
+//!   parts in the table and each other's extents on disk: every byte is asked for once, as long as the disk takes it. Neither their reads nor
+//!   their extents count as use for the eviction. Each stream brings an extent at most once: what is gone when it gets there, because the disk
+//!   did not take it or had to give it up, it reads as all others do, in flights that it shares with those that are at the same place.
+//! * **A part is a convenience**: one that fails or waits too long (for the budget, for the window) costs time, never the stream: its pieces are
+//!   read in the foreground then, with all the attempts that such reads have.
+//! * **Memory**: a stream holds [`limits::PIECES_AHEAD_MAX`] pieces, however slow its reader is; the flights it shares are held as all flights are;
+//!   parts under way are in the budget of fills, take their share of it in tasks of their own, and give it back when they are on disk, whoever reads.
+//!
+//! [`limits::PIECES_AHEAD_MAX`]: super::limits::PIECES_AHEAD_MAX
 
 use std::{
+    collections::VecDeque,
     fmt,
     ops::Range,
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{FutureExt, Stream};
+use tokio::{sync::oneshot, time::Instant};
 
-use super::Object;
-use crate::Error;
+use super::{
+    Missed, Object, OnMiss, Shared, Wanted,
+    limits::{PATIENCE_MAX, PIECES_AHEAD_MAX, PIECES_AHEAD_MIN, PIECES_FROM_DISK},
+    reading::{Deadline, Timer, given_up, too_late},
+};
+use crate::{Error, disk::Count};
+
+mod ahead;
+mod piece;
+
+use ahead::Ahead;
+use piece::{Piece, State};
 
 /// What the bytes are likely to be wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,18 +59,44 @@ pub enum Use {
     Once,
 }
 
+impl Use {
+    pub(super) fn count(self) -> Count {
+        match self {
+            Self::Again => Count::AsUse,
+            Self::Once => Count::Not,
+        }
+    }
+}
+
 /// How to stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamOptions {
     /// See there.
     pub purpose: Use,
-    /// A piece that takes longer is an error.
+    /// A piece that takes longer, from when it is polled for, is an error.
     pub patience: Duration,
 }
 
 /// Pieces of a range, in order, none empty. After an error there is nothing.
 pub struct ObjectStream {
-    _private: (),
+    shared: Arc<Shared>,
+    purpose: Use,
+    patience: Duration,
+    /// Told first.
+    refused: Option<Error>,
+    /// Not cut into pieces yet.
+    rest: Range<u64>,
+    /// The next one first.
+    pieces: VecDeque<Piece>,
+    ahead: Ahead,
+    wait: Wait,
+}
+
+/// How long the first piece has been waited for.
+#[derive(Default)]
+struct Wait {
+    began: Option<Instant>,
+    timer: Option<Deadline>,
 }
 
 impl Object {
@@ -43,21 +105,160 @@ impl Object {
     /// # Errors
     /// Of the stream: as [`Object::read_many`].
     pub fn stream(&self, range: Range<u64>, options: StreamOptions) -> ObjectStream {
-        let _ = (range, options);
-        ObjectStream { _private: () }
+        let refused = self.shared.check(&range).err();
+        let rest = if refused.is_some() { 0..0 } else { range };
+        ObjectStream {
+            shared: Arc::clone(&self.shared),
+            purpose: options.purpose,
+            patience: options.patience.min(PATIENCE_MAX),
+            refused,
+            rest,
+            pieces: VecDeque::new(),
+            ahead: Ahead::default(),
+            wait: Wait::default(),
+        }
     }
 }
 
 impl Stream for ObjectStream {
     type Item = Result<Bytes, Error>;
 
-    fn poll_next(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(Some(Err(Error::Unreachable("not written yet".to_owned()))))
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if let Some(error) = this.refused.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        this.look_ahead();
+        let Some(outcome) = ready!(this.poll_first(context)) else { return Poll::Ready(None) };
+        this.wait = Wait::default();
+        match &outcome {
+            Ok(_) => drop(this.pieces.pop_front()),
+            Err(_) => this.end(),
+        }
+        Poll::Ready(Some(outcome))
+    }
+}
+
+impl ObjectStream {
+    fn look_ahead(&mut self) {
+        if self.rest.is_empty() || PIECES_AHEAD_MIN < self.pieces.len() {
+            return;
+        }
+        if self.purpose == Use::Once {
+            self.ahead.advance(&self.shared, &self.rest);
+        }
+        while self.pieces.len() < PIECES_AHEAD_MAX
+            && let Some(range) = piece::cut(&mut self.rest, self.purpose)
+        {
+            self.pieces.push_back(Piece { range, state: State::Local });
+        }
+        self.ask_for_missing();
+    }
+
+    /// Of all pieces that were not asked for yet.
+    fn ask_for_missing(&mut self) {
+        let mut missing = Wanted::new();
+        for piece in &mut self.pieces {
+            if !matches!(piece.state, State::Local) || self.shared.is_present(&piece.range) {
+                continue;
+            }
+            match join(&self.shared, self.purpose, &piece.range) {
+                Some(answer) => piece.state = State::Part(answer),
+                None => missing.push((piece.range.clone(), piece.ask())),
+            }
+        }
+        self.shared.read_missing(missing, Missed::Presence, self.purpose);
+    }
+
+    /// The first piece is not in memory of the system, so the next ones may not be there either.
+    fn ask_disk(&mut self) {
+        for piece in self.pieces.iter_mut().take(PIECES_FROM_DISK) {
+            if matches!(piece.state, State::Local) && self.shared.is_present(&piece.range) {
+                let asker = piece.ask();
+                self.shared.read_disk(piece.range.clone(), asker, OnMiss::Ask(self.purpose));
+            }
+        }
+        self.ask_for_missing();
+    }
+
+    /// Parts do not bring what they should: from now on these pieces are a matter of the foreground.
+    fn leave_parts(&mut self) {
+        self.wait.timer = None;
+        let left: Wanted = self.pieces.iter_mut().filter_map(Piece::leave_part).collect();
+        self.shared.read_missing(left, Missed::Presence, self.purpose);
+    }
+
+    /// None: there are no more pieces.
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
+        loop {
+            let Some(first) = self.pieces.front_mut() else { return Poll::Ready(None) };
+            match &mut first.state {
+                State::Here(bytes) => return Poll::Ready(Some(Ok(std::mem::take(bytes)))),
+                State::Local => match self.shared.try_read(&first.range, self.purpose) {
+                    Some(bytes) => return Poll::Ready(Some(Ok(bytes))),
+                    None => self.ask_disk(),
+                },
+                State::Part(answer) => match answer.poll_unpin(context) {
+                    Poll::Ready(Ok(Ok(bytes))) => return Poll::Ready(Some(Ok(bytes))),
+                    Poll::Ready(_) => self.leave_parts(),
+                    Poll::Pending => {
+                        // Half of the time is left for a read that does not depend on fills.
+                        ready!(self.wait.poll(&self.shared, self.patience / 2, context));
+                        self.leave_parts();
+                    }
+                },
+                State::Asked(answer) => {
+                    if let Poll::Ready(answer) = answer.poll_unpin(context) {
+                        let answer = answer.unwrap_or_else(|_| Err(given_up(&self.shared.what())));
+                        return Poll::Ready(Some(answer));
+                    }
+                    let has_passed = ready!(self.wait.poll(&self.shared, self.patience, context));
+                    let error =
+                        if has_passed { too_late(&self.shared) } else { given_up(&self.shared.what()) };
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.rest = 0..0;
+        self.pieces.clear();
+        self.ahead = Ahead::default();
+    }
+}
+
+/// Waits for bytes of a part under way, if there is one.
+fn join(
+    shared: &Shared,
+    purpose: Use,
+    range: &Range<u64>,
+) -> Option<oneshot::Receiver<Result<Bytes, Error>>> {
+    if purpose == Use::Again {
+        // Such reads judge for themselves whether a part is worth waiting for.
+        return None;
+    }
+    let part = shared.table().part(range).cloned()?;
+    let (asker, answer) = oneshot::channel();
+    part.join(range.clone(), asker).ok()?;
+    shared.count_joined();
+    Some(answer)
+}
+
+impl Wait {
+    /// Ready when it has taken too long (true), or when the runtime ended before (false).
+    fn poll(&mut self, shared: &Shared, patience: Duration, context: &mut Context<'_>) -> Poll<bool> {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let start = || Timer::start(shared.remote.runtime(), (began + patience).into_std());
+        let has_passed = ready!(self.timer.get_or_insert_with(start).poll_unpin(context));
+        self.timer = None;
+        Poll::Ready(has_passed)
     }
 }
 
 impl fmt::Debug for ObjectStream {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ObjectStream").finish_non_exhaustive()
+        let next = self.pieces.front().map_or(self.rest.start, |piece| piece.range.start);
+        formatter.debug_struct("ObjectStream").field("next", &next).field("purpose", &self.purpose).finish()
     }
 }

@@ -95,11 +95,11 @@ impl Table {
         self.parts.retain(|_, (part, _)| take(part));
     }
 
-    /// The end of the part under way that has this extent.
-    pub(super) fn part_of_extent(&self, extent: u64) -> Option<&watch::Receiver<()>> {
+    /// The part under way that has this extent, and its end.
+    pub(super) fn part_of_extent(&self, extent: u64) -> Option<&(Arc<Flight>, watch::Receiver<()>)> {
         let start = extent * EXTENT_DATA_BYTES;
-        let (_, (part, ends)) = self.parts.range(..=start).next_back()?;
-        (start < part.range.end).then_some(ends)
+        let (_, part) = self.parts.range(..=start).next_back()?;
+        (start < part.0.range.end).then_some(part)
     }
 
     /// The next extents to bring, at most so many, none of which is present or under way; the last caller that gets none stops driving.
@@ -153,7 +153,7 @@ impl Queue {
         !self.ranges.is_empty() && !std::mem::replace(&mut self.is_driven, true)
     }
 
-    fn is_paused(&self, now: Instant) -> bool {
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.paused_until.is_some_and(|until| now < until)
     }
 

@@ -16,6 +16,7 @@ use crate::{
 mod fills;
 mod flights;
 mod model;
+mod streams;
 
 const MIB: u64 = 1 << 20;
 

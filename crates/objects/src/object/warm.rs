@@ -80,7 +80,7 @@ impl<'a> Warming<'a> {
             return Next::Present(present);
         }
         let table = self.object.table();
-        if let Some(ends) = table.part_of_extent(extent) {
+        if let Some((_, ends)) = table.part_of_extent(extent) {
             return Next::UnderWay(ends.clone());
         }
         let limit = (extent + 1).next_multiple_of(self.object.fills.part_extents()).min(end);
@@ -101,11 +101,10 @@ impl<'a> Warming<'a> {
                 }
             }
         };
-        let is_missing = self.object.is_missing(self.file, &run);
-        if is_missing {
-            self.parts.push(self.object.bring(self.file, run, permit));
-        }
-        Ok(is_missing)
+        let kept = self.object.bring(self.file, run, permit);
+        let is_brought = kept.is_some();
+        self.parts.extend(kept);
+        Ok(is_brought)
     }
 
     fn count(&mut self, kept: Result<u64, Error>) -> Result<(), Error> {

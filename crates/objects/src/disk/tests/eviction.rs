@@ -96,8 +96,8 @@ fn read_at_random(disk: &Arc<Disk>, metas: &[ObjectMeta], seed: u64, is_over: &A
         let (meta, file) = (&metas[which], &files[which]);
         let start = (state >> 20) % (meta.size - 1);
         let range = start..meta.size.min(start + 1 + (state >> 7) % 20_000);
-        let now = file.try_read(&range);
-        let bytes = now.or_else(|| file.read(&range));
+        let now = file.try_read(&range, Count::AsUse);
+        let bytes = now.or_else(|| file.read(&range, Count::AsUse));
         if let Some(bytes) = bytes {
             assert!(bytes == contents(meta, range.clone()), "{range:?} of {}", meta.name);
             hits.fetch_add(1, Relaxed);

@@ -39,7 +39,7 @@ fn a_file_system_smaller_than_the_limit_is_used_as_far_as_it_goes() {
     place.files.fail_after(3, Fault::FullInside);
     let data = contents(&meta, extent_range(&meta, 5));
     let writing = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| file.write(5, &data));
+        let writer = scope.spawn(|| file.write(5, &data, Entrance::New));
         // Space that was given back is there for the second attempt.
         while stats(&disk).evicted == 0 && !writer.is_finished() {
             std::thread::yield_now();
@@ -82,7 +82,7 @@ fn a_disk_whose_reads_fail_is_left_alone_and_a_bad_sector_costs_an_extent() {
     place.files.fail_after(0, Fault::ReadsFail);
     for extent in 1..4 {
         assert!(!read(&file, &meta, extent_range(&meta, extent)));
-        assert!(file.try_read(&extent_range(&meta, extent)).is_none());
+        assert!(file.try_read(&extent_range(&meta, extent), Count::AsUse).is_none());
     }
     assert!(write(&file, &meta, 6) && !read(&file, &meta, extent_range(&meta, 6)));
     assert!(stats(&disk).bypassed.is_some_and(|why| why.contains("reading")), "{:?}", stats(&disk));
@@ -155,7 +155,7 @@ fn a_truncated_data_file_is_damage() {
     let (place, disk, meta, file) = filled();
     std::fs::File::options().write(true).open(&place.data_files()[0]).unwrap().set_len(1 << 20).unwrap();
     assert!(!read(&file, &meta, extent_range(&meta, 2)) && read(&file, &meta, extent_range(&meta, 0)));
-    assert!(file.try_read(&extent_range(&meta, 1)).is_none());
+    assert!(file.try_read(&extent_range(&meta, 1), Count::AsUse).is_none());
     assert!(write(&file, &meta, 2) && read(&file, &meta, extent_range(&meta, 2)));
     assert_eq!(stats(&disk).bypassed, None);
 }

@@ -125,7 +125,7 @@ impl Run {
         let meta = &self.metas[object];
         let start = start.min(meta.size - 1);
         let range = start..meta.size.min(start + length);
-        if let Some(bytes) = self.files[object].try_read(&range) {
+        if let Some(bytes) = self.files[object].try_read(&range, Count::AsUse) {
             assert!(bytes == contents(meta, range.clone()), "{range:?} of {}", meta.name);
         }
         read(&self.files[object], meta, range);
