@@ -10,6 +10,7 @@ use std::{
 };
 
 use busload_chunks::{Dictionary, FormatError, Span};
+use bytes::Bytes;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Shared},
@@ -30,16 +31,25 @@ type Flight = Shared<BoxFuture<'static, Result<Arc<Proved>, Fault>>>;
 /// A dictionary, and whether a chunk came out right with it: if so, a chunk that does not is wrong itself.
 pub(crate) struct Proved {
     dictionary: Dictionary,
+    /// As its file has it.
+    stored: Bytes,
     is_right: AtomicBool,
 }
 
 impl Proved {
-    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        Ok(Self { dictionary: Dictionary::decode(bytes)?, is_right: AtomicBool::new(false) })
+    /// From the bytes of its span, which are copied: they may be a part of something large.
+    pub fn decode(span: &[u8]) -> Result<Self, FormatError> {
+        let (dictionary, stored) = (Dictionary::decode(span)?, Bytes::copy_from_slice(span));
+        Ok(Self { dictionary, stored, is_right: AtomicBool::new(false) })
     }
 
     pub fn dictionary(&self) -> &Dictionary {
         &self.dictionary
+    }
+
+    /// The bytes of its span, if a chunk came out right with it.
+    pub fn stored_if_right(&self) -> Option<Bytes> {
+        self.is_right.load(Relaxed).then(|| self.stored.clone())
     }
 
     /// A chunk that was made with it is that of its address.
@@ -62,7 +72,8 @@ struct Weight;
 
 impl Weighter<Key, Arc<Proved>> for Weight {
     fn weight(&self, _: &Key, dictionary: &Arc<Proved>) -> u64 {
-        DICTIONARY_BYTES_MORE + u64::try_from(dictionary.dictionary.bytes().len()).unwrap_or(u64::MAX / 2)
+        let bytes = dictionary.dictionary.bytes().len() + dictionary.stored.len();
+        DICTIONARY_BYTES_MORE + u64::try_from(bytes).unwrap_or(u64::MAX / 2)
     }
 }
 

@@ -53,6 +53,30 @@ pub const LOCAL_TURN_CHUNKS_MAX: usize = 64;
 pub const LOCAL_TURN_BYTES_MAX: usize = 256 << 10;
 const _: () = assert!(INLINE_STORED_BYTES_MAX as usize <= LOCAL_TURN_BYTES_MAX);
 
+/// Chunks that are located in one go.
+pub const LOCATE_TURN_CHUNKS: usize = 16;
+/// Prefetches under way at once. What comes beyond is read when its bytes are asked for.
+pub const PREFETCHES_MAX: usize = 64;
+/// Stored bytes of their chunks together. What landed has to wait in memory or on disk until it is asked for.
+pub const PREFETCH_BYTES_MAX: u64 = 32 << 20;
+/// One prefetch, at most.
+pub const PREFETCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Chunks of one prefetch that are read from local disk at once, each of which takes a thread.
+pub const PREFETCH_DISK_READS_MAX: usize = 8;
+const _: () = assert!(PREFETCH_BYTES_MAX <= u32::MAX as u64, "a permit stands for a byte");
+
+/// Dictionaries of one file that are kept in memory because their places were told. Most archives have one; those made by groups of
+/// chunks have thousands.
+pub const PINNED_DICTIONARIES_MAX: usize = 16 << 10;
+/// Their bytes as stored. One takes about 3 KB.
+pub const PINNED_BYTES_MAX: u64 = 64 << 20;
+/// Dictionaries that are read for this at once.
+pub const PINNING_MAX: usize = 16;
+/// Reads of chunks with which one of them is proved: the chunk may be damaged instead.
+pub const DICTIONARY_PROOFS_MAX: usize = 4;
+/// Table files that no version names and that were asked for by name: they are remembered, the last ones.
+pub const OLD_FILES_MAX: usize = 64;
+
 /// Memory for dictionaries that are ready for use. One takes about 40 KiB, and an archive has one.
 pub const DICTIONARIES_BYTES_MAX: u64 = 64 << 20;
 /// Memory of a dictionary beyond its bytes, about: the tables of the decoder.

@@ -82,5 +82,6 @@ fn snapshot(seen: &Seen, files: Vec<Arc<TableFile>>) -> Snapshot {
         has_manifest: seen.outer.is_some(),
         old_generation: seen.old.as_ref().map(manifest),
         files,
+        naming: seen.naming,
     }
 }

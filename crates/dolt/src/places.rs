@@ -1,13 +1,38 @@
 //! Where chunks are, and the files they are in, for who reads bytes of files instead of chunks.
+//!
+//! ```text
+//!  addresses --> locate --> Located: one version, files, spans --+--> told to somebody, who asks for ranges of files later
+//!                              |                                 |
+//!                              +--> prefetch: a task reads and   +--> file_bytes, by name and version --> stream
+//!                              |    checks what is not local            ^               ^          ^
+//!                              |    .......... bytes landed ............|...............+          |
+//!                              +--> pin_dictionaries ...... in memory with their file .............+
+//! ```
+//!
+//! * **One version.** All that one question is told is of one version. What no file has is looked for by one look at the manifest, and then
+//!   all of the answer is of the version after it.
+//! * **Who reads bytes is not told what is wrong with them**: chunks are checked when their places are told, so that wrong bytes of a cache
+//!   or of a network are not there any more when they are asked for. What the store itself has wrong, only clients can see.
+//! * **Dictionaries** are served for as long as their file is open, whatever becomes of disk and store: some clients wait for ever for one
+//!   that they cannot have.
+//! * **Old files** are served as long as the store has them, also long after the manifest has dropped them.
+//! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded; see [`crate::limits`].
 
-use std::{ops::Range, sync::Arc, time::Instant};
+mod files;
+mod old;
+mod pin;
+mod pins;
+mod prefetch;
+mod version;
 
-use busload_chunks::{ChunkAddress, FileId, FileKind, Span};
-use busload_objects::{Object, StreamOptions};
-use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream::BoxStream};
+use std::{sync::Arc, time::Instant};
 
-use crate::{Error, Snapshot, Store, TableFile};
+use busload_chunks::{ChunkAddress, Span};
+use tokio::task::coop::consume_budget;
+
+pub use self::files::FileBytes;
+pub(crate) use self::{old::OldFiles, pins::Pins, prefetch::Prefetches, version::version_of};
+use crate::{Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, view::View};
 
 /// Where one chunk is.
 #[derive(Clone, Debug)]
@@ -31,67 +56,56 @@ pub struct Located {
     pub locations: Vec<Option<Location>>,
 }
 
-/// Bytes of one version of a table file, current, dropped from the manifest, or known by its name only.
-#[derive(Clone, Debug)]
-pub struct FileBytes {
-    object: Arc<Object>,
-}
-
-impl TableFile {
-    /// Differs when the object holds other bytes under the same name. The same in every process.
-    pub fn version(&self) -> u64 {
-        0
-    }
-}
-
-impl FileBytes {
-    /// How many.
-    pub fn size(&self) -> u64 {
-        self.object.meta().size
-    }
-
-    /// As the object store has it, or made of what it has.
-    pub fn etag(&self) -> &str {
-        &self.object.meta().etag
-    }
-
-    /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the store.
-    pub fn stream(
-        &self,
-        range: Range<u64>,
-        options: StreamOptions,
-    ) -> BoxStream<'static, Result<Bytes, Error>> {
-        self.object.stream(range, options).map_err(Error::from).boxed()
-    }
-}
-
 impl Store {
     /// Where chunks are. Reads nothing of them; looks at the manifest once if some are in no known file.
+    ///
+    /// # Errors
+    /// As [`Store::get`]: the store is not open, or what is in no known file cannot be looked for. Then nothing is said of the others.
     pub async fn locate(&self, addresses: &[ChunkAddress], deadline: Instant) -> Result<Located, Error> {
-        let _ = (addresses, deadline);
-        Err(Error::Refused("not written yet".to_owned()))
+        let shared = self.shared();
+        if shared.is_closed() {
+            return Err(Error::Closed);
+        }
+        let located = locate(&*self.view_until(deadline).await?, addresses).await;
+        let unsure =
+            addresses.iter().zip(&located.locations).find(|(_, location)| is_unsure(location.as_ref()));
+        let Some((first, _)) = unsure else {
+            return Ok(located);
+        };
+        let (waiting, first) = (shared.clone(), *first);
+        let view = shared.run(deadline, async move { waiting.checked_view(&first).await }).await?;
+        Ok(locate(&view, addresses).await)
     }
 
-    /// Starts to bring chunks to where they can be had at once, and checks them: somebody was told where they are. Returns at once.
-    pub fn prefetch(&self, located: &Located) {
-        let _ = located;
+    /// The current version, waited for if the store is being opened. Starts nothing if there is one.
+    async fn view_until(&self, deadline: Instant) -> Result<Arc<View>, Error> {
+        let shared = self.shared();
+        match shared.view.load_full() {
+            Some(view) => Ok(view),
+            None => {
+                let waiting = shared.clone();
+                shared.run(deadline, async move { waiting.opened_view().await }).await
+            }
+        }
     }
+}
 
-    /// Makes sure that the dictionaries of these chunks can be served from now on, until their files are closed.
-    pub async fn pin_dictionaries(&self, located: &Located, deadline: Instant) -> Result<(), Error> {
-        let _ = (located, deadline);
-        Ok(())
-    }
+/// Whether a look at the manifest may tell more: the chunk is nowhere, or in an object that was replaced.
+fn is_unsure(location: Option<&Location>) -> bool {
+    location.is_none_or(|location| location.file.is_gone())
+}
 
-    /// A table file by its name; none if the store does not hold it in this version.
-    pub async fn file_bytes(
-        &self,
-        id: FileId,
-        kind: FileKind,
-        version: u64,
-        deadline: Instant,
-    ) -> Result<Option<FileBytes>, Error> {
-        let _ = (id, kind, version, deadline);
-        Ok(None)
+async fn locate(view: &View, addresses: &[ChunkAddress]) -> Located {
+    let mut locations = Vec::with_capacity(addresses.len());
+    for some in addresses.chunks(LOCATE_TURN_CHUNKS) {
+        locations.extend(some.iter().map(|address| location(view, address)));
+        consume_budget().await;
     }
+    Located { snapshot: view.snapshot.clone(), locations }
+}
+
+fn location(view: &View, address: &ChunkAddress) -> Option<Location> {
+    let (file, position) = view.find(address)?;
+    let at = file.location(position);
+    Some(Location { file: file.clone(), position, span: at.span, dictionary: at.dictionary })
 }

@@ -217,7 +217,7 @@ impl Shared {
     }
 
     /// One copy of a chunk, if it was not found damaged a moment ago.
-    async fn read_copy_unless_damaged(
+    pub async fn read_copy_unless_damaged(
         self: &Arc<Self>,
         place: &Place,
         started: Option<Started>,

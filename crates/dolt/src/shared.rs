@@ -21,6 +21,7 @@ use crate::{
     dictionaries::{Dictionaries, Proved},
     limits::{INLINE_CONTENTS_BYTES_MAX, INLINE_STORED_BYTES_MAX},
     memory::Memory,
+    places::{OldFiles, Prefetches},
     state::State,
     stats::{Counters, Origin},
     table_file::{TableFile, range},
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub dictionaries: Arc<Dictionaries>,
     pub damage: Damage,
     pub counters: Counters,
+    pub prefetches: Prefetches,
+    pub old_files: OldFiles,
     is_closed: AtomicBool,
     closed: watch::Sender<()>,
 }
@@ -73,6 +76,8 @@ impl Shared {
             dictionaries: Arc::new(Dictionaries::new()),
             damage: Damage::default(),
             counters: Counters::default(),
+            prefetches: Prefetches::new(),
+            old_files: OldFiles::default(),
             is_closed: AtomicBool::new(false),
             closed: watch::Sender::new(()),
         }
@@ -146,7 +151,7 @@ impl Shared {
     }
 
     /// From local disk, if that takes neither a device nor long. Whatever is wrong is left to who may wait.
-    fn try_read(
+    pub fn try_read(
         &self,
         file: &TableFile,
         position: u32,

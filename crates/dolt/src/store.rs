@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use busload_chunks::{ChunkAddress, FileKind};
+use busload_chunks::{ChunkAddress, FileId, FileKind};
 use busload_objects::{Cache, CacheOptions, Progress, Remote, RemoteOptions};
 use bytes::Bytes;
 use tokio::task::{JoinHandle, coop::consume_budget};
@@ -19,7 +19,7 @@ use crate::{
     opener::Opener,
     reader::Job,
     shared::{Parts, Shared},
-    table_file::range,
+    table_file::{TableFile, range},
     task::blocking,
     view::{Place, View},
 };
@@ -84,6 +84,12 @@ impl Store {
     /// The current version.
     pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.shared().view.load().as_ref().map(|view| view.snapshot.clone())
+    }
+
+    /// An open file: of the current version, or dropped from the manifest lately.
+    pub fn table_file(&self, id: &FileId) -> Option<Arc<TableFile>> {
+        let view = self.shared().view.load();
+        view.as_ref()?.files().find(|file| file.id == *id).cloned()
     }
 
     /// Looks at the manifest now, together with whoever else asks.
@@ -222,7 +228,7 @@ impl Store {
         let _ = shared.runtime.spawn(async move { cache.close().await }).await;
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 

@@ -8,7 +8,10 @@ use std::sync::{
 use busload_chunks::{ChunkAddress, ChunkLocation, FileId, FileKind, Span, TableIndex};
 use busload_objects::Object;
 
-use crate::checked::Checked;
+use crate::{
+    checked::Checked,
+    places::{Pins, version_of},
+};
 
 /// One table file of a snapshot, open.
 #[derive(Debug)]
@@ -24,6 +27,9 @@ pub struct TableFile {
     /// Differs for every file that this process opens.
     pub(crate) serial: u64,
     pub(crate) checked: Checked,
+    /// Dictionaries whose places were told.
+    pub(crate) pins: Pins,
+    version: u64,
     is_gone: AtomicBool,
     was_damage_logged: AtomicBool,
     dictionaries: OnceLock<Box<[Span]>>,
@@ -34,6 +40,7 @@ static SERIAL_NEXT: AtomicU64 = AtomicU64::new(0);
 impl TableFile {
     pub(crate) fn new(id: FileId, kind: FileKind, object: Arc<Object>, index: TableIndex) -> Self {
         let checked = Checked::new(index.chunk_count());
+        let version = version_of(object.meta());
         Self {
             id,
             kind,
@@ -41,6 +48,8 @@ impl TableFile {
             index: Arc::new(index),
             serial: SERIAL_NEXT.fetch_add(1, Relaxed),
             checked,
+            pins: Pins::default(),
+            version,
             is_gone: AtomicBool::new(false),
             was_damage_logged: AtomicBool::new(false),
             dictionaries: OnceLock::new(),
@@ -50,6 +59,11 @@ impl TableFile {
     /// Name of its object.
     pub fn name(&self) -> &str {
         &self.object.meta().name
+    }
+
+    /// Differs when the object holds other bytes under the same name. The same in every process, and however the store writes the ETag.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// The object was replaced or removed: the next look at the manifest opens the file anew.
@@ -68,7 +82,7 @@ impl TableFile {
 
     /// Memory for its index and what belongs to it.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.index.memory_bytes() + self.checked.memory_bytes()
+        self.index.memory_bytes() + self.checked.memory_bytes() + self.pins.memory_bytes()
     }
 
     /// Whether a span is that of one of its dictionaries. Looks at all of the index the first time.

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use busload_chunks::{ChunkAddress, FileSpec, Lookup, Manifest, TableIndex};
 use tokio::time::Instant;
 
-use crate::table_file::TableFile;
+use crate::{layout::Naming, table_file::TableFile};
 
 /// One version of the store: root and files belong together.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct Snapshot {
     pub old_generation: Option<Manifest>,
     /// In the order of lookup.
     pub files: Vec<Arc<TableFile>>,
+    /// Of the objects.
+    pub(crate) naming: Naming,
 }
 
 impl Snapshot {

@@ -1,0 +1,116 @@
+//! Bytes of table files, by the names of the files.
+
+use std::{ops::Range, sync::Arc, time::Instant};
+
+use busload_chunks::{FileId, FileKind};
+use busload_objects::{Error as ObjectsError, Object, StreamOptions};
+use bytes::Bytes;
+use futures_util::{
+    StreamExt, TryStreamExt,
+    future::ready,
+    stream::{self, BoxStream},
+};
+
+use super::old::{FileKey, OldFile};
+use crate::{Error, Store, TableFile, view::View};
+
+/// Bytes of one version of a table file, current, dropped from the manifest, or known by its name only.
+#[derive(Clone, Debug)]
+pub struct FileBytes {
+    object: Arc<Object>,
+    of: Of,
+}
+
+#[derive(Clone, Debug)]
+enum Of {
+    /// A file whose index is in memory, and with it what was pinned.
+    Open(Arc<TableFile>),
+    Old(Arc<OldFile>),
+}
+
+impl Of {
+    fn set_gone(&self) {
+        match self {
+            Self::Open(file) => file.set_gone(),
+            Self::Old(file) => file.set_gone(),
+        }
+    }
+}
+
+impl FileBytes {
+    /// How many.
+    pub fn size(&self) -> u64 {
+        self.object.meta().size
+    }
+
+    /// As the object store has it, or made of what it has.
+    pub fn etag(&self) -> &str {
+        &self.object.meta().etag
+    }
+
+    /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the store.
+    ///
+    /// # Errors
+    /// Of the stream, which ends with it: [`Error::Unreachable`], also if the object was replaced or removed meanwhile; [`Error::TooLate`];
+    /// [`Error::Refused`] for a range that is not within the object.
+    pub fn stream(
+        &self,
+        range: Range<u64>,
+        options: StreamOptions,
+    ) -> BoxStream<'static, Result<Bytes, Error>> {
+        if let Some(bytes) = self.pinned(&range) {
+            return stream::once(ready(Ok(bytes))).boxed();
+        }
+        let of = self.of.clone();
+        let note = move |error| {
+            if let ObjectsError::Gone(_) = &error {
+                of.set_gone();
+            }
+            Error::from(error)
+        };
+        self.object.stream(range, options).map_err(note).boxed()
+    }
+
+    fn pinned(&self, range: &Range<u64>) -> Option<Bytes> {
+        match &self.of {
+            Of::Open(file) => file.pins.get(range),
+            Of::Old(_) => None,
+        }
+    }
+}
+
+impl Store {
+    /// A table file by its name; none if the store does not hold it in this version, and for a journal.
+    ///
+    /// # Errors
+    /// As [`Store::get`]; and [`Error::Unreachable`] when a file that no version names cannot be looked for.
+    pub async fn file_bytes(
+        &self,
+        id: FileId,
+        kind: FileKind,
+        version: u64,
+        deadline: Instant,
+    ) -> Result<Option<FileBytes>, Error> {
+        let shared = self.shared();
+        if shared.is_closed() {
+            return Err(Error::Closed);
+        }
+        if id == FileId::JOURNAL {
+            return Ok(None);
+        }
+        let key = FileKey { id, kind, version };
+        let view = self.view_until(deadline).await?;
+        if let Some(file) = open_file(&view, key) {
+            return Ok(Some(FileBytes { object: file.object.clone(), of: Of::Open(file.clone()) }));
+        }
+        let looking = shared.clone();
+        let look = async move { looking.old_file(&view.snapshot, key).await };
+        let found = shared.run(deadline, look).await?;
+        Ok(found.map(|(file, object)| FileBytes { object, of: Of::Old(file) }))
+    }
+}
+
+/// A file that is open, the current version's or one dropped lately.
+fn open_file(view: &View, key: FileKey) -> Option<&Arc<TableFile>> {
+    view.files().find(|file| file.id == key.id && file.kind == key.kind && file.version() == key.version)
+}

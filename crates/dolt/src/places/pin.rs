@@ -1,0 +1,130 @@
+//! Brings dictionaries to memory before their places are told.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::Instant,
+};
+
+use busload_chunks::Span;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::{Located, Location};
+use crate::{
+    Error, Store, TableFile,
+    decode::Want,
+    fault::Fault,
+    limits::{DICTIONARY_PROOFS_MAX, PINNING_MAX},
+    reader::Job,
+    shared::Shared,
+    view::Place,
+};
+
+/// A dictionary to be pinned, and chunks that are right only if it is.
+struct Unpinned {
+    file: Arc<TableFile>,
+    span: Span,
+    positions: Vec<u32>,
+}
+
+impl Store {
+    /// Makes sure that the dictionaries of these chunks can be served from now on, until their files are closed.
+    ///
+    /// # Errors
+    /// One of them cannot be had, or is not right; those that are in memory by then stay there.
+    pub async fn pin_dictionaries(&self, located: &Located, deadline: Instant) -> Result<(), Error> {
+        let shared = self.shared();
+        let mut unpinned = unpinned(located);
+        for index in (0..unpinned.len()).rev() {
+            if shared.try_pin(&unpinned[index])? {
+                unpinned.swap_remove(index);
+            }
+        }
+        if unpinned.is_empty() {
+            return Ok(());
+        }
+        let reading = shared.clone();
+        shared.run(deadline, async move { reading.pin_all(unpinned, deadline).await }).await
+    }
+}
+
+/// What is not pinned yet, each once.
+fn unpinned(located: &Located) -> Vec<Unpinned> {
+    let mut found: BTreeMap<(u64, Span), Unpinned> = BTreeMap::new();
+    let mut pinned = None;
+    for Location { file, position, dictionary, .. } in located.locations.iter().flatten() {
+        let Some(span) = *dictionary else { continue };
+        let key = (file.serial, span);
+        // Nearly all chunks of a file share one.
+        if pinned == Some(key) {
+            continue;
+        }
+        match found.entry(key) {
+            Entry::Occupied(mut known) => known.get_mut().add(*position),
+            Entry::Vacant(_) if file.pins.has(span) => pinned = Some(key),
+            Entry::Vacant(new) => {
+                new.insert(Unpinned { file: file.clone(), span, positions: vec![*position] });
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+impl Unpinned {
+    fn add(&mut self, position: u32) {
+        if self.positions.len() < DICTIONARY_PROOFS_MAX {
+            self.positions.push(position);
+        }
+    }
+}
+
+impl Shared {
+    /// Pins a dictionary with which a chunk came out right.
+    fn try_pin(&self, unpinned: &Unpinned) -> Result<bool, Error> {
+        let Unpinned { file, span, .. } = unpinned;
+        let Some(stored) = self.dictionaries.get(file, *span).and_then(|known| known.stored_if_right())
+        else {
+            return Ok(false);
+        };
+        file.pins.insert(*span, &stored).map_err(|_| too_many(file))?;
+        Ok(true)
+    }
+
+    async fn pin_all(self: &Arc<Self>, unpinned: Vec<Unpinned>, deadline: Instant) -> Result<(), Error> {
+        let pinning = stream::iter(unpinned).map(|unpinned| self.pin(unpinned, deadline));
+        pinning.buffer_unordered(PINNING_MAX).try_collect().await
+    }
+
+    /// Reads a chunk that needs the dictionary, for that is what shows whether it is right.
+    async fn pin(self: &Arc<Self>, unpinned: Unpinned, deadline: Instant) -> Result<(), Error> {
+        let file = &unpinned.file;
+        let mut last = None;
+        for position in unpinned.positions.iter().cycle().take(DICTIONARY_PROOFS_MAX) {
+            let place = Place { file: file.clone(), position: *position };
+            let address = file.index.address(*position);
+            let job = Job { address, want: Want::Length, local_only: false, deadline };
+            match self.read_copy_unless_damaged(&place, None, job).await {
+                Ok(_) if self.try_pin(&unpinned)? => return Ok(()),
+                // It was right, and others took its place in memory meanwhile.
+                Ok(_) => {}
+                Err(Fault::Damaged(text)) => last = Some(text),
+                Err(Fault::Gone) => {
+                    return Err(Error::Unreachable(format!("{} is being replaced: ask again", file.name())));
+                }
+                Err(Fault::Error(error)) => return Err(error),
+            }
+        }
+        Err(match last {
+            Some(text) => Error::Damaged(text),
+            None => Error::Unreachable(format!("a dictionary of {} was not kept: ask again", file.name())),
+        })
+    }
+}
+
+fn too_many(file: &TableFile) -> Error {
+    Error::Refused(format!(
+        "{} has more dictionaries than are kept in memory for one file; the layout `records` needs none \
+         (`dolt_layout = \"records\"`)",
+        file.name()
+    ))
+}

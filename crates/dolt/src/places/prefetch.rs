@@ -1,0 +1,181 @@
+//! Reads and checks chunks whose places were told, because their bytes are about to be asked for.
+
+use std::{sync::Arc, time::Instant};
+
+use busload_chunks::{ChunkAddress, ChunkLocation};
+use busload_objects::ReadOptions;
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{self, join},
+    stream,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::coop::consume_budget,
+    time,
+};
+
+use super::{Located, Location};
+use crate::{
+    Store,
+    decode::Want,
+    limits::{PREFETCH_BYTES_MAX, PREFETCH_DISK_READS_MAX, PREFETCH_TIMEOUT, PREFETCHES_MAX},
+    reader::Job,
+    shared::Shared,
+    table_file::range,
+    view::Place,
+    window::{Item, Window, sort},
+};
+
+/// What prefetches of a store may take together. What they may not is read when it is asked for.
+#[derive(Debug)]
+pub(crate) struct Prefetches {
+    tasks: Arc<Semaphore>,
+    /// Stored bytes of chunks.
+    bytes: Arc<Semaphore>,
+}
+
+/// Held by one prefetch.
+struct Room {
+    _task: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+}
+
+impl Prefetches {
+    pub fn new() -> Self {
+        Self {
+            tasks: Arc::new(Semaphore::new(PREFETCHES_MAX)),
+            bytes: Arc::new(Semaphore::new(usize::try_from(PREFETCH_BYTES_MAX).expect("limits say so"))),
+        }
+    }
+
+    /// Room for some of these chunks; those for which there is none are taken out.
+    fn room(&self, items: &mut Vec<Item>) -> Option<Room> {
+        let task = self.tasks.clone().try_acquire_owned().ok()?;
+        let (room, mut bytes) = (self.bytes.available_permits(), 0);
+        items.retain(|item| {
+            let with = bytes + usize::try_from(item.location.span.length).expect("a chunk fits into memory");
+            let fits = with <= room;
+            if fits {
+                bytes = with;
+            }
+            fits
+        });
+        let bytes = u32::try_from(bytes).expect("limits say so");
+        // Others may have been faster.
+        let bytes = self.bytes.clone().try_acquire_many_owned(bytes).ok()?;
+        (!items.is_empty()).then_some(Room { _task: task, _bytes: bytes })
+    }
+}
+
+impl Store {
+    /// Starts to bring chunks to where they can be had at once, and checks them: somebody was told where they are. Returns at once; does nothing
+    /// when too much of the like is under way.
+    pub fn prefetch(&self, located: &Located) {
+        let shared = self.shared();
+        let mut items: Vec<Item> =
+            located.locations.iter().flatten().filter(|location| !is_ready(location)).map(item).collect();
+        if items.is_empty() || shared.is_closed() {
+            return;
+        }
+        let Some(room) = shared.prefetches.room(&mut items) else { return };
+        let (reading, deadline) = (shared.clone(), in_time());
+        shared.runtime.spawn(async move {
+            let read = async { Ok(reading.prefetch(items, deadline).await) };
+            if let Err(error) = reading.within_time(deadline, read).await {
+                log::debug!("table {}: prefetch: {error}", reading.name);
+            }
+            drop(room);
+        });
+    }
+}
+
+/// Whether a chunk is on local disk as it was when it was compared with its address.
+fn is_ready(location: &Location) -> bool {
+    let object = &location.file.object;
+    let is_checked = location.file.checked.has(location.position, object.disk_writes());
+    is_checked && object.is_local(range(location.span))
+}
+
+fn item(location: &Location) -> Item {
+    let place = Place { file: location.file.clone(), position: location.position };
+    let Location { span, dictionary, .. } = *location;
+    Item { index: 0, place, location: ChunkLocation { span, dictionary } }
+}
+
+fn in_time() -> Instant {
+    (time::Instant::now() + PREFETCH_TIMEOUT).into_std()
+}
+
+impl Item {
+    fn address(&self) -> ChunkAddress {
+        self.place.file.index.address(self.place.position)
+    }
+
+    fn is_local(&self) -> bool {
+        self.place.file.object.is_local(range(self.location.span))
+    }
+
+    fn job(&self, from: From, deadline: Instant) -> Job {
+        Job { address: self.address(), want: Want::Length, local_only: from == From::Disk, deadline }
+    }
+}
+
+/// Where a chunk is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Disk,
+    Anywhere,
+}
+
+impl Shared {
+    async fn prefetch(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) {
+        let (local, far) = items.into_iter().partition(Item::is_local);
+        let (again, ()) = join(self.check_local(local, deadline), self.read_far(far, deadline)).await;
+        self.read_far(again, deadline).await;
+    }
+
+    /// Compares what is on disk with addresses. Returns what is not there after all, or was wrong there.
+    async fn check_local(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) -> Vec<Item> {
+        let mut slow = Vec::new();
+        for item in items {
+            let Place { file, position } = &item.place;
+            if self.try_read(file, *position, &item.address(), Want::Length).is_none() {
+                slow.push(item);
+            }
+            consume_budget().await;
+        }
+        let checked = stream::iter(slow).map(|item| self.check_on_disk(item, deadline));
+        checked.buffer_unordered(PREFETCH_DISK_READS_MAX).filter_map(future::ready).collect().await
+    }
+
+    /// Returns what is to be read elsewhere.
+    async fn check_on_disk(self: &Arc<Self>, item: Item, deadline: Instant) -> Option<Item> {
+        let Place { file, position } = &item.place;
+        let writes = file.object.disk_writes();
+        if self.read_copy(&item.place, None, item.job(From::Disk, deadline)).await.is_err() {
+            return Some(item);
+        }
+        if file.object.disk_writes() == writes {
+            file.checked.set(*position, writes);
+        }
+        None
+    }
+
+    async fn read_far(self: &Arc<Self>, mut items: Vec<Item>, deadline: Instant) {
+        sort(&mut items);
+        let shared = self.clone();
+        let finish = Arc::new(move |item: Item, started| {
+            let shared = shared.clone();
+            async move {
+                let job = item.job(From::Anywhere, deadline);
+                // Whoever comes for the bytes is told what is wrong; here it is enough that they were looked at.
+                shared.read_copy_unless_damaged(&item.place, Some(started), job).await.is_ok()
+            }
+            .boxed()
+        });
+        let options = Box::new(move || ReadOptions { deadline, local_only: false });
+        let mut window = Window::new(options, items, finish);
+        while window.next().await.is_some() {}
+    }
+}
