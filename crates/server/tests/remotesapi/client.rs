@@ -1,0 +1,307 @@
+//! What Dolt's client does: it asks where chunks are, in one of three ways, downloads ranges, and decodes them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::SocketAddr,
+    ops::Range,
+};
+
+use busload_proto::remotesapi::{
+    self as api, GetDownloadLocsRequest, GetDownloadLocsResponse, ListTableFilesRequest,
+    ListTableFilesResponse, RepoId, RootRequest, StreamChunkLocationsRequest, StreamChunkLocationsResponse,
+    chunk_store_service_client::ChunkStoreServiceClient, download_loc::Location,
+};
+use tokio::runtime::Runtime;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
+
+use super::{
+    http::{Http, target},
+    support::PATIENCE,
+};
+
+/// An address.
+pub type Address = [u8; 20];
+/// One connection of gRPC.
+pub type Grpc = ChunkStoreServiceClient<Channel>;
+
+/// Which call says where chunks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Stream,
+    Legacy,
+    Unary,
+}
+
+/// All of them.
+pub const WAYS: [Way; 3] = [Way::Stream, Way::Legacy, Way::Unary];
+
+/// Where a client is told that a chunk is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub url: String,
+    pub span: Range<u64>,
+    pub dictionary: Option<Range<u64>>,
+}
+
+/// Of each address of a request; none: the store does not hold it.
+pub type Places = Vec<Option<Place>>;
+
+/// A client of one server.
+#[derive(Debug)]
+pub struct Client {
+    pub runtime: Runtime,
+    pub grpc: Grpc,
+    pub address: SocketAddr,
+}
+
+impl Client {
+    #[track_caller]
+    pub fn connect(address: SocketAddr) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let grpc = runtime.block_on(connect(address));
+        Self { runtime, grpc, address }
+    }
+
+    /// A further connection.
+    pub fn another(&self) -> Grpc {
+        self.runtime.block_on(connect(self.address))
+    }
+
+    /// One unary call.
+    pub fn call<T, F>(&self, call: impl FnOnce(Grpc) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        self.runtime.block_on(call(self.grpc.clone())).map(tonic::Response::into_inner)
+    }
+
+    /// What URLs begin with.
+    pub fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn http(&self) -> Http {
+        Http::connect(self.address)
+    }
+
+    pub fn downloads(&self) -> Downloads {
+        Downloads { http: self.http(), base: self.base(), dictionaries: HashMap::new() }
+    }
+
+    pub fn root(&self, path: &str) -> Result<Vec<u8>, Status> {
+        let request = RootRequest { repo_path: path.to_owned(), ..RootRequest::default() };
+        self.call(|mut grpc| async move { grpc.root(request).await }).map(|root| root.root_hash.to_vec())
+    }
+
+    pub fn list(&self, path: &str) -> Result<ListTableFilesResponse, Status> {
+        let request = ListTableFilesRequest { repo_path: path.to_owned(), ..Default::default() };
+        self.call(|mut grpc| async move { grpc.list_table_files(request).await })
+    }
+
+    /// Indexes of the addresses that the store does not hold.
+    pub fn absent(&self, path: &str, addresses: &[Address]) -> Result<Vec<i32>, Status> {
+        let hashes = addresses.iter().map(|address| address.to_vec().into()).collect();
+        let request =
+            api::HasChunksRequest { repo_path: path.to_owned(), hashes, ..api::HasChunksRequest::default() };
+        let mut absent = self.call(|mut grpc| async move { grpc.has_chunks(request).await })?.absent;
+        absent.sort_unstable();
+        Ok(absent)
+    }
+
+    /// Where the chunks of each request are. All requests are sent at once where the call is a stream.
+    pub fn places(&self, path: &str, way: Way, requests: &[Vec<Address>]) -> Result<Vec<Places>, Status> {
+        self.runtime.block_on(places(self.grpc.clone(), path, way, requests))
+    }
+
+    /// Where these chunks are, all of which the store holds; in requests of the size that Dolt's client sends.
+    #[track_caller]
+    pub fn found(&self, path: &str, way: Way, addresses: &[Address]) -> Vec<Place> {
+        let requests: Vec<_> = addresses.chunks(512).map(<[Address]>::to_vec).collect();
+        let places = self.places(path, way, &requests).unwrap_or_else(|status| panic!("{path}: {status}"));
+        let places = places.into_iter().flatten().zip(addresses);
+        places.map(|(place, address)| place.unwrap_or_else(|| panic!("{path} has {address:?}"))).collect()
+    }
+}
+
+async fn connect(address: SocketAddr) -> Grpc {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    // Streams that are not read leave the others room.
+    let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
+    let channel = endpoint.connect_timeout(PATIENCE).connect().await.unwrap();
+    ChunkStoreServiceClient::new(channel).max_decoding_message_size(128 << 20)
+}
+
+async fn places(
+    mut grpc: Grpc,
+    path: &str,
+    way: Way,
+    requests: &[Vec<Address>],
+) -> Result<Vec<Places>, Status> {
+    let mut all = Vec::new();
+    match way {
+        Way::Stream => {
+            let asked = tokio_stream::iter(requests.iter().map(|request| stream_request(path, request)));
+            let asked: Vec<_> = tokio_stream::StreamExt::collect(asked).await;
+            let mut answers = grpc.stream_chunk_locations(tokio_stream::iter(asked)).await?.into_inner();
+            let mut urls = Urls::default();
+            while let Some(answer) = answers.message().await? {
+                all.push(urls.places(answer, requests[all.len()].len()));
+            }
+        }
+        Way::Legacy => {
+            let asked: Vec<_> = requests.iter().map(|request| legacy_request(path, request)).collect();
+            let mut answers = grpc.stream_download_locations(tokio_stream::iter(asked)).await?.into_inner();
+            while let Some(answer) = answers.message().await? {
+                all.push(legacy_places(answer, &requests[all.len()]));
+            }
+        }
+        Way::Unary => {
+            for request in requests {
+                let answer = grpc.get_download_locations(legacy_request(path, request)).await?;
+                all.push(legacy_places(answer.into_inner(), request));
+            }
+        }
+    }
+    assert_eq!(all.len(), requests.len(), "one answer for each request");
+    Ok(all)
+}
+
+/// A request of the newer stream.
+pub fn stream_request(path: &str, addresses: &[Address]) -> StreamChunkLocationsRequest {
+    let chunk_hashes = addresses.as_flattened().to_vec().into();
+    StreamChunkLocationsRequest { repo_path: path.to_owned(), chunk_hashes, ..Default::default() }
+}
+
+/// A request of both older calls.
+pub fn legacy_request(path: &str, addresses: &[Address]) -> GetDownloadLocsRequest {
+    let chunk_hashes = addresses.iter().map(|address| address.to_vec().into()).collect();
+    GetDownloadLocsRequest { repo_path: path.to_owned(), chunk_hashes, ..Default::default() }
+}
+
+/// As Dolt's client names a path of two components.
+pub fn repo_id(org: &str, repo_name: &str) -> Option<RepoId> {
+    Some(RepoId { org: org.to_owned(), repo_name: repo_name.to_owned() })
+}
+
+/// What a stream has said so far of its resources.
+#[derive(Default)]
+pub struct Urls(HashMap<u32, String>);
+
+impl Urls {
+    /// One answer of a stream: each address is located once, or missing once.
+    #[track_caller]
+    pub fn places(&mut self, answer: StreamChunkLocationsResponse, count: usize) -> Places {
+        assert_eq!(answer.repo_token, "");
+        for record in answer.table_files {
+            assert_eq!(record.refresh_after, None, "URLs are good for ever");
+            let known = self.0.entry(record.table_file_id).or_insert_with(|| record.url.clone());
+            assert_eq!(*known, record.url, "an id is of one resource");
+        }
+        let mut places: BTreeMap<u32, Option<Place>> = BTreeMap::new();
+        for location in answer.locations {
+            let url = self.0.get(&location.table_file_id).expect("a resource that was named before");
+            let dictionary = (location.dictionary_offset, location.dictionary_length);
+            let place = place(url, (location.offset, location.length), dictionary);
+            assert_eq!(places.insert(location.request_index, Some(place)), None, "located twice");
+        }
+        for index in answer.missing_indexes {
+            assert_eq!(places.insert(index, None), None, "found and missing");
+        }
+        assert!(places.keys().copied().eq(0..u32::try_from(count).unwrap()), "{places:?}");
+        places.into_values().collect()
+    }
+}
+
+/// One answer of the older calls, in which missing chunks do not stand.
+#[track_caller]
+pub fn legacy_places(answer: GetDownloadLocsResponse, addresses: &[Address]) -> Places {
+    assert_eq!(answer.repo_token, "");
+    let mut by_address: HashMap<Address, Place> = HashMap::new();
+    let mut count = 0;
+    for resource in answer.locs {
+        assert_eq!(
+            (resource.refresh_after, resource.refresh_request),
+            (None, None),
+            "URLs are good for ever"
+        );
+        let Some(Location::HttpGetRange(ranges)) = resource.location else {
+            panic!("expected ranges, which is all that clients know");
+        };
+        assert!(!ranges.ranges.is_empty(), "a resource without chunks");
+        for range in ranges.ranges {
+            count += 1;
+            let dictionary = (range.dictionary_offset, range.dictionary_length);
+            let place = place(&ranges.url, (range.offset, range.length), dictionary);
+            let address = Address::try_from(&range.hash[..]).unwrap();
+            assert!(addresses.contains(&address), "a chunk that nobody asked for");
+            let known = by_address.entry(address).or_insert_with(|| place.clone());
+            assert_eq!(*known, place, "a chunk is in one place");
+        }
+    }
+    assert!(count <= addresses.len(), "more ranges than were asked for");
+    addresses.iter().map(|address| by_address.get(address).cloned()).collect()
+}
+
+fn place(url: &str, (offset, length): (u64, u32), (dictionary, dictionary_length): (u64, u32)) -> Place {
+    assert_ne!(length, 0, "no chunk is empty");
+    let range = |offset, length: u32| offset..offset + u64::from(length);
+    let dictionary = (dictionary_length != 0).then(|| range(dictionary, dictionary_length));
+    Place { url: url.to_owned(), span: range(offset, length), dictionary }
+}
+
+/// Downloads over one connection, with the dictionaries that it has got already.
+#[derive(Debug)]
+pub struct Downloads {
+    pub http: Http,
+    base: String,
+    dictionaries: HashMap<(String, Range<u64>), Vec<u8>>,
+}
+
+impl Downloads {
+    /// What follows scheme and authority of a URL, which are those of the server.
+    #[track_caller]
+    pub fn target(&self, url: &str) -> String {
+        target(url, &self.base)
+    }
+
+    /// Contents of a chunk, as Dolt's client gets them.
+    #[track_caller]
+    pub fn chunk(&mut self, place: &Place) -> Vec<u8> {
+        let stored = self.http.bytes(&self.target(&place.url), place.span.clone());
+        let dictionary = place.dictionary.clone().map(|range| self.dictionary(&place.url, range));
+        decode(&stored, dictionary.as_deref()).unwrap_or_else(|error| panic!("{place:?}: {error}"))
+    }
+
+    /// The bytes of a dictionary, decompressed.
+    #[track_caller]
+    pub fn dictionary(&mut self, url: &str, range: Range<u64>) -> Vec<u8> {
+        let key = (url.to_owned(), range);
+        if !self.dictionaries.contains_key(&key) {
+            let compressed = self.http.bytes(&self.target(url), key.1.clone());
+            let bytes = zstd::bulk::decompress(&compressed, 1 << 20).expect("a dictionary");
+            self.dictionaries.insert(key.clone(), bytes);
+        }
+        self.dictionaries[&key].clone()
+    }
+}
+
+/// A record without a dictionary, else a zstd frame.
+pub fn decode(stored: &[u8], dictionary: Option<&[u8]>) -> Result<Vec<u8>, String> {
+    match dictionary {
+        None => {
+            let (compressed, crc) = stored.split_last_chunk().ok_or("shorter than a CRC")?;
+            if crc32c::crc32c(compressed) != u32::from_be_bytes(*crc) {
+                return Err("the CRC differs".to_owned());
+            }
+            snap::raw::Decoder::new().decompress_vec(compressed).map_err(|error| error.to_string())
+        }
+        Some(dictionary) => {
+            let mut decoder = zstd::bulk::Decompressor::with_dictionary(dictionary).unwrap();
+            decoder.decompress(stored, 16 << 20).map_err(|error| error.to_string())
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Many clients at once, slow ones, and ones that go away.
+
+use std::{
+    collections::BTreeMap,
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use busload_bucket::Faults;
+
+use super::{
+    client::{Client, Way, stream_request},
+    eventually,
+    fixture::{Fixture, Served, World, Written, classic},
+    http::{Http, target},
+    mix,
+    support::PATIENCE,
+};
+
+const LAYOUTS: [&str; 2] = ["files", "records"];
+
+/// Files of 8 MiB together, in pieces of many sizes.
+fn files(count: u64) -> Vec<Written> {
+    (0..count).map(|seed| classic(100 + seed, (0..128).map(|index| 1_000 + index * 1_000))).collect()
+}
+
+/// What a clone does: the list, and every file of it.
+fn clone(client: &Client, written: &BTreeMap<String, &Written>, first: usize) {
+    let list = client.list("db").unwrap().table_file_info;
+    assert_eq!(list.len(), written.len());
+    let mut http = client.http();
+    for index in 0..list.len() {
+        let file = &list[(first + index) % list.len()];
+        let answer = http.get(&target(&file.url, &client.base()));
+        assert_eq!(answer.head.status, 200, "{}", answer.text());
+        assert!(answer.is_whole && answer.body == written[&file.file_id].bytes, "{}", file.file_id);
+    }
+}
+
+#[test]
+fn twenty_clones_at_once_fetch_each_file_from_the_store_once() {
+    let files = files(4);
+    let world = World::of_files(&files);
+    let served = Served::start(&[world.as_db("")]);
+    let client = &served.client;
+    let written: BTreeMap<_, _> = files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
+    assert_eq!(client.list("db").unwrap().table_file_info.len(), files.len());
+    world.proxy.set(Faults { first_byte: Duration::from_millis(5), ..Faults::default() });
+    world.proxy.forget();
+    let barrier = Barrier::new(20);
+    thread::scope(|scope| {
+        for number in 0..20 {
+            let (barrier, written) = (&barrier, &written);
+            scope.spawn(move || {
+                barrier.wait();
+                // Not all in the same order.
+                clone(client, written, number % 2);
+            });
+        }
+    });
+    for file in &files {
+        let (sent, size) = (world.sent(&file.spec.id.to_string()), file.bytes.len() as u64);
+        assert!(sent <= size, "{sent} bytes of the store for a file of {size}: {:?}", world.proxy.seen());
+    }
+    // And a last one costs nothing.
+    eventually("all is on disk", || {
+        world.proxy.forget();
+        clone(client, &written, 0);
+        files.iter().all(|file| world.sent(&file.spec.id.to_string()) == 0)
+    });
+}
+
+#[test]
+fn sixty_four_downloads_of_cold_data_at_once_are_exact() {
+    let file = classic(7, (0..512).map(|index| 2_000 + index * 40));
+    let world = World::of_files(std::slice::from_ref(&file));
+    for layout in LAYOUTS {
+        let served = Served::start(&[world.as_db(&format!("dolt_layout={layout}"))]);
+        let client = &served.client;
+        let addresses: Vec<_> = file.chunks.iter().map(|(address, _)| *address).collect();
+        let places = client.found("db", Way::Stream, &addresses);
+        world.proxy.set(Faults {
+            first_byte: Duration::from_millis(5),
+            jitter: Duration::from_millis(4),
+            ..Faults::default()
+        });
+        served.drop_cache();
+        let barrier = Barrier::new(64);
+        thread::scope(|scope| {
+            for worker in 0..64 {
+                let (barrier, places, file) = (&barrier, &places, &file);
+                scope.spawn(move || {
+                    let mut downloads = client.downloads();
+                    barrier.wait();
+                    for turn in 0..16 {
+                        let index = usize::try_from(mix(worker << 8 | turn) % 512).unwrap();
+                        assert!(downloads.chunk(&places[index]) == file.chunks[index].1, "{index}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Downloads that were asked for, and of which nobody reads the body.
+fn unread(client: &Client, targets: &[String], count: usize) -> Vec<Http> {
+    targets
+        .iter()
+        .cycle()
+        .take(count)
+        .map(|target| {
+            let mut http = client.http();
+            http.send("GET", target, "");
+            http
+        })
+        .collect()
+}
+
+fn resident(served: &Served) -> f64 {
+    served.server.metric("process_resident_memory_bytes")
+}
+
+#[test]
+fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
+    let files: Vec<_> = (0..3).map(|seed| classic(seed, (0..64).map(|_| 1 << 19))).collect();
+    let fixture = Fixture::new("real-archive-v3");
+    let world = World::of_files(&files);
+    for disk in ["", "disk=0&"] {
+        let served = Served::start(&[world.as_db(disk.trim_end_matches('&')), fixture.table("", "")]);
+        let client = &served.client;
+        let list = client.list("db").unwrap().table_file_info;
+        let targets: Vec<_> = list.iter().map(|file| target(&file.url, &client.base())).collect();
+        let places = client.found(fixture.name, Way::Stream, &fixture.addresses());
+        let mut downloads = client.downloads();
+        let before = resident(&served);
+        let slow = unread(client, &targets, 100);
+        for (chunk, place) in fixture.chunks.iter().zip(&places).step_by(5) {
+            chunk.check(&downloads.chunk(place));
+        }
+        assert_eq!(client.root(fixture.name).unwrap(), fixture.root());
+        let answer = client.http().get(&targets[0]);
+        let id = &list[0].file_id;
+        let truth = &files.iter().find(|file| file.spec.id.to_string() == *id).unwrap().bytes;
+        assert!(answer.is_whole && answer.body == *truth, "the same file for who reads it");
+        let grown = resident(&served) - before;
+        assert!(grown < f64::from(400 << 20), "{grown} bytes");
+        // Who reads after all gets all of it.
+        let mut late = slow.into_iter().nth(50).unwrap();
+        let head = late.head();
+        let body = late.body(head.length()).unwrap();
+        assert_eq!(body.len(), head.length());
+        assert!(files.iter().any(|file| file.bytes == body));
+    }
+}
+
+#[test]
+fn a_client_that_reads_a_kibibyte_at_a_time_gets_all_and_holds_up_nobody() {
+    let file = classic(8, (0..24).map(|_| 1 << 19));
+    let world = World::of_files(std::slice::from_ref(&file));
+    let served = Served::start(&[world.as_db("")]);
+    let client = &served.client;
+    let target = target(&client.list("db").unwrap().table_file_info.remove(0).url, &client.base());
+    let mut slow = client.http();
+    slow.send("GET", &target, "");
+    let head = slow.head();
+    assert_eq!(head.status, 200);
+    let mut received = Vec::new();
+    let mut fast = client.http();
+    // For each KiB of its body, others get more.
+    for turn in 0..60 {
+        received.extend(slow.body(1024).unwrap());
+        if turn % 6 == 0 {
+            assert!(fast.get(&target).body == file.bytes);
+        } else {
+            assert_eq!(fast.bytes(&target, 1_000..9_000), file.bytes[1_000..9_000]);
+        }
+    }
+    received.extend(slow.body(head.length() - received.len()).unwrap());
+    assert!(received == file.bytes);
+}
+
+#[test]
+fn streams_that_nobody_reads_cost_little_memory_and_disturb_nobody() {
+    let fixture = Fixture::new("real-archive-v3");
+    let served =
+        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let client = &served.client;
+    for layout in LAYOUTS {
+        let path = format!("real-archive-v3{layout}");
+        assert_eq!(client.root(&path).unwrap(), fixture.root());
+        let before = resident(&served);
+        let addresses = &fixture.addresses()[..512];
+        let mut grpc = client.another();
+        let streams = client.runtime.block_on(async {
+            let mut streams = Vec::new();
+            for _ in 0..60 {
+                // Some 40 MB of answers each.
+                let request = stream_request(&path, addresses);
+                let requests = std::iter::repeat_n(request, 2_000);
+                streams.push(grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap());
+            }
+            streams
+        });
+        let places = client.found(&path, Way::Stream, addresses);
+        let mut downloads = client.downloads();
+        for (chunk, place) in fixture.chunks.iter().zip(&places).step_by(9) {
+            chunk.check(&downloads.chunk(place));
+        }
+        let grown = resident(&served) - before;
+        assert!(grown < f64::from(300 << 20), "{grown} bytes");
+        let first = streams.into_iter().nth(30).unwrap().into_inner();
+        let answer = client.runtime.block_on(async {
+            let mut first = first;
+            first.message().await
+        });
+        assert_eq!(answer.unwrap().unwrap().locations.len(), 512, "and who reads after all gets answers");
+    }
+}
+
+#[test]
+fn clients_that_go_away_leave_nothing_behind() {
+    let files = files(3);
+    let world = World::of_files(&files);
+    let served = Served::start(&[world.as_db("disk=0&dolt_layout=records")]);
+    let client = &served.client;
+    let list = client.list("db").unwrap().table_file_info;
+    let targets: Vec<_> = list.iter().map(|file| target(&file.url, &client.base())).collect();
+    world.proxy.set(Faults { first_byte: Duration::from_millis(5), ..Faults::default() });
+    let before = resident(&served);
+    // More than there may be connections.
+    for turn in 0..30 {
+        let mut leaving = unread(client, &targets, 150);
+        leaving.truncate(75);
+        for http in leaving.iter_mut().step_by(3) {
+            assert_eq!(http.head().status, 200);
+            http.body(1024).unwrap();
+        }
+        drop(leaving);
+        let mut grpc = client.grpc.clone();
+        client.runtime.block_on(async {
+            let addresses: Vec<_> = files[turn % 3].chunks.iter().map(|(address, _)| *address).collect();
+            let requests = std::iter::repeat_n(stream_request("db", &addresses), 50);
+            drop(grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap());
+        });
+    }
+    // All of them.
+    let started = Instant::now();
+    let written: BTreeMap<_, _> = files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
+    clone(client, &written, 0);
+    assert!(started.elapsed() < PATIENCE);
+    let grown = resident(&served) - before;
+    assert!(grown < f64::from(400 << 20), "{grown} bytes");
+    assert!(served.server.stop().success(), "and it ends in order");
+}

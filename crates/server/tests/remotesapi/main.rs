@@ -1,0 +1,42 @@
+//! Dolt's protocol: the real binary, real sockets, stores that Dolt wrote, and a client that does as Dolt's does.
+
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+#![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
+
+mod client;
+mod consistency;
+mod downloads;
+mod faults;
+mod files;
+mod fixture;
+mod http;
+mod limits;
+mod locations;
+mod metadata;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Instant;
+
+use support::PATIENCE;
+
+/// An address that no store has.
+const NOWHERE: [u8; 20] = [0x5a; 20];
+
+/// Asks until it is so.
+#[track_caller]
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// SplitMix64.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
