@@ -28,6 +28,7 @@ pub mod limits;
 pub mod net;
 mod reaper;
 pub mod reply;
+pub mod secret;
 pub mod session;
 pub mod settings;
 pub mod source;

@@ -7,7 +7,7 @@
 
 use std::{
     io::{self, BufRead, Read, Write},
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::Arc,
 };
 
@@ -19,9 +19,9 @@ use crate::{
     cache_work::{self, Action, Listing, absolute, progress_from_json},
     chunk_stores,
     cli::CacheCommand,
-    config::{ChunksSettings, Config, Size, unknown},
+    config::{ChunksSettings, Config, PASSWORD_VARIABLE, Size, unknown},
     failure::Failure,
-    http_client::{self, Answer},
+    http_client::{self, Answer, Target},
     logger,
     progress::Meter,
 };
@@ -30,6 +30,8 @@ use crate::{
 const LIST_BYTES_MAX: u64 = 256 << 20;
 /// Longest line of progress.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// The status of who asks without the password.
+const UNAUTHORIZED: u16 = 401;
 
 /// Does it.
 pub fn run(command: &CacheCommand, config: &Config) -> Result<(), Failure> {
@@ -84,7 +86,7 @@ fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
         Opened::Here(cache) => here(action, settings, cache, runtime, &mut meter),
         Opened::Elsewhere(locked) => {
             // The directory in the answer says whether it is the server that has it.
-            let server = listing_of_server(settings, config, &locked).and_then(|_| address(config, &locked));
+            let server = listing_of_server(settings, config, &locked).and_then(|_| server(config, &locked));
             server.and_then(|server| by_server(action, name, server, &mut meter))
         }
     };
@@ -178,20 +180,28 @@ fn open(settings: &ChunksSettings, runtime: &Runtime) -> Result<Opened, Failure>
     }
 }
 
-/// Where the server that has the cache answers.
-fn address(config: &Config, locked: &str) -> Result<SocketAddr, Failure> {
-    config.http.ok_or_else(|| {
+/// The server that has the cache.
+fn server<'a>(config: &'a Config, locked: &str) -> Result<Target<'a>, Failure> {
+    let mut address = config.http.ok_or_else(|| {
         Failure::run(format!(
             "{locked}; expected --http with the address of the server that has it, to ask that one"
         ))
-    })
+    })?;
+    // Who listens everywhere is reached here, too.
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    Ok(Target { address, password: config.settings.password.as_deref() })
 }
 
 fn listing_of_server(settings: &ChunksSettings, config: &Config, locked: &str) -> Result<Listing, Failure> {
-    let server = address(config, locked)?;
+    let server = server(config, locked)?;
     let failed = |why: &dyn std::fmt::Display| {
         Failure::run(format!(
-            "{locked}; the server at http://{server} should have it, but: {why} (--http says where it is)"
+            "{locked}; the server at http://{} should have it, but: {why} (--http says where it is)",
+            server.address
         ))
     };
     let answer = http_client::ask(server, "GET", "/api/cache").map_err(|error| failed(&error))?;
@@ -204,6 +214,11 @@ fn listing_of_server(settings: &ChunksSettings, config: &Config, locked: &str) -
 }
 
 fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
+    if answer.code == UNAUTHORIZED {
+        return Err(format!(
+            "it asks for a password; expected that of the server, by --password-file or {PASSWORD_VARIABLE}"
+        ));
+    }
     if answer.code != 200 {
         return Err(format!("it answers with status {}", answer.code));
     }
@@ -216,8 +231,9 @@ fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
 }
 
 /// By the server that has the cache open.
-fn by_server(action: Action, name: &str, server: SocketAddr, meter: &mut Meter) -> Result<Progress, Failure> {
-    let failed = |why: &dyn std::fmt::Display| Failure::run(format!("the server at http://{server}: {why}"));
+fn by_server(action: Action, name: &str, server: Target<'_>, meter: &mut Meter) -> Result<Progress, Failure> {
+    let failed =
+        |why: &dyn std::fmt::Display| Failure::run(format!("the server at http://{}: {why}", server.address));
     let answer = http_client::ask(server, "POST", &format!("/api/cache/{name}/{action}"));
     let mut body = answer.map_err(|error| failed(&error))?.body;
     loop {

@@ -128,7 +128,9 @@ fn describe(config: &Config) -> String {
     lines.push(("data", format!("{} ({exists})", config.data.display())));
     lines.extend(config.resp.iter().map(|address| ("resp", address.to_string())));
     lines.extend(config.unix.iter().map(|path| ("unix", path.display().to_string())));
-    lines.push(("http", or_none(config.http.map(|address| address.to_string()))));
+    let asks = if config.front.access.asks() { ", asks for the password" } else { "" };
+    lines.push(("http", or_none(config.http.map(|address| format!("{address}{asks}")))));
+    lines.extend(config.front.url.iter().map(|url| ("http url", url.clone())));
     lines.push(("http threads", config.http_threads.to_string()));
     lines.push(("net threads", config.net_threads.to_string()));
     let password = if settings.password.is_some() { "is asked for" } else { "none" };

@@ -90,9 +90,14 @@ Chunk tables
     linger         how long files dropped from the manifest stay readable [default: 10m]
     contents       decoded, or stored: GET gives records as they are in table files [default: decoded]
     line_requests  requests that may wait; more are refused [default: 10000]
+    dolt_paths     paths for Dolt's clients beside the table's name: org/repo[,..] [default: none]
+    dolt_layout    records: Dolt's clients get chunks laid out anew; files: as in table files [default: records]
 
   The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come from the
   environment. docs/chunks.md tells everything.
+
+  A stock dolt clones, fetches and pulls from the port of HTTP: dolt clone http://127.0.0.1:6381/db. docs/dolt.md tells
+  everything.
 
 Signals
   SIGTERM, SIGINT   stop reading, execute what was received whole, send its replies for at most 5 s, sync, end with 0.
@@ -100,7 +105,8 @@ Signals
   SIGHUP            is ignored; there is nothing to reload.
 
 Environment
-  BUSLOAD_PASSWORD  the password clients must give, unless --password-file says it.
+  BUSLOAD_PASSWORD  the password clients must give, unless --password-file says it. HTTP asks for it, too, where it does not
+                    listen on a loopback address.
   BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres tables.
   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for chunk tables.
 
@@ -112,7 +118,7 @@ Examples
   busload serve --data /var/lib/busload --table default='memory:?sync=os&memory_max=2GiB'
   busload serve --table objects='postgres://app@db/lake?relation=objects&key=path&columns=meta'
   busload serve --table db='chunks+s3://bucket/prefix?disk=20GiB'
-  busload serve --resp 0.0.0.0:6380 --password-file /etc/busload/password
+  busload serve --resp 0.0.0.0:6380 --http 0.0.0.0:6381 --password-file /etc/busload/password
   busload check --config busload.toml
   busload log verify --data /var/lib/busload
   busload cache warm db --config busload.toml

@@ -10,14 +10,17 @@
 mod address;
 mod chunks;
 mod file;
+mod http_url;
 mod nearest;
 mod options;
 mod password;
 mod postgres;
 mod table;
 mod units;
+mod unshown;
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -33,11 +36,17 @@ use log::LevelFilter;
 
 pub use chunks::{ChunksSettings, Contents, DoltLayout};
 pub use options::Options;
+pub use password::VARIABLE as PASSWORD_VARIABLE;
 pub use table::unknown;
 pub use units::{MemoryMax, Size};
 
-use crate::{failure::Failure, http::Front, machine::Machine};
+use crate::{
+    failure::Failure,
+    http::{Access, Front},
+    machine::Machine,
+};
 use address::Listen;
+use http_url::HttpUrl;
 use password::Password;
 use table::TableSpec;
 
@@ -158,6 +167,13 @@ fn resolve(
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
     let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
     check_fronts(&resp, options.unix.is_some(), http, password.is_some())?;
+    let front = Front {
+        url: options.http_url.map(HttpUrl::into_text),
+        access: match password.as_ref().filter(|_| http.is_some_and(is_open)) {
+            Some(password) => Access::asking(&password.bytes),
+            None => Access::default(),
+        },
+    };
 
     let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
     let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
@@ -188,7 +204,7 @@ fn resolve(
     let in_postgres = postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
     let in_stores = chunks.iter().map(|table| SourceTable { name: table.name.clone(), kind: CHUNKS });
     let settings = Settings {
-        tables: with_default(memory),
+        tables: memory,
         sources: in_postgres.chain(in_stores).collect(),
         memory_max,
         password: password.map(|password| password.bytes),
@@ -208,7 +224,7 @@ fn resolve(
         unix: options.unix,
         http,
         http_threads,
-        front: Front::default(),
+        front,
         net_threads,
         log_level,
         settings,
@@ -222,12 +238,20 @@ fn parse_default(text: &str) -> Listen {
     text.parse().expect("the default addresses are addresses")
 }
 
-/// Tables by kind, checked.
+/// Tables by kind, checked. `default` is there and comes first.
 #[derive(Default)]
 struct Tables {
     memory: Vec<TableSettings>,
     postgres: Vec<busload_postgres::Settings>,
     chunks: Vec<ChunksSettings>,
+}
+
+impl Tables {
+    fn names(&self) -> impl Iterator<Item = &String> {
+        let memory = self.memory.iter().map(|table| &table.name);
+        let postgres = self.postgres.iter().map(|table| &table.name);
+        memory.chain(postgres).chain(self.chunks.iter().map(|table| &table.name))
+    }
 }
 
 fn split_tables(tables: Vec<TableSpec>, environment: &Environment, data: &Path) -> Result<Tables, Failure> {
@@ -239,7 +263,9 @@ fn split_tables(tables: Vec<TableSpec>, environment: &Environment, data: &Path) 
             TableSpec::Chunks(spec) => by_kind.chunks.push(spec.resolve(data)?),
         }
     }
+    by_kind.memory = with_default(by_kind.memory);
     check_directories(&by_kind.chunks)?;
+    check_dolt_paths(&by_kind)?;
     Ok(by_kind)
 }
 
@@ -253,6 +279,28 @@ fn check_directories(tables: &[ChunksSettings]) -> Result<(), Failure> {
                 table.name,
                 table.directory.display()
             )));
+        }
+    }
+    Ok(())
+}
+
+/// A path leads to one table.
+fn check_dolt_paths(tables: &Tables) -> Result<(), Failure> {
+    let refuse = |path: &str, is: &str, table: &str| {
+        Err(Failure::usage(format!(
+            "table {table}: the path `{path}` of dolt_paths is {is}; expected paths that differ from each other and from the \
+             names of other tables"
+        )))
+    };
+    let mut taken: HashMap<&str, &str> = HashMap::new();
+    for table in &tables.chunks {
+        for path in &table.dolt_paths {
+            if let Some(other) = tables.names().find(|name| *name == path && **name != table.name) {
+                return refuse(path, &format!("the name of table {other}"), &table.name);
+            }
+            if let Some(other) = taken.insert(path, &table.name) {
+                return refuse(path, &format!("also one of table {other}"), &table.name);
+            }
         }
     }
     Ok(())
@@ -298,22 +346,28 @@ fn check_fronts(
             "no client could connect; expected an address by --resp or a path by --unix",
         ));
     }
-    if let Some(open) = resp.iter().find(|address| !address.ip().is_loopback())
-        && !has_password
-    {
-        return Err(Failure::usage(format!(
-            "refusing to listen on {open} without a password: other machines could read and write everything; give a \
-             password by --password-file FILE or {}, or listen on 127.0.0.1",
-            password::VARIABLE
-        )));
+    if has_password {
+        return Ok(());
     }
-    match http.filter(|address| !address.ip().is_loopback()) {
-        Some(open) => Err(Failure::usage(format!(
-            "refusing to serve HTTP on {open}: HTTP asks for no password in this version; expected a loopback address like \
-             {HTTP_DEFAULT}, or none"
-        ))),
+    let refuse = |what: &str, open: SocketAddr, could: &str| {
+        Err(Failure::usage(format!(
+            "refusing to {what} {open} without a password: other machines could {could}; give a password by \
+             --password-file FILE or {}, or listen on 127.0.0.1",
+            password::VARIABLE
+        )))
+    };
+    if let Some(open) = resp.iter().copied().find(|address| is_open(*address)) {
+        return refuse("listen on", open, "read and write everything");
+    }
+    match http.filter(|address| is_open(*address)) {
+        Some(open) => refuse("serve HTTP on", open, "read chunks and figures"),
         None => Ok(()),
     }
+}
+
+/// Whether other machines may reach it.
+fn is_open(address: SocketAddr) -> bool {
+    !address.ip().is_loopback()
 }
 
 fn reply_limits(client: Option<Size>, total: Option<Size>) -> Result<(usize, usize), Failure> {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::Request,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use busload_proto::{DESCRIPTORS, v1::chunks_server::ChunksServer};
@@ -61,10 +61,15 @@ fn chunks_name() -> &'static str {
     <ChunksServer<chunks::Chunks> as NamedService>::NAME
 }
 
+/// Whether a request with these headers is a call of gRPC.
+pub fn is_call(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
 /// The answer where there is nothing: gRPC clients want theirs with status 200.
 pub async fn nothing_here(request: Request) -> Response {
-    let kind = request.headers().get(header::CONTENT_TYPE);
-    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+    if is_call(request.headers()) {
         let message = format!("there is no method {}", request.uri().path());
         return Refusal::unimplemented(message).into_http::<Body>().into_response();
     }

@@ -2,12 +2,13 @@
 //! the pipeline writes and is never on the way of a request to it.
 //!
 //! ```text
-//!  accept --> connection --> account --> router --+--> pages, metrics
-//!  (places)   (stalls)       (memory)             +--> gRPC
+//!  accept --> connection --> account --> access --> router --+--> pages, metrics
+//!  (places)   (stalls)       (memory)   (password)           +--> gRPC, downloads
 //! ```
 //!
 //! **Limits** ([`limits`]). So many connections at once, the others wait; idle ones are closed, and those that take nothing of what is sent to
-//! them. Requests and answers in memory are counted. No password is asked, so it listens on loopback only, which the configuration sees to.
+//! them. Requests and answers in memory are counted. **Access** (`access`). On loopback addresses nobody is asked for a password, elsewhere
+//! everybody is; that there is one then, the configuration sees to.
 
 mod accept;
 mod access;
@@ -29,12 +30,13 @@ use axum::{
     Router,
     extract::State as Extract,
     http::{StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
 use tokio::runtime::{Builder, Runtime};
 
-pub use access::Access;
+pub use access::{Access, basic};
 pub use account::Account;
 pub use front::{Asked, Front};
 pub use limits::CONNECTION_COUNT_LIMIT;
@@ -95,7 +97,8 @@ fn runtime(threads: NonZeroUsize) -> std::io::Result<Runtime> {
 }
 
 fn router(status: Arc<Status>, front: Front) -> Router {
-    let remotesapi = Remotesapi::new(Arc::clone(&status), Arc::new(front));
+    let front = Arc::new(front);
+    let remotesapi = Remotesapi::new(Arc::clone(&status), Arc::clone(&front));
     Router::new()
         .route("/", get(async || text("text/html; charset=utf-8", PAGE.to_owned())))
         .route("/healthz", get(async || "ok\n"))
@@ -111,6 +114,8 @@ fn router(status: Arc<Status>, front: Front) -> Router {
         .merge(remotesapi::routes(&remotesapi))
         .merge(grpc::routes(&status, &remotesapi))
         .fallback(grpc::nothing_here)
+        // Around all of it, and so last.
+        .layer(middleware::from_fn_with_state(front, access::guard))
 }
 
 async fn ready(Extract(status): Extract<Arc<Status>>) -> Response {

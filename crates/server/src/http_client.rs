@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use crate::http::basic;
+
 /// A server on this machine that does not accept for so long is none.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest line of a head.
@@ -23,10 +25,26 @@ pub struct Answer {
     pub body: BufReader<TcpStream>,
 }
 
+/// A server, and how it is asked.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// Where it answers.
+    pub address: SocketAddr,
+    /// What it may ask for.
+    pub password: Option<&'a [u8]>,
+}
+
 /// Asks and reads the head of the answer.
-pub fn ask(server: SocketAddr, method: &str, path: &str) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&server, CONNECT_TIMEOUT)?;
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: {server}\r\nContent-Length: 0\r\n\r\n")?;
+pub fn ask(server: Target<'_>, method: &str, path: &str) -> io::Result<Answer> {
+    let address = server.address;
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    let authorization = match server.password {
+        Some(password) => format!("Authorization: {}\r\n", basic(password)),
+        None => String::new(),
+    };
+    let head =
+        format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{authorization}Content-Length: 0\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
     let mut body = BufReader::new(stream);
     let status = head_line(&mut body)?;
     let code = status.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
@@ -55,6 +73,11 @@ mod tests {
     use super::*;
 
     fn answered(response: &'static str) -> io::Result<(u16, String)> {
+        exchanged(response, None).0
+    }
+
+    /// What the server was sent, too.
+    fn exchanged(response: &'static str, password: Option<&[u8]>) -> (io::Result<(u16, String)>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
@@ -68,13 +91,23 @@ mod tests {
             stream.write_all(response.as_bytes()).unwrap();
             String::from_utf8(asked).unwrap()
         });
-        let answer = ask(address, "POST", "/x").and_then(|mut answer| {
+        let answer = ask(Target { address, password }, "POST", "/x").and_then(|mut answer| {
             let mut body = String::new();
             answer.body.read_to_string(&mut body)?;
             Ok((answer.code, body))
         });
-        assert!(server.join().unwrap().starts_with("POST /x HTTP/1.0\r\nHost: 127.0.0.1:"));
-        answer
+        (answer, server.join().unwrap())
+    }
+
+    #[test]
+    fn the_password_is_sent_when_there_is_one() {
+        let response = "HTTP/1.0 200 OK\r\n\r\n";
+        let (answer, asked) = exchanged(response, None);
+        assert_eq!(answer.unwrap().0, 200);
+        assert!(asked.starts_with("POST /x HTTP/1.0\r\nHost: 127.0.0.1:"), "{asked}");
+        assert!(!asked.contains("Authorization"), "{asked}");
+        let (_, asked) = exchanged(response, Some(b"sesame"));
+        assert!(asked.contains("\r\nAuthorization: Basic YnVzbG9hZDpzZXNhbWU=\r\n"), "{asked}");
     }
 
     #[test]

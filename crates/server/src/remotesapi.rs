@@ -32,6 +32,7 @@ use std::sync::Arc;
 pub use download::routes;
 pub use service::service;
 pub use stats::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
+pub use url::PREFIX as DOWNLOADS;
 
 use self::records::RecordsCache;
 use crate::{http::Front, status::Status};

@@ -24,11 +24,13 @@ use super::{
 use crate::failure::Failure;
 
 /// The keys of a section, but for `kind`.
-pub const CHUNKS_KEYS: [&str; 15] = [
+pub const CHUNKS_KEYS: [&str; 17] = [
     "contents",
     "directory",
     "disk",
     "disk_free",
+    "dolt_layout",
+    "dolt_paths",
     "fill",
     "fill_memory",
     "fill_whole_max",
@@ -63,6 +65,8 @@ const PREFIX: &str = "chunks+";
 /// Parts of names under which people give secrets.
 const SECRET_WORDS: [&str; 8] =
     ["access_key", "secret", "token", "password", "credential", "account_key", "sas", "service_account"];
+/// The key whose value is a list, by commas or as an array.
+const DOLT_PATHS_KEY: &str = "dolt_paths";
 /// The caches' directory in that of the data.
 const CACHE_DIRECTORY: &str = "cache";
 
@@ -85,6 +89,7 @@ const REQUESTS_DEFAULT: usize = 64;
 const REQUESTS_MAX: usize = 1024;
 const LINE_REQUESTS_DEFAULT: usize = 10_000;
 const LINE_REQUESTS_MAX: usize = 1_000_000;
+const DOLT_LAYOUT_DEFAULT: DoltLayout = DoltLayout::Records;
 
 /// One table as it was asked for. `Debug` shows no URL.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -105,6 +110,8 @@ pub struct ChunksSpec {
     linger: Option<Duration>,
     contents: Option<Contents>,
     line_requests: Option<usize>,
+    dolt_paths: Option<Vec<String>>,
+    dolt_layout: Option<DoltLayout>,
 }
 
 /// What comes to disk.
@@ -132,6 +139,16 @@ pub enum DoltLayout {
     Files,
     /// In resources made for each answer: records one after the other, without dictionaries.
     Records,
+}
+
+impl DoltLayout {
+    /// As it is written.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Records => "records",
+        }
+    }
 }
 
 /// Everything about a table, checked.
@@ -189,6 +206,10 @@ impl ChunksSpec {
 
     /// Takes one setting of the file: one value, or those of an array.
     pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), String> {
+        if key == DOLT_PATHS_KEY {
+            let paths = dolt_paths(values)?;
+            return once(&mut self.dolt_paths, key, paths);
+        }
         let [value] = values else { return Err(format!("`{key}` takes one value")) };
         match key {
             "url" => self.set_url(value),
@@ -212,6 +233,7 @@ impl ChunksSpec {
             "linger" => once(&mut self.linger, key, parse_duration(value)?),
             "contents" => once(&mut self.contents, key, contents(value)?),
             "line_requests" => once(&mut self.line_requests, key, count(key, value)?),
+            "dolt_layout" => once(&mut self.dolt_layout, key, dolt_layout(value)?),
             key if STORE_KEYS.contains(&key) => Err(format!(
                 "`{key}` belongs to the store; expected it in the query of url: s3://bucket/prefix?{key}=..."
             )),
@@ -237,7 +259,7 @@ impl ChunksSpec {
             } else if value.is_empty() {
                 return Err(format!("`{key}` has no value"));
             } else {
-                self.set_one(key, &percent_decoded(value)?)?;
+                self.set(key, &[percent_decoded(value)?])?;
             }
         }
         self.url = Some(format!("{place}{of_store}"));
@@ -298,8 +320,8 @@ impl ChunksSpec {
                 LINE_REQUESTS_DEFAULT,
                 LINE_REQUESTS_MAX,
             )?,
-            dolt_paths: Vec::new(),
-            dolt_layout: DoltLayout::Records,
+            dolt_paths: self.dolt_paths.unwrap_or_default(),
+            dolt_layout: self.dolt_layout.unwrap_or(DOLT_LAYOUT_DEFAULT),
         })
     }
 }
@@ -380,7 +402,20 @@ impl ChunksSettings {
             Contents::Decoded => "",
             Contents::Stored => ", chunks as stored",
         };
-        format!("{}, {disk}, {fill}{memory}{contents}", self.url)
+        format!("{}, {disk}, {fill}{memory}{contents}{}", self.url, self.describe_dolt())
+    }
+
+    /// What is not as it is by default.
+    fn describe_dolt(&self) -> String {
+        let paths = match self.dolt_paths.as_slice() {
+            [] => String::new(),
+            paths => format!(", for Dolt also {}", paths.join(", ")),
+        };
+        let layout = match self.dolt_layout {
+            layout if layout == DOLT_LAYOUT_DEFAULT => String::new(),
+            layout => format!(", Dolt reads {}", layout.name()),
+        };
+        paths + &layout
     }
 }
 
@@ -467,6 +502,32 @@ fn contents(value: &str) -> Result<Contents, String> {
         "stored" => Ok(Contents::Stored),
         _ => Err(format!("contents = `{value}`; expected decoded or stored")),
     }
+}
+
+/// Where clients find a store: `org/repo`. They put it in a URL as it is.
+fn dolt_paths(values: &[String]) -> Result<Vec<String>, String> {
+    let check = |path: &str| {
+        // Dots alone would be another path once a client has made the URL shorter.
+        let fits = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(is_plain_in_paths);
+        if path.split('/').all(fits) {
+            return Ok(path.to_owned());
+        }
+        Err(format!(
+            "{DOLT_PATHS_KEY}: `{path}` is no path of a repository; expected one like org/repo, of letters, digits, `-`, `_`, \
+             `.` and `~`"
+        ))
+    };
+    values.iter().flat_map(|value| value.split(',')).map(check).collect()
+}
+
+/// The unreserved characters of URLs (RFC 3986, 2.3), which nobody escapes.
+fn is_plain_in_paths(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)
+}
+
+fn dolt_layout(value: &str) -> Result<DoltLayout, String> {
+    let known = [DoltLayout::Records, DoltLayout::Files].into_iter().find(|layout| layout.name() == value);
+    known.ok_or_else(|| format!("dolt_layout = `{value}`; expected records or files"))
 }
 
 fn within(key: &str, given: Option<Duration>, default: Duration, min: Duration) -> Result<Duration, String> {

@@ -147,6 +147,7 @@ mod tests {
             unix = "/run/busload.sock"
             http = "none"
             http_threads = 2
+            http_url = "https://cache.example.com/busload/"
             net_threads = 1
             password_file = "/etc/busload/password"
             memory_max = "50%"
@@ -183,6 +184,8 @@ mod tests {
             url = "s3://bucket/dolthub/tatoeba?region=eu-west-1"
             disk = "20GiB"
             requests = 16
+            dolt_paths = ["dolthub/tatoeba", "tatoeba"]
+            dolt_layout = "files"
             "#,
         )
         .unwrap();
@@ -250,6 +253,9 @@ mod tests {
             ("[tables.a]\nkind = 'chunks'\ndsk = '1GiB'", 3, "did you mean `disk`?"),
             ("[tables.a]\nkind = 'chunks'\nurl = 's3://b?dsk=1GiB'", 3, "did you mean `disk`?"),
             ("[tables.a]\nkind = 'chunks'\nurl = 's3://k:x@b'", 3, "expected credentials in the environment"),
+            ("[tables.a]\nkind = 'chunks'\ndolt_paths = [['a']]", 3, "takes a string or a number"),
+            ("[tables.a]\nkind = 'chunks'\ndolt_paths = ['a', '/b']", 3, "`/b` is no path of a repository"),
+            ("http_url = 'cache.example.com'", 1, "expected one like https://cache.example.com"),
             ("memory_max = 0", 1, "or none"),
             ("maxclients = 0", 1, "expected 1 to"),
             ("log_level = 'loud'", 1, "expected error, warn, info, debug or trace"),

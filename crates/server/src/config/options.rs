@@ -7,8 +7,10 @@ use log::LevelFilter;
 
 use super::{
     address::Listen,
-    table::{TableParser, TableSpec},
+    http_url::HttpUrl,
+    table::TableSpec,
     units::{MemoryMax, Size},
+    unshown::Unshown,
 };
 
 /// Most connections that can be asked for.
@@ -17,11 +19,12 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// The file's keys, but for `tables`.
-pub const OPTION_KEYS: [&str; 13] = [
+pub const OPTION_KEYS: [&str; 14] = [
     "client_reply_bytes",
     "data",
     "http",
     "http_threads",
+    "http_url",
     "log_level",
     "maxclients",
     "memory_max",
@@ -50,11 +53,18 @@ pub struct Options {
     #[arg(long, value_name = "PATH", help_heading = "Fronts")]
     pub unix: Option<PathBuf>,
 
-    /// TCP address of gRPC, /healthz, /readyz and /metrics, or `none` [default: 127.0.0.1:6381]
+    /// TCP address of gRPC, Dolt's clients, /healthz, /readyz and /metrics, or `none` [default: 127.0.0.1:6381]
     ///
-    /// HTTP asks for no password in this version, so it listens on loopback addresses only.
+    /// Anything but a loopback address needs a password, which is then asked for: `authorization: Basic`, any user name.
     #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
     pub http: Option<Listen>,
+
+    /// URL under which clients reach HTTP, like https://cache.example.com, for URLs that Dolt's clients are given
+    ///
+    /// Without it those begin with what a client asked for (and https, if `x-forwarded-proto` says so). A path is for a proxy that
+    /// takes it off again.
+    #[arg(long, value_name = "URL", value_parser = Unshown::<HttpUrl>::default(), help_heading = "Fronts")]
+    pub http_url: Option<HttpUrl>,
 
     /// Threads that serve gRPC and HTTP [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_http_threads, help_heading = "Fronts")]
@@ -75,10 +85,10 @@ pub struct Options {
     ///   postgres://USER@HOST:PORT/DATABASE?relation=NAME&key=COLUMN[,..]&columns=COLUMN[,..]&writable=true
     /// (see "Postgres tables" at the end of busload --help). A chunk table is the URL of a Dolt store behind `chunks+`:
     ///   chunks+s3://BUCKET/PREFIX?endpoint=URL&disk=SIZE or chunks+file:///DIRECTORY (see "Chunk tables" there).
-    #[arg(long = "table", value_name = "NAME=URL", value_parser = TableParser, help_heading = "Data", verbatim_doc_comment)]
+    #[arg(long = "table", value_name = "NAME=URL", value_parser = Unshown::<TableSpec>::default(), help_heading = "Data", verbatim_doc_comment)]
     pub tables: Vec<TableSpec>,
 
-    /// File whose first line is the password clients must give (AUTH, HELLO)
+    /// File whose first line is the password clients must give (AUTH, HELLO; HTTP where it is no loopback address)
     ///
     /// Without it the environment's BUSLOAD_PASSWORD is taken, and then the configuration file's password_file.
     #[arg(long, value_name = "FILE", help_heading = "Fronts")]
@@ -123,6 +133,7 @@ impl Options {
             "data" => self.data = Some(path(value)?),
             "unix" => self.unix = Some(path(value)?),
             "http" => self.http = Some(value.parse()?),
+            "http_url" => self.http_url = Some(value.parse()?),
             "http_threads" => self.http_threads = Some(parse_http_threads(value)?),
             "net_threads" => self.net_threads = Some(parse_net_threads(value)?),
             "password_file" => self.password_file = Some(path(value)?),
@@ -150,6 +161,7 @@ impl Options {
             resp: if self.resp.is_empty() { other.resp } else { self.resp },
             unix: self.unix.or(other.unix),
             http: self.http.or(other.http),
+            http_url: self.http_url.or(other.http_url),
             http_threads: self.http_threads.or(other.http_threads),
             net_threads: self.net_threads.or(other.net_threads),
             tables,
@@ -209,6 +221,7 @@ mod tests {
                 "data" | "unix" | "password_file" => "x",
                 "resp" | "http" => "127.0.0.1:1",
                 "net_threads" | "http_threads" => "1",
+                "http_url" => "https://cache.example.com",
                 "log_level" => "info",
                 _ => "4096",
             };

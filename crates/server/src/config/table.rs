@@ -1,9 +1,8 @@
 //! Tables: `NAME=URL` of the command line, and what both ways of configuring them share.
 
-use std::{ffi::OsStr, str::FromStr, time::Duration};
+use std::{str::FromStr, time::Duration};
 
 use busload_pipeline::settings::{SyncMode, TableSettings};
-use clap::{builder::TypedValueParser, error::ErrorKind};
 
 use super::{
     chunks::ChunksSpec,
@@ -107,26 +106,6 @@ impl FromStr for TableSpec {
             spec.set(key, &[percent_decoded(value)?])?;
         }
         Ok(spec)
-    }
-}
-
-/// Reads the argument of `--table`. clap's own message would repeat it whole, password and all.
-#[derive(Clone, Copy, Debug)]
-pub struct TableParser;
-
-impl TypedValueParser for TableParser {
-    type Value = TableSpec;
-
-    fn parse_ref(
-        &self,
-        _: &clap::Command,
-        _: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<TableSpec, clap::Error> {
-        let refuse = |message: String| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("invalid value for '--table': {message}\n"))
-        };
-        value.to_str().ok_or_else(|| refuse("it is not UTF-8".into()))?.parse().map_err(refuse)
     }
 }
 

@@ -22,6 +22,10 @@ fn password() -> Option<Password> {
     Some(Password { bytes: b"secret".into(), warning: None })
 }
 
+fn with_password(options: Options) -> Result<Config, Failure> {
+    resolve(options, password(), TableChanges::default(), &MACHINE, &Environment::empty())
+}
+
 #[test]
 fn nothing_said_is_a_durable_server_on_loopback() {
     let config = resolved(|_| {}).unwrap();
@@ -47,20 +51,42 @@ fn sockets_get_a_thread_of_their_own_from_three_processors_on() {
 
 #[test]
 fn other_machines_are_let_in_only_with_a_password() {
-    for open in ["0.0.0.0:6380", "[::]:6380", "10.1.2.3:6380"] {
-        let listen = |options: &mut Options| options.resp = vec![open.parse().unwrap()];
-        let message = refusal(listen);
-        assert!(message.contains(open) && message.contains("--password-file"), "{message}");
-        let mut options = Options::default();
-        listen(&mut options);
-        assert!(
-            resolve(options, password(), TableChanges::default(), &MACHINE, &Environment::empty()).is_ok()
-        );
+    for open in ["0.0.0.0:6380", "[::]:6380", "10.1.2.3:6380", "[::ffff:127.0.0.1]:6380"] {
+        let resp = |options: &mut Options| options.resp = vec![open.parse().unwrap()];
+        let http = |options: &mut Options| options.http = Some(open.parse().unwrap());
+        for listen in [&resp as &dyn Fn(&mut Options), &http] {
+            let message = refusal(listen);
+            for part in [open, "--password-file", "BUSLOAD_PASSWORD", "127.0.0.1"] {
+                assert!(message.contains(part), "{message}");
+            }
+            let mut options = Options::default();
+            listen(&mut options);
+            assert!(with_password(options).is_ok());
+        }
     }
-    let mut options = Options { http: Some("0.0.0.0:6381".parse().unwrap()), ..Options::default() };
-    options.resp = vec!["[::1]:6380".parse().unwrap()];
-    let refused = resolve(options, password(), TableChanges::default(), &MACHINE, &Environment::empty());
-    assert!(matches!(refused, Err(Failure::Usage(message)) if message.contains("HTTP asks for no password")));
+}
+
+#[test]
+fn http_asks_for_the_password_where_other_machines_can_ask() {
+    for (address, asks) in [
+        ("127.0.0.1:6381", false),
+        ("[::1]:6381", false),
+        ("none", false),
+        ("0.0.0.0:6381", true),
+        ("[::]:6381", true),
+        ("10.1.2.3:6381", true),
+    ] {
+        let options = Options { http: Some(address.parse().unwrap()), ..Options::default() };
+        assert_eq!(with_password(options).unwrap().front.access.asks(), asks, "{address}");
+    }
+    assert!(!resolved(|_| {}).unwrap().front.access.asks());
+}
+
+#[test]
+fn the_url_of_the_front_is_as_it_was_given() {
+    assert_eq!(resolved(|_| {}).unwrap().front.url, None);
+    let config = resolved(|options| options.http_url = Some("https://cache.example.com/".parse().unwrap()));
+    assert_eq!(config.unwrap().front.url.as_deref(), Some("https://cache.example.com"));
 }
 
 #[test]
@@ -159,4 +185,34 @@ fn two_caches_cannot_share_a_directory() {
         options.tables = tables.map(|table| table.parse().unwrap()).into();
     });
     assert!(message.contains("tables a and b have one directory, /c"), "{message}");
+}
+
+#[test]
+fn a_path_for_dolt_leads_to_one_table() {
+    let of_tables = |tables: &[&str]| {
+        let tables: Vec<_> = tables.iter().map(|table| table.parse().unwrap()).collect();
+        resolved(|options| options.tables = tables)
+    };
+    let chunks = |name: &str, paths: &str| format!("{name}=chunks+file:///{name}?dolt_paths={paths}");
+    for (tables, parts) in [
+        (
+            [chunks("a", "x/y"), chunks("b", "z,x/y")],
+            ["table b", "`x/y` of dolt_paths is also one of table a"],
+        ),
+        ([chunks("a", "x,x"), chunks("b", "z")], ["table a", "`x` of dolt_paths is also one of table a"]),
+        ([chunks("a", "b"), chunks("b", "z")], ["table a", "`b` of dolt_paths is the name of table b"]),
+        ([chunks("a", "z"), chunks("b", "a")], ["table b", "`a` of dolt_paths is the name of table a"]),
+        ([chunks("a", "m"), "m=memory:".to_owned()], ["table a", "is the name of table m"]),
+        ([chunks("a", "default"), "m=memory:".to_owned()], ["table a", "is the name of table default"]),
+    ] {
+        match of_tables(&tables.each_ref().map(String::as_str)) {
+            Err(Failure::Usage(message)) => {
+                assert!(parts.iter().all(|part| message.contains(part)), "{tables:?}: {message}");
+            }
+            _ => panic!("{tables:?} are accepted"),
+        }
+    }
+    // A table's own name leads to it anyway.
+    let config = of_tables(&[&chunks("a", "x/y,a"), &chunks("b", "x/z")]).unwrap();
+    assert_eq!(config.chunks[0].dolt_paths, ["x/y", "a"]);
 }

@@ -1,27 +1,182 @@
-//! Who may ask over HTTP.
+//! Who may ask over HTTP: everybody where only this machine can, elsewhere who knows the password.
+//!
+//! ```text
+//!  request --> guard --+-- /healthz, /readyz ------------------------------> answered
+//!                      +-- downloads: ?key=KEY of their table, which they check themselves
+//!                      +-- everything else: authorization: Basic ----------> answered, or 401 (gRPC: UNAUTHENTICATED)
+//! ```
+//!
+//! The guard stands before the router, so that no path can be forgotten. The password is that of Redis clients, with any user name.
+//!
+//! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a key: a code of the table's name that
+//! only who knows the password can make. It is the same after a restart, good as long as the password is, and opens the downloads of one
+//! table only. It is derived slowly, because URLs end up in logs of proxies, where somebody might try to find the password by it.
 
-use axum::http::HeaderMap;
+use std::{fmt, sync::Arc};
+
+use axum::{
+    extract::{Request, State as Extract},
+    http::{HeaderMap, StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
+use busload_pipeline::secret::is_secret;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use tonic::{Status as Refusal, body::Body};
+
+use super::front::Front;
+use crate::{grpc, remotesapi::DOWNLOADS};
+
+/// What supervisors ask.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// Of HTTP/1.1's refusal (RFC 7617).
+const CHALLENGE: &str = "Basic realm=\"busload\"";
+/// The only scheme there is.
+const SCHEME: &str = "Basic";
+/// Of a key, before it is text: nobody guesses so many.
+const KEY_BYTES: usize = 16;
+/// What is derived from the password is for this, and for nothing else.
+const KEY_PURPOSE: &[u8] = b"busload: keys of downloads, 1";
+/// Steps of the derivation: tens of milliseconds at a start, and for each guess.
+const KEY_DERIVATION_STEPS: u32 = 100_000;
+
+type Code = Hmac<Sha256>;
 
 /// Everybody, or who knows the password.
-#[derive(Clone, Debug, Default)]
-pub struct Access {}
+#[derive(Clone, Default)]
+pub struct Access(Option<Arc<Secret>>);
+
+struct Secret {
+    password: Vec<u8>,
+    /// Makes keys.
+    keys: Code,
+}
+
+/// Why somebody may not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// No credentials.
+    Missing,
+    /// Credentials of another scheme, or none that can be read.
+    Unknown,
+    /// Another password.
+    Wrong,
+}
 
 impl Access {
+    /// Asks for this password.
+    pub fn asking(password: &[u8]) -> Self {
+        let derived = derived(password, KEY_PURPOSE, KEY_DERIVATION_STEPS);
+        Self(Some(Arc::new(Secret { password: password.to_owned(), keys: code(&derived) })))
+    }
+
+    /// Whether a password is asked for.
+    pub fn asks(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Whether credentials in these headers are good, or none are asked for.
-    pub fn allows(&self, headers: &HeaderMap) -> bool {
-        let _ = headers;
-        true
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), Denied> {
+        let Some(secret) = &self.0 else { return Ok(()) };
+        let given = headers.get(header::AUTHORIZATION).ok_or(Denied::Missing)?;
+        let password = basic_password(given.as_bytes()).ok_or(Denied::Unknown)?;
+        if is_secret(&password, &secret.password) { Ok(()) } else { Err(Denied::Wrong) }
     }
 
     /// What URLs of downloads of a table carry, because clients send no credentials with them; none where none are asked for.
     pub fn key(&self, table: &str) -> Option<String> {
-        let _ = table;
-        None
+        let secret = self.0.as_ref()?;
+        let code = secret.keys.clone().chain_update(table).finalize().into_bytes();
+        Some(BASE64_URL_SAFE_NO_PAD.encode(&code[..KEY_BYTES]))
     }
 
     /// Whether a URL's key is that of the table, or none is asked for.
     pub fn allows_key(&self, table: &str, key: Option<&str>) -> bool {
-        let _ = (table, key);
-        true
+        let Some(expected) = self.key(table) else { return true };
+        key.is_some_and(|key| is_secret(key.as_bytes(), expected.as_bytes()))
     }
 }
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.asks() { "Access(password)" } else { "Access(everybody)" })
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "this server asks for a password",
+            Self::Unknown => "these credentials are of another kind than this server takes",
+            Self::Wrong => "this is not the password of this server",
+        })?;
+        f.write_str(
+            "; expected `authorization: Basic` with any user name and the password (of dolt: --user NAME, with the password in \
+             DOLT_REMOTE_PASSWORD)",
+        )
+    }
+}
+
+impl Denied {
+    fn into_response(self, headers: &HeaderMap) -> Response {
+        if grpc::is_call(headers) {
+            return Refusal::unauthenticated(self.to_string()).into_http::<Body>().into_response();
+        }
+        let challenge = [(header::WWW_AUTHENTICATE, CHALLENGE)];
+        (StatusCode::UNAUTHORIZED, challenge, format!("{self}\n")).into_response()
+    }
+}
+
+/// Stands before everything that is served.
+pub async fn guard(Extract(front): Extract<Arc<Front>>, request: Request, next: Next) -> Response {
+    let checked = match is_open(request.uri().path()) {
+        true => Ok(()),
+        false => front.access.check(request.headers()),
+    };
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(denied) => denied.into_response(request.headers()),
+    }
+}
+
+/// Whether nothing is asked for here, or something else.
+fn is_open(path: &str) -> bool {
+    OPEN.contains(&path) || path.strip_prefix(DOWNLOADS).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// What clients send who know a password.
+pub fn basic(password: &[u8]) -> String {
+    format!("{SCHEME} {}", BASE64_STANDARD.encode([b"busload:", password].concat()))
+}
+
+/// The password in credentials of the scheme Basic.
+fn basic_password(credentials: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(credentials).ok()?;
+    let (scheme, encoded) = text.split_once(' ')?;
+    let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
+    // No user name holds a colon, any password may.
+    let colon = decoded.iter().position(|&byte| byte == b':')?;
+    scheme.eq_ignore_ascii_case(SCHEME).then(|| decoded[colon + 1..].to_vec())
+}
+
+fn code(key: &[u8]) -> Code {
+    Code::new_from_slice(key).expect("a key of any length is one")
+}
+
+/// The first block of PBKDF2 (RFC 8018, 5.2).
+fn derived(password: &[u8], salt: &[u8], steps: u32) -> [u8; 32] {
+    let code = code(password);
+    let mut step: [u8; 32] =
+        code.clone().chain_update(salt).chain_update([0, 0, 0, 1]).finalize().into_bytes().into();
+    let mut derived = step;
+    for _ in 1..steps {
+        step = code.clone().chain_update(step).finalize().into_bytes().into();
+        derived.iter_mut().zip(step).for_each(|(derived, step)| *derived ^= step);
+    }
+    derived
+}
+
+#[cfg(test)]
+mod tests;

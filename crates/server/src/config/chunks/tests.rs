@@ -24,7 +24,7 @@ fn in_file(pairs: &[(&str, &str)]) -> Result<ChunksSettings, String> {
     spec.resolve(Path::new("/data")).map_err(|failure| failure.to_string())
 }
 
-const EVERYTHING: [(&str, &str); 13] = [
+const EVERYTHING: [(&str, &str); 15] = [
     ("disk", "20GiB"),
     ("disk_free", "2GiB"),
     ("directory", "/cache"),
@@ -38,6 +38,8 @@ const EVERYTHING: [(&str, &str); 13] = [
     ("linger", "1m"),
     ("contents", "stored"),
     ("line_requests", "500"),
+    ("dolt_paths", "org/repo,other"),
+    ("dolt_layout", "files"),
 ];
 
 #[test]
@@ -76,6 +78,12 @@ fn a_url_and_a_section_say_the_same() {
     }
     let defaults = resolved("db=chunks+s3://bucket/p").unwrap();
     assert_ne!(by_flag.describe(), defaults.describe());
+    let dolt = ", for Dolt also org/repo, other, Dolt reads files";
+    assert!(
+        by_flag.describe().ends_with(dolt) && !defaults.describe().contains("Dolt"),
+        "{}",
+        by_flag.describe()
+    );
     for (key, _) in EVERYTHING {
         assert!(CHUNKS_KEYS.contains(&key), "{key}");
     }
@@ -117,9 +125,32 @@ fn mistakes_in_urls_say_what_was_expected() {
         ("chunks+s3://b?requests=few", "expected a whole number"),
         ("chunks+s3://b?poll=1h", "is no duration"),
         ("chunks+s3://b?disk=1GiB&disk=2GiB", "`disk` is given twice"),
+        ("chunks+s3://b?dolt_layout=file", "expected records or files"),
+        ("chunks+s3://b?dolt_paths=", "`dolt_paths` has no value"),
+        ("chunks+s3://b?dolt_paths=a,", "`` is no path of a repository; expected one like org/repo"),
     ] {
         let message = refused(&format!("db={url}"));
         assert!(message.contains(part), "{url}: {message}");
+    }
+}
+
+#[test]
+fn paths_for_dolt_are_those_that_nobody_escapes() {
+    let paths = |paths: &[&str]| {
+        let mut spec = ChunksSpec::new("db");
+        let values: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        spec.set("dolt_paths", &values).map(|()| spec.dolt_paths.unwrap())
+    };
+    for good in [&[][..], &["a"], &["org/repo", "a/b/c", "A-b_c.d~1", "..."]] {
+        assert_eq!(paths(good).unwrap(), good);
+    }
+    assert_eq!(paths(&["a,b/c", "d"]).unwrap(), ["a", "b/c", "d"]);
+    assert_eq!(resolved("db=chunks+s3://b?dolt_paths=a%2Fb,c/d").unwrap().dolt_paths, ["a/b", "c/d"]);
+    for bad in
+        ["", "/a", "a/", "a//b", "/", ".", "a/..", "a b", "a%2Fb", "a?b", "a#b", "a:b", "a@b", "caf\u{e9}"]
+    {
+        let message = paths(&[bad]).expect_err(bad);
+        assert!(message.contains(&format!("`{bad}`")) && message.contains("like org/repo"), "{message}");
     }
 }
 
@@ -158,6 +189,8 @@ fn a_section_has_a_closed_set_of_keys() {
     }
     let mut spec = ChunksSpec::new("db");
     assert!(spec.set("disk", &["1GiB".into(), "2GiB".into()]).unwrap_err().contains("takes one value"));
+    let paths = in_file(&[("url", "s3://b?dolt_paths=a"), ("dolt_paths", "b")]).expect_err("twice");
+    assert!(paths.contains("`dolt_paths` is given twice"), "{paths}");
     let twice = in_file(&[("url", "s3://b?disk=1GiB"), ("disk", "1GiB")]).expect_err("twice");
     assert!(twice.contains("`disk` is given twice"), "{twice}");
 }

@@ -1,0 +1,129 @@
+use super::*;
+
+fn headers(authorization: Option<&str>) -> HeaderMap {
+    authorization.into_iter().map(|text| (header::AUTHORIZATION, text.parse().unwrap())).collect()
+}
+
+fn credentials(scheme: &str, text: &str) -> String {
+    format!("{scheme} {}", BASE64_STANDARD.encode(text))
+}
+
+/// `hex` of 64 digits.
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn where_no_password_is_asked_for_everybody_may() {
+    let access = Access::default();
+    for authorization in [None, Some("nonsense"), Some("Bearer x")] {
+        assert_eq!(access.check(&headers(authorization)), Ok(()));
+    }
+    assert_eq!(access.key("db"), None);
+    assert!(!access.asks() && access.allows_key("db", None) && access.allows_key("db", Some("x")));
+}
+
+#[test]
+fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
+    let access = Access::asking(b"open:sesame");
+    for user in ["", "default", "ada"] {
+        for scheme in ["Basic", "basic", "BASIC"] {
+            let authorization = credentials(scheme, &format!("{user}:open:sesame"));
+            assert_eq!(access.check(&headers(Some(&authorization))), Ok(()), "{authorization}");
+        }
+    }
+    assert_eq!(access.check(&headers(Some(&basic(b"open:sesame")))), Ok(()));
+    for (authorization, denied) in [
+        (None, Denied::Missing),
+        (Some(credentials("Basic", "ada:open:sesam")), Denied::Wrong),
+        (Some(credentials("Basic", "ada:sesame")), Denied::Wrong),
+        (Some(credentials("Basic", "ada:")), Denied::Wrong),
+        (Some(credentials("Basic", "open:sesame")), Denied::Wrong),
+        (Some(credentials("Basic", "nothing")), Denied::Unknown),
+        (Some(credentials("Bearer", "ada:open:sesame")), Denied::Unknown),
+        (Some("Basic".to_owned()), Denied::Unknown),
+        (Some("Basic ada:open:sesame".to_owned()), Denied::Unknown),
+        (Some("Bearer eyJhbGciOiJFZERTQSJ9.e30.x".to_owned()), Denied::Unknown),
+        (Some(String::new()), Denied::Unknown),
+    ] {
+        assert_eq!(access.check(&headers(authorization.as_deref())), Err(denied), "{authorization:?}");
+    }
+}
+
+#[test]
+fn a_key_is_of_one_table_and_one_password_and_outlives_the_process() {
+    let access = Access::asking(b"secret");
+    let key = access.key("db").unwrap();
+    assert_eq!(key.len(), 22);
+    assert!(key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{key}");
+    assert_eq!(Access::asking(b"secret").key("db").as_ref(), Some(&key));
+    // URLs that were given out would be good no longer if this changed.
+    assert_eq!(key, "gfL-W3m-2bOktZHCpnnKJA");
+    assert!(access.allows_key("db", Some(&key)));
+    assert!(!access.allows_key("other", Some(&key)), "of another table");
+    assert!(!Access::asking(b"other").allows_key("db", Some(&key)), "of another password");
+    for wrong in [None, Some(""), Some("secret"), Some(&key[1..]), Some(&*format!("{key}="))] {
+        assert!(!access.allows_key("db", wrong), "{wrong:?}");
+    }
+}
+
+/// RFC 7914, 11: vectors of PBKDF2 with HMAC-SHA256.
+#[test]
+fn the_derivation_is_pbkdf2() {
+    for (password, salt, steps, expected) in [
+        ("passwd", "salt", 1, "55ac046e56e3089fec1691c22544b605f94185216dde0465e68b9d57c20dacbc"),
+        ("Password", "NaCl", 80_000, "4ddcd8f60b98be21830cee5ef22701f9641a4418d04c0414aeff08876b34ab56"),
+    ] {
+        assert_eq!(
+            derived(password.as_bytes(), salt.as_bytes(), steps).as_slice(),
+            bytes(expected),
+            "{password}"
+        );
+    }
+}
+
+#[test]
+fn only_what_asks_for_something_else_is_open() {
+    for (path, open) in [
+        ("/healthz", true),
+        ("/readyz", true),
+        ("/dolt/v1/db/files/0/x", true),
+        ("/dolt/v1/", true),
+        ("/dolt/v1", false),
+        ("/dolt/v10/db", false),
+        ("/dolt.services.remotesapi.v1alpha1.ChunkStoreService/Root", false),
+        ("/healthz/", false),
+        ("/", false),
+        ("", false),
+        ("/metrics", false),
+        ("/api/cache", false),
+        ("//dolt/v1/db", false),
+    ] {
+        assert_eq!(is_open(path), open, "{path}");
+    }
+}
+
+#[test]
+fn refusals_say_what_is_expected_in_the_words_of_the_protocol() {
+    let page = Denied::Missing.into_response(&HeaderMap::new());
+    assert_eq!(page.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(page.headers()[header::WWW_AUTHENTICATE], "Basic realm=\"busload\"");
+    let grpc = [(header::CONTENT_TYPE, "application/grpc+proto".parse().unwrap())].into_iter().collect();
+    let call = Denied::Wrong.into_response(&grpc);
+    assert_eq!(call.status(), StatusCode::OK);
+    assert_eq!(call.headers()["grpc-status"], "16");
+    for denied in [Denied::Missing, Denied::Unknown, Denied::Wrong] {
+        let text = denied.to_string();
+        assert!(text.contains("Basic") && text.contains("DOLT_REMOTE_PASSWORD"), "{text}");
+    }
+}
+
+#[test]
+fn nothing_secret_is_shown() {
+    let access = Access::asking(b"sesame");
+    let front = Front { access: access.clone(), ..Front::default() };
+    for text in [format!("{access:?}"), format!("{front:?}"), format!("{front:#?}")] {
+        assert!(!text.contains("sesame") && !text.contains(&access.key("db").unwrap()), "{text}");
+        assert!(!text.contains("115, 101"), "as bytes: {text}");
+    }
+}
