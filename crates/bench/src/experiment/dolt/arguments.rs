@@ -1,0 +1,242 @@
+//! The command line of `dolt`.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use super::{
+    cells::{Layout, Section},
+    store::{Design, Order},
+};
+use crate::{
+    busload::Served,
+    bytes::{bytes_text, parse_bytes},
+    cli::{bail_usage, check_clients, check_rounds},
+    limits::{CHUNK_BYTES_MAX, CHUNKS_MAX, DOLT_PUSHES_MAX, STORE_BYTES_MAX},
+    remote::Distance,
+};
+
+/// Shortest leaf: shorter ones hold no rows.
+const LEAF_BYTES_MIN: u64 = 64;
+
+/// The manual page below the flags.
+pub const HELP: &str = "\
+What is measured
+  A store is made as Dolt writes it: --pushes pushes, each a table file (archives; --classic share of them classic), whose chunks
+  are a tree: commit, root value, table, nodes of 100 to 650 children, leaves. An S3 server in this process serves it behind a
+  proxy that delays the first byte of every response (--first-byte, --jitter), limits its speed (--bandwidth) and keeps a log.
+  A client that does on the wire what Dolt's own does replays what commands do
+
+  direct            against the object store: ranges merged with gaps of up to 512 KiB, every file's index known
+  cold              through busload whose cache is empty; every measurement has a server and a directory of its own
+  warm              through busload that has everything on local disk
+  warm, 0 ms        the same, with the object store right beside it: what the distance still costs
+  plain download    as many bytes of the files from the object store, in ranges of 8 MiB, one after the other
+  plain downloads   the same, --ranges at once
+
+  in both layouts of busload's table (dolt_layout): `files` gives places in the table files, `records` lays chunks out anew.
+  `legacy` asks as clients do that do not know StreamChunkLocations.
+
+Sections
+  clone        one client: the list of files, then whole files, three at a time
+  clones       --clients of them at once
+  scan         every chunk of the current version, for one node after the other all its children at once
+  point        --chains rows by key: chains of chunks from the root to a leaf, each named by the one before
+  fetch        a client that has all but the last --new pushes: a walk from the root, as fast as chunks come
+
+Columns
+  `x direct` and `x plain` are how many times faster than directly, and than one plain download of as many bytes; `of 0 ms` is the
+  time beside that with the store at 0 ms. p50 and p99 are of the parts: chains of point, nodes of scan, files of clone. What the
+  client did: calls (a stream is one), GETs, of them dictionaries, MiB of bodies. What the object store was asked for meanwhile, for
+  table files only: GETs and MiB. `cpu s` are the server's seconds of processor, `load` is what the load used of its own.
+  Every chunk and every file is checked; a wrong one fails the run. Compare ratios within one run, never times of different runs.
+
+Files
+  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0); dolt.svg shows the times.
+
+Examples
+  busload-bench dolt                                                    everything: about four minutes
+  busload-bench dolt --section scan --layout records --rounds 1
+  busload-bench dolt --section clone,clones --leaves 40000 --bandwidth 0 --dir /data
+  busload-bench dolt --section point --order random --classic 1";
+
+/// Arguments of `dolt`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub struct Dolt {
+    /// Sections to measure
+    #[arg(
+        long,
+        alias = "sections",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "clone,clones,scan,point,fetch"
+    )]
+    pub section: Vec<Section>,
+    /// Layouts to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "files,records")]
+    pub layout: Vec<Layout>,
+    /// Pushes, each a table file
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    pub pushes: usize,
+    /// Leaves that each adds
+    #[arg(long, value_name = "N", default_value_t = 4_000)]
+    pub leaves: usize,
+    /// Mean bytes of a leaf, decoded
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "4k")]
+    pub leaf_bytes: u64,
+    /// Share of the files that are classic, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub classic: f64,
+    /// The order of chunks in a file
+    #[arg(long, value_enum, default_value = "walk")]
+    pub order: Order,
+    /// Clients of the section clones
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub clients: usize,
+    /// Chains of the section point
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub chains: usize,
+    /// Pushes that the client of the section fetch lacks
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub new: usize,
+    /// Ranges of the plain downloads at once: as many requests as busload makes
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub ranges: usize,
+    /// The object store
+    #[command(flatten)]
+    pub distance: Distance,
+    /// Measurements of every row; its figures are the medians
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub rounds: usize,
+    /// Seconds for which a warm replay is repeated, at least; the time is the median
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Decides contents, delays and the order of reads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Where statistics.csv and the picture go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub out: PathBuf,
+    /// Where the store and caches are made [default: the system's directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// busload and the machine
+    #[command(flatten)]
+    pub served: Served,
+}
+
+impl Dolt {
+    /// Refuses what cannot be measured.
+    ///
+    /// # Errors
+    ///
+    /// A number out of bounds, or an empty list.
+    pub fn check(&self) -> Result<()> {
+        if self.section.is_empty() || self.layout.is_empty() {
+            bail_usage!("--section and --layout need at least one value");
+        }
+        [self.clients, self.chains, self.ranges].into_iter().try_for_each(check_clients)?;
+        check_rounds(self.rounds)?;
+        if !(0.0..=3_600.0).contains(&self.seconds) {
+            bail_usage!("--seconds is 0 to 3600");
+        }
+        self.check_store()?;
+        self.served.check()
+    }
+
+    fn check_store(&self) -> Result<()> {
+        if !(1..=DOLT_PUSHES_MAX).contains(&self.pushes) || self.new == 0 || self.pushes < self.new {
+            bail_usage!("--pushes is 1 to {DOLT_PUSHES_MAX}, --new at least 1 and not more than there are");
+        }
+        if !(LEAF_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.leaf_bytes) {
+            bail_usage!("--leaf-bytes is {LEAF_BYTES_MIN} to {}", bytes_text(CHUNK_BYTES_MAX));
+        }
+        if !(0.0..=1.0).contains(&self.classic) {
+            bail_usage!("--classic is 0 to 1");
+        }
+        let count = self.pushes.checked_mul(self.leaves).filter(|count| (1..=CHUNKS_MAX).contains(count));
+        let Some(count) = count else { bail_usage!("a store has 1 to {CHUNKS_MAX} leaves") };
+        let count = u64::try_from(count).context("a count")?;
+        if STORE_BYTES_MAX < self.leaf_bytes.saturating_mul(count) {
+            bail_usage!("a store has at most {}", bytes_text(STORE_BYTES_MAX));
+        }
+        Ok(())
+    }
+
+    /// Whether a section was asked for.
+    pub fn wants(&self, section: Section) -> bool {
+        self.section.contains(&section)
+    }
+
+    /// How long warm replays are repeated.
+    pub fn repeat(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    /// The store.
+    pub fn design(&self) -> Design {
+        Design {
+            pushes: self.pushes,
+            leaves_per_push: self.leaves,
+            leaf_bytes: usize::try_from(self.leaf_bytes).expect("checked against a limit"),
+            classic: self.classic,
+            order: self.order,
+            seed: self.seed,
+            ..Design::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(arguments: &[&str]) -> Result<Dolt> {
+        let cli = Cli::try_parse_from(["busload-bench", "dolt"].iter().chain(arguments))?;
+        let Command::Dolt(dolt) = cli.command else { panic!("another command") };
+        dolt.check()?;
+        Ok(*dolt)
+    }
+
+    #[test]
+    fn by_default_everything_is_measured_thirty_milliseconds_away() {
+        let dolt = parse(&[]).unwrap();
+        assert_eq!((dolt.section.len(), dolt.layout.len(), dolt.distance.first_byte), (5, 2, 30));
+        assert_eq!((dolt.design().pushes, dolt.design().leaf_bytes, dolt.clients), (6, 4_096, 20));
+    }
+
+    #[test]
+    fn sections_and_layouts_can_be_chosen() {
+        let dolt = parse(&["--sections", "scan,fetch", "--layout", "records", "--order", "random"]).unwrap();
+        assert!(dolt.wants(Section::Fetch) && !dolt.wants(Section::Clone));
+        assert_eq!((dolt.layout, dolt.order), (vec![Layout::Records], Order::Random));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        for wrong in [
+            ["--pushes", "0"],
+            ["--pushes", "1000000"],
+            ["--new", "0"],
+            ["--new", "7"],
+            ["--leaves", "0"],
+            ["--leaves", "99999999999"],
+            ["--leaf-bytes", "1"],
+            ["--classic", "1.5"],
+            ["--clients", "0"],
+            ["--chains", "0"],
+            ["--ranges", "0"],
+            ["--rounds", "0"],
+            ["--seconds", "-1"],
+            ["--server-cpu", "x"],
+            ["--section", "pull"],
+        ] {
+            assert!(parse(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What is measured: a row of a table is a cell.
+
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Section {
+    /// Whole files, by one client
+    Clone,
+    /// Whole files, by many clients at once
+    Clones,
+    /// All chunks of the current version, node by node
+    Scan,
+    /// Rows by key: each chunk names the next
+    Point,
+    /// What a client lacks of the current version
+    Fetch,
+}
+
+impl Section {
+    /// The name in `--section` and in the CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Clone => "clone",
+            Self::Clones => "clones",
+            Self::Scan => "scan",
+            Self::Point => "point",
+            Self::Fetch => "fetch",
+        }
+    }
+}
+
+/// From where, and in which state that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// As many bytes of the files from the object store, a range after the other.
+    Download,
+    /// The same, many ranges at once.
+    Downloads,
+    /// The replay itself against the object store, indexes known.
+    Direct,
+    /// Through busload whose cache is empty.
+    Cold,
+    /// Through busload that has everything on local disk.
+    Warm,
+    /// The same with the object store at 0 ms.
+    Near,
+}
+
+impl Way {
+    /// The name in tables and in the CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Download => "plain download",
+            Self::Downloads => "plain downloads",
+            Self::Direct => "direct",
+            Self::Cold => "cold",
+            Self::Warm => "warm",
+            Self::Near => "warm, 0 ms",
+        }
+    }
+
+    /// Whether busload answers.
+    pub fn is_busload(self) -> bool {
+        matches!(self, Self::Cold | Self::Warm | Self::Near)
+    }
+}
+
+/// What busload gives places in: its setting `dolt_layout`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Layout {
+    /// The table files
+    Files,
+    /// Records laid out anew
+    Records,
+}
+
+impl Layout {
+    /// The name in `dolt_layout`, in tables and in the CSV.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Records => "records",
+        }
+    }
+}
+
+/// How chunks are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Calls {
+    /// As clients do that know of it: `StreamChunkLocations`.
+    Locations,
+    /// As older ones do: `StreamDownloadLocations`.
+    Legacy,
+}
+
+/// One row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Which table.
+    pub section: Section,
+    /// From where.
+    pub way: Way,
+    /// Busload's layout, where it matters.
+    pub layout: Option<Layout>,
+    /// By which calls.
+    pub calls: Calls,
+    /// By how many clients.
+    pub clients: usize,
+}
+
+impl Cell {
+    fn new(section: Section, way: Way) -> Self {
+        Self { section, way, layout: None, calls: Calls::Locations, clients: 1 }
+    }
+
+    /// The way, the layout and the calls.
+    pub fn title(&self) -> String {
+        let layout = self.layout.map(Layout::name);
+        let legacy = (self.calls == Calls::Legacy).then_some("legacy");
+        let clients = (1 < self.clients).then(|| format!("{} clients", self.clients));
+        let parts = [Some(self.way.name()), layout, legacy, clients.as_deref()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    /// The name in messages.
+    pub fn name(&self) -> String {
+        format!("{}: {}", self.section.name(), self.title())
+    }
+}
+
+/// Whole files by one client.
+pub fn clone() -> Vec<Cell> {
+    [Way::Download, Way::Downloads, Way::Cold, Way::Warm].map(|way| Cell::new(Section::Clone, way)).to_vec()
+}
+
+/// Whole files by many.
+pub fn clones(clients: usize) -> Vec<Cell> {
+    [Way::Cold, Way::Warm].map(|way| Cell { clients, ..Cell::new(Section::Clones, way) }).to_vec()
+}
+
+/// Every layout in every state, by old and new calls.
+pub fn scan(layouts: &[Layout]) -> Vec<Cell> {
+    let mut cells = vec![Cell::new(Section::Scan, Way::Download), Cell::new(Section::Scan, Way::Direct)];
+    cells.extend(through_busload(Section::Scan, &[Way::Cold, Way::Warm, Way::Near], layouts));
+    let legacy = through_busload(Section::Scan, &[Way::Cold, Way::Warm], layouts);
+    cells.extend(legacy.map(|cell| Cell { calls: Calls::Legacy, ..cell }));
+    cells
+}
+
+/// Every layout in every state.
+pub fn point(layouts: &[Layout]) -> Vec<Cell> {
+    let mut cells = vec![Cell::new(Section::Point, Way::Direct)];
+    cells.extend(through_busload(Section::Point, &[Way::Cold, Way::Warm, Way::Near], layouts));
+    cells
+}
+
+/// Every layout, cold and warm.
+pub fn fetch(layouts: &[Layout]) -> Vec<Cell> {
+    let mut cells = vec![Cell::new(Section::Fetch, Way::Direct)];
+    cells.extend(through_busload(Section::Fetch, &[Way::Cold, Way::Warm], layouts));
+    cells
+}
+
+/// Rows that are compared stand, and are measured, next to each other.
+fn through_busload<'a>(
+    section: Section,
+    ways: &'a [Way],
+    layouts: &'a [Layout],
+) -> impl Iterator<Item = Cell> + 'a {
+    layouts.iter().flat_map(move |layout| {
+        ways.iter().map(move |way| Cell { layout: Some(*layout), ..Cell::new(section, *way) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: &[Layout] = &[Layout::Files, Layout::Records];
+
+    fn titles(cells: &[Cell]) -> Vec<String> {
+        cells.iter().map(Cell::title).collect()
+    }
+
+    #[test]
+    fn a_scan_is_read_in_every_way() {
+        let titles = titles(&scan(BOTH));
+        assert_eq!(titles.len(), 2 + 2 * 3 + 2 * 2);
+        assert_eq!(titles[..5].join("; "), "plain download; direct; cold, files; warm, files; warm, 0 ms, files");
+        assert_eq!(titles[11], "warm, records, legacy");
+        assert_eq!(scan(&[Layout::Records]).len(), 2 + 3 + 2);
+    }
+
+    #[test]
+    fn whole_files_have_no_layout() {
+        assert_eq!(titles(&clone()).join("; "), "plain download; plain downloads; cold; warm");
+        assert_eq!(titles(&clones(20)).join("; "), "cold, 20 clients; warm, 20 clients");
+    }
+
+    #[test]
+    fn chains_and_fetches_are_compared_with_the_store_itself() {
+        assert_eq!(titles(&point(BOTH)).len(), 1 + 2 * 3);
+        assert_eq!(titles(&fetch(BOTH)).len(), 1 + 2 * 2);
+        assert_eq!(point(BOTH)[0].name(), "point: direct");
+    }
+}

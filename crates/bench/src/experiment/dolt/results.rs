@@ -1,0 +1,84 @@
+//! All rows measured so far, and what they are compared with.
+
+use super::{
+    cells::{Cell, Section, Way},
+    sample::Sample,
+};
+use crate::{rounds, stats::ratio};
+
+/// A row and its medians.
+pub type Measured = rounds::Measured<Cell, Sample>;
+
+/// All rows.
+pub type Results = rounds::Rows<Cell, Sample>;
+
+/// Beside what a row stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ratios {
+    /// How many times faster than the same against the object store.
+    pub of_direct: Option<f64>,
+    /// How many times faster than one plain download of as many bytes.
+    pub of_plain: Option<f64>,
+    /// Time beside that with the store at 0 ms.
+    pub of_near: Option<f64>,
+}
+
+impl Results {
+    /// The first row that `chosen` picks.
+    pub fn find(&self, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
+        self.rows().iter().find(|row| chosen(&row.cell))
+    }
+
+    /// What a row is compared with in its table.
+    pub fn ratios(&self, row: &Measured) -> Ratios {
+        let cell = row.cell;
+        let faster_than = |way| {
+            let base = self.find(|other| other.section == cell.section && other.way == way)?;
+            ratio(base.sample.seconds, row.sample.seconds)
+        };
+        // What is downloaded as it is compares with a download of the same bytes; chains and fetches wait for each other.
+        let is_bulk = matches!(cell.section, Section::Clone | Section::Scan) && cell.way != Way::Download;
+        Ratios {
+            of_direct: faster_than(Way::Direct).filter(|_| cell.way.is_busload()),
+            of_plain: faster_than(Way::Download).filter(|_| is_bulk),
+            of_near: self.of_near(row).filter(|_| cell.way == Way::Warm),
+        }
+    }
+
+    fn of_near(&self, row: &Measured) -> Option<f64> {
+        let near = self.find(|other| *other == Cell { way: Way::Near, ..row.cell })?;
+        ratio(row.sample.seconds, near.sample.seconds)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::experiment::dolt::cells::{Calls, Layout};
+
+    /// A row of a layout that took so long.
+    pub fn add(results: &mut Results, section: Section, way: Way, layout: Option<Layout>, seconds: f64) {
+        let cell = Cell { section, way, layout, calls: Calls::Locations, clients: 1 };
+        results.add(cell, Sample { seconds, replays: 1.0, ..Sample::default() });
+    }
+
+    #[test]
+    fn rows_are_compared_within_their_section() {
+        let mut results = Results::default();
+        let files = Some(Layout::Files);
+        add(&mut results, Section::Scan, Way::Download, None, 1.0);
+        add(&mut results, Section::Scan, Way::Direct, None, 6.0);
+        add(&mut results, Section::Scan, Way::Cold, files, 2.0);
+        add(&mut results, Section::Scan, Way::Warm, files, 0.6);
+        add(&mut results, Section::Scan, Way::Near, files, 0.5);
+        add(&mut results, Section::Scan, Way::Warm, Some(Layout::Records), 0.6);
+        add(&mut results, Section::Point, Way::Warm, files, 0.6);
+        let ratios: Vec<_> = results.rows().iter().map(|row| results.ratios(row)).collect();
+        assert_eq!(ratios[0], Ratios::default());
+        assert_eq!(ratios[1], Ratios { of_plain: Some(1.0 / 6.0), ..Ratios::default() });
+        assert_eq!(ratios[2], Ratios { of_direct: Some(3.0), of_plain: Some(0.5), of_near: None });
+        assert_eq!(ratios[3].of_near, Some(1.2));
+        // Its own layout was not measured with the store at 0 ms, nor its section in another way.
+        assert_eq!((ratios[5].of_near, ratios[6]), (None, Ratios::default()));
+    }
+}

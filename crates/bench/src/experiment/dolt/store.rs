@@ -1,0 +1,205 @@
+//! A store as Dolt writes one: a tree whose chunks name their children, written by several pushes, each a table file.
+
+pub mod contents;
+mod tree;
+mod writer;
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use busload_chunks::{ChunkAddress, ChunkLocation, FileKind, write::manifest};
+
+use self::{
+    tree::{Chunk, Growth, Tree},
+    writer::Written,
+};
+use crate::{random::Random, stats::float};
+
+/// In which order a file holds its chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// As a push meets them: from the root down, level by level
+    Walk,
+    /// Any
+    Random,
+}
+
+/// What a store is to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Design {
+    /// Pushes, so table files.
+    pub pushes: usize,
+    /// Leaves that each adds.
+    pub leaves_per_push: usize,
+    /// Share of the leaves before them that each replaces.
+    pub replaced: f64,
+    /// Mean bytes of a leaf, before it is compressed.
+    pub leaf_bytes: usize,
+    /// Share of the files that are classic; the others are archives.
+    pub classic: f64,
+    /// The order of chunks in a file.
+    pub order: Order,
+    /// Decides everything that is drawn.
+    pub seed: u64,
+}
+
+impl Default for Design {
+    /// About 200 MiB in six archives.
+    fn default() -> Self {
+        Self {
+            pushes: 6,
+            leaves_per_push: 16_000,
+            replaced: 0.01,
+            leaf_bytes: 4_096,
+            classic: 0.0,
+            order: Order::Walk,
+            seed: 1,
+        }
+    }
+}
+
+/// One chunk of the store.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Which file, as a position.
+    pub file: usize,
+    /// Where in it.
+    pub location: ChunkLocation,
+    /// Bytes of its contents.
+    pub contents_bytes: usize,
+}
+
+/// A table file.
+#[derive(Clone, Debug)]
+pub struct TableFile {
+    /// The object's name within the store: the id, for archives with `.darc`.
+    pub name: String,
+    /// 32 characters.
+    pub id: String,
+    /// Classic or archive.
+    pub kind: FileKind,
+    /// Its size.
+    pub bytes: u64,
+    /// CRC-32C of all its bytes.
+    pub crc: u32,
+    /// Chunks of it.
+    pub chunk_count: u32,
+    /// Where its index begins.
+    pub index_from: u64,
+}
+
+/// A store on disk, and what everybody who measures knows of it.
+#[derive(Debug)]
+pub struct Store {
+    /// Where its objects are files.
+    pub directory: PathBuf,
+    /// What the manifest names.
+    pub root: ChunkAddress,
+    /// The table files, in the order of the pushes.
+    pub files: Vec<TableFile>,
+    /// Leaves of the current version, in the order of a scan.
+    pub leaves: Vec<ChunkAddress>,
+    /// Chunks of the current version: what a scan reads.
+    pub current: usize,
+    entries: HashMap<ChunkAddress, Entry>,
+}
+
+impl Store {
+    /// Writes it.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for it.
+    pub fn make(directory: &Path, design: &Design) -> Result<Self> {
+        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let mut store = Self {
+            directory: directory.to_owned(),
+            root: ChunkAddress::ZERO,
+            files: Vec::with_capacity(design.pushes),
+            leaves: Vec::new(),
+            current: 0,
+            entries: HashMap::new(),
+        };
+        let mut tree = Tree::new(design.seed);
+        let mut random = Random::new(!design.seed);
+        let mut specs = Vec::with_capacity(design.pushes);
+        for push in 0..design.pushes {
+            let mut chunks = tree.push(&growth(design));
+            if design.order == Order::Random {
+                random.shuffle(&mut chunks);
+            }
+            let written = writer::write(directory, kind(design, push), &chunks)?;
+            specs.push(written.spec);
+            store.add(written, &chunks)?;
+        }
+        let text = manifest(tree.root(), &specs);
+        fs::write(directory.join("manifest"), text).context("cannot write the manifest")?;
+        (store.root, store.current) = (tree.root(), tree.current());
+        store.leaves = tree.leaves().to_vec();
+        Ok(store)
+    }
+
+    fn add(&mut self, written: Written, chunks: &[Chunk]) -> Result<()> {
+        let file = self.files.len();
+        for chunk in chunks {
+            let position = written.index.find(&chunk.address);
+            let position = position.context("a chunk just written is not in its file's index")?;
+            let location = written.index.location(position);
+            let entry = Entry { file, location, contents_bytes: chunk.contents.len() };
+            if self.entries.insert(chunk.address, entry).is_some() {
+                bail!("two chunks of the store have the address {}", chunk.address);
+            }
+        }
+        self.files.push(written.file);
+        Ok(())
+    }
+
+    /// Where a chunk is.
+    pub fn find(&self, address: &ChunkAddress) -> Option<&Entry> {
+        self.entries.get(address)
+    }
+
+    /// All chunks, those of earlier versions included; all can be reached from the root.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Bytes of all contents.
+    pub fn contents_bytes(&self) -> usize {
+        self.entries.values().map(|entry| entry.contents_bytes).sum()
+    }
+
+    /// Mean bytes of contents, and of the files by those of all contents: how well the store is compressed.
+    pub fn means(&self) -> (f64, f64) {
+        let contents = self.contents_bytes();
+        let contents = float(u64::try_from(contents).expect("a size fits in 64 bits"));
+        let count = float(u64::try_from(self.count()).expect("a count fits in 64 bits"));
+        (contents / count.max(1.0), float(self.bytes()) / contents.max(1.0))
+    }
+}
+
+fn growth(design: &Design) -> Growth {
+    let Design { leaves_per_push: leaves, replaced, leaf_bytes, .. } = *design;
+    Growth { leaves, replaced, leaf_bytes }
+}
+
+/// Classic files are spread over the pushes.
+fn kind(design: &Design, push: usize) -> FileKind {
+    let until = |push: usize| {
+        let push = float(u64::try_from(push).expect("a count fits in 64 bits"));
+        (push * design.classic.clamp(0.0, 1.0) + 1e-9).floor()
+    };
+    if until(push) < until(push + 1) { FileKind::Classic } else { FileKind::Archive }
+}
+
+#[cfg(test)]
+pub mod tests;
