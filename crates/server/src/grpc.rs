@@ -9,9 +9,9 @@
 //! **Limits** are in [`limits`]; a call that would go beyond one fails with `RESOURCE_EXHAUSTED`, or `INVALID_ARGUMENT` where it could
 //! never succeed. **Ordering.** None between calls, none within `GetChunks`. **Shutdown.** Calls under way fail with `UNAVAILABLE`.
 
-mod answer;
+pub mod answer;
 mod chunks;
-mod deadline;
+pub mod deadline;
 mod health;
 pub mod limits;
 mod many;

@@ -1,8 +1,11 @@
 //! Outcomes of reads as the protocol's messages and codes.
 
+use std::time::Instant;
+
 use busload_dolt::{Chunk, ChunkAddress, DictionaryId, Error, Form};
 use busload_proto::v1::{self, Encoding, FailedChunk, FoundChunk, GetChunkResponse, GetChunksResponse};
 use bytes::Bytes;
+use tokio::time::timeout_at;
 use tonic::Status;
 
 use super::{
@@ -29,6 +32,19 @@ pub fn status(error: &Error, deadline: &Deadline) -> Status {
     }
 }
 
+/// What the store answers, in time.
+pub async fn in_time<T>(
+    deadline: &Deadline,
+    until: Instant,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Status> {
+    match timeout_at(until.into(), answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(status(&error, deadline)),
+        Err(_) => Err(deadline.passed()),
+    }
+}
+
 /// The form that a request names.
 pub fn form(number: i32) -> Result<Form, Status> {
     match v1::Form::try_from(number) {
@@ -47,22 +63,27 @@ pub fn address(bytes: &[u8]) -> Result<ChunkAddress, Status> {
     Ok(ChunkAddress(bytes))
 }
 
-/// The addresses of a request for many.
-pub fn addresses(bytes: &[u8]) -> Result<&[[u8; ChunkAddress::BYTES]], Status> {
+/// The addresses of a request for many, in a field of this name.
+pub fn addresses<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a [[u8; ChunkAddress::BYTES]], Status> {
     let (addresses, rest) = bytes.as_chunks();
     if !rest.is_empty() {
         return Err(Status::invalid_argument(format!(
-            "addresses: expected a multiple of 20 bytes, got {}",
+            "{field}: expected a multiple of 20 bytes, got {}",
             bytes.len()
         )));
     }
-    if ADDRESS_COUNT_MAX < addresses.len() {
+    check_count(field, addresses.len())?;
+    Ok(addresses)
+}
+
+/// That there are not too many addresses in a field.
+pub fn check_count(field: &str, count: usize) -> Result<(), Status> {
+    if ADDRESS_COUNT_MAX < count {
         return Err(Status::invalid_argument(format!(
-            "addresses: expected at most {ADDRESS_COUNT_MAX}, got {}",
-            addresses.len()
+            "{field}: expected at most {ADDRESS_COUNT_MAX}, got {count}"
         )));
     }
-    Ok(addresses)
+    Ok(())
 }
 
 /// The name of a dictionary.

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Instant};
 
-use axum::http::Extensions;
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
 use busload_proto::v1::{
     GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest, GetDictionaryResponse,
@@ -20,7 +19,7 @@ use super::{
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
 };
-use crate::{chunk_stores::ChunkTable, http::Account, status::Status};
+use crate::{chunk_stores::ChunkTable, http::check_memory, status::Status};
 
 /// The service.
 #[derive(Debug)]
@@ -85,11 +84,7 @@ impl Target<'_> {
         deadline: Instant,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Refusal> {
-        match timeout_at(deadline.into(), answer).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(self.refusal(&error)),
-            Err(_) => Err(self.deadline.passed()),
-        }
+        answer::in_time(&self.deadline, deadline, answer).await
     }
 
     /// One chunk: on the spot, or waited for.
@@ -135,11 +130,6 @@ impl Target<'_> {
     }
 }
 
-/// Calls come in only while there is memory for their answers.
-fn check_memory(extensions: &Extensions) -> Result<(), Refusal> {
-    extensions.get::<Arc<Account>>().map_or(Ok(()), |account| account.check())
-}
-
 #[tonic::async_trait]
 impl chunks_server::Chunks for Chunks {
     type GetChunksStream = Answers<Store>;
@@ -159,7 +149,7 @@ impl chunks_server::Chunks for Chunks {
         check_memory(call.extensions())?;
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
-        answer::addresses(&message.addresses)?;
+        answer::addresses("addresses", &message.addresses)?;
         let form = answer::form(message.form)?;
         let place = self.place(&target.deadline).await?;
         target.opened().await?;
@@ -180,7 +170,7 @@ impl chunks_server::Chunks for Chunks {
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
         let addresses: Vec<_> =
-            answer::addresses(&message.addresses)?.iter().copied().map(ChunkAddress).collect();
+            answer::addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
         let absent = target.absent(&addresses, message.only_if_local).await?;
         Ok(Response::new(HasChunksResponse { absent }))
     }

@@ -23,6 +23,11 @@ impl Deadline {
         Ok(Self { client: Some(now() + parsed.min(TIMEOUT_MAX)), timeout })
     }
 
+    /// The same for a table with this timeout.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
     /// For a trip that starts now.
     pub fn of_trip(&self) -> Instant {
         self.client.unwrap_or_else(|| now() + self.timeout)

@@ -163,6 +163,8 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (account, busy) = (Arc::clone(&self.account), self.activity.begin());
         let mut request = request.map(|body| RequestBody::new(body, &account));
+        let received = request.body().received();
+        request.extensions_mut().insert(received);
         request.extensions_mut().insert(Arc::clone(&account));
         let asked = asked(&request);
         request.extensions_mut().insert(asked);

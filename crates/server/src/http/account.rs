@@ -5,7 +5,7 @@ use std::{
     fmt,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
@@ -14,6 +14,7 @@ use std::{
 use axum::{
     BoxError,
     body::{Body, HttpBody},
+    http::Extensions,
 };
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -61,9 +62,14 @@ impl Account {
     }
 }
 
+/// Calls come in only while there is memory for their answers.
+pub fn check_memory(extensions: &Extensions) -> Result<(), Status> {
+    extensions.get::<Arc<Account>>().map_or(Ok(()), |account| account.check())
+}
+
 /// Counted until it is dropped.
 #[derive(Debug)]
-struct Hold {
+pub struct Hold {
     account: Arc<Account>,
     bytes: usize,
 }
@@ -95,17 +101,43 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
+/// What has been read of a request's body and counts as long as the body is there, unless somebody takes charge of it. In the extensions of
+/// every request.
+#[derive(Clone, Debug)]
+pub struct Received(Arc<Mutex<Hold>>);
+
+impl Received {
+    /// What came so far and nobody took: for who reads the body message by message, and is done with some before the body ends.
+    pub fn take(&self) -> Hold {
+        let mut hold = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = hold.account.hold(0);
+        std::mem::replace(&mut hold, rest)
+    }
+
+    fn add(&self, bytes: usize) -> Result<(), Status> {
+        let mut hold = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        hold.account.check()?;
+        hold.add(bytes);
+        Ok(())
+    }
+}
+
 /// A request's body. All of it counts until who reads it has done so: readers collect it.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Incoming,
-    hold: Hold,
+    received: Received,
 }
 
 impl RequestBody {
     /// On this account.
     pub fn new(body: Incoming, account: &Arc<Account>) -> Self {
-        Self { body, hold: account.hold(0) }
+        Self { body, received: Received(Arc::new(Mutex::new(account.hold(0)))) }
+    }
+
+    /// What has been read of it.
+    pub fn received(&self) -> Received {
+        self.received.clone()
     }
 }
 
@@ -122,8 +154,7 @@ impl HttpBody for RequestBody {
         };
         let frame = frame?;
         if let Some(data) = frame.data_ref() {
-            self.hold.account.check()?;
-            self.hold.add(data.len());
+            self.received.add(data.len())?;
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -203,6 +234,20 @@ mod tests {
         drop(piece);
         assert_eq!(held(&total), 1000, "a part keeps all of it");
         drop(part);
+        assert_eq!(held(&total), 0);
+    }
+
+    #[test]
+    fn what_was_taken_of_a_body_counts_until_it_is_let_go() {
+        let total = Total::default();
+        let received = Received(Arc::new(Mutex::new(Account::new(&total).hold(0))));
+        received.add(1000).unwrap();
+        let first = received.take();
+        received.add(10).unwrap();
+        assert_eq!(held(&total), 1010);
+        drop(first);
+        assert_eq!(held(&total), 10, "what came later stays counted");
+        drop(received);
         assert_eq!(held(&total), 0);
     }
 

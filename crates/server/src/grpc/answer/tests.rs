@@ -69,9 +69,9 @@ fn encodings_are_told() {
 
 #[test]
 fn what_is_no_address_is_refused_with_what_was_expected() {
-    let refused = |bytes: usize| addresses(&vec![0; bytes]).unwrap_err();
-    assert_eq!(addresses(&[]).unwrap().len(), 0);
-    assert_eq!(addresses(&vec![0; 20 * ADDRESS_COUNT_MAX]).unwrap().len(), ADDRESS_COUNT_MAX);
+    let refused = |bytes: usize| addresses("addresses", &vec![0; bytes]).unwrap_err();
+    assert_eq!(addresses("addresses", &[]).unwrap().len(), 0);
+    assert_eq!(addresses("addresses", &vec![0; 20 * ADDRESS_COUNT_MAX]).unwrap().len(), ADDRESS_COUNT_MAX);
     assert_eq!(refused(19).message(), "addresses: expected a multiple of 20 bytes, got 19");
     let one_more = 20 * (ADDRESS_COUNT_MAX + 1);
     assert_eq!(refused(one_more).message(), "addresses: expected at most 16384, got 16385");
