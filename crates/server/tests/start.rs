@@ -110,7 +110,15 @@ fn mistakes_in_flags_end_with_code_2_and_say_what_was_expected() {
         (&["--memory-max", "0"], "or none"),
         (&["--resp", "none"], "no client could connect"),
         (&["--resp", "0.0.0.0:0"], "without a password"),
-        (&["--http", "0.0.0.0:0"], "HTTP asks for no password"),
+        (&["--http", "0.0.0.0:0"], "refusing to serve HTTP on 0.0.0.0:0 without a password"),
+        (
+            &["--http-url", "cache.example.com"],
+            "'--http-url': this is no URL of HTTP; expected one like https://",
+        ),
+        (
+            &["--table", "a=chunks+file:///a?dolt_paths=x", "--table", "b=chunks+file:///b?dolt_paths=x"],
+            "table a",
+        ),
         (&["--password-file", "/nowhere"], "/nowhere"),
         (&["--config", "/nowhere"], "/nowhere"),
         (&["--drop-table", "t"], "the log knows no such table"),
@@ -122,6 +130,36 @@ fn mistakes_in_flags_end_with_code_2_and_say_what_was_expected() {
         let ended = start(&all);
         assert!(ended.failed(2).contains(part), "{arguments:?}: {ended:?}");
     }
+}
+
+#[test]
+fn no_message_shows_what_may_be_a_password() {
+    for arguments in [
+        ["--http-url", "https://user:hush@cache.example.com"],
+        ["--table", "t=postgres://app:hush@db/x"],
+        ["--table", "t=chunks+s3://key:hush@bucket/p"],
+    ] {
+        let ended = start(&arguments);
+        let line = ended.failed(2);
+        assert!(!line.contains("hush"), "{line}");
+    }
+}
+
+#[test]
+fn a_check_says_who_is_asked_for_a_password() {
+    let directory = tempdir().unwrap();
+    let data = directory.path().join("d");
+    let checked = |http: &str| {
+        let mut command = busload();
+        command.env("BUSLOAD_PASSWORD", "sesame").args(["check", "--http", http, "--data"]).arg(&data);
+        let ended = Ended::of(command.args(["--http-url", "https://cache.example.com/"]).output().unwrap());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(!ended.stdout.contains("sesame"), "{ended:?}");
+        assert!(ended.stdout.contains("http url        https://cache.example.com\n"), "{ended:?}");
+        ended.stdout
+    };
+    assert!(checked("0.0.0.0:0").contains("http            0.0.0.0:0, asks for the password\n"));
+    assert!(checked("127.0.0.1:0").contains("http            127.0.0.1:0\n"));
 }
 
 #[test]

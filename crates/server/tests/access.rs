@@ -1,0 +1,336 @@
+//! Who is asked for the password over HTTP, in the words of HTTP/1.1, gRPC and Dolt; and what a tool does that is asked.
+
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+#![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
+
+mod support;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use busload_proto::{
+    remotesapi::{
+        ListTableFilesRequest, RootRequest, StreamChunkLocationsRequest,
+        chunk_store_service_client::ChunkStoreServiceClient,
+    },
+    v1::{HasChunksRequest, chunks_client::ChunksClient},
+};
+use support::{Client, Ended, PATIENCE, Server, busload, fixtures};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tonic::{Code, Request, Status, transport::Endpoint};
+
+const PASSWORD: &str = "open:sesame";
+
+/// A server on all addresses that asks for the password, with two chunk tables.
+struct Guarded {
+    server: Server,
+    directory: TempDir,
+}
+
+impl Guarded {
+    #[track_caller]
+    fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), PASSWORD)
+    }
+
+    #[track_caller]
+    fn start_in(directory: TempDir, password: &str) -> Self {
+        let file = directory.path().join("password");
+        fs::write(&file, format!("{password}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let data = directory.path().join("d");
+        let (db, other) = tables();
+        let arguments = ["--http", "0.0.0.0:0", "--log-level", "trace", "--table", &db, "--table", &other];
+        let server =
+            Server::start(&data, &[&arguments[..], &["--password-file", file.to_str().unwrap()]].concat());
+        Self { server, directory }
+    }
+
+    /// Where this machine reaches it.
+    fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.server.address("http").port()).into()
+    }
+
+    /// The status line, the head's other lines and the body of an answer.
+    fn ask(&self, method: &str, target: &str, authorization: Option<&str>) -> (String, String, String) {
+        let authorization = authorization.map_or(String::new(), |text| format!("Authorization: {text}\r\n"));
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.address());
+        write!(stream, "{head}{authorization}Connection: close\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let (status, head) = head.split_once("\r\n").unwrap();
+        (status.to_owned(), head.to_ascii_lowercase(), body.to_owned())
+    }
+
+    fn status(&self, method: &str, target: &str, authorization: Option<&str>) -> String {
+        self.ask(method, target, authorization).0.trim_start_matches("HTTP/1.1 ").to_owned()
+    }
+
+    /// Table files of a table, as their URLs say.
+    #[track_caller]
+    fn urls(&self, calls: &Calls, table: &str) -> Vec<String> {
+        let credentials = basic("ada", PASSWORD);
+        let files = calls.list_table_files(self.address(), table, Some(&credentials)).unwrap();
+        assert!(!files.is_empty());
+        let base = format!("http://{}", self.address());
+        files
+            .iter()
+            .map(|url| url.strip_prefix(&base).unwrap_or_else(|| panic!("{url}")).to_owned())
+            .collect()
+    }
+}
+
+fn tables() -> (String, String) {
+    (fixtures::table("db", "real-classic", "disk_free=0"), fixtures::table("other", "real-archive-v3", ""))
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
+}
+
+/// What is sent, and what is wrong with it.
+fn bad_credentials() -> [(Option<String>, &'static str); 5] {
+    [
+        (None, "asks for a password"),
+        (Some(basic("ada", "open")), "not the password"),
+        (Some(basic("open", "sesame")), "not the password"),
+        (Some(format!("Bearer {PASSWORD}")), "another kind"),
+        (Some("Basic !".to_owned()), "another kind"),
+    ]
+}
+
+/// Calls of gRPC, each with credentials or none.
+struct Calls(Runtime);
+
+impl Calls {
+    fn new() -> Self {
+        Self(tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap())
+    }
+
+    fn channel(&self, server: SocketAddr) -> tonic::transport::Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{server}")).unwrap();
+        self.0.block_on(endpoint.connect_timeout(PATIENCE).connect()).unwrap()
+    }
+
+    fn has_chunks(&self, server: SocketAddr, credentials: Option<&str>) -> Result<Vec<u32>, Status> {
+        let mut client = ChunksClient::new(self.channel(server));
+        let addresses = vec![0; 20].into();
+        let request = HasChunksRequest { store: "db".into(), addresses, only_if_local: false };
+        let answer = self.0.block_on(client.has_chunks(with(request, credentials)))?;
+        Ok(answer.into_inner().absent)
+    }
+
+    fn root(&self, server: SocketAddr, credentials: Option<&str>) -> Result<usize, Status> {
+        let mut client = ChunkStoreServiceClient::new(self.channel(server));
+        let request = RootRequest { repo_path: "db".into(), ..RootRequest::default() };
+        Ok(self.0.block_on(client.root(with(request, credentials)))?.into_inner().root_hash.len())
+    }
+
+    /// URLs.
+    fn list_table_files(
+        &self,
+        server: SocketAddr,
+        table: &str,
+        credentials: Option<&str>,
+    ) -> Result<Vec<String>, Status> {
+        let mut client = ChunkStoreServiceClient::new(self.channel(server));
+        let request = ListTableFilesRequest { repo_path: table.into(), ..ListTableFilesRequest::default() };
+        let answer = self.0.block_on(client.list_table_files(with(request, credentials)))?;
+        Ok(answer.into_inner().table_file_info.into_iter().map(|file| file.url).collect())
+    }
+
+    /// Begins a stream; how it was answered.
+    fn stream(&self, server: SocketAddr, credentials: Option<&str>) -> Result<(), Status> {
+        let mut client = ChunkStoreServiceClient::new(self.channel(server));
+        let requests = tokio_stream::iter(Vec::<StreamChunkLocationsRequest>::new());
+        self.0.block_on(async {
+            let mut answers = client.stream_chunk_locations(with(requests, credentials)).await?.into_inner();
+            while answers.message().await?.is_some() {}
+            Ok(())
+        })
+    }
+}
+
+fn with<T>(message: T, credentials: Option<&str>) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(credentials) = credentials {
+        request.metadata_mut().insert("authorization", credentials.parse().unwrap());
+    }
+    request
+}
+
+#[test]
+fn every_page_but_those_of_supervisors_asks_for_the_password() {
+    let guarded = Guarded::start();
+    let (good, wrong) = (basic("ada", PASSWORD), basic("ada", "wrong"));
+    for target in ["/healthz", "/readyz"] {
+        for authorization in [None, Some(&*wrong), Some(&*good)] {
+            assert_eq!(guarded.status("GET", target, authorization), "200 OK", "{target}");
+        }
+    }
+    for (method, target, answer) in [
+        ("GET", "/", "200 OK"),
+        ("GET", "/metrics", "200 OK"),
+        ("GET", "/api/cache", "200 OK"),
+        ("POST", "/api/cache/db/verify", "200 OK"),
+        ("POST", "/api/cache/nothing/drop", "404 Not Found"),
+        ("GET", "/nothing", "404 Not Found"),
+        ("GET", "/healthz/", "404 Not Found"),
+        ("POST", "/metrics", "405 Method Not Allowed"),
+    ] {
+        for (authorization, why) in bad_credentials() {
+            let (status, head, body) = guarded.ask(method, target, authorization.as_deref());
+            assert_eq!(status, "HTTP/1.1 401 Unauthorized", "{target} {authorization:?}");
+            assert!(head.contains("www-authenticate: basic realm=\"busload\""), "{head}");
+            assert!(body.contains(why) && body.contains("`authorization: Basic`"), "{body}");
+        }
+        assert_eq!(guarded.status(method, target, Some(&good)), answer, "{target}");
+    }
+    assert!(guarded.ask("GET", "/metrics", Some(&good)).2.contains("busload_dolt_calls_total{method="));
+}
+
+#[test]
+fn every_call_asks_for_the_password() {
+    let (guarded, calls) = (Guarded::start(), Calls::new());
+    let server = guarded.address();
+    for (credentials, why) in bad_credentials() {
+        let credentials = credentials.as_deref();
+        for status in [
+            calls.has_chunks(server, credentials).unwrap_err(),
+            calls.root(server, credentials).unwrap_err(),
+            calls.list_table_files(server, "db", credentials).unwrap_err(),
+            calls.stream(server, credentials).unwrap_err(),
+        ] {
+            assert_eq!(status.code(), Code::Unauthenticated, "{credentials:?}: {status}");
+            for part in [why, "Basic", "--user NAME", "DOLT_REMOTE_PASSWORD"] {
+                assert!(status.message().contains(part), "{part}: {status}");
+            }
+        }
+    }
+    for user in ["ada", "default", ""] {
+        let credentials = basic(user, PASSWORD);
+        assert_eq!(calls.has_chunks(server, Some(&credentials)).unwrap(), [0]);
+        assert_eq!(calls.root(server, Some(&credentials)).unwrap(), 20);
+    }
+}
+
+#[test]
+fn urls_of_downloads_carry_the_key_of_their_table_and_are_good_after_a_restart() {
+    let (guarded, calls) = (Guarded::start(), Calls::new());
+    let (of_db, of_other) = (guarded.urls(&calls, "db"), guarded.urls(&calls, "other"));
+    let key_of = |urls: &[String]| urls[0].split_once("?key=").unwrap().1.to_owned();
+    let (key, other_key) = (key_of(&of_db), key_of(&of_other));
+    assert_ne!(key, other_key);
+    let path = of_db[0].split_once('?').unwrap().0.to_owned();
+    let check = |guarded: &Guarded| {
+        for url in of_db.iter().chain(&of_other) {
+            assert_eq!(guarded.status("HEAD", url, None), "200 OK", "{url}");
+        }
+    };
+    check(&guarded);
+    let wrong = [String::new(), "?key=".to_owned(), format!("?key={other_key}"), format!("?key={key}A")];
+    for query in wrong {
+        let (status, _, body) = guarded.ask("GET", &format!("{path}{query}"), None);
+        assert_eq!(status, "HTTP/1.1 403 Forbidden", "{query}: {body}");
+    }
+    // What is secret is said nowhere, whatever the level.
+    let Guarded { mut server, directory } = guarded;
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().success());
+    let said = server.said().join("\n");
+    for secret in ["sesame", &*key, &*other_key, &*BASE64_STANDARD.encode(format!("ada:{PASSWORD}"))] {
+        assert!(!said.contains(secret), "{said}");
+    }
+    let port_changes = Guarded::start_in(directory, PASSWORD);
+    check(&port_changes);
+    let Guarded { server, directory } = port_changes;
+    assert!(server.stop().success());
+    let other_password = Guarded::start_in(directory, "another");
+    assert_eq!(other_password.status("HEAD", &of_db[0], None), "403 Forbidden");
+}
+
+#[test]
+fn on_loopback_nobody_is_asked_over_http() {
+    let directory = tempfile::tempdir().unwrap();
+    let (table, _) = tables();
+    let mut command = busload();
+    command.env("BUSLOAD_PASSWORD", PASSWORD).args([
+        "serve",
+        "--resp",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+    ]);
+    command.args(["--table", &table, "--http-url", "https://cache.example.com/"]);
+    command.arg("--data").arg(directory.path());
+    let server = Server::try_start(command).unwrap();
+    assert!(server.client().text(&["GET", "a"]).starts_with("-NOAUTH"), "Redis clients are");
+    assert_eq!(server.http("/metrics").0, "HTTP/1.1 200 OK");
+    let calls = Calls::new();
+    for credentials in [None, Some("Bearer of nothing"), Some(&*basic("ada", "wrong"))] {
+        assert_eq!(calls.has_chunks(server.address("http"), credentials).unwrap(), [0]);
+    }
+    let urls = calls.list_table_files(server.address("http"), "db", None).unwrap();
+    for url in urls {
+        assert!(
+            url.starts_with("https://cache.example.com/dolt/v1/db/files/") && !url.contains('?'),
+            "{url}"
+        );
+    }
+}
+
+/// `busload cache` with this password in its environment.
+fn tool(guarded: &Guarded, http: &str, password: Option<&str>, arguments: &[&str]) -> Ended {
+    let data: PathBuf = guarded.directory.path().join("d");
+    let mut command = busload();
+    command
+        .arg("cache")
+        .args(arguments)
+        .args(["--http", http, "--table", &tables().0])
+        .arg("--data")
+        .arg(data);
+    if let Some(password) = password {
+        command.env("BUSLOAD_PASSWORD", password);
+    }
+    Ended::of(command.output().unwrap())
+}
+
+#[test]
+fn a_cache_is_worked_on_by_a_server_that_asks_for_the_password() {
+    let guarded = Guarded::start();
+    let port = guarded.address().port();
+    for http in [format!("0.0.0.0:{port}"), format!("127.0.0.1:{port}")] {
+        for action in ["warm", "verify", "list", "drop"] {
+            let ended = tool(&guarded, &http, Some(PASSWORD), &[action, "db"]);
+            assert_eq!(ended.code, Some(0), "{http} {action}: {ended:?}");
+        }
+        let ended = tool(&guarded, &http, Some("wrong"), &["warm", "db"]);
+        let line = ended.failed(1);
+        assert!(line.contains("it asks for a password") && line.contains("BUSLOAD_PASSWORD"), "{line}");
+        assert!(!line.contains("wrong"), "{line}");
+    }
+    let ended = tool(&guarded, &format!("127.0.0.1:{port}"), None, &["list", "db"]);
+    assert!(ended.failed(1).contains("--password-file or BUSLOAD_PASSWORD"), "{ended:?}");
+    let ended = tool(&guarded, &format!("0.0.0.0:{port}"), None, &["list", "db"]);
+    assert!(ended.failed(2).contains("without a password"), "{ended:?}");
+}
+
+#[test]
+fn redis_clients_and_http_have_one_password() {
+    let guarded = Guarded::start();
+    let mut client = Client::connect(guarded.server.address("resp"));
+    assert!(client.text(&["GET", "a"]).starts_with("-NOAUTH"));
+    assert!(client.text(&["AUTH", "sesame"]).starts_with("-WRONGPASS"));
+    assert_eq!(client.text(&["AUTH", PASSWORD]), "OK");
+}
