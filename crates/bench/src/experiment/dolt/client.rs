@@ -30,3 +30,6 @@ pub use self::{
     rpc::{Client, Streams},
     walks::Points,
 };
+
+#[cfg(test)]
+mod tests;

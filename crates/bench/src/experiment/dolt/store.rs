@@ -163,9 +163,16 @@ impl Store {
         self.entries.get(address)
     }
 
-    /// All chunks, those of earlier versions included; all can be reached from the root.
+    /// All chunks, those of earlier versions included.
     pub fn count(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Chunks that can be reached from the root and were not written by the first `had` pushes. All can be reached but the roots of
+    /// earlier pushes, which nothing names any more.
+    pub fn reachable(&self, had: usize) -> usize {
+        let written = self.entries.values().filter(|entry| had <= entry.file).count();
+        written - self.files.len().saturating_sub(had + 1)
     }
 
     /// Bytes of all files.
