@@ -147,7 +147,10 @@ pub(crate) fn lock_of(
 type Hasher = std::hash::RandomState;
 
 fn unknown_version(version: &str) -> FormatError {
-    refused!("a manifest of version {}; versions 4 and 5 are known", shown(version))
+    refused!(
+        "a manifest of version {}; versions 4 and 5 are known, and a newer busload may know it",
+        shown(version)
+    )
 }
 
 fn check_format(format: &str) -> Result<(), FormatError> {
@@ -182,8 +185,8 @@ fn parse_specs<'a>(mut fields: impl Iterator<Item = &'a str>) -> Result<Vec<File
         let id = FileId(parse_hash(id, "file id")?);
         if id == FileId::JOURNAL {
             return Err(refused!(
-                "the store has a journal (file {id}): its last changes are known only to the dolt that writes it; serve a remote it \
-                 pushes to instead"
+                "the store has a journal (file {id}): it is a local database, whose newest chunks are in no table file; push it to a \
+                 remote (`dolt push`) and serve that"
             ));
         }
         let count = next(&mut fields, "last file's chunk count")?;

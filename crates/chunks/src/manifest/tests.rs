@@ -22,8 +22,18 @@ fn what_is_wrong_is_said() {
     check("5:__DOLT__:#:#:#", expect!["parsed: 0 files"]);
     check("4:__DOLT__:#:#", expect!["parsed: 0 files"]);
     check("5:__DOLT__:#:#:#:#:4294967295", expect!["parsed: 1 files"]);
-    check("", expect![[r#"refused: a manifest of version ""; versions 4 and 5 are known"#]]);
-    check("6:__DOLT__:#:#:#", expect![[r#"refused: a manifest of version "6"; versions 4 and 5 are known"#]]);
+    check(
+        "",
+        expect![[
+            r#"refused: a manifest of version ""; versions 4 and 5 are known, and a newer busload may know it"#
+        ]],
+    );
+    check(
+        "6:__DOLT__:#:#:#",
+        expect![[
+            r#"refused: a manifest of version "6"; versions 4 and 5 are known, and a newer busload may know it"#
+        ]],
+    );
     check("5", expect!["malformed: a manifest ends before its data format"]);
     check(
         "5:__LD_1__:#:#:#",

@@ -6,7 +6,7 @@ use busload_objects::Progress;
 
 use crate::support::{Lab, Listed, collect, fixture_list, get, open, request, until};
 
-const WITH_LISTS: [&str; 13] = [
+pub const WITH_LISTS: [&str; 13] = [
     "real-archive-conjoined",
     "real-archive-v3",
     "real-bigchunk",
@@ -22,7 +22,7 @@ const WITH_LISTS: [&str; 13] = [
     "synth-sizes-classic",
 ];
 
-fn list(name: &str) -> Vec<Listed> {
+pub fn list(name: &str) -> Vec<Listed> {
     let mut listed = fixture_list(name, "chunks.jsonl");
     if name == "real-generational" {
         listed.extend(fixture_list(name, "chunks-oldgen.jsonl"));

@@ -174,7 +174,7 @@ async fn collect_all(store: &Store, root: ChunkAddress, request: Request) -> Opt
 }
 
 /// An executor of one thread and nothing else.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: Arc<Self>) {

@@ -1,0 +1,177 @@
+//! Dictionaries that can be served whatever happens.
+
+use std::fs;
+
+use busload_bucket::{Fault, Rule};
+use busload_chunks::{ChunkAddress, Span};
+use busload_dolt::{Error, FileBytes, Located, Store};
+
+use crate::{
+    archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
+    far::{Far, deadline, stream},
+    support::{Lab, addresses, contents, open},
+};
+
+/// An archive of two with a dictionary each.
+struct Two {
+    far: Far,
+    name: String,
+    /// A few chunks of each.
+    known: [Vec<ChunkAddress>; 2],
+}
+
+impl Two {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let sets: [Vec<Vec<u8>>; 2] = [
+            (0..DICTIONARY_CHUNKS_MIN).map(contents).collect(),
+            (0..DICTIONARY_CHUNKS_MIN)
+                .map(|number| format!("line {number} of another; ").repeat(9).into_bytes())
+                .collect(),
+        ];
+        let spec = write_conjoined(&lab.store(), &sets.each_ref().map(|chunks| archive(chunks)));
+        lab.write_manifest(ChunkAddress::ZERO, &[spec]);
+        let known = sets.each_ref().map(|chunks| addresses(&chunks[10..20]));
+        Self { far: Far::of(lab), name: format!("{}.darc", spec.id), known }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(self.far.path(&self.name)).unwrap()
+    }
+}
+
+fn dictionaries(located: &Located) -> Vec<Span> {
+    let mut spans: Vec<_> =
+        located.locations.iter().flatten().filter_map(|location| location.dictionary).collect();
+    spans.sort_unstable();
+    spans.dedup();
+    spans
+}
+
+async fn file_of(store: &Store, located: &Located) -> FileBytes {
+    let file = &located.locations[0].as_ref().unwrap().file;
+    store.file_bytes(file.id, file.kind, file.version(), deadline()).await.unwrap().unwrap()
+}
+
+fn range(span: Span) -> std::ops::Range<u64> {
+    span.offset..span.offset + u64::from(span.length)
+}
+
+fn cut(bytes: &[u8], span: Span) -> &[u8] {
+    let start = usize::try_from(span.offset).unwrap();
+    &bytes[start..start + span.length as usize]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pinned_dictionaries_are_served_without_store_and_disk() {
+    let two = Two::new();
+    let bytes = two.bytes();
+    let store = open(two.far.settings()).await;
+    let located = store.locate(&two.known.concat(), deadline()).await.unwrap();
+    let spans = dictionaries(&located);
+    assert_eq!(spans.len(), 2);
+    store.pin_dictionaries(&located, deadline()).await.unwrap();
+    two.far.rules(vec![Rule::always(Fault::Status(403))]);
+    store.cache().drop_all().await;
+    let file = file_of(&store, &located).await;
+    for span in spans {
+        assert_eq!(stream(&file, range(span)).await.unwrap(), cut(&bytes, span));
+        let part = span.offset + 3..span.offset + 11;
+        let expected = &cut(&bytes, span)[3..11];
+        assert_eq!(stream(&file, part).await.unwrap(), expected, "as a client that resumes asks for it");
+        let beyond = span.offset..span.offset + u64::from(span.length) + 1;
+        assert!(stream(&file, beyond).await.is_err(), "nothing else is kept");
+    }
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_pinned_is_not_read_again() {
+    let two = Two::new();
+    let store = two.far.open_without_disk().await;
+    let located = store.locate(&two.known.concat(), deadline()).await.unwrap();
+    store.pin_dictionaries(&located, deadline()).await.unwrap();
+    two.far.proxy.forget();
+    for known in &two.known {
+        let located = store.locate(known, deadline()).await.unwrap();
+        store.pin_dictionaries(&located, deadline()).await.unwrap();
+    }
+    assert!(two.far.proxy.seen().is_empty(), "{:?}", two.far.proxy.seen());
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dictionary_that_cannot_be_read_is_an_error_and_never_promised() {
+    let two = Two::new();
+    let store = two.far.open_without_disk().await;
+    let located = store.locate(&two.known[0], deadline()).await.unwrap();
+    two.far.rules(vec![Rule::always(Fault::Status(403))]);
+    let error = store.pin_dictionaries(&located, deadline()).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    two.far.rules(vec![Rule::always(Fault::Stall(0))]);
+    let soon = (tokio::time::Instant::now() + std::time::Duration::from_millis(50)).into_std();
+    let error = store.pin_dictionaries(&located, soon).await.unwrap_err();
+    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    two.far.rules(Vec::new());
+    store.pin_dictionaries(&located, deadline()).await.unwrap();
+    store.close().await;
+}
+
+/// The bytes on their way are wrong once: what is pinned is what the store has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dictionary_is_pinned_only_after_a_chunk_came_out_right_with_it() {
+    for at in [5, 100, 700] {
+        let two = Two::new();
+        let bytes = two.bytes();
+        let store = two.far.open_without_disk().await;
+        let located = store.locate(&two.known.concat(), deadline()).await.unwrap();
+        two.far.rules(vec![Rule::times(2, Fault::Flip(at)).to(&two.name)]);
+        store.pin_dictionaries(&located, deadline()).await.unwrap();
+        two.far.rules(vec![Rule::always(Fault::Status(403))]);
+        let file = file_of(&store, &located).await;
+        for span in dictionaries(&located) {
+            assert_eq!(stream(&file, range(span)).await.unwrap(), cut(&bytes, span), "{at}");
+        }
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dictionary_is_proved_by_another_chunk_if_one_is_damaged() {
+    let two = Two::new();
+    let mut bytes = two.bytes();
+    let store = two.far.open_without_disk().await;
+    let located = store.locate(&two.known[0], deadline()).await.unwrap();
+    // The chunk of this place is damaged in the store.
+    let damaged = located.locations[0].as_ref().unwrap().span;
+    store.close().await;
+    let start = usize::try_from(damaged.offset).unwrap();
+    // Behind the frame's header.
+    bytes[start + damaged.length as usize - 3] ^= 0x55;
+    two.far.put(&two.name, &bytes);
+    let store = two.far.open_without_disk().await;
+    let located = store.locate(&two.known[0], deadline()).await.unwrap();
+    store.pin_dictionaries(&located, deadline()).await.unwrap();
+    let file = file_of(&store, &located).await;
+    let span = dictionaries(&located)[0];
+    assert_eq!(stream(&file, range(span)).await.unwrap(), cut(&bytes, span));
+    // Nothing else shows whether this one's dictionary is right.
+    let store = two.far.open_without_disk().await;
+    let alone = store.locate(&two.known[0][..1], deadline()).await.unwrap();
+    let error = store.pin_dictionaries(&alone, deadline()).await.unwrap_err();
+    assert!(matches!(error, Error::Damaged(_)), "{error:?}");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_without_dictionaries_need_nothing() {
+    let lab = Lab::of_fixture("real-classic");
+    let far = Far::of(lab);
+    let store = far.open_without_disk().await;
+    let root = store.snapshot().unwrap().manifest.root;
+    let located = store.locate(&[root], deadline()).await.unwrap();
+    far.proxy.forget();
+    store.pin_dictionaries(&located, deadline()).await.unwrap();
+    assert!(far.proxy.seen().is_empty());
+    store.close().await;
+}

@@ -1,0 +1,211 @@
+//! Chunks that are read when their places are told.
+
+use std::{fs, ops::Range, time::Duration};
+
+use busload_bucket::{Fault, Faults, Rule};
+use busload_dolt::{ChunkAddress, FileBytes, Located, Store};
+
+use crate::{
+    far::{Far, deadline, stream, until},
+    support::{Lab, addresses, noise, open},
+};
+
+/// Chunks of which each is in a block of its own or more, most of them next to each other.
+struct Some {
+    far: Far,
+    name: String,
+    known: Vec<ChunkAddress>,
+}
+
+impl Some {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let chunks: Vec<Vec<u8>> = (0..300).map(|seed| noise(seed, 6_000)).collect();
+        let known = addresses(&chunks);
+        let spec = lab.write_file(&chunks);
+        lab.write_manifest(known[0], &[spec]);
+        Self { far: Far::of(lab), name: spec.id.to_string(), known }
+    }
+
+    /// Some next to each other, some alone.
+    fn wanted(&self) -> Vec<ChunkAddress> {
+        let is_wanted = |index: usize| (20..90).contains(&index) || index % 40 == 7;
+        (0..300).filter(|index| is_wanted(*index)).map(|index| self.known[index]).collect()
+    }
+
+    /// What was asked of the store for a file; panics if any of it was asked for twice.
+    fn asked_once(&self) -> Vec<Range<u64>> {
+        let ranges = self.far.ranges(&self.name);
+        for pair in ranges.windows(2) {
+            assert!(pair[0].end <= pair[1].start, "{pair:?} overlap");
+        }
+        ranges
+    }
+}
+
+fn spans(located: &Located) -> Vec<Range<u64>> {
+    let spans = located.locations.iter().flatten().map(|location| location.span);
+    spans.map(|span| span.offset..span.offset + u64::from(span.length)).collect()
+}
+
+/// The first location's file, by its name.
+async fn file_of(store: &Store, located: &Located) -> FileBytes {
+    let file = &located.locations.iter().flatten().next().unwrap().file;
+    store.file_bytes(file.id, file.kind, file.version(), deadline()).await.unwrap().unwrap()
+}
+
+/// Every chunk by a range of its own, at the same time, as clients with many connections do.
+async fn stream_all(store: &Store, located: &Located, expected: &[u8]) {
+    let bytes = file_of(store, located).await;
+    let reads: Vec<_> = spans(located)
+        .into_iter()
+        .map(|span| {
+            let bytes = bytes.clone();
+            tokio::spawn(async move { (span.clone(), stream(&bytes, span).await.unwrap()) })
+        })
+        .collect();
+    for read in reads {
+        let (span, bytes) = read.await.unwrap();
+        let span = usize::try_from(span.start).unwrap()..usize::try_from(span.end).unwrap();
+        assert_eq!(bytes, expected[span]);
+    }
+}
+
+fn covers(ranges: &[Range<u64>], span: &Range<u64>) -> bool {
+    ranges.iter().any(|range| range.start <= span.start && span.end <= range.end)
+}
+
+async fn until_read(some: &Some, store: &Store, located: &Located) {
+    until("the chunks are there", || {
+        let ranges = some.far.ranges(&some.name);
+        let all = spans(located).iter().all(|span| covers(&ranges, span));
+        all && store.stats().store.in_flight == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_that_come_after_the_prefetch_has_landed_ask_the_store_for_nothing() {
+    let some = Some::new();
+    let store = some.far.open_without_disk().await;
+    let located = store.locate(&some.wanted(), deadline()).await.unwrap();
+    some.far.proxy.forget();
+    store.prefetch(&located);
+    until_read(&some, &store, &located).await;
+    let before = some.asked_once();
+    assert!(before.len() < 12, "neighbours share trips: {before:?}");
+    stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
+    assert_eq!(some.asked_once(), before);
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_that_come_before_the_prefetch_has_landed_wait_for_it() {
+    let some = Some::new();
+    let store = some.far.open_without_disk().await;
+    let located = store.locate(&some.wanted(), deadline()).await.unwrap();
+    some.far.proxy.forget();
+    some.far.proxy.set(Faults { first_byte: Duration::from_millis(300), ..Faults::default() });
+    store.prefetch(&located);
+    // It has begun when the store has been asked.
+    until("the store is asked", || 0 < store.stats().store.in_flight).await;
+    stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
+    let ranges = some.asked_once();
+    assert!(spans(&located).iter().all(|span| covers(&ranges, span)));
+    store.close().await;
+}
+
+/// On one thread, so that what was begun has run when this goes on.
+#[tokio::test]
+async fn a_prefetch_checks_what_is_on_disk_once_and_then_does_nothing() {
+    let some = Some::new();
+    let store = open(some.far.settings()).await;
+    store.warm(&mut |_| {}).await.unwrap();
+    some.far.proxy.forget();
+    let located = store.locate(&some.known, deadline()).await.unwrap();
+    let hits = || store.stats().cache.hits;
+    let before = hits();
+    store.prefetch(&located);
+    until("all is checked", || before + 300 <= hits()).await;
+    let before = hits();
+    store.prefetch(&located);
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(hits(), before);
+    assert!(some.far.proxy.seen().is_empty());
+    store.close().await;
+}
+
+/// As when the way to the store flips bits.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_bytes_are_found_and_read_again_before_they_are_asked_for() {
+    let some = Some::new();
+    let store = some.far.open_without_disk().await;
+    let located = store.locate(&some.known[100..101], deadline()).await.unwrap();
+    // A trip begins less than a block of 4 KB before the chunk, which has 6,000 bytes.
+    some.far.rules(vec![Rule::times(1, Fault::Flip(5_000)).to(&some.name)]);
+    some.far.proxy.forget();
+    store.prefetch(&located);
+    until("it is read again", || {
+        some.far.ranges(&some.name).len() == 2 && store.stats().store.in_flight == 0
+    })
+    .await;
+    stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
+    assert_eq!((some.far.ranges(&some.name).len(), store.stats().damaged), (2, 1));
+    store.close().await;
+}
+
+/// They came to disk wrong, by a fill, which nobody compares with anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_bytes_on_disk_are_found_and_read_again_before_they_are_asked_for() {
+    let some = Some::new();
+    let store = open(some.far.settings()).await;
+    // In the middle of the 100th chunk, give or take.
+    some.far.rules(vec![Rule::times(1, Fault::Flip(600_000)).to(&some.name)]);
+    store.warm(&mut |_| {}).await.unwrap();
+    some.far.rules(Vec::new());
+    let located = store.locate(&some.known, deadline()).await.unwrap();
+    store.prefetch(&located);
+    until("the damage is found", || store.stats().damaged == 1).await;
+    until("and read again", || {
+        let wrong = (95..105).map(|index| some.known[index]);
+        let is_local = |address| {
+            matches!(store.try_get(&address, busload_dolt::Form::Stored), busload_dolt::Attempt::Ready(Ok(_)))
+        };
+        wrong.into_iter().all(is_local)
+    })
+    .await;
+    stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefetches_are_limited_and_what_they_leave_out_is_read_when_it_is_asked_for() {
+    let some = Some::new();
+    let store = some.far.open_without_disk().await;
+    some.far.rules(vec![Rule::always(Fault::Stall(0))]);
+    some.far.proxy.forget();
+    for address in &some.known {
+        store.prefetch(&store.locate(&[*address], deadline()).await.unwrap());
+    }
+    until("the store is asked", || 0 < store.stats().store.in_flight).await;
+    some.far.rules(Vec::new());
+    let located = store.locate(&some.known, deadline()).await.unwrap();
+    stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_ends_prefetches() {
+    let some = Some::new();
+    let store = some.far.open_without_disk().await;
+    some.far.rules(vec![Rule::always(Fault::Stall(0))]);
+    let located = store.locate(&some.known, deadline()).await.unwrap();
+    let file = std::sync::Arc::downgrade(&located.locations[0].as_ref().unwrap().file);
+    store.prefetch(&located);
+    drop(located);
+    store.close().await;
+    drop(store);
+    until("nothing holds the file any more", || file.strong_count() == 0).await;
+}
