@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     cell::Cell,
-    experiment::{Chunks, Disk, Postgres},
+    experiment::{Chunks, Disk, Dolt, Postgres},
     limits::{CLIENTS_MAX, KEYS_MAX, PIPELINE_MAX, VALUE_BYTES_MAX},
     machine::CpuList,
     requests::{KeySpace, Operation},
@@ -105,6 +105,8 @@ pub enum Command {
     Postgres(Box<Postgres>),
     /// Chunks of a store that is milliseconds away: read directly, and through busload cold, filling and warm
     Chunks(Box<Chunks>),
+    /// What Dolt's own client does with a remote, replayed: directly, and through busload cold and warm
+    Dolt(Box<Dolt>),
     /// Random reads of a file, with percentiles as fio prints them
     Disk(Disk),
     /// Answers without doing anything

@@ -18,6 +18,7 @@ pub use self::{
     chunks::{Chunks, chunks},
     connections::connections,
     disk::{Disk, disk},
+    dolt::{Dolt, dolt},
     growth::growth,
     kv::kv,
     postgres::{Postgres, postgres},

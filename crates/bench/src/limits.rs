@@ -93,6 +93,12 @@ pub const CHUNKS_MAX: usize = 64 << 20;
 /// Most bytes of such a store.
 pub const STORE_BYTES_MAX: u64 = 256 << 30;
 
+/// Most pushes of a store as Dolt writes it.
+pub const DOLT_PUSHES_MAX: usize = 4_096;
+
+/// Most repetitions of a warm replay.
+pub const DOLT_REPLAYS_MAX: usize = 10_000;
+
 /// Most addresses of a call, which is what the server takes; also requests of a pipeline.
 pub const CHUNK_BATCH_MAX: usize = 16_384;
 

@@ -1,9 +1,10 @@
 //! `busload-bench`: experiments against busload and its peers, over the protocols they speak.
 //!
 //! ```text
-//!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, disk}
-//!              |            |               |                 |         |       |
-//!              |            |               |                 |         |       +--> threads that read a file
+//!   cli --> experiment::{kv, growth, recovery, connections, postgres, chunks, dolt, disk}
+//!              |            |               |                 |         |      |     |
+//!              |            |               |                 |         |      |     +--> threads that read a file
+//!              |            |               |                 |         |      +--> a client as Dolt's is, tables, a plot
 //!              |            |               |                 |         +--> clients over gRPC, RESP and S3, tables, plots
 //!              |            |               |                 +--> clients in process and over RESP, tables, plots
 //!              |            |               +--> report: table, CSV
@@ -12,7 +13,8 @@
 //! ```
 //!
 //! The server is measured from outside, as its peers are; only `postgres` also uses busload's library for Postgres tables, in this
-//! process, where `chunks` runs the S3 server that busload reads from. It runs on Linux only: processes are pinned, and the open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
+//! process, where `chunks` and `dolt` run the S3 server that busload reads from. It runs on Linux only: processes are pinned, and the
+//! open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
 
 #![forbid(unsafe_code)]
 
@@ -50,6 +52,8 @@ mod measure;
 #[cfg(target_os = "linux")]
 mod null_server;
 #[cfg(target_os = "linux")]
+mod presence;
+#[cfg(target_os = "linux")]
 mod random;
 #[cfg(target_os = "linux")]
 mod remote;
@@ -71,6 +75,8 @@ mod stats;
 mod strace;
 #[cfg(target_os = "linux")]
 mod targets;
+#[cfg(target_os = "linux")]
+mod traffic;
 #[cfg(target_os = "linux")]
 mod usage;
 
@@ -98,6 +104,7 @@ fn main() -> ExitCode {
         Command::Connections(arguments) => experiment::connections(arguments),
         Command::Postgres(arguments) => experiment::postgres(arguments),
         Command::Chunks(arguments) => experiment::chunks(arguments),
+        Command::Dolt(arguments) => experiment::dolt(arguments),
         Command::Disk(arguments) => experiment::disk(arguments),
         Command::NullServer(arguments) => null_server::run(arguments.listen, arguments.reply_bytes),
     };

@@ -24,6 +24,9 @@ pub struct Distance {
 }
 
 impl Distance {
+    /// None at all.
+    pub const ZERO: Self = Self { first_byte: 0, jitter: 0, bandwidth: 0 };
+
     /// As what the proxy does to its responses.
     fn faults(&self) -> Faults {
         Faults {
@@ -60,6 +63,15 @@ impl Remote {
     pub fn start(root: &Path, distance: Distance, seed: u64) -> Result<Self> {
         let bucket = Bucket::start(root).context("an S3 server")?;
         Self::in_front_of(Arc::new(bucket), distance, seed)
+    }
+
+    /// The same bucket at another distance.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses threads or ports.
+    pub fn beside(&self, distance: Distance, seed: u64) -> Result<Self> {
+        Self::in_front_of(Arc::clone(&self.bucket), distance, seed)
     }
 
     fn in_front_of(bucket: Arc<Bucket>, distance: Distance, seed: u64) -> Result<Self> {

@@ -22,9 +22,12 @@ mod layout;
 pub mod limits;
 mod locations;
 mod records;
+mod rooms;
 mod service;
 mod stats;
 mod target;
+#[cfg(test)]
+mod testing;
 mod url;
 
 use std::sync::Arc;
@@ -49,6 +52,7 @@ pub struct Remotesapi {
 impl Remotesapi {
     /// Of the stores that the status will have.
     pub fn new(status: Arc<Status>, front: Arc<Front>) -> Arc<Self> {
-        Arc::new(Self { status, front, records: RecordsCache::default() })
+        let records = RecordsCache::new(Arc::clone(&status));
+        Arc::new(Self { status, front, records })
     }
 }

@@ -29,7 +29,6 @@ mod store;
 mod summary;
 mod table;
 mod tally;
-mod traffic;
 
 use std::path::Path;
 

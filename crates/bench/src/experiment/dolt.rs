@@ -1,1 +1,187 @@
-//! `dolt`: what Dolt's own client asks of a remote, replayed against a store some milliseconds away, directly and through busload.
+//! `dolt`: what Dolt's own client does with a remote, replayed against a store some milliseconds away: directly, and through busload
+//! cold and warm.
+//!
+//! ```text
+//!   arguments --> cells: which rows --> lab: measures one ----------------------------------+
+//!                                         |                                                 |
+//!        store: a tree in table files <-- remote: S3 server, proxy, log (far, and at 0 ms)  |
+//!                                         |             ^                                   |
+//!      client: clone, scan, point, fetch -+--> busload: a server                            |
+//!          as Dolt's does on the wire,                                                      |
+//!          or by ranges of the store                                                        |
+//!                          tables, statistics.csv, plot, summary <--- results <--- sample <-+
+//! ```
+//!
+//! The server runs on one processor, the load on another, the S3 server wherever there is room. Rows that are compared are
+//! measured in turns, round after round, and what is shown are medians. What is cold has a server and a directory of its own. Every
+//! chunk is checked against its address, every file against what was written.
+
+mod arguments;
+mod cells;
+mod client;
+mod lab;
+mod plot;
+mod results;
+mod sample;
+mod store;
+mod summary;
+mod table;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use self::{
+    cells::{Cell, Section},
+    lab::{Lab, PREFIX, Remotes},
+    results::{Ratios, Results},
+    sample::Sample,
+    store::Store,
+    table::Setting,
+};
+use crate::{
+    bytes::bytes_text,
+    cleanup::Cleanup,
+    cli::busload_at,
+    clock::utc_now,
+    machine,
+    remote::{Distance, Remote},
+    report::{Csv, figure},
+    rounds::in_turns,
+};
+
+pub use self::arguments::Dolt;
+
+/// The records of the tables.
+const STATISTICS: &str = "statistics.csv";
+
+/// Runs the experiment.
+///
+/// # Errors
+///
+/// Wrong arguments, a server that cannot be started, or wrong answers.
+pub fn dolt(arguments: &Dolt) -> Result<()> {
+    arguments.check()?;
+    let busload = busload_at(arguments.served.busload.as_deref())?;
+    let cleanup = Cleanup::install()?;
+    std::fs::create_dir_all(&arguments.out)
+        .with_context(|| format!("cannot make {}", arguments.out.display()))?;
+    let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
+    // Goes last: everything else is in it or reads from it.
+    let directory = cleanup.directory(&parent)?;
+    let far = Remote::start(directory.path(), arguments.distance, arguments.seed)?;
+    let near = far.beside(Distance::ZERO, arguments.seed)?;
+    let store = Store::make(&far.directory().join(PREFIX), &arguments.design())?;
+    let about = about(arguments, &busload, &store)?;
+    println!("{about}");
+    let setting = Setting { store_bytes: store.bytes(), distance: arguments.distance };
+    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
+    let starter = arguments.served.starter(busload, directory.path().to_owned())?;
+    // From here on this thread is the load. Threads of the object store are older and run anywhere.
+    arguments.served.bind_load()?;
+    let lab = Lab::new(arguments, cleanup, starter, Remotes { far, near }, store)?;
+    let mut run = Run { lab, statistics, setting, results: Results::default() };
+    run.sections()?;
+    plot::draw_all(&arguments.out, &run.results)?;
+    summary::print(&run.results, &arguments.layout, setting.store_bytes);
+    run.check()
+}
+
+/// Date, machine, versions and what is shared by all rows, in one line.
+fn about(arguments: &Dolt, busload: &Path, store: &Store) -> Result<String> {
+    let (mean, ratio) = store.means();
+    let mut parts = vec![utc_now(), machine::describe(), machine::program_version(busload)?];
+    parts.push(format!(
+        "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%, {} of them in the current version",
+        store.count(),
+        figure(mean),
+        store.files.len(),
+        bytes_text(store.bytes()),
+        ratio * 100.0,
+        store.current,
+    ));
+    parts.push(arguments.distance.text());
+    parts.push(arguments.served.text());
+    Ok(parts.join("; "))
+}
+
+/// The experiment as it goes.
+struct Run<'a> {
+    lab: Lab<'a>,
+    statistics: Csv,
+    setting: Setting,
+    results: Results,
+}
+
+impl Run<'_> {
+    fn sections(&mut self) -> Result<()> {
+        let arguments = self.lab.arguments;
+        let ms = arguments.distance.first_byte;
+        let bytes = bytes_text(self.setting.store_bytes);
+        if arguments.wants(Section::Clone) {
+            self.group(&format!("A clone of {bytes}, store {ms} ms away"), &cells::clone())?;
+        }
+        if arguments.wants(Section::Clones) {
+            let clients = arguments.clients;
+            self.group(&format!("{clients} clones at once of {bytes}"), &cells::clones(clients))?;
+        }
+        if arguments.wants(Section::Scan) {
+            let (count, bytes) = (self.lab.store.current, bytes_text(self.lab.leaves_bytes()));
+            let title =
+                format!("A scan of {count} chunks, node by node; plain: {bytes}, as long as the leaves");
+            self.group(&title, &cells::scan(&arguments.layout))?;
+        }
+        if arguments.wants(Section::Point) {
+            let title = format!("{} rows by key, a chain of chunks each", arguments.chains);
+            self.group(&title, &cells::point(&arguments.layout))?;
+        }
+        if arguments.wants(Section::Fetch) {
+            let (new, pushes) = (arguments.new, arguments.pushes);
+            let title = format!("A fetch of the last {new} of {pushes} pushes");
+            self.group(&title, &cells::fetch(&arguments.layout))?;
+        }
+        self.lab.stop()
+    }
+
+    /// Measures rows in turns and shows them as a table.
+    fn group(&mut self, title: &str, cells: &[Cell]) -> Result<()> {
+        let rounds = self.lab.arguments.rounds;
+        let samples = in_turns(cells.len(), rounds, |index, round| {
+            let cell = &cells[index];
+            let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
+            self.statistics.append(&self.setting.fields(cell, &sample, round, Ratios::default()))?;
+            tell(round, rounds, cell, &sample);
+            Ok(sample)
+        })?;
+        let first = self.results.rows().len();
+        for (cell, samples) in cells.iter().zip(&samples) {
+            self.results.add(*cell, Sample::median(samples));
+        }
+        let rows: Vec<_> = self.results.rows()[first..].iter().collect();
+        table::print(title, &rows, &self.results);
+        for row in rows {
+            let fields = self.setting.fields(&row.cell, &row.sample, 0, self.results.ratios(row));
+            self.statistics.append(&fields)?;
+        }
+        Ok(())
+    }
+
+    /// A fast wrong answer is none, nor is a refusal.
+    fn check(&self) -> Result<()> {
+        let failed: u64 = self.results.rows().iter().map(|row| row.sample.failures()).sum();
+        if 0 < failed {
+            bail!("{failed} replays were refused or answered wrongly; see the notes of their rows");
+        }
+        Ok(())
+    }
+}
+
+/// One line for whoever waits.
+fn tell(round: usize, rounds: usize, cell: &Cell, sample: &Sample) {
+    let (seconds, replays) = (sample.seconds, sample.replays);
+    eprintln!(
+        "round {round} of {rounds}: {}: {seconds:.4} s, median of {replays} {}",
+        cell.name(),
+        sample.notes()
+    );
+}

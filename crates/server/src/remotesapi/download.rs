@@ -1,13 +1,275 @@
 //! Downloads: table files and records, whole or by range.
+//!
+//! ```text
+//!  GET, HEAD --> path, key --> source -------> plan -----> room --> first piece --> body
+//!                404, 403      FileBytes or    304, 412,   503      503, 502        cut off
+//!                              records; 404    400, 416
+//! ```
+//!
+//! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then has a status and a text of its own. What
+//! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that ends in order and early for damage.
+//! **Ranges** are answered one at a time. Several, and what makes no sense, are refused: the standard would allow to send all of the file instead,
+//! which Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`]); downloads beyond it wait. **Shutdown.** Answers under way are cut off.
 
-use std::sync::Arc;
+mod body;
+mod conditions;
+mod plan;
+mod range;
+mod refusal;
+mod source;
 
-use axum::Router;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::Remotesapi;
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State as Extract},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use busload_dolt::Error;
+use futures_util::StreamExt;
+use tokio::time::timeout_at;
+
+use self::{
+    body::{AnswerBody, Sending},
+    plan::{Part, Plan, plan},
+    refusal::Refusal,
+    source::Source,
+};
+use super::{
+    Remotesapi,
+    limits::{RECORDS_CHUNKS_MAX, SENDING_BYTES_MAX},
+    records,
+    rooms::Rooms,
+    url::{FileName, PREFIX, Recipe, Resource},
+};
+use crate::{chunk_stores::ChunkTable, http::check_memory};
+
+/// What a path looks like.
+const PATHS: &str = "expected /dolt/v1/TABLE/files/VERSION/ID, the same with .darc, or /dolt/v1/TABLE/records/RECIPE, as lists and locations have it";
+/// The methods there are.
+const METHODS: &str = "GET, HEAD";
+/// In the query, before a key.
+const KEY: &str = "key=";
 
 /// The paths.
 pub fn routes(remotesapi: &Arc<Remotesapi>) -> Router {
-    let _ = remotesapi;
+    let downloads = Downloads { remotesapi: Arc::clone(remotesapi), rooms: Rooms::new(SENDING_BYTES_MAX) };
     Router::new()
+        .route(PREFIX, any(answer))
+        .route(&format!("{PREFIX}/"), any(answer))
+        .route(&format!("{PREFIX}/{{*path}}"), any(answer))
+        .with_state(Arc::new(downloads))
 }
+
+async fn answer(Extract(downloads): Extract<Arc<Downloads>>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    downloads.answer(&parts).await.unwrap_or_else(Refusal::into_response)
+}
+
+/// What is needed to answer.
+#[derive(Debug)]
+struct Downloads {
+    remotesapi: Arc<Remotesapi>,
+    /// For what is sent.
+    rooms: Rooms,
+}
+
+impl Downloads {
+    async fn answer(&self, request: &Parts) -> Result<Response, Refusal> {
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            let refusal = Refusal::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("expected one of {METHODS}: this is for reading only"),
+            );
+            return Err(refusal.with(header::ALLOW, HeaderValue::from_static(METHODS)));
+        }
+        let target = Target::parse(request).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, PATHS))?;
+        let table = self.table(&target)?;
+        check_memory(&request.extensions).map_err(|status| Refusal::later(status.message()))?;
+        let patience = table.settings.timeout;
+        let deadline = (tokio::time::Instant::now() + patience).into_std();
+        let source = self.source(&target, table, deadline).await?;
+        let etag = etag(&target.resource);
+        let headers =
+            Headers { etag: &etag, is_public: !self.remotesapi.front.access.asks(), size: source.size() };
+        match plan(&request.method, &request.headers, &etag, source.size())? {
+            Plan::NotModified => Ok(headers.not_modified()),
+            Plan::Head => Ok(headers.whole(Body::empty())),
+            Plan::Whole(part) => Ok(headers.whole(self.body(&source, &part, table, deadline).await?)),
+            Plan::Part(part) => Ok(headers.part(&part, self.body(&source, &part, table, deadline).await?)),
+        }
+    }
+
+    /// The key comes first: who has none learns nothing of tables.
+    fn table(&self, target: &Target<'_>) -> Result<&ChunkTable, Refusal> {
+        let Remotesapi { status, front, .. } = &*self.remotesapi;
+        if !front.access.allows_key(target.table, target.key) {
+            let text = "the key of this URL is not that of the table now: ask for locations again";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, text));
+        }
+        let stores = status.chunk_stores().ok_or_else(|| Refusal::later("busload is starting"))?;
+        let table = stores.tables().iter().find(|table| table.settings.name == target.table);
+        table.ok_or_else(|| {
+            let text = format!("no table of kind chunks has the name {:?}", target.table);
+            Refusal::new(StatusCode::NOT_FOUND, text)
+        })
+    }
+
+    async fn source(
+        &self,
+        target: &Target<'_>,
+        table: &ChunkTable,
+        deadline: Instant,
+    ) -> Result<Source, Refusal> {
+        let patience = table.settings.timeout;
+        let (found, text) = match &target.resource {
+            Resource::File(name) => {
+                let FileName { id, kind, version } = *name;
+                let file = table.store.file_bytes(id, kind, version, deadline);
+                let file = in_time(deadline, patience, file).await?.map(Source::File);
+                (
+                    file,
+                    "the store has no such table file, or not in this version any more: list the files again",
+                )
+            }
+            Resource::Records(recipe) => {
+                let bytes = self.remotesapi.records.get(&table.store, recipe, deadline);
+                let bytes = in_time(deadline, patience, bytes).await?.map(Source::Records);
+                (
+                    bytes,
+                    "the store does not have these chunks any more, or not in this layout: ask for locations again",
+                )
+            }
+        };
+        found.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, text))
+    }
+
+    /// Once its first piece is there.
+    async fn body(
+        &self,
+        source: &Source,
+        part: &Part,
+        table: &ChunkTable,
+        deadline: Instant,
+    ) -> Result<Body, Refusal> {
+        let full = || {
+            Refusal::later(
+                "other downloads of the table take all the memory for them, and none ended in time",
+            )
+        };
+        let room =
+            self.rooms.take(&table.settings.name, source.held(part), deadline).await.ok_or_else(full)?;
+        let (status, kind) = (Arc::clone(&self.remotesapi.status), source.kind(part));
+        let mut pieces = source.stream(part, table.settings.timeout);
+        let first = match pieces.next().await {
+            Some(first) => first?,
+            None if part.range.is_empty() => return Ok(Body::empty()),
+            None => return Err(Refusal::later("the bytes of the file ended before they began")),
+        };
+        status.remotesapi.count_download(kind);
+        let sending = Sending { status, kind, table: table.settings.name.clone(), _room: Some(room) };
+        Ok(Body::new(AnswerBody::new(first, pieces, part.range.end - part.range.start, sending)))
+    }
+}
+
+/// What the store answers, within the table's timeout.
+async fn in_time<T>(
+    deadline: Instant,
+    timeout: Duration,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Refusal> {
+    let late =
+        |_| Refusal::later(format!("no answer from the object store in {timeout:?}, the table's timeout"));
+    Ok(timeout_at(deadline.into(), answer).await.map_err(late)??)
+}
+
+/// What a request names.
+#[derive(Debug, PartialEq, Eq)]
+struct Target<'a> {
+    table: &'a str,
+    resource: Resource,
+    key: Option<&'a str>,
+}
+
+impl<'a> Target<'a> {
+    fn parse(request: &'a Parts) -> Option<Self> {
+        let (path, query) =
+            (request.uri.path().strip_prefix(PREFIX)?.strip_prefix('/')?, request.uri.query());
+        let mut components = path.split('/');
+        let mut next = || components.next();
+        let (table, kind, first, second, end) = (next()?, next()?, next()?, next(), next());
+        let resource = match (kind, second, end) {
+            ("files", Some(name), None) => Resource::File(FileName::parse(first, name)?),
+            ("records", None, None) => Resource::Records(recipe(first)?),
+            _ => return None,
+        };
+        let key = query.and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix(KEY)));
+        Some(Self { table, resource, key })
+    }
+}
+
+/// A longer one was never given out.
+fn recipe(text: &str) -> Option<Recipe> {
+    Recipe::parse(text).filter(|recipe| recipe.addresses.len() <= RECORDS_CHUNKS_MAX)
+}
+
+/// It says the same as the URL, so the same process or another never has other bytes for it.
+fn etag(resource: &Resource) -> HeaderValue {
+    let text = match resource {
+        Resource::File(FileName { id, version, .. }) => format!("\"{version:016x}-{id}\""),
+        Resource::Records(recipe) => format!("\"{}\"", records::digest(recipe)),
+    };
+    HeaderValue::try_from(text).expect("hexadecimal and base 32 are ASCII")
+}
+
+/// What is said of bytes.
+struct Headers<'a> {
+    etag: &'a HeaderValue,
+    /// Whether anybody may have them.
+    is_public: bool,
+    size: u64,
+}
+
+impl Headers<'_> {
+    fn not_modified(&self) -> Response {
+        (StatusCode::NOT_MODIFIED, self.common()).into_response()
+    }
+
+    fn whole(&self, body: Body) -> Response {
+        let mut headers = self.common();
+        headers.insert(header::CONTENT_LENGTH, self.size.into());
+        (StatusCode::OK, headers, body).into_response()
+    }
+
+    fn part(&self, part: &Part, body: Body) -> Response {
+        let range = &part.range;
+        let text = format!("bytes {}-{}/{}", range.start, range.end - 1, self.size);
+        let mut headers = self.common();
+        headers.insert(header::CONTENT_LENGTH, (range.end - range.start).into());
+        headers.insert(header::CONTENT_RANGE, HeaderValue::try_from(text).expect("ASCII"));
+        (StatusCode::PARTIAL_CONTENT, headers, body).into_response()
+    }
+
+    /// A URL with a key is a secret, and so is what proxies would keep under it.
+    fn common(&self) -> HeaderMap {
+        let control = match self.is_public {
+            true => "public, max-age=31536000, immutable",
+            false => "private, max-age=31536000, immutable",
+        };
+        HeaderMap::from_iter([
+            (header::ETAG, self.etag.clone()),
+            (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
+            (header::CACHE_CONTROL, HeaderValue::from_static(control)),
+            (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        ])
+    }
+}
+
+#[cfg(test)]
+mod tests;

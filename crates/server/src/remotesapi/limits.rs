@@ -1,6 +1,8 @@
 //! Limits of Dolt's protocol, and how they relate.
 
-use crate::http::limits::STREAM_WINDOW_BYTES;
+use std::time::Duration;
+
+use crate::http::limits::{PIECE_BYTES, STREAM_WINDOW_BYTES};
 
 /// An encoded request.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -12,7 +14,23 @@ pub const REQUESTS_AHEAD_MAX: usize = 8;
 pub const RECORDS_CHUNKS_MAX: usize = 192;
 /// Stored bytes of its chunks, about (a larger one is alone).
 pub const RECORDS_STORED_BYTES_MAX: u64 = 4 << 20;
+/// Stored bytes of those that are made again for downloads from one table, at once (a larger chunk is alone); the others wait.
+pub const RECORDS_REMAKING_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of resources of records in memory, kept or being sent. Beyond it none are made, until readers have taken theirs.
+pub const RECORDS_ALIVE_BYTES_MAX: u64 = 256 << 20;
 /// Memory for resources of records that were given out lately. Others are made again when they are asked for.
 pub const RECORDS_BYTES_MAX: u64 = 64 << 20;
 
+/// Memory for the bytes of table files on their way to clients, of one table; other downloads wait.
+pub const SENDING_BYTES_MAX: u64 = 256 << 20;
+/// What one download holds of it at most, if its client reads nothing: what [`Object::stream`](busload_objects::Object::stream) reads ahead, and
+/// a piece on the connection.
+pub const SENDING_EACH_BYTES_MAX: u64 = (2 << 20) + PIECE_BYTES as u64;
+/// Who was told that there is nothing now may ask again after this.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 const _: () = assert!(REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);
+const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_REMAKING_BYTES_MAX);
+const _: () =
+    assert!(2 * RECORDS_BYTES_MAX <= RECORDS_ALIVE_BYTES_MAX, "what is kept leaves room for what is made");
+const _: () = assert!(66 * SENDING_EACH_BYTES_MAX < SENDING_BYTES_MAX, "one client's connections");

@@ -15,17 +15,17 @@ use super::{
     load::{self, ChainEnd, Picks, Plan},
     sample::{Answering, Sample},
     store::Store,
-    traffic::Traffic,
 };
 use crate::{
     busload::{Server, Starter, Table},
     cleanup::Cleanup,
-    clock::{duration_ns, now_ns},
-    limits::{CHUNK_FILL, CHUNK_LIST, CHUNK_POLL, POOL_REQUESTS},
+    limits::{CHUNK_LIST, POOL_REQUESTS},
     measure::{self, Pace, measure},
+    presence::wait_local,
     random::Random,
     remote::{Distance, Remote},
     requests::Pool,
+    traffic::Traffic,
 };
 
 /// The prefix of the store that most sections read.
@@ -178,7 +178,7 @@ impl<'a> Lab<'a> {
 
     /// What the main store was asked for since it was last told to forget.
     pub fn traffic(&self) -> Traffic {
-        Traffic::of(&self.remote.seen(), &self.store)
+        self.store.traffic(&self.remote.seen())
     }
 
     fn with_traffic(&self, sample: Sample, traffic: &Traffic) -> Sample {
@@ -240,7 +240,7 @@ impl<'a> Lab<'a> {
         self.runtime.block_on(async {
             let channels = Channels::connect(server.http(), 1).await?;
             self.touch(&channels, table, store).await?;
-            wait_local(&channels, table, store, &numbers).await
+            wait_local(server.http(), table, &store.addresses(&numbers)).await
         })
     }
 
@@ -251,10 +251,7 @@ impl<'a> Lab<'a> {
     /// It does not happen in time.
     pub fn wait_file(&self, server: &Server, table: &str, file: u32) -> Result<()> {
         let numbers: Vec<u32> = self.store.of_file(file).collect();
-        self.runtime.block_on(async {
-            let channels = Channels::connect(server.http(), 1).await?;
-            wait_local(&channels, table, &self.store, &numbers).await
-        })
+        self.runtime.block_on(wait_local(server.http(), table, &self.store.addresses(&numbers)))
     }
 
     /// One chunk of every file, so that all are on their way.
@@ -359,17 +356,4 @@ impl<'a> Lab<'a> {
 pub fn wait_open(server: &Server, table: &str, store: &Store) -> Result<()> {
     let last = store.entries.last().context("a store with chunks")?;
     server.wait_for(&format!("EXISTS {table}:{}", last.address), ":1")
-}
-
-/// Asks again and again which chunks are local; fills give no event.
-async fn wait_local(channels: &Channels, table: &str, store: &Store, numbers: &[u32]) -> Result<()> {
-    let until_ns = now_ns() + duration_ns(CHUNK_FILL);
-    loop {
-        match channels.absent(table, store, numbers, true).await {
-            Ok(0) => return Ok(()),
-            _ if now_ns() < until_ns => tokio::time::sleep(CHUNK_POLL).await,
-            Ok(count) => bail!("{count} chunks are not on local disk after {CHUNK_FILL:?}"),
-            Err(status) => return Err(status).context("HasChunks"),
-        }
-    }
 }

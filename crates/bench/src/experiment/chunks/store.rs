@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use busload_bucket::Seen;
 use busload_chunks::{
     ChunkAddress, ChunkLocation, FileSpec, TableIndex,
     write::{ClassicWriter, manifest},
@@ -15,7 +16,11 @@ use busload_chunks::{
 use bytes::Bytes;
 
 use super::contents::{Filler, Recipe};
-use crate::{random::Random, stats::float};
+use crate::{
+    random::Random,
+    stats::float,
+    traffic::{Object, Traffic},
+};
 
 /// Chunks so far apart are in different extents of a cache, whatever else is in the file.
 const APART_BYTES: u64 = 1_280 * 1_024;
@@ -161,6 +166,21 @@ impl Store {
     /// A chunk by its number.
     pub fn entry(&self, number: u32) -> &Entry {
         &self.entries[index(number)]
+    }
+
+    /// Addresses of these chunks, one after the other.
+    pub fn addresses(&self, numbers: &[u32]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| self.entry(*number).address.0).collect()
+    }
+
+    /// What its table files were asked for.
+    pub fn traffic(&self, seen: &[Seen]) -> Traffic {
+        let objects = self.files.iter().map(|file| Object {
+            name: &file.name,
+            bytes: file.bytes,
+            index_from: file.index_from,
+        });
+        Traffic::of(seen, &objects.collect::<Vec<_>>())
     }
 
     /// Its numbers.

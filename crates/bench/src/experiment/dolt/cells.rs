@@ -1,5 +1,7 @@
 //! What is measured: a row of a table is a cell.
 
+use super::client::Streams;
+
 /// A part of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Section {
@@ -83,15 +85,6 @@ impl Layout {
     }
 }
 
-/// How chunks are asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Calls {
-    /// As clients do that know of it: `StreamChunkLocations`.
-    Locations,
-    /// As older ones do: `StreamDownloadLocations`.
-    Legacy,
-}
-
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
@@ -101,21 +94,21 @@ pub struct Cell {
     pub way: Way,
     /// Busload's layout, where it matters.
     pub layout: Option<Layout>,
-    /// By which calls.
-    pub calls: Calls,
+    /// By which streams.
+    pub streams: Streams,
     /// By how many clients.
     pub clients: usize,
 }
 
 impl Cell {
     fn new(section: Section, way: Way) -> Self {
-        Self { section, way, layout: None, calls: Calls::Locations, clients: 1 }
+        Self { section, way, layout: None, streams: Streams::New, clients: 1 }
     }
 
-    /// The way, the layout and the calls.
+    /// The way, the layout and the streams.
     pub fn title(&self) -> String {
         let layout = self.layout.map(Layout::name);
-        let legacy = (self.calls == Calls::Legacy).then_some("legacy");
+        let legacy = (self.streams == Streams::Legacy).then_some("legacy");
         let clients = (1 < self.clients).then(|| format!("{} clients", self.clients));
         let parts = [Some(self.way.name()), layout, legacy, clients.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -137,12 +130,12 @@ pub fn clones(clients: usize) -> Vec<Cell> {
     [Way::Cold, Way::Warm].map(|way| Cell { clients, ..Cell::new(Section::Clones, way) }).to_vec()
 }
 
-/// Every layout in every state, by old and new calls.
+/// Every layout in every state, by old and new streams.
 pub fn scan(layouts: &[Layout]) -> Vec<Cell> {
     let mut cells = vec![Cell::new(Section::Scan, Way::Download), Cell::new(Section::Scan, Way::Direct)];
     cells.extend(through_busload(Section::Scan, &[Way::Cold, Way::Warm, Way::Near], layouts));
     let legacy = through_busload(Section::Scan, &[Way::Cold, Way::Warm], layouts);
-    cells.extend(legacy.map(|cell| Cell { calls: Calls::Legacy, ..cell }));
+    cells.extend(legacy.map(|cell| Cell { streams: Streams::Legacy, ..cell }));
     cells
 }
 
@@ -185,7 +178,10 @@ mod tests {
     fn a_scan_is_read_in_every_way() {
         let titles = titles(&scan(BOTH));
         assert_eq!(titles.len(), 2 + 2 * 3 + 2 * 2);
-        assert_eq!(titles[..5].join("; "), "plain download; direct; cold, files; warm, files; warm, 0 ms, files");
+        assert_eq!(
+            titles[..5].join("; "),
+            "plain download; direct; cold, files; warm, files; warm, 0 ms, files"
+        );
         assert_eq!(titles[11], "warm, records, legacy");
         assert_eq!(scan(&[Layout::Records]).len(), 2 + 3 + 2);
     }

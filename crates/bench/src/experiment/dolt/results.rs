@@ -54,11 +54,11 @@ impl Results {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::experiment::dolt::cells::{Calls, Layout};
+    use crate::experiment::dolt::{cells::Layout, client::Streams};
 
     /// A row of a layout that took so long.
     pub fn add(results: &mut Results, section: Section, way: Way, layout: Option<Layout>, seconds: f64) {
-        let cell = Cell { section, way, layout, calls: Calls::Locations, clients: 1 };
+        let cell = Cell { section, way, layout, streams: Streams::New, clients: 1 };
         results.add(cell, Sample { seconds, replays: 1.0, ..Sample::default() });
     }
 

@@ -80,7 +80,8 @@ pub struct Sample {
 impl Sample {
     /// From replays of the same, of which one may have failed and ended them, and what the object store saw meanwhile.
     pub fn new(reports: &[Report], failure: Option<Failure>, watched: &Watched, store: Count) -> Self {
-        let mut sample = Self { store_gets: float(store.requests), store_bytes: float(store.bytes), ..Self::default() };
+        let mut sample =
+            Self { store_gets: float(store.requests), store_bytes: float(store.bytes), ..Self::default() };
         sample.set_processors(watched, reports.len());
         match failure {
             Some(Failure::Refused(text)) => sample.refused.add(text),
@@ -89,14 +90,17 @@ impl Sample {
         }
         sample.set_times(reports);
         // Replays of the same differ in what was merged, and by repeated calls.
-        let of = |count: fn(&Report) -> u64| median(reports.iter().map(|report| float(count(report)))).unwrap_or(0.0);
+        let of = |count: fn(&Report) -> u64| {
+            median(reports.iter().map(|report| float(count(report)))).unwrap_or(0.0)
+        };
         sample.contents_bytes = of(|report| report.counts.contents_bytes);
         sample.gets = of(|report| report.counts.gets);
         sample.dictionary_gets = of(|report| report.counts.dictionary_gets);
         sample.client_bytes = of(|report| report.counts.body_bytes);
         sample.retries = of(|report| report.counts.retries);
         if let Some(report) = reports.last() {
-            sample.calls = report.counts.rpcs.iter().map(|(method, count)| (*method, float(*count))).collect();
+            sample.calls =
+                report.counts.rpcs.iter().map(|(method, count)| (*method, float(*count))).collect();
         }
         sample
     }

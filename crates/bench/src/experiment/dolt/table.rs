@@ -1,7 +1,8 @@
 //! The tables on stdout and the records of statistics.csv.
 
 use super::{
-    cells::{Calls, Cell, Layout},
+    cells::{Cell, Layout},
+    client::Streams,
     results::{Measured, Ratios, Results},
     sample::Sample,
 };
@@ -122,9 +123,9 @@ impl Setting {
     pub fn fields(&self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
         let some = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
         let count = |value: f64| format!("{value:.0}");
-        let stream = match cell.calls {
-            Calls::Locations => "new",
-            Calls::Legacy => "legacy",
+        let stream = match cell.streams {
+            Streams::New => "new",
+            Streams::Legacy => "legacy",
         };
         vec![
             cell.section.name().to_owned(),
@@ -197,7 +198,8 @@ mod tests {
         let results = results();
         let row = &results.rows()[1];
         let distance = Distance { first_byte: 30, jitter: 5, bandwidth: 0 };
-        let fields = Setting { store_bytes: 10, distance }.fields(&row.cell, &row.sample, 1, results.ratios(row));
+        let fields =
+            Setting { store_bytes: 10, distance }.fields(&row.cell, &row.sample, 1, results.ratios(row));
         assert_eq!(fields.len(), CSV_HEADER.len());
         assert_eq!(fields[..6].join(" "), "scan cold records new 1 10");
         assert!(fields.iter().all(|field| !field.contains(',')), "{fields:?}");

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use busload_proto::v1::{HasChunksRequest, chunks_client::ChunksClient};
 use bytes::{Buf, BufMut, Bytes};
 use tonic::{
     Request, Status,
@@ -27,9 +26,6 @@ use crate::{
 const GET_CHUNK: &str = "/busload.v1.Chunks/GetChunk";
 const GET_CHUNKS: &str = "/busload.v1.Chunks/GetChunks";
 const CHECK: &str = "/grpc.health.v1.Health/Check";
-
-/// Addresses of one `HasChunks`.
-const HAS_ADDRESSES: usize = 16_384;
 
 /// Connections that callers share.
 #[derive(Clone, Debug)]
@@ -62,32 +58,6 @@ impl Channels {
         let channel = self.channels[caller % self.channels.len()].clone();
         Grpc::new(channel).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
     }
-
-    /// Chunks that are not in the store, or (`only_if_local`) not on local disk.
-    ///
-    /// # Errors
-    ///
-    /// The call fails.
-    pub async fn absent(
-        &self,
-        table: &str,
-        store: &Store,
-        numbers: &[u32],
-        only_if_local: bool,
-    ) -> Result<usize, Status> {
-        let mut client = ChunksClient::new(self.channels[0].clone());
-        let mut absent = 0;
-        for numbers in numbers.chunks(HAS_ADDRESSES) {
-            let addresses = addresses(store, numbers).into();
-            let request = HasChunksRequest { store: table.to_owned(), addresses, only_if_local };
-            absent += client.has_chunks(request).await?.into_inner().absent.len();
-        }
-        Ok(absent)
-    }
-}
-
-fn addresses(store: &Store, numbers: &[u32]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| store.entry(*number).address.0).collect()
 }
 
 fn refused(status: &Status) -> Failure {
@@ -150,7 +120,7 @@ impl GetChunks {
     /// There is no answer, or one of them is wrong.
     pub async fn ask(&mut self, store: &Store, numbers: &[u32]) -> Result<(), Failure> {
         self.client.ready().await.map_err(|error| Failure::Refused(error.to_string()))?;
-        let request = message::request(&self.table, &addresses(store, numbers), self.form);
+        let request = message::request(&self.table, &store.addresses(numbers), self.form);
         let path = PathAndQuery::from_static(GET_CHUNKS);
         let answer = self.client.server_streaming(Request::new(request), path, Raw).await;
         let mut stream = answer.map_err(|status| refused(&status))?.into_inner();

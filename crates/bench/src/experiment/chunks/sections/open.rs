@@ -11,7 +11,6 @@ use crate::{
         figures::Figures,
         lab::{Lab, TABLE, wait_open},
         store::{Design, Store},
-        traffic::Traffic,
     },
     stats::float,
     targets::Unit,
@@ -75,7 +74,7 @@ fn timed(
     let server = lab.starter.start_in(&lab.cleanup, data, tables)?;
     wait_open(&server, TABLE, store)?;
     let seconds = float(now_ns() - started_ns) / 1e9;
-    let traffic = Traffic::of(&lab.remote.seen(), store);
+    let traffic = store.traffic(&lab.remote.seen());
     let mut add = |name: &str, unit, value| figures.add(Section::Open, name, unit, value);
     add(name, Unit::Seconds, seconds)?;
     add(&format!("{state}: of these until PING"), Unit::Seconds, server.ready_after().as_secs_f64())?;

@@ -1,14 +1,24 @@
-//! What an experiment's store was asked for, told apart by range.
+//! What the object store of a chunk store was asked for, told apart by range.
 
 use std::collections::HashSet;
 
 use busload_bucket::Seen;
 
-use super::store::Store;
 use crate::{remote::Count, stats::float};
 
 /// Bytes of an object in one extent of busload's cache: fills are whole extents.
 const EXTENT_BYTES: u64 = 256 * 4_092;
+
+/// A table file, as what it was asked for is told apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    /// Its name, or a part of it that no other has.
+    pub name: &'a str,
+    /// Its size.
+    pub bytes: u64,
+    /// Where its index begins.
+    pub index_from: u64,
+}
 
 /// What a log of the proxy says, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,12 +37,12 @@ pub struct Traffic {
 
 impl Traffic {
     /// Sorts requests by what they asked for.
-    pub fn of(seen: &[Seen], store: &Store) -> Self {
+    pub fn of(seen: &[Seen], objects: &[Object<'_>]) -> Self {
         let mut traffic = Self::default();
         let mut ranges = HashSet::new();
         for request in seen {
-            let file = store.files.iter().find(|file| request.path.contains(&file.name));
-            let (Some(file), true) = (file, request.method == "GET") else {
+            let object = objects.iter().find(|object| request.path.contains(object.name));
+            let (Some(file), true) = (object, request.method == "GET") else {
                 traffic.others.add(request.bytes);
                 continue;
             };
@@ -46,7 +56,7 @@ impl Traffic {
                 traffic.fills.add(request.bytes);
             } else {
                 traffic.foreground.add(request.bytes);
-                traffic.repeated += u64::from(!ranges.insert((file.name.as_str(), from, to)));
+                traffic.repeated += u64::from(!ranges.insert((file.name, from, to)));
             }
         }
         traffic
@@ -54,12 +64,21 @@ impl Traffic {
 
     /// Bytes of everything.
     pub fn bytes(&self) -> u64 {
-        self.foreground.bytes + self.fills.bytes + self.indexes.bytes + self.others.bytes
+        self.of_files().bytes + self.others.bytes
+    }
+
+    /// Requests for table files, and bytes of them.
+    pub fn of_files(&self) -> Count {
+        let counts = [self.foreground, self.fills, self.indexes];
+        Count {
+            requests: counts.iter().map(|count| count.requests).sum(),
+            bytes: counts.iter().map(|count| count.bytes).sum(),
+        }
     }
 
     /// Requests of every kind.
     pub fn requests(&self) -> u64 {
-        [self.foreground, self.fills, self.indexes, self.others].iter().map(|count| count.requests).sum()
+        self.of_files().requests + self.others.requests
     }
 
     /// In one line.
@@ -82,7 +101,6 @@ impl Traffic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::chunks::store::tests::small;
 
     fn get(path: &str, range: std::ops::Range<u64>) -> Seen {
         let bytes = range.end - range.start;
@@ -91,8 +109,8 @@ mod tests {
 
     #[test]
     fn requests_are_told_apart_by_their_ranges() {
-        let (_directory, store) = small();
-        let file = &store.files[0];
+        let file =
+            Object { name: "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug", bytes: 2_000_000, index_from: 1_900_000 };
         let path = format!("/bucket/store/{}", file.name);
         let traffic = Traffic::of(
             &[
@@ -103,14 +121,14 @@ mod tests {
                 get(&path, 0..4_092),
                 get(&path, 0..file.bytes),
             ],
-            &store,
+            &[file],
         );
         assert_eq!(traffic.foreground, Count { requests: 3, bytes: 3 * 4_092 });
         assert_eq!(traffic.repeated, 1);
         assert_eq!(traffic.fills, Count { requests: 1, bytes: file.bytes });
         assert_eq!(traffic.indexes.requests, 1);
         assert_eq!(traffic.others, Count { requests: 1, bytes: 100 });
-        assert_eq!(traffic.requests(), 6);
+        assert_eq!((traffic.requests(), traffic.of_files().requests), (6, 5));
         assert_eq!(traffic.bytes(), 100 + 3 * 4_092 + file.bytes + (file.bytes - file.index_from));
     }
 }

@@ -1,0 +1,282 @@
+//! Measures one row: sets up from where is read, lets the replay run, reads the clocks and the proxy's log.
+
+use anyhow::{Context, Result, anyhow};
+use busload_bucket::Bucket;
+use futures_util::future::join_all;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{
+    arguments::Dolt,
+    cells::{Cell, Layout, Section, Way},
+    client::{Client, Counts, Direct, Points, Ranges, Report, Streams},
+    sample::{Mark, Sample, Watched},
+    store::Store,
+};
+use crate::{
+    busload::{Server, Starter, Table},
+    cleanup::Cleanup,
+    clock::{duration_ns, now_ns},
+    failures::Failure,
+    limits::DOLT_REPLAYS_MAX,
+    presence::wait_local,
+    remote::{Count, Remote},
+    traffic::{Object, Traffic},
+};
+
+/// The prefix of the store in the bucket.
+pub const PREFIX: &str = "store";
+
+/// The table in the server's own layout: whole files are the same in each.
+const TABLE: &str = "db";
+
+/// Everything that rows share.
+pub struct Lab<'a> {
+    /// What was asked for.
+    pub arguments: &'a Dolt,
+    /// What has to be ended.
+    pub cleanup: Cleanup,
+    /// How busload is started.
+    pub starter: Starter,
+    /// The object store, and the same at 0 ms.
+    pub remotes: Remotes,
+    /// The store.
+    pub store: Store,
+    runtime: Runtime,
+    warm: Option<Server>,
+    near: Option<Server>,
+}
+
+/// One bucket at two distances.
+#[derive(Debug)]
+pub struct Remotes {
+    /// As far away as was asked for.
+    pub far: Remote,
+    /// At 0 ms.
+    pub near: Remote,
+}
+
+impl<'a> Lab<'a> {
+    /// With a store that was made in the object store's directory.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no runtime.
+    pub fn new(
+        arguments: &'a Dolt,
+        cleanup: Cleanup,
+        starter: Starter,
+        remotes: Remotes,
+        store: Store,
+    ) -> Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build().context("a runtime")?;
+        Ok(Self { arguments, cleanup, starter, remotes, store, runtime, warm: None, near: None })
+    }
+
+    /// Measures a row once.
+    ///
+    /// # Errors
+    ///
+    /// A server cannot be started or does not get ready. What a client is refused is in the sample.
+    pub fn measure(&mut self, cell: &Cell, round: usize) -> Result<Sample> {
+        let seed = self.arguments.seed.wrapping_add(u64::try_from(round).unwrap_or(0) << 32);
+        match cell.way {
+            Way::Download | Way::Downloads | Way::Direct => self.direct(cell, seed),
+            Way::Cold => self.cold(cell, seed),
+            Way::Warm | Way::Near => self.standing(cell, seed),
+        }
+    }
+
+    /// Ends the servers that stand.
+    ///
+    /// # Errors
+    ///
+    /// One does not end in order.
+    pub fn stop(&mut self) -> Result<()> {
+        [self.warm.take(), self.near.take()]
+            .into_iter()
+            .flatten()
+            .try_for_each(|server| server.stop().map(drop))
+    }
+
+    fn direct(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let direct = Direct::new(self.remotes.far.address(), Bucket::NAME, PREFIX, &self.store);
+        self.remotes.far.forget();
+        let start = Mark::now(None);
+        let read = self.runtime.block_on(async {
+            match (cell.way, cell.section) {
+                (Way::Download, _) => direct.download(&self.ranges(cell, 1)).await,
+                (Way::Downloads, _) => direct.download(&self.ranges(cell, self.arguments.ranges)).await,
+                (_, Section::Scan) => direct.scan().await,
+                (_, Section::Point) => direct.point(&self.points(seed)).await,
+                (_, Section::Fetch) => direct.fetch(self.had()).await,
+                (_, Section::Clone | Section::Clones) => {
+                    Err(Failure::Refused("whole files are downloaded, not read directly".to_owned()))
+                }
+            }
+        });
+        let watched = Watched { start, end: Mark::now(None) };
+        Ok(self.sample(vec![read], watched, &self.remotes.far))
+    }
+
+    /// As many bytes as the row beside it reads: all of the files, or as long as the leaves are.
+    fn ranges(&self, cell: &Cell, at_once: usize) -> Ranges {
+        let bytes_max = if cell.section == Section::Scan { self.leaves_bytes() } else { self.store.bytes() };
+        Ranges { at_once, bytes_max }
+    }
+
+    /// Bytes of all leaves of the current version as they are in the files.
+    pub fn leaves_bytes(&self) -> u64 {
+        let entries = self.store.leaves.iter().filter_map(|leaf| self.store.find(leaf));
+        entries.map(|entry| u64::from(entry.location.span.length)).sum()
+    }
+
+    fn points(&self, seed: u64) -> Points {
+        Points { chains: self.arguments.chains, readers: 1, seed }
+    }
+
+    /// Pushes that the client of a fetch has.
+    fn had(&self) -> usize {
+        self.arguments.pushes - self.arguments.new
+    }
+
+    /// Every measurement has a server of its own whose cache is empty.
+    fn cold(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let server = self.start(&self.remotes.far, &[cell.layout])?;
+        self.remotes.far.forget();
+        let sample = self.replay(cell, seed, &server, &self.remotes.far)?;
+        server.stop()?;
+        Ok(sample)
+    }
+
+    /// One server for all rows, with everything on its disk.
+    fn standing(&mut self, cell: &Cell, seed: u64) -> Result<Sample> {
+        let is_near = cell.way == Way::Near;
+        let standing = if is_near { self.near.take() } else { self.warm.take() };
+        let remote = if is_near { &self.remotes.near } else { &self.remotes.far };
+        let server = match standing {
+            Some(server) => server,
+            None => self.start_warm(remote)?,
+        };
+        remote.forget();
+        let sample = self.replay(cell, seed, &server, remote);
+        *if is_near { &mut self.near } else { &mut self.warm } = Some(server);
+        sample
+    }
+
+    /// With a table for each of these layouts, whose store is open.
+    fn start(&self, remote: &Remote, layouts: &[Option<Layout>]) -> Result<Server> {
+        let tables: Vec<_> = layouts.iter().map(|layout| self.table(remote, *layout)).collect();
+        let server = self.starter.start(&self.cleanup, &tables)?;
+        for table in &tables {
+            server.wait_for(&format!("EXISTS {}:{}", table.name, self.store.root), ":1")?;
+        }
+        Ok(server)
+    }
+
+    fn table(&self, remote: &Remote, layout: Option<Layout>) -> Table {
+        let own = match layout {
+            Some(layout) => format!("fill=whole&dolt_layout={}", layout.name()),
+            None => "fill=whole".to_owned(),
+        };
+        Table::of_chunks(table_name(layout), &remote.url(PREFIX), &self.arguments.served.options(&own))
+    }
+
+    fn start_warm(&self, remote: &Remote) -> Result<Server> {
+        let own = [None];
+        let layouts: Vec<_> =
+            own.into_iter().chain(self.arguments.layout.iter().copied().map(Some)).collect();
+        let server = self.start(remote, &layouts)?;
+        let leaves: Vec<u8> = self.store.leaves.iter().flat_map(|leaf| leaf.0).collect();
+        for layout in layouts {
+            let name = table_name(layout);
+            self.runtime.block_on(async {
+                let client = connect(&server, name, Streams::New).await?;
+                client
+                    .scan(&self.store)
+                    .await
+                    .map_err(|failure| anyhow!("warming up {name}: {failure:?}"))?;
+                // What is read brings its whole file.
+                wait_local(server.http(), name, &leaves).await
+            })?;
+        }
+        Ok(server)
+    }
+
+    /// Once when the cache is cold, else again and again for a while.
+    fn replay(&self, cell: &Cell, seed: u64, server: &Server, remote: &Remote) -> Result<Sample> {
+        let name = table_name(cell.layout);
+        self.runtime.block_on(async {
+            let mut clients = Vec::with_capacity(cell.clients);
+            for _ in 0..cell.clients {
+                clients.push(connect(server, name, cell.streams).await?);
+            }
+            let start = Mark::now(Some(server.pid()));
+            let until_ns = now_ns() + duration_ns(self.arguments.repeat());
+            let mut reports = Vec::new();
+            loop {
+                reports.push(self.once(cell, seed, &clients).await);
+                let is_last = reports.last().is_none_or(Result::is_err) || DOLT_REPLAYS_MAX <= reports.len();
+                if cell.way == Way::Cold || is_last || until_ns <= now_ns() {
+                    break;
+                }
+            }
+            let watched = Watched { start, end: Mark::now(Some(server.pid())) };
+            Ok(self.sample(reports, watched, remote))
+        })
+    }
+
+    /// All clients at once; what they did is one report.
+    async fn once(&self, cell: &Cell, seed: u64, clients: &[Client]) -> Result<Report, Failure> {
+        let began_ns = now_ns();
+        let reports = join_all(clients.iter().map(|client| self.by_one(cell, seed, client))).await;
+        let elapsed_ns = now_ns().saturating_sub(began_ns);
+        let mut whole = Report { elapsed_ns, parts_ns: Vec::new(), counts: Counts::default() };
+        for report in reports {
+            let report = report?;
+            whole.parts_ns.extend(report.parts_ns);
+            whole.counts.merge(&report.counts);
+        }
+        Ok(whole)
+    }
+
+    async fn by_one(&self, cell: &Cell, seed: u64, client: &Client) -> Result<Report, Failure> {
+        match cell.section {
+            Section::Clone | Section::Clones => client.clone_files(&self.store).await,
+            Section::Scan => client.scan(&self.store).await,
+            Section::Point => client.point(&self.store, &self.points(seed)).await,
+            Section::Fetch => client.fetch(&self.store, self.had()).await,
+        }
+    }
+
+    /// At most the last has failed.
+    fn sample(&self, reports: Vec<Result<Report, Failure>>, watched: Watched, remote: &Remote) -> Sample {
+        let mut failure = None;
+        let mut ended = Vec::with_capacity(reports.len());
+        for report in reports {
+            match report {
+                Ok(report) => ended.push(report),
+                Err(failed) => failure = Some(failed),
+            }
+        }
+        Sample::new(&ended, failure, &watched, self.asked(remote))
+    }
+
+    /// What the object store was asked for since it was last told to forget, for table files.
+    fn asked(&self, remote: &Remote) -> Count {
+        let objects = self.store.files.iter().map(|file| Object {
+            name: &file.id,
+            bytes: file.bytes,
+            index_from: file.index_from,
+        });
+        Traffic::of(&remote.seen(), &objects.collect::<Vec<_>>()).of_files()
+    }
+}
+
+fn table_name(layout: Option<Layout>) -> &'static str {
+    layout.map_or(TABLE, Layout::name)
+}
+
+async fn connect(server: &Server, table: &str, streams: Streams) -> Result<Client> {
+    let connected = Client::connect(server.http(), table, streams).await;
+    connected.map_err(|failure| anyhow!("no connection to the busload server: {failure:?}"))
+}

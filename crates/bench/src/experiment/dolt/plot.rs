@@ -1,0 +1,61 @@
+//! The tables as a picture.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::{
+    cells::{Section, Way},
+    results::{Measured, Results},
+};
+use crate::{
+    chart::{Axis, Chart, Corner, Line, Point, Style, write},
+    stats::float,
+};
+
+/// The sections that stand beside each other, in the order of their places.
+const SECTIONS: [Section; 5] =
+    [Section::Clone, Section::Clones, Section::Scan, Section::Point, Section::Fetch];
+
+/// The ways, each a colour.
+const WAYS: [(Way, (u8, u8, u8)); 6] = [
+    (Way::Download, (110, 110, 110)),
+    (Way::Downloads, (170, 170, 170)),
+    (Way::Direct, (200, 60, 50)),
+    (Way::Cold, (20, 100, 200)),
+    (Way::Warm, (20, 150, 110)),
+    (Way::Near, (120, 150, 20)),
+];
+
+/// Draws the times of all rows; without rows there is no picture.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn draw_all(directory: &Path, results: &Results) -> Result<()> {
+    write(directory, "dolt.svg", &[times(results)])
+}
+
+fn times(results: &Results) -> Chart {
+    // Ways of one section stand beside each other.
+    let places = [0.0, 0.13, 0.26, 0.39, 0.52, 0.65];
+    let lines = WAYS.into_iter().zip(places).map(|((way, colour), place)| {
+        let rows = results.rows().iter().filter(|row| row.cell.way == way);
+        let points = rows.filter_map(|row| point(row, place)).collect();
+        Line { title: way.name().to_owned(), colour, style: Style::Points, points }
+    });
+    Chart {
+        title: "Time of a replay: clone, clones, scan, point, fetch".to_owned(),
+        x: Axis::linear("section"),
+        y: Axis::logarithmic("seconds", 10.0),
+        lines: lines.filter(|line| !line.points.is_empty()).collect(),
+        legend: Corner::LowerLeft,
+    }
+}
+
+fn point(row: &Measured, beside: f64) -> Option<Point> {
+    let place = SECTIONS.iter().position(|section| *section == row.cell.section)?;
+    let x = float(u64::try_from(place + 1).ok()?) + beside;
+    let label = row.cell.layout.map_or_else(String::new, |layout| layout.name().to_owned());
+    (0.0 < row.sample.seconds).then_some(Point { x, y: row.sample.seconds, label })
+}

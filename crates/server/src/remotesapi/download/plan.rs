@@ -1,0 +1,113 @@
+//! What a request comes to, once it is known how large the resource is.
+
+use std::ops::Range;
+
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use busload_objects::Use;
+
+use super::{
+    conditions::{Verdict, verdict, wants_range},
+    range::Wanted,
+    refusal::Refusal,
+};
+
+/// What to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// The client has it.
+    NotModified,
+    /// About all of it, without a byte of it.
+    Head,
+    /// All of it.
+    Whole(Part),
+    /// Some of it.
+    Part(Part),
+}
+
+/// Which bytes, and what they are likely to be wanted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Of them.
+    pub range: Range<u64>,
+    /// See there.
+    pub purpose: Use,
+}
+
+/// For a resource of this tag and size.
+pub fn plan(method: &Method, headers: &HeaderMap, etag: &HeaderValue, size: u64) -> Result<Plan, Refusal> {
+    match verdict(headers, etag) {
+        Verdict::NotModified => return Ok(Plan::NotModified),
+        Verdict::Failed => {
+            let text = "If-Match: this URL has other bytes: they never change, so they are of another URL";
+            return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, text));
+        }
+        Verdict::Go => {}
+    }
+    // Ranges are of GET only.
+    if method == Method::HEAD {
+        return Ok(Plan::Head);
+    }
+    let wanted = match wants_range(headers, etag) {
+        true => Wanted::of(headers).map_err(|text| Refusal::new(StatusCode::BAD_REQUEST, text))?,
+        false => Wanted::All,
+    };
+    let range = wanted.within(size).ok_or_else(|| unsatisfiable(size))?;
+    Ok(match wanted {
+        Wanted::All => Plan::Whole(Part { range, purpose: Use::Once }),
+        // The rest of a download that was broken off.
+        Wanted::From(_) => Plan::Part(Part { range, purpose: Use::Once }),
+        Wanted::Closed { .. } | Wanted::Last(_) => Plan::Part(Part { range, purpose: Use::Again }),
+    })
+}
+
+fn unsatisfiable(size: u64) -> Refusal {
+    let text = format!("Range: expected bytes of the {size} that there are");
+    let value = HeaderValue::try_from(format!("bytes */{size}")).expect("ASCII");
+    Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, text).with(header::CONTENT_RANGE, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(method: Method, pairs: &[(header::HeaderName, &str)]) -> Result<Plan, Refusal> {
+        let headers = pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
+        plan(&method, &headers, &HeaderValue::from_static("\"tag\""), 1000)
+    }
+
+    fn part(range: Range<u64>, purpose: Use) -> Part {
+        Part { range, purpose }
+    }
+
+    #[test]
+    fn what_is_read_once_does_not_count_as_hot() {
+        let get = |range: &str| planned(Method::GET, &[(header::RANGE, range)]).unwrap();
+        assert_eq!(planned(Method::GET, &[]), Ok(Plan::Whole(part(0..1000, Use::Once))));
+        assert_eq!(get("bytes=500-"), Plan::Part(part(500..1000, Use::Once)));
+        assert_eq!(get("bytes=0-99"), Plan::Part(part(0..100, Use::Again)));
+        assert_eq!(get("bytes=-10"), Plan::Part(part(990..1000, Use::Again)));
+        assert_eq!(get("bytes=0-999"), Plan::Part(part(0..1000, Use::Again)), "all of it, but as a range");
+    }
+
+    #[test]
+    fn conditions_come_before_ranges_and_methods() {
+        let range = (header::RANGE, "bytes=2000-3000");
+        let has_it = (header::IF_NONE_MATCH, "\"tag\"");
+        assert_eq!(planned(Method::GET, &[has_it.clone(), range.clone()]), Ok(Plan::NotModified));
+        assert_eq!(planned(Method::HEAD, &[has_it]), Ok(Plan::NotModified));
+        assert_eq!(planned(Method::HEAD, std::slice::from_ref(&range)), Ok(Plan::Head));
+        let other = (header::IF_RANGE, "\"other\"");
+        assert_eq!(planned(Method::GET, &[range.clone(), other]), Ok(Plan::Whole(part(0..1000, Use::Once))));
+        let other = (header::IF_MATCH, "\"other\"");
+        assert_eq!(planned(Method::GET, &[range.clone(), other]).unwrap_err().status, 412);
+        let refusal = planned(Method::GET, &[range, (header::IF_RANGE, "\"tag\"")]).unwrap_err();
+        assert_eq!(
+            (refusal.status.as_u16(), &*refusal.text),
+            (416, "Range: expected bytes of the 1000 that there are")
+        );
+        assert_eq!(refusal.header.unwrap().1, "bytes */1000");
+        let refusal = planned(Method::GET, &[(header::RANGE, "bytes=1-2,5-6")]).unwrap_err();
+        assert_eq!(refusal.status, 400);
+        assert!(refusal.text.contains("bytes=FIRST-LAST"), "{}", refusal.text);
+    }
+}

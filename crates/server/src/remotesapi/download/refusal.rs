@@ -1,0 +1,83 @@
+//! Answers without the bytes that were asked for: a status and one line of text, which clients of Dolt print.
+
+use axum::{
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use busload_dolt::Error;
+
+use crate::remotesapi::limits::RETRY_AFTER;
+
+/// Why there is none of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: StatusCode,
+    pub text: String,
+    /// Beside the usual ones.
+    pub header: Option<(header::HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, text: text.into(), header: None }
+    }
+
+    /// It may be there soon.
+    pub fn later(text: impl Into<String>) -> Self {
+        let header = (header::RETRY_AFTER, RETRY_AFTER.as_secs().into());
+        Self { header: Some(header), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
+    }
+
+    pub fn with(self, name: header::HeaderName, value: HeaderValue) -> Self {
+        Self { header: Some((name, value)), ..self }
+    }
+}
+
+/// Asking again helps if the object store is out of reach. If what it holds is wrong, somebody has to see to that first.
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unreachable(_) | Error::TooLate(_) | Error::NotLocal | Error::Closed => {
+                Self::later(error.to_string())
+            }
+            Error::Refused(_) | Error::Damaged(_) => Self::new(StatusCode::BAD_GATEWAY, error.to_string()),
+        }
+    }
+}
+
+/// Nobody is to keep it: the same URL may be good in a moment.
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, format!("{}\n", self.text)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.extend(self.header.map(|(name, value)| (Some(name), value)));
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_is_to_be_asked_for_again() {
+        let text = || "why".to_owned();
+        for (error, status, retry_after) in [
+            (Error::Unreachable(text()), 503, Some("1")),
+            (Error::TooLate(text()), 503, Some("1")),
+            (Error::NotLocal, 503, Some("1")),
+            (Error::Closed, 503, Some("1")),
+            (Error::Refused(text()), 502, None),
+            (Error::Damaged(text()), 502, None),
+        ] {
+            let refusal = Refusal::from(error.clone());
+            assert_eq!(refusal.text, error.to_string());
+            let response = refusal.into_response();
+            assert_eq!(response.status().as_u16(), status, "{error:?}");
+            let header = response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap());
+            assert_eq!(header, retry_after, "{error:?}");
+            assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
+        }
+    }
+}

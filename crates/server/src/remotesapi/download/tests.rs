@@ -1,0 +1,341 @@
+use std::{fs, sync::Arc};
+
+use axum::body::to_bytes;
+use bytes::Bytes;
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::{
+    http::{Access, Front, limits::PIECE_BYTES},
+    remotesapi::{
+        stats::Download,
+        testing::{Served, TABLE, soon},
+    },
+    status::Status,
+};
+
+const NAMES: [header::HeaderName; 8] = [
+    header::ACCEPT_RANGES,
+    header::ALLOW,
+    header::CACHE_CONTROL,
+    header::CONTENT_LENGTH,
+    header::CONTENT_RANGE,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::RETRY_AFTER,
+];
+
+/// Downloads of a fixture.
+struct Lab {
+    served: Served,
+    downloads: Downloads,
+}
+
+/// An answer: status and the headers that matter in a text, and the body.
+struct Answer {
+    head: String,
+    body: Bytes,
+}
+
+impl Answer {
+    fn text(&self) -> String {
+        format!("{}\n{}", self.head, String::from_utf8_lossy(&self.body))
+    }
+}
+
+fn downloads(status: &Arc<Status>, access: Access) -> Downloads {
+    let front = Arc::new(Front { url: None, access });
+    Downloads { remotesapi: Remotesapi::new(Arc::clone(status), front), rooms: Rooms::new(SENDING_BYTES_MAX) }
+}
+
+async fn ask(
+    downloads: &Downloads,
+    (method, path): (&str, &str),
+    headers: &[(header::HeaderName, &str)],
+) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(name, *value);
+    }
+    let (parts, _) = request.body(Body::empty()).unwrap().into_parts();
+    let answer = downloads.answer(&parts).await.unwrap_or_else(Refusal::into_response);
+    let mut head = answer.status().to_string();
+    for name in &NAMES {
+        for value in answer.headers().get_all(name) {
+            head += &format!("\n{name}: {}", value.to_str().unwrap());
+        }
+    }
+    Answer { head, body: to_bytes(answer.into_body(), usize::MAX).await.unwrap() }
+}
+
+impl Lab {
+    fn new(fixture: &str) -> Self {
+        let served = Served::new(fixture);
+        let downloads = downloads(&served.status, Access::default());
+        served.wait(served.store().opened()).unwrap();
+        Self { served, downloads }
+    }
+
+    /// One that the store has, and its bytes.
+    fn file(&self, suffix: &str) -> (FileName, Vec<u8>) {
+        let snapshot = self.served.store().snapshot().unwrap();
+        let is_it = |name: &FileName| (name.kind == busload_dolt::FileKind::Archive) == (suffix == ".darc");
+        let name = snapshot
+            .files
+            .iter()
+            .map(|file| FileName { id: file.id, kind: file.kind, version: file.version() })
+            .find(is_it)
+            .unwrap();
+        (name, fs::read(self.served.path(&format!("{}{suffix}", name.id))).unwrap())
+    }
+
+    fn ask(&self, method: &str, path: &str, headers: &[(header::HeaderName, &str)]) -> Answer {
+        self.served.wait(ask(&self.downloads, (method, path), headers))
+    }
+
+    fn get(&self, path: &str, range: &str) -> Answer {
+        self.ask("GET", path, &[(header::RANGE, range)])
+    }
+
+    fn check(&self, method: &str, path: &str, headers: &[(header::HeaderName, &str)], expected: Expect) {
+        expected.assert_eq(&self.ask(method, path, headers).text());
+    }
+}
+
+/// The part of an answer's head that says how much there is of it.
+fn lengths(answer: &Answer) -> Vec<&str> {
+    answer.head.lines().filter(|line| line.starts_with("content-") && !line.contains("type")).collect()
+}
+
+#[test]
+fn files_come_whole() {
+    let lab = Lab::new("real-archive-v3");
+    for suffix in ["", ".darc"] {
+        let (name, bytes) = lab.file(suffix);
+        let (etag, length) = (format!("{:016x}-{}", name.version, name.id), bytes.len());
+        let expected = format!(
+            "200 OK\naccept-ranges: bytes\ncache-control: public, max-age=31536000, immutable\ncontent-length: {length}\n\
+             content-type: application/octet-stream\netag: \"{etag}\""
+        );
+        let path = Resource::File(name).path(TABLE);
+        let answer = lab.ask("GET", &path, &[]);
+        assert_eq!((answer.head, &answer.body[..]), (expected.clone(), &bytes[..]));
+        let answer = lab.ask("HEAD", &path, &[(header::RANGE, "bytes=0-5")]);
+        assert_eq!((answer.head, &answer.body[..]), (expected, &b""[..]));
+    }
+    let stats = &lab.served.status.remotesapi;
+    assert_eq!(Download::ALL.map(|kind| stats.downloads(kind)), [2, 0, 0]);
+    assert_eq!(Download::ALL.map(|kind| stats.cut_off(kind)), [0; 3]);
+}
+
+#[test]
+fn ranges_are_exact() {
+    let lab = Lab::new("real-archive-v3");
+    let (name, bytes) = lab.file(".darc");
+    let (path, end) = (Resource::File(name).path(TABLE), bytes.len());
+    let last = end - 1;
+    for (range, expected) in [
+        ("bytes=0-0".to_owned(), 0..1),
+        ("bytes=100-1099".to_owned(), 100..1100),
+        (format!("bytes=0-{last}"), 0..end),
+        (format!("bytes={last}-{last}"), last..end),
+        (format!("bytes=10-{}", last + 10), 10..end),
+        ("bytes=77-".to_owned(), 77..end),
+        ("bytes=-77".to_owned(), end - 77..end),
+    ] {
+        let answer = lab.get(&path, &range);
+        assert_eq!(answer.body, bytes[expected.clone()], "{range}");
+        assert!(answer.head.starts_with("206 Partial Content"), "{}", answer.head);
+        let (start, end) = (expected.start, expected.end - 1);
+        let length = format!("content-length: {}", expected.len());
+        assert_eq!(lengths(&answer), [length, format!("content-range: bytes {start}-{end}/{}", bytes.len())]);
+    }
+    let stats = &lab.served.status.remotesapi;
+    // All of it is all of it, however it was asked for.
+    assert_eq!(Download::ALL.map(|kind| stats.downloads(kind)), [1, 6, 0]);
+    let after_end = lab.get(&path, &format!("bytes={end}-{end}"));
+    assert_eq!(lengths(&after_end), [format!("content-range: bytes */{end}")]);
+    assert!(after_end.head.starts_with("416"), "{}", after_end.head);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let lab = Lab::new("real-classic");
+    let path = Resource::File(lab.file("").0).path(TABLE);
+    lab.check(
+        "GET",
+        &path,
+        &[(header::RANGE, "bytes=1-2,4-5")],
+        expect![[r#"
+        400 Bad Request
+        cache-control: no-store
+        content-type: text/plain; charset=utf-8
+        Range: expected one range of bytes: bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH
+    "#]],
+    );
+    lab.check(
+        "PUT",
+        &path,
+        &[],
+        expect![[r#"
+        405 Method Not Allowed
+        allow: GET, HEAD
+        cache-control: no-store
+        content-type: text/plain; charset=utf-8
+        expected one of GET, HEAD: this is for reading only
+    "#]],
+    );
+    lab.check(
+        "GET",
+        &path,
+        &[(header::IF_MATCH, "\"other\"")],
+        expect![[r#"
+        412 Precondition Failed
+        cache-control: no-store
+        content-type: text/plain; charset=utf-8
+        If-Match: this URL has other bytes: they never change, so they are of another URL
+    "#]],
+    );
+}
+
+#[test]
+fn records_come_whole_and_in_parts() {
+    let lab = Lab::new("real-archive-v3");
+    let (records, store) = (&lab.downloads.remotesapi.records, lab.served.store());
+    let made = lab.served.wait(records.make(store, lab.served.addresses[..192].to_vec(), soon())).unwrap();
+    let recipe = made.recipe.unwrap();
+    let bytes = lab.served.wait(records.get(store, &recipe, soon())).unwrap().unwrap();
+    let path = Resource::Records(recipe).path(TABLE);
+    assert!(path.len() < 6 << 10, "{}", path.len());
+    let answer = lab.ask("GET", &path, &[]);
+    assert_eq!(answer.body, bytes);
+    assert_eq!(lengths(&answer), [format!("content-length: {}", bytes.len())]);
+    let part = lab.get(&path, "bytes=1000-1999");
+    assert_eq!(part.body, bytes[1000..2000]);
+    let etag = answer.head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
+    assert_eq!(etag.len(), 34);
+    let range = (header::RANGE, "bytes=5-9");
+    assert_eq!(lab.ask("GET", &path, &[range.clone(), (header::IF_RANGE, &etag)]).body, bytes[5..10]);
+    assert_eq!(lab.ask("GET", &path, &[range, (header::IF_RANGE, "\"x\"")]).body, bytes);
+    let same = lab.ask("GET", &path, &[(header::IF_NONE_MATCH, &etag)]);
+    assert!(same.head.starts_with("304 Not Modified\naccept-ranges"), "{}", same.head);
+    assert!(same.body.is_empty());
+    assert_eq!(lab.served.status.remotesapi.downloads(Download::Records), 4);
+}
+
+#[test]
+fn long_records_come_in_pieces() {
+    let bytes = Bytes::from((0..=255).cycle().take(3 * PIECE_BYTES + 10).collect::<Vec<u8>>());
+    let source = Source::Records(bytes.clone());
+    let end = source.size();
+    let part = Part { range: 5..end, purpose: busload_objects::Use::Once };
+    let pieces = source.stream(&part, std::time::Duration::ZERO);
+    let pieces: Vec<Bytes> =
+        futures_util::FutureExt::now_or_never(pieces.map(Result::unwrap).collect()).unwrap();
+    assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, 5]);
+    assert_eq!(pieces.concat(), bytes[5..]);
+}
+
+#[test]
+fn what_is_not_there_is_said_to_be_so() {
+    let lab = Lab::new("real-classic");
+    let (name, _) = lab.file("");
+    let good = Resource::File(name).path(TABLE);
+    let other_version = Resource::File(FileName { version: !name.version, ..name }).path(TABLE);
+    let recipe = Recipe { check: [1; 8], addresses: lab.served.addresses[..2].to_vec() };
+    for (path, text) in [
+        (other_version, "not in this version"),
+        (good.replace("/db/", "/other/"), "no table of kind chunks has the name \"other\""),
+        (format!("{good}.darc"), "not in this version"),
+        (Resource::Records(recipe).path(TABLE), "not in this layout"),
+        (format!("{good}/more"), "expected /dolt/v1/TABLE"),
+        (good.replace("/files/", "/"), "expected /dolt/v1/TABLE"),
+        ("/dolt/v1/db/records/AAAA".to_owned(), "expected /dolt/v1/TABLE"),
+        (format!("/dolt/v1/db/records/{}", "A".repeat(20_000)), "expected /dolt/v1/TABLE"),
+        ("/dolt/v1".to_owned(), "expected /dolt/v1/TABLE"),
+        ("/dolt/v1/".to_owned(), "expected /dolt/v1/TABLE"),
+        ("/dolt/v1/db".to_owned(), "expected /dolt/v1/TABLE"),
+        ("/dolt/v1/db/files/../../../etc/passwd".to_owned(), "expected /dolt/v1/TABLE"),
+    ] {
+        let answer = lab.ask("GET", &path, &[]);
+        assert!(answer.head.starts_with("404 Not Found"), "{path}: {}", answer.head);
+        assert!(answer.text().contains(text), "{path}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_key_is_asked_for_where_a_password_is() {
+    let lab = Lab::new("real-classic");
+    let access = Access::asking(b"secret");
+    let (key, other) = (access.key(TABLE).unwrap(), access.key("other").unwrap());
+    let downloads = downloads(&lab.served.status, access);
+    let (name, bytes) = lab.file("");
+    let path = Resource::File(name).path(TABLE);
+    let get = |path: &str| lab.served.wait(ask(&downloads, ("GET", path), &[]));
+    for query in ["", "?", "?key", "?key=", "?key=x", &format!("?key={other}"), &format!("?nokey={key}")] {
+        let answer = get(&format!("{path}{query}"));
+        assert!(answer.head.starts_with("403 Forbidden"), "{query}: {}", answer.head);
+    }
+    // Nobody learns which tables there are.
+    assert!(get("/dolt/v1/unknown/records/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA").head.starts_with("403"));
+    for query in [format!("?key={key}"), format!("?by=proxy&key={key}&and=more")] {
+        let answer = get(&format!("{path}{query}"));
+        assert_eq!(answer.body, bytes);
+        assert!(answer.head.contains("private"), "{}", answer.head);
+    }
+}
+
+#[test]
+fn before_the_start_and_after_the_end_there_is_nothing() {
+    let lab = Lab::new("real-classic");
+    let path = Resource::File(lab.file("").0).path(TABLE);
+    let early = downloads(&Arc::default(), Access::default());
+    let answer = lab.served.wait(ask(&early, ("GET", &path), &[]));
+    expect![[r#"
+        503 Service Unavailable
+        cache-control: no-store
+        content-type: text/plain; charset=utf-8
+        retry-after: 1
+        busload is starting
+    "#]]
+    .assert_eq(&answer.text());
+    lab.served.stores.stop();
+    lab.check(
+        "GET",
+        &path,
+        &[],
+        expect![[r#"
+        503 Service Unavailable
+        cache-control: no-store
+        content-type: text/plain; charset=utf-8
+        retry-after: 1
+        busload is shutting down
+    "#]],
+    );
+}
+
+/// What is there when it is asked for may be gone when it is read.
+#[test]
+fn a_file_that_cannot_be_read_has_a_status_of_its_own() {
+    let lab = Lab::new("real-classic");
+    let (name, _) = lab.file("");
+    fs::remove_file(lab.served.path(&name.id.to_string())).unwrap();
+    let answer = lab.ask("GET", &Resource::File(name).path(TABLE), &[]);
+    assert!(answer.head.starts_with("503") && answer.head.contains("retry-after: 1"), "{}", answer.text());
+    assert_eq!(lab.served.status.remotesapi.downloads(Download::File), 0);
+}
+
+#[test]
+fn downloads_wait_for_memory_and_no_longer_than_the_timeout() {
+    let lab = Lab::new("real-classic");
+    let rooms = &lab.downloads.rooms;
+    let path = Resource::File(lab.file("").0).path(TABLE);
+    lab.served.wait(async {
+        let all = rooms.take(TABLE, u64::MAX, soon()).await.unwrap();
+        let mut waits = Box::pin(ask(&lab.downloads, ("GET", &path), &[(header::RANGE, "bytes=0-9")]));
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        drop(all);
+        assert_eq!(waits.await.body.len(), 10);
+        assert!(rooms.take(TABLE, u64::MAX, soon()).await.is_some(), "all of it was given back");
+    });
+}

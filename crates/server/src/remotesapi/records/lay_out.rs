@@ -1,0 +1,107 @@
+//! Reads chunks and lays their records out.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use busload_dolt::{ChunkAddress, Error, Form, Request, Store};
+use bytes::Bytes;
+
+use super::{Laid, Work};
+use crate::remotesapi::url::Recipe;
+
+/// A checksum at the end of every record.
+const CRC_BYTES: usize = 4;
+
+/// Chunks that do not exist are left out. The bytes are counted as long as they are in memory.
+pub async fn lay_out(work: &Work, alive: &Arc<AtomicU64>) -> Result<Laid, Error> {
+    let Work { store, addresses, deadline } = work;
+    let located = store.locate(addresses, *deadline).await?;
+    let found = addresses.iter().zip(&located.locations).filter(|(_, location)| location.is_some());
+    let found: Vec<ChunkAddress> = found.map(|(address, _)| *address).collect();
+    let mut records = read(store, found, *deadline).await?.into_iter();
+    let records: Vec<Option<Bytes>> = located
+        .locations
+        .iter()
+        .map(|location| location.as_ref().and_then(|_| records.next().flatten()))
+        .collect();
+    let lengths =
+        records.iter().map(|record| record.as_ref().map(length).transpose()).collect::<Result<_, _>>()?;
+    Ok(Laid { recipe: recipe(addresses, &records), lengths, bytes: joined(records, alive) })
+}
+
+/// In the order of the addresses.
+async fn read(
+    store: &Store,
+    addresses: Vec<ChunkAddress>,
+    deadline: Instant,
+) -> Result<Vec<Option<Bytes>>, Error> {
+    let mut records = vec![None; addresses.len()];
+    let mut reads = store.get_many(addresses, Request { form: Form::Record, local_only: false, deadline });
+    let mut landed = Vec::new();
+    while reads.next(&mut landed).await {
+        for (index, outcome) in landed.drain(..) {
+            let index = usize::try_from(index).expect("an index fits into memory");
+            records[index] = outcome?.map(|chunk| chunk.bytes().clone());
+        }
+    }
+    Ok(records)
+}
+
+/// The protocol has 32 bits for it.
+fn length(record: &Bytes) -> Result<u32, Error> {
+    u32::try_from(record.len()).map_err(|_| {
+        Error::Refused(format!("a chunk has a record of {} bytes, expected less than 4 GiB", record.len()))
+    })
+}
+
+/// Of the chunks that exist.
+fn recipe(addresses: &[ChunkAddress], records: &[Option<Bytes>]) -> Option<Recipe> {
+    let found = addresses.iter().zip(records).filter(|(_, record)| record.is_some());
+    let addresses: Vec<ChunkAddress> = found.map(|(address, _)| *address).collect();
+    (!addresses.is_empty()).then(|| Recipe { check: check(records.iter().flatten()), addresses })
+}
+
+/// Lengths and checksums: clients fetch a resource piece by piece, and all pieces have to be of the same bytes.
+fn check<'a>(records: impl Iterator<Item = &'a Bytes>) -> [u8; 8] {
+    let mut said = Vec::new();
+    for record in records {
+        let length = u64::try_from(record.len()).expect("lengths have at most 64 bits");
+        said.extend(length.to_be_bytes());
+        said.extend(record.last_chunk::<CRC_BYTES>().into_iter().flatten());
+    }
+    let ChunkAddress(hash) = ChunkAddress::of(&said);
+    *hash.first_chunk().expect("20 bytes are more than 8")
+}
+
+/// All in a row, counted until their last user lets them go.
+fn joined(records: Vec<Option<Bytes>>, alive: &Arc<AtomicU64>) -> Bytes {
+    let mut bytes = Vec::with_capacity(records.iter().flatten().map(Bytes::len).sum());
+    // Each is let go as soon as it is copied.
+    records.into_iter().flatten().for_each(|record| bytes.extend_from_slice(&record));
+    let count = u64::try_from(bytes.len()).expect("lengths have at most 64 bits");
+    alive.fetch_add(count, Ordering::Relaxed);
+    Bytes::from_owner(Counted { bytes, count, alive: Arc::clone(alive) })
+}
+
+struct Counted {
+    bytes: Vec<u8>,
+    count: u64,
+    alive: Arc<AtomicU64>,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}

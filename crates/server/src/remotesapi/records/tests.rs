@@ -1,0 +1,295 @@
+use std::fs;
+
+use busload_chunks::{ChunkLocation, Stored, check};
+use busload_dolt::Span;
+use futures_util::future::join_all;
+
+use super::*;
+use crate::remotesapi::{
+    limits::RECORDS_BYTES_MAX,
+    testing::{Served, soon},
+};
+
+const NOWHERE: ChunkAddress = ChunkAddress([0x5a; 20]);
+
+/// Records of a store that is served.
+struct Lab {
+    served: Served,
+    cache: RecordsCache,
+}
+
+impl Lab {
+    fn new(fixture: &str) -> Self {
+        Self::with_bytes_max(fixture, RECORDS_BYTES_MAX)
+    }
+
+    fn with_bytes_max(fixture: &str, bytes_max: u64) -> Self {
+        let served = Served::new(fixture);
+        let cache = RecordsCache::with_bytes_max(Arc::clone(&served.status), bytes_max);
+        Self { served, cache }
+    }
+
+    fn addresses(&self, count: usize) -> Vec<ChunkAddress> {
+        self.served.addresses[..count].to_vec()
+    }
+
+    fn try_make(&self, addresses: Vec<ChunkAddress>) -> Result<Made, Error> {
+        self.served.wait(self.cache.make(self.served.store(), addresses, soon()))
+    }
+
+    fn make(&self, addresses: Vec<ChunkAddress>) -> (Recipe, Vec<Option<u32>>) {
+        let made = self.try_make(addresses).unwrap();
+        (made.recipe.unwrap(), made.lengths)
+    }
+
+    fn try_get(&self, recipe: &Recipe) -> Result<Option<Bytes>, Error> {
+        self.served.wait(self.cache.get(self.served.store(), recipe, soon()))
+    }
+
+    fn get(&self, recipe: &Recipe) -> Option<Bytes> {
+        self.try_get(recipe).unwrap()
+    }
+
+    /// Resources made for locations, made again, and found in memory.
+    fn counts(&self) -> [u64; 3] {
+        RecordsOrigin::ALL.map(|origin| self.served.status.remotesapi.records(origin))
+    }
+
+    fn alive(&self) -> u64 {
+        self.cache.shared.alive.load(Ordering::Relaxed)
+    }
+
+    /// As another process would have it.
+    fn forget(&mut self) {
+        self.cache = RecordsCache::new(Arc::clone(&self.served.status));
+    }
+}
+
+/// That these are records of these chunks, one after the other.
+fn check_records(addresses: &[ChunkAddress], lengths: &[Option<u32>], mut bytes: Bytes) {
+    assert_eq!(addresses.len(), lengths.len());
+    for (address, length) in addresses.iter().zip(lengths) {
+        let Some(length) = *length else { continue };
+        let location = ChunkLocation { span: Span { offset: 0, length }, dictionary: None };
+        let record = Stored::parse(bytes.split_to(length as usize), &location).unwrap();
+        check(address, &record.decode(None).unwrap()).unwrap();
+    }
+    assert!(bytes.is_empty(), "{} bytes too many", bytes.len());
+}
+
+#[test]
+fn records_lie_one_after_the_other_in_the_order_of_the_addresses() {
+    for fixture in ["real-classic", "real-archive-v3", "real-archive-conjoined", "synth-sizes-archive-zstd"] {
+        let lab = Lab::new(fixture);
+        let mut addresses = lab.addresses(20);
+        addresses.reverse();
+        // Twice the same chunk is two records.
+        addresses.push(addresses[3]);
+        let (recipe, lengths) = lab.make(addresses.clone());
+        assert_eq!(recipe.addresses, addresses);
+        check_records(&addresses, &lengths, lab.get(&recipe).unwrap());
+        assert_eq!(lab.counts(), [1, 0, 1], "{fixture}");
+    }
+}
+
+#[test]
+fn chunks_that_do_not_exist_are_left_out() {
+    let lab = Lab::new("real-archive-v3");
+    let [first, second] = lab.addresses(2)[..] else { unreachable!() };
+    let asked = vec![NOWHERE, first, NOWHERE, second];
+    let (recipe, lengths) = lab.make(asked.clone());
+    assert_eq!(recipe.addresses, [first, second]);
+    assert_eq!(lengths.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, true]);
+    check_records(&asked, &lengths, lab.get(&recipe).unwrap());
+    // The same resource without the others, from memory.
+    let (again, lengths) = lab.make(vec![first, second]);
+    assert_eq!((&again, lengths.len(), lab.counts()), (&recipe, 2, [1, 0, 1]));
+    let nothing = lab.try_make(vec![NOWHERE]).unwrap();
+    assert_eq!((nothing.recipe, nothing.lengths), (None, vec![None]));
+    assert_eq!(lab.get(&Recipe { addresses: vec![first, NOWHERE], ..recipe }), None);
+}
+
+/// Their URLs are good for ever.
+#[test]
+fn what_was_given_out_is_made_again_after_a_restart() {
+    let mut lab = Lab::new("real-archive-v3");
+    let (recipe, _) = lab.make(lab.addresses(100));
+    let before = lab.get(&recipe).unwrap();
+    lab.forget();
+    assert_eq!(lab.get(&recipe).unwrap(), before);
+    assert_eq!(lab.get(&recipe).unwrap(), before);
+    assert_eq!(lab.counts(), [1, 1, 2]);
+}
+
+#[test]
+fn what_was_driven_out_is_made_again() {
+    let lab = Lab::with_bytes_max("real-classic", 0);
+    let (recipe, lengths) = lab.make(lab.addresses(50));
+    assert_eq!(lab.alive(), 0, "it is too large to be kept");
+    for _ in 0..2 {
+        check_records(&recipe.addresses, &lengths, lab.get(&recipe).unwrap());
+    }
+    assert_eq!(lab.counts(), [1, 2, 0]);
+}
+
+/// The same database, pushed as classic files and as archives: Dolt's snappy and ours make the same of the same chunk. So a URL outlives a
+/// `dolt gc`, too.
+#[test]
+fn records_are_the_same_however_chunks_are_stored() {
+    let (classic, archive) = (Lab::new("real-classic"), Lab::new("real-archive-v3"));
+    let of_archive = &archive.served.addresses;
+    let common = classic.served.addresses.iter().filter(|address| of_archive.contains(address));
+    let common: Vec<_> = common.take(RECORDS_CHUNKS_MAX).copied().collect();
+    assert_eq!(common.len(), RECORDS_CHUNKS_MAX);
+    let located = archive.served.wait(archive.served.store().locate(&common, soon())).unwrap();
+    let is_frame = |location: &&Option<Location>| {
+        location.as_ref().is_some_and(|location| location.dictionary.is_some())
+    };
+    assert!(RECORDS_CHUNKS_MAX / 2 < located.locations.iter().filter(is_frame).count());
+    let (recipe, _) = classic.make(common);
+    assert_eq!(archive.get(&recipe), classic.get(&recipe));
+}
+
+#[test]
+fn what_is_laid_out_otherwise_now_is_not_given_out() {
+    let lab = Lab::new("real-classic");
+    let (recipe, _) = lab.make(lab.addresses(5));
+    let other = Recipe { check: [7; 8], ..recipe.clone() };
+    assert_eq!(lab.get(&other), None);
+    assert!(lab.get(&recipe).is_some());
+}
+
+/// The name in memory says which table.
+#[test]
+fn tables_have_their_own() {
+    let addresses = [NOWHERE];
+    assert_ne!(Name::of("a", &addresses), Name::of("b", &addresses));
+    assert_eq!(Name::of("a", &addresses), Name::of("a", &addresses));
+}
+
+#[test]
+fn all_who_ask_at_once_share_the_work() {
+    let mut lab = Lab::new("real-archive-v3");
+    let (recipe, _) = lab.make(lab.addresses(192));
+    lab.forget();
+    let gets = (0..50).map(|_| lab.cache.get(lab.served.store(), &recipe, soon()));
+    let all = lab.served.wait(join_all(gets));
+    let first = all[0].clone().unwrap().unwrap();
+    assert!(
+        all.iter().all(|got| got.as_ref().unwrap().as_ref().unwrap().as_ptr() == first.as_ptr()),
+        "one copy for all"
+    );
+    assert_eq!(lab.counts()[1], 1);
+    assert!(lab.cache.shared.coming().is_empty());
+}
+
+#[test]
+fn what_nobody_waits_for_is_given_up_and_can_be_asked_for_again() {
+    let lab = Lab::new("real-archive-v3");
+    let addresses = lab.addresses(192);
+    lab.served.wait(async {
+        let mut make = Box::pin(lab.cache.make(lab.served.store(), addresses.clone(), soon()));
+        assert!(futures_util::poll!(&mut make).is_pending());
+    });
+    let (recipe, lengths) = lab.make(addresses);
+    check_records(&recipe.addresses, &lengths, lab.get(&recipe).unwrap());
+}
+
+/// A recipe is in the URL, and everybody who may download can write one.
+#[test]
+fn what_can_never_have_been_given_out_is_not_made() {
+    let lab = Lab::new("synth-sizes-classic");
+    let address = |length| {
+        let asked = lab.served.addresses.clone();
+        let located = lab.served.wait(lab.served.store().locate(&asked, soon())).unwrap();
+        let is_it = |location: &Option<Location>| {
+            location.as_ref().is_some_and(|location| length < location.span.length)
+        };
+        let index = located.locations.iter().position(is_it).unwrap();
+        asked[index]
+    };
+    let large = address(1 << 20);
+    for (addresses, fits) in [
+        (vec![large; 3], true),
+        (vec![large; 4], false),
+        (vec![address(0); RECORDS_CHUNKS_MAX], true),
+        (vec![address(0); RECORDS_CHUNKS_MAX + 1], false),
+    ] {
+        let count = addresses.len();
+        let located = lab.served.wait(lab.served.store().locate(&addresses, soon())).unwrap();
+        assert_eq!(may_have_been_given_out(&located).is_some(), fits, "{count}");
+        let before = lab.counts();
+        assert_eq!(lab.get(&Recipe { check: [0; 8], addresses }), None, "another check");
+        assert_eq!(lab.counts() != before, fits, "{count}");
+    }
+}
+
+#[test]
+fn a_large_frame_is_made_for_whoever_asks() {
+    let lab = Lab::new("synth-sizes-archive-zstd");
+    let addresses = lab.addresses(lab.served.addresses.len().min(RECORDS_CHUNKS_MAX));
+    let mut located = lab.served.wait(lab.served.store().locate(&addresses, soon())).unwrap();
+    located
+        .locations
+        .retain(|location| location.as_ref().is_some_and(|location| location.dictionary.is_some()));
+    located.locations.truncate(1);
+    let stored_bytes = u32::MAX;
+    located.locations[0].as_mut().unwrap().span.length = stored_bytes;
+    assert_eq!(may_have_been_given_out(&located), Some(stored_bytes.into()));
+    located.locations[0].as_mut().unwrap().dictionary = None;
+    assert_eq!(may_have_been_given_out(&located), None, "it would be given out in its file");
+}
+
+#[test]
+fn one_damaged_chunk_is_an_error_of_all() {
+    let lab = Lab::new("real-classic");
+    let addresses = lab.addresses(10);
+    let located = lab.served.wait(lab.served.store().locate(&addresses, soon())).unwrap();
+    let Location { file, span, .. } = located.locations[5].as_ref().unwrap();
+    let path = lab.served.path(&file.id.to_string());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[usize::try_from(span.offset).unwrap() + 2] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let outcome = lab.try_make(addresses);
+    // Written again, it is another version of the file, which may be told instead.
+    assert!(matches!(outcome, Err(Error::Damaged(_) | Error::Unreachable(_))), "{outcome:?}");
+    assert!(lab.cache.shared.coming().is_empty());
+    assert_eq!(lab.alive(), 0);
+}
+
+#[test]
+fn slow_readers_cannot_pile_up_records() {
+    let lab = Lab::with_bytes_max("real-classic", 0);
+    let (recipe, _) = lab.make(lab.addresses(50));
+    let bytes = lab.get(&recipe).unwrap();
+    let count = u64::try_from(bytes.len()).unwrap();
+    let part = bytes.slice(10..20);
+    drop(bytes);
+    assert_eq!(lab.alive(), count, "a part keeps all of it");
+    lab.cache.shared.alive.fetch_add(RECORDS_ALIVE_BYTES_MAX - count, Ordering::Relaxed);
+    let outcome = lab.try_get(&recipe);
+    assert!(matches!(&outcome, Err(Error::Unreachable(text)) if text.contains("slow")), "{outcome:?}");
+    drop(part);
+    assert!(lab.get(&recipe).is_some());
+    assert_eq!(lab.alive(), RECORDS_ALIVE_BYTES_MAX - count);
+}
+
+#[test]
+fn after_the_end_there_is_an_error() {
+    let lab = Lab::new("real-classic");
+    let (recipe, _) = lab.make(lab.addresses(2));
+    lab.served.stores.stop();
+    assert_eq!(lab.try_make(lab.addresses(3)).unwrap_err(), Error::Closed);
+    let other = Recipe { addresses: lab.addresses(3), ..recipe };
+    assert_eq!(lab.try_get(&other).unwrap_err(), Error::Closed);
+}
+
+/// What is in URLs that were given out: other processes and versions must come to the same.
+#[test]
+fn checks_are_the_same_everywhere() {
+    let lab = Lab::new("real-classic");
+    let (recipe, lengths) = lab.make(lab.addresses(3));
+    let found = (u64::from_be_bytes(recipe.check), lengths, digest(&recipe).to_string());
+    let lengths = vec![Some(4301), Some(1656), Some(199)];
+    assert_eq!(found, (0xb09b_3bd1_76df_8ff3, lengths, "17rsso16eid94i96j4s5lj32qgkkmol4".to_owned()));
+}
