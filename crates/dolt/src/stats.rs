@@ -24,6 +24,10 @@ pub struct StoreStats {
     pub errors: u64,
     /// Chunks whose contents were not those of the address, whether or not another read or copy was right.
     pub damaged: u64,
+    /// Prefetches under way.
+    pub prefetches: u64,
+    /// Chunks that were not prefetched because too much was under way.
+    pub prefetches_skipped: u64,
     /// Versions of the manifest seen.
     pub versions: u64,
     /// Files of the current version.

@@ -204,6 +204,8 @@ impl Store {
             root: snapshot.map(|snapshot| snapshot.manifest.root),
             index_bytes: view.as_ref().map_or(0, |view| view.memory_bytes()),
             memory_bytes: shared.memory.bytes(),
+            prefetches: shared.prefetches.under_way(),
+            prefetches_skipped: shared.prefetches.skipped(),
             cache: shared.cache.stats(),
             store: shared.remote.stats(),
             ..shared.counters.stats()

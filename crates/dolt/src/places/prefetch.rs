@@ -1,6 +1,12 @@
 //! Reads and checks chunks whose places were told, because their bytes are about to be asked for.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
 
 use busload_chunks::{ChunkAddress, ChunkLocation};
 use busload_objects::ReadOptions;
@@ -33,6 +39,8 @@ pub(crate) struct Prefetches {
     tasks: Arc<Semaphore>,
     /// Stored bytes of chunks.
     bytes: Arc<Semaphore>,
+    /// Chunks.
+    skipped: AtomicU64,
 }
 
 /// Held by one prefetch.
@@ -46,24 +54,38 @@ impl Prefetches {
         Self {
             tasks: Arc::new(Semaphore::new(PREFETCHES_MAX)),
             bytes: Arc::new(Semaphore::new(usize::try_from(PREFETCH_BYTES_MAX).expect("limits say so"))),
+            skipped: AtomicU64::new(0),
         }
+    }
+
+    pub fn under_way(&self) -> u64 {
+        (PREFETCHES_MAX - self.tasks.available_permits()) as u64
+    }
+
+    pub fn skipped(&self) -> u64 {
+        self.skipped.load(Relaxed)
     }
 
     /// Room for some of these chunks; those for which there is none are taken out.
     fn room(&self, items: &mut Vec<Item>) -> Option<Room> {
+        let count = items.len();
+        let room = self.find_room(items);
+        let prefetched = if room.is_some() { items.len() } else { 0 };
+        self.skipped.fetch_add((count - prefetched) as u64, Relaxed);
+        room
+    }
+
+    fn find_room(&self, items: &mut Vec<Item>) -> Option<Room> {
         let task = self.tasks.clone().try_acquire_owned().ok()?;
-        let (room, mut bytes) = (self.bytes.available_permits(), 0);
+        let (room, mut taken) = (self.bytes.available_permits(), 0);
         items.retain(|item| {
-            let with = bytes + usize::try_from(item.location.span.length).expect("a chunk fits into memory");
-            let fits = with <= room;
-            if fits {
-                bytes = with;
-            }
+            let bytes = usize::try_from(item.location.span.length).expect("a chunk fits into memory");
+            let fits = taken + bytes <= room;
+            taken += if fits { bytes } else { 0 };
             fits
         });
-        let bytes = u32::try_from(bytes).expect("limits say so");
         // Others may have been faster.
-        let bytes = self.bytes.clone().try_acquire_many_owned(bytes).ok()?;
+        let bytes = self.bytes.clone().try_acquire_many_owned(u32::try_from(taken).ok()?).ok()?;
         (!items.is_empty()).then_some(Room { _task: task, _bytes: bytes })
     }
 }

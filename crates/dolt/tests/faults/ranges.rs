@@ -1,0 +1,246 @@
+//! Clients that are told where chunks are and take ranges of files, as those of Dolt do.
+
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
+
+use busload_bucket::Rule;
+use busload_dolt::{ChunkAddress, Error, FileBytes, Located, Store};
+use busload_objects::{StreamOptions, Use};
+use futures_util::TryStreamExt;
+use tokio::task::JoinSet;
+
+use crate::{
+    faults, lies, open,
+    support::{FIXTURES, PATIENCE, World, mix, now, until},
+};
+
+/// Ranges of one file with smaller gaps are asked for together.
+const GAP_MAX: u64 = 8 << 10;
+
+/// What became of ranges. Wrong bytes fail at once.
+#[derive(Debug, Default)]
+struct Outcome {
+    right: u64,
+    errors: Vec<Error>,
+}
+
+/// The files of a store as they are, by name.
+type Files = HashMap<String, Vec<u8>>;
+
+fn files_of(world: &World, located: &Located) -> Files {
+    let names = located.locations.iter().flatten().map(|location| location.file.name().to_owned());
+    names.map(|name| (name.clone(), std::fs::read(world.path(&name)).unwrap())).collect()
+}
+
+/// Ranges near each other as one; for each file.
+fn regions(located: &Located) -> Vec<(FileKey, Vec<Range<u64>>)> {
+    let mut by_file: HashMap<String, (FileKey, Vec<Range<u64>>)> = HashMap::new();
+    for location in located.locations.iter().flatten() {
+        let new = || (FileKey::of(location), Vec::new());
+        let (_, ranges) = by_file.entry(location.file.name().to_owned()).or_insert_with(new);
+        ranges.push(range(location.span));
+    }
+    let merged = |(key, mut ranges): (FileKey, Vec<Range<u64>>)| {
+        ranges.sort_by_key(|range| range.start);
+        let mut merged: Vec<Range<u64>> = Vec::new();
+        for range in ranges {
+            match merged.last_mut() {
+                Some(last) if range.start < last.end + GAP_MAX => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        (key, merged)
+    };
+    by_file.into_values().map(merged).collect()
+}
+
+fn range(span: busload_dolt::Span) -> Range<u64> {
+    span.offset..span.offset + u64::from(span.length)
+}
+
+/// What a URL says of a file.
+#[derive(Clone, Debug)]
+struct FileKey {
+    name: String,
+    id: busload_dolt::FileId,
+    kind: busload_dolt::FileKind,
+    version: u64,
+}
+
+impl FileKey {
+    fn of(location: &busload_dolt::Location) -> Self {
+        let file = &location.file;
+        Self { name: file.name().to_owned(), id: file.id, kind: file.kind, version: file.version() }
+    }
+
+    async fn bytes(&self, store: &Store) -> Result<FileBytes, Error> {
+        let found = store.file_bytes(self.id, self.kind, self.version, now() + PATIENCE).await?;
+        Ok(found.expect("the file is there"))
+    }
+}
+
+/// All of a range; a stream that ends before it without an error fails the test.
+async fn take(file: &FileBytes, range: Range<u64>) -> Result<Vec<u8>, Error> {
+    let length = range.end - range.start;
+    let options = StreamOptions { purpose: Use::Again, patience: PATIENCE };
+    let pieces: Vec<_> = file.stream(range.clone(), options).try_collect().await?;
+    let bytes = pieces.concat();
+    assert_eq!(bytes.len() as u64, length, "{range:?} ended early, as if that were all");
+    Ok(bytes)
+}
+
+fn cut<'a>(files: &'a Files, name: &str, range: &Range<u64>) -> &'a [u8] {
+    &files[name][usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()]
+}
+
+/// One client: some addresses, then all of their regions at the same time.
+async fn fetch(store: Store, files: Arc<Files>, wanted: Vec<ChunkAddress>) -> Result<Outcome, Error> {
+    let located = store.locate(&wanted, now() + PATIENCE).await?;
+    assert!(located.locations.iter().all(Option::is_some), "nil for a chunk that exists");
+    store.prefetch(&located);
+    let mut outcome = Outcome::default();
+    let mut reads = JoinSet::new();
+    for (key, ranges) in regions(&located) {
+        let file = key.bytes(&store).await?;
+        for range in ranges {
+            let (file, files, name) = (file.clone(), files.clone(), key.name.clone());
+            reads.spawn(async move {
+                let bytes = take(&file, range.clone()).await?;
+                assert_eq!(bytes, cut(&files, &name, &range), "wrong bytes of {name} at {range:?}");
+                Ok(())
+            });
+        }
+    }
+    for read in reads.join_all().await {
+        match read {
+            Ok(()) => outcome.right += 1,
+            Err(error) => outcome.errors.push(error),
+        }
+    }
+    Ok(outcome)
+}
+
+/// Several clients at once, each with some requests.
+async fn fetch_by_many(
+    store: &Store,
+    files: &Arc<Files>,
+    addresses: &[ChunkAddress],
+    seed: u64,
+) -> Vec<Result<Outcome, Error>> {
+    let mut clients = JoinSet::new();
+    for client in 0..6u64 {
+        let draw = |index: u64| mix(seed ^ mix(client) ^ mix(index).rotate_left(9));
+        let any = |index| addresses[usize::try_from(draw(index) % addresses.len() as u64).unwrap()];
+        let wanted: Vec<_> = (0..1 + draw(0) % 300).map(any).collect();
+        clients.spawn(fetch(store.clone(), files.clone(), wanted));
+    }
+    clients.join_all().await
+}
+
+async fn files_of_all(world: &World, store: &Store, addresses: &[ChunkAddress]) -> Arc<Files> {
+    let located = store.locate(addresses, now() + PATIENCE).await.unwrap();
+    Arc::new(files_of(world, &located))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ranges_are_right_and_whole_whatever_the_network_does() {
+    for (index, fault) in faults().into_iter().enumerate() {
+        let seed = 300 + index as u64;
+        let (world, addresses) = World::with_fixture(seed, FIXTURES[index % FIXTURES.len()]);
+        let store = world.start_with(|settings| {
+            settings.fill_whole_max = if index % 2 == 0 { 1 << 30 } else { 0 };
+            settings.disk_bytes_max = if index % 3 == 0 { 0 } else { 1 << 30 };
+        });
+        open(&store).await;
+        let files = files_of_all(&world, &store, &addresses).await;
+        world.rule(fault.clone(), 0.15);
+        for outcome in fetch_by_many(&store, &files, &addresses, seed).await {
+            let outcome = outcome.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+            assert!(outcome.errors.is_empty() && 0 < outcome.right, "{fault:?}: {outcome:?}");
+        }
+        store.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_goes_away_in_the_middle_makes_errors_and_no_short_ranges() {
+    for (seed, name) in (400..).zip(FIXTURES) {
+        let (world, addresses) = World::with_fixture(seed, name);
+        let store = world.start_with(|settings| settings.disk_bytes_max = 0);
+        open(&store).await;
+        let files = files_of_all(&world, &store, &addresses).await;
+        // Every answer ends after some bytes, in order or not, and then there are none.
+        world.rules(vec![
+            Rule::times(3, busload_bucket::Fault::Reset(2_000)),
+            Rule::times(3, busload_bucket::Fault::Truncate(1_000)),
+            Rule::always(busload_bucket::Fault::Status(403)),
+        ]);
+        for outcome in fetch_by_many(&store, &files, &addresses, seed).await {
+            let outcome = outcome.expect("places are known");
+            let is_away = |error: &Error| matches!(error, Error::Unreachable(_));
+            assert!(outcome.errors.iter().all(is_away), "{:?}", outcome.errors);
+        }
+        world.rules(Vec::new());
+        for outcome in fetch_by_many(&store, &files, &addresses, seed + 50).await {
+            assert!(outcome.unwrap().errors.is_empty(), "it is back");
+        }
+        store.close().await;
+    }
+}
+
+/// Bits flip on the way, which nothing but a dictionary's own chunks shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
+    for (seed, fault) in (500..).zip(lies().into_iter().chain(faults())) {
+        let (world, addresses) = World::with_fixture(seed, "real-archive-conjoined");
+        let store =
+            world.start_with(|settings| settings.disk_bytes_max = if seed % 2 == 0 { 0 } else { 1 << 30 });
+        open(&store).await;
+        let files = files_of_all(&world, &store, &addresses).await;
+        let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+        world.rule(fault.clone(), 0.4);
+        store.prefetch(&located);
+        let mut pinned = store.pin_dictionaries(&located, now() + PATIENCE).await;
+        if let Err(error) = &pinned {
+            // What came wrong again and again is an error, and later it is right.
+            assert!(matches!(error, Error::Damaged(_) | Error::Unreachable(_)), "{fault:?}: {error:?}");
+            world.rules(Vec::new());
+            let started = now();
+            // Damage is remembered for a while.
+            while pinned.is_err() && started.elapsed() < PATIENCE {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                pinned = store.pin_dictionaries(&located, now() + PATIENCE).await;
+            }
+        }
+        pinned.unwrap();
+        world.proxy.go_away();
+        store.cache().drop_all().await;
+        let with = located.locations.iter().flatten().find(|location| location.dictionary.is_some()).unwrap();
+        let (key, range) = (FileKey::of(with), range(with.dictionary.unwrap()));
+        let file = key.bytes(&store).await.unwrap();
+        assert_eq!(take(&file, range.clone()).await.unwrap(), cut(&files, &key.name, &range), "{fault:?}");
+        store.close().await;
+    }
+}
+
+/// What is prefetched is checked, so that wrong bytes are gone before anybody takes them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_came_wrong_are_right_when_they_are_taken_after_the_prefetch() {
+    for (seed, name) in (600..).zip(FIXTURES) {
+        let (world, addresses) = World::with_fixture(seed, name);
+        let store = world.start_with(|settings| settings.disk_bytes_max = 0);
+        open(&store).await;
+        let files = files_of_all(&world, &store, &addresses).await;
+        world.rules(lies().into_iter().map(|fault| Rule::times(1, fault)).collect());
+        let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+        store.prefetch(&located);
+        until("the prefetch has begun", || 0 < store.stats().store.foreground_reads).await;
+        until("wrong bytes were found", || 0 < store.stats().damaged).await;
+        until("they were read again", || store.stats().prefetches == 0).await;
+        for location in located.locations.iter().flatten() {
+            let file = FileKey::of(location).bytes(&store).await.unwrap();
+            let range = range(location.span);
+            assert_eq!(take(&file, range.clone()).await.unwrap(), cut(&files, location.file.name(), &range));
+        }
+        store.close().await;
+    }
+}
