@@ -1,5 +1,7 @@
 //! The tables on stdout and the records of statistics.csv.
 
+use std::collections::BTreeMap;
+
 use super::{
     cells::{Cell, Layout},
     client::Streams,
@@ -69,9 +71,18 @@ pub const CSV_HEADER: &[&str] = &[
 /// Prints the rows of one table, and which calls they made.
 pub fn print(title: &str, rows: &[&Measured], results: &Results) {
     report::print(title, COLUMNS, rows.iter().map(|row| cells(row, results.ratios(row))));
-    for row in rows.iter().filter(|row| !row.sample.calls.is_empty()) {
-        println!("calls, {}: {}", row.cell.title(), row.sample.calls_text());
+    for (calls, titles) in by_calls(rows) {
+        println!("{calls}: {}", titles.join("; "));
     }
+}
+
+/// Rows that made the same calls.
+fn by_calls(rows: &[&Measured]) -> BTreeMap<String, Vec<String>> {
+    let mut titles: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| !row.sample.calls.is_empty()) {
+        titles.entry(row.sample.calls_text()).or_default().push(row.cell.title());
+    }
+    titles
 }
 
 fn mebibytes(bytes: f64) -> f64 {
@@ -98,13 +109,13 @@ fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {
         figure(mebibytes(sample.client_bytes)),
         count(sample.store_gets),
         figure(mebibytes(sample.store_bytes)),
-        figure_or_dash(sample.server_s),
+        sample.server_s.map_or_else(|| "-".to_owned(), seconds),
         figure(sample.load),
         sample.notes(),
     ]
 }
 
-/// Chains and fetches may be done in milliseconds.
+/// What is warm may be done in milliseconds.
 fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{value:.4}") } else { figure(value) }
 }
@@ -189,8 +200,11 @@ mod tests {
         let shown = report::row(COLUMNS, &cells(&row, results.ratios(&row)));
         assert_eq!(
             shown.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
-            "cold, records 2.00 3.00 - - 1.00 0.00 0.00 10 12 3 2.00 5 1.00 0.50 0.00"
+            "cold, records 2.00 3.00 - - 1.00 0.00 0.00 10 12 3 2.00 5 1.00 0.5000 0.00"
         );
+        let by_calls = by_calls(&[&row, &row, &results.rows()[0]]);
+        let titles = &by_calls["1 Root + 9 StreamChunkLocations"];
+        assert_eq!((by_calls.len(), titles.join("; ").as_str()), (1, "cold, records; cold, records"));
     }
 
     #[test]
