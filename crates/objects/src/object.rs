@@ -26,7 +26,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Instant,
 };
@@ -84,6 +84,8 @@ struct Shared {
     fills: Arc<Fills>,
     table: Mutex<Table>,
     has_handle: AtomicBool,
+    /// Streams that read past the disk.
+    passing: AtomicUsize,
 }
 
 /// Ranges that somebody waits for.
@@ -131,6 +133,7 @@ impl Object {
             fills: Arc::clone(fills),
             table: Mutex::default(),
             has_handle: AtomicBool::new(true),
+            passing: AtomicUsize::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -337,7 +340,7 @@ impl Shared {
         let (flights, landed) = self.board(missing, missed, purpose);
         for flight in flights {
             let task = Foreground { object: Arc::clone(self), flight };
-            self.remote.runtime().spawn(task.fly());
+            self.remote.runtime().spawn(task.fly(Urgency::Foreground));
         }
         for (range, asker) in landed {
             self.read_disk(range, asker, OnMiss::Ask(purpose));
@@ -355,14 +358,12 @@ impl Shared {
         let mut table = self.table();
         for (range, asker) in missing {
             let blocks = plan::blocks_of(&range, self.meta.size);
+            let is_sooner = |flight: &&Arc<Flight>| due::is_sooner(flight.course(), &range, pace, now);
+            let under_way =
+                table.foreground(&blocks).filter(|flight| flight.is_urgent() || is_sooner(flight));
             // A stream that could do with a part has joined it before it comes here.
-            let part = || match purpose {
-                Use::Again => {
-                    table.part(&range).filter(|part| due::is_sooner(part.course(), &range, pace, now))
-                }
-                Use::Once => None,
-            };
-            let asker = match table.foreground(&blocks).or_else(part) {
+            let part = || table.part(&range).filter(|part| purpose == Use::Again && is_sooner(part));
+            let asker = match under_way.or_else(part) {
                 None => asker,
                 Some(flight) => match flight.join(range.clone(), asker) {
                     Err(asker) => asker,
@@ -406,10 +407,17 @@ struct Foreground {
 }
 
 impl Foreground {
-    async fn fly(self) {
+    /// Within the budget of fills, and as patient: a trip ahead of a stream, whose bytes go to no disk.
+    async fn fly_ahead(self) {
+        let bytes = self.flight.range.end - self.flight.range.start;
+        let _permit = self.object.fills.reserve(bytes).await;
+        self.fly(Urgency::Fill).await;
+    }
+
+    async fn fly(self, urgency: Urgency) {
         let Shared { remote, meta, .. } = &*self.object;
         let mut sink = &*self.flight;
-        let read = remote.read_range(meta, self.flight.range.clone(), Urgency::Foreground, &mut sink).await;
+        let read = remote.read_range(meta, self.flight.range.clone(), urgency, &mut sink).await;
         match read {
             Ok(()) => self.object.fills.keep_landed(&self.object, &self.flight),
             Err(error) => {

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! What is touched once goes through the small queue only and never drives out what is read again and again. What is brought to be copied once
-//! ([`Entrance::Once`]) goes there even when its name is among the ghosts: copying a thing twice makes nothing of it hot.
+//! ([`Entrance::Once`]) goes there too, even when its name is among the ghosts, and leaves no name there: that it was copied, also more than
+//! once, is no sign that it will be read again, and the names of others are.
 
 use std::collections::VecDeque;
 
@@ -41,7 +42,7 @@ pub(crate) trait Extent {
 /// The queues. Every extent has at most one entry.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    small: VecDeque<Place>,
+    small: VecDeque<Newcomer>,
     main: VecDeque<Place>,
     ghosts: Ghosts,
     small_count: usize,
@@ -49,6 +50,14 @@ pub(crate) struct Queues {
     period: usize,
     inserted: usize,
     tick: u8,
+}
+
+/// An entry of the small queue.
+#[derive(Clone, Copy, Debug)]
+struct Newcomer {
+    place: Place,
+    /// What it was brought for.
+    entrance: Entrance,
 }
 
 /// Where a new entry goes.
@@ -101,7 +110,7 @@ impl Queues {
         if is_known {
             self.main.push_back(place);
         } else {
-            self.small.push_back(place);
+            self.small.push_back(Newcomer { place, entrance });
         }
     }
 
@@ -126,7 +135,7 @@ impl Queues {
     }
 
     fn pop_small(&mut self, extents: &impl Extent) -> Option<Place> {
-        let place = self.small.pop_front()?;
+        let Newcomer { place, entrance } = self.small.pop_front()?;
         if !extents.is_present(place) {
             extents.unqueue(place);
             return None;
@@ -136,7 +145,9 @@ impl Queues {
             return None;
         }
         extents.unqueue(place);
-        self.ghosts.insert(extents.name(place));
+        if entrance != Entrance::Once {
+            self.ghosts.insert(extents.name(place));
+        }
         Some(place)
     }
 
@@ -159,7 +170,9 @@ impl Queues {
     /// Bytes of memory that the queues take.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
-        (self.small.capacity() + self.main.capacity()) * size_of::<Place>() + self.ghosts.memory_bytes()
+        self.small.capacity() * size_of::<Newcomer>()
+            + self.main.capacity() * size_of::<Place>()
+            + self.ghosts.memory_bytes()
     }
 }
 

@@ -88,7 +88,7 @@ impl Shared {
         file: &Arc<DiskFile>,
         run: Range<u64>,
     ) -> Promised {
-        let part = self.add_part(table, file, run, Purpose::Askers);
+        let part = self.add_part(table, file, run, Purpose::Streams);
         let wish = part.flight.wish().expect("a new flight has not failed");
         Promised { part, wish }
     }
@@ -103,7 +103,7 @@ impl Shared {
         let flight = Arc::new(Flight::new(self.span(&run), purpose));
         let (over, ends) = watch::channel(());
         table.add_part(&flight, ends);
-        let entrance = if purpose == Purpose::Fill { Entrance::New } else { Entrance::Once };
+        let entrance = if purpose == Purpose::Streams { Entrance::Once } else { Entrance::New };
         let (object, file) = (Arc::clone(self), Arc::clone(file));
         Part { object, file, flight, run, entrance, permit: None, _over: over }
     }

@@ -36,6 +36,8 @@ pub struct Fills {
     /// Held shared by writes of extents, so that closing can wait for them.
     writing: Arc<RwLock<()>>,
     is_closed: AtomicBool,
+    /// Objects with streams that read past the disk.
+    pub(super) passing: AtomicU64,
     pub(super) hits: AtomicU64,
     pub(super) misses: AtomicU64,
     pub(super) joined: AtomicU64,
@@ -64,6 +66,7 @@ impl Fills {
             tasks: Mutex::new(JoinSet::new()),
             writing: Arc::default(),
             is_closed: AtomicBool::new(false),
+            passing: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             joined: AtomicU64::new(0),

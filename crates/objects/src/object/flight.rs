@@ -34,8 +34,10 @@ pub(super) struct Wish(());
 /// What a flight is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Those who wait for it, or will. Without any it does not leave.
+    /// Those who wait for it. Without any it does not leave.
     Askers,
+    /// Streams that will get there. Without any, and without any who waits, it does not leave.
+    Streams,
     /// The disk.
     Fill,
 }
@@ -85,6 +87,11 @@ impl Default for Landed {
 impl Flight {
     pub(super) fn new(range: Range<u64>, purpose: Purpose) -> Self {
         Self { range, purpose, distrusted: AtomicBool::new(false), state: Mutex::default() }
+    }
+
+    /// Whether it leaves as soon as it can.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.purpose == Purpose::Askers
     }
 
     pub(super) fn covers(&self, range: &Range<u64>) -> bool {

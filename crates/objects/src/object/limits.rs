@@ -54,6 +54,14 @@ pub(super) const PIECES_FROM_DISK: usize = 4;
 pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Parts ahead of where it is that a stream brings to disk: they come in parallel, and hide the time to the first byte.
 pub(super) const PARTS_AHEAD: u64 = 4;
+/// Extents that a stream must be able to bring ahead, so that its pieces lie within: else it leaves the disk alone.
+pub(super) const EXTENTS_AHEAD_MIN: u64 = 4;
+/// Extents of a trip of a stream that reads past the disk.
+pub(super) const PASSING_TRIP_EXTENTS: u64 = 2;
+/// Extents ahead of such a stream, at most: their bytes are among those that landed lately, until it gets there.
+pub(super) const PASSING_AHEAD_MAX: u64 = 8;
+/// Of what landed lately streams that read past the disk take about this part together.
+pub(super) const PASSING_SHARE: u64 = 2;
 /// A stream's parts take this part of the room that the disk has for what is new, so that they are not driven out before they are read.
 pub(super) const ROOM_SHARE: u64 = 2;
 
@@ -69,6 +77,11 @@ pub(super) const QUIET_MAX: Duration = Duration::from_millis(100);
 const _: () = {
     assert!(EXTENT_BLOCKS.is_multiple_of(PIECE_BLOCKS));
     assert!(PIECE_BYTES <= SMALL_RANGE_BYTES);
+    // The pieces that a stream asks for begin in an extent and end at most two behind it; parts and trips may end an extent short of the reach.
+    assert!((PIECES_AHEAD_MAX * PIECE_BLOCKS).div_ceil(EXTENT_BLOCKS) + 1 < EXTENTS_AHEAD_MIN as usize);
+    assert!(EXTENTS_AHEAD_MIN <= PASSING_AHEAD_MAX && PASSING_TRIP_EXTENTS < EXTENTS_AHEAD_MIN);
+    assert!(PASSING_AHEAD_MAX * EXTENT_DATA_BYTES <= LANDED_BYTES_MAX / PASSING_SHARE);
+    assert!(PARTS_AHEAD <= EXTENTS_AHEAD_MIN && PASSING_TRIP_EXTENTS <= PART_EXTENTS_MAX);
     assert!(
         0 < PIECES_AHEAD_MIN && PIECES_AHEAD_MIN < PIECES_AHEAD_MAX && PIECES_FROM_DISK <= PIECES_AHEAD_MAX
     );

@@ -3,10 +3,10 @@
 //! ```text
 //!  poll --> first piece --> here, on disk and in memory of the system? ------> given on at once
 //!             |                on disk? ----------> a thread that may block ->
-//!             |                part under way? ---> its bytes as they land -->
+//!             |                started ahead? ----> its bytes as they land -->
 //!             |                else --------------> a flight of its own ----->
 //!             +--> few pieces left? the next ones are asked for together
-//!                                      Once: parts ahead of them are started, to disk
+//!                        Once: what comes after them is started ahead, as parts to disk or, if that does not take them, past it
 //! ```
 //!
 //! * **Nothing happens between polls** but what others could want too: flights and parts belong to the runtime. A stream that is dropped
@@ -14,14 +14,16 @@
 //! * [`Use::Again`] reads as [`Object::read_many`] does: it counts as use, and what is missing starts the usual fill.
 //! * [`Use::Once`] brings what is missing in parts of the fill, ahead of where it is, in parallel. Streams that run together find each other's
 //!   parts in the table and each other's extents on disk: every byte is asked for once, as long as the disk takes it. Neither their reads nor
-//!   their extents count as use for the eviction. Each stream brings an extent at most once: what is gone when it gets there, because the disk
-//!   did not take it or had to give it up, it reads as all others do, in flights that it shares with those that are at the same place.
-//! * **A part is a convenience**: one that fails or waits too long (for the budget, for the window) costs time, never the stream: its pieces are
-//!   read in the foreground then, with all the attempts that such reads have.
-//! * **Memory**: a stream holds [`limits::PIECES_AHEAD_MAX`] pieces, however slow its reader is; the flights it shares are held as all flights are;
-//!   parts under way are in the budget of fills, take their share of it in tasks of their own, and give it back when they are on disk, whoever reads.
-//!
-//! [`limits::PIECES_AHEAD_MAX`]: super::limits::PIECES_AHEAD_MAX
+//!   their extents count as use for the eviction.
+//! * **Past the disk** comes what it does not take, or had to give up before the stream got there: in shorter trips, whose bytes are among
+//!   those that landed lately. Streams at about the same place share these. Nothing comes more than once each way for a stream, so that a disk
+//!   that keeps nothing costs no more than that.
+//! * **What is started ahead is a convenience**: a part that fails or waits too long (for the budget, for the window) costs time, never the
+//!   stream: its pieces are read in the foreground then, with all the attempts that such reads have.
+//! * **Fairness**: what is started ahead has the urgency of fills, so copies do not stand before those who wait for a few bytes.
+//! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. What is under way ahead of it is in the budget of fills,
+//!   takes its share of that in a task of its own, and gives it back when it is on disk or, past the disk, among what landed lately
+//!   ([`super::limits::LANDED_BYTES_MAX`] for all): nothing of that depends on who reads.
 
 use std::{
     collections::VecDeque,
@@ -40,6 +42,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Missed, Object, OnMiss, Shared, Wanted,
     limits::{PATIENCE_MAX, PIECES_AHEAD_MAX, PIECES_AHEAD_MIN, PIECES_FROM_DISK},
+    plan::blocks_of,
     reading::{Deadline, Timer, given_up, too_late},
 };
 use crate::{Error, disk::Count};
@@ -89,6 +92,8 @@ pub struct ObjectStream {
     /// The next one first.
     pieces: VecDeque<Piece>,
     ahead: Ahead,
+    /// What was started ahead did not come in time: until then nothing is, nor waited for.
+    alone_until: Option<Instant>,
     wait: Wait,
 }
 
@@ -115,6 +120,7 @@ impl Object {
             rest,
             pieces: VecDeque::new(),
             ahead: Ahead::default(),
+            alone_until: None,
             wait: Wait::default(),
         }
     }
@@ -144,7 +150,7 @@ impl ObjectStream {
         if self.rest.is_empty() || PIECES_AHEAD_MIN < self.pieces.len() {
             return;
         }
-        if self.purpose == Use::Once {
+        if self.is_ahead() {
             self.ahead.advance(&self.shared, &self.rest);
         }
         while self.pieces.len() < PIECES_AHEAD_MAX
@@ -155,14 +161,21 @@ impl ObjectStream {
         self.ask_for_missing();
     }
 
+    /// Whether things are started ahead, and waited for.
+    fn is_ahead(&self) -> bool {
+        self.purpose == Use::Once && self.alone_until.is_none_or(|until| until <= Instant::now())
+    }
+
     /// Of all pieces that were not asked for yet.
     fn ask_for_missing(&mut self) {
+        let is_ahead = self.is_ahead();
         let mut missing = Wanted::new();
         for piece in &mut self.pieces {
             if !matches!(piece.state, State::Local) || self.shared.is_present(&piece.range) {
                 continue;
             }
-            match join(&self.shared, self.purpose, &piece.range) {
+            // Other reads judge for themselves whether a part is worth waiting for.
+            match is_ahead.then(|| join(&self.shared, &piece.range)).flatten() {
                 Some(answer) => piece.state = State::Part(answer),
                 None => missing.push((piece.range.clone(), piece.ask())),
             }
@@ -204,6 +217,7 @@ impl ObjectStream {
                     Poll::Pending => {
                         // Half of the time is left for a read that does not depend on fills.
                         ready!(self.wait.poll(&self.shared, self.patience / 2, context));
+                        self.alone_until = Some(Instant::now() + self.patience);
                         self.leave_parts();
                     }
                 },
@@ -228,19 +242,23 @@ impl ObjectStream {
     }
 }
 
-/// Waits for bytes of a part under way, if there is one.
-fn join(
-    shared: &Shared,
-    purpose: Use,
-    range: &Range<u64>,
-) -> Option<oneshot::Receiver<Result<Bytes, Error>>> {
-    if purpose == Use::Again {
-        // Such reads judge for themselves whether a part is worth waiting for.
-        return None;
+#[cfg(test)]
+impl ObjectStream {
+    /// Bytes that were asked for and not given on.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let asked = self.pieces.iter().filter(|piece| !matches!(piece.state, State::Local));
+        asked.map(|piece| piece.range.end - piece.range.start).sum()
     }
-    let part = shared.table().part(range).cloned()?;
+}
+
+/// Waits for bytes of a part or a trip that was started ahead, if there is one.
+fn join(shared: &Shared, range: &Range<u64>) -> Option<oneshot::Receiver<Result<Bytes, Error>>> {
+    let flight = {
+        let table = shared.table();
+        table.part(range).or_else(|| table.foreground(&blocks_of(range, shared.meta.size))).cloned()?
+    };
     let (asker, answer) = oneshot::channel();
-    part.join(range.clone(), asker).ok()?;
+    flight.join(range.clone(), asker).ok()?;
     shared.count_joined();
     Some(answer)
 }

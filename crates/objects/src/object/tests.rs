@@ -27,7 +27,7 @@ struct Bench {
     object: Arc<Object>,
     bytes: Bytes,
     /// Removed at the end.
-    _directory: Option<TempDir>,
+    directory: Option<TempDir>,
 }
 
 /// Of a cache with a disk.
@@ -36,9 +36,11 @@ struct Disked {
     bytes_max: u64,
     fill_bytes_max: u64,
     fill_whole_max: u64,
+    free_bytes_min: u64,
 }
 
-const AMPLE: Disked = Disked { bytes_max: 256 * MIB, fill_bytes_max: 64 * MIB, fill_whole_max: 128 * MIB };
+const AMPLE: Disked =
+    Disked { bytes_max: 256 * MIB, fill_bytes_max: 64 * MIB, fill_whole_max: 128 * MIB, free_bytes_min: 0 };
 
 impl Bench {
     /// Nothing is kept.
@@ -62,7 +64,7 @@ impl Bench {
             (Some(disk), Some(directory)) => Cache::open(CacheOptions {
                 directory: directory.path().to_owned(),
                 bytes_max: disk.bytes_max,
-                free_bytes_min: 0,
+                free_bytes_min: disk.free_bytes_min,
                 fill_bytes_max: disk.fill_bytes_max,
                 fill_whole_max: disk.fill_whole_max,
                 runtime,
@@ -71,7 +73,7 @@ impl Bench {
             _ => Cache::none(64 * MIB, runtime),
         };
         let object = cache.object(&remote, &meta);
-        Self { fake, remote, cache, object, bytes, _directory: directory }
+        Self { fake, remote, cache, object, bytes, directory }
     }
 
     fn read(&self, range: Range<u64>) -> Reading {

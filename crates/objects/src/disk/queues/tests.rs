@@ -39,13 +39,17 @@ impl Cache {
             self.extents.0.touch(extent, self.queues.tick());
             return true;
         }
+        self.make_room();
+        self.insert(extent, Entrance::New);
+        false
+    }
+
+    fn make_room(&mut self) {
         while self.room <= self.count {
             let victim = self.queues.pop(&self.extents).expect("somebody is there");
             assert!(self.extents.0.remove(victim.extent), "who has to go is there");
             self.count -= 1;
         }
-        self.insert(extent);
-        false
     }
 
     fn read_all(&mut self, extents: std::ops::Range<u32>) {
@@ -54,11 +58,19 @@ impl Cache {
         }
     }
 
-    fn insert(&mut self, extent: u32) {
+    /// Without reading it.
+    fn copy(&mut self, extent: u32) {
+        if !self.extents.0.is_present(extent) {
+            self.make_room();
+            self.insert(extent, Entrance::Once);
+        }
+    }
+
+    fn insert(&mut self, extent: u32, entrance: Entrance) {
         let place = Place { file: 1, extent };
         self.queues.count_insertion();
         if self.extents.0.insert(extent, self.queues.tick()) {
-            self.queues.push(place, self.extents.name(place), Entrance::New);
+            self.queues.push(place, self.extents.name(place), entrance);
         }
         self.count += 1;
     }
@@ -89,6 +101,37 @@ fn what_comes_back_soon_after_its_eviction_goes_to_the_main_queue() {
     assert_eq!(cache.queues.main.iter().map(|place| place.extent).collect::<Vec<_>>(), [0]);
 }
 
+/// A copy of less than the ghosts remember, made twice, once put all of it into the main queue.
+#[test]
+fn copies_do_not_drive_out_what_is_read_however_often_they_are_made() {
+    for copied in [1000..1150, 1000..3000] {
+        let mut cache = Cache::new(100);
+        cache.read_all(0..80);
+        cache.read_all(100..180);
+        (0..3).for_each(|_| cache.read_all(0..80));
+        let main = cache.queues.main.len();
+        assert!(50 < main, "{main}: hot extents went before");
+        for _ in 0..5 {
+            copied.clone().for_each(|extent| cache.copy(extent));
+        }
+        let hits = (0..80).filter(|&extent| cache.extents.0.is_present(extent)).count();
+        assert!(79 <= hits, "{hits} of 80");
+        let is_copied = |place: &Place| copied.contains(&place.extent);
+        assert!(!cache.queues.main.iter().any(is_copied), "no copy is among what is hot");
+    }
+}
+
+#[test]
+fn what_was_copied_is_new_to_those_who_read_it() {
+    let mut cache = Cache::new(100);
+    (0..200).for_each(|extent| cache.copy(extent));
+    cache.read(50);
+    assert_eq!(cache.queues.main.len(), 0, "its eviction left no name");
+    cache.read_all(110..111);
+    (200..300).for_each(|extent| cache.copy(extent));
+    assert_eq!(cache.queues.main.iter().map(|place| place.extent).collect::<Vec<_>>(), [110], "it was read");
+}
+
 #[test]
 fn extents_that_went_otherwise_leave_no_second_entry() {
     let mut cache = Cache::new(100);
@@ -100,9 +143,14 @@ fn extents_that_went_otherwise_leave_no_second_entry() {
     }
     assert!(cache.queues.small.len() + cache.queues.main.len() <= 50);
     cache.read_all(1000..3000);
-    let entries = cache.queues.small.iter().chain(&cache.queues.main).map(|place| (place.extent, ()));
+    let entries =
+        cache.queues.small.iter().map(|newcomer| newcomer.place).chain(cache.queues.main.iter().copied());
     let count = cache.queues.small.len() + cache.queues.main.len();
-    assert_eq!(entries.collect::<HashMap<_, _>>().len(), count, "no extent twice");
+    assert_eq!(
+        entries.map(|place| (place.extent, ())).collect::<HashMap<_, _>>().len(),
+        count,
+        "no extent twice"
+    );
     assert_eq!(count, 100);
 }
 
@@ -110,7 +158,7 @@ fn extents_that_went_otherwise_leave_no_second_entry() {
 fn with_nothing_there_nothing_has_to_go() {
     let mut cache = Cache::new(10);
     assert_eq!(cache.queues.pop(&cache.extents), None);
-    cache.insert(1);
+    cache.insert(1, Entrance::New);
     cache.extents.0.remove(1);
     assert_eq!(cache.queues.pop(&cache.extents), None, "an entry alone is no extent");
 }

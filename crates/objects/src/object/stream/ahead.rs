@@ -1,101 +1,212 @@
-//! Parts of the fill that a stream starts ahead of where it is.
+//! What a stream starts ahead of where it is: parts of the fill, or trips past the disk.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use tokio::time::Instant;
 
 use crate::{
     disk::{DiskFile, EXTENT_DATA_BYTES},
     object::{
-        Shared,
+        Foreground, Shared,
         fill::Promised,
-        flight::Wish,
-        limits::{PARTS_AHEAD, ROOM_SHARE},
+        flight::{Flight, Purpose, Wish},
+        limits::{
+            EXTENTS_AHEAD_MIN, LANDED_BYTES_MAX, PARTS_AHEAD, PASSING_AHEAD_MAX, PASSING_SHARE,
+            PASSING_TRIP_EXTENTS, ROOM_SHARE,
+        },
+        plan,
+        table::Table,
     },
 };
 
-/// See the module.
+/// See the module. Positions are extents.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// Extents before this one were brought for the stream, or were there, or on their way: none is brought for it twice.
-    seen: u64,
-    /// Of parts that are not behind the stream, by the extent at which they end.
+    /// Up to here the disk had them, or they were brought there for the stream: none is a second time.
+    to_disk: u64,
+    /// Up to here those that were to be on disk, and were not, came past it: none does a second time.
+    past_disk: u64,
+    passing: Option<Passing>,
+    /// That the stream will want flights that are not behind it, by the extent at which they end.
     wishes: Vec<(u64, Arc<Wish>)>,
 }
 
-/// How far ahead, in extents.
+/// How far ahead.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
-    part: u64,
+    /// Of one trip.
+    trip: u64,
+    /// Of all.
     all: u64,
 }
 
+/// A stream that reads past the disk, as long as it lives.
+#[derive(Debug)]
+struct Passing(Arc<Shared>);
+
 impl Ahead {
-    /// Starts the parts that the stream, which goes on with `rest`, will need soon.
+    /// Starts what the stream, which goes on with `rest`, will need soon.
     pub(super) fn advance(&mut self, shared: &Arc<Shared>, rest: &Range<u64>) {
         let here = rest.start / EXTENT_DATA_BYTES;
         self.wishes.retain(|(end, _)| here < *end);
-        let Some(file) = shared.file.as_ref().filter(|file| file.is_writable()) else { return };
-        let Some(reach) = reach(shared, file).filter(|_| !shared.fills.is_closed()) else { return };
-        let end = rest.end.div_ceil(EXTENT_DATA_BYTES);
-        let until = reach.until(here, end);
-        for promised in self.promise(shared, file, self.seen.max(here)..until, reach.part) {
-            let end = promised.end();
-            self.wishes.push((end, promised.start()));
-        }
+        let takes_parts = self.bring_to_disk(shared, here, rest);
+        self.bring_past_disk(shared, here, rest, takes_parts);
     }
 
-    /// Under one lock, so that of many streams one starts a part.
+    /// Whether the disk takes parts now.
+    fn bring_to_disk(&mut self, shared: &Arc<Shared>, here: u64, rest: &Range<u64>) -> bool {
+        let Some(file) = shared.file.as_ref().filter(|file| file.is_writable()) else { return false };
+        let Some(reach) = Reach::to_disk(shared, file).filter(|_| !shared.fills.is_closed()) else {
+            return false;
+        };
+        let extents = self.to_disk.max(here)..reach.until(here, rest);
+        if extents.is_empty() {
+            return true;
+        }
+        let promised = {
+            let mut table = shared.table();
+            if table.queue.is_paused(Instant::now()) {
+                return false;
+            }
+            self.to_disk = extents.end;
+            self.promise(shared, &mut table, file, extents, reach.trip)
+        };
+        self.wishes.extend(promised.into_iter().map(|part| (part.end(), part.start())));
+        true
+    }
+
+    /// Under the table's lock, so that of many streams one starts a part.
     fn promise(
         &mut self,
         shared: &Arc<Shared>,
+        table: &mut Table,
         file: &Arc<DiskFile>,
         extents: Range<u64>,
         part_extents: u64,
     ) -> Vec<Promised> {
         let mut promised = Vec::new();
-        if extents.is_empty() {
-            return promised;
-        }
-        let mut table = shared.table();
-        if table.queue.is_paused(Instant::now()) {
-            return promised;
-        }
         let mut next = extents.start;
         while next < extents.end {
             if let Some((part, _)) = table.part_of_extent(next) {
-                let end = part.range.end.div_ceil(EXTENT_DATA_BYTES);
-                self.wishes.extend(part.wish().map(|wish| (end, wish)));
-                next = end;
-                continue;
-            }
-            if file.has_extent(next) {
+                next = self.wish_for(part);
+            } else if file.has_extent(next) {
                 next += 1;
-                continue;
+            } else {
+                let is_taken =
+                    |extent: &u64| file.has_extent(*extent) || table.part_of_extent(*extent).is_some();
+                let limit = (next + 1).next_multiple_of(part_extents).min(extents.end);
+                let end = (next + 1..limit).find(is_taken).unwrap_or(limit);
+                promised.push(shared.promise(table, file, next..end));
+                next = end;
             }
-            let limit = (next + 1).next_multiple_of(part_extents).min(extents.end);
-            let is_taken = |extent: &u64| file.has_extent(*extent) || table.part_of_extent(*extent).is_some();
-            let end = (next + 1..limit).find(is_taken).unwrap_or(limit);
-            promised.push(shared.promise(&mut table, file, next..end));
-            next = end;
         }
-        self.seen = next;
         promised
+    }
+
+    /// What the disk does not have although it was brought there, or all if it takes nothing.
+    fn bring_past_disk(&mut self, shared: &Arc<Shared>, here: u64, rest: &Range<u64>, takes_parts: bool) {
+        let reach = Reach::past_disk(shared);
+        let until = reach.until(here, rest).min(if takes_parts { self.to_disk } else { u64::MAX });
+        let extents = self.past_disk.max(here)..until;
+        if extents.is_empty() {
+            return;
+        }
+        self.past_disk = extents.end;
+        let flights = {
+            let mut table = shared.table();
+            self.take_off(shared, &mut table, extents, rest, reach.trip)
+        };
+        for flight in flights {
+            self.passing.get_or_insert_with(|| Passing::new(shared));
+            let task = Foreground { object: Arc::clone(shared), flight };
+            shared.remote.runtime().spawn(task.fly_ahead());
+        }
+    }
+
+    /// Under the table's lock, too.
+    fn take_off(
+        &mut self,
+        shared: &Shared,
+        table: &mut Table,
+        extents: Range<u64>,
+        rest: &Range<u64>,
+        trip_extents: u64,
+    ) -> Vec<Arc<Flight>> {
+        let mut flights = Vec::new();
+        let wanted = plan::blocks_of(rest, shared.meta.size);
+        let of = |run: Range<u64>| {
+            let span = shared.span(&run);
+            span.start.max(wanted.start)..span.end.min(wanted.end)
+        };
+        let is_there = |table: &Table, extent: u64| {
+            table.part_of_extent(extent).is_some() || shared.is_present(&of(extent..extent + 1))
+        };
+        let mut next = extents.start;
+        while next < extents.end {
+            if is_there(table, next) {
+                next += 1;
+            } else if let Some(flight) = table.foreground(&of(next..next + 1)) {
+                next = self.wish_for(flight).max(next + 1);
+            } else {
+                let limit = (next + 1).next_multiple_of(trip_extents).min(extents.end);
+                let end = (next + 1..limit).find(|&extent| is_there(table, extent)).unwrap_or(limit);
+                let flight = Arc::new(Flight::new(of(next..end), Purpose::Streams));
+                table.add_foreground(&flight);
+                self.wish_for(&flight);
+                flights.push(flight);
+                next = end;
+            }
+        }
+        flights
+    }
+
+    /// The extent behind a flight, which leaves now although nobody waits for bytes of it yet.
+    fn wish_for(&mut self, flight: &Flight) -> u64 {
+        let end = flight.range.end.div_ceil(EXTENT_DATA_BYTES);
+        self.wishes.extend(flight.wish().map(|wish| (end, wish)));
+        end
     }
 }
 
-/// None: what a stream brings would not stay until it gets there.
-fn reach(shared: &Shared, file: &DiskFile) -> Option<Reach> {
-    let whole = shared.fills.part_extents();
-    let all = (whole * PARTS_AHEAD).min(file.room() / ROOM_SHARE);
-    let part = (all / PARTS_AHEAD).clamp(1, whole);
-    (0 < all).then_some(Reach { part, all })
+impl Reach {
+    /// None: what a stream brings would not stay until it gets there.
+    fn to_disk(shared: &Shared, file: &DiskFile) -> Option<Self> {
+        let part = shared.fills.part_extents();
+        let all = (part * PARTS_AHEAD).min(file.room() / ROOM_SHARE);
+        (EXTENTS_AHEAD_MIN <= all).then_some(Self { trip: part.min(all / PARTS_AHEAD), all })
+    }
+
+    /// Streams of different objects share what may be in memory; those of one object have the same there.
+    fn past_disk(shared: &Shared) -> Self {
+        let objects = shared.fills.passing.load(Relaxed).max(1);
+        let all = LANDED_BYTES_MAX / PASSING_SHARE / EXTENT_DATA_BYTES / objects;
+        let trip = PASSING_TRIP_EXTENTS.min(shared.fills.part_extents());
+        Self { trip, all: all.clamp(EXTENTS_AHEAD_MIN, PASSING_AHEAD_MAX) }
+    }
+
+    /// Where what is started now ends: at the end of a trip, if that is not behind the end of all.
+    fn until(self, here: u64, rest: &Range<u64>) -> u64 {
+        let (end, until) = (rest.end.div_ceil(EXTENT_DATA_BYTES), here + self.all);
+        if end <= until { end } else { until / self.trip * self.trip }
+    }
 }
 
-impl Reach {
-    /// Up to the end of a part, if that is not beyond the end.
-    fn until(self, here: u64, end: u64) -> u64 {
-        let until = here + self.all;
-        if end <= until { end } else { until / self.part * self.part }
+impl Passing {
+    fn new(shared: &Arc<Shared>) -> Self {
+        if shared.passing.fetch_add(1, Relaxed) == 0 {
+            shared.fills.passing.fetch_add(1, Relaxed);
+        }
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        if self.0.passing.fetch_sub(1, Relaxed) == 1 {
+            self.0.fills.passing.fetch_sub(1, Relaxed);
+        }
     }
 }

@@ -184,7 +184,7 @@ fn ago() -> std::time::Instant {
 }
 
 /// The least executor: polls with a waker that unparks the thread.
-fn wait_for<F: Future + Unpin>(mut future: F) -> F::Output {
+pub(super) fn wait_for<F: Future + Unpin>(mut future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: Arc<Self>) {

@@ -116,7 +116,7 @@ proptest! {
         has_disk in any::<bool>(),
         is_tight in any::<bool>(),
     ) {
-        let tight = Disked { bytes_max: 4 * MIB, fill_bytes_max: 2 * MIB, fill_whole_max: 0 };
+        let tight = Disked { bytes_max: 4 * MIB, fill_bytes_max: 2 * MIB, fill_whole_max: 0, ..AMPLE };
         let disk = has_disk.then_some(if is_tight { tight } else { AMPLE });
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
