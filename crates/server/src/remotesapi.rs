@@ -20,6 +20,7 @@
 mod download;
 mod layout;
 pub mod limits;
+mod lists;
 mod locations;
 mod records;
 mod rooms;
@@ -29,6 +30,7 @@ mod target;
 #[cfg(test)]
 mod testing;
 mod url;
+mod work;
 
 use std::sync::Arc;
 

@@ -1,11 +1,8 @@
 //! Outcomes of reads as the protocol's messages and codes.
 
-use std::time::Instant;
-
 use busload_dolt::{Chunk, ChunkAddress, DictionaryId, Error, Form};
 use busload_proto::v1::{self, Encoding, FailedChunk, FoundChunk, GetChunkResponse, GetChunksResponse};
 use bytes::Bytes;
-use tokio::time::timeout_at;
 use tonic::Status;
 
 use super::{
@@ -29,19 +26,6 @@ pub fn status(error: &Error, deadline: &Deadline) -> Status {
         Error::TooLate(message) => Status::deadline_exceeded(message),
         Error::NotLocal => Status::unavailable("the chunk is not on local disk"),
         Error::Closed => Status::unavailable("busload is shutting down"),
-    }
-}
-
-/// What the store answers, in time.
-pub async fn in_time<T>(
-    deadline: &Deadline,
-    until: Instant,
-    answer: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Status> {
-    match timeout_at(until.into(), answer).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(status(&error, deadline)),
-        Err(_) => Err(deadline.passed()),
     }
 }
 

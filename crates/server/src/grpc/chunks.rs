@@ -84,7 +84,11 @@ impl Target<'_> {
         deadline: Instant,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Refusal> {
-        answer::in_time(&self.deadline, deadline, answer).await
+        match timeout_at(deadline.into(), answer).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(self.refusal(&error)),
+            Err(_) => Err(self.deadline.passed()),
+        }
     }
 
     /// One chunk: on the spot, or waited for.

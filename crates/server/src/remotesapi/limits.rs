@@ -2,24 +2,33 @@
 
 use std::time::Duration;
 
-use crate::http::limits::{PIECE_BYTES, STREAM_WINDOW_BYTES};
+use crate::{
+    grpc::limits::ADDRESS_COUNT_MAX,
+    http::limits::{PIECE_BYTES, STREAM_WINDOW_BYTES},
+};
 
 /// An encoded request.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Addresses of one request.
-pub const ADDRESS_COUNT_MAX: usize = 16_384;
 /// Requests of one stream that are being answered; the next ones wait.
 pub const REQUESTS_AHEAD_MAX: usize = 8;
 /// Chunks of one resource of records: its URL, 27 characters for each, stays below the 8 KiB that proxies allow.
 pub const RECORDS_CHUNKS_MAX: usize = 192;
 /// Stored bytes of its chunks, about (a larger one is alone).
 pub const RECORDS_STORED_BYTES_MAX: u64 = 4 << 20;
-/// Stored bytes of those that are made again for downloads from one table, at once (a larger chunk is alone); the others wait.
+/// A chunk with more stored bytes is given in its file if it is a record there, and is a resource of its own otherwise.
+pub const RECORDS_CHUNK_STORED_BYTES_MAX: u32 = 256 << 10;
+/// Resources of records that one request has made at once.
+pub const RECORDS_AT_ONCE_MAX: usize = 16;
+/// Stored bytes of those that are made for one table, about (a larger chunk is alone); the others wait.
+pub const RECORDS_MAKING_BYTES_MAX: u64 = 64 << 20;
+/// The same of those that are made again for downloads.
 pub const RECORDS_REMAKING_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of resources of records in memory, kept or being sent. Beyond it none are made, until readers have taken theirs.
 pub const RECORDS_ALIVE_BYTES_MAX: u64 = 256 << 20;
 /// Memory for resources of records that were given out lately. Others are made again when they are asked for.
 pub const RECORDS_BYTES_MAX: u64 = 64 << 20;
+/// Table files that one stream remembers to have told the client of. Beyond it, they are told again.
+pub const FILES_TOLD_MAX: usize = 4096;
 
 /// Memory for the bytes of table files on their way to clients, of one table; other downloads wait.
 pub const SENDING_BYTES_MAX: u64 = 256 << 20;
@@ -29,7 +38,11 @@ pub const SENDING_EACH_BYTES_MAX: u64 = (2 << 20) + PIECE_BYTES as u64;
 /// Who was told that there is nothing now may ask again after this.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+const _: () =
+    assert!(ADDRESS_COUNT_MAX * 22 + 1024 <= REQUEST_BYTES_MAX, "22 bytes each, where they are in a list");
 const _: () = assert!(REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);
+const _: () = assert!(RECORDS_CHUNK_STORED_BYTES_MAX as u64 <= RECORDS_STORED_BYTES_MAX);
+const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_MAKING_BYTES_MAX);
 const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_REMAKING_BYTES_MAX);
 const _: () =
     assert!(2 * RECORDS_BYTES_MAX <= RECORDS_ALIVE_BYTES_MAX, "what is kept leaves room for what is made");

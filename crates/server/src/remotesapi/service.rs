@@ -1,41 +1,192 @@
 //! The service `dolt.services.remotesapi.v1alpha1.ChunkStoreService`.
+//!
+//! | what | is answered with |
+//! |---|---|
+//! | a repository in a format that is not ours, or in none | the format of the store: clients compare |
+//! | a store without a manifest | an empty repository, of which clients say that there is nothing to clone |
+//! | `Rebase` when the manifest cannot be read now | an error, though there is an older version to read from |
+//! | the same address twice in a request | both entries, or in the older calls, which name addresses, one |
+//! | `GetDownloadLocations` | records without dictionaries whatever the layout: only clients older than dictionaries call it |
+//! | writes | `PERMISSION_DENIED` |
 
 use std::sync::Arc;
 
+use busload_dolt::{ChunkAddress, Form, Request as ReadRequest};
 use busload_proto::remotesapi::{
-    AddTableFilesRequest, AddTableFilesResponse, CommitRequest, CommitResponse, GetDownloadLocsRequest,
-    GetDownloadLocsResponse, GetRepoMetadataRequest, GetRepoMetadataResponse, GetUploadLocsRequest,
-    GetUploadLocsResponse, HasChunksRequest, HasChunksResponse, ListTableFilesRequest,
-    ListTableFilesResponse, RebaseRequest, RebaseResponse, RefreshTableFileUrlRequest,
-    RefreshTableFileUrlResponse, RootRequest, RootResponse, StreamChunkLocationsRequest,
-    StreamChunkLocationsResponse,
+    AddTableFilesRequest, AddTableFilesResponse, CommitRequest, CommitResponse, Feature,
+    GetDownloadLocsRequest, GetDownloadLocsResponse, GetRepoMetadataRequest, GetRepoMetadataResponse,
+    GetUploadLocsRequest, GetUploadLocsResponse, HasChunksRequest, HasChunksResponse, ListTableFilesRequest,
+    ListTableFilesResponse, PushConcurrencyControl, RebaseRequest, RebaseResponse,
+    RefreshTableFileUrlRequest, RefreshTableFileUrlResponse, RootRequest, RootResponse,
+    StreamChunkLocationsRequest, StreamChunkLocationsResponse,
     chunk_store_service_server::{ChunkStoreService, ChunkStoreServiceServer},
 };
-use futures_util::stream::BoxStream;
-use tonic::{Request, Response, Status as Refusal, Streaming};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream::BoxStream};
+use tonic::{Code, Request, Response, Status as Refusal, Streaming};
 
-use super::{Remotesapi, limits::REQUEST_BYTES_MAX};
+use super::{
+    Location, Method, Remotesapi,
+    layout::lay_out,
+    limits::{RECORDS_MAKING_BYTES_MAX, REQUEST_BYTES_MAX},
+    lists,
+    locations::{Answer, Answers, Question, Told, listed},
+    rooms::Rooms,
+    target::{Caller, Named, Target},
+};
+use crate::{
+    config::DoltLayout,
+    http::{Received, check_memory},
+};
 
 /// What writes are answered with.
 const READ_ONLY: &str = "busload serves this store for reading only: push to where it is stored";
+/// The format of what chunks hold, which clients insist on.
+const DATA_FORMAT: &str = "__DOLT__";
 
 /// The service.
 pub fn service(remotesapi: &Arc<Remotesapi>) -> ChunkStoreServiceServer<Service> {
-    let service = Service { remotesapi: Arc::clone(remotesapi) };
+    let rooms = Arc::new(Rooms::new(RECORDS_MAKING_BYTES_MAX));
+    let service = Service { remotesapi: Arc::clone(remotesapi), rooms };
     ChunkStoreServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX)
 }
 
 /// The service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Service {
     remotesapi: Arc<Remotesapi>,
+    /// For records that are made.
+    rooms: Arc<Rooms>,
+}
+
+/// A request for locations.
+struct Asked {
+    target: Target,
+    layout: DoltLayout,
+    question: Question,
 }
 
 impl Service {
-    fn unwritten(&self) -> Refusal {
-        let Remotesapi { status: _, front: _, records: _ } = &*self.remotesapi;
-        Refusal::unimplemented("not written yet")
+    /// A call that is answered once.
+    async fn unary<Asked: Named, T>(
+        &self,
+        method: Method,
+        call: Request<Asked>,
+        answer: impl AsyncFnOnce(Asked, Target) -> Result<T, Refusal>,
+    ) -> Result<Response<T>, Refusal> {
+        self.remotesapi.status.remotesapi.count_call(method);
+        let answering = async {
+            check_memory(call.extensions())?;
+            let caller = self.remotesapi.caller(&call)?;
+            let target = self.remotesapi.target(call.get_ref(), &caller)?;
+            answer(call.into_inner(), target).await
+        };
+        answering.await.map(Response::new).inspect_err(|refusal| self.count_failure(method, refusal))
     }
+
+    fn refuse_write<T>(&self, method: Method) -> Result<Response<T>, Refusal> {
+        let refusal = Refusal::permission_denied(READ_ONLY);
+        self.remotesapi.status.remotesapi.count_call(method);
+        self.count_failure(method, &refusal);
+        Err(refusal)
+    }
+
+    /// A client that changes its mind is no failure.
+    fn count_failure(&self, method: Method, refusal: &Refusal) {
+        if refusal.code() != Code::Cancelled {
+            self.remotesapi.status.remotesapi.count_failed_call(method);
+        }
+    }
+
+    /// A call that is answered request by request. A request may be for another repository than the one before it.
+    fn streamed<M: Named + Send + 'static>(
+        &self,
+        method: Method,
+        call: Request<Streaming<M>>,
+        question: fn(&M) -> Result<Question, Refusal>,
+    ) -> Result<impl Stream<Item = Result<Answer, Refusal>> + Send + use<M>, Refusal> {
+        self.remotesapi.status.remotesapi.count_call(method);
+        let begin = || {
+            check_memory(call.extensions())?;
+            self.remotesapi.caller(&call)
+        };
+        let caller = begin().inspect_err(|refusal| self.count_failure(method, refusal))?;
+        let (received, deadline) = (call.extensions().get::<Received>().cloned(), *caller.deadline());
+        let service = self.clone();
+        let answer = move |message: M| {
+            // A request counts as memory until it is answered.
+            let held = received.as_ref().map(Received::take);
+            let asked = service.asked(&message, &caller, question);
+            let service = service.clone();
+            async move {
+                let answer = service.answer(asked?).await;
+                drop(held);
+                answer
+            }
+        };
+        let service = self.clone();
+        let answers = Answers::new(call.into_inner(), answer, deadline);
+        Ok(answers.inspect(move |answer| {
+            if let Err(refusal) = answer {
+                service.count_failure(method, refusal);
+            }
+        }))
+    }
+
+    fn asked<M: Named>(
+        &self,
+        message: &M,
+        caller: &Caller,
+        question: fn(&M) -> Result<Question, Refusal>,
+    ) -> Result<Asked, Refusal> {
+        let target = self.remotesapi.target(message, caller)?;
+        Ok(Asked { layout: target.layout(), target, question: question(message)? })
+    }
+
+    /// Where chunks are. The work is the stores' threads'.
+    async fn answer(&self, asked: Asked) -> Result<Answer, Refusal> {
+        let Asked { target, layout, question } = asked;
+        let links = target.links()?;
+        let (remotesapi, rooms) = (Arc::clone(&self.remotesapi), Arc::clone(&self.rooms));
+        let asked = target.clone();
+        let work = async move {
+            let laid = lay_out(&remotesapi, &rooms, &asked, (layout, &question.addresses)).await?;
+            let answer = Answer { question, laid, table: asked.position(), links };
+            let (found, missing) = answer.counts();
+            remotesapi.status.remotesapi.count_locations(Location::Found, found);
+            remotesapi.status.remotesapi.count_locations(Location::Missing, missing);
+            Ok(answer)
+        };
+        target.run(work).await
+    }
+}
+
+/// Indexes of addresses that the store does not hold, all as of one version.
+async fn absent(target: Target, addresses: Vec<ChunkAddress>) -> Result<Vec<i32>, Refusal> {
+    let asked = target.clone();
+    let work = async move {
+        let deadline = asked.deadline().of_trip();
+        let request = ReadRequest { form: Form::Contents, local_only: false, deadline };
+        let present = asked.in_time(asked.store().has_many(&addresses, request)).await?;
+        let absent = (0..).zip(present).filter(|(_, is_present)| !is_present);
+        Ok(absent.map(|(index, _)| index).collect())
+    };
+    target.run(work).await
+}
+
+async fn metadata(
+    request: GetRepoMetadataRequest,
+    target: Target,
+) -> Result<GetRepoMetadataResponse, Refusal> {
+    let snapshot = target.snapshot().await?;
+    Ok(GetRepoMetadataResponse {
+        nbf_version: DATA_FORMAT.to_owned(),
+        nbs_version: request.client_repo_format.map(|format| format.nbs_version).unwrap_or_default(),
+        storage_size: snapshot.file_bytes(),
+        repo_token: String::new(),
+        push_concurrency_control: PushConcurrencyControl::IgnoreWorkingSet.into(),
+        features: vec![Feature::StreamChunkLocations.into()],
+    })
 }
 
 #[tonic::async_trait]
@@ -47,83 +198,104 @@ impl ChunkStoreService for Service {
         &self,
         call: Request<GetRepoMetadataRequest>,
     ) -> Result<Response<GetRepoMetadataResponse>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        self.unary(Method::GetRepoMetadata, call, metadata).await
     }
 
     async fn has_chunks(
         &self,
         call: Request<HasChunksRequest>,
     ) -> Result<Response<HasChunksResponse>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        let answer = async |request: HasChunksRequest, target| {
+            let absent = absent(target, listed("hashes", &request.hashes)?).await?;
+            Ok(HasChunksResponse { absent, repo_token: String::new() })
+        };
+        self.unary(Method::HasChunks, call, answer).await
     }
 
     async fn get_download_locations(
         &self,
         call: Request<GetDownloadLocsRequest>,
     ) -> Result<Response<GetDownloadLocsResponse>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        let answer = async |request: GetDownloadLocsRequest, target| {
+            let question = Question::of_list("chunk_hashes", &request.chunk_hashes)?;
+            let asked = Asked { target, layout: DoltLayout::Records, question };
+            self.answer(asked).await.map(Answer::into_ranges)
+        };
+        self.unary(Method::GetDownloadLocations, call, answer).await
     }
 
     async fn stream_download_locations(
         &self,
         call: Request<Streaming<GetDownloadLocsRequest>>,
     ) -> Result<Response<Self::StreamDownloadLocationsStream>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        let question =
+            |request: &GetDownloadLocsRequest| Question::of_list("chunk_hashes", &request.chunk_hashes);
+        let answers = self.streamed(Method::StreamDownloadLocations, call, question)?;
+        Ok(Response::new(answers.map(|answer| answer.map(Answer::into_ranges)).boxed()))
     }
 
     async fn stream_chunk_locations(
         &self,
         call: Request<Streaming<StreamChunkLocationsRequest>>,
     ) -> Result<Response<Self::StreamChunkLocationsStream>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        let question = |request: &StreamChunkLocationsRequest| {
+            Question::of_packed("chunk_hashes", &request.chunk_hashes)
+        };
+        let answers = self.streamed(Method::StreamChunkLocations, call, question)?;
+        let mut told = Told::default();
+        let message = move |answer: Result<Answer, Refusal>| answer.map(|answer| told.message(&answer));
+        Ok(Response::new(answers.map(message).boxed()))
     }
 
     async fn rebase(&self, call: Request<RebaseRequest>) -> Result<Response<RebaseResponse>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        let answer = async |_, target: Target| {
+            target.in_time(target.store().refresh()).await?;
+            Ok(RebaseResponse::default())
+        };
+        self.unary(Method::Rebase, call, answer).await
     }
 
     async fn root(&self, call: Request<RootRequest>) -> Result<Response<RootResponse>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        let answer = async |_, target: Target| {
+            let snapshot = target.snapshot().await?;
+            let root_hash = Bytes::copy_from_slice(&snapshot.manifest.root.0);
+            Ok(RootResponse { root_hash, repo_token: String::new() })
+        };
+        self.unary(Method::Root, call, answer).await
     }
 
     async fn list_table_files(
         &self,
         call: Request<ListTableFilesRequest>,
     ) -> Result<Response<ListTableFilesResponse>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        self.unary(Method::ListTableFiles, call, async |_, target| lists::table_files(&target).await).await
     }
 
     async fn refresh_table_file_url(
         &self,
         call: Request<RefreshTableFileUrlRequest>,
     ) -> Result<Response<RefreshTableFileUrlResponse>, Refusal> {
-        let _ = call;
-        Err(self.unwritten())
+        let answer = async |request: RefreshTableFileUrlRequest, target: Target| {
+            lists::table_file_url(&target, &request.file_id).await
+        };
+        self.unary(Method::RefreshTableFileUrl, call, answer).await
     }
 
     async fn get_upload_locations(
         &self,
         _call: Request<GetUploadLocsRequest>,
     ) -> Result<Response<GetUploadLocsResponse>, Refusal> {
-        Err(Refusal::permission_denied(READ_ONLY))
+        self.refuse_write(Method::GetUploadLocations)
     }
 
     async fn commit(&self, _call: Request<CommitRequest>) -> Result<Response<CommitResponse>, Refusal> {
-        Err(Refusal::permission_denied(READ_ONLY))
+        self.refuse_write(Method::Commit)
     }
 
     async fn add_table_files(
         &self,
         _call: Request<AddTableFilesRequest>,
     ) -> Result<Response<AddTableFilesResponse>, Refusal> {
-        Err(Refusal::permission_denied(READ_ONLY))
+        self.refuse_write(Method::AddTableFiles)
     }
 }

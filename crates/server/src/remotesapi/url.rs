@@ -30,7 +30,7 @@ pub enum Resource {
 }
 
 /// One version of a table file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileName {
     /// Its id.
     pub id: FileId,

@@ -1,0 +1,143 @@
+//! Which chunks are laid out together.
+
+use busload_dolt::Span;
+
+use crate::remotesapi::limits::{
+    RECORDS_CHUNK_STORED_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_STORED_BYTES_MAX,
+};
+
+/// A chunk, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Of its address in the request.
+    pub index: usize,
+    /// Number of its file.
+    pub file: usize,
+    /// Where in it.
+    pub span: Span,
+    /// It is a zstd frame; without one it is a record already.
+    pub has_dictionary: bool,
+}
+
+/// What is made of a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Indexes of chunks that clients get from their files: large ones that can be had there as they are.
+    pub in_files: Vec<usize>,
+    /// The others.
+    pub groups: Vec<Group>,
+}
+
+/// Chunks of one resource.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Indexes, in the order of the files, so that their reads merge.
+    pub chunks: Vec<usize>,
+    /// All of them together.
+    pub stored_bytes: u64,
+}
+
+impl Plan {
+    /// Within the limits of resources.
+    pub fn new(mut spots: Vec<Spot>) -> Self {
+        spots.sort_unstable_by_key(|spot| (spot.file, spot.span.offset));
+        let (mut plan, mut open) = (Self::default(), Group::default());
+        for spot in spots {
+            if spot.span.length <= RECORDS_CHUNK_STORED_BYTES_MAX {
+                if !open.has_room_for(&spot) {
+                    plan.groups.push(std::mem::take(&mut open));
+                }
+                open.add(&spot);
+            } else if spot.has_dictionary {
+                let mut alone = Group::default();
+                alone.add(&spot);
+                plan.groups.push(alone);
+            } else {
+                plan.in_files.push(spot.index);
+            }
+        }
+        if !open.chunks.is_empty() {
+            plan.groups.push(open);
+        }
+        plan
+    }
+}
+
+impl Group {
+    fn has_room_for(&self, spot: &Spot) -> bool {
+        self.chunks.len() < RECORDS_CHUNKS_MAX
+            && self.stored_bytes + u64::from(spot.span.length) <= RECORDS_STORED_BYTES_MAX
+    }
+
+    fn add(&mut self, spot: &Spot) {
+        self.chunks.push(spot.index);
+        self.stored_bytes += u64::from(spot.span.length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chunks of these lengths, one after the other in a file.
+    fn file(file: usize, lengths: &[u32], has_dictionary: bool) -> Vec<Spot> {
+        let mut offset = 0;
+        let spot = |(index, &length): (usize, &u32)| {
+            let span = Span { offset, length };
+            offset += u64::from(length);
+            Spot { index, file, span, has_dictionary }
+        };
+        lengths.iter().enumerate().map(spot).collect()
+    }
+
+    fn sizes(plan: &Plan) -> Vec<usize> {
+        plan.groups.iter().map(|group| group.chunks.len()).collect()
+    }
+
+    #[test]
+    fn nothing_makes_nothing() {
+        assert_eq!(Plan::new(Vec::new()), Plan::default());
+    }
+
+    #[test]
+    fn groups_are_bounded_in_chunks_and_in_bytes() {
+        let small = Plan::new(file(0, &[4096; 512], true));
+        assert_eq!(sizes(&small), [192, 192, 128]);
+        let medium = Plan::new(file(0, &[RECORDS_CHUNK_STORED_BYTES_MAX; 40], false));
+        assert_eq!(sizes(&medium), [16, 16, 8]);
+        assert!(medium.groups.iter().all(|group| group.stored_bytes <= RECORDS_STORED_BYTES_MAX));
+        assert_eq!(medium.groups[2].stored_bytes, 8 * u64::from(RECORDS_CHUNK_STORED_BYTES_MAX));
+    }
+
+    #[test]
+    fn chunks_are_in_the_order_of_the_files() {
+        let mut spots = file(1, &[10; 3], false);
+        spots.extend(file(0, &[10; 3], false).into_iter().map(|spot| Spot { index: spot.index + 3, ..spot }));
+        spots.reverse();
+        assert_eq!(Plan::new(spots).groups[0].chunks, [3, 4, 5, 0, 1, 2]);
+    }
+
+    #[test]
+    fn large_records_stay_in_their_file_and_large_frames_are_alone() {
+        const LARGE: u32 = RECORDS_CHUNK_STORED_BYTES_MAX + 1;
+        let records = Plan::new(file(0, &[10, LARGE, 10, u32::MAX], false));
+        assert_eq!((records.in_files, &records.groups[0].chunks[..]), (vec![1, 3], &[0, 2][..]));
+        let frames = Plan::new(file(0, &[10, LARGE, 10, u32::MAX], true));
+        let groups: Vec<&[usize]> = frames.groups.iter().map(|group| &group.chunks[..]).collect();
+        assert_eq!((frames.in_files.len(), groups), (0, vec![&[1][..], &[3], &[0, 2]]));
+        assert_eq!(frames.groups[1].stored_bytes, u64::from(u32::MAX));
+    }
+
+    /// Every chunk is somewhere, once.
+    #[test]
+    fn no_chunk_is_lost() {
+        let lengths: Vec<u32> = (0..5000u32).map(|number| number.wrapping_mul(2_654_435_761) >> 13).collect();
+        let mut spots = file(0, &lengths, false);
+        spots.iter_mut().for_each(|spot| spot.has_dictionary = spot.index % 3 == 0);
+        let plan = Plan::new(spots);
+        let mut seen: Vec<usize> = plan.groups.iter().flat_map(|group| group.chunks.clone()).collect();
+        seen.extend(&plan.in_files);
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..lengths.len()));
+    }
+}

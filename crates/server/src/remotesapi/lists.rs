@@ -1,0 +1,61 @@
+//! Table files as a whole: their list, and the URL of one.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use busload_dolt::FileId;
+use busload_io::{Clock, RealClock};
+use busload_proto::remotesapi::{ListTableFilesResponse, RefreshTableFileUrlResponse, TableFileInfo};
+use bytes::Bytes;
+use tokio::task::coop::consume_budget;
+use tonic::Status as Refusal;
+
+use super::{
+    target::Target,
+    url::{FileName, Resource},
+};
+
+/// URLs are good for ever. Clients that want to know are told that they are for so long.
+const GOOD_FOR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Root and files of the current version. Files of an old generation and of an appendix are files like others; one that is in several
+/// places is listed once.
+pub async fn table_files(target: &Target) -> Result<ListTableFilesResponse, Refusal> {
+    let (links, snapshot) = (target.links()?, target.snapshot().await?);
+    let mut known = HashSet::new();
+    let mut table_file_info = Vec::new();
+    for file in &snapshot.files {
+        if known.insert(file.id) {
+            table_file_info.push(TableFileInfo {
+                file_id: file.id.to_string(),
+                num_chunks: file.index.chunk_count(),
+                url: links.url(&Resource::File(FileName::of(file))),
+                ..TableFileInfo::default()
+            });
+        }
+        // Of thousands of files others get their turn meanwhile.
+        consume_budget().await;
+    }
+    let root_hash = Bytes::copy_from_slice(&snapshot.manifest.root.0);
+    Ok(ListTableFilesResponse { root_hash, table_file_info, ..ListTableFilesResponse::default() })
+}
+
+/// The URL of a file that the store has, or had until lately.
+pub async fn table_file_url(target: &Target, file_id: &str) -> Result<RefreshTableFileUrlResponse, Refusal> {
+    let links = target.links()?;
+    let id: FileId = file_id.parse().map_err(|_| {
+        Refusal::invalid_argument(format!("file_id: expected 32 characters of 0-9a-v, got {file_id:?}"))
+    })?;
+    target.snapshot().await?;
+    let file = target.store().table_file(&id).ok_or_else(|| {
+        Refusal::not_found(format!("file_id: the store has no table file {id}, or not any more"))
+    })?;
+    let now = Duration::from_millis(u64::try_from(RealClock::new().wall_ms()).unwrap_or_default());
+    Ok(RefreshTableFileUrlResponse {
+        url: links.url(&Resource::File(FileName::of(&file))),
+        refresh_after: Some((UNIX_EPOCH + now + GOOD_FOR).into()),
+        repo_token: String::new(),
+    })
+}

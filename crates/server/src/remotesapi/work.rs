@@ -1,0 +1,89 @@
+//! Work on the threads of the stores: those of HTTP are for sending and receiving.
+
+use tokio::{runtime::Handle, task::JoinHandle};
+use tonic::Status as Refusal;
+
+/// A task that ends when nobody waits for it.
+struct Owned<T>(JoinHandle<T>);
+
+impl<T> Drop for Owned<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What work on this runtime comes to; there is none when busload stops. It starts when this is first polled and goes on by itself, so
+/// that what it holds is let go however slowly its result is taken.
+pub async fn run<T: Send + 'static>(
+    runtime: Option<Handle>,
+    work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+) -> Result<T, Refusal> {
+    let runtime = runtime.ok_or_else(stopping)?;
+    let mut task = Owned(runtime.spawn(work));
+    match (&mut task.0).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => {
+            Err(Refusal::internal("this is a bug of busload, of which its log says more"))
+        }
+        Err(_) => Err(stopping()),
+    }
+}
+
+fn stopping() -> Refusal {
+    Refusal::unavailable("busload is shutting down")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::{
+        runtime::{Builder, Runtime},
+        sync::Semaphore,
+    };
+    use tonic::Code;
+
+    use super::*;
+
+    fn other() -> Runtime {
+        Builder::new_multi_thread().worker_threads(1).build().unwrap()
+    }
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        Builder::new_current_thread().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn it_goes_on_though_nobody_polls_and_ends_when_nobody_waits() {
+        let (stores, places) = (other(), Arc::new(Semaphore::new(1)));
+        let (begun, place) = (Arc::new(Semaphore::new(0)), Arc::clone(&places).try_acquire_owned().unwrap());
+        let begin = Arc::clone(&begun);
+        let work = async move {
+            let _place = place;
+            begin.add_permits(1);
+            std::future::pending::<Result<(), Refusal>>().await
+        };
+        wait(async {
+            let mut work = Box::pin(run(Some(stores.handle().clone()), work));
+            assert!(futures_util::poll!(&mut work).is_pending());
+            begun.acquire().await.unwrap().forget();
+            assert_eq!(places.available_permits(), 0);
+            drop(work);
+            places.acquire().await.unwrap().forget();
+        });
+    }
+
+    #[test]
+    fn its_end_without_a_result_is_an_error() {
+        let code = |outcome: Result<(), Refusal>| outcome.unwrap_err().code();
+        assert_eq!(code(wait(run(None, async { Ok(()) }))), Code::Unavailable);
+        let stores = other();
+        let bug = run(Some(stores.handle().clone()), async { panic!("meant for a test") });
+        assert_eq!(code(wait(bug)), Code::Internal);
+        let refused = run(Some(stores.handle().clone()), async { Err(Refusal::data_loss("")) });
+        assert_eq!(code(wait(refused)), Code::DataLoss);
+        let never = run(Some(stores.handle().clone()), std::future::pending::<Result<(), _>>());
+        stores.shutdown_background();
+        assert_eq!(code(wait(never)), Code::Unavailable);
+    }
+}
