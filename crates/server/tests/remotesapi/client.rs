@@ -27,7 +27,7 @@ pub type Address = [u8; 20];
 /// One connection of gRPC.
 pub type Grpc = ChunkStoreServiceClient<Channel>;
 
-/// Which call says where chunks are.
+/// Which call says where chunks are. The one that is not a stream is for clients that know no dictionaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Stream,
@@ -68,7 +68,7 @@ impl Client {
 
     /// A further connection.
     pub fn another(&self) -> Grpc {
-        self.runtime.block_on(connect(self.address))
+        self.wait(connect(self.address))
     }
 
     /// One unary call.
@@ -76,7 +76,14 @@ impl Client {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        self.runtime.block_on(call(self.grpc.clone())).map(tonic::Response::into_inner)
+        self.wait(call(self.grpc.clone())).map(tonic::Response::into_inner)
+    }
+
+    /// What comes at some time.
+    #[track_caller]
+    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        let waited = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await });
+        waited.expect("an answer in time")
     }
 
     /// What URLs begin with.
@@ -114,7 +121,7 @@ impl Client {
 
     /// Where the chunks of each request are. All requests are sent at once where the call is a stream.
     pub fn places(&self, path: &str, way: Way, requests: &[Vec<Address>]) -> Result<Vec<Places>, Status> {
-        self.runtime.block_on(places(self.grpc.clone(), path, way, requests))
+        self.wait(places(self.grpc.clone(), path, way, requests))
     }
 
     /// Where these chunks are, all of which the store holds; in requests of the size that Dolt's client sends.
@@ -144,8 +151,7 @@ async fn places(
     let mut all = Vec::new();
     match way {
         Way::Stream => {
-            let asked = tokio_stream::iter(requests.iter().map(|request| stream_request(path, request)));
-            let asked: Vec<_> = tokio_stream::StreamExt::collect(asked).await;
+            let asked: Vec<_> = requests.iter().map(|request| stream_request(path, request)).collect();
             let mut answers = grpc.stream_chunk_locations(tokio_stream::iter(asked)).await?.into_inner();
             let mut urls = Urls::default();
             while let Some(answer) = answers.message().await? {

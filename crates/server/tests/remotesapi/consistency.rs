@@ -225,7 +225,7 @@ fn what_is_in_one_answer_is_of_one_version() {
         let locations = scope.spawn(|| {
             let mut seen = [0, 0];
             while !done.load(Ordering::Relaxed) {
-                let places = client.found("db", Way::Unary, &asked);
+                let places = client.found("db", Way::Legacy, &asked);
                 let id = |place: &Place| {
                     place.url.split('?').next().unwrap().rsplit('/').next().unwrap().to_owned()
                 };
@@ -256,7 +256,7 @@ fn what_was_pushed_before_the_question_is_found() {
         let versions = Versions::new();
         let world = versions.world();
         // Nobody looks by himself.
-        let served = Served::start(&[world.as_db(&format!("poll=1h&dolt_layout={layout}"))]);
+        let served = Served::start(&[world.as_db(&format!("poll=60m&dolt_layout={layout}"))]);
         let client = &served.client;
         let chunks = &versions.conjoined.chunks[..3];
         let asked = [addresses(chunks), vec![NOWHERE]].concat();
@@ -275,7 +275,7 @@ fn what_was_pushed_before_the_question_is_found() {
 fn rebase_looks_at_the_manifest() {
     let versions = Versions::new();
     let world = versions.world();
-    let served = Served::start(&[world.as_db("poll=1h")]);
+    let served = Served::start(&[world.as_db("poll=60m")]);
     let client = &served.client;
     assert_eq!(client.root("db").unwrap(), versions.old[0].chunks[0].0);
     let root = versions.switch(&world);

@@ -148,23 +148,25 @@ fn ranges_that_cannot_be_are_never_answered_with_the_whole() {
             "bytes=5-2",
             "bytes=a-b",
             "bytes=1",
-            "lines=1-2",
-            "1-2",
             "bytes=0-1,4-5",
             "bytes=-1,-2",
             "bytes=+1-2",
             "bytes=1-2-3",
-            "bytes=18446744073709551616-",
             "bytes=--1",
-            "bytes=1-99999999999999999999999999",
-            "",
+            "bytes=1-+5",
         ] {
             let answer = http.call("GET", target, &format!("Range: {range}\r\n"));
-            // A range that ends far beyond what numbers hold may be taken to the end.
-            let is_right = answer.head.status == 206 && answer.body == bytes[1..];
-            assert!([400, 416].contains(&answer.head.status) || is_right, "`{range}`: {:?}", answer.head);
-            assert!(answer.body.len() < 1000 || is_right, "`{range}`");
+            assert!([400, 416].contains(&answer.head.status), "`{range}`: {:?}", answer.head);
+            assert!(answer.is_whole && answer.body.len() < 1000, "`{range}`");
         }
+        // Numbers that are larger than any: nothing is there, or all that is.
+        let answer = http.call("GET", target, "Range: bytes=18446744073709551616-\r\n");
+        assert!([400, 416].contains(&answer.head.status), "{:?}", answer.head);
+        let answer = http.call("GET", target, "Range: bytes=1-99999999999999999999999999\r\n");
+        assert!([400, 416].contains(&answer.head.status) || answer.body == bytes[1..], "{:?}", answer.head);
+        // Other units are nobody's: HTTP lets them be as if they were not there.
+        let answer = http.call("GET", target, "Range: lines=1-2\r\n");
+        assert!([400, 416].contains(&answer.head.status) || answer.body == *bytes, "{:?}", answer.head);
         assert_eq!(http.bytes(target, 1..3), &bytes[1..3], "the connection is still in step");
     }
 }
@@ -298,7 +300,7 @@ fn urls(served: &Served, host: Option<&str>, forwarded: Option<&str>) -> Vec<Str
         request
     }
     let address = Fixture::new("real-archive-v3").chunks[0].address;
-    served.client.runtime.block_on(async {
+    served.client.wait(async {
         let channel = endpoint.connect().await.unwrap();
         let mut grpc = super::client::Grpc::new(channel);
         let list = ListTableFilesRequest { repo_path: "db".into(), ..Default::default() };

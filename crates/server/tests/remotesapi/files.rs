@@ -122,7 +122,7 @@ fn files_are_downloaded_over_http_2_too() {
     let client = &served.client;
     let listed = sorted(client.list("db").unwrap());
     let address = client.address;
-    let bodies = client.runtime.block_on(async {
+    let bodies = client.wait(async {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let io = hyper_util::rt::TokioIo::new(stream);
         let executor = hyper_util::rt::TokioExecutor::new();

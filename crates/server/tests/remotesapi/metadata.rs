@@ -197,13 +197,14 @@ fn a_store_is_found_by_its_path_else_by_organisation_and_name() {
         ("db/x", None, "db/x"),
         ("acme//shop", None, "acme//shop"),
         ("", repo_id("acme", "none"), "acme/none"),
-        ("", None, ""),
-        ("/", None, ""),
         // The table of Redis' keys is none.
         ("default", None, "default"),
         ("none", repo_id("acme", "shop"), "none"),
     ] {
         refused(root(path, id), Code::NotFound, &[named, "dolt_paths"]);
+    }
+    for path in ["", "/", "//"] {
+        refused(root(path, None), Code::InvalidArgument, &["repo_path"]);
     }
     all_refused(&served.client, "nowhere/none", Code::NotFound, &["nowhere/none", "dolt_paths"]);
     for (call, outcome) in every_call(&served.client, "acme/shop") {
@@ -224,7 +225,7 @@ fn a_stream_may_name_another_store_in_each_request() {
         .map(|fixture| stream_request(fixture.name, &[one.chunks[0].address, two.chunks[0].address]))
         .into();
     let mut grpc = served.client.grpc.clone();
-    let answers = served.client.runtime.block_on(async {
+    let answers = served.client.wait(async {
         let answers = grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap().into_inner();
         answers.map(Result::unwrap).collect::<Vec<_>>().await
     });
@@ -301,7 +302,7 @@ fn a_store_that_is_away_is_unavailable_until_it_comes_back() {
     let world = World::of(&fixture);
     world.proxy.go_away();
     let served = Served::start(&[world.as_db("timeout=500ms&poll=50ms")]);
-    all_refused(&served.client, "db", Code::Unavailable, &["db"]);
+    all_refused(&served.client, "db", Code::Unavailable, &["s3://"]);
     world.proxy.come_back();
     eventually("the store is served", || served.client.root("db").is_ok());
     for (call, outcome) in every_call(&served.client, "db") {
@@ -312,9 +313,9 @@ fn a_store_that_is_away_is_unavailable_until_it_comes_back() {
     assert_eq!(served.client.root("db").unwrap(), fixture.root());
     assert_eq!(served.client.absent("db", &fixture.addresses()).unwrap(), [0; 0]);
     assert_eq!(served.client.list("db").unwrap().table_file_info.len(), fixture.files().len());
-    refused(served.client.absent("db", &[NOWHERE]), Code::Unavailable, &["db"]);
+    refused(served.client.absent("db", &[NOWHERE]), Code::Unavailable, &["s3://"]);
     for way in WAYS {
-        refused(served.client.places("db", way, &[vec![NOWHERE]]), Code::Unavailable, &["db"]);
+        refused(served.client.places("db", way, &[vec![NOWHERE]]), Code::Unavailable, &["s3://"]);
     }
 }
 
@@ -329,7 +330,7 @@ fn a_refused_store_disturbs_no_other() {
         stream_request("db", &[NOWHERE]),
     ];
     let mut grpc = served.client.grpc.clone();
-    served.client.runtime.block_on(async {
+    served.client.wait(async {
         let mut answers =
             grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap().into_inner();
         assert_eq!(
@@ -350,7 +351,7 @@ fn what_no_such_message_is_is_refused_and_nothing_else_is_disturbed() {
     let outcome = served.client.absent("db", &huge);
     assert!(outcome.is_err(), "4 MB of addresses");
     let mut grpc: Grpc = served.client.another();
-    let outcome = served.client.runtime.block_on(grpc.get_download_locations(legacy_request("db", &huge)));
+    let outcome = served.client.wait(grpc.get_download_locations(legacy_request("db", &huge)));
     assert!(outcome.is_err(), "4 MB of addresses");
     assert_eq!(served.client.root("db").unwrap(), fixture.root());
 }
@@ -358,7 +359,7 @@ fn what_no_such_message_is_is_refused_and_nothing_else_is_disturbed() {
 #[test]
 fn reflection_lists_the_service() {
     let served = Served::start(&[Fixture::new("synth-sizes-classic").as_db("")]);
-    let names = served.client.runtime.block_on(async {
+    let names = served.client.wait(async {
         use v1::server_reflection_request::MessageRequest;
         let ask = v1::ServerReflectionRequest {
             host: String::new(),
