@@ -167,13 +167,7 @@ fn resolve(
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
     let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
     check_fronts(&resp, options.unix.is_some(), http, password.is_some())?;
-    let front = Front {
-        url: options.http_url.map(HttpUrl::into_text),
-        access: match password.as_ref().filter(|_| http.is_some_and(is_open)) {
-            Some(password) => Access::asking(&password.bytes),
-            None => Access::default(),
-        },
-    };
+    let front = front(options.http_url, http, password.as_ref());
 
     let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
     let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
@@ -232,6 +226,15 @@ fn resolve(
         chunks,
         warnings,
     })
+}
+
+/// Who may ask over HTTP is a matter of where that listens: behind a loopback address everybody is who may use this machine.
+fn front(url: Option<HttpUrl>, http: Option<SocketAddr>, password: Option<&Password>) -> Front {
+    let access = match password.filter(|_| http.is_some_and(is_open)) {
+        Some(password) => Access::asking(&password.bytes),
+        None => Access::default(),
+    };
+    Front { url: url.map(HttpUrl::into_text), access }
 }
 
 fn parse_default(text: &str) -> Listen {

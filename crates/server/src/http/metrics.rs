@@ -334,6 +334,10 @@ mod tests {
             }
         }
         assert!(30 < described.len());
+        let docs = include_str!("../../../../docs/chunks.md");
+        for name in described.iter().filter(|name| name.starts_with("busload_dolt_")) {
+            assert!(docs.contains(&format!("`{name}`")), "{name} is described nowhere");
+        }
         assert!(page.text.contains("busload_stage_batches_total{stage=\"net\"} 0\n"));
         assert!(page.text.contains("busload_dolt_calls_total{method=\"Root\"} 1\n"));
         assert!(page.text.contains("busload_dolt_calls_total{method=\"Commit\"} 0\n"));
