@@ -60,10 +60,19 @@ const PAGE: &str = "\
 </html>
 ";
 
-/// Binds and serves on so many threads of its own. Returns the address, with the port the system chose.
+/// How large it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Threads of its own.
+    pub threads: NonZeroUsize,
+    /// Connections at once.
+    pub connections_max: u32,
+}
+
+/// Binds and serves. Returns the address, with the port the system chose.
 pub fn start(
     address: SocketAddr,
-    threads: NonZeroUsize,
+    size: Size,
     front: Front,
     status: Arc<Status>,
 ) -> Result<SocketAddr, Failure> {
@@ -72,13 +81,14 @@ pub fn start(
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    let runtime = runtime(threads).map_err(failed)?;
+    let runtime = runtime(size.threads).map_err(failed)?;
     let listener = {
         let _within = runtime.enter();
         tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
     // With more threads than one this one only waits.
-    let serve = async move { tokio::spawn(accept::serve(listener, router(status, front))).await };
+    let accept = accept::serve(listener, router(status, front), size.connections_max);
+    let serve = async move { tokio::spawn(accept).await };
     let body = move || {
         if let Err(error) = runtime.block_on(serve) {
             log::error!("HTTP is not served any more: {error}");

@@ -26,6 +26,7 @@ mod http_client;
 mod log_tools;
 mod logger;
 mod machine;
+mod open_files;
 mod overlay;
 mod progress;
 mod remotesapi;

@@ -23,7 +23,6 @@ use busload_io::{
 use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
 use busload_pipeline::{
     net::NetStage,
-    settings::Settings,
     tx::{self, Now, StartError, Tx},
     wiring::{self, Ending},
 };
@@ -33,14 +32,10 @@ use crate::{
     config::{Config, Size},
     failure::Failure,
     http, logger,
-    machine::raise_open_files,
-    signals,
+    open_files, signals,
     sources::{Place, Sources, attach_chunks},
     status::Status,
 };
-
-/// Files open beside connections: segments, listeners, HTTP, the standard ones.
-const OPEN_FILES_BESIDE: u64 = 64 + http::CONNECTION_COUNT_LIMIT as u64;
 
 /// Serves until it is told to stop.
 pub fn serve(mut config: Config) -> Result<(), Failure> {
@@ -51,11 +46,15 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let status = Arc::new(Status::new(clock.wall_ms()));
     let stopper = signals::watch(Arc::clone(&status.signals))?;
 
-    fit_open_files(&mut config.settings);
+    let connections = open_files::fit(&config);
+    config.settings.clients_max = connections.clients;
     let mut net = bind(&mut config)?;
     let http = config
         .http
-        .map(|address| http::start(address, config.http_threads, config.front.clone(), Arc::clone(&status)))
+        .map(|address| {
+            let size = http::Size { threads: config.http_threads, connections_max: connections.http };
+            http::start(address, size, config.front.clone(), Arc::clone(&status))
+        })
         .transpose()?;
     let tx_waker = ThreadWaker::current();
     // Who polls sources is the thread that executes transactions. Where that one waits for sockets it runs the tables meanwhile.
@@ -202,18 +201,6 @@ fn ready_line(config: &Config, http: Option<std::net::SocketAddr>) -> String {
     http.iter().for_each(|address| _ = write!(line, " http={address}"));
     let _ = write!(line, " data={} net_threads={}", config.data.display(), config.net_threads);
     line
-}
-
-/// More clients than files would be accepted and thrown out.
-fn fit_open_files(settings: &mut Settings) {
-    let wanted = u64::from(settings.clients_max) + OPEN_FILES_BESIDE;
-    let Some(limit) = raise_open_files(wanted).filter(|limit| *limit < wanted) else { return };
-    let clients = u32::try_from(limit.saturating_sub(OPEN_FILES_BESIDE)).unwrap_or(u32::MAX).max(1);
-    log::warn!(
-        "{} clients need {wanted} open files, the limit is {limit} (ulimit -n): at most {clients} clients are served",
-        settings.clients_max
-    );
-    settings.clients_max = clients;
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {

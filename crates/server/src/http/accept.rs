@@ -30,11 +30,11 @@ use super::{
 };
 
 /// Accepts for ever. So many connections at once, the others wait.
-pub async fn serve(listener: TcpListener, router: Router) {
-    let places = Arc::new(Semaphore::new(limits::CONNECTION_COUNT_LIMIT));
+pub async fn serve(listener: TcpListener, router: Router, connections_max: u32) {
+    let places = Arc::new(Semaphore::new(connections_max as usize));
     let (builder, total) = (Arc::new(builder()), Total::default());
     loop {
-        let place = place(&places).await;
+        let place = place(&places, connections_max).await;
         let Ok((stream, _)) = listener.accept().await else {
             sleep(limits::ACCEPT_BACKOFF).await;
             continue;
@@ -50,12 +50,11 @@ pub async fn serve(listener: TcpListener, router: Router) {
 }
 
 /// Waits for one, and says so: from outside it looks like a server that hangs.
-async fn place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+async fn place(places: &Arc<Semaphore>, connections_max: u32) -> OwnedSemaphorePermit {
     if let Ok(place) = Arc::clone(places).try_acquire_owned() {
         return place;
     }
-    let limit = limits::CONNECTION_COUNT_LIMIT;
-    log::warn!("HTTP: {limit} connections are in use; more wait until one is closed");
+    log::warn!("HTTP: {connections_max} connections are in use; more wait until one is closed");
     Arc::clone(places).acquire_owned().await.expect("the semaphore is never closed")
 }
 

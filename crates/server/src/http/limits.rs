@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Connections served at once; further ones wait to be accepted.
-pub const CONNECTION_COUNT_LIMIT: usize = 512;
+/// Connections served at once, if there are files for so many; further ones wait to be accepted. A client of Dolt has up to 66.
+pub const CONNECTION_COUNT_LIMIT: u32 = 4096;
 /// Calls under way on one HTTP/2 connection; a client keeps further ones to itself.
 pub const STREAM_COUNT_LIMIT: u32 = 256;
 
