@@ -7,7 +7,7 @@ use std::{
 };
 
 use busload_proto::remotesapi::{
-    self as api, GetDownloadLocsRequest, GetDownloadLocsResponse, ListTableFilesRequest,
+    self as api, ClientCapability, GetDownloadLocsRequest, GetDownloadLocsResponse, ListTableFilesRequest,
     ListTableFilesResponse, RepoId, RootRequest, StreamChunkLocationsRequest, StreamChunkLocationsResponse,
     chunk_store_service_client::ChunkStoreServiceClient, download_loc::Location,
 };
@@ -179,13 +179,17 @@ async fn places(
 /// A request of the newer stream.
 pub fn stream_request(path: &str, addresses: &[Address]) -> StreamChunkLocationsRequest {
     let chunk_hashes = addresses.as_flattened().to_vec().into();
-    StreamChunkLocationsRequest { repo_path: path.to_owned(), chunk_hashes, ..Default::default() }
+    let client_capabilities = vec![ClientCapability::Http2Download.into()];
+    let repo_path = path.to_owned();
+    StreamChunkLocationsRequest { repo_path, chunk_hashes, client_capabilities, ..Default::default() }
 }
 
 /// A request of both older calls.
 pub fn legacy_request(path: &str, addresses: &[Address]) -> GetDownloadLocsRequest {
     let chunk_hashes = addresses.iter().map(|address| address.to_vec().into()).collect();
-    GetDownloadLocsRequest { repo_path: path.to_owned(), chunk_hashes, ..Default::default() }
+    let client_capabilities = vec![ClientCapability::Http2Download.into()];
+    let repo_path = path.to_owned();
+    GetDownloadLocsRequest { repo_path, chunk_hashes, client_capabilities, ..Default::default() }
 }
 
 /// As Dolt's client names a path of two components.

@@ -237,7 +237,7 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
         }
         // A dictionary that was not read cannot be given out, nor chunks that were not.
         for way in [Way::Stream, Way::Legacy, Way::Unary] {
-            refused(client.places("db", way, &[fixture.addresses()]), Code::Unavailable, &["s3://"]);
+            refused(client.places("db", way, &[fixture.addresses()]), Code::Unavailable, &["within"]);
         }
         world.proxy.come_back();
         eventually("the store is served", || client.places("db", Way::Unary, &[fixture.addresses()]).is_ok());

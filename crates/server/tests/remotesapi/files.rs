@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 use super::{
     client::Client,
-    fixture::{Fixture, Served, TableFile},
+    fixture::{Fixture, Served, TableFile, World},
     http::target,
     metadata::refused,
 };
@@ -71,6 +71,26 @@ fn every_file_of_every_store_is_listed_and_downloaded() {
             assert!(answer.is_whole && answer.body == expected, "{name} {}", file.id);
         }
         assert_eq!(sorted(client.list(name).unwrap()), listed, "{name}: the same URLs again");
+    }
+}
+
+#[test]
+fn manifests_of_version_4_are_served_alike() {
+    let fixture = Fixture::new("real-classic");
+    let world = World::of(&fixture);
+    let manifest = fs::read(fixture.directory.join("../../manifest-v4.txt")).unwrap();
+    world.bucket.put("p/manifest", &manifest).unwrap();
+    let served = Served::start(&[world.as_db(""), fixture.table("", "")]);
+    let list = served.client.list("db").unwrap();
+    assert_eq!(list.root_hash, fixture.root().to_vec());
+    let listed = sorted(list);
+    let ids = |files: &[TableFileInfo]| {
+        files.iter().map(|file| (file.file_id.clone(), file.num_chunks)).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&listed), ids(&sorted(served.client.list("real-classic").unwrap())));
+    for (entry, file) in listed.iter().zip(fixture.files()) {
+        let answer = served.client.http().get(&target(&entry.url, &served.client.base()));
+        assert!(answer.is_whole && answer.body == fs::read(&file.path).unwrap(), "{}", file.id);
     }
 }
 

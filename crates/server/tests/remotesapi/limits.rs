@@ -154,6 +154,37 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
     }
 }
 
+/// There is memory for some; who comes then waits for the table's timeout at most, and is told when to come again.
+#[test]
+fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_memory() {
+    let file = classic(11, (0..64).map(|_| 1 << 19));
+    let fixture = Fixture::new("real-archive-v3");
+    let world = World::of_files(std::slice::from_ref(&file));
+    let served = Served::start(&[world.as_db("timeout=1s"), fixture.table("", "")]);
+    let client = &served.client;
+    let target = target(&client.list("db").unwrap().table_file_info.remove(0).url, &client.base());
+    assert!(client.http().get(&target).body == file.bytes);
+    let before = resident(&served);
+    let slow = unread(client, std::slice::from_ref(&target), 300);
+    let mut other = client.http();
+    let answer = other.get(&target);
+    match answer.head.status {
+        200 => assert!(answer.is_whole && answer.body == file.bytes),
+        status => {
+            assert_eq!(status, 503, "{}", answer.text());
+            assert!(answer.head.get("retry-after").is_some() && !answer.body.is_empty());
+        }
+    }
+    let list = client.list(fixture.name).unwrap().table_file_info;
+    let elsewhere = super::http::target(&list[0].url, &client.base());
+    assert_eq!(client.http().get(&elsewhere).head.status, 200, "other tables have memory of their own");
+    assert_eq!(client.root("db").unwrap(), file.chunks[0].0, "and calls need none");
+    let grown = resident(&served) - before;
+    assert!(grown < f64::from(600 << 20), "{grown} bytes");
+    drop(slow);
+    eventually("there is memory again", || other.get(&target).body == file.bytes);
+}
+
 #[test]
 fn a_client_that_reads_a_kibibyte_at_a_time_gets_all_and_holds_up_nobody() {
     let file = classic(8, (0..24).map(|_| 1 << 19));

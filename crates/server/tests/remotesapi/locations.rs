@@ -354,6 +354,31 @@ fn streams_at_the_same_time_do_not_mix() {
 }
 
 #[test]
+fn a_hundred_streams_of_one_connection_are_answered_at_the_same_time() {
+    let fixture = Fixture::new("real-archive-v3");
+    let served =
+        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    for layout in LAYOUTS {
+        let path = format!("real-archive-v3{layout}");
+        let answers = served.client.wait(async {
+            let mut dialogues = Vec::new();
+            for chunk in &fixture.chunks[..100] {
+                let first = stream_request(&path, &[chunk.address]);
+                dialogues.push(Dialogue::open(served.client.grpc.clone(), first).await);
+            }
+            let mut answers = Vec::new();
+            for dialogue in dialogues.iter_mut().rev() {
+                answers.push(dialogue.answers.message().await.unwrap().unwrap());
+            }
+            answers
+        });
+        assert!(
+            answers.iter().all(|answer| answer.locations.len() == 1 && answer.missing_indexes.is_empty())
+        );
+    }
+}
+
+#[test]
 fn what_is_no_list_of_addresses_ends_the_stream_after_the_answers_before_it() {
     let fixture = Fixture::new("real-classic");
     let served = Served::start(&[fixture.as_db("")]);
