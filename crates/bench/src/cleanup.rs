@@ -24,6 +24,17 @@ use crate::{
     limits::POLL,
 };
 
+/// Where an experiment writes its results, and a new directory for what goes with it: below `parent`, or where the system has
+/// temporary files.
+///
+/// # Errors
+///
+/// One of them cannot be made.
+pub fn directories(cleanup: &Cleanup, out: &Path, parent: Option<&Path>) -> Result<Directory> {
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    parent.map_or_else(|| cleanup.directory(&std::env::temp_dir()), |parent| cleanup.directory(parent))
+}
+
 /// Knows what has to be ended.
 #[derive(Clone, Debug, Default)]
 pub struct Cleanup {

@@ -427,7 +427,7 @@ pub fn key_space(keys: u64, value_bytes: usize, seed: u64) -> Result<KeySpace> {
 ///
 /// A time out of bounds.
 pub fn times(warm_up: f64, seconds: f64) -> Result<(Duration, Duration)> {
-    if seconds < 0.01 || 3_600.0 < seconds || warm_up < 0.0 || 3_600.0 < warm_up {
+    if !(0.01..=3_600.0).contains(&seconds) || !(0.0..=3_600.0).contains(&warm_up) {
         bail_usage!("--seconds is 0.01 to 3600, --warm-up 0 to 3600");
     }
     let times = (Duration::try_from_secs_f64(warm_up), Duration::try_from_secs_f64(seconds));

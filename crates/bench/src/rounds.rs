@@ -23,7 +23,30 @@ impl<C, S> Default for Rows<C, S> {
     }
 }
 
-impl<C, S> Rows<C, S> {
+impl<C: Copy, S> Rows<C, S> {
+    /// Measures cells in turns, see [`in_turns`], and adds their medians; the position of the first of them.
+    ///
+    /// # Errors
+    ///
+    /// A measurement fails.
+    pub fn measure(
+        &mut self,
+        cells: &[C],
+        rounds: usize,
+        median: fn(&[S]) -> S,
+        mut measure: impl FnMut(&C, usize) -> Result<S>,
+    ) -> Result<usize> {
+        let samples = in_turns(cells.len(), rounds, |index, round| measure(&cells[index], round))?;
+        let first = self.rows.len();
+        cells.iter().zip(&samples).for_each(|(cell, samples)| self.add(*cell, median(samples)));
+        Ok(first)
+    }
+
+    /// The first row that `chosen` picks.
+    pub fn find(&self, chosen: impl Fn(&C) -> bool) -> Option<&Measured<C, S>> {
+        self.rows.iter().find(|row| chosen(&row.cell))
+    }
+
     /// Adds a row.
     pub fn add(&mut self, cell: C, sample: S) {
         self.rows.push(Measured { cell, sample });
@@ -41,7 +64,7 @@ impl<C, S> Rows<C, S> {
 /// # Errors
 ///
 /// A measurement fails.
-pub fn in_turns<S>(
+fn in_turns<S>(
     count: usize,
     rounds: usize,
     mut measure: impl FnMut(usize, usize) -> Result<S>,
@@ -69,6 +92,19 @@ mod tests {
         });
         assert_eq!(samples.unwrap(), [[1, 2], [11, 12], [21, 22]]);
         assert_eq!(order, [(1, 0), (1, 1), (1, 2), (2, 2), (2, 1), (2, 0)]);
+    }
+
+    #[test]
+    fn rows_are_kept_with_their_medians_in_the_order_of_the_cells() {
+        let mut rows = Rows::default();
+        rows.add('x', 0);
+        let sum = |samples: &[usize]| samples.iter().sum();
+        let first =
+            rows.measure(&['a', 'b'], 3, sum, |cell, round| Ok(if *cell == 'a' { round } else { 10 }));
+        assert_eq!(first.unwrap(), 1);
+        let kept: Vec<_> = rows.rows().iter().map(|row| (row.cell, row.sample)).collect();
+        assert_eq!(kept, [('x', 0), ('a', 6), ('b', 30)]);
+        assert_eq!(rows.find(|cell| *cell == 'b').map(|row| row.sample), Some(30));
     }
 
     #[test]

@@ -45,8 +45,13 @@ use self::{
     table::{Setting, Statistics},
 };
 use crate::{
-    bytes::bytes_text, cleanup::Cleanup, cli::busload_at, clock::utc_now, machine, remote::Remote,
-    report::figure, rounds::in_turns,
+    bytes::bytes_text,
+    cleanup::{Cleanup, directories},
+    cli::busload_at,
+    clock::utc_now,
+    machine,
+    remote::Remote,
+    report::figure,
 };
 
 pub use self::arguments::Chunks;
@@ -66,11 +71,8 @@ pub fn chunks(arguments: &Chunks) -> Result<()> {
     arguments.check()?;
     let busload = busload_at(arguments.served.busload.as_deref())?;
     let cleanup = Cleanup::install()?;
-    std::fs::create_dir_all(&arguments.out)
-        .with_context(|| format!("cannot make {}", arguments.out.display()))?;
-    let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     // Goes last: everything else is in it or reads from it.
-    let directory = cleanup.directory(&parent)?;
+    let directory = directories(&cleanup, &arguments.out, arguments.dir.as_deref())?;
     let remote = Remote::start(directory.path(), arguments.distance, arguments.seed)?;
     let store = Store::make(&remote.directory().join(PREFIX), &arguments.design())?;
     let about = about(arguments, &busload, &store)?;
@@ -154,17 +156,12 @@ impl Run<'_> {
     /// Measures rows in turns and shows them as a table.
     fn group(&mut self, title: &str, cells: &[Cell]) -> Result<()> {
         let rounds = self.lab.arguments.rounds;
-        let samples = in_turns(cells.len(), rounds, |index, round| {
-            let cell = &cells[index];
+        let first = self.results.measure(cells, rounds, Sample::median, |cell, round| {
             let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
             self.statistics.append(cell, &sample, round, Ratios::default())?;
             tell(round, rounds, cell, &sample);
             Ok(sample)
         })?;
-        let first = self.results.rows().len();
-        for (cell, samples) in cells.iter().zip(&samples) {
-            self.results.add(*cell, Sample::median(samples));
-        }
         let rows: Vec<_> = self.results.rows()[first..].iter().collect();
         table::print(title, &rows, &self.results);
         for row in rows {

@@ -41,13 +41,12 @@ use self::{
 };
 use crate::{
     bytes::bytes_text,
-    cleanup::Cleanup,
+    cleanup::{Cleanup, directories},
     cli::busload_at,
     clock::utc_now,
     machine,
     remote::{Distance, Remote},
     report::{Csv, figure},
-    rounds::in_turns,
 };
 
 pub use self::arguments::Dolt;
@@ -64,11 +63,8 @@ pub fn dolt(arguments: &Dolt) -> Result<()> {
     arguments.check()?;
     let busload = busload_at(arguments.served.busload.as_deref())?;
     let cleanup = Cleanup::install()?;
-    std::fs::create_dir_all(&arguments.out)
-        .with_context(|| format!("cannot make {}", arguments.out.display()))?;
-    let parent = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     // Goes last: everything else is in it or reads from it.
-    let directory = cleanup.directory(&parent)?;
+    let directory = directories(&cleanup, &arguments.out, arguments.dir.as_deref())?;
     let far = Remote::start(directory.path(), arguments.distance, arguments.seed)?;
     let near = far.beside(Distance::ZERO, arguments.seed)?;
     let store = Store::make(&far.directory().join(PREFIX), &arguments.design())?;
@@ -146,17 +142,12 @@ impl Run<'_> {
     /// Measures rows in turns and shows them as a table.
     fn group(&mut self, title: &str, cells: &[Cell]) -> Result<()> {
         let rounds = self.lab.arguments.rounds;
-        let samples = in_turns(cells.len(), rounds, |index, round| {
-            let cell = &cells[index];
+        let first = self.results.measure(cells, rounds, Sample::median, |cell, round| {
             let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
             self.statistics.append(&self.setting.fields(cell, &sample, round, Ratios::default()))?;
             tell(round, rounds, cell, &sample);
             Ok(sample)
         })?;
-        let first = self.results.rows().len();
-        for (cell, samples) in cells.iter().zip(&samples) {
-            self.results.add(*cell, Sample::median(samples));
-        }
         let rows: Vec<_> = self.results.rows()[first..].iter().collect();
         table::print(title, &rows, &self.results);
         for row in rows {

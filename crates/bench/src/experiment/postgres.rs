@@ -49,7 +49,7 @@ use self::{
 };
 use crate::{
     busload::Starter, cleanup::Cleanup, cli::busload_at, clock::utc_now, machine, report::figure,
-    rounds::in_turns, stats::float,
+    stats::float,
 };
 
 pub use self::arguments::Postgres;
@@ -191,17 +191,12 @@ impl Run<'_> {
     /// Measures rows in turns and shows them as a table.
     fn group(&mut self, group: &Group) -> Result<()> {
         let rounds = self.lab.arguments.rounds;
-        let samples = in_turns(group.cells.len(), rounds, |index, round| {
-            let cell = &group.cells[index];
+        let first = self.results.measure(&group.cells, rounds, Sample::median, |cell, round| {
             let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
             self.statistics.append(cell, &sample, round, Ratios::default())?;
             tell(round, rounds, cell, &sample);
             Ok(sample)
         })?;
-        let first = self.results.rows().len();
-        for (cell, samples) in group.cells.iter().zip(&samples) {
-            self.results.add(*cell, Sample::median(samples));
-        }
         self.report(&group.title, first)
     }
 

@@ -28,7 +28,7 @@ pub struct Growth {
 /// A file cannot be written.
 pub fn draw_all(directory: &Path, results: &Results, growth: &Growth) -> Result<()> {
     write(directory, "chunks-reads.svg", &by_callers(results))?;
-    write(directory, "chunks-memory.svg", &vec![by_time(growth)])
+    write(directory, "chunks-memory.svg", &[by_time(growth)])
 }
 
 /// Throughput and time by callers.

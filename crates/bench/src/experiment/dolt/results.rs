@@ -24,11 +24,6 @@ pub struct Ratios {
 }
 
 impl Results {
-    /// The first row that `chosen` picks.
-    pub fn find(&self, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
-        self.rows().iter().find(|row| chosen(&row.cell))
-    }
-
     /// What a row is compared with in its table.
     pub fn ratios(&self, row: &Measured) -> Ratios {
         let cell = row.cell;

@@ -93,6 +93,8 @@ fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {
     let sample = &row.sample;
     let is_busload = row.cell.way.is_busload();
     let count = |count: f64| format!("{count:.0}");
+    // A fetch has no parts.
+    let part = |ms: f64| figure_or_dash((0.0 < ms).then_some(ms));
     let of_server = |text: String| if is_busload { text } else { "-".to_owned() };
     vec![
         row.cell.title(),
@@ -101,8 +103,8 @@ fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {
         figure_or_dash(ratios.of_plain),
         figure_or_dash(ratios.of_near),
         figure_or_dash(ratio(mebibytes(sample.client_bytes), sample.seconds)),
-        figure(sample.p50_ms),
-        figure(sample.p99_ms),
+        part(sample.p50_ms),
+        part(sample.p99_ms),
         of_server(count(sample.calls.values().sum())),
         count(sample.gets),
         count(sample.dictionary_gets),
@@ -200,7 +202,7 @@ mod tests {
         let shown = report::row(COLUMNS, &cells(&row, results.ratios(&row)));
         assert_eq!(
             shown.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
-            "cold, records 2.00 3.00 - - 1.00 0.00 0.00 10 12 3 2.00 5 1.00 0.5000 0.00"
+            "cold, records 2.00 3.00 - - 1.00 - - 10 12 3 2.00 5 1.00 0.5000 0.00"
         );
         let by_calls = by_calls(&[&row, &row, &results.rows()[0]]);
         let titles = &by_calls["1 Root + 9 StreamChunkLocations"];

@@ -36,7 +36,7 @@ impl Results {
     }
 
     /// The row of one approach.
-    pub fn find(&self, section: Section, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
+    pub fn first(&self, section: Section, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
         self.of_group(section).find(|row| chosen(&row.cell))
     }
 
@@ -65,8 +65,8 @@ impl Results {
     /// The ceiling beside which a section stands: its own, or else that of the many readers.
     fn ceiling(&self, section: Section, alike: impl Fn(&Cell) -> bool) -> Option<&Measured> {
         let is_ceiling = |cell: &Cell| cell.approach == Approach::Ceiling { connections: 2 } && alike(cell);
-        let own = self.find(section, is_ceiling);
-        own.or_else(|| self.find(Section::Ceiling, is_ceiling).filter(|_| section != Section::SmallMemory))
+        let own = self.first(section, is_ceiling);
+        own.or_else(|| self.first(Section::Ceiling, is_ceiling).filter(|_| section != Section::SmallMemory))
     }
 
     /// The window that many readers get the most from, in keys.
@@ -132,7 +132,8 @@ pub mod tests {
         approach: Approach,
         clients: usize,
     ) -> (Option<f64>, Option<f64>) {
-        let row = results.find(section, |cell| cell.approach == approach && cell.clients == clients).unwrap();
+        let row =
+            results.first(section, |cell| cell.approach == approach && cell.clients == clients).unwrap();
         let ratios = results.ratios(row);
         (ratios.of_ceiling, ratios.of_plain)
     }

@@ -218,7 +218,7 @@ impl Numbers<'_> {
 
     fn window_at(&self, library: &Measured) -> Line {
         let clients = library.cell.clients;
-        let window = self.results.find(Section::LowLoad, |cell| {
+        let window = self.results.first(Section::LowLoad, |cell| {
             matches!(cell.approach, Approach::Window { .. }) && cell.clients == clients
         });
         let quotient = of_times(Some(library.sample.mean_us), window.map(|window| window.sample.mean_us));
@@ -233,7 +233,7 @@ impl Numbers<'_> {
 
     fn one_reader(&self) -> Vec<Line> {
         let p50_us = |chosen: fn(&Cell) -> bool| {
-            let row = self.results.find(Section::LowLoad, |cell| cell.clients == 1 && chosen(cell));
+            let row = self.results.first(Section::LowLoad, |cell| cell.clients == 1 && chosen(cell));
             row.map(|row| row.sample.p50_us)
         };
         let plain = p50_us(is_plain);
@@ -260,7 +260,7 @@ impl Numbers<'_> {
     fn upserts(&self) -> Vec<Line> {
         let section = Section::Upserts;
         let plain = self.throughput(section, is_plain);
-        let writers = self.results.find(section, |_| true).map_or(300, |row| row.cell.clients);
+        let writers = self.results.first(section, |_| true).map_or(300, |row| row.cell.clients);
         let line = |what: &str, quotient, wanted| Line {
             what: format!("{writers} writers {what}, beside the best not batched"),
             form: Form::Times,
@@ -285,7 +285,7 @@ impl Numbers<'_> {
 
     fn readers(&self) -> usize {
         let row =
-            self.results.find(Section::Readers, |cell| !matches!(cell.approach, Approach::Ceiling { .. }));
+            self.results.first(Section::Readers, |cell| !matches!(cell.approach, Approach::Ceiling { .. }));
         row.map_or(300, |row| row.cell.clients)
     }
 }
