@@ -31,8 +31,7 @@ use crate::{
     chunk_stores::ChunkStores,
     config::{Config, Size},
     failure::Failure,
-    http, logger,
-    open_files, signals,
+    http, logger, open_files, signals,
     sources::{Place, Sources, attach_chunks},
     status::Status,
 };
