@@ -4,11 +4,7 @@ pub mod contents;
 mod tree;
 mod writer;
 
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashMap, fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 use busload_chunks::{ChunkAddress, ChunkLocation, FileKind, write::manifest};
@@ -95,8 +91,6 @@ pub struct TableFile {
 /// A store on disk, and what everybody who measures knows of it.
 #[derive(Debug)]
 pub struct Store {
-    /// Where its objects are files.
-    pub directory: PathBuf,
     /// What the manifest names.
     pub root: ChunkAddress,
     /// The table files, in the order of the pushes.
@@ -117,7 +111,6 @@ impl Store {
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let mut store = Self {
-            directory: directory.to_owned(),
             root: ChunkAddress::ZERO,
             files: Vec::with_capacity(design.pushes),
             leaves: Vec::new(),

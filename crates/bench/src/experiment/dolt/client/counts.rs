@@ -1,6 +1,6 @@
 //! What an operation cost on the wire.
 
-use std::{cell::RefCell, collections::BTreeMap, fmt::Write, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use crate::clock::now_ns;
 
@@ -30,22 +30,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Calls of all methods.
-    pub fn calls(&self) -> u64 {
-        self.rpcs.values().sum()
-    }
-
-    /// Calls by method, in a few words.
-    pub fn rpcs_text(&self) -> String {
-        let mut text = String::new();
-        for (method, count) in &self.rpcs {
-            let separator = if text.is_empty() { "" } else { ", " };
-            // Writing to a string does not fail.
-            let _ = write!(text, "{separator}{count} {method}");
-        }
-        text
-    }
-
     /// Adds what another client counted.
     pub fn merge(&mut self, other: &Self) {
         for (method, count) in &other.rpcs {

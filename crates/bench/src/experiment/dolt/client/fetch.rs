@@ -1,10 +1,13 @@
 //! One fetch object of Dolt's client: asks where chunks are while it downloads others.
 
 use busload_chunks::ChunkAddress;
+use bytes::Bytes;
+use tokio::time::timeout;
 
 use super::{
-    downloads::{Dictionaries, Downloads, Way},
-    limits::{MERGE_GAP, WORKERS},
+    downloads::{Dictionaries, Downloads, Place, Way},
+    failure::refused,
+    limits::{MERGE_GAP, SILENCE, WORKERS},
     locations::Locations,
     rpc::Client,
     walks::{Reads, Visit},
@@ -13,6 +16,12 @@ use crate::failures::Failure;
 
 const WAY: Way = Way { gap: MERGE_GAP, workers: WORKERS };
 
+/// What came.
+enum Event {
+    Places(Vec<Place>),
+    Chunk((ChunkAddress, Bytes)),
+}
+
 impl Reads for Client {
     async fn walk(&self, from: Vec<ChunkAddress>, visit: &mut Visit<'_>) -> Result<(), Failure> {
         let mut downloads = Downloads::new(self.http(), self.meter(), WAY, Dictionaries::default());
@@ -20,10 +29,16 @@ impl Reads for Client {
         let mut owed = from.len();
         locations.want(from);
         while 0 < owed {
-            tokio::select! {
-                places = locations.next() => places?.into_iter().for_each(|place| downloads.want(place)),
-                chunk = downloads.next() => {
-                    let (address, contents) = chunk?;
+            let event = async {
+                tokio::select! {
+                    places = locations.next() => places.map(Event::Places),
+                    chunk = downloads.next() => chunk.map(Event::Chunk),
+                }
+            };
+            let event = timeout(SILENCE, event).await;
+            match event.map_err(|_| refused("a walk", format_args!("nothing came for {SILENCE:?}")))?? {
+                Event::Places(places) => places.into_iter().for_each(|place| downloads.want(place)),
+                Event::Chunk((address, contents)) => {
                     let wanted = visit(address, contents)?;
                     owed = owed + wanted.len() - 1;
                     locations.want(wanted);

@@ -47,6 +47,12 @@ pub const STALL: Duration = Duration::from_secs(5);
 /// Connecting, and the end of a stream that has been half-closed.
 pub const CONNECT: Duration = Duration::from_secs(20);
 
+/// A call that is not answered for so long is given up; the stock client would wait for ever.
+pub const ANSWER: Duration = Duration::from_secs(60);
+
+/// So is a walk to which nothing comes, whatever is tried again meanwhile.
+pub const SILENCE: Duration = Duration::from_secs(180);
+
 /// Longest answer.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
 
@@ -57,4 +63,5 @@ pub const STREAM_REQUESTS: usize = 1;
 pub const IDLE_CONNECTIONS: usize = 256;
 
 const _: () = assert!(WORKERS <= IDLE_CONNECTIONS && DIRECT_WORKERS <= IDLE_CONNECTIONS);
+const _: () = assert!(ANSWER.as_secs() < SILENCE.as_secs());
 const _: () = assert!(BACKOFF.as_millis() <= BACKOFF_MAX.as_millis());

@@ -15,14 +15,15 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryFutureExt, stream};
 use tokio::{
     sync::mpsc::{Receiver, Sender, channel},
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tonic::Status;
 
 use super::{
+    counts::Meter,
     downloads::Place,
-    failure::{backoff, is_permanent, of_status, wrong},
-    limits::{LOCATION_ADDRESSES, RETRIES, STREAM_REQUESTS},
+    failure::{backoff, is_permanent, of_status, refused, wrong},
+    limits::{CONNECT, LOCATION_ADDRESSES, RETRIES, STREAM_REQUESTS},
     rpc::{Client, Streams},
 };
 use crate::failures::Failure;
@@ -52,7 +53,10 @@ enum Event {
 
 /// The locations of one fetch object. When the stream breaks it is opened again and asked again for what it still owes.
 pub struct Locations<'a> {
-    client: &'a Client,
+    /// Opens a stream.
+    open: Box<dyn Fn() -> Call + 'a>,
+    method: &'static str,
+    meter: &'a Meter,
     call: Call,
     /// To be asked for; the last come first, as in the stock client.
     wanted: Vec<ChunkAddress>,
@@ -71,9 +75,16 @@ pub struct Locations<'a> {
 impl<'a> Locations<'a> {
     /// Opens a stream.
     pub fn new(client: &'a Client) -> Self {
+        Self::over(client.streams().method(), client.meter(), move || open(client))
+    }
+
+    fn over(method: &'static str, meter: &'a Meter, open: impl Fn() -> Call + 'a) -> Self {
+        let call = open();
         Self {
-            client,
-            call: open(client),
+            open: Box::new(open),
+            method,
+            meter,
+            call,
             wanted: Vec::new(),
             unanswered: VecDeque::new(),
             sent: 0,
@@ -100,7 +111,7 @@ impl<'a> Locations<'a> {
                 Event::Answered(answer) => {
                     self.retries = 0;
                     let asked = self.unanswered.pop_front();
-                    let asked = asked.ok_or_else(|| wrong(self.method(), "more answers than requests"))?;
+                    let asked = asked.ok_or_else(|| wrong(self.method, "more answers than requests"))?;
                     self.sent = self.sent.saturating_sub(1);
                     return self.places(&asked, answer);
                 }
@@ -116,15 +127,12 @@ impl<'a> Locations<'a> {
     /// It does not end as it should.
     pub async fn finish(mut self) -> Result<(), Failure> {
         self.call.requests = None;
-        match self.call.answers.next().await {
-            None => Ok(()),
-            Some(Ok(_)) => Err(wrong(self.method(), "more answers than requests")),
-            Some(Err(status)) => Err(of_status(self.method(), &status)),
+        match timeout(CONNECT, self.call.answers.next()).await {
+            Ok(None) => Ok(()),
+            Ok(Some(Ok(_))) => Err(wrong(self.method, "more answers than requests")),
+            Ok(Some(Err(status))) => Err(of_status(self.method, &status)),
+            Err(_) => Err(refused(self.method, "the stream does not end")),
         }
-    }
-
-    fn method(&self) -> &'static str {
-        self.client.streams().method()
     }
 
     async fn event(&mut self) -> Event {
@@ -145,7 +153,7 @@ impl<'a> Locations<'a> {
                     });
                     self.sent += 1;
                     permit.send(request);
-                    self.client.meter().add(|counts| counts.location_requests += 1);
+                    self.meter.add(|counts| counts.location_requests += 1);
                     return Event::Sent;
                 }
             },
@@ -160,13 +168,13 @@ impl<'a> Locations<'a> {
     /// Opens another stream, a little later.
     async fn again(&mut self, status: &Status) -> Result<(), Failure> {
         if is_permanent(status) || self.retries == RETRIES {
-            return Err(of_status(self.method(), status));
+            return Err(of_status(self.method, status));
         }
         // Whatever happens to this call of `next`, the broken stream is not looked at again.
-        self.call = open(self.client);
+        self.call = (self.open)();
         self.sent = 0;
         self.retries += 1;
-        self.client.meter().add(|counts| counts.retries += 1);
+        self.meter.add(|counts| counts.retries += 1);
         sleep(backoff(self.retries - 1)).await;
         Ok(())
     }
@@ -179,7 +187,7 @@ impl<'a> Locations<'a> {
         if places.len() == asked.len() {
             return Ok(places);
         }
-        Err(wrong(self.method(), format_args!("{} places of {} chunks", places.len(), asked.len())))
+        Err(wrong(self.method, format_args!("{} places of {} chunks", places.len(), asked.len())))
     }
 
     fn new_places(
@@ -292,15 +300,4 @@ fn messages<T>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dictionary_of_no_bytes_is_none() {
-        let span = |offset, length| Span { offset, length };
-        let snappy = ChunkLocation { span: span(10, 20), dictionary: None };
-        let zstd = ChunkLocation { span: span(10, 20), dictionary: Some(span(0, 5)) };
-        assert_eq!(location_of([(10, 20), (7, 0)]), snappy);
-        assert_eq!(location_of([(10, 20), (0, 5)]), zstd);
-    }
-}
+mod tests;

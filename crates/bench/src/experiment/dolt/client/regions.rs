@@ -35,11 +35,14 @@ pub struct Regions<T> {
     /// Ranges less far apart are one.
     gap: u64,
     urls: HashMap<Rc<str>, usize>,
-    /// Of each URL, by their starts.
-    regions: Vec<(Rc<str>, BTreeMap<u64, Pending<T>>)>,
+    /// Of each URL.
+    regions: Vec<(Rc<str>, ByStart<T>)>,
     /// Length, URL, start: the last is the largest.
     by_size: BTreeSet<(u64, usize, u64)>,
 }
+
+/// The regions of one URL.
+type ByStart<T> = BTreeMap<u64, Pending<T>>;
 
 #[derive(Debug)]
 struct Pending<T> {
@@ -51,11 +54,6 @@ impl<T> Regions<T> {
     /// None so far.
     pub fn new(gap: u64) -> Self {
         Self { gap, urls: HashMap::new(), regions: Vec::new(), by_size: BTreeSet::new() }
-    }
-
-    /// Whether nothing is to be read.
-    pub fn is_empty(&self) -> bool {
-        self.by_size.is_empty()
     }
 
     /// One more range; it becomes a part of what is next to it.
@@ -159,7 +157,6 @@ mod tests {
         let urls: Vec<_> = std::iter::from_fn(|| regions.take_largest()).map(|region| region.url).collect();
         assert_eq!(urls.len(), 2);
         assert_ne!(urls[0], urls[1]);
-        assert!(regions.is_empty());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use busload_proto::remotesapi::{
     chunk_store_service_client::ChunkStoreServiceClient,
 };
 use bytes::Bytes;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tonic::{
     Response, Status,
     transport::{Channel, Endpoint},
@@ -20,7 +20,7 @@ use super::{
     counts::{Meter, Report},
     failure::{backoff, is_permanent, of_status, refused, wrong},
     http::Http,
-    limits::{CONNECT, HAS_ADDRESSES, MESSAGE_BYTES_MAX, RETRIES},
+    limits::{ANSWER, CONNECT, HAS_ADDRESSES, MESSAGE_BYTES_MAX, RETRIES},
     locations::CAPABILITIES,
     walks::{self, Points, Reads},
 };
@@ -222,7 +222,8 @@ impl Client {
         let mut retries = 0;
         loop {
             self.meter.call(method);
-            match call().await {
+            let answered = timeout(ANSWER, call()).await;
+            match answered.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(status) if is_permanent(&status) || retries == RETRIES => {
                     return Err(of_status(method, &status));

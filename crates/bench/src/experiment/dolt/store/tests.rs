@@ -9,10 +9,10 @@ use super::{
 };
 use crate::cleanup::{Cleanup, Directory};
 
-/// A small store in a directory of its own.
-pub fn made(design: &Design) -> (Directory, Store) {
+/// A store that is alone in a directory of its own.
+fn made(design: &Design) -> (Directory, Store) {
     let directory = Cleanup::default().directory(&std::env::temp_dir()).unwrap();
-    let store = Store::make(&directory.path().join("store"), design).unwrap();
+    let store = Store::make(directory.path(), design).unwrap();
     (directory, store)
 }
 
@@ -29,9 +29,9 @@ pub fn small() -> Design {
 }
 
 /// The contents of a chunk, read from its file.
-pub fn read(store: &Store, address: &ChunkAddress) -> Bytes {
+fn read(directory: &Directory, store: &Store, address: &ChunkAddress) -> Bytes {
     let entry = store.find(address).unwrap();
-    let file = fs::File::open(store.directory.join(&store.files[entry.file].name)).unwrap();
+    let file = fs::File::open(directory.path().join(&store.files[entry.file].name)).unwrap();
     let bytes = |span: Span| {
         let mut bytes = vec![0; usize::try_from(span.length).unwrap()];
         file.read_exact_at(&mut bytes, span.offset).unwrap();
@@ -44,10 +44,10 @@ pub fn read(store: &Store, address: &ChunkAddress) -> Bytes {
 
 #[test]
 fn everything_can_be_reached_from_the_root_and_is_where_the_store_says() {
-    let (_directory, store) = made(&small());
+    let (directory, store) = made(&small());
     let (mut next, mut seen) = (vec![store.root], HashSet::from([store.root]));
     while let Some(address) = next.pop() {
-        let contents = read(&store, &address);
+        let contents = read(&directory, &store, &address);
         check(&address, &contents).unwrap();
         assert_eq!(contents.len(), store.find(&address).unwrap().contents_bytes);
         let children = Node::parse(&contents).unwrap().children;
@@ -62,15 +62,15 @@ fn everything_can_be_reached_from_the_root_and_is_where_the_store_says() {
 
 #[test]
 fn the_manifest_names_every_file_and_the_root() {
-    let (_directory, store) = made(&small());
-    let manifest = Manifest::parse(&fs::read(store.directory.join("manifest")).unwrap()).unwrap();
+    let (directory, store) = made(&small());
+    let manifest = Manifest::parse(&fs::read(directory.path().join("manifest")).unwrap()).unwrap();
     assert_eq!(manifest.root, store.root);
     let named: Vec<_> = manifest.files.iter().map(|file| (file.id.to_string(), file.chunk_count)).collect();
     let files: Vec<_> = store.files.iter().map(|file| (file.id.clone(), file.chunk_count)).collect();
     assert_eq!(named, files);
-    assert_eq!(fs::read_dir(&store.directory).unwrap().count(), files.len() + 1);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), files.len() + 1);
     for file in &store.files {
-        let bytes = fs::read(store.directory.join(&file.name)).unwrap();
+        let bytes = fs::read(directory.path().join(&file.name)).unwrap();
         assert_eq!((u64::try_from(bytes.len()).unwrap(), crc32c::crc32c(&bytes)), (file.bytes, file.crc));
         assert!(file.index_from < file.bytes);
     }
@@ -124,10 +124,10 @@ fn chunks_in_random_order_are_the_same_chunks_elsewhere() {
 #[test]
 fn a_chain_from_the_root_has_four_to_eight_chunks() {
     for leaves_per_push in [50, 3_000] {
-        let (_directory, store) = made(&Design { pushes: 1, leaves_per_push, ..small() });
+        let (directory, store) = made(&Design { pushes: 1, leaves_per_push, ..small() });
         let (mut address, mut depth) = (store.root, 1);
         loop {
-            let node = Node::parse(&read(&store, &address)).unwrap();
+            let node = Node::parse(&read(&directory, &store, &address)).unwrap();
             if node.kind == Kind::Leaf {
                 break;
             }

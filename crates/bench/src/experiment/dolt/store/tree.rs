@@ -191,7 +191,7 @@ impl Tree {
 /// How many of these the first node takes.
 fn node_children(rest: &[ChunkAddress]) -> usize {
     let most = rest.len().min(CHILDREN_MAX);
-    let ends = |child: &ChunkAddress| child.prefix() % CHILDREN_STEP == 0;
+    let ends = |child: &ChunkAddress| child.prefix().is_multiple_of(CHILDREN_STEP);
     let among = rest[..most].iter().skip(CHILDREN_MIN - 1).position(ends);
     among.map_or(most, |position| position + CHILDREN_MIN)
 }
