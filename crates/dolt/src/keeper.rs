@@ -62,7 +62,7 @@ impl Keeper {
         let view = blocking(move || Arc::new(View::new(snapshot, previous.as_deref(), now, linger))).await?;
         self.shared.counters.count_version();
         log_version(&self.shared, &view, current.as_deref());
-        self.shared.view.store(Some(view.clone()));
+        self.show(&view, current.as_deref());
         let tidy = self.opener.tidy();
         // Nobody waits for what only the next start needs.
         drop(tokio::task::spawn_blocking(move || tidy(&view)));
@@ -74,10 +74,19 @@ impl Keeper {
         let now = Instant::now();
         let current = self.shared.view.load_full().filter(|view| view.has_expired(now));
         if let Some(current) = current {
+            let previous = current.clone();
             let view = blocking(move || Arc::new(current.without_expired(now))).await?;
-            self.shared.view.store(Some(view));
+            self.show(&view, Some(&previous));
         }
         Ok(())
+    }
+
+    /// Requests see this one from now on. What was promised of files that it does not have is remembered first.
+    fn show(&self, view: &Arc<View>, previous: Option<&View>) {
+        if let Some(previous) = previous {
+            self.shared.old_files.remember_closed(previous, view);
+        }
+        self.shared.view.store(Some(view.clone()));
     }
 
     /// Until it is time to look again.

@@ -9,6 +9,9 @@
 //!                       file, span --> local disk, else the object store --> CRC, decode, SHA-512 --> chunk
 //! ```
 //!
+//! Whoever wants bytes of files instead of chunks, as Dolt's own clients do, is told where chunks are ([`Store::locate`]) and
+//! takes ranges of files by their names ([`Store::file_bytes`]).
+//!
 //! * **Versions.** A version is a root and its files; requests see one or another, never a mixture. A new one is switched
 //!   to when all of its files are open. Files it dropped stay readable for `linger`.
 //! * **Certainty.** A chunk is compared with its address before it is handed out, again whenever other bytes may have

@@ -57,8 +57,8 @@ const _: () = assert!(INLINE_STORED_BYTES_MAX as usize <= LOCAL_TURN_BYTES_MAX);
 pub const LOCATE_TURN_CHUNKS: usize = 16;
 /// Prefetches under way at once. What comes beyond is read when its bytes are asked for.
 pub const PREFETCHES_MAX: usize = 64;
-/// Stored bytes of their chunks together. What landed has to wait in memory or on disk until it is asked for.
-pub const PREFETCH_BYTES_MAX: u64 = 32 << 20;
+/// Stored bytes of their chunks together: as many as the objects keep in memory for who asks for them next.
+pub const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 /// One prefetch, at most.
 pub const PREFETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Chunks of one prefetch that are read from local disk at once, each of which takes a thread.
@@ -74,7 +74,8 @@ pub const PINNED_BYTES_MAX: u64 = 64 << 20;
 pub const PINNING_MAX: usize = 16;
 /// Reads of chunks with which one of them is proved: the chunk may be damaged instead.
 pub const DICTIONARY_PROOFS_MAX: usize = 4;
-/// Table files that no version names and that were asked for by name: they are remembered, the last ones.
+/// Table files that no version names and that were asked for, or whose dictionaries were told of: the last ones are remembered, with
+/// dictionaries of [`PINNED_BYTES_MAX`] together.
 pub const OLD_FILES_MAX: usize = 64;
 
 /// Memory for dictionaries that are ready for use. One takes about 40 KiB, and an archive has one.

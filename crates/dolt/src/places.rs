@@ -13,8 +13,8 @@
 //!   all of the answer is of the version after it.
 //! * **Who reads bytes is not told what is wrong with them**: chunks are checked when their places are told, so that wrong bytes of a cache
 //!   or of a network are not there any more when they are asked for. What the store itself has wrong, only clients can see.
-//! * **Dictionaries** are served for as long as their file is open, whatever becomes of disk and store: some clients wait for ever for one
-//!   that they cannot have.
+//! * **Dictionaries** are served for as long as their file is open, and for a while afterwards, whatever becomes of disk and store: some
+//!   clients wait for ever for one that they cannot have.
 //! * **Old files** are served as long as the store has them, also long after the manifest has dropped them.
 //! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded; see [`crate::limits`].
 

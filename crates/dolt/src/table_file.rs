@@ -28,7 +28,7 @@ pub struct TableFile {
     pub(crate) serial: u64,
     pub(crate) checked: Checked,
     /// Dictionaries whose places were told.
-    pub(crate) pins: Pins,
+    pub(crate) pins: Arc<Pins>,
     version: u64,
     is_gone: AtomicBool,
     was_damage_logged: AtomicBool,
@@ -48,7 +48,7 @@ impl TableFile {
             index: Arc::new(index),
             serial: SERIAL_NEXT.fetch_add(1, Relaxed),
             checked,
-            pins: Pins::default(),
+            pins: Arc::default(),
             version,
             is_gone: AtomicBool::new(false),
             was_damage_logged: AtomicBool::new(false),

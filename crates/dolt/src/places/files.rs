@@ -74,7 +74,7 @@ impl FileBytes {
     fn pinned(&self, range: &Range<u64>) -> Option<Bytes> {
         match &self.of {
             Of::Open(file) => file.pins.get(range),
-            Of::Old(_) => None,
+            Of::Old(file) => file.pinned(range),
         }
     }
 }

@@ -1,24 +1,26 @@
-//! Table files that no version names any more, found by their names.
+//! Table files that no version names any more: found by their names, or remembered for what was promised of them.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
+    ops::Range,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 use busload_chunks::{FileId, FileKind};
 use busload_objects::Object;
+use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use super::version_of;
+use super::{Pins, version_of};
 use crate::{
     Error,
     layout::{Naming, OLD_GENERATION},
-    limits::OLD_FILES_MAX,
+    limits::{OLD_FILES_MAX, PINNED_BYTES_MAX},
     shared::Shared,
-    view::Snapshot,
+    view::{Snapshot, View},
 };
 
 /// Names one version of a table file.
@@ -34,14 +36,24 @@ pub(crate) struct FileKey {
 pub(crate) struct OldFile {
     object: OnceCell<Arc<Object>>,
     is_gone: AtomicBool,
+    closed: Option<Arc<Closed>>,
+}
+
+/// What is left of a file that was open and whose dictionaries were told of.
+#[derive(Debug)]
+struct Closed {
+    object: Arc<Object>,
+    pins: Arc<Pins>,
 }
 
 /// Those asked for lately, so that the store is asked about each of them once and not for every range of it.
 #[derive(Debug, Default)]
 pub(crate) struct OldFiles {
     /// Those used last come last.
-    known: Mutex<VecDeque<(FileKey, Arc<OldFile>)>>,
+    known: Mutex<Known>,
 }
+
+type Known = VecDeque<(FileKey, Arc<OldFile>)>;
 
 /// Why there is no object.
 enum Unfound {
@@ -54,27 +66,75 @@ impl OldFile {
     pub fn set_gone(&self) {
         self.is_gone.store(true, Relaxed);
     }
+
+    /// A dictionary that was promised.
+    pub fn pinned(&self, range: &Range<u64>) -> Option<Bytes> {
+        self.closed.as_ref()?.pins.get(range)
+    }
+
+    /// The same one, not looked for yet.
+    fn anew(&self) -> Self {
+        Self { closed: self.closed.clone(), ..Self::default() }
+    }
+
+    fn pinned_bytes(&self) -> u64 {
+        self.closed.as_ref().map_or(0, |closed| closed.pins.memory_bytes())
+    }
 }
 
 impl OldFiles {
     /// What is known of a file; whoever asks for the same one at the same time gets the same.
     fn get(&self, key: FileKey) -> Arc<OldFile> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = known.iter().position(|(other, _)| *other == key);
-        let found = place.and_then(|place| known.remove(place));
-        let found = found.map(|(_, file)| file).filter(|file| !file.is_gone.load(Relaxed));
-        let file = found.unwrap_or_default();
-        if OLD_FILES_MAX <= known.len() {
-            known.pop_front();
-        }
-        known.push_back((key, file.clone()));
+        let mut known = self.lock();
+        let file = match take(&mut known, key) {
+            Some(file) if file.is_gone.load(Relaxed) => Arc::new(file.anew()),
+            Some(file) => file,
+            None => Arc::default(),
+        };
+        put(&mut known, key, file.clone());
         file
     }
 
     /// Nothing is known of it, so it takes no place.
     fn forget(&self, file: &Arc<OldFile>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(_, other)| !Arc::ptr_eq(other, file));
+        self.lock().retain(|(_, other)| !Arc::ptr_eq(other, file));
+    }
+
+    /// Remembers those files that are open in one version and not in the next, if dictionaries of them were told of: somebody may be
+    /// about to ask for one.
+    pub fn remember_closed(&self, before: &View, after: &View) {
+        let open: HashSet<u64> = after.files().map(|file| file.serial).collect();
+        for file in before.files().filter(|file| !open.contains(&file.serial)) {
+            if file.pins.memory_bytes() == 0 {
+                continue;
+            }
+            let closed = Arc::new(Closed { object: file.object.clone(), pins: file.pins.clone() });
+            let object = (!file.is_gone()).then(|| file.object.clone());
+            let old =
+                OldFile { object: OnceCell::new_with(object), closed: Some(closed), ..OldFile::default() };
+            let key = FileKey { id: file.id, kind: file.kind, version: file.version() };
+            let mut known = self.lock();
+            take(&mut known, key);
+            put(&mut known, key, Arc::new(old));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn take(known: &mut Known, key: FileKey) -> Option<Arc<OldFile>> {
+    let place = known.iter().position(|(other, _)| *other == key)?;
+    known.remove(place).map(|(_, file)| file)
+}
+
+/// As the one used last; the first ones have to go if there is no room.
+fn put(known: &mut Known, key: FileKey, file: Arc<OldFile>) {
+    known.push_back((key, file));
+    let pinned = |known: &Known| known.iter().map(|(_, file)| file.pinned_bytes()).sum::<u64>();
+    while OLD_FILES_MAX < known.len() || PINNED_BYTES_MAX < pinned(known) {
+        known.pop_front();
     }
 }
 
@@ -89,6 +149,10 @@ impl Shared {
         match file.object.get_or_try_init(|| self.find_old_file(snapshot, key)).await {
             Ok(object) => Ok(Some((file.clone(), object.clone()))),
             Err(unfound) => {
+                // Its dictionaries can be had; what else is asked of it fails.
+                if let Some(closed) = &file.closed {
+                    return Ok(Some((file.clone(), closed.object.clone())));
+                }
                 self.old_files.forget(&file);
                 match unfound {
                     Unfound::Missing => Ok(None),

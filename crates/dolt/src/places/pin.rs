@@ -28,7 +28,8 @@ struct Unpinned {
 }
 
 impl Store {
-    /// Makes sure that the dictionaries of these chunks can be served from now on, until their files are closed.
+    /// Makes sure that the dictionaries of these chunks can be served from now on, until their files are closed and others have taken their place
+    /// in memory.
     ///
     /// # Errors
     /// One of them cannot be had, or is not right; those that are in memory by then stay there.

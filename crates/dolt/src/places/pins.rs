@@ -121,7 +121,7 @@ mod tests {
         pins.insert(span(5, 1), b"x").expect("it is there already");
         assert_eq!(pins.memory_bytes(), PINNED_DICTIONARIES_MAX as u64);
         let (pins, large) = (Pins::default(), vec![0; 16 << 20]);
-        let fit = (0..4).filter(|&offset| pins.insert(span(offset, 16 << 20), &large).is_ok()).count();
+        let fit = (0..6).filter(|&offset| pins.insert(span(offset, 16 << 20), &large).is_ok()).count();
         assert_eq!(fit as u64, PINNED_BYTES_MAX >> 24);
     }
 }

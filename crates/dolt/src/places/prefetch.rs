@@ -103,7 +103,7 @@ impl Store {
         let Some(room) = shared.prefetches.room(&mut items) else { return };
         let (reading, deadline) = (shared.clone(), in_time());
         shared.runtime.spawn(async move {
-            let read = async { Ok(reading.prefetch(items, deadline).await) };
+            let read = reading.prefetch(items, deadline).map(Ok);
             if let Err(error) = reading.within_time(deadline, read).await {
                 log::debug!("table {}: prefetch: {error}", reading.name);
             }

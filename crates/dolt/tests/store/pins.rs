@@ -1,15 +1,15 @@
 //! Dictionaries that can be served whatever happens.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkAddress, Span};
-use busload_dolt::{Error, FileBytes, Located, Store};
+use busload_dolt::{Error, FileBytes, Located, Settings, Store};
 
 use crate::{
     archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
     far::{Far, deadline, stream},
-    support::{Lab, addresses, contents, open},
+    support::{Lab, addresses, contents, copy, open, write_manifest},
 };
 
 /// An archive of two with a dictionary each.
@@ -174,4 +174,53 @@ async fn chunks_without_dictionaries_need_nothing() {
     store.pin_dictionaries(&located, deadline()).await.unwrap();
     assert!(far.proxy.seen().is_empty());
     store.close().await;
+}
+
+/// Whoever was told of a dictionary may ask for it after its file was dropped and let go, or replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn dictionaries_of_files_that_were_closed_are_served_for_a_while() {
+    let two = Two::new();
+    let bytes = two.bytes();
+    let settings = Settings { linger: Duration::ZERO, disk_bytes_max: 0, ..two.far.settings() };
+    for is_replaced in [false, true] {
+        let store = open(settings.clone()).await;
+        let located = store.locate(&two.known[0], deadline()).await.unwrap();
+        store.pin_dictionaries(&located, deadline()).await.unwrap();
+        let location = located.locations.into_iter().flatten().next().unwrap();
+        let (id, kind, version) = (location.file.id, location.file.kind, location.file.version());
+        let ask = async || store.file_bytes(id, kind, version, deadline()).await.unwrap().unwrap();
+        drop(location.file);
+        if is_replaced {
+            let mut other = bytes.clone();
+            other[40] ^= 1;
+            two.far.put(&two.name, &other);
+            stream(&ask().await, 0..bytes.len() as u64).await.unwrap_err();
+            store.refresh().await.unwrap();
+        } else {
+            write_manifest(&two.far.path(""), ChunkAddress::ZERO, &[]);
+            store.refresh().await.unwrap();
+            assert_eq!(store.stats().files, 0);
+        }
+        for is_away in [false, true] {
+            if is_away {
+                two.far.rules(vec![Rule::always(Fault::Status(403))]);
+            }
+            let dictionary = range(location.dictionary.unwrap());
+            let found = stream(&ask().await, dictionary).await.unwrap();
+            assert_eq!(found, cut(&bytes, location.dictionary.unwrap()));
+            let chunk = stream(&ask().await, range(location.span)).await;
+            let expected = cut(&bytes, location.span);
+            match chunk {
+                // What landed a moment ago needs no store.
+                Ok(chunk) => assert_eq!(chunk, expected),
+                Err(error) => {
+                    assert!(matches!(error, Error::Unreachable(_)) && (is_replaced || is_away), "{error}")
+                }
+            }
+        }
+        two.far.rules(Vec::new());
+        store.close().await;
+        two.far.put(&two.name, &bytes);
+        copy(&two.far.lab.store(), &two.far.path(""));
+    }
 }

@@ -3,7 +3,7 @@
 use std::{fs, ops::Range, time::Duration};
 
 use busload_bucket::{Fault, Faults, Rule};
-use busload_dolt::{ChunkAddress, FileBytes, Located, Store};
+use busload_dolt::{ChunkAddress, FileBytes, Located, Store, limits};
 
 use crate::{
     far::{Far, deadline, stream, until},
@@ -189,11 +189,32 @@ async fn prefetches_are_limited_and_what_they_leave_out_is_read_when_it_is_asked
     for address in &some.known {
         store.prefetch(&store.locate(&[*address], deadline()).await.unwrap());
     }
-    until("the store is asked", || 0 < store.stats().store.in_flight).await;
+    let stats = store.stats();
+    assert_eq!(stats.prefetches, limits::PREFETCHES_MAX as u64);
+    assert_eq!(stats.prefetches + stats.prefetches_skipped, 300);
     some.far.rules(Vec::new());
     let located = store.locate(&some.known, deadline()).await.unwrap();
     stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
     store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chunks_of_one_prefetch_are_read_as_long_as_their_bytes_fit() {
+    let lab = Lab::new();
+    let chunks: Vec<Vec<u8>> = (0..8).map(|seed| noise(seed, 3 << 20)).collect();
+    let known = addresses(&chunks);
+    lab.write_manifest(known[0], &[lab.write_file(&chunks)]);
+    let far = Far::of(lab);
+    let store = far.open_without_disk().await;
+    far.rules(vec![Rule::always(Fault::Stall(0))]);
+    let located = store.locate(&known, deadline()).await.unwrap();
+    store.prefetch(&located);
+    // Five of a little more than 3 MiB have less than 16 MiB.
+    assert_eq!((store.stats().prefetches, store.stats().prefetches_skipped), (1, 3));
+    store.prefetch(&located);
+    assert_eq!((store.stats().prefetches, store.stats().prefetches_skipped), (1, 3 + 8), "no room for one");
+    store.close().await;
+    until("the room is given back", || store.stats().prefetches == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
