@@ -190,11 +190,14 @@ fn ranges_are_by_resource_and_say_where_their_dictionary_is() {
     assert_eq!(shown, [vec![(1, 0, 10, 0, 0), (3, 10, 10, 0, 0)], vec![(2, 7, 8, 500, 60)]]);
 }
 
+type Sender = oneshot::Sender<Result<usize, Refusal>>;
+
 /// Requests are numbers, and answered when the test says so.
 #[derive(Clone, Default)]
 struct Desk {
     begun: Arc<AtomicUsize>,
-    waiting: Arc<Mutex<Vec<Option<oneshot::Sender<Result<usize, Refusal>>>>>>,
+    /// Those not answered yet.
+    waiting: Arc<Mutex<Vec<Option<Sender>>>>,
 }
 
 impl Desk {
