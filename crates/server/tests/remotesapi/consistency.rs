@@ -309,3 +309,33 @@ fn other_bytes_under_the_same_name_have_another_url() {
     let answer = served.client.http().get(&old);
     assert_eq!(answer.head.status, 404, "{}", answer.text());
 }
+
+#[test]
+fn bytes_of_two_uploads_under_one_name_are_never_in_one_answer() {
+    let lengths = || (0..96).map(|_| 1 << 19);
+    let [file, replaced] = [12, 13].map(|seed| classic(seed, lengths()));
+    assert_eq!(file.bytes.len(), replaced.bytes.len(), "nothing but their contents tells them apart");
+    let world = World::of_files(std::slice::from_ref(&file));
+    for disk in ["", "disk=0&"] {
+        world.put(&file);
+        let served = Served::start(&[world.as_db(&format!("{disk}timeout=2s"))]);
+        let client = &served.client;
+        let target = files(client).into_values().next().unwrap();
+        let mut http = client.http();
+        http.send("GET", &target, "");
+        let head = http.head();
+        assert_eq!(head.status, 200);
+        let mut received = http.body(1 << 20).unwrap();
+        world.bucket.put(&format!("p/{}", file.spec.id), &replaced.bytes).unwrap();
+        received.extend(http.body(head.length() - received.len()).unwrap());
+        assert!(file.bytes.starts_with(&received), "what came is of the one that was begun");
+        // Ranges, too: of the old one if it is on disk, else an error.
+        for start in (0..48).map(|index| index << 20) {
+            let answer = client.http().range(&target, start..start + 1_000);
+            let at = usize::try_from(start).unwrap();
+            let is_right = answer.head.status == 206 && answer.body == file.bytes[at..at + 1_000];
+            let is_refused = [404, 502, 503].contains(&answer.head.status);
+            assert!(is_right || is_refused, "{start}: {:?}", answer.head);
+        }
+    }
+}

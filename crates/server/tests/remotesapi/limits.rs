@@ -279,3 +279,22 @@ fn clients_that_go_away_leave_nothing_behind() {
     assert!(grown < f64::from(400 << 20), "{grown} bytes");
     assert!(served.server.stop().success(), "and it ends in order");
 }
+
+#[test]
+fn a_server_that_ends_cuts_downloads_off_and_clients_go_on_with_the_next_one() {
+    let file = classic(14, (0..96).map(|_| 1 << 19));
+    let world = World::of_files(std::slice::from_ref(&file));
+    let served = Served::start(&[world.as_db("")]);
+    let target =
+        target(&served.client.list("db").unwrap().table_file_info.remove(0).url, &served.client.base());
+    let mut slow = unread(&served.client, std::slice::from_ref(&target), 8);
+    let heads: Vec<_> = slow.iter_mut().map(Http::head).collect();
+    let served = served.restart();
+    for (mut http, head) in slow.into_iter().zip(heads) {
+        let mut body = http.body(head.length()).unwrap();
+        assert!(body.len() < head.length() && file.bytes.starts_with(&body), "{} bytes", body.len());
+        let rest = served.client.http().bytes(&target, body.len() as u64..head.length() as u64);
+        body.extend(rest);
+        assert!(body == file.bytes);
+    }
+}
