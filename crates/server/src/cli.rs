@@ -91,7 +91,7 @@ Chunk tables
     contents       decoded, or stored: GET gives records as they are in table files [default: decoded]
     line_requests  requests that may wait; more are refused [default: 10000]
     dolt_paths     paths for Dolt's clients beside the table's name: org/repo[,..] [default: none]
-    dolt_layout    records: Dolt's clients get chunks laid out anew; files: as in table files [default: records]
+    dolt_layout    files: Dolt's clients get chunks from the table files; records: laid out anew [default: files]
 
   The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come from the
   environment. docs/chunks.md tells everything.

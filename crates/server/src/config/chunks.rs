@@ -89,7 +89,7 @@ const REQUESTS_DEFAULT: usize = 64;
 const REQUESTS_MAX: usize = 1024;
 const LINE_REQUESTS_DEFAULT: usize = 10_000;
 const LINE_REQUESTS_MAX: usize = 1_000_000;
-const DOLT_LAYOUT_DEFAULT: DoltLayout = DoltLayout::Records;
+const DOLT_LAYOUT_DEFAULT: DoltLayout = DoltLayout::Files;
 
 /// One table as it was asked for. `Debug` shows no URL.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -526,8 +526,8 @@ fn is_plain_in_paths(byte: u8) -> bool {
 }
 
 fn dolt_layout(value: &str) -> Result<DoltLayout, String> {
-    let known = [DoltLayout::Records, DoltLayout::Files].into_iter().find(|layout| layout.name() == value);
-    known.ok_or_else(|| format!("dolt_layout = `{value}`; expected records or files"))
+    let known = [DoltLayout::Files, DoltLayout::Records].into_iter().find(|layout| layout.name() == value);
+    known.ok_or_else(|| format!("dolt_layout = `{value}`; expected files or records"))
 }
 
 fn within(key: &str, given: Option<Duration>, default: Duration, min: Duration) -> Result<Duration, String> {

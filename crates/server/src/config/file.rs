@@ -185,7 +185,7 @@ mod tests {
             disk = "20GiB"
             requests = 16
             dolt_paths = ["dolthub/tatoeba", "tatoeba"]
-            dolt_layout = "files"
+            dolt_layout = "records"
             "#,
         )
         .unwrap();

@@ -39,7 +39,7 @@ const EVERYTHING: [(&str, &str); 15] = [
     ("contents", "stored"),
     ("line_requests", "500"),
     ("dolt_paths", "org/repo,other"),
-    ("dolt_layout", "files"),
+    ("dolt_layout", "records"),
 ];
 
 #[test]
@@ -61,7 +61,7 @@ fn nothing_said_is_ten_gibibytes_of_disk_below_the_data() {
         contents: Contents::Decoded,
         line_requests: 10_000,
         dolt_paths: Vec::new(),
-        dolt_layout: DoltLayout::Records,
+        dolt_layout: DoltLayout::Files,
     };
     assert_eq!(settings, expected);
 }
@@ -78,7 +78,7 @@ fn a_url_and_a_section_say_the_same() {
     }
     let defaults = resolved("db=chunks+s3://bucket/p").unwrap();
     assert_ne!(by_flag.describe(), defaults.describe());
-    let dolt = ", for Dolt also org/repo, other, Dolt reads files";
+    let dolt = ", for Dolt also org/repo, other, Dolt reads records";
     assert!(
         by_flag.describe().ends_with(dolt) && !defaults.describe().contains("Dolt"),
         "{}",
@@ -125,7 +125,7 @@ fn mistakes_in_urls_say_what_was_expected() {
         ("chunks+s3://b?requests=few", "expected a whole number"),
         ("chunks+s3://b?poll=1h", "is no duration"),
         ("chunks+s3://b?disk=1GiB&disk=2GiB", "`disk` is given twice"),
-        ("chunks+s3://b?dolt_layout=file", "expected records or files"),
+        ("chunks+s3://b?dolt_layout=file", "expected files or records"),
         ("chunks+s3://b?dolt_paths=", "`dolt_paths` has no value"),
         ("chunks+s3://b?dolt_paths=a,", "`` is no path of a repository; expected one like org/repo"),
     ] {
