@@ -25,6 +25,8 @@ pub const RECORDS_MAKING_BYTES_MAX: u64 = 64 << 20;
 pub const RECORDS_REMAKING_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of resources of records in memory, kept or being sent. Beyond it none are made, until readers have taken theirs.
 pub const RECORDS_ALIVE_BYTES_MAX: u64 = 256 << 20;
+/// A store that does not answer in time has so much of it, or a twentieth, to say why.
+pub const RECORDS_EXPLANATION_TIME: Duration = Duration::from_millis(100);
 /// Memory for resources of records that were given out lately. Others are made again when they are asked for.
 pub const RECORDS_BYTES_MAX: u64 = 64 << 20;
 /// Table files that one stream remembers to have told the client of. Beyond it, they are told again.

@@ -40,8 +40,8 @@ use tokio::{runtime::Handle, task::JoinHandle, time::timeout_at};
 use self::{lay_out::lay_out, recent::Recent};
 use super::{
     limits::{
-        RECORDS_ALIVE_BYTES_MAX, RECORDS_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_REMAKING_BYTES_MAX,
-        RECORDS_STORED_BYTES_MAX,
+        RECORDS_ALIVE_BYTES_MAX, RECORDS_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_EXPLANATION_TIME,
+        RECORDS_REMAKING_BYTES_MAX, RECORDS_STORED_BYTES_MAX,
     },
     rooms::Rooms,
     stats::RecordsOrigin,
@@ -163,7 +163,7 @@ impl RecordsCache {
                     .rooms
                     .take(store.name(), stored_bytes, deadline)
                     .await
-                    .ok_or_else(too_late)?;
+                    .ok_or_else(|| too_late(store))?;
                 let addresses = Arc::from(recipe.addresses.as_slice());
                 self.laid(store, addresses, deadline, RecordsOrigin::MadeAgain).await?
             }
@@ -183,7 +183,7 @@ impl RecordsCache {
             LaidOrComing::Laid(laid) => return Ok(laid),
             LaidOrComing::Coming(flight) => flight,
         };
-        timeout_at(deadline.into(), flight).await.map_err(|_| too_late())?
+        timeout_at(deadline.into(), flight).await.map_err(|_| too_late(store))?
     }
 }
 
@@ -269,7 +269,11 @@ impl Cache {
         self.status.remotesapi.count_records(origin);
         let number = self.flights.fetch_add(1, Ordering::Relaxed);
         let landing = Landing { of: Arc::clone(self), name, number };
-        let flight = flight(runtime, landing, Work { store: store.clone(), addresses, deadline });
+        let flight = flight(
+            runtime,
+            landing,
+            Work { store: store.clone(), addresses, deadline: a_little_before(deadline) },
+        );
         let weak = flight.downgrade().expect("it has not been polled");
         coming.insert(name, (number, weak));
         Ok(LaidOrComing::Coming(flight))
@@ -329,8 +333,15 @@ fn may_have_been_given_out(located: &Located) -> Option<u64> {
     (is_large_frame || fits).then_some(stored_bytes)
 }
 
-fn too_late() -> Error {
-    Error::TooLate("the records of the chunks were not made within the table's timeout".to_owned())
+fn too_late(store: &Store) -> Error {
+    let name = store.name();
+    Error::TooLate(format!("table {name}: records of chunks could not be made within the table's timeout"))
+}
+
+/// The store says why it is too late, so it has a little less time than those who wait for it.
+fn a_little_before(deadline: Instant) -> Instant {
+    let left = deadline.saturating_duration_since(tokio::time::Instant::now().into_std());
+    deadline.checked_sub(RECORDS_EXPLANATION_TIME.min(left / 20)).unwrap_or(deadline)
 }
 
 #[cfg(test)]
