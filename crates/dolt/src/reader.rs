@@ -261,8 +261,8 @@ impl Shared {
                 self.counters.count_damaged();
             }
             is_agreed = seen.is_whole(&location) && seen == before;
-            // What the last read brought from the store is what the store has. It stays on disk, with its neighbours.
-            if attempt + 1 < COPY_READS_MAX || origin == Origin::Disk {
+            // What the last two reads brought alike from the store is what the store has. It stays on disk, with its neighbours.
+            if attempt + 1 < COPY_READS_MAX || origin == Origin::Disk || !is_agreed {
                 self.distrust(file, &location);
             }
         }
