@@ -23,12 +23,19 @@ impl Front {
         if let Some(url) = &self.url {
             return Some(url.clone());
         }
-        let scheme = match headers.get("x-forwarded-proto").map(|value| value.as_bytes()) {
-            Some(value) if value.trim_ascii_start().starts_with(b"https") => "https",
-            _ => "http",
-        };
-        asked.0.as_ref().map(|authority| format!("{scheme}://{authority}"))
+        let scheme = if is_https(headers) { "https" } else { "http" };
+        // Credentials in it would be given on to whoever gets the URL.
+        let authority = asked.0.as_ref().filter(|authority| !authority.as_str().contains('@'))?;
+        Some(format!("{scheme}://{authority}"))
     }
+}
+
+/// Where several proxies have said it, the first is the one that the client spoke to.
+fn is_https(headers: &HeaderMap) -> bool {
+    let forwarded = headers
+        .get("x-forwarded-proto")
+        .and_then(|value| value.as_bytes().split(|&byte| byte == b',').next());
+    forwarded.is_some_and(|scheme| scheme.trim_ascii().eq_ignore_ascii_case(b"https"))
 }
 
 #[cfg(test)]
@@ -51,8 +58,12 @@ mod tests {
         expect(base(None, Some("[::1]:6381"), None), "http://[::1]:6381");
         expect(base(None, Some("cache.example.com"), Some("https")), "https://cache.example.com");
         expect(base(None, Some("cache.example.com"), Some("https, http")), "https://cache.example.com");
-        expect(base(None, Some("cache.example.com"), Some("http")), "http://cache.example.com");
+        expect(base(None, Some("cache.example.com"), Some(" HTTPS")), "https://cache.example.com");
+        for other in ["http", "http, https", "httpsx", ""] {
+            expect(base(None, Some("cache.example.com"), Some(other)), "http://cache.example.com");
+        }
         expect(base(Some("https://other"), Some("host:6381"), None), "https://other");
         assert_eq!(base(None, None, None), None);
+        assert_eq!(base(None, Some("user:password@host:6381"), None), None);
     }
 }
