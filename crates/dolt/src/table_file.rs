@@ -10,7 +10,7 @@ use busload_objects::Object;
 
 use crate::{
     checked::Checked,
-    places::{Pins, version_of},
+    places::{Checking, Pins, version_of},
 };
 
 /// One table file of a snapshot, open.
@@ -29,6 +29,8 @@ pub struct TableFile {
     pub(crate) checked: Checked,
     /// Dictionaries whose places were told.
     pub(crate) pins: Arc<Pins>,
+    /// Chunks that are being checked for those who were told where they are.
+    pub(crate) checking: Arc<Checking>,
     version: u64,
     is_gone: AtomicBool,
     was_damage_logged: AtomicBool,
@@ -49,6 +51,7 @@ impl TableFile {
             serial: SERIAL_NEXT.fetch_add(1, Relaxed),
             checked,
             pins: Arc::default(),
+            checking: Arc::default(),
             version,
             is_gone: AtomicBool::new(false),
             was_damage_logged: AtomicBool::new(false),

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod checks;
 mod ranges;
 mod support;
 mod versions;
