@@ -35,6 +35,7 @@ mod work;
 use std::sync::Arc;
 
 pub use download::routes;
+pub use rooms::Share;
 pub use service::service;
 pub use stats::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
 pub use url::PREFIX as DOWNLOADS;

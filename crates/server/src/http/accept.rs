@@ -17,17 +17,19 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 
 use super::{
-    account::{Account, AnswerBody, RequestBody, Total},
+    account::{Account, AnswerBody, Deliveries, RequestBody, Total},
     connection::Connection,
     front::Asked,
     limits,
 };
+use crate::remotesapi::Share;
 
 /// Accepts for ever. So many connections at once, the others wait.
 pub async fn serve(listener: TcpListener, router: Router, connections_max: u32) {
@@ -80,7 +82,23 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 /// One connection to its end. How it ended concerns nobody but its client.
-async fn connection(stream: TcpStream, builder: &Builder<TokioExecutor>, service: Service) {
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    builder: &Builder<TokioExecutor>,
+    service: Service,
+) {
+    let deliveries = Arc::clone(&service.deliveries);
+    tokio::select! {
+        () = until_idle(stream, builder, service) => {}
+        () = deliveries.stuck() => log::debug!("HTTP: a connection was closed: its client did not take an answer"),
+    }
+}
+
+async fn until_idle(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    builder: &Builder<TokioExecutor>,
+    service: Service,
+) {
     let activity = Arc::clone(&service.activity);
     let io = TokioIo::new(Connection::new(stream));
     let mut serving = pin!(builder.serve_connection(io, service));
@@ -144,11 +162,19 @@ struct Service {
     router: TowerToHyperService<Router>,
     account: Arc<Account>,
     activity: Arc<Activity>,
+    deliveries: Arc<Deliveries>,
+    share: Arc<Share>,
 }
 
 impl Service {
     fn new(router: Router, account: Arc<Account>) -> Self {
-        Self { router: TowerToHyperService::new(router), account, activity: Arc::default() }
+        Self {
+            router: TowerToHyperService::new(router),
+            account,
+            activity: Arc::default(),
+            deliveries: Arc::default(),
+            share: Arc::default(),
+        }
     }
 }
 
@@ -161,16 +187,18 @@ impl hyper::service::Service<Request<Incoming>> for Service {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (account, busy) = (Arc::clone(&self.account), self.activity.begin());
+        let delivery = self.deliveries.begin();
         let mut request = request.map(|body| RequestBody::new(body, &account));
         let received = request.body().received();
         request.extensions_mut().insert(received);
         request.extensions_mut().insert(Arc::clone(&account));
+        request.extensions_mut().insert(Arc::clone(&self.share));
         let asked = asked(&request);
         request.extensions_mut().insert(asked);
         let answer = self.router.call(request);
         Box::pin(async move {
             let response: Response<Body> = answer.await?;
-            Ok(response.map(|body| AnswerBody::new(body, account, busy)))
+            Ok(response.map(|body| AnswerBody::new(body, account, delivery, busy)))
         })
     }
 }
@@ -183,6 +211,9 @@ fn asked<B>(request: &Request<B>) -> Asked {
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::get;
+    use bytes::Bytes;
+    use futures_util::{StreamExt, stream};
     use tokio::time::Instant;
 
     use super::*;
@@ -208,6 +239,61 @@ mod tests {
             watch.await.unwrap();
             let idle = started.elapsed() - asked;
             assert!(limits::IDLE_MAX <= idle && idle <= 2 * limits::IDLE_MAX, "{idle:?}");
+        });
+    }
+
+    /// A connection whose client gives so much window for an answer, as long as it is there: to bytes without end, or to one piece and then the
+    /// server's turn. The answer holds something.
+    async fn over_http2(path: &str, window: u32, held: Arc<()>) -> tokio::task::JoinHandle<()> {
+        let piece = |bytes: usize| Ok::<_, Infallible>(Bytes::from(vec![7; bytes]));
+        let waiting = async move || Body::from_stream(stream::iter([piece(10)]).chain(stream::pending()));
+        let endless = async move || {
+            Body::from_stream(stream::repeat_with(move || {
+                let _held = &held;
+                piece(1000)
+            }))
+        };
+        let router = Router::new().route("/endless", get(endless)).route("/waiting", get(waiting));
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let service = Service::new(router, Account::new(&Total::default()));
+        let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
+        let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        client.initial_stream_window_size(window);
+        let (mut requests, client) = client.handshake(TokioIo::new(far)).await.unwrap();
+        tokio::spawn(client);
+        let request = Request::get(format!("http://busload{path}")).body(Body::empty()).unwrap();
+        let answer = requests.send_request(request).await.unwrap();
+        // It is there, and nobody reads it.
+        tokio::spawn(async move {
+            let _kept = (requests, answer);
+            std::future::pending::<()>().await;
+        });
+        serving
+    }
+
+    #[test]
+    fn a_client_without_window_is_gone_after_a_while_and_one_that_waits_is_not() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let held = Arc::new(());
+            let waits = over_http2("/waiting", 1000, Arc::clone(&held)).await;
+            for window in [0, 2500] {
+                let started = Instant::now();
+                over_http2("/endless", window, Arc::clone(&held)).await.await.unwrap();
+                let elapsed = started.elapsed();
+                assert!(
+                    limits::WRITE_STALL_MAX <= elapsed && elapsed < 2 * limits::WRITE_STALL_MAX,
+                    "{elapsed:?}"
+                );
+            }
+            sleep(10 * limits::WRITE_STALL_MAX).await;
+            assert!(!waits.is_finished());
+            waits.abort();
+            assert!(waits.await.unwrap_err().is_cancelled());
+            // In a turn in which nothing else is left to do.
+            sleep(limits::ACCEPT_BACKOFF).await;
+            assert_eq!(Arc::strong_count(&held), 1, "all answers were let go");
         });
     }
 }

@@ -1,6 +1,8 @@
 //! Bytes of requests and answers in memory, counted until their last user lets them go: so that clients that send or read slowly
 //! cannot pile up memory.
 
+mod delivery;
+
 use std::{
     fmt,
     pin::Pin,
@@ -16,10 +18,11 @@ use axum::{
     body::{Body, HttpBody},
     http::Extensions,
 };
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use hyper::body::{Frame, Incoming, SizeHint};
 use tonic::Status;
 
+pub use self::delivery::{Deliveries, Delivery};
 use super::limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX};
 
 /// What all connections hold.
@@ -90,14 +93,39 @@ impl Drop for Hold {
 }
 
 /// A piece of an answer: counted until it is on the socket.
-struct Piece {
-    bytes: Bytes,
+#[derive(Debug)]
+pub struct Piece {
+    /// What is not.
+    rest: Bytes,
+    delivery: Delivery,
     _hold: Hold,
 }
 
-impl AsRef<[u8]> for Piece {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+impl Piece {
+    fn new(bytes: Bytes, account: &Arc<Account>, delivery: &Delivery) -> Self {
+        delivery.hand_out(bytes.len());
+        Self { _hold: account.hold(bytes.len()), rest: bytes, delivery: delivery.clone() }
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.rest
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.rest.advance(count);
+        self.delivery.take(count);
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.delivery.give_up(self.rest.len());
     }
 }
 
@@ -172,27 +200,27 @@ impl HttpBody for RequestBody {
 pub struct AnswerBody<Guard> {
     body: Body,
     account: Arc<Account>,
+    delivery: Delivery,
     _guard: Guard,
 }
 
 impl<Guard> AnswerBody<Guard> {
     /// On this account.
-    pub fn new(body: Body, account: Arc<Account>, guard: Guard) -> Self {
-        Self { body, account, _guard: guard }
+    pub fn new(body: Body, account: Arc<Account>, delivery: Delivery, guard: Guard) -> Self {
+        Self { body, account, delivery, _guard: guard }
     }
 }
 
 impl<Guard: Unpin> HttpBody for AnswerBody<Guard> {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = axum::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, axum::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let account = &self.account;
-        let counted = |bytes: Bytes| Bytes::from_owner(Piece { _hold: account.hold(bytes.len()), bytes });
+        let counted = |bytes| Piece::new(bytes, &self.account, &self.delivery);
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(counted))))
     }
 
@@ -213,7 +241,7 @@ impl<Guard> fmt::Debug for AnswerBody<Guard> {
 
 #[cfg(test)]
 mod tests {
-    use tokio_stream::StreamExt;
+    use std::future::poll_fn;
 
     use super::*;
 
@@ -225,15 +253,16 @@ mod tests {
     fn a_piece_counts_until_its_last_user_lets_it_go() {
         let total = Total::default();
         let account = Account::new(&total);
-        let body = AnswerBody::new(Body::from(vec![1; 1000]), Arc::clone(&account), ());
-        let mut body = Body::new(body).into_data_stream();
+        let delivery = Arc::new(Deliveries::default()).begin();
+        let mut body = AnswerBody::new(Body::from(vec![1; 1000]), Arc::clone(&account), delivery, ());
         assert_eq!(held(&total), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let piece = runtime.block_on(body.next()).unwrap().unwrap();
-        let part = piece.slice(10..20);
+        let frame = runtime.block_on(poll_fn(|context| Pin::new(&mut body).poll_frame(context)));
+        let mut piece = frame.unwrap().unwrap().into_data().unwrap();
+        drop(body);
+        piece.advance(990);
+        assert_eq!((piece.chunk(), held(&total)), (&[1; 10][..], 1000), "a part keeps all of it");
         drop(piece);
-        assert_eq!(held(&total), 1000, "a part keeps all of it");
-        drop(part);
         assert_eq!(held(&total), 0);
     }
 

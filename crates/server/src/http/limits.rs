@@ -13,8 +13,10 @@ pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 pub const IDLE_MAX: Duration = Duration::from_secs(75);
 /// A connection that is told to go may finish what it has for so long.
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
-/// Who takes nothing of what is sent for so long is gone.
+/// Who takes nothing of what is sent, or nothing of one of the answers, for so long is gone.
 pub const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
+/// A piece of a long answer is taken within this: nothing is held for ever by who takes a byte now and then.
+pub const PIECE_TIME_MAX: Duration = Duration::from_secs(3600);
 /// The head of an HTTP/1.1 request arrives within this.
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// A silent HTTP/2 connection is asked whether it lives this often,
@@ -49,4 +51,5 @@ const _: () = assert!(
     2 * PIECE_BYTES * (STREAM_COUNT_LIMIT as usize) < CONNECTION_BYTES_MAX,
     "long answers alone cannot reach it"
 );
+const _: () = assert!(WRITE_STALL_MAX.as_secs() < PIECE_TIME_MAX.as_secs());
 const _: () = assert!(IDLE_MAX.as_secs() > 60, "scrapes keep their connection");

@@ -9,7 +9,8 @@
 //! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then has a status and a text of its own. What
 //! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that ends in order and early for damage.
 //! **Ranges** are answered one at a time. Several, and what makes no sense, are refused: the standard would allow to send all of the file instead,
-//! which Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`]); downloads beyond it wait. **Shutdown.** Answers under way are cut off.
+//! which Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`] of a table, a part of it of
+//! one connection); downloads beyond it wait. Who takes nothing is gone after a while ([`WRITE_STALL_MAX`](crate::http::limits::WRITE_STALL_MAX)). **Shutdown.** Answers under way are cut off.
 
 mod body;
 mod conditions;
@@ -39,13 +40,13 @@ use self::{
     body::{AnswerBody, Sending},
     plan::{Part, Plan, plan},
     refusal::Refusal,
-    source::Source,
+    source::{Records, Source},
 };
 use super::{
     Remotesapi,
     limits::{RECORDS_CHUNKS_MAX, SENDING_BYTES_MAX},
     records,
-    rooms::Rooms,
+    rooms::{Rooms, Share},
     url::{FileName, PREFIX, Recipe, Resource},
 };
 use crate::{chunk_stores::ChunkTable, http::check_memory};
@@ -96,13 +97,18 @@ impl Downloads {
         let deadline = (tokio::time::Instant::now() + patience).into_std();
         let source = self.source(&target, table, deadline).await?;
         let etag = etag(&target.resource);
+        let share = request.extensions.get::<Arc<Share>>().map(|share| &**share);
         let headers =
             Headers { etag: &etag, is_public: !self.remotesapi.front.access.asks(), size: source.size() };
         match plan(&request.method, &request.headers, &etag, source.size())? {
             Plan::NotModified => Ok(headers.not_modified()),
             Plan::Head => Ok(headers.whole(Body::empty())),
-            Plan::Whole(part) => Ok(headers.whole(self.body(&source, &part, table, deadline).await?)),
-            Plan::Part(part) => Ok(headers.part(&part, self.body(&source, &part, table, deadline).await?)),
+            Plan::Whole(part) => {
+                Ok(headers.whole(self.body((&source, &part), table, share, deadline).await?))
+            }
+            Plan::Part(part) => {
+                Ok(headers.part(&part, self.body((&source, &part), table, share, deadline).await?))
+            }
         }
     }
 
@@ -140,9 +146,10 @@ impl Downloads {
             }
             Resource::Records(recipe) => {
                 let bytes = self.remotesapi.records.get(&table.store, recipe, deadline);
-                let bytes = in_time(deadline, patience, bytes).await?.map(Source::Records);
+                let bytes = in_time(deadline, patience, bytes).await?;
+                let records = |bytes| Records::new(&self.remotesapi, (&table.store, recipe), bytes);
                 (
-                    bytes,
+                    bytes.map(|bytes| Source::Records(records(bytes))),
                     "the store does not have these chunks any more, or not in this layout: ask for locations again",
                 )
             }
@@ -153,18 +160,18 @@ impl Downloads {
     /// Once its first piece is there.
     async fn body(
         &self,
-        source: &Source,
-        part: &Part,
+        (source, part): (&Source, &Part),
         table: &ChunkTable,
+        share: Option<&Share>,
         deadline: Instant,
     ) -> Result<Body, Refusal> {
         let full = || {
             Refusal::later(
-                "other downloads of the table take all the memory for them, and none ended in time",
+                "other downloads of the table, or of this connection, take all the memory for them, and none ended in time",
             )
         };
-        let room =
-            self.rooms.take(&table.settings.name, source.held(part), deadline).await.ok_or_else(full)?;
+        let wanted = (&*table.settings.name, source.held(part));
+        let room = self.rooms.take_shared(share, wanted, deadline).await.ok_or_else(full)?;
         let (status, kind) = (Arc::clone(&self.remotesapi.status), source.kind(part));
         let mut pieces = source.stream(part, table.settings.timeout);
         let first = match pieces.next().await {

@@ -9,7 +9,14 @@ use crate::{
 
 /// An encoded request.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Requests of one stream that are being answered; the next ones wait.
+/// Requests of one stream that are answered together, and addresses of all of them (one request may have more). The largest groups of records
+/// are as full in larger batches; their first answer comes later.
+pub const BATCH_REQUESTS_MAX: usize = 512;
+/// See [`BATCH_REQUESTS_MAX`].
+pub const BATCH_ADDRESSES_MAX: usize = 2048;
+/// Batches of one stream that are being answered; the next requests wait, and leave together.
+pub const BATCHES_AHEAD_MAX: usize = 2;
+/// Requests of a batch that failed, which are then answered one by one: those that are being answered.
 pub const REQUESTS_AHEAD_MAX: usize = 8;
 /// Chunks of one resource of records: its URL, 27 characters for each, stays below the 8 KiB that proxies allow.
 pub const RECORDS_CHUNKS_MAX: usize = 192;
@@ -23,8 +30,6 @@ pub const RECORDS_AT_ONCE_MAX: usize = 16;
 pub const RECORDS_MAKING_BYTES_MAX: u64 = 64 << 20;
 /// The same of those that are made again for downloads.
 pub const RECORDS_REMAKING_BYTES_MAX: u64 = 64 << 20;
-/// Bytes of resources of records in memory, kept or being sent. Beyond it none are made, until readers have taken theirs.
-pub const RECORDS_ALIVE_BYTES_MAX: u64 = 256 << 20;
 /// A store that does not answer in time has so much of it, or a twentieth, to say why.
 pub const RECORDS_EXPLANATION_TIME: Duration = Duration::from_millis(100);
 /// Memory for resources of records that were given out lately. Others are made again when they are asked for.
@@ -32,11 +37,19 @@ pub const RECORDS_BYTES_MAX: u64 = 64 << 20;
 /// Table files that one stream remembers to have told the client of. Beyond it, they are told again.
 pub const FILES_TOLD_MAX: usize = 4096;
 
-/// Memory for the bytes of table files on their way to clients, of one table; other downloads wait.
-pub const SENDING_BYTES_MAX: u64 = 256 << 20;
+/// Memory for bytes on their way to clients, of one table; other downloads wait. Clients that keep up hold as much: it is enough for 75 clones
+/// at once, of three files at a time each.
+pub const SENDING_BYTES_MAX: u64 = 512 << 20;
+/// What the downloads of one connection hold of it together.
+pub const SENDING_SHARE_BYTES_MAX: u64 = SENDING_BYTES_MAX / 4;
 /// What one download holds of it at most, if its client reads nothing: what [`Object::stream`](busload_objects::Object::stream) reads ahead, and
 /// a piece on the connection.
 pub const SENDING_EACH_BYTES_MAX: u64 = (2 << 20) + PIECE_BYTES as u64;
+/// The same of records: one piece is being sent while the next one is copied. A larger resource than [`RECORDS_SHARED_BYTES_MAX`] is held whole.
+pub const SENDING_RECORDS_BYTES_MAX: u64 = 2 * PIECE_BYTES as u64;
+/// Up to this, a download of records asks for them again for every piece; they are in memory as long as they are asked for. A larger one
+/// would not stay there with others.
+pub const RECORDS_SHARED_BYTES_MAX: u64 = RECORDS_BYTES_MAX / 4;
 /// Who was told that there is nothing now may ask again after this.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -46,6 +59,7 @@ const _: () = assert!(REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);
 const _: () = assert!(RECORDS_CHUNK_STORED_BYTES_MAX as u64 <= RECORDS_STORED_BYTES_MAX);
 const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_MAKING_BYTES_MAX);
 const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_REMAKING_BYTES_MAX);
-const _: () =
-    assert!(2 * RECORDS_BYTES_MAX <= RECORDS_ALIVE_BYTES_MAX, "what is kept leaves room for what is made");
+const _: () = assert!(RECORDS_STORED_BYTES_MAX < RECORDS_SHARED_BYTES_MAX);
 const _: () = assert!(66 * SENDING_EACH_BYTES_MAX < SENDING_BYTES_MAX, "one client's connections");
+const _: () = assert!(225 * SENDING_EACH_BYTES_MAX < SENDING_BYTES_MAX, "75 clones");
+const _: () = assert!(SENDING_EACH_BYTES_MAX < SENDING_SHARE_BYTES_MAX);

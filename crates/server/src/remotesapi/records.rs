@@ -12,8 +12,8 @@
 //! any more.
 //!
 //! **Limits** ([`limits`](super::limits)). Bytes that were given out lately; stored bytes of what is made again at once, for which others wait (who
-//! makes for locations has a limit of its own); bytes in memory for slow readers, beyond which nothing is made. A recipe that can never have
-//! been given out is not made at all. **Failure.** An error of one chunk
+//! makes for locations has a limit of its own). Nothing is in memory for slow readers but the pieces that they are being sent. A recipe that can
+//! never have been given out is not made at all. **Failure.** An error of one chunk
 //! is one of all. **Cancellation.** What nobody waits for any more is given up.
 
 mod lay_out;
@@ -40,8 +40,8 @@ use tokio::{runtime::Handle, task::JoinHandle, time::timeout_at};
 use self::{lay_out::lay_out, recent::Recent};
 use super::{
     limits::{
-        RECORDS_ALIVE_BYTES_MAX, RECORDS_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_EXPLANATION_TIME,
-        RECORDS_REMAKING_BYTES_MAX, RECORDS_STORED_BYTES_MAX,
+        RECORDS_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_EXPLANATION_TIME, RECORDS_REMAKING_BYTES_MAX,
+        RECORDS_STORED_BYTES_MAX,
     },
     rooms::Rooms,
     stats::RecordsOrigin,
@@ -101,8 +101,6 @@ struct Cache {
     flights: AtomicU64,
     /// For stored bytes of what is made again.
     rooms: Rooms,
-    /// Bytes of resources that are in memory, here or because they are being sent.
-    alive: Arc<AtomicU64>,
 }
 
 impl RecordsCache {
@@ -118,7 +116,6 @@ impl RecordsCache {
             coming: Mutex::default(),
             flights: AtomicU64::new(0),
             rooms: Rooms::new(RECORDS_REMAKING_BYTES_MAX),
-            alive: Arc::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -126,7 +123,7 @@ impl RecordsCache {
     /// Reads chunks and lays their records out.
     ///
     /// # Errors
-    /// That of any of the chunks. [`Error::Unreachable`]: slow readers have taken all the memory there is for records.
+    /// That of any of the chunks.
     pub async fn make(
         &self,
         store: &Store,
@@ -148,16 +145,42 @@ impl RecordsCache {
         recipe: &Recipe,
         deadline: Instant,
     ) -> Result<Option<Bytes>, Error> {
+        let (bytes, origin) = self.get_from(store, recipe, deadline).await?;
+        if origin == RecordsOrigin::Memory {
+            self.shared.status.remotesapi.count_records(RecordsOrigin::Memory);
+        }
+        Ok(bytes)
+    }
+
+    /// The same, for further pieces of what was counted before.
+    ///
+    /// # Errors
+    /// As [`RecordsCache::make`].
+    pub async fn get_rest(
+        &self,
+        store: &Store,
+        recipe: &Recipe,
+        deadline: Instant,
+    ) -> Result<Option<Bytes>, Error> {
+        Ok(self.get_from(store, recipe, deadline).await?.0)
+    }
+
+    async fn get_from(
+        &self,
+        store: &Store,
+        recipe: &Recipe,
+        deadline: Instant,
+    ) -> Result<(Option<Bytes>, RecordsOrigin), Error> {
         let name = Name::of(store.name(), &recipe.addresses);
         let recent = self.shared.recent().get(&name);
-        let laid = match recent {
-            Some(laid) => {
-                self.shared.status.remotesapi.count_records(RecordsOrigin::Memory);
-                laid
-            }
+        let (laid, origin) = match recent {
+            Some(laid) => (laid, RecordsOrigin::Memory),
             None => {
                 let located = store.locate(&recipe.addresses, deadline).await?;
-                let Some(stored_bytes) = may_have_been_given_out(&located) else { return Ok(None) };
+                let origin = RecordsOrigin::MadeAgain;
+                let Some(stored_bytes) = may_have_been_given_out(&located) else {
+                    return Ok((None, origin));
+                };
                 let _room = self
                     .shared
                     .rooms
@@ -165,10 +188,10 @@ impl RecordsCache {
                     .await
                     .ok_or_else(|| too_late(store))?;
                 let addresses = Arc::from(recipe.addresses.as_slice());
-                self.laid(store, addresses, deadline, RecordsOrigin::MadeAgain).await?
+                (self.laid(store, addresses, deadline, origin).await?, origin)
             }
         };
-        Ok((laid.recipe.as_ref() == Some(recipe)).then(|| laid.bytes.clone()))
+        Ok(((laid.recipe.as_ref() == Some(recipe)).then(|| laid.bytes.clone()), origin))
     }
 
     /// From memory, or made together with whoever else asks for it.
@@ -209,7 +232,7 @@ fn flight(runtime: Handle, landing: Landing, work: Work) -> Flight {
 }
 
 async fn land(landing: Landing, work: Work) -> Result<Arc<Laid>, Error> {
-    let laid = Arc::new(lay_out(&work, &landing.of.alive).await?);
+    let laid = Arc::new(lay_out(&work).await?);
     if let Some(recipe) = &laid.recipe {
         let name = Name::of(work.store.name(), &recipe.addresses);
         landing.of.recent().insert(name, Laid::without_missing(&laid));
@@ -264,7 +287,6 @@ impl Cache {
         if let Some(flight) = coming.get(&name).and_then(|(_, flight)| flight.upgrade()) {
             return Ok(LaidOrComing::Coming(flight));
         }
-        self.check_memory()?;
         let runtime = self.runtime()?;
         self.status.remotesapi.count_records(origin);
         let number = self.flights.fetch_add(1, Ordering::Relaxed);
@@ -290,22 +312,11 @@ impl Cache {
     fn runtime(&self) -> Result<Handle, Error> {
         self.status.chunk_stores().and_then(|stores| stores.handle()).ok_or(Error::Closed)
     }
-
-    /// What is made goes to somebody who may read slowly.
-    fn check_memory(&self) -> Result<(), Error> {
-        let alive = self.alive.load(Ordering::Relaxed);
-        if alive < RECORDS_ALIVE_BYTES_MAX {
-            return Ok(());
-        }
-        Err(Error::Unreachable(format!(
-            "{alive} bytes of records are in memory, expected less than {RECORDS_ALIVE_BYTES_MAX}: their readers are slow; ask again"
-        )))
-    }
 }
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("alive", &self.alive).finish_non_exhaustive()
+        f.debug_struct("Cache").field("flights", &self.flights).finish_non_exhaustive()
     }
 }
 

@@ -11,8 +11,28 @@ use tokio::{
     time::timeout_at,
 };
 
+use super::limits::SENDING_SHARE_BYTES_MAX;
+
 /// What is counted: about what the smallest work takes.
 const UNIT_BYTES: u64 = 4 << 10;
+
+/// What one connection may take of each table's room for what is sent: one client that does not read holds nobody else up. In the extensions
+/// of every request.
+#[derive(Debug)]
+pub struct Share(pub Rooms);
+
+/// Taken of both.
+#[derive(Debug)]
+pub struct Room {
+    _of_table: OwnedSemaphorePermit,
+    _of_share: Option<OwnedSemaphorePermit>,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self(Rooms::new(SENDING_SHARE_BYTES_MAX))
+    }
+}
 
 /// Of all tables.
 #[derive(Debug)]
@@ -33,6 +53,20 @@ impl Rooms {
         let taken = self.room(table).acquire_many_owned(units(bytes.min(self.bytes_max).max(1)));
         let taken = timeout_at(until.into(), taken).await.ok()?;
         Some(taken.expect("the semaphore is never closed"))
+    }
+
+    /// The same, of a connection's share before. Who waits for that holds up nobody else.
+    pub async fn take_shared(
+        &self,
+        share: Option<&Share>,
+        (table, bytes): (&str, u64),
+        until: Instant,
+    ) -> Option<Room> {
+        let of_share = match share {
+            Some(Share(share)) => Some(share.take(table, bytes, until).await?),
+            None => None,
+        };
+        Some(Room { _of_table: self.take(table, bytes, until).await?, _of_share: of_share })
     }
 
     fn room(&self, table: &str) -> Arc<Semaphore> {
@@ -74,6 +108,29 @@ mod tests {
             let small = rooms.take("a", 0, until()).await.unwrap();
             assert_eq!(small.num_permits(), 1);
             assert_eq!(rooms.take("a", UNIT_BYTES + 1, until()).await.unwrap().num_permits(), 2);
+        });
+    }
+
+    #[test]
+    fn one_connection_has_a_share_and_leaves_the_rest_to_others() {
+        paused().block_on(async {
+            let rooms = Rooms::new(10 * UNIT_BYTES);
+            let (greedy, other) = (Share(Rooms::new(4 * UNIT_BYTES)), Share(Rooms::new(4 * UNIT_BYTES)));
+            let take = |share, table| {
+                let until = (Instant::now() + Duration::from_secs(1)).into_std();
+                rooms.take_shared(Some(share), (table, UNIT_BYTES), until)
+            };
+            let mut taken = Vec::new();
+            while let Some(room) = take(&greedy, "a").await {
+                taken.push(room);
+            }
+            assert_eq!(taken.len(), 4);
+            let mut waits = Box::pin(take(&greedy, "a"));
+            assert!(futures_util::poll!(&mut waits).is_pending());
+            assert!(take(&other, "a").await.is_some(), "who waits for its share holds nobody up");
+            assert!(take(&greedy, "b").await.is_some(), "tables have their own");
+            taken.pop();
+            assert!(waits.await.is_some());
         });
     }
 }

@@ -2,12 +2,17 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
 };
 
 use busload_bucket::Faults;
+use futures_util::future::join_all;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
 
 use super::{
     client::{Client, Way, stream_request},
@@ -183,6 +188,48 @@ fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_me
     assert!(grown < f64::from(600 << 20), "{grown} bytes");
     drop(slow);
     eventually("there is memory again", || other.get(&target).body == file.bytes);
+}
+
+/// One connection of HTTP/2 that gives no window: nothing of its answers is ever on the socket, which never stalls.
+async fn without_window(address: SocketAddr, target: &str, count: usize) -> Vec<(u16, impl Sized)> {
+    let mut client = http2::Builder::new(TokioExecutor::new());
+    client.initial_stream_window_size(0);
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (requests, connection) = client.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let uri = format!("http://{address}{target}");
+    let answers = (0..count).map(|_| {
+        let mut requests = requests.clone();
+        let request = hyper::Request::get(&uri).body(axum::body::Body::empty()).unwrap();
+        async move {
+            let answer = requests.send_request(request).await.unwrap();
+            (answer.status().as_u16(), (answer, requests))
+        }
+    });
+    join_all(answers).await
+}
+
+#[test]
+fn one_connection_takes_a_share_of_the_memory_for_downloads_and_leaves_the_rest_to_others() {
+    let file = classic(12, (0..64).map(|_| 1 << 19));
+    let world = World::of_files(std::slice::from_ref(&file));
+    let served = Served::start(&[world.as_db("timeout=2s")]);
+    let client = &served.client;
+    let target = target(&client.list("db").unwrap().table_file_info.remove(0).url, &client.base());
+    assert!(client.http().get(&target).body == file.bytes);
+    let address = served.server.address("http");
+    let greedy = client.wait(without_window(address, &target, 250));
+    let sent = greedy.iter().filter(|(status, _)| *status == 200).count();
+    assert!(0 < sent && sent < 100, "{sent} downloads");
+    assert!(greedy.iter().all(|(status, _)| matches!(status, 200 | 503)));
+    for _ in 0..5 {
+        assert!(client.http().get(&target).body == file.bytes, "others go on");
+    }
+    // It may have its share again when it has let go of it.
+    drop(greedy);
+    eventually("there is memory again", || {
+        client.wait(without_window(address, &target, 1)).iter().all(|(status, _)| *status == 200)
+    });
 }
 
 #[test]

@@ -12,9 +12,11 @@ use busload_dolt::Error;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::BoxStream};
 use hyper::body::{Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{remotesapi::stats::Download, status::Status};
+use crate::{
+    remotesapi::{rooms::Room, stats::Download},
+    status::Status,
+};
 
 /// Pieces of a resource, in order.
 pub type Pieces = BoxStream<'static, Result<Bytes, Error>>;
@@ -29,7 +31,7 @@ pub struct Sending {
     /// For messages.
     pub table: String,
     /// In memory, for it.
-    pub _room: Option<OwnedSemaphorePermit>,
+    pub _room: Option<Room>,
 }
 
 /// The answer.

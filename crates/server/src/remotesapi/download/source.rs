@@ -1,16 +1,22 @@
 //! What is downloaded: a table file, or records.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
-use busload_dolt::FileBytes;
+use busload_dolt::{Error, FileBytes, Store};
 use busload_objects::StreamOptions;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use tokio::time::timeout_at;
 
 use super::{body::Pieces, plan::Part};
 use crate::{
     http::limits::PIECE_BYTES,
-    remotesapi::{limits::SENDING_EACH_BYTES_MAX, stats::Download},
+    remotesapi::{
+        Remotesapi,
+        limits::{RECORDS_SHARED_BYTES_MAX, SENDING_EACH_BYTES_MAX, SENDING_RECORDS_BYTES_MAX},
+        stats::Download,
+        url::Recipe,
+    },
 };
 
 /// Bytes of a resource, which never change.
@@ -18,8 +24,19 @@ use crate::{
 pub enum Source {
     /// In the store, or on local disk.
     File(FileBytes),
-    /// In memory.
-    Records(Bytes),
+    /// In memory, or made again.
+    Records(Records),
+}
+
+/// Asked for again for every piece, so that nothing else is in memory for a slow reader.
+#[derive(Clone, Debug)]
+pub struct Records {
+    remotesapi: Arc<Remotesapi>,
+    store: Store,
+    recipe: Arc<Recipe>,
+    size: u64,
+    /// One that would not stay in memory.
+    large: Option<Bytes>,
 }
 
 impl Source {
@@ -27,7 +44,7 @@ impl Source {
     pub fn size(&self) -> u64 {
         match self {
             Self::File(file) => file.size(),
-            Self::Records(bytes) => u64::try_from(bytes.len()).expect("lengths have at most 64 bits"),
+            Self::Records(records) => records.size,
         }
     }
 
@@ -40,11 +57,13 @@ impl Source {
         }
     }
 
-    /// Memory that sending a part takes, at most. Records are in memory anyway, and counted there.
+    /// Memory that sending a part takes, at most.
     pub fn held(&self, part: &Part) -> u64 {
+        let bytes = part.range.end - part.range.start;
         match self {
-            Self::File(_) => (part.range.end - part.range.start).min(SENDING_EACH_BYTES_MAX),
-            Self::Records(_) => 0,
+            Self::File(_) => bytes.min(SENDING_EACH_BYTES_MAX),
+            Self::Records(Records { large: Some(_), size, .. }) => *size,
+            Self::Records(_) => bytes.min(SENDING_RECORDS_BYTES_MAX),
         }
     }
 
@@ -54,15 +73,53 @@ impl Source {
             Self::File(file) => {
                 file.stream(part.range.clone(), StreamOptions { purpose: part.purpose, patience })
             }
-            Self::Records(bytes) => pieces(bytes, &part.range),
+            Self::Records(records) => records.clone().stream(part.range.clone(), patience),
         }
     }
 }
 
-/// Of the usual size, so that a slow reader's connection holds one of them and not all.
-fn pieces(bytes: &Bytes, range: &Range<u64>) -> Pieces {
-    let position = |at: u64| usize::try_from(at).expect("the range is within the bytes");
-    let mut rest = bytes.slice(position(range.start)..position(range.end));
-    let next = move || (!rest.is_empty()).then(|| Ok(rest.split_to(PIECE_BYTES.min(rest.len()))));
-    stream::iter(std::iter::from_fn(next)).boxed()
+impl Records {
+    /// Of these bytes, which are not kept.
+    pub fn new(remotesapi: &Arc<Remotesapi>, (store, recipe): (&Store, &Recipe), bytes: Bytes) -> Self {
+        let size = u64::try_from(bytes.len()).expect("lengths have at most 64 bits");
+        Self {
+            remotesapi: Arc::clone(remotesapi),
+            store: store.clone(),
+            recipe: Arc::new(recipe.clone()),
+            size,
+            large: (RECORDS_SHARED_BYTES_MAX < size).then_some(bytes),
+        }
+    }
+
+    fn stream(self, range: Range<u64>, patience: Duration) -> Pieces {
+        let next = move |rest: Range<u64>| {
+            let this = self.clone();
+            async move {
+                if rest.is_empty() {
+                    return None;
+                }
+                let end = rest.end.min(rest.start + PIECE_BYTES as u64);
+                let piece = this.piece(rest.start..end, patience).await;
+                // After an error nothing follows.
+                let start = if piece.is_ok() { end } else { rest.end };
+                Some((piece, start..rest.end))
+            }
+        };
+        stream::unfold(range, next).boxed()
+    }
+
+    /// A copy: a slice would keep all of them in memory.
+    async fn piece(&self, range: Range<u64>, patience: Duration) -> Result<Bytes, Error> {
+        let position = |at: u64| usize::try_from(at).expect("the range is within the bytes");
+        let range = position(range.start)..position(range.end);
+        if let Some(bytes) = &self.large {
+            return Ok(bytes.slice(range));
+        }
+        let deadline = (tokio::time::Instant::now() + patience).into_std();
+        let bytes = self.remotesapi.records.get_rest(&self.store, &self.recipe, deadline);
+        let late = || Error::TooLate(format!("records could not be made again in {patience:?}"));
+        let bytes = timeout_at(deadline.into(), bytes).await.map_err(|_| late())??;
+        let gone = || Error::Unreachable("the store does not have these chunks any more".to_owned());
+        Ok(Bytes::copy_from_slice(&bytes.ok_or_else(gone)?[range]))
+    }
 }

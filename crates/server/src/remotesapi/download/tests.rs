@@ -8,7 +8,8 @@ use super::*;
 use crate::{
     http::{Access, Front, limits::PIECE_BYTES},
     remotesapi::{
-        stats::Download,
+        limits::RECORDS_SHARED_BYTES_MAX,
+        stats::{Download, RecordsOrigin},
         testing::{Served, TABLE, soon},
     },
     status::Status,
@@ -223,17 +224,49 @@ fn records_come_whole_and_in_parts() {
     assert_eq!(lab.served.status.remotesapi.downloads(Download::Records), 4);
 }
 
+/// The pieces of a part.
+fn pieces(lab: &Lab, source: &Source, range: std::ops::Range<u64>) -> Vec<Bytes> {
+    let part = Part { range, purpose: busload_objects::Use::Once };
+    let pieces = source.stream(&part, std::time::Duration::from_secs(60));
+    lab.served.wait(pieces.map(Result::unwrap).collect())
+}
+
+/// A slow reader keeps nothing of them in memory but its pieces, and gets all of them though they are not there any more.
 #[test]
-fn long_records_come_in_pieces() {
-    let bytes = Bytes::from((0..=255).cycle().take(3 * PIECE_BYTES + 10).collect::<Vec<u8>>());
-    let source = Source::Records(bytes.clone());
-    let end = source.size();
-    let part = Part { range: 5..end, purpose: busload_objects::Use::Once };
-    let pieces = source.stream(&part, std::time::Duration::ZERO);
-    let pieces: Vec<Bytes> =
-        futures_util::FutureExt::now_or_never(pieces.map(Result::unwrap).collect()).unwrap();
-    assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, 5]);
-    assert_eq!(pieces.concat(), bytes[5..]);
+fn long_records_come_in_pieces_of_their_own() {
+    let lab = Lab::new("synth-sizes-classic");
+    let (first, store) = (&lab.downloads.remotesapi.records, lab.served.store());
+    let made = lab.served.wait(first.make(store, lab.served.addresses.clone(), soon())).unwrap();
+    let is_long = |length: &Option<u32>| length.is_some_and(|length| (1 << 20..2 << 20).contains(&length));
+    let long = lab.served.addresses[made.lengths.iter().position(is_long).unwrap()];
+    let made = lab.served.wait(first.make(store, vec![long; 2], soon())).unwrap();
+    let recipe = made.recipe.unwrap();
+    let bytes = lab.served.wait(first.get(store, &recipe, soon())).unwrap().unwrap();
+    let other = downloads(&lab.served.status, Access::default()).remotesapi;
+    for remotesapi in [&lab.downloads.remotesapi, &other] {
+        let source = Source::Records(Records::new(remotesapi, (store, &recipe), bytes.clone()));
+        let pieces = pieces(&lab, &source, 5..source.size());
+        assert_eq!(pieces.concat(), bytes[5..]);
+        assert_eq!(pieces.len(), (bytes.len() - 5).div_ceil(PIECE_BYTES));
+        let memory = bytes.as_ptr_range();
+        assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES && !memory.contains(&piece.as_ptr())));
+        let all = Part { range: 0..source.size(), purpose: busload_objects::Use::Once };
+        assert_eq!(source.held(&all), 2 * PIECE_BYTES as u64);
+    }
+    let made_again = lab.served.status.remotesapi.records(RecordsOrigin::MadeAgain);
+    assert_eq!(made_again, 1, "once for all pieces");
+}
+
+#[test]
+fn records_that_would_not_stay_in_memory_are_held() {
+    let lab = Lab::new("real-classic");
+    let bytes = Bytes::from(vec![7; usize::try_from(RECORDS_SHARED_BYTES_MAX).unwrap() + 1]);
+    let recipe = Recipe { check: [0; 8], addresses: vec![lab.served.addresses[0]] };
+    let records = Records::new(&lab.downloads.remotesapi, (lab.served.store(), &recipe), bytes.clone());
+    let source = Source::Records(records);
+    assert_eq!(pieces(&lab, &source, 0..source.size()).concat(), bytes);
+    let part = Part { range: 0..10, purpose: busload_objects::Use::Again };
+    assert_eq!(source.held(&part), source.size());
 }
 
 #[test]

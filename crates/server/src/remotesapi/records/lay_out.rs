@@ -1,12 +1,6 @@
 //! Reads chunks and lays their records out.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::time::Instant;
 
 use busload_dolt::{ChunkAddress, Error, Form, Request, Store};
 use bytes::Bytes;
@@ -17,8 +11,8 @@ use crate::remotesapi::url::Recipe;
 /// A checksum at the end of every record.
 const CRC_BYTES: usize = 4;
 
-/// Chunks that do not exist are left out. The bytes are counted as long as they are in memory.
-pub async fn lay_out(work: &Work, alive: &Arc<AtomicU64>) -> Result<Laid, Error> {
+/// Chunks that do not exist are left out.
+pub async fn lay_out(work: &Work) -> Result<Laid, Error> {
     let Work { store, addresses, deadline } = work;
     let located = store.locate(addresses, *deadline).await?;
     let found = addresses.iter().zip(&located.locations).filter(|(_, location)| location.is_some());
@@ -31,7 +25,7 @@ pub async fn lay_out(work: &Work, alive: &Arc<AtomicU64>) -> Result<Laid, Error>
         .collect();
     let lengths =
         records.iter().map(|record| record.as_ref().map(length).transpose()).collect::<Result<_, _>>()?;
-    Ok(Laid { recipe: recipe(addresses, &records), lengths, bytes: joined(records, alive) })
+    Ok(Laid { recipe: recipe(addresses, &records), lengths, bytes: joined(records) })
 }
 
 /// In the order of the addresses.
@@ -78,30 +72,10 @@ fn check<'a>(records: impl Iterator<Item = &'a Bytes>) -> [u8; 8] {
     *hash.first_chunk().expect("20 bytes are more than 8")
 }
 
-/// All in a row, counted until their last user lets them go.
-fn joined(records: Vec<Option<Bytes>>, alive: &Arc<AtomicU64>) -> Bytes {
+/// All in a row.
+fn joined(records: Vec<Option<Bytes>>) -> Bytes {
     let mut bytes = Vec::with_capacity(records.iter().flatten().map(Bytes::len).sum());
     // Each is let go as soon as it is copied.
     records.into_iter().flatten().for_each(|record| bytes.extend_from_slice(&record));
-    let count = u64::try_from(bytes.len()).expect("lengths have at most 64 bits");
-    alive.fetch_add(count, Ordering::Relaxed);
-    Bytes::from_owner(Counted { bytes, count, alive: Arc::clone(alive) })
-}
-
-struct Counted {
-    bytes: Vec<u8>,
-    count: u64,
-    alive: Arc<AtomicU64>,
-}
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.alive.fetch_sub(self.count, Ordering::Relaxed);
-    }
+    bytes.into()
 }

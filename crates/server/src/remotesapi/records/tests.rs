@@ -55,10 +55,6 @@ impl Lab {
         RecordsOrigin::ALL.map(|origin| self.served.status.remotesapi.records(origin))
     }
 
-    fn alive(&self) -> u64 {
-        self.cache.shared.alive.load(Ordering::Relaxed)
-    }
-
     /// As another process would have it.
     fn forget(&mut self) {
         self.cache = RecordsCache::new(Arc::clone(&self.served.status));
@@ -125,7 +121,6 @@ fn what_was_given_out_is_made_again_after_a_restart() {
 fn what_was_driven_out_is_made_again() {
     let lab = Lab::with_bytes_max("real-classic", 0);
     let (recipe, lengths) = lab.make(lab.addresses(50));
-    assert_eq!(lab.alive(), 0, "it is too large to be kept");
     for _ in 0..2 {
         check_records(&recipe.addresses, &lengths, lab.get(&recipe).unwrap());
     }
@@ -254,24 +249,6 @@ fn one_damaged_chunk_is_an_error_of_all() {
     // Written again, it is another version of the file, which may be told instead.
     assert!(matches!(outcome, Err(Error::Damaged(_) | Error::Unreachable(_))), "{outcome:?}");
     assert!(lab.cache.shared.coming().is_empty());
-    assert_eq!(lab.alive(), 0);
-}
-
-#[test]
-fn slow_readers_cannot_pile_up_records() {
-    let lab = Lab::with_bytes_max("real-classic", 0);
-    let (recipe, _) = lab.make(lab.addresses(50));
-    let bytes = lab.get(&recipe).unwrap();
-    let count = u64::try_from(bytes.len()).unwrap();
-    let part = bytes.slice(10..20);
-    drop(bytes);
-    assert_eq!(lab.alive(), count, "a part keeps all of it");
-    lab.cache.shared.alive.fetch_add(RECORDS_ALIVE_BYTES_MAX - count, Ordering::Relaxed);
-    let outcome = lab.try_get(&recipe);
-    assert!(matches!(&outcome, Err(Error::Unreachable(text)) if text.contains("slow")), "{outcome:?}");
-    drop(part);
-    assert!(lab.get(&recipe).is_some());
-    assert_eq!(lab.alive(), RECORDS_ALIVE_BYTES_MAX - count);
 }
 
 #[test]

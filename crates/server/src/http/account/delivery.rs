@@ -1,0 +1,190 @@
+//! Whether clients take what is sent to them. HTTP/2 has a window for every answer: one that its client gives no window is not written to the
+//! socket, which never stalls then.
+//!
+//! Only pieces count that were handed out and are not on the socket. An answer that waits for the server has none, however long it waits.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep};
+
+use crate::http::limits::{PIECE_BYTES, PIECE_TIME_MAX, WRITE_STALL_MAX};
+
+/// How often to look.
+const INTERVAL: Duration = WRITE_STALL_MAX.checked_div(4).expect("four is not zero");
+
+/// The answers of one connection.
+#[derive(Debug, Default)]
+pub struct Deliveries {
+    /// Numbers answers.
+    answers: AtomicU64,
+    /// Those of which something waits to be taken.
+    waiting: Mutex<HashMap<u64, Waiting>>,
+}
+
+/// One answer.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    of: Arc<Deliveries>,
+    answer: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// Handed out, and not on the socket.
+    bytes: usize,
+    /// When some of it was taken.
+    taken_at: Instant,
+    /// Taken since `piece_at`, less than a piece.
+    taken_bytes: usize,
+    /// When the last whole piece was taken.
+    piece_at: Instant,
+}
+
+impl Deliveries {
+    /// A further answer.
+    pub fn begin(self: &Arc<Self>) -> Delivery {
+        Delivery { of: Arc::clone(self), answer: self.answers.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Waits until the client has taken nothing of an answer for too long, or hardly anything for very long.
+    pub async fn stuck(&self) {
+        loop {
+            sleep(INTERVAL).await;
+            let now = Instant::now();
+            if self.waiting().values().any(|waiting| waiting.is_stuck(now)) {
+                return;
+            }
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Delivery {
+    /// Some bytes are ready to be sent.
+    pub fn hand_out(&self, bytes: usize) {
+        if bytes != 0 {
+            self.of.waiting().entry(self.answer).or_insert_with(Waiting::new).bytes += bytes;
+        }
+    }
+
+    /// Some of them are on the socket.
+    pub fn take(&self, bytes: usize) {
+        let mut waiting = self.of.waiting();
+        if let Some(own) = waiting.get_mut(&self.answer) {
+            own.take(bytes);
+        }
+        self.settle(waiting, bytes);
+    }
+
+    /// Some of them will not be sent.
+    pub fn give_up(&self, bytes: usize) {
+        self.settle(self.of.waiting(), bytes);
+    }
+
+    fn settle(&self, mut waiting: MutexGuard<'_, HashMap<u64, Waiting>>, bytes: usize) {
+        let Some(own) = waiting.get_mut(&self.answer) else { return };
+        own.bytes -= bytes;
+        if own.bytes == 0 {
+            waiting.remove(&self.answer);
+        }
+    }
+}
+
+impl Waiting {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { bytes: 0, taken_at: now, taken_bytes: 0, piece_at: now }
+    }
+
+    fn take(&mut self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        self.taken_at = Instant::now();
+        self.taken_bytes += bytes;
+        if PIECE_BYTES <= self.taken_bytes {
+            (self.taken_bytes, self.piece_at) = (0, self.taken_at);
+        }
+    }
+
+    fn is_stuck(&self, now: Instant) -> bool {
+        let since = |at| now.saturating_duration_since(at);
+        WRITE_STALL_MAX <= since(self.taken_at) || PIECE_TIME_MAX <= since(self.piece_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn paused() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    }
+
+    /// When the answers count as stuck.
+    async fn stuck(deliveries: &Deliveries) -> Duration {
+        let started = Instant::now();
+        timeout(10 * PIECE_TIME_MAX, deliveries.stuck()).await.unwrap();
+        started.elapsed()
+    }
+
+    #[test]
+    fn an_answer_is_stuck_when_nothing_of_it_is_taken() {
+        paused().block_on(async {
+            let deliveries = Arc::new(Deliveries::default());
+            let (taken, given_up, unread) = (deliveries.begin(), deliveries.begin(), deliveries.begin());
+            taken.hand_out(10);
+            taken.take(10);
+            given_up.hand_out(10);
+            given_up.give_up(10);
+            assert!(timeout(2 * PIECE_TIME_MAX, deliveries.stuck()).await.is_err(), "the server's turn");
+            unread.hand_out(10);
+            let after = stuck(&deliveries).await;
+            assert!(WRITE_STALL_MAX <= after && after <= WRITE_STALL_MAX + INTERVAL, "{after:?}");
+            unread.take(9);
+            sleep(WRITE_STALL_MAX / 2).await;
+            // More of it is no sign of life of the client.
+            unread.hand_out(10);
+            assert!(stuck(&deliveries).await <= WRITE_STALL_MAX / 2 + INTERVAL);
+            unread.take(11);
+            assert!(deliveries.waiting().is_empty());
+        });
+    }
+
+    #[test]
+    fn an_answer_of_which_single_bytes_are_taken_ends_too() {
+        paused().block_on(async {
+            let deliveries = Arc::new(Deliveries::default());
+            let trickle = |bytes: usize| {
+                let answer = deliveries.begin();
+                async move {
+                    answer.hand_out(100 * PIECE_BYTES);
+                    for _ in 0..90 {
+                        sleep(PIECE_TIME_MAX / 90).await;
+                        answer.take(bytes);
+                    }
+                    answer
+                }
+            };
+            let enough = tokio::select! {
+                answer = trickle(PIECE_BYTES) => answer,
+                () = deliveries.stuck() => panic!("it was taken quickly enough"),
+            };
+            enough.take(10 * PIECE_BYTES);
+            let _little = trickle(1).await;
+            assert!(stuck(&deliveries).await <= INTERVAL);
+        });
+    }
+}
