@@ -37,7 +37,7 @@ use axum::{
 use tokio::runtime::{Builder, Runtime};
 
 pub use access::{Access, basic};
-pub use account::{Received, check_memory};
+pub use account::{Hold, Received, check_memory};
 pub use front::{Asked, Front};
 pub use limits::CONNECTION_COUNT_LIMIT;
 

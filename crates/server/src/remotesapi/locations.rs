@@ -1,9 +1,15 @@
 //! Streams of locations: one answer for each request, in their order.
+//!
+//! ```text
+//!  requests --> Batches: all that wait --> Together: each address once --> layout --> an Answer for each --> Told --> messages
+//! ```
+
+mod batches;
 
 use std::{
-    collections::HashMap,
-    future::ready,
+    collections::{BTreeMap, HashMap, HashSet},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -13,13 +19,15 @@ use busload_proto::remotesapi::{
     StreamChunkLocationsResponse, TableFileRecord, download_loc,
 };
 use bytes::Bytes;
-use futures_util::{FutureExt, Stream, StreamExt, stream::BoxStream};
+use futures_util::{Stream, StreamExt, stream::BoxStream};
 use tokio::time::{Sleep, sleep_until};
 use tonic::Status as Refusal;
 
+pub use self::batches::Batched;
+use self::batches::Batches;
 use super::{
-    layout::Laid,
-    limits::{FILES_TOLD_MAX, REQUESTS_AHEAD_MAX},
+    layout::{Laid, Place},
+    limits::{BATCHES_AHEAD_MAX, FILES_TOLD_MAX},
     target::Links,
     url::{FileName, Resource},
 };
@@ -46,16 +54,51 @@ impl Question {
     }
 
     fn new(asked: impl ExactSizeIterator<Item = [u8; ChunkAddress::BYTES]>) -> Self {
-        let mut known: HashMap<ChunkAddress, usize> = HashMap::with_capacity(asked.len());
-        let (mut addresses, mut entries) = (Vec::with_capacity(asked.len()), Vec::with_capacity(asked.len()));
-        for address in asked.map(ChunkAddress) {
-            let entry = *known.entry(address).or_insert_with(|| {
-                addresses.push(address);
-                addresses.len() - 1
-            });
-            entries.push(entry);
-        }
-        Self { addresses, entries }
+        let mut distinct = Distinct::with_capacity(asked.len());
+        let entries = asked.map(|address| distinct.index(ChunkAddress(address))).collect();
+        Self { addresses: distinct.addresses, entries }
+    }
+}
+
+/// Addresses, each once.
+struct Distinct {
+    addresses: Vec<ChunkAddress>,
+    known: HashMap<ChunkAddress, usize>,
+}
+
+impl Distinct {
+    fn with_capacity(count: usize) -> Self {
+        Self { addresses: Vec::with_capacity(count), known: HashMap::with_capacity(count) }
+    }
+
+    fn index(&mut self, address: ChunkAddress) -> usize {
+        *self.known.entry(address).or_insert_with(|| {
+            self.addresses.push(address);
+            self.addresses.len() - 1
+        })
+    }
+}
+
+/// What several requests ask for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Together {
+    /// Each address once.
+    pub addresses: Vec<ChunkAddress>,
+    /// Of each request, which of the addresses each of its entries is.
+    pub entries: Vec<Vec<usize>>,
+}
+
+impl Together {
+    /// Of these, in their order.
+    pub fn of<'a>(questions: impl Iterator<Item = &'a Question> + Clone) -> Self {
+        let mut distinct =
+            Distinct::with_capacity(questions.clone().map(|asked| asked.addresses.len()).sum());
+        let entries = |question: &Question| {
+            let at: Vec<usize> = question.addresses.iter().map(|address| distinct.index(*address)).collect();
+            question.entries.iter().map(|&entry| at[entry]).collect()
+        };
+        let entries = questions.map(entries).collect();
+        Self { addresses: distinct.addresses, entries }
     }
 }
 
@@ -77,10 +120,12 @@ pub fn listed(field: &str, list: &[Bytes]) -> Result<Vec<ChunkAddress>, Refusal>
 /// What a request is answered with.
 #[derive(Debug)]
 pub struct Answer {
-    /// What was asked.
-    pub question: Question,
-    /// Where the chunks are.
-    pub laid: Laid,
+    /// Which of the addresses each entry of the request is.
+    pub entries: Vec<usize>,
+    /// What was asked for by this request and those that were answered together with it.
+    pub addresses: Arc<[ChunkAddress]>,
+    /// Where these chunks are.
+    pub laid: Arc<Laid>,
     /// Number of their table.
     pub table: usize,
     /// Of the table.
@@ -90,32 +135,36 @@ pub struct Answer {
 impl Answer {
     /// Entries of the request whose chunks exist, and those whose do not.
     pub fn counts(&self) -> (usize, usize) {
-        let is_found = |entry: &&usize| self.laid.places[**entry].is_some();
-        let found = self.question.entries.iter().filter(is_found).count();
-        (found, self.question.entries.len() - found)
+        let found = self.places().flatten().count();
+        (found, self.entries.len() - found)
+    }
+
+    /// Of each entry.
+    fn places(&self) -> impl Iterator<Item = Option<&Place>> {
+        self.entries.iter().map(|&entry| self.laid.places[entry].as_ref())
     }
 
     /// As the older calls have it: ranges by resource, each address once. What is in none of them is missing.
     pub fn into_ranges(self) -> GetDownloadLocsResponse {
-        let Self { question, laid, links, .. } = self;
-        let mut ranges: Vec<Vec<RangeChunk>> = laid.resources.iter().map(|_| Vec::new()).collect();
-        for (address, place) in question.addresses.iter().zip(&laid.places) {
-            let Some(place) = place else { continue };
+        let mut ranges: BTreeMap<usize, Vec<RangeChunk>> = BTreeMap::new();
+        let mut seen = HashSet::with_capacity(self.entries.len());
+        for (&entry, place) in self.entries.iter().zip(self.places()) {
+            let Some(place) = place.filter(|_| seen.insert(entry)) else { continue };
             let (dictionary_offset, dictionary_length) = parts(place.dictionary);
-            ranges[place.resource].push(RangeChunk {
-                hash: Bytes::copy_from_slice(&address.0),
+            ranges.entry(place.resource).or_default().push(RangeChunk {
+                hash: Bytes::copy_from_slice(&self.addresses[entry].0),
                 offset: place.span.offset,
                 length: place.span.length,
                 dictionary_offset,
                 dictionary_length,
             });
         }
-        let location = |(resource, ranges)| {
-            let range = HttpGetRange { url: links.url(resource), ranges };
+        let location = |(resource, ranges): (usize, _)| {
+            let range = HttpGetRange { url: self.links.url(&self.laid.resources[resource]), ranges };
             let location = Some(download_loc::Location::HttpGetRange(range));
             DownloadLoc { location, ..DownloadLoc::default() }
         };
-        let locs = laid.resources.iter().zip(ranges).map(location).collect();
+        let locs = ranges.into_iter().map(location).collect();
         GetDownloadLocsResponse { locs, ..GetDownloadLocsResponse::default() }
     }
 }
@@ -123,38 +172,51 @@ impl Answer {
 /// What a stream has told its client of resources: a record is sent with the first location in it.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// By table. Records of chunks are not among them: another request has others.
+    /// By table.
     files: HashMap<(usize, FileName), u32>,
+    /// Records of chunks are of one batch: another one has others.
+    batch: Option<Batch>,
+    /// Ids of records that no further answer is about. Clients keep what they are told by its id as long as the stream lasts, and are slow with
+    /// many.
+    free: Vec<u32>,
     last: u32,
+}
+
+/// Requests that were answered together.
+#[derive(Debug)]
+struct Batch {
+    /// The same for all of them.
+    laid: Arc<Laid>,
+    /// Of its resources, as far as they have been told.
+    ids: Vec<Option<u32>>,
+}
+
+impl Batch {
+    fn ids_of_records(&self) -> impl Iterator<Item = u32> {
+        let resources = self.laid.resources.iter().zip(&self.ids);
+        resources.filter(|(resource, _)| matches!(resource, Resource::Records(_))).filter_map(|(_, id)| *id)
+    }
 }
 
 impl Told {
     /// The answer's message.
     pub fn message(&mut self, answer: &Answer) -> StreamChunkLocationsResponse {
-        let Answer { question, laid, table, links } = answer;
+        self.make_room(answer);
+        let mut batch = self.batch(&answer.laid);
         let mut message = StreamChunkLocationsResponse::default();
-        let mut ids = Vec::with_capacity(laid.resources.len());
-        for resource in &laid.resources {
-            let (table_file_id, is_new) = self.id(*table, resource);
-            ids.push(table_file_id);
-            if is_new {
-                let (url, file_id) = (links.url(resource), file_id(resource));
-                message.table_files.push(TableFileRecord {
-                    table_file_id,
-                    url,
-                    refresh_after: None,
-                    file_id,
-                });
-            }
-        }
-        for (request_index, &entry) in (0..).zip(&question.entries) {
-            let Some(place) = laid.places[entry] else {
+        for (request_index, place) in (0..).zip(answer.places()) {
+            let Some(place) = place else {
                 message.missing_indexes.push(request_index);
                 continue;
             };
+            let id = &mut batch.ids[place.resource];
+            let table_file_id = match *id {
+                Some(id) => id,
+                None => *id.insert(self.tell(answer, place.resource, &mut message)),
+            };
             let (dictionary_offset, dictionary_length) = parts(place.dictionary);
             message.locations.push(ChunkLocation {
-                table_file_id: ids[place.resource],
+                table_file_id,
                 request_index,
                 offset: place.span.offset,
                 length: place.span.length,
@@ -162,7 +224,38 @@ impl Told {
                 dictionary_length,
             });
         }
+        self.batch = Some(batch);
         message
+    }
+
+    /// Ids are 1 and up. As a client takes a record in place of an older one of the same id, they begin anew where there are no more: between
+    /// messages, with nothing told.
+    fn make_room(&mut self, answer: &Answer) {
+        let resources = u32::try_from(answer.laid.resources.len()).unwrap_or(u32::MAX);
+        if u32::MAX - self.last < resources {
+            *self = Self::default();
+        }
+    }
+
+    /// That of the answer before it, or a new one.
+    fn batch(&mut self, laid: &Arc<Laid>) -> Batch {
+        match self.batch.take() {
+            Some(batch) if Arc::ptr_eq(&batch.laid, laid) => return batch,
+            Some(over) => self.free.extend(over.ids_of_records()),
+            None => {}
+        }
+        Batch { laid: Arc::clone(laid), ids: vec![None; laid.resources.len()] }
+    }
+
+    /// Its id, with a record if the client does not know it.
+    fn tell(&mut self, answer: &Answer, which: usize, message: &mut StreamChunkLocationsResponse) -> u32 {
+        let resource = &answer.laid.resources[which];
+        let (table_file_id, is_new) = self.id(answer.table, resource);
+        if is_new {
+            let (url, file_id) = (answer.links.url(resource), file_id(resource));
+            message.table_files.push(TableFileRecord { table_file_id, url, refresh_after: None, file_id });
+        }
+        table_file_id
     }
 
     /// And whether it has to be told.
@@ -179,13 +272,11 @@ impl Told {
         (id, true)
     }
 
-    /// 1 and up. A client takes a record in place of an older one of the same id.
     fn next(&mut self) -> u32 {
-        self.last = self.last.checked_add(1).unwrap_or_else(|| {
-            self.files.clear();
-            1
-        });
-        self.last
+        self.free.pop().unwrap_or_else(|| {
+            self.last += 1;
+            self.last
+        })
     }
 }
 
@@ -209,20 +300,18 @@ pub struct Answers<T> {
 }
 
 impl<T: Send + 'static> Answers<T> {
-    /// Some requests are worked on at once. The next ones are read when the client takes answers.
+    /// Requests that wait are answered together. Some batches are worked on at once; the next requests are read when the client takes answers.
     pub fn new<Asked, Answering>(
-        requests: impl Stream<Item = Result<Asked, Refusal>> + Send + 'static,
-        mut answer: impl FnMut(Asked) -> Answering + Send + 'static,
+        requests: impl Stream<Item = Result<Asked, Refusal>> + Send + Unpin + 'static,
+        answer: impl FnMut(Vec<Arc<Asked>>) -> Answering + Clone + Send + 'static,
         deadline: Deadline,
     ) -> Self
     where
-        Answering: Future<Output = Result<T, Refusal>> + Send + 'static,
+        Asked: Batched + Send + Sync + Unpin + 'static,
+        Answering: Future<Output = Result<Vec<T>, Refusal>> + Send + 'static,
     {
-        let answering = move |request: Result<Asked, Refusal>| match request {
-            Ok(request) => answer(request).left_future(),
-            Err(refusal) => ready(Err(refusal)).right_future(),
-        };
-        let answers = requests.map(answering).buffered(REQUESTS_AHEAD_MAX).boxed();
+        let answers = move |batch| batches::answers(batch, answer.clone());
+        let answers = Batches::new(requests).map(answers).buffered(BATCHES_AHEAD_MAX).flatten().boxed();
         let end = deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
         Self { answers, deadline, end, is_over: false }
     }

@@ -30,13 +30,13 @@ use super::{
     layout::lay_out,
     limits::{RECORDS_MAKING_BYTES_MAX, REQUEST_BYTES_MAX},
     lists,
-    locations::{Answer, Answers, Question, Told, listed},
+    locations::{Answer, Answers, Batched, Question, Together, Told, listed},
     rooms::Rooms,
     target::{Caller, Named, Target},
 };
 use crate::{
     config::DoltLayout,
-    http::{Received, check_memory},
+    http::{Hold, Received, check_memory},
 };
 
 /// What writes are answered with.
@@ -64,6 +64,18 @@ struct Asked {
     target: Target,
     layout: DoltLayout,
     question: Question,
+    /// A request of a stream counts as memory until it is answered.
+    _held: Option<Hold>,
+}
+
+impl Batched for Asked {
+    fn address_count(&self) -> usize {
+        self.question.addresses.len()
+    }
+
+    fn goes_with(&self, first: &Self) -> bool {
+        self.target.position() == first.target.position()
+    }
 }
 
 impl Service {
@@ -112,20 +124,16 @@ impl Service {
         };
         let caller = begin().inspect_err(|refusal| self.count_failure(method, refusal))?;
         let (received, deadline) = (call.extensions().get::<Received>().cloned(), *caller.deadline());
-        let service = self.clone();
-        let answer = move |message: M| {
-            // A request counts as memory until it is answered.
+        let (asking, answering, service) = (self.clone(), self.clone(), self.clone());
+        let asked = move |message: Result<M, Refusal>| {
             let held = received.as_ref().map(Received::take);
-            let asked = service.asked(&message, &caller, question);
-            let service = service.clone();
-            async move {
-                let answer = service.answer(asked?).await;
-                drop(held);
-                answer
-            }
+            asking.asked(&message?, &caller, question, held)
         };
-        let service = self.clone();
-        let answers = Answers::new(call.into_inner(), answer, deadline);
+        let answer = move |batch: Vec<Arc<Asked>>| {
+            let service = answering.clone();
+            async move { service.answers(batch).await }
+        };
+        let answers = Answers::new(call.into_inner().map(asked), answer, deadline);
         Ok(answers.inspect(move |answer| {
             if let Err(refusal) = answer {
                 service.count_failure(method, refusal);
@@ -138,26 +146,39 @@ impl Service {
         message: &M,
         caller: &Caller,
         question: fn(&M) -> Result<Question, Refusal>,
+        held: Option<Hold>,
     ) -> Result<Asked, Refusal> {
         let target = self.remotesapi.target(message, caller)?;
-        Ok(Asked { layout: target.layout(), target, question: question(message)? })
+        Ok(Asked { layout: target.layout(), target, question: question(message)?, _held: held })
     }
 
-    /// Where chunks are. The work is the stores' threads'.
-    async fn answer(&self, asked: Asked) -> Result<Answer, Refusal> {
-        let Asked { target, layout, question } = asked;
-        let links = target.links()?;
+    /// Where the chunks of requests are that go together, from one version of the store. The work is the stores' threads'.
+    async fn answers(&self, batch: Vec<Arc<Asked>>) -> Result<Vec<Answer>, Refusal> {
+        let Some(first) = batch.first() else { return Ok(Vec::new()) };
+        let (target, layout, links) = (first.target.clone(), first.layout, first.target.links()?);
         let (remotesapi, rooms) = (Arc::clone(&self.remotesapi), Arc::clone(&self.rooms));
         let asked = target.clone();
         let work = async move {
-            let laid = lay_out(&remotesapi, &rooms, &asked, (layout, &question.addresses)).await?;
-            let answer = Answer { question, laid, table: asked.position(), links };
-            let (found, missing) = answer.counts();
-            remotesapi.status.remotesapi.count_locations(Location::Found, found);
-            remotesapi.status.remotesapi.count_locations(Location::Missing, missing);
-            Ok(answer)
+            let Together { addresses, entries } = Together::of(batch.iter().map(|asked| &asked.question));
+            let laid = Arc::new(lay_out(&remotesapi, &rooms, &asked, (layout, &addresses)).await?);
+            let (addresses, table) = (Arc::from(addresses), asked.position());
+            let answer = |entries| {
+                let (addresses, laid) = (Arc::clone(&addresses), Arc::clone(&laid));
+                let answer = Answer { entries, addresses, laid, table, links: links.clone() };
+                let (found, missing) = answer.counts();
+                remotesapi.status.remotesapi.count_locations(Location::Found, found);
+                remotesapi.status.remotesapi.count_locations(Location::Missing, missing);
+                answer
+            };
+            Ok(entries.into_iter().map(answer).collect())
         };
         target.run(work).await
+    }
+
+    /// Where the chunks of a request are.
+    async fn answer(&self, asked: Asked) -> Result<Answer, Refusal> {
+        let mut answers = self.answers(vec![Arc::new(asked)]).await?;
+        Ok(answers.pop().expect("there is an answer for each request"))
     }
 }
 
@@ -218,7 +239,7 @@ impl ChunkStoreService for Service {
     ) -> Result<Response<GetDownloadLocsResponse>, Refusal> {
         let answer = async |request: GetDownloadLocsRequest, target| {
             let question = Question::of_list("chunk_hashes", &request.chunk_hashes)?;
-            let asked = Asked { target, layout: DoltLayout::Records, question };
+            let asked = Asked { target, layout: DoltLayout::Records, question, _held: None };
             self.answer(asked).await.map(Answer::into_ranges)
         };
         self.unary(Method::GetDownloadLocations, call, answer).await

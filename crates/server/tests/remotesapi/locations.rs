@@ -30,20 +30,23 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
         chunk.check(&downloads.chunk(place));
         assert!(place.url.len() < 8 * 1024, "proxies allow no longer ones: {}", place.url);
     }
-    // The same strings, by which clients merge ranges.
-    assert_eq!(client.found(table, Way::Stream, &addresses), places, "{table}: the same again");
-    assert_eq!(client.found(table, Way::Legacy, &addresses), places, "{table}: the older stream");
+    let again = [Way::Stream, Way::Legacy].map(|way| client.found(table, way, &addresses));
     let unary = client.found(table, Way::Unary, &addresses);
     assert!(unary.iter().all(|place| place.dictionary.is_none()), "{table}: its clients know none");
     match layout {
+        // Chunks lie with those of requests that happened to come at the same time.
         "records" => {
-            assert_eq!(unary, places, "{table}");
-            for (chunk, place) in fixture.chunks.iter().zip(&places) {
-                // A large record is where it is in memory of nobody.
-                assert!(place.url.contains("/records/") || 256 << 10 < chunk.bytes(), "{:?}", chunk.address);
+            for places in again.iter().chain([&places, &unary]) {
+                for (chunk, place) in fixture.chunks.iter().zip(places) {
+                    // A large record is where it is in memory of nobody.
+                    assert!(place.url.contains("/records/") || 256 << 10 < chunk.bytes(), "{place:?}");
+                    chunk.check(&downloads.chunk(place));
+                }
             }
         }
         _ => {
+            // The same strings, by which clients merge ranges.
+            assert!(again.iter().all(|again| *again == places), "{table}: the same again, in both streams");
             let urls: HashSet<_> =
                 client.list(table).unwrap().table_file_info.into_iter().map(|file| file.url).collect();
             assert!(places.iter().all(|place| urls.contains(&place.url)), "{table}: files that are listed");
@@ -293,7 +296,7 @@ fn chunks_asked_for_twice_are_at_one_place() {
 }
 
 #[test]
-fn requests_are_replayed_on_a_new_stream_with_the_same_answers() {
+fn requests_are_replayed_on_a_new_stream_with_answers_as_good() {
     let fixture = Fixture::new("real-archive-v3");
     let served =
         Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
@@ -315,7 +318,14 @@ fn requests_are_replayed_on_a_new_stream_with_the_same_answers() {
                 places
             });
             places.extend(served.client.places(&path, Way::Stream, &requests[answered..]).unwrap());
-            assert_eq!(places, complete);
+            if layout == "files" {
+                assert_eq!(places, complete);
+            }
+            let places = places.iter().flatten().map(|place| place.as_ref().unwrap());
+            let mut downloads = served.client.downloads();
+            for (chunk, place) in fixture.chunks.iter().zip(places) {
+                chunk.check(&downloads.chunk(place));
+            }
         }
     }
 }

@@ -1,18 +1,8 @@
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::ready, time::Duration};
 
 use busload_dolt::{FileId, FileKind};
 use futures_util::stream;
-use tokio::{
-    runtime::{Builder, Runtime},
-    sync::{mpsc, oneshot},
-};
-use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, metadata::MetadataMap};
 
 use super::*;
@@ -23,10 +13,6 @@ use crate::{
 
 fn paused() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
-}
-
-fn no_deadline() -> Deadline {
-    Deadline::of(&MetadataMap::new(), Duration::from_secs(10)).unwrap()
 }
 
 fn address(number: u8) -> ChunkAddress {
@@ -50,9 +36,43 @@ fn place(resource: usize, offset: u64) -> Option<Place> {
     Some(Place { resource, span: Span { offset, length: 10 }, dictionary: None })
 }
 
+fn links() -> Links {
+    Links::for_tests("http://host:6381", "db", None)
+}
+
 fn answer(asked: &[u8], resources: Vec<Resource>, places: Vec<Option<Place>>) -> Answer {
-    let links = Links::for_tests("http://host:6381", "db", None);
-    Answer { question: question(asked), laid: Laid { resources, places }, table: 0, links }
+    let Question { addresses, entries } = question(asked);
+    let laid = Arc::new(Laid { resources, places });
+    Answer { entries, addresses: addresses.into(), laid, table: 0, links: links() }
+}
+
+/// Of requests that are answered together.
+fn answers_together(asked: &[&[u8]], resources: Vec<Resource>, places: Vec<Option<Place>>) -> Vec<Answer> {
+    let Together { addresses, entries } = together(asked);
+    assert_eq!(addresses.len(), places.len());
+    let (addresses, laid) = (Arc::from(addresses), Arc::new(Laid { resources, places }));
+    let answer = |entries| {
+        let (addresses, laid) = (Arc::clone(&addresses), Arc::clone(&laid));
+        Answer { entries, addresses, laid, table: 0, links: links() }
+    };
+    entries.into_iter().map(answer).collect()
+}
+
+fn together(asked: &[&[u8]]) -> Together {
+    let questions: Vec<Question> = asked.iter().map(|numbers| question(numbers)).collect();
+    Together::of(questions.iter())
+}
+
+/// Ids of records, then those of locations.
+fn ids(message: &StreamChunkLocationsResponse) -> (Vec<u32>, Vec<u32>) {
+    let records = message.table_files.iter().map(|record| record.table_file_id).collect();
+    (records, message.locations.iter().map(|location| location.table_file_id).collect())
+}
+
+/// Resource of each location, as its number in the recipe.
+fn known(message: &StreamChunkLocationsResponse, urls: &mut HashMap<u32, String>) -> Vec<String> {
+    urls.extend(message.table_files.iter().map(|record| (record.table_file_id, record.url.clone())));
+    message.locations.iter().map(|location| urls[&location.table_file_id].clone()).collect()
 }
 
 #[test]
@@ -62,6 +82,14 @@ fn an_address_asked_for_twice_is_one() {
     assert_eq!(asked.entries, [0, 1, 0, 2, 1]);
     let listed: Vec<Bytes> = [3, 1, 3, 2, 1].map(|number| Bytes::from(vec![number; 20])).into();
     assert_eq!(Question::of_list("chunk_hashes", &listed).unwrap(), asked);
+}
+
+#[test]
+fn an_address_that_several_requests_ask_for_is_one() {
+    let Together { addresses, entries } = together(&[&[3, 1, 3], &[], &[1, 2, 1, 4], &[4]]);
+    assert_eq!(addresses, [3, 1, 2, 4].map(address));
+    assert_eq!(entries, [vec![0, 1, 0], vec![], vec![1, 2, 1, 3], vec![3]]);
+    assert_eq!(together(&[]), Together { addresses: vec![], entries: vec![] });
 }
 
 #[test]
@@ -137,7 +165,7 @@ fn what_a_stream_remembers_is_bounded() {
     for _ in 0..10 {
         told.message(&answer(&[1], vec![records(1)], vec![place(0, 0)]));
     }
-    assert!(told.files.len() < 10, "records are not remembered");
+    assert!(told.files.len() < 10 && told.free.len() < 2, "records are not remembered");
 }
 
 #[test]
@@ -150,6 +178,76 @@ fn ids_begin_anew_when_there_are_no_more() {
     assert_eq!(ask(&mut told, 1), (u32::MAX, 1));
     assert_eq!(ask(&mut told, 2), (1, 1));
     assert_eq!(ask(&mut told, 1), (2, 1), "its old id may be another file's by now");
+}
+
+#[test]
+fn answers_of_a_batch_share_its_records_and_those_of_another_do_not() {
+    let resources = || vec![records(1), file(2), records(3)];
+    let places = || vec![place(0, 0), place(1, 0), place(2, 0), place(2, 10), None];
+    let asked: [&[u8]; 4] = [&[1, 3], &[5, 1], &[2, 3, 4], &[]];
+    let batch = answers_together(&asked, resources(), places());
+    let mut told = Told::default();
+    let shown: Vec<_> = batch.iter().map(|answer| ids(&told.message(answer))).collect();
+    assert_eq!(
+        shown,
+        [(vec![1, 2], vec![1, 2]), (vec![3], vec![3, 1]), (vec![], vec![3, 2]), (vec![], vec![]),]
+    );
+    let another = answers_together(&[&[1, 2]], vec![records(1), file(2)], vec![place(0, 0), place(1, 0)]);
+    // The client takes the last record of an id, and files are the same for ever.
+    let (records_told, used) = ids(&told.message(&another[0]));
+    assert_eq!((records_told.len(), used[1]), (1, 2));
+    assert_eq!(used[0], records_told[0]);
+}
+
+/// Clients keep all ids of a stream.
+#[test]
+fn ids_of_records_are_used_again_when_their_batch_is_over() {
+    let (mut told, mut urls) = (Told::default(), HashMap::new());
+    for number in 0..100 {
+        let resources = vec![records(number), file(7), records(number + 1)];
+        let asked: [&[u8]; 3] = [&[1], &[2, 1], &[3, 2]];
+        let places = vec![place(0, 0), place(1, 0), place(2, 0)];
+        let batch = answers_together(&asked, resources.clone(), places);
+        let shown: Vec<_> = batch.iter().map(|answer| known(&told.message(answer), &mut urls)).collect();
+        let expected = |which: &[usize]| which.iter().map(|&which| links().url(&resources[which])).collect();
+        assert_eq!(shown, [expected(&[0]), expected(&[1, 0]), expected(&[2, 1])] as [Vec<String>; 3]);
+    }
+    assert_eq!(urls.len(), 3);
+}
+
+/// Whatever is forgotten, a client that replaces records by those of the same id finds every chunk.
+#[test]
+fn records_are_those_of_the_batch_when_ids_begin_anew_in_it() {
+    let asked: [&[u8]; 3] = [&[1], &[2, 1], &[3, 2, 1]];
+    let resources = vec![records(1), file(2), records(3)];
+    let batch = answers_together(&asked, resources.clone(), vec![place(0, 0), place(1, 0), place(2, 0)]);
+    let (mut told, mut urls) = (Told { last: u32::MAX - 4, ..Told::default() }, HashMap::new());
+    let expected = |which: &[usize]| which.iter().map(|&which| links().url(&resources[which])).collect();
+    let shown: Vec<Vec<String>> =
+        batch.iter().map(|answer| known(&told.message(answer), &mut urls)).collect();
+    assert_eq!(shown, [expected(&[0]), expected(&[1, 0]), expected(&[2, 1, 0])] as [Vec<String>; 3]);
+    assert!(told.last < 10, "they have begun anew");
+}
+
+#[test]
+fn ranges_are_those_of_the_request_alone() {
+    let asked: [&[u8]; 3] = [&[1, 2], &[3, 1, 3], &[4]];
+    let places = vec![place(0, 0), place(1, 0), place(1, 10), None];
+    let batch = answers_together(&asked, vec![records(1), records(2)], places);
+    assert_eq!(batch.iter().map(Answer::counts).collect::<Vec<_>>(), [(2, 0), (3, 0), (0, 1)]);
+    let shown: Vec<Vec<(String, Vec<u8>)>> = batch
+        .into_iter()
+        .map(|answer| answer.into_ranges().locs.iter().map(range_hashes).collect())
+        .collect();
+    let [one, two] = [1, 2].map(|number| links().url(&records(number)));
+    assert_eq!(shown[0], [(one.clone(), vec![1]), (two.clone(), vec![2])]);
+    assert_eq!(shown[1], [(one, vec![1]), (two, vec![3])], "an address has one range");
+    assert_eq!(shown[2], []);
+}
+
+fn range_hashes(loc: &DownloadLoc) -> (String, Vec<u8>) {
+    let Some(download_loc::Location::HttpGetRange(range)) = &loc.location else { panic!("{loc:?}") };
+    (range.url.clone(), range.ranges.iter().map(|range| range.hash[0]).collect())
 }
 
 #[test]
@@ -190,122 +288,18 @@ fn ranges_are_by_resource_and_say_where_their_dictionary_is() {
     assert_eq!(shown, [vec![(1, 0, 10, 0, 0), (3, 10, 10, 0, 0)], vec![(2, 7, 8, 500, 60)]]);
 }
 
-type Sender = oneshot::Sender<Result<usize, Refusal>>;
+/// A request that goes with none.
+#[derive(Debug)]
+struct Alone;
 
-/// Requests are numbers, and answered when the test says so.
-#[derive(Clone, Default)]
-struct Desk {
-    begun: Arc<AtomicUsize>,
-    /// Those not answered yet.
-    waiting: Arc<Mutex<Vec<Option<Sender>>>>,
-}
-
-impl Desk {
-    fn answers(
-        &self,
-        requests: impl Stream<Item = Result<usize, Refusal>> + Send + 'static,
-    ) -> Answers<usize> {
-        let desk = self.clone();
-        let answer = move |_request| {
-            desk.begun.fetch_add(1, Ordering::Relaxed);
-            let (sender, receiver) = oneshot::channel();
-            desk.waiting.lock().unwrap().push(Some(sender));
-            async move { receiver.await.unwrap() }
-        };
-        Answers::new(requests, answer, no_deadline())
+impl Batched for Alone {
+    fn address_count(&self) -> usize {
+        1
     }
 
-    fn answer(&self, request: usize, answer: Result<usize, Refusal>) {
-        let sender = self.waiting.lock().unwrap()[request].take().unwrap();
-        sender.send(answer).unwrap();
+    fn goes_with(&self, _first: &Self) -> bool {
+        false
     }
-
-    fn begun(&self) -> usize {
-        self.begun.load(Ordering::Relaxed)
-    }
-
-    /// Whether nobody waits for this answer any more.
-    fn is_given_up(&self, request: usize) -> bool {
-        self.waiting.lock().unwrap()[request].as_ref().unwrap().is_closed()
-    }
-}
-
-fn poll(answers: &mut Answers<usize>) -> Poll<Option<Result<usize, Code>>> {
-    let mut context = Context::from_waker(std::task::Waker::noop());
-    answers.poll_next_unpin(&mut context).map(|item| item.map(|item| item.map_err(|refusal| refusal.code())))
-}
-
-#[test]
-fn answers_come_in_the_order_of_their_requests() {
-    let desk = Desk::default();
-    let mut answers = desk.answers(stream::iter((0..3).map(Ok)));
-    assert!(poll(&mut answers).is_pending());
-    assert_eq!(desk.begun(), 3, "all at once");
-    desk.answer(2, Ok(2));
-    desk.answer(1, Ok(1));
-    assert!(poll(&mut answers).is_pending(), "the first is not there");
-    desk.answer(0, Ok(0));
-    for number in 0..3 {
-        assert_eq!(poll(&mut answers), Poll::Ready(Some(Ok(number))));
-    }
-    assert_eq!(poll(&mut answers), Poll::Ready(None), "the client has ended the stream");
-}
-
-#[test]
-fn requests_beyond_some_wait_until_answers_are_taken() {
-    let desk = Desk::default();
-    let mut answers = desk.answers(stream::iter((0..100).map(Ok)));
-    assert!(poll(&mut answers).is_pending());
-    assert_eq!(desk.begun(), REQUESTS_AHEAD_MAX);
-    (1..REQUESTS_AHEAD_MAX).for_each(|request| desk.answer(request, Ok(request)));
-    assert!(poll(&mut answers).is_pending());
-    assert_eq!(desk.begun(), REQUESTS_AHEAD_MAX, "answers that wait for the first one count");
-    desk.answer(0, Ok(0));
-    assert_eq!(poll(&mut answers), Poll::Ready(Some(Ok(0))));
-    assert!(desk.begun() <= REQUESTS_AHEAD_MAX + 1);
-}
-
-#[test]
-fn a_stream_stays_open_while_its_client_may_ask() {
-    let desk = Desk::default();
-    let (ask, requests) = mpsc::unbounded_channel();
-    let mut answers = desk.answers(UnboundedReceiverStream::new(requests));
-    assert!(poll(&mut answers).is_pending());
-    ask.send(Ok(0)).unwrap();
-    assert!(poll(&mut answers).is_pending());
-    desk.answer(0, Ok(0));
-    assert_eq!(poll(&mut answers), Poll::Ready(Some(Ok(0))));
-    assert!(poll(&mut answers).is_pending());
-    drop(ask);
-    assert_eq!(poll(&mut answers), Poll::Ready(None));
-}
-
-#[test]
-fn an_error_comes_after_the_answers_before_it_and_ends_the_stream() {
-    let desk = Desk::default();
-    let mut answers = desk.answers(stream::iter((0..4).map(Ok)));
-    assert!(poll(&mut answers).is_pending());
-    desk.answer(1, Err(Refusal::data_loss("")));
-    desk.answer(2, Ok(2));
-    assert!(poll(&mut answers).is_pending());
-    desk.answer(0, Ok(0));
-    assert_eq!(poll(&mut answers), Poll::Ready(Some(Ok(0))));
-    assert!(!desk.is_given_up(3));
-    assert_eq!(poll(&mut answers), Poll::Ready(Some(Err(Code::DataLoss))));
-    assert!(desk.is_given_up(3), "work for later requests ends");
-    assert_eq!(poll(&mut answers), Poll::Ready(None));
-}
-
-#[test]
-fn a_request_that_cannot_be_read_is_answered_in_its_turn() {
-    let desk = Desk::default();
-    let requests = [Ok(0), Err(Refusal::out_of_range("")), Ok(2)];
-    let mut answers = desk.answers(stream::iter(requests));
-    assert!(poll(&mut answers).is_pending());
-    desk.answer(0, Ok(0));
-    assert_eq!(poll(&mut answers), Poll::Ready(Some(Ok(0))));
-    assert_eq!(poll(&mut answers), Poll::Ready(Some(Err(Code::OutOfRange))));
-    assert_eq!(poll(&mut answers), Poll::Ready(None));
 }
 
 #[test]
@@ -315,8 +309,8 @@ fn the_clients_deadline_ends_a_stream_that_waits() {
         headers.insert("grpc-timeout", "5S".parse().unwrap());
         let deadline = Deadline::of(&headers, Duration::from_secs(10)).unwrap();
         let begun = tokio::time::Instant::now();
-        let requests = stream::pending::<Result<usize, Refusal>>();
-        let mut answers = Answers::new(requests, |number| ready(Ok(number)), deadline);
+        let requests = stream::pending::<Result<Alone, Refusal>>();
+        let mut answers = Answers::new(requests, |batch| ready(Ok(batch)), deadline);
         let ended = answers.next().await.unwrap().unwrap_err();
         assert_eq!(ended.code(), Code::DeadlineExceeded);
         assert!(Duration::from_secs(5) <= begun.elapsed());

@@ -1,0 +1,135 @@
+//! Requests of a stream that wait are answered together.
+//!
+//! Clients walk trees of chunks and ask for what they find as they find it: two or three addresses at a time, thousands of times, without
+//! waiting for answers. Whoever has room for a batch takes all requests that are there, up to limits, and leaves at once: a lone request
+//! waits for nothing, and while batches are under way the next one grows.
+
+use std::{
+    future::ready,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_util::{
+    Stream, StreamExt,
+    stream::{BoxStream, Fuse, iter, once},
+};
+use tonic::Status as Refusal;
+
+use crate::remotesapi::limits::{BATCH_ADDRESSES_MAX, BATCH_REQUESTS_MAX, REQUESTS_AHEAD_MAX};
+
+/// A request that may be answered together with others.
+pub trait Batched {
+    /// How many it asks for.
+    fn address_count(&self) -> usize;
+
+    /// Whether one answer of the store may be for this one, too.
+    fn goes_with(&self, first: &Self) -> bool;
+}
+
+/// Requests as they come, as many together as there are.
+pub struct Batches<S: Stream> {
+    requests: Fuse<S>,
+    /// Is the first of the next batch, because it did not fit into the one before.
+    next: Option<S::Item>,
+}
+
+impl<S: Stream + Unpin> Batches<S> {
+    /// The requests of a stream.
+    pub fn new(requests: S) -> Self {
+        Self { requests: requests.fuse(), next: None }
+    }
+}
+
+impl<S, Asked> Stream for Batches<S>
+where
+    S: Stream<Item = Result<Asked, Refusal>> + Unpin,
+    Asked: Batched + Unpin,
+{
+    /// A request that cannot be read is alone.
+    type Item = Result<Vec<Arc<Asked>>, Refusal>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let first = match self.next.take() {
+            Some(request) => Some(request),
+            None => match self.requests.poll_next_unpin(context) {
+                Poll::Ready(request) => request,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        let mut open = match first {
+            None => return Poll::Ready(None),
+            Some(Err(refusal)) => return Poll::Ready(Some(Err(refusal))),
+            Some(Ok(first)) => Open::new(first),
+        };
+        while self.next.is_none()
+            && open.requests.len() < BATCH_REQUESTS_MAX
+            && let Poll::Ready(Some(request)) = self.requests.poll_next_unpin(context)
+        {
+            match request {
+                Ok(request) if open.has_room_for(&request) => open.add(request),
+                other => self.next = Some(other),
+            }
+        }
+        Poll::Ready(Some(Ok(open.requests)))
+    }
+}
+
+/// A batch that is being filled.
+struct Open<Asked> {
+    requests: Vec<Arc<Asked>>,
+    address_count: usize,
+}
+
+impl<Asked: Batched> Open<Asked> {
+    /// The first one fits however large it is.
+    fn new(first: Asked) -> Self {
+        Self { address_count: first.address_count(), requests: vec![Arc::new(first)] }
+    }
+
+    fn has_room_for(&self, request: &Asked) -> bool {
+        self.address_count + request.address_count() <= BATCH_ADDRESSES_MAX
+            && request.goes_with(&self.requests[0])
+    }
+
+    fn add(&mut self, request: Asked) {
+        self.address_count += request.address_count();
+        self.requests.push(Arc::new(request));
+    }
+}
+
+/// The answers to the requests of a batch, in their order. If there are none, the requests are answered one by one: those before the one that
+/// cannot be answered are none the worse for it.
+pub async fn answers<Asked, T, Answering>(
+    batch: Result<Vec<Arc<Asked>>, Refusal>,
+    mut answer: impl FnMut(Vec<Arc<Asked>>) -> Answering + Send + 'static,
+) -> BoxStream<'static, Result<T, Refusal>>
+where
+    Asked: Send + Sync + 'static,
+    T: Send + 'static,
+    Answering: Future<Output = Result<Vec<T>, Refusal>> + Send + 'static,
+{
+    let batch = match batch {
+        Ok(batch) => batch,
+        Err(refusal) => return each_of(Err(refusal)),
+    };
+    match answer(batch.clone()).await {
+        Err(_) if 1 < batch.len() => {
+            let each = iter(batch).map(move |request| answer(vec![request]));
+            each.buffered(REQUESTS_AHEAD_MAX).flat_map(each_of).boxed()
+        }
+        answers => each_of(answers),
+    }
+}
+
+/// The answers, or the error.
+fn each_of<T: Send + 'static>(answers: Result<Vec<T>, Refusal>) -> BoxStream<'static, Result<T, Refusal>> {
+    match answers {
+        Ok(answers) => iter(answers).map(Ok).boxed(),
+        Err(refusal) => once(ready(Err(refusal))).boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
