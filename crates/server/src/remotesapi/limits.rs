@@ -9,14 +9,14 @@ use crate::{
 
 /// An encoded request.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// Requests of one stream that are answered together, and addresses of all of them (one request may have more). The largest groups of records
-/// are as full in larger batches; their first answer comes later.
+/// Requests of one stream that are answered together.
 pub const BATCH_REQUESTS_MAX: usize = 512;
-/// See [`BATCH_REQUESTS_MAX`].
+/// Addresses of all of them, about (one request may have more): larger batches would not fill resources better, and their first answer
+/// would come later.
 pub const BATCH_ADDRESSES_MAX: usize = 2048;
 /// Batches of one stream that are being answered; the next requests wait, and leave together.
 pub const BATCHES_AHEAD_MAX: usize = 2;
-/// Requests of a batch that failed, which are then answered one by one: those that are being answered.
+/// Requests that are being answered one by one, since their batch could not be answered.
 pub const REQUESTS_AHEAD_MAX: usize = 8;
 /// Chunks of one resource of records: its URL, 27 characters for each, stays below the 8 KiB that proxies allow.
 pub const RECORDS_CHUNKS_MAX: usize = 192;
@@ -32,8 +32,9 @@ pub const RECORDS_MAKING_BYTES_MAX: u64 = 64 << 20;
 pub const RECORDS_REMAKING_BYTES_MAX: u64 = 64 << 20;
 /// A store that does not answer in time has so much of it, or a twentieth, to say why.
 pub const RECORDS_EXPLANATION_TIME: Duration = Duration::from_millis(100);
-/// Memory for resources of records that were given out lately. Others are made again when they are asked for.
-pub const RECORDS_BYTES_MAX: u64 = 64 << 20;
+/// Memory for resources of records of all tables that were given out lately. Others are made again when they are asked for. A fetch asks for
+/// locations about 100 MiB ahead of what it downloads.
+pub const RECORDS_BYTES_MAX: u64 = 128 << 20;
 /// Table files that one stream remembers to have told the client of. Beyond it, they are told again.
 pub const FILES_TOLD_MAX: usize = 4096;
 
@@ -55,6 +56,8 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 const _: () =
     assert!(ADDRESS_COUNT_MAX * 22 + 1024 <= REQUEST_BYTES_MAX, "22 bytes each, where they are in a list");
+const _: () = assert!(BATCH_ADDRESSES_MAX <= ADDRESS_COUNT_MAX);
+const _: () = assert!(RECORDS_CHUNKS_MAX <= BATCH_ADDRESSES_MAX, "small requests fill resources");
 const _: () = assert!(REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);
 const _: () = assert!(RECORDS_CHUNK_STORED_BYTES_MAX as u64 <= RECORDS_STORED_BYTES_MAX);
 const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_MAKING_BYTES_MAX);

@@ -101,12 +101,13 @@ fn what_cannot_be_read_is_alone_and_in_its_place() {
 }
 
 type Outcome = Result<Vec<usize>, Refusal>;
+/// The numbers of a batch's requests, and where its answer goes.
+type Begun = (Vec<usize>, Option<oneshot::Sender<Outcome>>);
 
 /// Batches are answered when the test says so.
 #[derive(Clone, Default)]
 struct Desk {
-    /// The numbers of each batch's requests, and where its answer goes.
-    begun: Arc<Mutex<Vec<(Vec<usize>, Option<oneshot::Sender<Outcome>>)>>>,
+    begun: Arc<Mutex<Vec<Begun>>>,
 }
 
 impl Desk {
