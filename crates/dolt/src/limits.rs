@@ -64,11 +64,6 @@ pub const PREFETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Chunks of one prefetch that are read from local disk at once, each of which takes a thread.
 pub const PREFETCH_DISK_READS_MAX: usize = 8;
 const _: () = assert!(PREFETCH_BYTES_MAX <= u32::MAX as u64, "a permit stands for a byte");
-/// Memory for chunks of prefetches that were compared with their addresses lately: what streams of their files hand out instead of other bytes.
-pub const CHECKED_BYTES_MAX: u64 = 32 << 20;
-/// Memory of one of them beyond its bytes, about.
-pub const CHECKED_ENTRY_BYTES: u64 = 384;
-const _: () = assert!(PREFETCH_BYTES_MAX <= CHECKED_BYTES_MAX, "a prefetch is kept as a whole");
 
 /// Dictionaries of one file that are kept in memory because their places were told. Most archives have one; those made by groups of
 /// chunks have thousands.
@@ -112,3 +107,10 @@ pub const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 pub const ATTEMPTS_MAX: u32 = 6;
 /// One look at the manifest and what is new in it, at most. A store of many thousand files is read in less.
 pub const CHECK_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Bytes of a range of a file that are read and compared at once, about: a chunk is not cut.
+pub const SEGMENT_BYTES: u64 = 512 << 10;
+/// So many at a time.
+pub const SEGMENTS_AHEAD_MAX: usize = 4;
+/// Bytes of a range that are given at once, at most.
+pub const PIECE_BYTES_MAX: usize = 256 << 10;

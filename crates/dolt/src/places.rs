@@ -3,29 +3,28 @@
 //! ```text
 //!  addresses --> locate --> Located: one version, files, spans --+--> told to somebody, who asks for ranges of files later
 //!                              |                                 |
-//!                              +--> prefetch: a task reads and   +--> file_bytes, by name and version --> stream
-//!                              |    checks what is not local            ^               ^          ^
+//!                              +--> prefetch: a task brings   +--> file_bytes, by name and version --> stream
+//!                              |    what is not local            ^               ^          ^
 //!                              |    .......... bytes landed ............|...............+          |
 //!                              +--> pin_dictionaries ...... in memory with their file .............+
 //! ```
 //!
 //! * **One version.** All that one question is told is of one version. What no file has is looked for by one look at the manifest, and then
 //!   all of the answer is of the version after it.
-//! * **Who reads bytes cannot tell whether they are right**: chunks are checked when their places are told, and a range of a file waits for the
-//!   checks of what is in it. Bytes of a chunk that was found to be right are given as they were compared, whatever the object has by then; in
-//!   place of one that is damaged in the store there is an error. What there was no room to prefetch, whole files and old ones are given as they
-//!   come: of these only clients can see what is wrong.
+//! * **Who reads bytes cannot tell whether they are right**: each chunk in a range of an open file is compared with its address before a byte of
+//!   it leaves, and in place of one that is damaged in the store there is an error. Whole files and old ones are given as they come: of these
+//!   only clients can see what is wrong.
 //! * **Dictionaries** are served for as long as their file is open, and for a while afterwards, whatever becomes of disk and store: some
 //!   clients wait for ever for one that they cannot have.
 //! * **Old files** are served as long as the store has them, also long after the manifest has dropped them.
-//! * **Limits**: prefetches, chunks that they checked, pinned dictionaries, and old files that are remembered are bounded; see [`crate::limits`].
+//! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded; see [`crate::limits`].
 
-mod checking;
 mod files;
 mod old;
 mod pin;
 mod pins;
 mod prefetch;
+mod verified;
 mod version;
 
 use std::{sync::Arc, time::Instant};
@@ -34,9 +33,7 @@ use busload_chunks::{ChunkAddress, Span};
 use tokio::task::coop::consume_budget;
 
 pub use self::files::FileBytes;
-pub(crate) use self::{
-    checking::Checking, old::OldFiles, pins::Pins, prefetch::Prefetches, version::version_of,
-};
+pub(crate) use self::{old::OldFiles, pins::Pins, prefetch::Prefetches, version::version_of};
 use crate::{Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, view::View};
 
 /// Where one chunk is.

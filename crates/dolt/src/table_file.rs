@@ -10,7 +10,7 @@ use busload_objects::Object;
 
 use crate::{
     checked::Checked,
-    places::{Checking, Pins, version_of},
+    places::{Pins, version_of},
 };
 
 /// One table file of a snapshot, open.
@@ -29,12 +29,11 @@ pub struct TableFile {
     pub(crate) checked: Checked,
     /// Dictionaries whose places were told.
     pub(crate) pins: Arc<Pins>,
-    /// Chunks that are being checked for those who were told where they are.
-    pub(crate) checking: Arc<Checking>,
     version: u64,
     is_gone: AtomicBool,
     was_damage_logged: AtomicBool,
     dictionaries: OnceLock<Box<[Span]>>,
+    order: OnceLock<Box<[u32]>>,
 }
 
 static SERIAL_NEXT: AtomicU64 = AtomicU64::new(0);
@@ -51,11 +50,11 @@ impl TableFile {
             serial: SERIAL_NEXT.fetch_add(1, Relaxed),
             checked,
             pins: Arc::default(),
-            checking: Arc::default(),
             version,
             is_gone: AtomicBool::new(false),
             was_damage_logged: AtomicBool::new(false),
             dictionaries: OnceLock::new(),
+            order: OnceLock::new(),
         }
     }
 
@@ -85,7 +84,10 @@ impl TableFile {
 
     /// Memory for its index and what belongs to it.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.index.memory_bytes() + self.checked.memory_bytes() + self.pins.memory_bytes()
+        self.index.memory_bytes()
+            + self.checked.memory_bytes()
+            + self.order_bytes()
+            + self.pins.memory_bytes()
     }
 
     /// Whether a span is that of one of its dictionaries. Looks at all of the index the first time.
@@ -99,12 +101,30 @@ impl TableFile {
         Some((self.index.address(position), position))
     }
 
+    /// Whether [`TableFile::order`] is known already.
+    pub(crate) fn has_order(&self) -> bool {
+        self.order.get().is_some()
+    }
+
+    /// Positions in the order of where their chunks are. Sorts all of them the first time.
+    pub(crate) fn order(&self) -> &[u32] {
+        self.order.get_or_init(|| {
+            let mut order: Box<[u32]> = self.positions().collect();
+            order.sort_unstable_by_key(|&position| self.location(position).span.offset);
+            order
+        })
+    }
+
     pub(crate) fn location(&self, position: u32) -> ChunkLocation {
         self.index.location(position)
     }
 
     pub(crate) fn positions(&self) -> std::ops::Range<u32> {
         0..self.index.chunk_count()
+    }
+
+    fn order_bytes(&self) -> u64 {
+        self.order.get().map_or(0, |order| size_of_val(&**order) as u64)
     }
 
     fn find_dictionaries(&self) -> Box<[Span]> {

@@ -1,6 +1,6 @@
 //! Bytes of table files, by the names of the files.
 
-use std::{ops::Range, sync::Arc, time::Instant};
+use std::{fmt, ops::Range, sync::Arc, time::Instant};
 
 use busload_chunks::{FileId, FileKind};
 use busload_objects::{Error as ObjectsError, Object, StreamOptions, Use};
@@ -10,25 +10,29 @@ use futures_util::{
     future::ready,
     stream::{self, BoxStream},
 };
-use tokio::{runtime::Handle, time};
 
 use super::{
-    checking::{Checks, Right},
     old::{FileKey, OldFile},
+    verified,
 };
-use crate::{Error, Store, TableFile, table_file::range as range_of, view::View};
+use crate::{Error, Store, TableFile, shared::Shared, view::View};
 
 /// Bytes of one version of a table file, current, dropped from the manifest, or known by its name only.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct FileBytes {
     object: Arc<Object>,
     of: Of,
-    /// Of the store.
-    runtime: Handle,
+    shared: Arc<Shared>,
 }
 
 /// Pieces, and then perhaps an error.
-type Pieces = BoxStream<'static, Result<Bytes, Error>>;
+pub(super) type Pieces = BoxStream<'static, Result<Bytes, Error>>;
+
+impl fmt::Debug for FileBytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("FileBytes").field("object", &self.object).finish_non_exhaustive()
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Of {
@@ -57,29 +61,30 @@ impl FileBytes {
         &self.object.meta().etag
     }
 
-    /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the store. With [`Use::Again`] the first one waits
-    /// for checks of [`Store::prefetch`] in this range that began before, within the time that a piece may take.
+    /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the store. With [`Use::Again`] each chunk of an open
+    /// file is compared with its address before its bytes are given.
     ///
     /// # Errors
     /// Of the stream, which ends with it: [`Error::Unreachable`], also if the object was replaced or removed meanwhile; [`Error::TooLate`];
-    /// [`Error::Damaged`] if one of the checks found it; [`Error::Refused`] for a range that is not within the object.
-    pub fn stream(&self, range: Range<u64>, options: StreamOptions) -> Pieces {
+    /// [`Error::Damaged`] for a chunk that is not what its address says; [`Error::Refused`] for a range that is not within the object.
+    pub fn stream(
+        &self,
+        range: Range<u64>,
+        options: StreamOptions,
+    ) -> BoxStream<'static, Result<Bytes, Error>> {
         if let Some(bytes) = self.pinned(&range) {
             return stream::once(ready(Ok(bytes))).boxed();
         }
+        let is_within = range.start <= range.end && range.end <= self.size();
         match (&self.of, options.purpose) {
-            (Of::Open(file), Use::Again) => {
-                let checks = file.checking.of(&range);
-                match checks.is_empty() {
-                    true => self.unchecked(range, options),
-                    false => self.checked(file.clone(), checks, range, options),
-                }
+            (Of::Open(file), Use::Again) if is_within => {
+                verified::stream(&self.shared, file, range, options.patience)
             }
-            _ => self.unchecked(range, options),
+            _ => self.as_it_is(range, options),
         }
     }
 
-    fn unchecked(&self, range: Range<u64>, options: StreamOptions) -> Pieces {
+    fn as_it_is(&self, range: Range<u64>, options: StreamOptions) -> Pieces {
         let of = self.of.clone();
         let note = move |error| {
             if let ObjectsError::Gone(_) = &error {
@@ -90,73 +95,12 @@ impl FileBytes {
         self.object.stream(range, options).map_err(note).boxed()
     }
 
-    /// Once the checks have ended.
-    fn checked(
-        &self,
-        file: Arc<TableFile>,
-        checks: Checks,
-        range: Range<u64>,
-        options: StreamOptions,
-    ) -> Pieces {
-        let this = self.clone();
-        let begin = async move {
-            let right = this.ended(checks, &range, options).await?;
-            let mut offset = range.start;
-            let mend = move |piece: Bytes| {
-                let place = offset..offset + piece.len() as u64;
-                offset = place.end;
-                mended(&file, &right, piece, place)
-            };
-            Ok::<_, Error>(this.unchecked(range, options).map_ok(mend))
-        };
-        stream::once(begin).try_flatten().boxed()
-    }
-
-    async fn ended(
-        &self,
-        checks: Checks,
-        range: &Range<u64>,
-        options: StreamOptions,
-    ) -> Result<Vec<Right>, Error> {
-        // Whoever polls this may have no clock.
-        let timer = {
-            let _entered = self.runtime.enter();
-            time::sleep(options.patience)
-        };
-        tokio::select! {
-            biased;
-            right = checks.ended() => right,
-            () = timer => Err(Error::TooLate(format!(
-                "{}: the chunks in bytes {} to {} could not be compared with their addresses in {:?}",
-                self.object.meta().name, range.start, range.end, options.patience
-            ))),
-        }
-    }
-
     fn pinned(&self, range: &Range<u64>) -> Option<Bytes> {
         match &self.of {
             Of::Open(file) => file.pins.get(range),
             Of::Old(file) => file.pinned(range),
         }
     }
-}
-
-/// A piece as it should be: the object may have got other bytes than those that were compared. These are not kept.
-fn mended(file: &TableFile, right: &[Right], piece: Bytes, place: Range<u64>) -> Bytes {
-    let is_wrong =
-        |right: &&Right| right.part_of(&place).is_some_and(|(at, own)| piece[at..at + own.len()] != *own);
-    let wrong: Vec<_> = right.iter().filter(is_wrong).collect();
-    if wrong.is_empty() {
-        return piece;
-    }
-    let mut bytes = piece.to_vec();
-    for right in wrong {
-        file.object.distrust(range_of(right.span));
-        if let Some((at, own)) = right.part_of(&place) {
-            bytes[at..at + own.len()].copy_from_slice(own);
-        }
-    }
-    bytes.into()
 }
 
 impl Store {
@@ -181,14 +125,13 @@ impl Store {
         let key = FileKey { id, kind, version };
         let view = self.view_until(deadline).await?;
         if let Some(file) = open_file(&view, key) {
-            let (object, runtime) = (file.object.clone(), shared.runtime.clone());
-            return Ok(Some(FileBytes { object, of: Of::Open(file.clone()), runtime }));
+            let (object, of) = (file.object.clone(), Of::Open(file.clone()));
+            return Ok(Some(FileBytes { object, of, shared: shared.clone() }));
         }
         let looking = shared.clone();
         let look = async move { looking.old_file(&view.snapshot, key).await };
         let found = shared.run(deadline, look).await?;
-        let runtime = shared.runtime.clone();
-        Ok(found.map(|(file, object)| FileBytes { object, of: Of::Old(file), runtime }))
+        Ok(found.map(|(file, object)| FileBytes { object, of: Of::Old(file), shared: shared.clone() }))
     }
 }
 

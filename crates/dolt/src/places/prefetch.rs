@@ -21,17 +21,11 @@ use tokio::{
     time,
 };
 
-use super::{
-    Located, Location,
-    checking::{Check, Kept, Outcome},
-};
+use super::{Located, Location};
 use crate::{
-    Chunk, Error, Form, Store,
-    decode::{Answer, Want},
-    fault::Fault,
-    limits::{
-        DAMAGE_REMEMBERED, PREFETCH_BYTES_MAX, PREFETCH_DISK_READS_MAX, PREFETCH_TIMEOUT, PREFETCHES_MAX,
-    },
+    Store,
+    decode::Want,
+    limits::{PREFETCH_BYTES_MAX, PREFETCH_DISK_READS_MAX, PREFETCH_TIMEOUT, PREFETCHES_MAX},
     reader::Job,
     shared::Shared,
     table_file::range,
@@ -47,7 +41,6 @@ pub(crate) struct Prefetches {
     bytes: Arc<Semaphore>,
     /// Chunks.
     skipped: AtomicU64,
-    kept: Arc<Kept>,
 }
 
 /// Held by one prefetch.
@@ -62,7 +55,6 @@ impl Prefetches {
             tasks: Arc::new(Semaphore::new(PREFETCHES_MAX)),
             bytes: Arc::new(Semaphore::new(usize::try_from(PREFETCH_BYTES_MAX).expect("limits say so"))),
             skipped: AtomicU64::new(0),
-            kept: Arc::default(),
         }
     }
 
@@ -83,15 +75,6 @@ impl Prefetches {
         room
     }
 
-    /// Numbers the chunks. Whoever streams them from now on waits for what is found of them.
-    fn start_checks(&self, items: &mut [Item]) -> Arc<[Check]> {
-        let start = |(index, item): (u32, &mut Item)| {
-            item.index = index;
-            Check::start(&item.place.file.checking, item.location.span, &self.kept)
-        };
-        (0..).zip(items).map(start).collect()
-    }
-
     fn find_room(&self, items: &mut Vec<Item>) -> Option<Room> {
         let task = self.tasks.clone().try_acquire_owned().ok()?;
         let (room, mut taken) = (self.bytes.available_permits(), 0);
@@ -108,8 +91,8 @@ impl Prefetches {
 }
 
 impl Store {
-    /// Starts to bring chunks to where they can be had at once, and checks them: somebody was told where they are. Returns at once, and from then
-    /// on ranges of their files wait for it; does nothing when too much of the like is under way.
+    /// Starts to bring chunks to where they can be had at once, and checks them: somebody was told where they are. Returns at once; does nothing
+    /// when too much of the like is under way.
     pub fn prefetch(&self, located: &Located) {
         let shared = self.shared();
         let mut items: Vec<Item> =
@@ -118,10 +101,9 @@ impl Store {
             return;
         }
         let Some(room) = shared.prefetches.room(&mut items) else { return };
-        let checks = shared.prefetches.start_checks(&mut items);
         let (reading, deadline) = (shared.clone(), in_time());
         shared.runtime.spawn(async move {
-            let read = reading.prefetch(items, checks, deadline).map(Ok);
+            let read = reading.prefetch(items, deadline).map(Ok);
             if let Err(error) = reading.within_time(deadline, read).await {
                 log::debug!("table {}: prefetch: {error}", reading.name);
             }
@@ -156,27 +138,8 @@ impl Item {
         self.place.file.object.is_local(range(self.location.span))
     }
 
-    /// The bytes of its span as they are, whichever form that is.
-    fn want(&self) -> Want {
-        Want::Chunk(if self.location.dictionary.is_some() { Form::Stored } else { Form::Record })
-    }
-
     fn job(&self, from: From, deadline: Instant) -> Job {
-        Job { address: self.address(), want: self.want(), local_only: from == From::Disk, deadline }
-    }
-
-    fn check<'a>(&self, checks: &'a [Check]) -> &'a Check {
-        &checks[usize::try_from(self.index).expect("an index of a slice")]
-    }
-
-    fn outcome(&self, answer: Answer) -> Outcome {
-        match answer {
-            Answer::Chunk(Chunk::Snappy(bytes) | Chunk::Zstd(bytes, _)) => {
-                assert_eq!(bytes.len() as u64, u64::from(self.location.span.length), "these are of the span");
-                Outcome::Right(bytes)
-            }
-            Answer::Chunk(Chunk::Contents(_)) | Answer::Length(_) => Outcome::Unknown,
-        }
+        Job { address: self.address(), want: Want::Length, local_only: from == From::Disk, deadline }
     }
 }
 
@@ -188,82 +151,53 @@ enum From {
 }
 
 impl Shared {
-    async fn prefetch(self: &Arc<Self>, items: Vec<Item>, checks: Arc<[Check]>, deadline: Instant) {
+    async fn prefetch(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) {
         let (local, far) = items.into_iter().partition(Item::is_local);
-        let local = self.check_local(local, &checks, deadline);
-        let (again, ()) = join(local, self.read_far(far, &checks, deadline)).await;
-        self.read_far(again, &checks, deadline).await;
+        let (again, ()) = join(self.check_local(local, deadline), self.read_far(far, deadline)).await;
+        self.read_far(again, deadline).await;
     }
 
     /// Compares what is on disk with addresses. Returns what is not there after all, or was wrong there.
-    async fn check_local(
-        self: &Arc<Self>,
-        items: Vec<Item>,
-        checks: &[Check],
-        deadline: Instant,
-    ) -> Vec<Item> {
+    async fn check_local(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) -> Vec<Item> {
         let mut slow = Vec::new();
         for item in items {
             let Place { file, position } = &item.place;
-            match self.try_read(file, *position, &item.address(), item.want()) {
-                Some(answer) => item.check(checks).end(item.outcome(answer)),
-                None => slow.push(item),
+            if self.try_read(file, *position, &item.address(), Want::Length).is_none() {
+                slow.push(item);
             }
             consume_budget().await;
         }
-        let checked = stream::iter(slow).map(|item| self.check_on_disk(item, checks, deadline));
+        let checked = stream::iter(slow).map(|item| self.check_on_disk(item, deadline));
         checked.buffer_unordered(PREFETCH_DISK_READS_MAX).filter_map(future::ready).collect().await
     }
 
     /// Returns what is to be read elsewhere.
-    async fn check_on_disk(
-        self: &Arc<Self>,
-        item: Item,
-        checks: &[Check],
-        deadline: Instant,
-    ) -> Option<Item> {
+    async fn check_on_disk(self: &Arc<Self>, item: Item, deadline: Instant) -> Option<Item> {
         let Place { file, position } = &item.place;
         let writes = file.object.disk_writes();
-        let Ok((answer, _)) = self.read_copy(&item.place, None, item.job(From::Disk, deadline)).await else {
+        if self.read_copy(&item.place, None, item.job(From::Disk, deadline)).await.is_err() {
             return Some(item);
-        };
+        }
         if file.object.disk_writes() == writes {
             file.checked.set(*position, writes);
         }
-        item.check(checks).end(item.outcome(answer));
         None
     }
 
-    async fn read_far(self: &Arc<Self>, mut items: Vec<Item>, checks: &Arc<[Check]>, deadline: Instant) {
+    async fn read_far(self: &Arc<Self>, mut items: Vec<Item>, deadline: Instant) {
         sort(&mut items);
-        let (shared, checks) = (self.clone(), checks.clone());
+        let shared = self.clone();
         let finish = Arc::new(move |item: Item, started| {
-            let (shared, checks) = (shared.clone(), checks.clone());
+            let shared = shared.clone();
             async move {
                 let job = item.job(From::Anywhere, deadline);
-                let outcome = match shared.read_copy_unless_damaged(&item.place, Some(started), job).await {
-                    Ok((answer, _)) => item.outcome(answer),
-                    Err(fault) => shared.outcome_of(fault, &item.place),
-                };
-                item.check(&checks).end(outcome);
+                // Whoever comes for the bytes is told what is wrong; here it is enough that they were looked at.
+                shared.read_copy_unless_damaged(&item.place, Some(started), job).await.is_ok()
             }
             .boxed()
         });
         let options = Box::new(move || ReadOptions { deadline, local_only: false });
         let mut window = Window::new(options, items, finish);
         while window.next().await.is_some() {}
-    }
-
-    /// What there is to say of a chunk to whoever comes for its bytes.
-    fn outcome_of(&self, fault: Fault, place: &Place) -> Outcome {
-        match fault {
-            Fault::Damaged(text) | Fault::Error(Error::Damaged(text)) => {
-                // What differs from read to read may be right the next time.
-                let is_lasting = self.damage.of(&place.file, place.position).is_some();
-                Outcome::Damaged { text, until: is_lasting.then(|| time::Instant::now() + DAMAGE_REMEMBERED) }
-            }
-            // Who reads what is gone or cannot be reached is told so there.
-            Fault::Gone | Fault::Error(_) => Outcome::Unknown,
-        }
     }
 }

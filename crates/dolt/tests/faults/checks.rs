@@ -97,7 +97,10 @@ async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
         store.pin_dictionaries(&located, now() + PATIENCE).await.unwrap();
         let flips = (0..1 + seed % 2).map(|body| Rule::times(1, Fault::Flip(mix(seed ^ mix(body)) % 60_000)));
         world.rules(flips.collect());
-        store.prefetch(&located);
+        // There is not always room to prefetch.
+        if seed % 3 != 0 {
+            store.prefetch(&located);
+        }
         take_all(&world, &store, &located).await;
         // And when all is over, as clients that are slow would.
         until("the prefetch has ended", || store.stats().prefetches == 0).await;
@@ -183,7 +186,7 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
     store.prefetch(&located);
     let patience = Duration::from_millis(100);
     let late = take(&file, range(location), patience).await;
-    assert!(matches!(&late, Err(Error::TooLate(text)) if text.contains("compared")), "{late:?}");
+    assert!(matches!(&late, Err(Error::TooLate(_))), "{late:?}");
     // One that is dropped while it waits leaves nothing behind.
     let mut dropped = file.stream(range(location), StreamOptions { purpose: Use::Again, patience: PATIENCE });
     let soon = tokio::time::timeout(Duration::from_millis(1), dropped.try_next()).await;
@@ -198,7 +201,7 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_check_that_is_given_up_goes_on_to_the_store() {
+async fn who_waits_when_the_store_is_closed_is_told() {
     let (world, store, located, _) = one_file(802, 50).await;
     let location = located.locations[7].as_ref().unwrap();
     let file = bytes_of(&store, location).await;
@@ -209,7 +212,7 @@ async fn who_waits_for_a_check_that_is_given_up_goes_on_to_the_store() {
     world.rules(vec![Rule::always(Fault::Status(403))]);
     store.close().await;
     let answer = waiting.try_collect::<Vec<_>>().await;
-    assert!(matches!(answer, Err(Error::Unreachable(_))), "{answer:?}");
+    assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -252,6 +255,26 @@ async fn ranges_that_waited_take_what_the_check_has_read() {
     assert!(!ranges.is_empty());
     for pair in ranges.windows(2) {
         assert!(pair[0].end <= pair[1].start, "{pair:?} overlap");
+    }
+    store.close().await;
+}
+
+/// As after a connection that broke: ranges begin and end anywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_range_of_a_file_has_its_bytes() {
+    let (world, store, located, spec) = one_file(805, 3_000).await;
+    let expected = fs::read(world.path(&spec.id.to_string())).unwrap();
+    let file = bytes_of(&store, located.locations[0].as_ref().unwrap()).await;
+    let size = file.size();
+    assert!(2 << 20 < size, "several segments");
+    let draws = (0..150).map(|seed| {
+        let start = mix(seed) % size;
+        let length = mix(seed ^ 0xff) % [200, 20_000, size][usize::try_from(seed % 3).unwrap()] + 1;
+        start..(start + length).min(size)
+    });
+    for range in draws.chain([0..size, 0..1, size - 1..size]) {
+        let got = take(&file, range.clone(), PATIENCE).await.unwrap();
+        assert!(got == cut(&expected, &range), "{range:?}");
     }
     store.close().await;
 }
