@@ -14,7 +14,8 @@
 //! **Limits** ([`limits`](super::limits)). Bytes that were given out lately; stored bytes of what is made again at once, for which others wait (who
 //! makes for locations has a limit of its own). Nothing is in memory for slow readers but the pieces that they are being sent. A recipe that can
 //! never have been given out is not made at all. **Failure.** An error of one chunk
-//! is one of all. **Cancellation.** What nobody waits for any more is given up.
+//! is one of all. **Time.** A making has the table's timeout, or that of who asked first if it is longer; each of those who wait has its own.
+//! **Cancellation.** What nobody waits for any more is given up.
 
 mod lay_out;
 mod recent;
@@ -92,11 +93,20 @@ struct Name(ChunkAddress);
 type Flight = Shared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
 type WeakFlight = WeakShared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
 
+/// On its way, for whoever waits for it.
+#[derive(Clone)]
+struct Coming<Flying = WeakFlight> {
+    number: u64,
+    /// Its own deadline.
+    until: Instant,
+    flight: Flying,
+}
+
 struct Cache {
     /// Has the stores' runtime, and the figures.
     status: Arc<Status>,
     recent: Mutex<Recent>,
-    coming: Mutex<HashMap<Name, (u64, WeakFlight)>>,
+    coming: Mutex<HashMap<Name, Coming>>,
     /// Numbers flights.
     flights: AtomicU64,
     /// For stored bytes of what is made again.
@@ -202,11 +212,32 @@ impl RecordsCache {
         deadline: Instant,
         origin: RecordsOrigin,
     ) -> Result<Arc<Laid>, Error> {
-        let flight = match self.shared.laid_or_coming(store, addresses, deadline, origin)? {
-            LaidOrComing::Laid(laid) => return Ok(laid),
-            LaidOrComing::Coming(flight) => flight,
-        };
-        timeout_at(deadline.into(), flight).await.map_err(|_| too_late(store))?
+        let leave = a_little_before(deadline);
+        let (until, landed) = self.laid_once(store, Arc::clone(&addresses), deadline, origin).await?;
+        match landed {
+            // It began so long ago that it had less time than there is here.
+            Err(Error::TooLate(_)) if until < leave => {
+                self.laid_once(store, addresses, deadline, origin).await?.1
+            }
+            landed => landed,
+        }
+    }
+
+    /// With the deadline of what was waited for. An error of its own: that there is nothing to wait for, or no time.
+    async fn laid_once(
+        &self,
+        store: &Store,
+        addresses: Arc<[ChunkAddress]>,
+        deadline: Instant,
+        origin: RecordsOrigin,
+    ) -> Result<(Instant, Result<Arc<Laid>, Error>), Error> {
+        match self.shared.laid_or_coming(store, addresses, deadline, origin)? {
+            LaidOrComing::Laid(laid) => Ok((deadline, Ok(laid))),
+            LaidOrComing::Coming(Coming { until, flight, .. }) => {
+                let landed = timeout_at(deadline.into(), flight).await.map_err(|_| too_late(store))?;
+                Ok((until, landed))
+            }
+        }
     }
 }
 
@@ -259,7 +290,7 @@ struct Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         let mut coming = self.of.coming();
-        if coming.get(&self.name).is_some_and(|(number, _)| *number == self.number) {
+        if coming.get(&self.name).is_some_and(|coming| coming.number == self.number) {
             coming.remove(&self.name);
         }
     }
@@ -267,7 +298,7 @@ impl Drop for Landing {
 
 enum LaidOrComing {
     Laid(Arc<Laid>),
-    Coming(Flight),
+    Coming(Coming<Flight>),
 }
 
 impl Cache {
@@ -284,33 +315,47 @@ impl Cache {
         if let Some(laid) = self.recent().get(&name) {
             return Ok(LaidOrComing::Laid(laid));
         }
-        if let Some(flight) = coming.get(&name).and_then(|(_, flight)| flight.upgrade()) {
-            return Ok(LaidOrComing::Coming(flight));
+        if let Some(joined) = coming.get(&name).and_then(Coming::join) {
+            return Ok(LaidOrComing::Coming(joined));
         }
         let runtime = self.runtime()?;
         self.status.remotesapi.count_records(origin);
         let number = self.flights.fetch_add(1, Ordering::Relaxed);
         let landing = Landing { of: Arc::clone(self), name, number };
-        let flight = flight(
-            runtime,
-            landing,
-            Work { store: store.clone(), addresses, deadline: a_little_before(deadline) },
-        );
+        let until = a_little_before(self.making_deadline(store, deadline));
+        let flight = flight(runtime, landing, Work { store: store.clone(), addresses, deadline: until });
         let weak = flight.downgrade().expect("it has not been polled");
-        coming.insert(name, (number, weak));
-        Ok(LaidOrComing::Coming(flight))
+        coming.insert(name, Coming { number, until, flight: weak });
+        Ok(LaidOrComing::Coming(Coming { number, until, flight }))
+    }
+
+    /// Others may come to wait for the same with more time than the first.
+    fn making_deadline(&self, store: &Store, deadline: Instant) -> Instant {
+        let stores = self.status.chunk_stores();
+        let tables = stores.iter().flat_map(|stores| stores.tables());
+        let table = tables.into_iter().find(|table| table.settings.name == store.name());
+        let own = table.map(|table| (tokio::time::Instant::now() + table.settings.timeout).into_std());
+        own.map_or(deadline, |own| own.max(deadline))
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn coming(&self) -> MutexGuard<'_, HashMap<Name, (u64, WeakFlight)>> {
+    fn coming(&self) -> MutexGuard<'_, HashMap<Name, Coming>> {
         self.coming.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn runtime(&self) -> Result<Handle, Error> {
         self.status.chunk_stores().and_then(|stores| stores.handle()).ok_or(Error::Closed)
+    }
+}
+
+impl Coming {
+    /// None if it was given up.
+    fn join(&self) -> Option<Coming<Flight>> {
+        let Self { number, until, ref flight } = *self;
+        Some(Coming { number, until, flight: flight.upgrade()? })
     }
 }
 

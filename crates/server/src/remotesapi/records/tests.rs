@@ -179,6 +179,52 @@ fn all_who_ask_at_once_share_the_work() {
 }
 
 #[test]
+fn who_asked_first_with_little_time_does_not_shorten_that_of_others() {
+    let lab = Lab::new("real-archive-v3");
+    let addresses = lab.addresses(192);
+    // Passed, and held as by somebody who waits.
+    let passed = tokio::time::Instant::now().into_std();
+    let shared = &lab.cache.shared;
+    let first =
+        shared.laid_or_coming(lab.served.store(), addresses.clone().into(), passed, RecordsOrigin::Made);
+    assert!(matches!(first, Ok(LaidOrComing::Coming(_))));
+    lab.make(addresses);
+    assert_eq!(lab.counts(), [1, 0, 0], "they shared it");
+}
+
+/// Somebody else's making of this, with this deadline, that does not come to an end before.
+fn ends_too_late(lab: &Lab, name: Name, until: Instant) -> Coming<Flight> {
+    let shared = &lab.cache.shared;
+    let number = shared.flights.fetch_add(1, Ordering::Relaxed);
+    let landing = Landing { of: Arc::clone(shared), name, number };
+    let flight = async move {
+        drop(landing);
+        Err(Error::TooLate("as meant".to_owned()))
+    };
+    let flight = flight.boxed().shared();
+    let weak = flight.downgrade().unwrap();
+    shared.coming().insert(name, Coming { number, until, flight: weak });
+    Coming { number, until, flight }
+}
+
+#[test]
+fn who_waited_for_a_making_that_had_less_time_has_it_made_once_more() {
+    let lab = Lab::new("real-archive-v3");
+    let addresses = lab.addresses(10);
+    let name = Name::of(lab.served.store().name(), &addresses);
+    let earlier = ends_too_late(&lab, name, tokio::time::Instant::now().into_std());
+    let (recipe, lengths) = lab.make(addresses.clone());
+    check_records(&addresses, &lengths, lab.get(&recipe).unwrap());
+    drop(earlier);
+
+    // One that had as much time would be too late again.
+    let addresses = lab.addresses(11);
+    let name = Name::of(lab.served.store().name(), &addresses);
+    let _later = ends_too_late(&lab, name, soon() + std::time::Duration::from_secs(60));
+    assert_eq!(lab.try_make(addresses).unwrap_err(), Error::TooLate("as meant".to_owned()));
+}
+
+#[test]
 fn what_nobody_waits_for_is_given_up_and_can_be_asked_for_again() {
     let lab = Lab::new("real-archive-v3");
     let addresses = lab.addresses(192);
