@@ -15,7 +15,7 @@ use futures_util::{
     Stream, StreamExt,
     stream::{BoxStream, Fuse, iter, once},
 };
-use tonic::Status as Refusal;
+use tonic::{Code, Status as Refusal};
 
 use crate::remotesapi::limits::{BATCH_ADDRESSES_MAX, BATCH_REQUESTS_MAX, REQUESTS_AHEAD_MAX};
 
@@ -99,8 +99,8 @@ impl<Asked: Batched> Open<Asked> {
     }
 }
 
-/// The answers to the requests of a batch, in their order. If there are none, the requests are answered one by one: those before the one that
-/// cannot be answered are none the worse for it.
+/// The answers to the requests of a batch, in their order. If there are none because of something that one of them asked for, they are answered
+/// one by one: those before the one that cannot be answered are none the worse for it.
 pub async fn answers<Asked, T, Answering>(
     batch: Result<Vec<Arc<Asked>>, Refusal>,
     mut answer: impl FnMut(Vec<Arc<Asked>>) -> Answering + Send + 'static,
@@ -115,12 +115,20 @@ where
         Err(refusal) => return each_of(Err(refusal)),
     };
     match answer(batch.clone()).await {
-        Err(_) if 1 < batch.len() => {
+        Err(refusal) if 1 < batch.len() && is_of_one_request(&refusal) => {
             let each = iter(batch).map(move |request| answer(vec![request]));
             each.buffered(REQUESTS_AHEAD_MAX).flat_map(each_of).boxed()
         }
         answers => each_of(answers),
     }
+}
+
+/// Whether others may be answered all the same. A store that did not answer in time would only be waited for once more.
+fn is_of_one_request(refusal: &Refusal) -> bool {
+    !matches!(
+        refusal.code(),
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted
+    )
 }
 
 /// The answers, or the error.

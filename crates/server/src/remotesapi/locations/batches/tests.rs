@@ -238,7 +238,7 @@ fn of_a_batch_that_fails_only_the_request_that_fails_does_and_answers_before_it_
     let desk = Desk::default();
     let mut answers = desk.answers(asks(6));
     assert!(poll(&mut answers).is_pending());
-    desk.fail(0, Code::Unavailable);
+    desk.fail(0, Code::DataLoss);
     assert!(poll(&mut answers).is_pending());
     assert_eq!(desk.begun()[1..], (0..6).map(|number| vec![number]).collect::<Vec<_>>(), "one by one");
     // Later requests of the batch are answered, or fail, before it: nobody hears of them.
@@ -260,7 +260,7 @@ fn a_batch_that_failed_once_goes_on_with_the_requests_after_it() {
     let mut answers = desk.answers(iter((0..5).map(table)));
     assert!(poll(&mut answers).is_pending());
     assert_eq!(desk.begun(), [vec![0, 1, 2], vec![3, 4]]);
-    desk.fail(0, Code::Unavailable);
+    desk.fail(0, Code::DataLoss);
     assert!(poll(&mut answers).is_pending());
     (1..5).for_each(|batch| desk.answer(batch));
     assert_eq!(poll_all(&mut answers), ((0..5).collect(), OVER));
@@ -271,12 +271,29 @@ fn requests_answered_one_by_one_are_some_at_a_time() {
     let desk = Desk::default();
     let mut answers = desk.answers(asks(REQUESTS_AHEAD_MAX + 5));
     assert!(poll(&mut answers).is_pending());
-    desk.fail(0, Code::Unavailable);
+    desk.fail(0, Code::DataLoss);
     assert!(poll(&mut answers).is_pending());
     assert_eq!(desk.begun().len(), 1 + REQUESTS_AHEAD_MAX);
     desk.answer(1);
     assert_eq!(poll_all(&mut answers), (vec![0], Poll::Pending));
     assert_eq!(desk.begun().len(), 2 + REQUESTS_AHEAD_MAX);
+}
+
+/// The next answer of a store that is away would take as long, and be the same.
+#[test]
+fn a_batch_that_the_store_did_not_answer_ends_the_stream_in_its_turn_and_is_not_asked_for_again() {
+    for code in [Code::Unavailable, Code::DeadlineExceeded] {
+        let desk = Desk::default();
+        let table = |number| Ok(Ask { table: usize::from(3 <= number), ..ask(number) });
+        let mut answers = desk.answers(iter((0..6).map(table)));
+        assert!(poll(&mut answers).is_pending());
+        desk.fail(1, code);
+        assert!(poll(&mut answers).is_pending(), "the batch before it may be answered");
+        desk.answer(0);
+        assert_eq!(poll_all(&mut answers), (vec![0, 1, 2], ended(code)));
+        assert_eq!(desk.begun(), [vec![0, 1, 2], vec![3, 4, 5]]);
+        assert_eq!(poll(&mut answers), OVER);
+    }
 }
 
 #[test]
