@@ -6,7 +6,8 @@
 //!                              records; 404    400, 416
 //! ```
 //!
-//! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then has a status and a text of its own. What
+//! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then has a status and a text of its own. All of it
+//! together has one deadline, the table's timeout from the request's arrival: clients wait 15 seconds for a status, whatever it is made of. What
 //! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that ends in order and early for damage.
 //! **Ranges** are answered one at a time. Several, and what makes no sense, are refused: the standard would allow to send all of the file instead,
 //! which Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`] of a table, a part of it of
@@ -19,10 +20,7 @@ mod range;
 mod refusal;
 mod source;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use axum::{
     Router,
@@ -33,7 +31,7 @@ use axum::{
     routing::any,
 };
 use busload_dolt::Error;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use tokio::time::timeout_at;
 
 use self::{
@@ -49,7 +47,7 @@ use super::{
     rooms::{Rooms, Share},
     url::{FileName, PREFIX, Recipe, Resource},
 };
-use crate::{chunk_stores::ChunkTable, http::check_memory};
+use crate::{chunk_stores::ChunkTable, config::ChunksSettings, http::check_memory};
 
 /// What a path looks like.
 const PATHS: &str = "expected /dolt/v1/TABLE/files/VERSION/ID, the same with .darc, or /dolt/v1/TABLE/records/RECIPE, as lists and locations have it";
@@ -83,6 +81,7 @@ struct Downloads {
 
 impl Downloads {
     async fn answer(&self, request: &Parts) -> Result<Response, Refusal> {
+        let arrived = tokio::time::Instant::now();
         if !matches!(request.method, Method::GET | Method::HEAD) {
             let refusal = Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -93,8 +92,7 @@ impl Downloads {
         let target = Target::parse(request).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, PATHS))?;
         let table = self.table(&target)?;
         check_memory(&request.extensions).map_err(|status| Refusal::later(status.message()))?;
-        let patience = table.settings.timeout;
-        let deadline = (tokio::time::Instant::now() + patience).into_std();
+        let deadline = (arrived + table.settings.timeout).into_std();
         let source = self.source(&target, table, deadline).await?;
         let etag = etag(&target.resource);
         let share = request.extensions.get::<Arc<Share>>().map(|share| &**share);
@@ -133,12 +131,11 @@ impl Downloads {
         table: &ChunkTable,
         deadline: Instant,
     ) -> Result<Source, Refusal> {
-        let patience = table.settings.timeout;
         let (found, text) = match &target.resource {
             Resource::File(name) => {
                 let FileName { id, kind, version } = *name;
                 let file = table.store.file_bytes(id, kind, version, deadline);
-                let file = in_time(deadline, patience, file).await?.map(Source::File);
+                let file = in_time(deadline, table, file).await?.map(Source::File);
                 (
                     file,
                     "the store has no such table file, or not in this version any more: list the files again",
@@ -146,7 +143,7 @@ impl Downloads {
             }
             Resource::Records(recipe) => {
                 let bytes = self.remotesapi.records.get(&table.store, recipe, deadline);
-                let bytes = in_time(deadline, patience, bytes).await?;
+                let bytes = in_time(deadline, table, bytes).await?;
                 let records = |bytes| Records::new(&self.remotesapi, (&table.store, recipe), bytes);
                 (
                     bytes.map(|bytes| Source::Records(records(bytes))),
@@ -174,8 +171,8 @@ impl Downloads {
         let room = self.rooms.take_shared(share, wanted, deadline).await.ok_or_else(full)?;
         let (status, kind) = (Arc::clone(&self.remotesapi.status), source.kind(part));
         let mut pieces = source.stream(part, table.settings.timeout);
-        let first = match pieces.next().await {
-            Some(first) => first?,
+        let first = match in_time(deadline, table, pieces.next().map(Option::transpose)).await? {
+            Some(first) => first,
             None if part.range.is_empty() => return Ok(Body::empty()),
             None => return Err(Refusal::later("the bytes of the file ended before they began")),
         };
@@ -185,14 +182,17 @@ impl Downloads {
     }
 }
 
-/// What the store answers, within the table's timeout.
+/// What the store answers, until the request's deadline.
 async fn in_time<T>(
     deadline: Instant,
-    timeout: Duration,
+    table: &ChunkTable,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Refusal> {
-    let late =
-        |_| Refusal::later(format!("no answer from the object store in {timeout:?}, the table's timeout"));
+    let ChunksSettings { name, url, timeout, .. } = &table.settings;
+    let late = |_| {
+        let text = format!("{url} did not answer within {timeout:?}, the timeout of the table {name}");
+        Refusal::later(text)
+    };
     Ok(timeout_at(deadline.into(), answer).await.map_err(late)??)
 }
 

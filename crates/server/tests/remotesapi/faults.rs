@@ -1,6 +1,6 @@
 //! Stores that fail in the middle. Clients see right bytes, or an error that they try again: never a body that is short and looks complete.
 
-use std::{ops::Range, thread};
+use std::{ops::Range, thread, time::Duration};
 
 use busload_bucket::{Fault, Faults, Rule};
 use tonic::Code;
@@ -251,6 +251,35 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
         world.proxy.come_back();
         eventually("the store is served", || client.places("db", Way::Unary, &[fixture.addresses()]).is_ok());
     }
+}
+
+/// Clients wait 15 seconds for a status, however many questions to the store it takes.
+#[test]
+fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
+    let [old, new] = [14, 15].map(|seed| classic(seed, (0..50).map(|index| 1_000 + index * 7)));
+    let world = World::of_files(std::slice::from_ref(&old));
+    let url = {
+        let served = Served::start(&[world.as_db("")]);
+        target(&served.client.list("db").unwrap().table_file_info.remove(0).url, &served.client.base())
+    };
+    world.put(&new);
+    world.name(&[&new]);
+    // It is not a file of the version that is served, so it is looked for.
+    let served = Served::start(&[world.as_db("disk=0&timeout=3s")]);
+    served.client.root("db").unwrap();
+    let delay = Rule::always(Fault::Delay(Duration::from_secs(2))).to(&old.spec.id.to_string());
+    world.proxy.set(Faults { rules: vec![delay], ..Faults::default() });
+    let mut http = served.client.http();
+    let answer = http.range(&url, 10..2_000);
+    assert_eq!(answer.head.status, 503, "{}", answer.text());
+    assert!(answer.head.get("retry-after").is_some());
+    assert!(["s3://", "3s", "db"].iter().all(|part| answer.text().contains(part)), "{}", answer.text());
+    // Found by now.
+    eventually("its bytes come in time", || {
+        let answer = http.range(&url, 10..2_000);
+        assert!([206, 503].contains(&answer.head.status), "{}", answer.text());
+        answer.head.status == 206 && answer.body == old.bytes[10..2_000]
+    });
 }
 
 /// A client whose download of a dictionary fails for good hangs for ever.
