@@ -101,6 +101,11 @@ impl Dictionaries {
         !is_right
     }
 
+    /// It is to be read again, whatever came out right with it.
+    pub fn forget(&self, file: &TableFile, span: Span) {
+        self.ready.remove(&(file.serial, span));
+    }
+
     /// One read for all who wait for the same one. What is given reads and decodes.
     pub async fn get_or_read<F>(
         self: &Arc<Self>,

@@ -245,7 +245,8 @@ impl Shared {
         for attempt in 0..COPY_READS_MAX {
             let Started { reading, origin } = started.take().unwrap_or_else(|| start(file, &location, job));
             let before = std::mem::take(&mut seen);
-            match self.finish(file, &location, reading, (job, &mut seen)).await {
+            let is_last = attempt + 1 == COPY_READS_MAX;
+            match self.finish(file, &location, reading, (job, is_last, &mut seen)).await {
                 Ok(answer) => {
                     self.remember(&job.address, &answer);
                     return Ok((answer, origin));
@@ -311,26 +312,33 @@ impl Shared {
         file: &Arc<TableFile>,
         location: &ChunkLocation,
         reading: Reading,
-        (job, seen): (Job, &mut Seen),
+        (job, is_last, seen): (Job, bool, &mut Seen),
     ) -> Result<Answer, Fault> {
-        let (bytes, dictionary) = join(reading, self.dictionary_of(file, location.dictionary, job)).await;
+        let dictionary = self.dictionary_of(file, location.dictionary, job, is_last);
+        let (bytes, dictionary) = join(reading, dictionary).await;
         let bytes = bytes?;
         seen.span = Some(bytes.clone());
         seen.dictionary = dictionary.iter().flatten().next().map(|known| known.dictionary().bytes().clone());
         let raw = Raw::parse(bytes, *location)?;
         let dictionary = dictionary?;
         let contents_bytes = raw.contents_bytes()?;
-        let id = file.id;
+        let (id, used) = (file.id, dictionary.clone());
         let make = move || {
             let with = dictionary.as_deref().map(Proved::dictionary);
             let answer = raw.answer(&job.address, &id, with, (job.want, Trust::Unchecked))?;
             dictionary.iter().for_each(|dictionary| dictionary.prove());
             Ok::<_, FormatError>(answer)
         };
-        Ok(match contents_bytes <= INLINE_CONTENTS_BYTES_MAX {
+        let answer = match contents_bytes <= INLINE_CONTENTS_BYTES_MAX {
             true => make()?,
             false => blocking(make).await??,
-        })
+        };
+        if let (true, Some(span), Some(used)) = (is_last, location.dictionary, used) {
+            // What others had of it was wrong in a byte that this chunk needs.
+            file.object.distrust(range(span));
+            self.dictionaries.insert(file, span, used);
+        }
+        Ok(answer)
     }
 
     async fn dictionary_of(
@@ -338,9 +346,15 @@ impl Shared {
         file: &Arc<TableFile>,
         span: Option<Span>,
         job: Job,
+        is_last: bool,
     ) -> Result<Option<Arc<Proved>>, Fault> {
         match span {
             None => Ok(None),
+            // A dictionary may be wrong with which other chunks came out right: it is read for this one alone.
+            Some(span) if is_last && !job.local_only && span.length <= DICTIONARY_STORED_BYTES_MAX => {
+                let bytes = self.remote.read(file.object.meta(), range(span)).await?;
+                Ok(Some(Arc::new(Proved::decode(&bytes)?)))
+            }
             Some(span) => self.read_dictionary(file, span, job).await.map(Some),
         }
     }

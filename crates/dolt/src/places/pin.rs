@@ -17,6 +17,7 @@ use crate::{
     limits::{DICTIONARY_PROOFS_MAX, PINNING_MAX},
     reader::Job,
     shared::Shared,
+    table_file::range,
     view::Place,
 };
 
@@ -35,12 +36,7 @@ impl Store {
     /// One of them cannot be had, or is not right; those that are in memory by then stay there.
     pub async fn pin_dictionaries(&self, located: &Located, deadline: Instant) -> Result<(), Error> {
         let shared = self.shared();
-        let mut unpinned = unpinned(located);
-        for index in (0..unpinned.len()).rev() {
-            if shared.try_pin(&unpinned[index])? {
-                unpinned.swap_remove(index);
-            }
-        }
+        let unpinned = unpinned(located);
         if unpinned.is_empty() {
             return Ok(());
         }
@@ -80,13 +76,19 @@ impl Unpinned {
 }
 
 impl Shared {
-    /// Pins a dictionary with which a chunk came out right.
-    fn try_pin(&self, unpinned: &Unpinned) -> Result<bool, Error> {
+    /// Pins a dictionary with which a chunk came out right. That chunk may not have needed the byte that is wrong, so the store is asked twice.
+    async fn try_pin(&self, unpinned: &Unpinned) -> Result<bool, Fault> {
         let Unpinned { file, span, .. } = unpinned;
         let Some(stored) = self.dictionaries.get(file, *span).and_then(|known| known.stored_if_right())
         else {
             return Ok(false);
         };
+        let is_remote = !self.remote.url().starts_with("file:");
+        if is_remote && self.remote.read(file.object.meta(), range(*span)).await? != stored {
+            self.dictionaries.forget(file, *span);
+            file.object.distrust(range(*span));
+            return Ok(false);
+        }
         file.pins.insert(*span, &stored).map_err(|_| too_many(file))?;
         Ok(true)
     }
@@ -104,10 +106,14 @@ impl Shared {
             let place = Place { file: file.clone(), position: *position };
             let address = file.index.address(*position);
             let job = Job { address, want: Want::Length, local_only: false, deadline };
-            match self.read_copy_unless_damaged(&place, None, job).await {
-                Ok(_) if self.try_pin(&unpinned)? => return Ok(()),
-                // It was right, and others took its place in memory meanwhile.
-                Ok(_) => {}
+            let pinned = match self.read_copy_unless_damaged(&place, None, job).await {
+                Ok(_) => self.try_pin(&unpinned).await,
+                Err(fault) => Err(fault),
+            };
+            match pinned {
+                Ok(true) => return Ok(()),
+                // Others took its place in memory meanwhile, or two reads do not agree.
+                Ok(false) => {}
                 Err(Fault::Damaged(text)) => last = Some(text),
                 Err(Fault::Gone) => {
                     return Err(Error::Unreachable(format!("{} is being replaced: ask again", file.name())));
