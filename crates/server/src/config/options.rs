@@ -59,7 +59,7 @@ pub struct Options {
     #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
     pub http: Option<Listen>,
 
-    /// URL under which clients reach HTTP, like https://cache.example.com, for URLs that Dolt's clients are given
+    /// URL under which clients reach HTTP, like `https://cache.example.com`, for URLs that Dolt's clients are given
     ///
     /// Without it those begin with what a client asked for (and https, if `x-forwarded-proto` says so). A path is for a proxy that
     /// takes it off again.
