@@ -3,9 +3,9 @@
 //! ```text
 //!  addresses --> locate --> Located: one version, files, spans --+--> told to somebody, who asks for ranges of files later
 //!                              |                                 |
-//!                              +--> prefetch: a task brings   +--> file_bytes, by name and version --> stream
-//!                              |    what is not local            ^               ^          ^
-//!                              |    .......... bytes landed ............|...............+          |
+//!                              +--> prefetch: a task reads and   +--> file_bytes, by name and version --> stream
+//!                              |    checks what is not local            ^               ^          ^      chunk by chunk:
+//!                              |    .......... bytes landed ............|...............+          |      verified
 //!                              +--> pin_dictionaries ...... in memory with their file .............+
 //! ```
 //!
