@@ -95,6 +95,8 @@ async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
         let located = store.locate(&draw(&addresses, seed), now() + PATIENCE).await.unwrap();
         // Dictionaries are had before the faults begin: this is about chunks.
         store.pin_dictionaries(&located, now() + PATIENCE).await.unwrap();
+        // With them came what is near them, and on a quick machine whole files.
+        store.cache().drop_all().await;
         let flips = (0..1 + seed % 2).map(|body| Rule::times(1, Fault::Flip(mix(seed ^ mix(body)) % 60_000)));
         world.rules(flips.collect());
         // There is not always room to prefetch.
@@ -247,7 +249,10 @@ async fn ranges_that_waited_take_what_the_check_has_read() {
     let (world, store, located, _) = one_file(804, 200).await;
     let name = located.locations[0].as_ref().unwrap().file.name().to_owned();
     world.proxy.forget();
+    let reads = || store.stats().store.foreground_reads;
+    let before = reads();
     store.prefetch(&located);
+    until("the prefetch has begun", || before < reads()).await;
     take_all(&world, &store, &located).await;
     let seen = world.proxy.seen().into_iter().filter(|seen| seen.path.contains(&name));
     let mut ranges: Vec<_> = seen.filter_map(|seen| seen.range).collect();
