@@ -179,6 +179,9 @@ async fn a_store_that_goes_away_in_the_middle_makes_errors_and_no_short_ranges()
             let is_away = |error: &Error| matches!(error, Error::Unreachable(_));
             assert!(outcome.errors.iter().all(is_away), "{:?}", outcome.errors);
         }
+        // Who joins a read that the store refused gets its error.
+        let is_idle = || store.stats().prefetches == 0 && store.stats().store.in_flight == 0;
+        until("nothing is under way", is_idle).await;
         world.rules(Vec::new());
         for outcome in fetch_by_many(&store, &files, &addresses, seed + 50).await {
             assert!(outcome.unwrap().errors.is_empty(), "it is back");
