@@ -117,9 +117,10 @@ fn a_kill_takes_all_its_processes_and_no_other() {
     assert!(answers(&neighbour));
 }
 
-/// The postmaster's children and theirs, by the kernel's own lists.
+/// The postmaster's children and theirs, by the kernel's own lists. One that has just ended has none: the session that
+/// looked before this does so at any time.
 fn descendants(pid: u32) -> Vec<u32> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = list.split_ascii_whitespace().map(|child| child.parse::<u32>().unwrap());
     children.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
 }
