@@ -127,6 +127,8 @@ pub struct Stats {
     pub commands_total: Figure,
     /// Error replies.
     pub errors_total: Figure,
+    /// AUTH and HELLO with a wrong user or password.
+    pub auth_denied_total: Figure,
     /// Runs given back because the log was behind.
     pub deferred_total: Figure,
     /// Lookups of reading commands that found their key.
@@ -159,6 +161,7 @@ impl Stats {
             &self.turn_us_max,
             &self.commands_total,
             &self.errors_total,
+            &self.auth_denied_total,
             &self.deferred_total,
             &self.keyspace_hits_total,
             &self.keyspace_misses_total,

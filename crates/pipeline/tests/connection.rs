@@ -118,6 +118,8 @@ fn with_a_password_nothing_works_before_it_is_given() {
     let other = server.connect();
     assert!(server.run_on(other, "HELLO 3 AUTH default secret SETNAME me").starts_with("{'server': 'redis'"));
     assert_eq!(server.run_on(other, "CLIENT GETNAME"), "'me'");
+    let stats = server.run_on(other, "INFO stats");
+    assert!(stats.contains("acl_access_denied_auth:6"), "{stats}");
     assert_eq!(server.run("QUIT"), "OK");
 }
 

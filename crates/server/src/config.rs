@@ -234,7 +234,7 @@ fn front(url: Option<HttpUrl>, http: Option<SocketAddr>, password: Option<&Passw
         Some(password) => Access::asking(&password.bytes),
         None => Access::default(),
     };
-    Front { url: url.map(HttpUrl::into_text), access }
+    Front { url: url.map(HttpUrl::into_text), access, ..Front::default() }
 }
 
 fn parse_default(text: &str) -> Listen {

@@ -15,6 +15,7 @@ mod access;
 mod account;
 mod cache_api;
 mod connection;
+mod figures;
 mod front;
 pub mod limits;
 mod metrics;
@@ -87,7 +88,8 @@ pub fn start(
         tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
     // With more threads than one this one only waits.
-    let accept = accept::serve(listener, router(status, front), size.connections_max);
+    let figures = Arc::clone(&front.figures);
+    let accept = accept::serve(listener, router(status, front), size.connections_max, figures);
     let serve = async move { tokio::spawn(accept).await };
     let body = move || {
         if let Err(error) = runtime.block_on(serve) {
@@ -115,8 +117,11 @@ fn router(status: Arc<Status>, front: Front) -> Router {
         .route("/readyz", get(ready))
         .route(
             "/metrics",
-            get(async |Extract(status): Extract<Arc<Status>>| {
-                text("text/plain; version=0.0.4; charset=utf-8", metrics::render(&status))
+            get({
+                let figures = Arc::clone(&front.figures);
+                async move |Extract(status): Extract<Arc<Status>>| {
+                    text("text/plain; version=0.0.4; charset=utf-8", metrics::render(&status, &figures))
+                }
             }),
         )
         .with_state(Arc::clone(&status))

@@ -179,7 +179,7 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
             assert_eq!(guarded.status("GET", target, authorization), "200 OK", "{target}");
         }
     }
-    for (method, target, answer) in [
+    let asked = [
         ("GET", "/", "200 OK"),
         ("GET", "/metrics", "200 OK"),
         ("GET", "/api/cache", "200 OK"),
@@ -188,7 +188,8 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
         ("GET", "/nothing", "404 Not Found"),
         ("GET", "/healthz/", "404 Not Found"),
         ("POST", "/metrics", "405 Method Not Allowed"),
-    ] {
+    ];
+    for (method, target, answer) in asked {
         for (authorization, why) in bad_credentials() {
             let (status, head, body) = guarded.ask(method, target, authorization.as_deref());
             assert_eq!(status, "HTTP/1.1 401 Unauthorized", "{target} {authorization:?}");
@@ -197,7 +198,11 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
         }
         assert_eq!(guarded.status(method, target, Some(&good)), answer, "{target}");
     }
-    assert!(guarded.ask("GET", "/metrics", Some(&good)).2.contains("busload_dolt_calls_total{method="));
+    let metrics = guarded.ask("GET", "/metrics", Some(&good)).2;
+    assert!(metrics.contains("busload_dolt_calls_total{method="));
+    // None at all is asking what is asked for.
+    let denied = format!("\nbusload_http_auth_denied_total {}\n", asked.len() * (bad_credentials().len() - 1));
+    assert!(metrics.contains(&denied), "{denied}{metrics}");
 }
 
 #[test]
@@ -244,6 +249,8 @@ fn urls_of_downloads_carry_the_key_of_their_table_and_are_good_after_a_restart()
         let (status, _, body) = guarded.ask("GET", &format!("{path}{query}"), None);
         assert_eq!(status, "HTTP/1.1 403 Forbidden", "{query}: {body}");
     }
+    let metrics = guarded.ask("GET", "/metrics", Some(&basic("ada", PASSWORD))).2;
+    assert!(metrics.contains("\nbusload_http_auth_denied_total 3\n"), "one had no key: {metrics}");
     // What is secret is said nowhere, whatever the level.
     let Guarded { mut server, directory } = guarded;
     server.signal(rustix::process::Signal::TERM);

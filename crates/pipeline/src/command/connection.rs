@@ -131,6 +131,7 @@ fn authenticate(tx: &Tx, session: &mut Session, user: &[u8], password: &[u8]) ->
         None => true,
     };
     if user != USER || !right {
+        tx.stats.auth_denied_total.add(1);
         return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
     }
     session.authenticated = true;

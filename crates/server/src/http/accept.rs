@@ -24,17 +24,18 @@ use tokio::{
 };
 
 use super::{
-    account::{Account, AnswerBody, Deliveries, RequestBody, Total},
+    account::{Account, AnswerBody, Deliveries, RequestBody},
     connection::Connection,
+    figures::Figures,
     front::Asked,
     limits,
 };
 use crate::remotesapi::Share;
 
 /// Accepts for ever. So many connections at once, the others wait.
-pub async fn serve(listener: TcpListener, router: Router, connections_max: u32) {
+pub async fn serve(listener: TcpListener, router: Router, connections_max: u32, figures: Arc<Figures>) {
     let places = Arc::new(Semaphore::new(connections_max as usize));
-    let (builder, total) = (Arc::new(builder()), Total::default());
+    let builder = Arc::new(builder());
     loop {
         let place = place(&places, connections_max).await;
         let Ok((stream, _)) = listener.accept().await else {
@@ -43,10 +44,11 @@ pub async fn serve(listener: TcpListener, router: Router, connections_max: u32) 
         };
         // Answers leave as they are written. That it cannot be set is no reason not to answer.
         let _ = stream.set_nodelay(true);
-        let (router, builder, account) = (router.clone(), Arc::clone(&builder), Account::new(&total));
+        let open = figures.accept();
+        let (builder, service) = (Arc::clone(&builder), Service::new(router.clone(), &figures));
         tokio::spawn(async move {
-            connection(stream, &builder, Service::new(router, account)).await;
-            drop(place);
+            connection(stream, &builder, service).await;
+            drop((open, place));
         });
     }
 }
@@ -87,10 +89,13 @@ async fn connection(
     builder: &Builder<TokioExecutor>,
     service: Service,
 ) {
-    let deliveries = Arc::clone(&service.deliveries);
+    let (deliveries, figures) = (Arc::clone(&service.deliveries), Arc::clone(&service.figures));
     tokio::select! {
         () = until_idle(stream, builder, service) => {}
-        () = deliveries.stuck() => log::debug!("HTTP: a connection was closed: its client did not take an answer"),
+        () = deliveries.stuck() => {
+            figures.stuck.fetch_add(1, Ordering::Relaxed);
+            log::debug!("HTTP: a connection was closed: its client did not take an answer");
+        }
     }
 }
 
@@ -100,7 +105,7 @@ async fn until_idle(
     service: Service,
 ) {
     let activity = Arc::clone(&service.activity);
-    let io = TokioIo::new(Connection::new(stream));
+    let io = TokioIo::new(Connection::new(stream, Arc::clone(&service.figures)));
     let mut serving = pin!(builder.serve_connection(io, service));
     tokio::select! {
         _ = serving.as_mut() => return,
@@ -164,16 +169,18 @@ struct Service {
     activity: Arc<Activity>,
     deliveries: Arc<Deliveries>,
     share: Arc<Share>,
+    figures: Arc<Figures>,
 }
 
 impl Service {
-    fn new(router: Router, account: Arc<Account>) -> Self {
+    fn new(router: Router, figures: &Arc<Figures>) -> Self {
         Self {
             router: TowerToHyperService::new(router),
-            account,
+            account: Account::new(figures),
             activity: Arc::default(),
             deliveries: Arc::default(),
             share: Arc::default(),
+            figures: Arc::clone(figures),
         }
     }
 }
@@ -255,7 +262,7 @@ mod tests {
         };
         let router = Router::new().route("/endless", get(endless)).route("/waiting", get(waiting));
         let (near, far) = tokio::io::duplex(64 << 10);
-        let service = Service::new(router, Account::new(&Total::default()));
+        let service = Service::new(router, &Arc::default());
         let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
         let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         client.initial_stream_window_size(window);

@@ -12,7 +12,10 @@
 //! only who knows the password can make. It is the same after a restart, good as long as the password is, and opens the downloads of one
 //! table only. It is derived slowly, because URLs end up in logs of proxies, where somebody might try to find the password by it.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
 
 use axum::{
     extract::{Request, State as Extract},
@@ -137,7 +140,12 @@ pub async fn guard(Extract(front): Extract<Arc<Front>>, request: Request, next: 
     };
     match checked {
         Ok(()) => next.run(request).await,
-        Err(denied) => denied.into_response(request.headers()),
+        Err(denied) => {
+            if denied != Denied::Missing {
+                front.figures.auth_denied.fetch_add(1, Ordering::Relaxed);
+            }
+            denied.into_response(request.headers())
+        }
     }
 }
 

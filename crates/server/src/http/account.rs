@@ -23,32 +23,33 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tonic::Status;
 
 pub use self::delivery::{Deliveries, Delivery};
-use super::limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX};
-
-/// What all connections hold.
-pub type Total = Arc<AtomicUsize>;
+use super::{
+    figures::Figures,
+    limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX},
+};
 
 /// What one connection holds, and all.
 #[derive(Debug, Default)]
 pub struct Account {
     own: AtomicUsize,
-    all: Total,
+    all: Arc<Figures>,
 }
 
 impl Account {
     /// Of a new connection.
-    pub fn new(all: &Total) -> Arc<Self> {
+    pub fn new(all: &Arc<Figures>) -> Arc<Self> {
         Arc::new(Self { own: AtomicUsize::new(0), all: Arc::clone(all) })
     }
 
     /// Why there is no memory for more, if so.
     pub fn check(&self) -> Result<(), Status> {
         let too_much = |whose: &str, bytes: usize, max: usize| {
+            self.all.memory_refused.fetch_add(1, Ordering::Relaxed);
             Err(Status::resource_exhausted(format!(
                 "{whose} {bytes} bytes of requests and answers in memory, expected less than {max}: read answers faster, or ask for less"
             )))
         };
-        let (own, all) = (self.own.load(Ordering::Relaxed), self.all.load(Ordering::Relaxed));
+        let (own, all) = (self.own.load(Ordering::Relaxed), self.all.memory_bytes.load(Ordering::Relaxed));
         if CONNECTION_BYTES_MAX <= own {
             return too_much("this connection has", own, CONNECTION_BYTES_MAX);
         }
@@ -81,14 +82,14 @@ impl Hold {
     fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.account.own.fetch_add(bytes, Ordering::Relaxed);
-        self.account.all.fetch_add(bytes, Ordering::Relaxed);
+        self.account.all.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         self.account.own.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.account.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.all.memory_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -245,13 +246,13 @@ mod tests {
 
     use super::*;
 
-    fn held(total: &Total) -> usize {
-        total.load(Ordering::Relaxed)
+    fn held(total: &Figures) -> usize {
+        total.memory_bytes.load(Ordering::Relaxed)
     }
 
     #[test]
     fn a_piece_counts_until_its_last_user_lets_it_go() {
-        let total = Total::default();
+        let total = Arc::<Figures>::default();
         let account = Account::new(&total);
         let delivery = Arc::new(Deliveries::default()).begin();
         let mut body = AnswerBody::new(Body::from(vec![1; 1000]), Arc::clone(&account), delivery, ());
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_of_a_body_counts_until_it_is_let_go() {
-        let total = Total::default();
+        let total = Arc::<Figures>::default();
         let received = Received(Arc::new(Mutex::new(Account::new(&total).hold(0))));
         received.add(1000).unwrap();
         let first = received.take();
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_full_connection_is_told_so_and_others_are_not() {
-        let total = Total::default();
+        let total = Arc::<Figures>::default();
         let (slow, other) = (Account::new(&total), Account::new(&total));
         let hold = slow.hold(CONNECTION_BYTES_MAX);
         let status = slow.check().unwrap_err();
@@ -296,7 +297,7 @@ mod tests {
 
     #[test]
     fn all_together_have_a_limit_too() {
-        let total = Total::default();
+        let total = Arc::<Figures>::default();
         let holds: Vec<_> = (0..4).map(|_| Account::new(&total).hold(ALL_BYTES_MAX / 4)).collect();
         let status = Account::new(&total).check().unwrap_err();
         assert!(status.message().starts_with("all connections together have"), "{status}");

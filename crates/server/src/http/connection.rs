@@ -3,6 +3,7 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
 };
 
@@ -11,7 +12,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::limits::WRITE_STALL_MAX;
+use super::{figures::Figures, limits::WRITE_STALL_MAX};
 
 /// Reads and writes of a stream, with an end to waiting for room to write.
 #[derive(Debug)]
@@ -21,12 +22,13 @@ pub struct Connection<S> {
     patience: Pin<Box<Sleep>>,
     /// Whether the last write found no room.
     stalled: bool,
+    figures: Arc<Figures>,
 }
 
 impl<S: AsyncWrite + Unpin> Connection<S> {
     /// Within a runtime.
-    pub fn new(stream: S) -> Self {
-        Self { stream, patience: Box::pin(sleep(WRITE_STALL_MAX)), stalled: false }
+    pub fn new(stream: S, figures: Arc<Figures>) -> Self {
+        Self { stream, patience: Box::pin(sleep(WRITE_STALL_MAX)), stalled: false, figures }
     }
 
     /// What a write came to, once it is known whether that has been too long.
@@ -40,7 +42,10 @@ impl<S: AsyncWrite + Unpin> Connection<S> {
             self.patience.as_mut().reset(Instant::now() + WRITE_STALL_MAX);
         }
         match self.patience.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(()) => {
+                self.figures.stuck.fetch_add(1, Relaxed);
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
             Poll::Pending => Poll::Pending,
         }
     }
@@ -105,9 +110,11 @@ mod tests {
         paused().block_on(async {
             let (near, _far) = duplex(100);
             let started = Instant::now();
-            let error = Connection::new(near).write_all(&[0; 1000]).await.unwrap_err();
+            let figures = Arc::<Figures>::default();
+            let error = Connection::new(near, Arc::clone(&figures)).write_all(&[0; 1000]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             assert_eq!(started.elapsed(), WRITE_STALL_MAX);
+            assert_eq!(figures.stuck.load(Relaxed), 1);
         });
     }
 
@@ -115,7 +122,8 @@ mod tests {
     fn who_reads_slowly_is_not() {
         paused().block_on(async {
             let (near, mut far) = duplex(100);
-            let writing = tokio::spawn(async move { Connection::new(near).write_all(&[7; 1000]).await });
+            let writing =
+                tokio::spawn(async move { Connection::new(near, Arc::default()).write_all(&[7; 1000]).await });
             let mut read = Vec::new();
             for _ in 0..10 {
                 tokio::time::sleep(WRITE_STALL_MAX / 2).await;

@@ -1,8 +1,10 @@
 //! How the HTTP front is reached: the URL that clients use, and who may ask.
 
+use std::sync::Arc;
+
 use axum::http::{HeaderMap, uri::Authority};
 
-use super::access::Access;
+use super::{access::Access, figures::Figures};
 
 /// As it was configured, for all threads.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +13,8 @@ pub struct Front {
     pub url: Option<String>,
     /// Who may ask.
     pub access: Access,
+    /// What it counts.
+    pub figures: Arc<Figures>,
 }
 
 /// What a request was sent to, as far as it says so. In the extensions of every request.

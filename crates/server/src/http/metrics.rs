@@ -4,6 +4,7 @@
 
 mod chunks;
 mod dolt;
+mod front;
 
 use std::fmt::{Display, Write};
 
@@ -12,16 +13,18 @@ use busload_pipeline::stats::{BatchReading, Stats};
 use busload_postgres::TableStats;
 
 use crate::{
+    http::figures::Figures,
     sources::{batches_in_flight, state_of},
     status::{State, Status},
 };
 
 /// All figures.
-pub fn render(status: &Status) -> String {
+pub fn render(status: &Status, front: &Figures) -> String {
     let mut page = Page::default();
     process(&mut page, status);
     stages(&mut page, &status.stats);
     connections(&mut page, &status.stats);
+    front::render(&mut page, front);
     commands(&mut page, &status.stats);
     memory(&mut page, &status.stats);
     let tables = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
@@ -132,6 +135,11 @@ fn connections(page: &mut Page, stats: &Stats) {
 fn commands(page: &mut Page, stats: &Stats) {
     page.counter("busload_commands_total", "Commands executed.", stats.commands_total.get());
     page.counter("busload_error_replies_total", "Error replies.", stats.errors_total.get());
+    page.counter(
+        "busload_auth_denied_total",
+        "AUTH and HELLO with a wrong user or password.",
+        stats.auth_denied_total.get(),
+    );
     page.counter(
         "busload_deferred_total",
         "Runs of requests put off because the log was behind.",

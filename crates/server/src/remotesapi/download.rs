@@ -20,7 +20,10 @@ mod range;
 mod refusal;
 mod source;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use axum::{
     Router,
@@ -114,6 +117,7 @@ impl Downloads {
     fn table(&self, target: &Target<'_>) -> Result<&ChunkTable, Refusal> {
         let Remotesapi { status, front, .. } = &*self.remotesapi;
         if !front.access.allows_key(target.table, target.key) {
+            front.figures.auth_denied.fetch_add(u64::from(target.key.is_some()), Ordering::Relaxed);
             let text = "the key of this URL is not that of the table now: ask for locations again";
             return Err(Refusal::new(StatusCode::FORBIDDEN, text));
         }

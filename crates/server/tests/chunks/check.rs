@@ -4,18 +4,8 @@ use tempfile::tempdir;
 
 use super::{
     Served, fixtures,
-    support::{Ended, Server, run},
+    support::{Server, checked, run},
 };
-
-fn checked(tables: &[&str]) -> Ended {
-    let directory = tempdir().unwrap();
-    let data = directory.path().join("d");
-    let mut arguments = vec!["check", "--data", data.to_str().unwrap()];
-    tables.iter().for_each(|table| arguments.extend(["--table", table]));
-    let ended = run(&arguments);
-    assert!(!data.exists(), "nothing is written");
-    ended
-}
 
 #[test]
 fn a_store_that_can_be_opened_is_described() {

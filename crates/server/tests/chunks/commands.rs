@@ -62,11 +62,11 @@ fn get_all(served: &mut Served, table: &str, chunks: &[Listed]) {
 #[test]
 fn every_chunk_of_every_sound_store_is_served_cold_and_warm_with_both_threadings() {
     let tables: Vec<String> =
-        fixtures::SOUND.iter().map(|name| fixtures::table(name, name, "disk=64MiB&disk_free=0")).collect();
+        fixtures::sound().map(|name| fixtures::table(name, name, "disk=64MiB&disk_free=0")).collect();
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
     for arguments in BOTH {
         let mut served = Served::start(&tables, arguments);
-        for name in fixtures::SOUND {
+        for name in fixtures::sound() {
             let chunks = fixtures::listed(name);
             get_all(&mut served, name, &chunks);
             get_all(&mut served, name, &chunks);

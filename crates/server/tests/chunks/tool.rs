@@ -9,7 +9,7 @@ use super::{
 
 #[test]
 fn every_sound_store_verifies() {
-    for name in fixtures::SOUND {
+    for name in fixtures::sound() {
         let ended = run(&["chunks", "verify", &fixtures::url(name)]);
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
         assert!(
@@ -73,7 +73,7 @@ fn stores_that_are_not_served_end_it_with_1_and_their_reason() {
 
 #[test]
 fn a_store_is_listed_with_its_files_and_every_chunk() {
-    for name in fixtures::SOUND {
+    for name in fixtures::sound() {
         let ended = run(&["chunks", "ls", &fixtures::url(name)]);
         assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
         assert!(ended.stdout.starts_with("root "), "{ended:?}");

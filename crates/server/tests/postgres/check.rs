@@ -4,16 +4,8 @@ use tempfile::tempdir;
 
 use super::{
     Relation, Served,
-    support::{Ended, Server, run},
+    support::{Server, checked, run},
 };
-
-fn checked(tables: &[&str]) -> Ended {
-    let directory = tempdir().unwrap();
-    let data = directory.path().join("d");
-    let mut arguments = vec!["check", "--data", data.to_str().unwrap()];
-    tables.iter().for_each(|table| arguments.extend(["--table", table]));
-    run(&arguments)
-}
 
 #[test]
 fn a_table_that_can_be_served_is_described() {
@@ -83,6 +75,6 @@ fn keys_that_a_table_would_hide_are_in_the_way_of_a_start() {
         assert!(line.contains("1 keys that begin with `objects:`"), "{line}");
     }
     // After that the table is known, and goes as it came.
-    let mut served = Served::start(&table, &[]);
+    let mut served = Served::start(&[&table], &[]);
     served.check("GET objects:a -> 1\nSET m 1 -> OK");
 }

@@ -11,7 +11,7 @@ use super::{
 fn reads_of_a_table_with_one_value_column() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[("a", "one"), ("empty", ""), ("null", "NULL"), ("b", "two")]);
-        let mut served = Served::start(&relation.table("key=pk"), &["--net-threads", net_threads]);
+        let mut served = Served::start(&[&relation.table("key=pk")], &["--net-threads", net_threads]);
         served.check(
             "
             GET objects:a                               -> one
@@ -62,7 +62,7 @@ fn reads_of_a_table_with_several_value_columns() {
         r#"INSERT INTO @ VALUES ('r', 'a/b', 12, 'say "hi"', '\x00ff', true), ('r:1', 'c\d', NULL, NULL, 'text', NULL)"#,
     );
     let query = "key=repo,path&columns=meta,size,raw,flag";
-    let mut served = Served::start(&relation.table(query), &[]);
+    let mut served = Served::start(&[&relation.table(query)], &[]);
     served.check(
         r#"
         GET objects:r:a/b           -> {"meta":"say \"hi\"","size":"12","raw":"\\x00ff","flag":"true"}
@@ -89,7 +89,7 @@ fn reads_of_a_table_with_several_value_columns() {
 fn keys_have_their_columns_types() {
     let relation = Relation::new("id int PRIMARY KEY, v text");
     relation.execute("INSERT INTO @ VALUES (7, 'seven'), (-1, 'minus')");
-    let mut served = Served::start(&relation.table("key=id"), &[]);
+    let mut served = Served::start(&[&relation.table("key=id")], &[]);
     let error = "-ERR table objects: the key is not a whole number from -2147483648 to 2147483647 (column id is int4)";
     let transcript = "
         MGET objects:7 objects:007 objects:-1 objects:8 -> seven seven minus nil
@@ -105,7 +105,7 @@ fn writes_of_a_table_with_one_value_column() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[("a", "one"), ("null", "NULL")]);
         let table = relation.table("key=pk&writable=true");
-        let mut served = Served::start(&table, &["--net-threads", net_threads]);
+        let mut served = Served::start(&[&table], &["--net-threads", net_threads]);
         served.check(
             "
             SET objects:a 1                             -> OK
@@ -137,7 +137,7 @@ fn writes_of_a_table_with_one_value_column() {
 #[test]
 fn writes_of_a_table_with_several_value_columns() {
     let relation = Relation::new("id bigint PRIMARY KEY, a text, b int, c bytea DEFAULT 'made'");
-    let mut served = Served::start(&relation.table("key=id&columns=a,b,c&writable=yes"), &[]);
+    let mut served = Served::start(&[&relation.table("key=id&columns=a,b,c&writable=yes")], &[]);
     served.check(
         "
         HSET objects:1 a x b 5          -> 2
@@ -159,7 +159,7 @@ fn writes_of_a_table_with_several_value_columns() {
 #[test]
 fn one_bad_write_fails_alone_and_what_was_written_is_counted() {
     let relation = Relation::new("pk text PRIMARY KEY, v text CHECK (v <> 'bad')");
-    let mut served = Served::start(&relation.table("key=pk&writable=true"), &[]);
+    let mut served = Served::start(&[&relation.table("key=pk&writable=true")], &[]);
     for index in 0..100 {
         let value = if index % 10 == 3 { "bad" } else { "good" };
         served.client.send(&command(&["SET", &format!("objects:{index}"), value]));
@@ -181,7 +181,7 @@ fn one_bad_write_fails_alone_and_what_was_written_is_counted() {
 #[test]
 fn bytes_that_text_cannot_hold_are_refused_before_they_board() {
     let relation = Relation::of_rows(&[("a", "1")]);
-    let mut served = Served::start(&relation.table("key=pk&writable=true"), &[]);
+    let mut served = Served::start(&[&relation.table("key=pk&writable=true")], &[]);
     for (words, part) in [
         ([&b"GET"[..], b"objects:\xff"].to_vec(), "is not UTF-8"),
         ([&b"GET"[..], b"objects:a\0"].to_vec(), "NUL byte"),
@@ -198,7 +198,7 @@ fn bytes_that_text_cannot_hold_are_refused_before_they_board() {
 #[test]
 fn a_table_that_is_not_writable_says_how_it_would_be() {
     let relation = Relation::of_rows(&[("a", "one")]);
-    let mut served = Served::start(&relation.table("key=pk"), &[]);
+    let mut served = Served::start(&[&relation.table("key=pk")], &[]);
     for command in [
         "SET objects:a 1",
         "MSET objects:a 1",
@@ -219,7 +219,7 @@ fn a_table_that_is_not_writable_says_how_it_would_be() {
 #[test]
 fn what_postgres_tables_cannot_do_is_refused_and_changes_nothing() {
     let relation = Relation::of_rows(&[("a", "5")]);
-    let mut served = Served::start(&relation.table("key=pk&writable=true"), &[]);
+    let mut served = Served::start(&[&relation.table("key=pk&writable=true")], &[]);
     let kinds = "-ERR keys of more than one kind of table in one write command; nothing was executed";
     served.check(&format!(
         "
@@ -262,7 +262,7 @@ fn what_postgres_tables_cannot_do_is_refused_and_changes_nothing() {
 fn resp3_clients_get_maps() {
     let relation = Relation::new("id int PRIMARY KEY, a text, b text");
     relation.execute("INSERT INTO @ VALUES (1, 'x', NULL)");
-    let mut served = Served::start(&relation.table("key=id"), &[]);
+    let mut served = Served::start(&[&relation.table("key=id")], &[]);
     served.client.call(&["HELLO", "3"]);
     let reply = format!("{:?}", served.client.call(&["HGETALL", "objects:1"]));
     assert!(reply.starts_with("Map"), "{reply}");

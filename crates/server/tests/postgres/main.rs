@@ -12,14 +12,10 @@ mod shown;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::{
-    net::TcpStream,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use busload_cluster::Cluster;
-use support::{Client, Server};
-use tempfile::TempDir;
+use support::served::Served;
 
 /// A relation of its own in the cluster that all tests share.
 struct Relation {
@@ -58,43 +54,5 @@ impl Relation {
     /// The argument of `--table`, with a query behind relation and key.
     fn table(&self, query: &str) -> String {
         format!("objects={}?relation={}&{query}", self.cluster.url(), self.name)
-    }
-}
-
-/// A server, its data, and a client of it.
-struct Served {
-    server: Server,
-    client: Client<TcpStream>,
-    _data: TempDir,
-}
-
-impl Served {
-    /// With one table in Postgres.
-    #[track_caller]
-    fn start(table: &str, arguments: &[&str]) -> Self {
-        let data = tempfile::tempdir().unwrap();
-        let server = Server::start(&data.path().join("d"), &[&["--table", table], arguments].concat());
-        let client = server.client();
-        Self { server, client, _data: data }
-    }
-
-    /// One command as words between spaces; its reply as text.
-    #[track_caller]
-    fn run(&mut self, line: &str) -> String {
-        self.client.text(&line.split(' ').collect::<Vec<_>>())
-    }
-
-    /// Commands and their replies, one pair per line: `GET objects:a -> 1`. Spaces around replies do not count.
-    #[track_caller]
-    fn check(&mut self, transcript: &str) {
-        let mut wrong = Vec::new();
-        for line in transcript.lines().map(str::trim).filter(|line| !line.is_empty()) {
-            let (command, expected) = line.rsplit_once(" ->").unwrap();
-            let reply = self.run(command.trim_end());
-            if reply.trim() != expected.trim() {
-                wrong.push(format!("{line}\n     got {reply}"));
-            }
-        }
-        assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
     }
 }

@@ -15,7 +15,7 @@ fn a_pipeline_takes_effect_in_its_order() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[]);
         let table = relation.table("key=pk&writable=true&min_batch=1&timeout=60s");
-        let mut served = Served::start(&table, &["--net-threads", net_threads]);
+        let mut served = Served::start(&[&table], &["--net-threads", net_threads]);
         let mut rng = SimRng::new(5);
         let (mut model, mut requests, mut expected) = (HashMap::new(), Vec::new(), Vec::new());
         for number in 0..3000 {
@@ -47,7 +47,7 @@ fn a_pipeline_takes_effect_in_its_order() {
 #[test]
 fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_asks() {
     let relation = Relation::of_rows(&[]);
-    let served = Served::start(&relation.table("key=pk&writable=true&timeout=60s"), &[]);
+    let served = Served::start(&[&relation.table("key=pk&writable=true&timeout=60s")], &[]);
     thread::scope(|scope| {
         for who in 0..8 {
             let (mut writer, mut reader) = (served.server.client(), served.server.client());
@@ -76,7 +76,7 @@ fn many_clients_share_statements() {
     const KEYS: usize = 200;
     let relation = Relation::of_rows(&[]);
     relation.execute("INSERT INTO @ SELECT g::text, 'v' || g FROM generate_series(0, 199) g");
-    let mut served = Served::start(&relation.table("key=pk&timeout=60s"), &["--net-threads", "1"]);
+    let mut served = Served::start(&[&relation.table("key=pk&timeout=60s")], &["--net-threads", "1"]);
     let pipeline: Vec<u8> = (0..KEYS).flat_map(|key| command(&["GET", &format!("objects:{key}")])).collect();
     for _ in 0..20 {
         served.client.send(&pipeline);
@@ -105,7 +105,7 @@ fn many_pipelining_clients_get_all_their_answers_whoever_has_the_sockets() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[]);
         relation.execute("INSERT INTO @ SELECT g::text, 'v' || g FROM generate_series(0, 499) g");
-        let served = Served::start(&relation.table("key=pk&timeout=60s"), &["--net-threads", net_threads]);
+        let served = Served::start(&[&relation.table("key=pk&timeout=60s")], &["--net-threads", net_threads]);
         thread::scope(|scope| {
             for who in 0..CLIENTS {
                 let mut client = served.server.client();

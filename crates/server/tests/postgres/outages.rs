@@ -17,7 +17,7 @@ fn postgres_that_is_down_at_the_start_is_served_when_it_comes() {
     cluster.execute("CREATE TABLE t (k text PRIMARY KEY, v text); INSERT INTO t VALUES ('a', '1')").unwrap();
     cluster.stop(StopMode::Immediate).unwrap();
     let table = format!("objects={}?relation=t&key=k&writable=true", cluster.url());
-    let mut served = Served::start(&table, &[]);
+    let mut served = Served::start(&[&table], &[]);
     let warned = served.server.said().join("\n");
     assert!(warned.contains("table objects: cannot connect to postgres"), "{warned}");
     let reply = served.run("GET objects:a");
@@ -52,7 +52,7 @@ fn a_slow_postgres_holds_up_nothing_but_later_replies_of_its_own_clients() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[("a", "1")]);
         let table = relation.table("key=pk&timeout=60s");
-        let mut served = Served::start(&table, &["--net-threads", net_threads]);
+        let mut served = Served::start(&[&table], &["--net-threads", net_threads]);
         served.check("GET objects:a -> 1");
         let mut lock = Session::open(relation.cluster);
         lock.run(&LOCK.replace('@', &relation.name));
@@ -72,7 +72,7 @@ fn a_slow_postgres_holds_up_nothing_but_later_replies_of_its_own_clients() {
 #[test]
 fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     let relation = Relation::of_rows(&[("a", "1")]);
-    let mut served = Served::start(&relation.table("key=pk&writable=true&timeout=300ms&connections=1"), &[]);
+    let mut served = Served::start(&[&relation.table("key=pk&writable=true&timeout=300ms&connections=1")], &[]);
     served.check("GET objects:a -> 1");
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));
@@ -97,7 +97,7 @@ fn a_postgres_that_stops_answering_is_noticed_by_its_requests_only() {
     let cluster = Cluster::builder().start().unwrap();
     cluster.execute("CREATE TABLE t (k text PRIMARY KEY, v text); INSERT INTO t VALUES ('a', '1')").unwrap();
     let table = format!("objects={}?relation=t&key=k&timeout=200ms", cluster.url());
-    let mut served = Served::start(&table, &["--net-threads", "1"]);
+    let mut served = Served::start(&[&table], &["--net-threads", "1"]);
     served.check("GET objects:a -> 1");
     cluster.pause().unwrap();
     served.check(
@@ -115,7 +115,7 @@ fn a_postgres_that_stops_answering_is_noticed_by_its_requests_only() {
 fn a_full_line_refuses_at_once() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let query = "key=pk&timeout=60s&connections=1&line_requests=10&batch=1&min_batch=1";
-    let mut served = Served::start(&relation.table(query), &[]);
+    let mut served = Served::start(&[&relation.table(query)], &[]);
     served.check("GET objects:a -> 1");
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));
@@ -138,7 +138,7 @@ fn a_full_line_refuses_at_once() {
 fn a_read_survives_the_end_of_its_connection() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let query = "key=pk&application_name=survivor&connections=2&timeout=60s";
-    let mut served = Served::start(&relation.table(query), &[]);
+    let mut served = Served::start(&[&relation.table(query)], &[]);
     for round in 0..10 {
         while served.server.metric("busload_postgres_connections{table=\"objects\"}") < 2.0 {}
         // The one that was used last is most likely the one that is used next.
@@ -155,7 +155,7 @@ fn at_a_shutdown_what_is_under_way_is_answered() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[("a", "1")]);
         let table = relation.table("key=pk&writable=true&timeout=60s");
-        let mut served = Served::start(&table, &["--net-threads", net_threads]);
+        let mut served = Served::start(&[&table], &["--net-threads", net_threads]);
         served.check("GET objects:a -> 1");
         let mut lock = Session::open(relation.cluster);
         lock.run(&LOCK.replace('@', &relation.name));
@@ -174,7 +174,7 @@ fn at_a_shutdown_what_is_under_way_is_answered() {
 #[test]
 fn a_shutdown_does_not_wait_for_a_postgres_that_does_not_answer() {
     let relation = Relation::of_rows(&[("a", "1")]);
-    let mut served = Served::start(&relation.table("key=pk&timeout=500ms"), &[]);
+    let mut served = Served::start(&[&relation.table("key=pk&timeout=500ms")], &[]);
     served.check("GET objects:a -> 1");
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));
@@ -190,7 +190,7 @@ fn a_shutdown_does_not_wait_for_a_postgres_that_does_not_answer() {
 fn clients_that_leave_take_their_requests_with_them() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let query = "key=pk&timeout=60s&connections=1&batch=1&min_batch=1";
-    let mut served = Served::start(&relation.table(query), &[]);
+    let mut served = Served::start(&[&relation.table(query)], &[]);
     served.check("GET objects:a -> 1");
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));

@@ -134,7 +134,7 @@ impl Fixture {
 
     /// All whose chunks are what their addresses say.
     pub fn sound() -> Vec<Self> {
-        fixtures::SOUND.into_iter().chain(["aws-appendix"]).map(Self::new).collect()
+        fixtures::sound().chain(["aws-appendix"]).map(Self::new).collect()
     }
 
     /// As a table of its own name with something after it.
@@ -236,7 +236,7 @@ impl World {
     /// A store that Dolt wrote.
     pub fn of(fixture: &Fixture) -> Self {
         let world = Self::empty();
-        copy_directory(&fixture.directory, &world.bucket.directory().join("p"));
+        fixtures::copy_directory(&fixture.directory, &world.bucket.directory().join("p"));
         world
     }
 
@@ -270,19 +270,6 @@ impl World {
     pub fn sent(&self, name: &str) -> u64 {
         let seen = self.proxy.seen();
         seen.iter().filter(|seen| seen.path.contains(name)).map(|seen| seen.bytes).sum()
-    }
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_directory(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
     }
 }
 

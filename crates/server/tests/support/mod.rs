@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod fixtures;
+pub mod served;
 
 use std::{
     collections::HashMap,
@@ -34,6 +35,18 @@ pub fn busload() -> Command {
 /// Runs it to its end; for what does not serve.
 pub fn run(arguments: &[&str]) -> Ended {
     Ended::of(busload().args(arguments).output().unwrap())
+}
+
+/// What `busload check` says about these tables.
+#[track_caller]
+pub fn checked(tables: &[&str]) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("d");
+    let mut arguments = vec!["check", "--data", data.to_str().unwrap()];
+    tables.iter().for_each(|table| arguments.extend(["--table", table]));
+    let ended = run(&arguments);
+    assert!(!data.exists(), "nothing is written");
+    ended
 }
 
 /// A process that is over.

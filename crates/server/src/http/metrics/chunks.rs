@@ -37,6 +37,7 @@ pub(super) fn render(page: &mut Page, tables: &[Figures]) {
     }
     outcomes(page, tables);
     versions(page, tables);
+    prefetches(page, tables);
     line(page, tables);
     disk(page, tables);
     object_store(page, tables);
@@ -96,6 +97,18 @@ fn versions(page: &mut Page, tables: &[Figures]) {
     each("busload_chunks_memory_bytes", GAUGE, "Memory of the cache of decoded chunks.", |table| {
         table.stats.memory_bytes
     });
+}
+
+/// Of chunks whose places Dolt's clients were told.
+fn prefetches(page: &mut Page, tables: &[Figures]) {
+    let mut each = |name, kind, help, of: fn(&Figures) -> u64| each(page, tables, name, kind, help, of);
+    each("busload_chunks_prefetches", GAUGE, "Prefetches under way.", |table| table.stats.prefetches);
+    each(
+        "busload_chunks_prefetches_skipped_total",
+        COUNTER,
+        "Chunks not prefetched because too much was under way.",
+        |table| table.stats.prefetches_skipped,
+    );
 }
 
 fn line(page: &mut Page, tables: &[Figures]) {

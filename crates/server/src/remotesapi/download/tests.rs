@@ -45,7 +45,7 @@ impl Answer {
 }
 
 fn downloads(status: &Arc<Status>, access: Access) -> Downloads {
-    let front = Arc::new(Front { url: None, access });
+    let front = Arc::new(Front { access, ..Front::default() });
     Downloads { remotesapi: Remotesapi::new(Arc::clone(status), front), rooms: Rooms::new(SENDING_BYTES_MAX) }
 }
 
