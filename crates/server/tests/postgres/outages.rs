@@ -72,7 +72,8 @@ fn a_slow_postgres_holds_up_nothing_but_later_replies_of_its_own_clients() {
 #[test]
 fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     let relation = Relation::of_rows(&[("a", "1")]);
-    let mut served = Served::start(&[&relation.table("key=pk&writable=true&timeout=300ms&connections=1")], &[]);
+    let mut served =
+        Served::start(&[&relation.table("key=pk&writable=true&timeout=300ms&connections=1")], &[]);
     served.check("GET objects:a -> 1");
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));
