@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::pin::Pin;
 
 use crate::service::{LoadedAll, StoredAll};
-use crate::{Batcher, BatcherSettings, NoWrites, Service, SettingsError, Write};
+use crate::{Batcher, BatcherSettings, LastWins, NoWrites, Service, SettingsError};
 
 type Trip<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 type LoadFunction<K, V, E> = Box<dyn Fn(Vec<K>) -> Trip<Vec<Option<V>>, E> + Send + Sync>;
@@ -76,36 +76,6 @@ pub struct ReadFunction<K, V, E = Infallible> {
 pub struct Functions<K, V, E = Infallible> {
     load: LoadFunction<K, V, E>,
     store: StoreFunction<K, V, E>,
-}
-
-/// The write of a whole value: of several that wait for one key the last is stored, and all are acknowledged.
-///
-/// It counts its own size only, not the memory it points to; [`LastWins`](crate::LastWins) counts bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Latest<V>(pub V);
-
-impl<V> From<V> for Latest<V> {
-    fn from(value: V) -> Self {
-        Self(value)
-    }
-}
-
-impl<V> Write for Latest<V> {
-    type Kind = ();
-    type Receipt = ();
-
-    fn kind(&self) {}
-
-    fn receipt(&self) {}
-
-    fn merge(&mut self, later: Self) -> Result<(), Self> {
-        *self = later;
-        Ok(())
-    }
-
-    fn bytes(&self) -> usize {
-        size_of::<V>()
-    }
 }
 
 impl<K, V, E> Batcher<ReadFunction<K, V, E>>
@@ -204,7 +174,7 @@ where
 {
     type Key = K;
     type Value = V;
-    type Write = Latest<V>;
+    type Write = LastWins<V>;
     type Outcome = ();
     type Error = E;
 
@@ -212,9 +182,9 @@ where
         Ok((self.load)(keys).await?.into_iter().map(Ok).collect())
     }
 
-    async fn store(&self, entries: Vec<(K, Latest<V>)>) -> StoredAll<Self> {
+    async fn store(&self, entries: Vec<(K, LastWins<V>)>) -> StoredAll<Self> {
         let stored = entries.len();
-        (self.store)(entries.into_iter().map(|(key, Latest(value))| (key, value)).collect()).await?;
+        (self.store)(entries.into_iter().map(|(key, LastWins(value))| (key, value)).collect()).await?;
         Ok(std::iter::repeat_n(Ok(()), stored).collect())
     }
 }

@@ -139,7 +139,7 @@ pub use batch::{Batch, BatchId, Content};
 #[cfg(feature = "tokio")]
 pub use batcher::{Batcher, BatcherSettings};
 #[cfg(feature = "tokio")]
-pub use functions::{Functions, Latest, LoadOutput, ReadFunction, StoreOutput};
+pub use functions::{Functions, LoadOutput, ReadFunction, StoreOutput};
 pub use line::Line;
 #[cfg(feature = "tokio")]
 pub use oneshot::Oneshot;

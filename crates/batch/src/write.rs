@@ -29,6 +29,12 @@ pub trait Write: Sized {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LastWins<V>(pub V);
 
+impl<V> From<V> for LastWins<V> {
+    fn from(value: V) -> Self {
+        Self(value)
+    }
+}
+
 impl<V> Write for LastWins<V> {
     type Kind = ();
     type Receipt = ();

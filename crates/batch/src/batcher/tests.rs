@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::clock::{instant, manual};
-use crate::{Departure, Latest, LoadedAll, Operation, StoredAll};
+use crate::{Departure, LastWins, LoadedAll, Operation, StoredAll};
 
 /// Tells the test of each trip, which ends when the test says so.
 struct Gate {
@@ -31,7 +31,7 @@ impl Gate {
 impl Service for Gate {
     type Key = u32;
     type Value = u32;
-    type Write = Latest<u32>;
+    type Write = LastWins<u32>;
     type Outcome = ();
     type Error = Infallible;
 
@@ -40,7 +40,7 @@ impl Service for Gate {
         Ok(keys.into_iter().map(|key| Ok(Some(key))).collect())
     }
 
-    async fn store(&self, entries: Vec<(u32, Latest<u32>)>) -> StoredAll<Self> {
+    async fn store(&self, entries: Vec<(u32, LastWins<u32>)>) -> StoredAll<Self> {
         self.pass(Operation::Write, entries.iter().map(|(key, _)| *key).collect()).await;
         Ok(entries.iter().map(|_| Ok(())).collect())
     }
@@ -166,7 +166,7 @@ async fn a_late_write_that_was_merged_with_another_says_that_it_may_be_made() {
     let batcher = test.batcher.clone();
     let submit = |deadline| {
         let (reply, answer) = Oneshot::store();
-        batcher.submit_store(1, Latest(1), reply, deadline).unwrap();
+        batcher.submit_store(1, LastWins(1), reply, deadline).unwrap();
         answer
     };
     let (late, patient) = (submit(Some(instant())), submit(None));

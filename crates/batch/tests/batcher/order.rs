@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use busload_batch::{Batcher, BatcherSettings, LineSettings, LoadedAll, LoadedOne, Service, StoredAll};
-use busload_batch::{Latest, Sharing};
+use busload_batch::{LastWins, Sharing};
 use tokio::task::JoinSet;
 
 use crate::gate::soon;
@@ -51,7 +51,7 @@ impl Store {
 impl Service for Store {
     type Key = u32;
     type Value = u64;
-    type Write = Latest<u64>;
+    type Write = LastWins<u64>;
     type Outcome = ();
     type Error = Infallible;
 
@@ -69,7 +69,7 @@ impl Service for Store {
         Ok(values)
     }
 
-    async fn store(&self, entries: Vec<(u32, Latest<u64>)>) -> StoredAll<Self> {
+    async fn store(&self, entries: Vec<(u32, LastWins<u64>)>) -> StoredAll<Self> {
         self.enter(&self.trips, BATCHES_IN_FLIGHT);
         self.enter(&self.stores, LANES);
         let keys = || entries.iter().map(|(key, _)| *key);
@@ -78,7 +78,7 @@ impl Service for Store {
             *others = usize::MAX;
         });
         self.take_time().await;
-        for (key, Latest(value)) in &entries {
+        for (key, LastWins(value)) in &entries {
             let before = self.values.lock().unwrap().insert(*key, *value);
             assert!(before < Some(*value), "writes of a key in their order: {value} after {before:?}");
         }
