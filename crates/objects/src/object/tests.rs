@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, timeout},
+};
 
 use super::*;
 use crate::{
@@ -105,6 +108,16 @@ impl Bench {
             assert!(Instant::now() < deadline, "the fill does not come to rest: {stats:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Waits for the last request: reads that nobody waits for any more go on, but not for ever.
+    async fn requests_ended(&self) {
+        let ended = async {
+            while 0 < self.remote.stats().in_flight {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        timeout(Duration::from_secs(600), ended).await.expect("every request ends");
     }
 }
 

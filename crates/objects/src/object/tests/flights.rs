@@ -1,7 +1,6 @@
 //! One read per missing range, and everybody gets an answer.
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
 
 use super::*;
 

@@ -1,9 +1,8 @@
 //! Random streams beside reads, fills, doubts and faults: right bytes, in order, or an error that says why.
 
 use proptest::prelude::*;
-use tokio::time::timeout;
 
-use super::*;
+use super::{super::model::common_answer, *};
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -32,21 +31,6 @@ enum Operation {
     },
 }
 
-fn fault() -> impl Strategy<Value = Answer> {
-    prop_oneof![
-        Just(Answer::Good),
-        Just(Answer::Status(503)),
-        Just(Answer::Reset),
-        Just(Answer::Silence),
-        Just(Answer::OtherRange),
-        Just(Answer::OtherEtag),
-        (0usize..2_000_000).prop_map(Answer::Cut),
-        (0usize..2_000_000).prop_map(Answer::Break),
-        (0usize..2_000_000).prop_map(Answer::Stall),
-        (1usize..9).prop_map(Answer::Long),
-    ]
-}
-
 fn operation() -> impl Strategy<Value = Operation> {
     let purpose = prop_oneof![Just(Use::Again), Just(Use::Once)];
     let pieces = prop_oneof![3 => Just(usize::MAX), 1 => 0usize..20];
@@ -58,7 +42,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             }
         ),
         2 => (0u64..990, 1u64..10).prop_map(|(from, length)| Operation::Read { from, to: from + length }),
-        2 => prop::collection::vec(fault(), 1..6).prop_map(Operation::Fault),
+        2 => prop::collection::vec(common_answer(), 1..6).prop_map(Operation::Fault),
         1 => (0u64..990, 1u64..10).prop_map(|(from, length)| Operation::Distrust { from, to: from + length }),
         1 => Just(Operation::Drop),
         3 => (0u64..500).prop_map(|milliseconds| Operation::Pass { milliseconds }),
@@ -119,12 +103,7 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
         timeout(Duration::from_secs(600), bench.streams_well(0..SIZE, options)).await.expect("nothing hangs");
     }
     bench.settled().await;
-    let ended = async {
-        while 0 < bench.remote.stats().in_flight {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    timeout(Duration::from_secs(600), ended).await.expect("every request ends");
+    bench.requests_ended().await;
     assert_eq!(bench.object.shared.fills.passing.load(Relaxed), 0);
 }
 
