@@ -21,9 +21,9 @@ use crate::{
     server::{self, Durability, Kind, Launch, Programs, ask},
 };
 
-/// What busload is and where it runs, on the command line of an experiment.
+/// Which busload, on the command line of an experiment.
 #[derive(Debug, Args)]
-pub struct Served {
+pub struct Binary {
     /// The busload binary [default: beside this program, then target/release/busload]
     #[arg(long, value_name = "PATH", help_heading = "busload")]
     pub busload: Option<PathBuf>,
@@ -36,6 +36,22 @@ pub struct Served {
         help_heading = "busload"
     )]
     pub busload_args: String,
+}
+
+impl Binary {
+    /// How it is started on these processors; its directories are made in `directory`.
+    pub fn starter(&self, busload: PathBuf, cpus: Option<CpuList>, directory: PathBuf) -> Starter {
+        let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
+        Starter { busload, arguments, cpus, directory }
+    }
+}
+
+/// What busload is and where it runs, on the command line of an experiment.
+#[derive(Debug, Args)]
+pub struct Served {
+    /// Which busload
+    #[command(flatten)]
+    pub binary: Binary,
     /// Further options of busload's tables, as poll=1s&requests=128
     #[arg(long, value_name = "QUERY", help_heading = "busload")]
     pub table_options: Option<String>,
@@ -73,8 +89,7 @@ impl Served {
     ///
     /// A wrong list of processors.
     pub fn starter(&self, busload: PathBuf, directory: PathBuf) -> Result<Starter> {
-        let arguments = self.busload_args.split_ascii_whitespace().map(str::to_owned).collect();
-        Ok(Starter { busload, arguments, cpus: cpus(&self.server_cpu)?, directory })
+        Ok(self.binary.starter(busload, cpus(&self.server_cpu)?, directory))
     }
 
     /// Options of a table with those of the command line, which come last.

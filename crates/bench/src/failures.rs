@@ -19,14 +19,12 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// One more.
-    pub fn add(&mut self, text: String) {
+    fn add(&mut self, text: String) {
         self.count += 1;
         self.example.get_or_insert(text);
     }
 
-    /// Adds what another load saw.
-    pub fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: &Self) {
         self.count += other.count;
         if self.example.is_none() {
             self.example.clone_from(&other.example);
@@ -34,11 +32,52 @@ impl Failures {
     }
 }
 
-/// Notes beside a row in which some requests failed.
-pub fn notes(refused: &Failures, wrong: &Failures) -> Vec<String> {
-    let kinds = [("REFUSED", refused), ("WRONG", wrong)].into_iter();
-    let note = |(kind, failures): (&str, &Failures)| {
-        format!("{kind}:{} ({})", failures.count, failures.example.as_deref().unwrap_or_default())
-    };
-    kinds.filter(|(_, failures)| 0 < failures.count).map(note).collect()
+/// Failures of both kinds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failed {
+    /// Refusals.
+    pub refused: Failures,
+    /// Wrong answers.
+    pub wrong: Failures,
+}
+
+impl Failed {
+    /// One more.
+    pub fn add(&mut self, failure: Failure) {
+        match failure {
+            Failure::Refused(text) => self.refused.add(text),
+            Failure::Wrong(text) => self.wrong.add(text),
+        }
+    }
+
+    /// Adds what another load saw.
+    pub fn merge(&mut self, other: &Self) {
+        self.refused.merge(&other.refused);
+        self.wrong.merge(&other.wrong);
+    }
+
+    /// Those of several measurements together.
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|failed| sum.merge(failed));
+        sum
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.refused.count + self.wrong.count
+    }
+
+    /// One of them; a wrong answer rather than a refusal.
+    pub fn example(&self) -> Option<&str> {
+        self.wrong.example.as_deref().or(self.refused.example.as_deref())
+    }
+
+    /// Notes beside a row in which some requests failed.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let kinds = [("REFUSED", &self.refused), ("WRONG", &self.wrong)].into_iter();
+        kinds.filter(|(_, failures)| 0 < failures.count).map(|(kind, failures)| {
+            format!("{kind}:{} ({})", failures.count, failures.example.as_deref().unwrap_or_default())
+        })
+    }
 }

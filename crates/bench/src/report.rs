@@ -85,6 +85,11 @@ pub fn figure_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), figure)
 }
 
+/// A figure for programs, or nothing where there is none.
+pub fn exact_or_empty(value: Option<f64>) -> String {
+    value.map(|value| format!("{value:.4}")).unwrap_or_default()
+}
+
 /// A share as a percentage, or `-`.
 pub fn percent_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", share * 100.0))

@@ -42,7 +42,7 @@ use self::{
     results::{Ratios, Results},
     sample::Sample,
     store::Store,
-    table::{Setting, Statistics},
+    table::Setting,
 };
 use crate::{
     bytes::bytes_text,
@@ -51,7 +51,7 @@ use crate::{
     clock::utc_now,
     machine,
     remote::Remote,
-    report::figure,
+    report::{Csv, figure},
 };
 
 pub use self::arguments::Chunks;
@@ -69,7 +69,7 @@ const FIGURES: &str = "figures.csv";
 /// Wrong arguments, a server that cannot be started, or wrong answers.
 pub fn chunks(arguments: &Chunks) -> Result<()> {
     arguments.check()?;
-    let busload = busload_at(arguments.served.busload.as_deref())?;
+    let busload = busload_at(arguments.served.binary.busload.as_deref())?;
     let cleanup = Cleanup::install()?;
     // Goes last: everything else is in it or reads from it.
     let directory = directories(&cleanup, &arguments.out, arguments.dir.as_deref())?;
@@ -82,13 +82,14 @@ pub fn chunks(arguments: &Chunks) -> Result<()> {
         store_bytes: store.bytes(),
         first_byte_ms: arguments.distance.first_byte,
     };
-    let statistics = Statistics::open(&arguments.out.join(STATISTICS), &about, setting)?;
+    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
     let figures = Figures::open(&arguments.out.join(FIGURES), &about)?;
     let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
     arguments.served.bind_load()?;
     let lab = Lab::new(arguments, cleanup, starter, remote, store)?;
-    let mut run = Run { lab, statistics, figures, results: Results::default(), growth: Growth::default() };
+    let mut run =
+        Run { lab, statistics, setting, figures, results: Results::default(), growth: Growth::default() };
     run.sections()?;
     plot::draw_all(&arguments.out, &run.results, &run.growth)?;
     summary::print(&run.results, &run.figures);
@@ -115,7 +116,8 @@ fn about(arguments: &Chunks, busload: &Path, store: &Store) -> Result<String> {
 /// The experiment as it goes.
 struct Run<'a> {
     lab: Lab<'a>,
-    statistics: Statistics,
+    statistics: Csv,
+    setting: Setting,
     figures: Figures,
     results: Results,
     growth: Growth,
@@ -158,22 +160,22 @@ impl Run<'_> {
         let rounds = self.lab.arguments.rounds;
         let first = self.results.measure(cells, rounds, Sample::median, |cell, round| {
             let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
-            self.statistics.append(cell, &sample, round, Ratios::default())?;
+            self.statistics.append(&self.setting.fields(cell, &sample, round, Ratios::default()))?;
             tell(round, rounds, cell, &sample);
             Ok(sample)
         })?;
         let rows: Vec<_> = self.results.rows()[first..].iter().collect();
         table::print(title, &rows, &self.results);
         for row in rows {
-            self.statistics.append(&row.cell, &row.sample, 0, self.results.ratios(row))?;
+            let fields = self.setting.fields(&row.cell, &row.sample, 0, self.results.ratios(row));
+            self.statistics.append(&fields)?;
         }
         Ok(())
     }
 
     /// A fast wrong answer is none, nor is a refusal.
     fn check(&self) -> Result<()> {
-        let failed = |row: &results::Measured| row.sample.wrong.count + row.sample.refused.count;
-        let failed: u64 = self.results.rows().iter().map(failed).sum();
+        let failed: u64 = self.results.rows().iter().map(|row| row.sample.failed.count()).sum();
         if 0 < failed {
             bail!("{failed} requests were refused or answered wrongly; see the notes of their rows");
         }

@@ -9,7 +9,7 @@ use crate::{
     cli::{Connections, bail_usage, check_clients, check_pipeline},
     measure::{Pace, Plan, Sample, fill, measure},
     random::Random,
-    report::{self, Column, Csv, figure, figure_or_dash, number, percent_or_dash, text},
+    report::{self, Column, Csv, exact_or_empty, figure, figure_or_dash, number, percent_or_dash, text},
     requests::Pool,
     server::Durability,
     stats::ratio,
@@ -174,7 +174,6 @@ fn csv_fields(
     base: Option<&Sample>,
     calls: Option<&SystemCalls>,
 ) -> Vec<String> {
-    let some = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
     vec![
         arguments.op.name().to_owned(),
         arguments.pipeline.to_string(),
@@ -184,13 +183,13 @@ fn csv_fields(
         target.name.to_owned(),
         arguments.rounds.to_string(),
         format!("{:.1}", sample.requests_per_s),
-        some(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
+        exact_or_empty(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
         format!("{:.1}", sample.p50_us),
         format!("{:.1}", sample.p99_us),
-        some(sample.server_us_per_request),
-        some(sample.server_cpu),
+        exact_or_empty(sample.server_us_per_request),
+        exact_or_empty(sample.server_cpu),
         format!("{:.4}", sample.load_cpu),
-        some(calls.map(SystemCalls::per_request)),
+        exact_or_empty(calls.map(SystemCalls::per_request)),
         sample.notes(),
     ]
 }

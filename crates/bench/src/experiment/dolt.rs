@@ -61,7 +61,7 @@ const STATISTICS: &str = "statistics.csv";
 /// Wrong arguments, a server that cannot be started, or wrong answers.
 pub fn dolt(arguments: &Dolt) -> Result<()> {
     arguments.check()?;
-    let busload = busload_at(arguments.served.busload.as_deref())?;
+    let busload = busload_at(arguments.served.binary.busload.as_deref())?;
     let cleanup = Cleanup::install()?;
     // Goes last: everything else is in it or reads from it.
     let directory = directories(&cleanup, &arguments.out, arguments.dir.as_deref())?;
@@ -159,7 +159,7 @@ impl Run<'_> {
 
     /// A fast wrong answer is none, nor is a refusal.
     fn check(&self) -> Result<()> {
-        let failed: u64 = self.results.rows().iter().map(|row| row.sample.failures()).sum();
+        let failed: u64 = self.results.rows().iter().map(|row| row.sample.failed.count()).sum();
         if 0 < failed {
             bail!("{failed} replays were refused or answered wrongly; see the notes of their rows");
         }

@@ -45,10 +45,14 @@ use self::{
     results::{Ratios, Results},
     sample::Sample,
     sections::Group,
-    table::{Setting, Statistics},
+    table::Setting,
 };
 use crate::{
-    busload::Starter, cleanup::Cleanup, cli::busload_at, clock::utc_now, machine, report::figure,
+    cleanup::Cleanup,
+    cli::busload_at,
+    clock::utc_now,
+    machine,
+    report::{Csv, figure},
     stats::float,
 };
 
@@ -74,15 +78,10 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
         Setting { rows: arguments.source.rows, shared_buffers: database.setting("shared_buffers")? };
     let about = about(arguments, &mut database, &busload, &setting)?;
     println!("{about}");
-    let statistics = Statistics::open(&arguments.out.join(STATISTICS), &about, setting)?;
-    let starter = Starter {
-        busload,
-        arguments: arguments.busload_args.split_ascii_whitespace().map(str::to_owned).collect(),
-        cpus: None,
-        directory: std::env::temp_dir(),
-    };
+    let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
+    let starter = arguments.binary.starter(busload, None, std::env::temp_dir());
     let lab = Lab::new(arguments, database, cleanup, starter);
-    let mut run = Run { lab, statistics, results: Results::default() };
+    let mut run = Run { lab, statistics, setting, results: Results::default() };
     run.sections()?;
     run.lab.stop_server()?;
     plot::draw_all(&arguments.out, &run.results)?;
@@ -92,7 +91,7 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
 
 /// The binary, looked for before anything takes time.
 fn busload(arguments: &Postgres) -> Result<PathBuf> {
-    match &arguments.busload {
+    match &arguments.binary.busload {
         None if !sections::need_server(arguments) => Ok(PathBuf::from("busload")),
         named => busload_at(named.as_deref()),
     }
@@ -126,7 +125,8 @@ fn about(
 /// The experiment as it goes.
 struct Run<'a> {
     lab: Lab<'a>,
-    statistics: Statistics,
+    statistics: Csv,
+    setting: Setting,
     results: Results,
 }
 
@@ -170,7 +170,7 @@ impl Run<'_> {
         let about_sizes = format!(
             "{} GB of table and index, shared_buffers {}, {}",
             figure(float(bytes) / 1e9),
-            self.statistics.setting.shared_buffers,
+            self.setting.shared_buffers,
             match machine::memory_bytes() {
                 Some(memory) if memory < bytes => "larger than memory",
                 _ => "all of it in the system's page cache",
@@ -184,7 +184,7 @@ impl Run<'_> {
         self.lab.stop_server()?;
         self.lab.database.restart_with_buffers(shared_buffers)?;
         loading::settle(&mut self.lab.database)?;
-        self.statistics.setting.shared_buffers = self.lab.database.setting("shared_buffers")?;
+        self.setting.shared_buffers = self.lab.database.setting("shared_buffers")?;
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl Run<'_> {
         let rounds = self.lab.arguments.rounds;
         let first = self.results.measure(&group.cells, rounds, Sample::median, |cell, round| {
             let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
-            self.statistics.append(cell, &sample, round, Ratios::default())?;
+            self.statistics.append(&self.setting.fields(cell, &sample, round, Ratios::default()))?;
             tell(round, rounds, cell, &sample);
             Ok(sample)
         })?;
@@ -207,14 +207,15 @@ impl Run<'_> {
         }
         table::print(title, &rows, &self.results);
         for row in rows {
-            self.statistics.append(&row.cell, &row.sample, 0, self.results.ratios(row))?;
+            let fields = self.setting.fields(&row.cell, &row.sample, 0, self.results.ratios(row));
+            self.statistics.append(&fields)?;
         }
         Ok(())
     }
 
     /// A fast wrong answer is none.
     fn check(&self) -> Result<()> {
-        let wrong: u64 = self.results.rows().iter().map(|row| row.sample.wrong.count).sum();
+        let wrong: u64 = self.results.rows().iter().map(|row| row.sample.failed.wrong.count).sum();
         if 0 < wrong {
             bail!("{wrong} answers were wrong; see the notes of their rows");
         }

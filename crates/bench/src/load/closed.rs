@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use super::{Group, connection::index_of};
+use super::Group;
 use crate::{
     clock::{duration_ns, now_ns},
     limits::SILENCE,
@@ -44,12 +44,12 @@ impl Group {
         }
         let mut heard_ns = now_ns();
         while 0 < active {
-            self.wait(SILENCE / 10)?;
-            if self.events.is_empty() && heard_ns + duration_ns(SILENCE) < now_ns() {
+            self.poll.wait(SILENCE / 10)?;
+            if self.poll.ready_count() == 0 && heard_ns + duration_ns(SILENCE) < now_ns() {
                 bail!("the server has sent nothing for {SILENCE:?}");
             }
-            for position in 0..self.events.len() {
-                let index = index_of(self.events[position]);
+            for position in 0..self.poll.ready_count() {
+                let index = self.poll.ready(position);
                 let flight = &mut flights[index];
                 if flight.sent_bytes < driver.bytes(index).len() && 0 < flight.unanswered {
                     self.send_rest(driver, flight, index)?;
@@ -91,7 +91,7 @@ impl Group {
 
     fn send_rest(&mut self, driver: &impl Driver, flight: &mut Flight, index: usize) -> Result<()> {
         let bytes = &driver.bytes(index)[flight.sent_bytes..];
-        flight.sent_bytes += self.connections[index].send(&self.epoll, index, bytes)?;
+        flight.sent_bytes += self.connections[index].send(&self.poll, bytes)?;
         Ok(())
     }
 }

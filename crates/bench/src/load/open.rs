@@ -11,7 +11,7 @@ use std::{collections::VecDeque, time::Duration};
 use anyhow::{Result, bail};
 use hdrhistogram::Histogram;
 
-use super::{Group, connection::index_of};
+use super::Group;
 use crate::{
     clock::{duration_ns, now_ns},
     limits::{OPEN_LOOP_BACKLOG, OPEN_LOOP_DRAIN, SPIN},
@@ -99,7 +99,7 @@ impl Group {
                 true => OPEN_LOOP_DRAIN / 10,
                 false => wait_for(schedule.next_due_ns().min(run.end_ns)),
             };
-            self.wait(timeout)?;
+            self.poll.wait(timeout)?;
             self.take_replies(&mut run)?;
         }
         Ok(run.finish())
@@ -109,15 +109,15 @@ impl Group {
         for index in run.dirty.drain(..) {
             let line = &mut run.lines[index];
             line.is_dirty = false;
-            let sent = self.connections[index].send(&self.epoll, index, &line.unsent)?;
+            let sent = self.connections[index].send(&self.poll, &line.unsent)?;
             line.unsent.drain(..sent);
         }
         Ok(())
     }
 
     fn take_replies(&mut self, run: &mut Run) -> Result<()> {
-        for position in 0..self.events.len() {
-            let index = index_of(self.events[position]);
+        for position in 0..self.poll.ready_count() {
+            let index = self.poll.ready(position);
             let replies = self.connections[index].receive(&mut self.received)?;
             run.answer(index, replies, now_ns())?;
             if !run.lines[index].unsent.is_empty() {

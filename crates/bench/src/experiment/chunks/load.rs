@@ -167,8 +167,8 @@ impl Shared<'_> {
                 Some(contents)
             }
             Err(failure) => {
-                tally.fail(failure);
-                (tally.failures() < CHUNK_FAILURES_MAX).then(Bytes::new)
+                tally.failed.add(failure);
+                (tally.failed.count() < CHUNK_FAILURES_MAX).then(Bytes::new)
             }
         }
     }

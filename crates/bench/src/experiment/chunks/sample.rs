@@ -7,18 +7,12 @@ use rustix::process::Pid;
 use super::tally::Tally;
 use crate::{
     clock::{Window, thread_cpu_ns},
-    failures::{self, Failures},
+    failures::{Failed, Failures},
     machine::process_cpu_ns,
-    measure,
+    measure::{self, LOAD_SHARE_HIGH, SERVER_SHARE_LOW},
     stats::{float, median, percentile_us},
     usage::{Clocks, Span, disturbed},
 };
-
-/// Above this share of its processor the load may be what limits a row.
-const LOAD_HIGH: f64 = 0.95;
-
-/// Below this share of a processor the server was not what limited it.
-const SERVER_LOW: f64 = 0.9;
 
 /// Who answers, for the processor time that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,10 +101,8 @@ pub struct Sample {
     pub store_bytes: Option<f64>,
     /// All of the store was on local disk before the measurement ended.
     pub filled_early: bool,
-    /// Refused requests.
-    pub refused: Failures,
-    /// Wrong answers.
-    pub wrong: Failures,
+    /// Refused requests and wrong answers.
+    pub failed: Failed,
 }
 
 impl Sample {
@@ -126,8 +118,7 @@ impl Sample {
             p50_us: percentile_us(&tally.latency_ns, 50.0),
             p99_us: percentile_us(&tally.latency_ns, 99.0),
             cpu,
-            refused: tally.refused.clone(),
-            wrong: tally.wrong.clone(),
+            failed: tally.failed.clone(),
             ..Self::default()
         }
     }
@@ -138,6 +129,7 @@ impl Sample {
         if 0 < wrong.count {
             wrong.example = Some("nil for a chunk that is there".to_owned());
         }
+        let refused = Failures { count: sample.oddities.errors, example: sample.oddities.example.clone() };
         // Little's law: a pipeline's time is what all connections together need for one each.
         let mean_us = if 0.0 < sample.requests_per_s { under_way / sample.requests_per_s * 1e6 } else { 0.0 };
         Self {
@@ -147,8 +139,7 @@ impl Sample {
             p50_us: sample.p50_us,
             p99_us: sample.p99_us,
             cpu: Cpu { load: sample.load_cpu, server: sample.server_cpu, others: sample.lost },
-            refused: Failures { count: sample.oddities.errors, example: sample.oddities.example.clone() },
-            wrong,
+            failed: Failed { refused, wrong },
             ..Self::default()
         }
     }
@@ -157,9 +148,6 @@ impl Sample {
     pub fn median(samples: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
         let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
-        let (mut refused, mut wrong) = (Failures::default(), Failures::default());
-        samples.iter().for_each(|sample| refused.merge(&sample.refused));
-        samples.iter().for_each(|sample| wrong.merge(&sample.wrong));
         Self {
             seconds: of(|sample| sample.seconds),
             per_s: of(|sample| sample.per_s),
@@ -174,22 +162,21 @@ impl Sample {
             store_requests: of_some(|sample| sample.store_requests),
             store_bytes: of_some(|sample| sample.store_bytes),
             filled_early: samples.iter().any(|sample| sample.filled_early),
-            refused,
-            wrong,
+            failed: Failed::sum(samples.iter().map(|sample| &sample.failed)),
         }
     }
 
     /// What a reader must know before trusting the figures.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
-        if self.cpu.server.is_some_and(|share| share < SERVER_LOW) && LOAD_HIGH < self.cpu.load {
+        if self.cpu.server.is_some_and(|share| share < SERVER_SHARE_LOW) && LOAD_SHARE_HIGH < self.cpu.load {
             notes.push("load-bound".to_owned());
         }
         notes.extend(disturbed(self.cpu.others));
         if self.filled_early {
             notes.push("filled-early".to_owned());
         }
-        notes.extend(failures::notes(&self.refused, &self.wrong));
+        notes.extend(self.failed.notes());
         notes.join(" ")
     }
 }
@@ -220,11 +207,10 @@ mod tests {
 
     #[test]
     fn the_median_is_taken_figure_by_figure_and_failures_add_up() {
-        let round = |per_s, store_bytes, wrong| Sample {
-            per_s,
-            store_bytes,
-            wrong: Failures { count: wrong, example: (0 < wrong).then(|| "x".to_owned()) },
-            ..Sample::default()
+        let round = |per_s, store_bytes, wrong| {
+            let wrong = Failures { count: wrong, example: (0 < wrong).then(|| "x".to_owned()) };
+            let failed = Failed { wrong, ..Failed::default() };
+            Sample { per_s, store_bytes, failed, ..Sample::default() }
         };
         let middle = Sample::median(&[round(3.0, None, 0), round(1.0, Some(8.0), 2), round(2.0, None, 1)]);
         assert!(near(middle.per_s, 2.0) && middle.store_bytes.is_some_and(|bytes| near(bytes, 8.0)));

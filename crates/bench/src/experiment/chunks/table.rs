@@ -1,15 +1,11 @@
 //! The tables on stdout and the records of statistics.csv.
 
-use std::path::Path;
-
-use anyhow::Result;
-
 use super::{
     cells::{Cell, Way, Work},
     results::{Measured, Ratios, Results},
     sample::Sample,
 };
-use crate::report::{self, Column, Csv, figure, figure_or_dash, number, text};
+use crate::report::{self, Column, exact_or_empty, figure, figure_or_dash, number, text};
 
 const COLUMNS: &[Column] = &[
     text("state", 9),
@@ -30,7 +26,8 @@ const COLUMNS: &[Column] = &[
     text("notes", 5),
 ];
 
-const CSV_HEADER: &[&str] = &[
+/// The fields of statistics.csv.
+pub const CSV_HEADER: &[&str] = &[
     "section",
     "state",
     "way",
@@ -101,66 +98,42 @@ pub struct Setting {
     pub first_byte_ms: u64,
 }
 
-/// statistics.csv.
-pub struct Statistics {
-    csv: Csv,
-    setting: Setting,
-}
-
-impl Statistics {
-    /// Opens the file and says in it what is measured where.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, or holds something else.
-    pub fn open(path: &Path, about: &str, setting: Setting) -> Result<Self> {
-        Ok(Self { csv: Csv::open(path, about, CSV_HEADER)?, setting })
+impl Setting {
+    /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
+    pub fn fields(&self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+        let work = match cell.work {
+            Work::Chain => "chain",
+            Work::Random => "random",
+        };
+        vec![
+            cell.section.name().to_owned(),
+            cell.state.name().to_owned(),
+            cell.way.name().to_owned(),
+            form(cell),
+            work.to_owned(),
+            cell.callers.to_string(),
+            cell.batch.to_string(),
+            format!("{:.0}", self.chunk_bytes),
+            self.store_bytes.to_string(),
+            self.first_byte_ms.to_string(),
+            round.to_string(),
+            format!("{:.3}", sample.seconds),
+            format!("{:.1}", sample.per_s),
+            exact_or_empty(ratios.of_direct),
+            format!("{:.1}", sample.mean_us),
+            format!("{:.1}", sample.p50_us),
+            format!("{:.1}", sample.p99_us),
+            exact_or_empty(ratios.of_check),
+            exact_or_empty(sample.cpu.server),
+            format!("{:.4}", sample.cpu.load),
+            format!("{:.4}", sample.cpu.others),
+            sample.store_requests.map(|count| format!("{count:.0}")).unwrap_or_default(),
+            sample.store_bytes.map(|bytes| format!("{bytes:.0}")).unwrap_or_default(),
+            sample.failed.refused.count.to_string(),
+            sample.failed.wrong.count.to_string(),
+            sample.notes(),
+        ]
     }
-
-    /// Appends one measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
-    pub fn append(&mut self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Result<()> {
-        self.csv.append(&fields(&self.setting, cell, sample, round, ratios))
-    }
-}
-
-fn fields(setting: &Setting, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
-    let some = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
-    let work = match cell.work {
-        Work::Chain => "chain",
-        Work::Random => "random",
-    };
-    vec![
-        cell.section.name().to_owned(),
-        cell.state.name().to_owned(),
-        cell.way.name().to_owned(),
-        form(cell),
-        work.to_owned(),
-        cell.callers.to_string(),
-        cell.batch.to_string(),
-        format!("{:.0}", setting.chunk_bytes),
-        setting.store_bytes.to_string(),
-        setting.first_byte_ms.to_string(),
-        round.to_string(),
-        format!("{:.3}", sample.seconds),
-        format!("{:.1}", sample.per_s),
-        some(ratios.of_direct),
-        format!("{:.1}", sample.mean_us),
-        format!("{:.1}", sample.p50_us),
-        format!("{:.1}", sample.p99_us),
-        some(ratios.of_check),
-        some(sample.cpu.server),
-        format!("{:.4}", sample.cpu.load),
-        format!("{:.4}", sample.cpu.others),
-        sample.store_requests.map(|count| format!("{count:.0}")).unwrap_or_default(),
-        sample.store_bytes.map(|bytes| format!("{bytes:.0}")).unwrap_or_default(),
-        sample.refused.count.to_string(),
-        sample.wrong.count.to_string(),
-        sample.notes(),
-    ]
 }
 
 #[cfg(test)]
@@ -190,7 +163,7 @@ mod tests {
         add(&mut results, State::Disk, Way::Resp, 5, (1.0, 1.0));
         let row = &results.rows()[0];
         let setting = Setting { chunk_bytes: 4_096.0, store_bytes: 10, first_byte_ms: 30 };
-        let fields = fields(&setting, &row.cell, &row.sample, 1, results.ratios(row));
+        let fields = setting.fields(&row.cell, &row.sample, 1, results.ratios(row));
         assert_eq!(fields.len(), CSV_HEADER.len());
         assert_eq!(fields[..6].join(" "), "reads warm disk RESP decoded random 5");
     }

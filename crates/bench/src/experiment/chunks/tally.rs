@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     clock::Window,
-    failures::{Failure, Failures},
+    failures::Failed,
     stats::{new_histogram, record},
 };
 
@@ -18,10 +18,8 @@ pub struct Tally {
     pub chunks: u64,
     /// When the last of them came.
     pub last_ns: u64,
-    /// Refusals, the warm-up included.
-    pub refused: Failures,
-    /// Wrong answers, the warm-up included.
-    pub wrong: Failures,
+    /// Refusals and wrong answers, the warm-up included.
+    pub failed: Failed,
 }
 
 impl Tally {
@@ -31,13 +29,7 @@ impl Tally {
     ///
     /// Never: the histogram's bounds are right.
     pub fn new() -> Result<Self> {
-        Ok(Self {
-            latency_ns: new_histogram()?,
-            chunks: 0,
-            last_ns: 0,
-            refused: Failures::default(),
-            wrong: Failures::default(),
-        })
+        Ok(Self { latency_ns: new_histogram()?, chunks: 0, last_ns: 0, failed: Failed::default() })
     }
 
     /// An answer with so many chunks: it counts when it came within the window.
@@ -47,18 +39,5 @@ impl Tally {
             self.last_ns = self.last_ns.max(now_ns);
             record(&mut self.latency_ns, now_ns.saturating_sub(asked_ns));
         }
-    }
-
-    /// A request that failed.
-    pub fn fail(&mut self, failure: Failure) {
-        match failure {
-            Failure::Refused(text) => self.refused.add(text),
-            Failure::Wrong(text) => self.wrong.add(text),
-        }
-    }
-
-    /// Failures of all kinds.
-    pub fn failures(&self) -> u64 {
-        self.refused.count + self.wrong.count
     }
 }

@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use super::client::Report;
 use crate::{
     clock::thread_cpu_ns,
-    failures::{self, Failure, Failures},
+    failures::{Failed, Failure},
     machine::process_cpu_ns,
     remote::Count,
     stats::{float, median, new_histogram, percentile_us, record},
@@ -71,10 +71,8 @@ pub struct Sample {
     pub load: f64,
     /// Processors used by programs that have nothing to do with it, and by the machine's host.
     pub others: f64,
-    /// Replays that failed.
-    pub refused: Failures,
-    /// Replays that got what was not asked for.
-    pub wrong: Failures,
+    /// Replays that were refused, or got what was not asked for.
+    pub failed: Failed,
 }
 
 impl Sample {
@@ -83,11 +81,7 @@ impl Sample {
         let mut sample =
             Self { store_gets: float(store.requests), store_bytes: float(store.bytes), ..Self::default() };
         sample.set_processors(watched, reports.len());
-        match failure {
-            Some(Failure::Refused(text)) => sample.refused.add(text),
-            Some(Failure::Wrong(text)) => sample.wrong.add(text),
-            None => {}
-        }
+        failure.into_iter().for_each(|failure| sample.failed.add(failure));
         sample.set_times(reports);
         // Replays of the same differ in what was merged, and by repeated calls.
         let of = |count: fn(&Report) -> u64| {
@@ -128,9 +122,6 @@ impl Sample {
     /// The median of every figure, each for itself; failures add up.
     pub fn median(samples: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
-        let (mut refused, mut wrong) = (Failures::default(), Failures::default());
-        samples.iter().for_each(|sample| refused.merge(&sample.refused));
-        samples.iter().for_each(|sample| wrong.merge(&sample.wrong));
         let methods = samples.iter().flat_map(|sample| sample.calls.keys().copied());
         let calls_of = |method: &'static str| {
             median(samples.iter().filter_map(|sample| sample.calls.get(method).copied())).unwrap_or(0.0)
@@ -151,14 +142,8 @@ impl Sample {
             server_s: median(samples.iter().filter_map(|sample| sample.server_s)),
             load: of(|sample| sample.load),
             others: of(|sample| sample.others),
-            refused,
-            wrong,
+            failed: Failed::sum(samples.iter().map(|sample| &sample.failed)),
         }
-    }
-
-    /// Failed replays.
-    pub fn failures(&self) -> u64 {
-        self.refused.count + self.wrong.count
     }
 
     /// Calls by method.
@@ -174,7 +159,7 @@ impl Sample {
         if 0.0 < self.retries {
             notes.push(format!("retries:{:.0}", self.retries));
         }
-        notes.extend(failures::notes(&self.refused, &self.wrong));
+        notes.extend(self.failed.notes());
         notes.join(" ")
     }
 }
@@ -213,9 +198,9 @@ mod tests {
     fn a_replay_that_failed_is_shown() {
         let failure = Failure::Wrong("another chunk".to_owned());
         let sample = Sample::new(&[], Some(failure), &watched(), Count::default());
-        assert_eq!((sample.failures(), sample.notes().as_str()), (1, "WRONG:1 (another chunk)"));
+        assert_eq!((sample.failed.count(), sample.notes().as_str()), (1, "WRONG:1 (another chunk)"));
         let middle = Sample::median(&[sample.clone(), Sample::default(), sample]);
-        assert_eq!(middle.wrong.count, 2);
+        assert_eq!(middle.failed.wrong.count, 2);
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn find(results: &Results, section: Section, way: Way, layout: Option<Layout>) -
     let is_it = |cell: &Cell| {
         cell.section == section && cell.way == way && cell.layout == layout && cell.streams == Streams::New
     };
-    results.find(is_it).filter(|row| row.sample.failures() == 0)
+    results.find(is_it).filter(|row| row.sample.failed.count() == 0)
 }
 
 #[cfg(test)]

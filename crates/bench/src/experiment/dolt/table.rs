@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     remote::Distance,
-    report::{self, Column, figure, figure_or_dash, number, text},
+    report::{self, Column, exact_or_empty, figure, figure_or_dash, number, text},
     stats::ratio,
 };
 
@@ -134,7 +134,6 @@ pub struct Setting {
 impl Setting {
     /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
     pub fn fields(&self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
-        let some = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
         let count = |value: f64| format!("{value:.0}");
         let stream = match cell.streams {
             Streams::New => "new",
@@ -152,9 +151,9 @@ impl Setting {
             round.to_string(),
             count(sample.replays),
             format!("{:.6}", sample.seconds),
-            some(ratios.of_direct),
-            some(ratios.of_plain),
-            some(ratios.of_near),
+            exact_or_empty(ratios.of_direct),
+            exact_or_empty(ratios.of_plain),
+            exact_or_empty(ratios.of_near),
             format!("{:.3}", sample.p50_ms),
             format!("{:.3}", sample.p99_ms),
             count(sample.contents_bytes),
@@ -165,11 +164,11 @@ impl Setting {
             count(sample.retries),
             count(sample.store_gets),
             count(sample.store_bytes),
-            some(sample.server_s),
+            exact_or_empty(sample.server_s),
             format!("{:.4}", sample.load),
             format!("{:.4}", sample.others),
-            sample.refused.count.to_string(),
-            sample.wrong.count.to_string(),
+            sample.failed.refused.count.to_string(),
+            sample.failed.wrong.count.to_string(),
             sample.notes(),
         ]
     }

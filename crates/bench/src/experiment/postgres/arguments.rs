@@ -10,6 +10,7 @@ use super::{
     rows::Distribution,
 };
 use crate::{
+    busload::Binary,
     cli::{bail_usage, check_clients, check_rounds, times},
     limits::KEYS_MAX,
     schedule::parse_rate,
@@ -150,18 +151,9 @@ pub struct Postgres {
     /// Which Postgres
     #[command(flatten)]
     pub source: Source,
-    /// The busload binary [default: beside this program, then target/release/busload]
-    #[arg(long, value_name = "PATH", help_heading = "busload")]
-    pub busload: Option<PathBuf>,
-    /// Further arguments for busload, separated by spaces
-    #[arg(
-        long,
-        value_name = "ARGS",
-        allow_hyphen_values = true,
-        default_value = "",
-        help_heading = "busload"
-    )]
-    pub busload_args: String,
+    /// Which busload
+    #[command(flatten)]
+    pub binary: Binary,
 }
 
 /// Which Postgres, and what is in it.

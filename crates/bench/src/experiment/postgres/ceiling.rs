@@ -55,7 +55,7 @@ async fn repeat(client: Arc<Client>, select: Statement, mut rows: Sequence, wind
         let asked_ns = now_ns();
         match ask(&client, &select, &numbers).await {
             Ok(rows) => tally.answer(window, rows, asked_ns, now_ns()),
-            Err(failure) => tally.fail(failure),
+            Err(failure) => tally.failed.add(failure),
         }
     }
     Ok(tally)

@@ -236,7 +236,7 @@ impl<'a> Lab<'a> {
             let is_ours =
                 version.is_some_and(|version| (version + VERSIONS - first) % VERSIONS < tally.versions);
             if !is_ours {
-                tally.fail(Failure::Wrong(format!("{key} was acknowledged and holds `{payload}`")));
+                tally.failed.add(Failure::Wrong(format!("{key} was acknowledged and holds `{payload}`")));
             }
         }
         Ok(())

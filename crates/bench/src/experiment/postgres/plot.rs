@@ -98,7 +98,7 @@ fn by_rate(results: &Results) -> Vec<Chart> {
 }
 
 fn keeps_up(sample: &Sample) -> bool {
-    !sample.overloaded && sample.unanswered == 0 && sample.refused.count == 0
+    !sample.overloaded && sample.unanswered == 0 && sample.failed.refused.count == 0
 }
 
 fn is_ceiling(cell: &Cell) -> bool {

@@ -12,7 +12,7 @@ use rustix::process::Pid;
 use super::tally::Tally;
 use crate::{
     clock::{Window, now_ns},
-    failures::{self, Failures},
+    failures::Failed,
     machine::{family_cpu_ns, process_cpu_ns},
     stats::{float, median, percentile_us},
     usage::{Clocks, Span, disturbed},
@@ -138,10 +138,8 @@ pub struct Sample {
     pub unanswered: u64,
     /// The open-loop schedule was given up.
     pub overloaded: bool,
-    /// Refused requests, the warm-up included.
-    pub refused: Failures,
-    /// Wrong answers, the warm-up included.
-    pub wrong: Failures,
+    /// Refused requests and wrong answers, the warm-up included.
+    pub failed: Failed,
 }
 
 impl Sample {
@@ -167,8 +165,7 @@ impl Sample {
             late_p99_us: (!tally.late_ns.is_empty()).then(|| percentile_us(&tally.late_ns, 99.0)),
             unanswered: tally.unanswered,
             overloaded: tally.overloaded,
-            refused: tally.refused.clone(),
-            wrong: tally.wrong.clone(),
+            failed: tally.failed.clone(),
         }
     }
 
@@ -176,10 +173,6 @@ impl Sample {
     pub fn median(samples: &[Self]) -> Self {
         let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
         let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
-        let mut refused = Failures::default();
-        let mut wrong = Failures::default();
-        samples.iter().for_each(|sample| refused.merge(&sample.refused));
-        samples.iter().for_each(|sample| wrong.merge(&sample.wrong));
         Self {
             seconds: of(|sample| sample.seconds),
             per_s: of(|sample| sample.per_s),
@@ -198,8 +191,7 @@ impl Sample {
             late_p99_us: of_some(|sample| sample.late_p99_us),
             unanswered: samples.iter().map(|sample| sample.unanswered).sum(),
             overloaded: samples.iter().any(|sample| sample.overloaded),
-            refused,
-            wrong,
+            failed: Failed::sum(samples.iter().map(|sample| &sample.failed)),
         }
     }
 
@@ -216,7 +208,7 @@ impl Sample {
         if 0 < self.unanswered {
             notes.push(format!("unanswered:{}", self.unanswered));
         }
-        notes.extend(failures::notes(&self.refused, &self.wrong));
+        notes.extend(self.failed.notes());
         notes.join(" ")
     }
 }
@@ -224,7 +216,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failures::Failure;
+    use crate::failures::{Failure, Failures};
 
     const WINDOW: Window = Window { from_ns: 1_000_000_000, until_ns: 3_000_000_000 };
 
@@ -263,7 +255,8 @@ mod tests {
     fn the_median_is_taken_figure_by_figure_and_failures_add_up() {
         let round = |per_s, mean_us, batch, refused| {
             let refused = Failures { count: refused, example: (0 < refused).then(|| "full".to_owned()) };
-            Sample { per_s, mean_us, batch, refused, ..Sample::default() }
+            let failed = Failed { refused, ..Failed::default() };
+            Sample { per_s, mean_us, batch, failed, ..Sample::default() }
         };
         let rounds =
             [round(3.0, 10.0, None, 0), round(1.0, 30.0, Some(8.0), 2), round(2.0, 20.0, Some(4.0), 1)];
@@ -289,7 +282,7 @@ mod tests {
     #[test]
     fn wrong_answers_are_shown_whatever_else_is() {
         let mut tally = Tally::new().unwrap();
-        tally.fail(Failure::Wrong("row 5 is missing".to_owned()));
+        tally.failed.add(Failure::Wrong("row 5 is missing".to_owned()));
         let sample = Sample::new(&tally, WINDOW, Cpu::default(), None);
         assert_eq!(sample.notes(), "WRONG:1 (row 5 is missing)");
     }

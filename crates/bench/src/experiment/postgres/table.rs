@@ -1,16 +1,12 @@
 //! The tables on stdout and the records of statistics.csv.
 
-use std::path::Path;
-
-use anyhow::Result;
-
 use super::{
     approach::{Approach, Cell, Pace},
     results::{Measured, Ratios, Results},
     sample::Sample,
     tasks::Operation,
 };
-use crate::report::{self, Column, Csv, figure, figure_or_dash, number, text};
+use crate::report::{self, Column, exact_or_empty, figure, figure_or_dash, number, text};
 
 const COLUMNS: &[Column] = &[
     text("way", 34),
@@ -31,7 +27,8 @@ const COLUMNS: &[Column] = &[
     text("notes", 5),
 ];
 
-const CSV_HEADER: &[&str] = &[
+/// The fields of statistics.csv.
+pub const CSV_HEADER: &[&str] = &[
     "section",
     "way",
     "operation",
@@ -114,73 +111,48 @@ pub struct Setting {
     pub shared_buffers: String,
 }
 
-/// statistics.csv.
-pub struct Statistics {
-    csv: Csv,
-    /// What holds for the records that follow.
-    pub setting: Setting,
-}
-
-impl Statistics {
-    /// Opens the file and says in it what is measured where.
-    ///
-    /// # Errors
-    ///
-    /// It cannot be written, or holds something else.
-    pub fn open(path: &Path, about: &str, setting: Setting) -> Result<Self> {
-        Ok(Self { csv: Csv::open(path, about, CSV_HEADER)?, setting })
+impl Setting {
+    /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
+    pub fn fields(&self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+        let operation = match cell.operation {
+            Operation::Read => "read",
+            Operation::Upsert => "upsert",
+        };
+        let rate = match cell.pace {
+            Pace::Closed => String::new(),
+            Pace::Rate(rate) => rate.to_string(),
+        };
+        vec![
+            cell.section.name().to_owned(),
+            cell.approach.name(),
+            operation.to_owned(),
+            cell.keys.name().to_owned(),
+            cell.clients.to_string(),
+            rate,
+            self.rows.to_string(),
+            self.shared_buffers.clone(),
+            round.to_string(),
+            format!("{:.3}", sample.seconds),
+            format!("{:.1}", sample.per_s),
+            exact_or_empty(ratios.of_ceiling),
+            exact_or_empty(ratios.of_plain),
+            format!("{:.1}", sample.mean_us),
+            format!("{:.1}", sample.p50_us),
+            format!("{:.1}", sample.p99_us),
+            format!("{:.1}", sample.max_us),
+            exact_or_empty(sample.batch),
+            exact_or_empty(sample.statements_per_s),
+            exact_or_empty(sample.cpu.postgres),
+            exact_or_empty(sample.cpu.busload),
+            format!("{:.4}", sample.cpu.load),
+            format!("{:.4}", sample.cpu.others),
+            exact_or_empty(sample.late_p99_us),
+            sample.unanswered.to_string(),
+            sample.failed.refused.count.to_string(),
+            sample.failed.wrong.count.to_string(),
+            sample.notes(),
+        ]
     }
-
-    /// Appends one measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
-    pub fn append(&mut self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Result<()> {
-        self.csv.append(&fields(&self.setting, cell, sample, round, ratios))
-    }
-}
-
-fn fields(setting: &Setting, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
-    let some = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
-    let operation = match cell.operation {
-        Operation::Read => "read",
-        Operation::Upsert => "upsert",
-    };
-    let rate = match cell.pace {
-        Pace::Closed => String::new(),
-        Pace::Rate(rate) => rate.to_string(),
-    };
-    vec![
-        cell.section.name().to_owned(),
-        cell.approach.name(),
-        operation.to_owned(),
-        cell.keys.name().to_owned(),
-        cell.clients.to_string(),
-        rate,
-        setting.rows.to_string(),
-        setting.shared_buffers.clone(),
-        round.to_string(),
-        format!("{:.3}", sample.seconds),
-        format!("{:.1}", sample.per_s),
-        some(ratios.of_ceiling),
-        some(ratios.of_plain),
-        format!("{:.1}", sample.mean_us),
-        format!("{:.1}", sample.p50_us),
-        format!("{:.1}", sample.p99_us),
-        format!("{:.1}", sample.max_us),
-        some(sample.batch),
-        some(sample.statements_per_s),
-        some(sample.cpu.postgres),
-        some(sample.cpu.busload),
-        format!("{:.4}", sample.cpu.load),
-        format!("{:.4}", sample.cpu.others),
-        some(sample.late_p99_us),
-        sample.unanswered.to_string(),
-        sample.refused.count.to_string(),
-        sample.wrong.count.to_string(),
-        sample.notes(),
-    ]
 }
 
 #[cfg(test)]
@@ -211,7 +183,7 @@ mod tests {
         add(&mut results, Section::LowLoad, Approach::Library, 5, (1.0, 1.0));
         let row = &results.rows()[0];
         let setting = Setting { rows: 10, shared_buffers: "1GB".to_owned() };
-        let fields = fields(&setting, &row.cell, &row.sample, 1, results.ratios(row));
+        let fields = setting.fields(&row.cell, &row.sample, 1, results.ratios(row));
         assert_eq!(fields.len(), CSV_HEADER.len());
         assert_eq!(fields[..4].join(" "), "low-load in-process read uniform");
     }

@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     clock::Window,
-    failures::{Failure, Failures},
+    failures::Failed,
     stats::{new_histogram, record},
 };
 
@@ -35,10 +35,8 @@ pub struct Tally {
     pub unanswered: u64,
     /// The schedule of an open loop was given up.
     pub overloaded: bool,
-    /// Refusals.
-    pub refused: Failures,
-    /// Wrong answers.
-    pub wrong: Failures,
+    /// Refusals and wrong answers.
+    pub failed: Failed,
     /// Some of the rows whose upsert was acknowledged.
     pub acknowledged: Vec<u64>,
     /// Versions of upserts that were handed out.
@@ -60,8 +58,7 @@ impl Tally {
             answered_ever: 0,
             unanswered: 0,
             overloaded: false,
-            refused: Failures::default(),
-            wrong: Failures::default(),
+            failed: Failed::default(),
             acknowledged: Vec::new(),
             versions: 0,
             next_kept: 0,
@@ -108,14 +105,6 @@ impl Tally {
         }
     }
 
-    /// A request that failed.
-    pub fn fail(&mut self, failure: Failure) {
-        match failure {
-            Failure::Refused(text) => self.refused.add(text),
-            Failure::Wrong(text) => self.wrong.add(text),
-        }
-    }
-
     /// Adds what another part of the load saw.
     ///
     /// # Errors
@@ -128,8 +117,7 @@ impl Tally {
         self.answered_ever += other.answered_ever;
         self.unanswered += other.unanswered;
         self.overloaded |= other.overloaded;
-        self.refused.merge(&other.refused);
-        self.wrong.merge(&other.wrong);
+        self.failed.merge(&other.failed);
         self.acknowledged.extend_from_slice(&other.acknowledged);
         self.versions += other.versions;
         Ok(())
@@ -188,6 +176,7 @@ impl Shards {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failures::Failure;
 
     const WINDOW: Window = Window { from_ns: 1_000, until_ns: 2_000 };
 
@@ -229,13 +218,13 @@ mod tests {
                 scope.spawn(|| {
                     shards.enter();
                     shards.own().answer(WINDOW, 1, 1_000, 1_500);
-                    shards.own().fail(Failure::Wrong("x".to_owned()));
+                    shards.own().failed.add(Failure::Wrong("x".to_owned()));
                 });
             }
         });
-        shards.own().fail(Failure::Refused("full".to_owned()));
+        shards.own().failed.add(Failure::Refused("full".to_owned()));
         let total = shards.total().unwrap();
-        assert_eq!((total.answered, total.wrong.count, total.refused.count), (3, 3, 1));
-        assert_eq!(total.refused.example.as_deref(), Some("full"));
+        assert_eq!((total.answered, total.failed.wrong.count, total.failed.refused.count), (3, 3, 1));
+        assert_eq!(total.failed.refused.example.as_deref(), Some("full"));
     }
 }

@@ -231,7 +231,7 @@ impl<R: Requests> Client<R> {
         let mut tally = self.shards.own();
         match outcome {
             Ok(()) => answer(&mut tally),
-            Err(failure) => return tally.fail(failure),
+            Err(failure) => return tally.failed.add(failure),
         }
         if self.operation == Operation::Upsert {
             tally.acknowledge(row);

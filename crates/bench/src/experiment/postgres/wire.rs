@@ -15,11 +15,7 @@ mod protocol;
 
 use std::{net::SocketAddr, num::NonZeroU64, time::Duration};
 
-use anyhow::{Context, Result, bail};
-use rustix::{
-    event::{Timespec, epoll},
-    fd::OwnedFd,
-};
+use anyhow::{Result, bail};
 
 use self::connection::Connection;
 pub use self::protocol::Prefix;
@@ -30,8 +26,9 @@ use super::{
 };
 use crate::{
     clock::{Window, duration_ns, now_ns},
-    limits::{CLIENTS_MAX, EVENTS_PER_TURN, OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, RECEIVE_BYTES, SILENCE},
+    limits::{OPEN_LOOP_DRAIN, OPEN_LOOP_TASKS, RECEIVE_BYTES, SILENCE},
     schedule::Schedule,
+    sockets::Poll,
     stats::record,
 };
 
@@ -73,9 +70,8 @@ enum Pace {
 struct Load {
     plan: Plan,
     pace: Pace,
-    epoll: OwnedFd,
+    poll: Poll,
     connections: Vec<Connection>,
-    events: Vec<epoll::Event>,
     received: Vec<u8>,
     rows: Sequence,
     unanswered: usize,
@@ -130,21 +126,10 @@ pub fn run_open(plan: Plan, rate: u64) -> Result<Tally> {
 
 impl Load {
     fn connect(plan: Plan, pace: Pace) -> Result<Self> {
-        if plan.connections == 0 || CLIENTS_MAX < plan.connections {
-            bail!("a measurement needs 1 to {CLIENTS_MAX} connections, not {}", plan.connections);
-        }
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll_create1")?;
-        let mut connections = Vec::with_capacity(plan.connections);
-        for index in 0..plan.connections {
-            let connection = Connection::open(plan.address)
-                .with_context(|| format!("connection {} to {}", index + 1, plan.address))?;
-            connection.register(&epoll, index).context("epoll_ctl")?;
-            connections.push(connection);
-        }
+        let (poll, sockets) = Poll::connect(plan.address, plan.connections)?;
         Ok(Self {
-            epoll,
-            connections,
-            events: Vec::with_capacity(EVENTS_PER_TURN),
+            poll,
+            connections: sockets.into_iter().map(Connection::new).collect(),
             received: vec![0; RECEIVE_BYTES],
             rows: plan.sequences.client(0),
             unanswered: 0,
@@ -187,20 +172,17 @@ impl Load {
     }
 
     fn send_all(&mut self) -> Result<()> {
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            connection.send(&self.epoll, index)?;
-        }
-        Ok(())
+        self.connections.iter_mut().try_for_each(|connection| connection.send(&self.poll))
     }
 
     /// Waits for events and handles them; gives how many replies came.
     fn turn(&mut self, timeout: Duration) -> Result<usize> {
-        self.wait(timeout)?;
+        self.poll.wait(timeout)?;
         let mut answered = 0;
-        for position in 0..self.events.len() {
-            let index = connection::index_of(self.events[position]);
+        for position in 0..self.poll.ready_count() {
+            let index = self.poll.ready(position);
             answered += self.receive(index)?;
-            self.connections[index].send(&self.epoll, index)?;
+            self.connections[index].send(&self.poll)?;
         }
         Ok(answered)
     }
@@ -223,7 +205,7 @@ impl Load {
                 self.tally.acknowledge(pending.row);
             }
             match (outcome, self.pace) {
-                (Err(failure), _) => self.tally.fail(failure),
+                (Err(failure), _) => self.tally.failed.add(failure),
                 (Ok(()), Pace::Closed) => self.tally.answer(self.plan.window, 1, pending.since_ns, now_ns),
                 (Ok(()), Pace::Open) => self.tally.answer_due(self.plan.window, pending.since_ns, now_ns),
             }
@@ -246,17 +228,6 @@ impl Load {
             self.tally.give_up(self.plan.window, pending.since_ns, now_ns());
         }
         Ok(())
-    }
-
-    /// Waits for events; an interrupted wait is one without events.
-    fn wait(&mut self, timeout: Duration) -> Result<()> {
-        let timeout = Timespec::try_from(timeout).context("a wait of a sane length")?;
-        self.events.clear();
-        let events = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, events, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error).context("epoll_pwait2 (needs Linux 5.11)"),
-        }
     }
 }
 

@@ -40,7 +40,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
         // Reads of indexes are bytes of the file, too, but of all files.
         lab.remote.forget();
         let sample = read_file(lab, &server, u64::try_from(round).unwrap_or(0))?;
-        if let Some(example) = sample.wrong.example.as_ref().or(sample.refused.example.as_ref()) {
+        if let Some(example) = sample.failed.example() {
             bail!("a chunk of a cold file could not be had: {example}");
         }
         lab.wait_file(&server, TABLE, 0)?;

@@ -49,7 +49,7 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
             let caller = |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
             load::run(&lab.store, (0..callers).map(caller).collect(), &plan).await
         })?;
-        if let Some(example) = sample.wrong.example.as_ref().or(sample.refused.example.as_ref()) {
+        if let Some(example) = sample.failed.example() {
             bail!("a chunk that many asked for could not be had: {example}");
         }
         let traffic = lab.traffic();

@@ -78,7 +78,7 @@ fn every_answer_of_a_closed_loop_is_counted_once_on_any_number_of_threads() {
 fn wrong_answers_are_no_answers() {
     let fake = Fake::new(Answers::Wrongly);
     let tally = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Read, 10), 2).unwrap();
-    assert_eq!((tally.answered_ever, tally.wrong.count), (0, fake.asked()));
+    assert_eq!((tally.answered_ever, tally.failed.wrong.count), (0, fake.asked()));
 }
 
 #[test]

@@ -1,50 +1,31 @@
 //! One connection: bytes out without blocking, replies in order.
 
-use std::{
-    collections::VecDeque,
-    io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream},
-};
+use std::collections::VecDeque;
 
 use anyhow::{Result, bail};
-use rustix::{event::epoll, fd::OwnedFd};
 
 use super::{super::tasks::Operation, Pending, protocol};
-use crate::failures::Failure;
+use crate::{
+    failures::Failure,
+    sockets::{Poll, Socket},
+};
 
 /// A socket, what it has still to send, and the replies it owes.
 #[derive(Debug)]
 pub struct Connection {
-    socket: TcpStream,
+    socket: Socket,
     unsent: Vec<u8>,
     /// Received and not yet read as replies: from `parsed` on.
     received: Vec<u8>,
     parsed: usize,
-    /// Whether epoll reports when there is room to send.
-    waits_for_room: bool,
     /// Requests in the order of their replies.
     pub pending: VecDeque<Pending>,
 }
 
 impl Connection {
-    /// Connects; from then on nothing blocks.
-    pub fn open(address: SocketAddr) -> Result<Self> {
-        let socket = TcpStream::connect(address)?;
-        socket.set_nodelay(true)?;
-        socket.set_nonblocking(true)?;
-        Ok(Self {
-            socket,
-            unsent: Vec::new(),
-            received: Vec::new(),
-            parsed: 0,
-            waits_for_room: false,
-            pending: VecDeque::new(),
-        })
-    }
-
-    /// Asks epoll for this connection's events, under the number `index`.
-    pub fn register(&self, epoll: &OwnedFd, index: usize) -> rustix::io::Result<()> {
-        epoll::add(epoll, &self.socket, data(index), epoll::EventFlags::IN)
+    /// Over a socket from which nothing has been read.
+    pub fn new(socket: Socket) -> Self {
+        Self { socket, unsent: Vec::new(), received: Vec::new(), parsed: 0, pending: VecDeque::new() }
     }
 
     /// Where requests are written to before [`Connection::send`].
@@ -52,42 +33,18 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Sends what the socket takes. When something is left, epoll will say when there is room for it.
-    pub fn send(&mut self, epoll: &OwnedFd, index: usize) -> Result<()> {
-        if self.unsent.is_empty() {
-            return Ok(());
-        }
-        let mut sent = 0;
-        while sent < self.unsent.len() {
-            match (&self.socket).write(&self.unsent[sent..]) {
-                Ok(0) => bail!("the server closed a connection"),
-                Ok(count) => sent += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+    /// Sends what the socket takes. When something is left, `poll` will say when there is room for it.
+    pub fn send(&mut self, poll: &Poll) -> Result<()> {
+        let sent = self.socket.send(poll, &self.unsent)?;
         self.unsent.drain(..sent);
-        let waits_for_room = !self.unsent.is_empty();
-        if waits_for_room != self.waits_for_room {
-            self.waits_for_room = waits_for_room;
-            let room = if waits_for_room { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-            epoll::modify(epoll, &self.socket, data(index), epoll::EventFlags::IN | room)?;
-        }
         Ok(())
     }
 
     /// Receives once; gives how many bytes came.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        match (&self.socket).read(buffer) {
-            Ok(0) => bail!("the server closed a connection"),
-            Ok(count) => {
-                self.received.extend_from_slice(&buffer[..count]);
-                Ok(count)
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
-            Err(error) => Err(error.into()),
-        }
+        let received = self.socket.receive(buffer)?;
+        self.received.extend_from_slice(received);
+        Ok(received.len())
     }
 
     /// The next whole reply, which is to a request for `row`.
@@ -110,13 +67,4 @@ impl Connection {
         self.parsed = 0;
         Ok(())
     }
-}
-
-fn data(index: usize) -> epoll::EventData {
-    epoll::EventData::new_u64(u64::try_from(index).expect("an index fits in 64 bits"))
-}
-
-/// The number of the connection an event is for.
-pub fn index_of(event: epoll::Event) -> usize {
-    usize::try_from(event.data.u64()).expect("registered from an index")
 }

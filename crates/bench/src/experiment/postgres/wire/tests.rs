@@ -89,7 +89,7 @@ fn every_reply_is_counted_once_however_it_is_cut() {
         let (address, requests) = serve(Manners::default());
         let tally = run_closed(plan(address, connections, 50), clients).unwrap();
         assert_eq!(tally.answered_ever, requests.load(Ordering::SeqCst));
-        assert_eq!((tally.wrong.count, tally.refused.count), (0, 0), "{tally:?}");
+        assert_eq!((tally.failed.wrong.count, tally.failed.refused.count), (0, 0), "{tally:?}");
         assert!(0 < tally.answered && tally.latency_ns.len() == tally.answered);
     }
 }
@@ -98,8 +98,8 @@ fn every_reply_is_counted_once_however_it_is_cut() {
 fn a_reply_with_another_row_is_wrong() {
     let (address, _) = serve(Manners { wrong_at: Some(5), ..Manners::default() });
     let tally = run_closed(plan(address, 2, 30), 20).unwrap();
-    assert_eq!(tally.wrong.count, 2);
-    assert!(tally.wrong.example.unwrap().contains("is said to hold"));
+    assert_eq!(tally.failed.wrong.count, 2);
+    assert!(tally.failed.wrong.example.unwrap().contains("is said to hold"));
 }
 
 #[test]
