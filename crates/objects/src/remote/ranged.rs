@@ -52,7 +52,7 @@ struct Trip<'a> {
 
 /// Bytes in one piece.
 #[derive(Default)]
-struct Whole(BytesMut);
+pub(super) struct Whole(pub(super) BytesMut);
 
 impl Sink for Whole {
     /// Who does not, drops the future.

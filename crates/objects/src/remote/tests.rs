@@ -4,23 +4,9 @@ use object_store::ObjectStoreExt;
 
 use super::{
     fake::{Answer, Fake, contents, options},
+    ranged::Whole,
     *,
 };
-
-#[derive(Debug, Default)]
-struct Collected(Vec<u8>);
-
-impl Sink for Collected {
-    fn is_wanted(&mut self) -> bool {
-        true
-    }
-
-    fn handle_sent(&mut self) {}
-    fn handle_begun(&mut self) {}
-    fn handle_bytes(&mut self, bytes: Bytes) {
-        self.0.extend_from_slice(&bytes);
-    }
-}
 
 struct Bench {
     fake: Arc<Fake>,
@@ -40,8 +26,8 @@ impl Bench {
     }
 
     /// What came, and how it ended.
-    async fn read(&self, range: std::ops::Range<u64>) -> (Vec<u8>, Result<(), Error>) {
-        let mut sink = Collected::default();
+    async fn read(&self, range: std::ops::Range<u64>) -> (BytesMut, Result<(), Error>) {
+        let mut sink = Whole::default();
         let outcome = self.remote.read_range(&self.meta, range, Urgency::Foreground, &mut sink).await;
         (sink.0, outcome)
     }
@@ -285,14 +271,14 @@ async fn files_are_objects_with_versions() {
         matches!(remote.fetch("oldgen/manifest", None, 9).await, Ok(Fetched::Object { bytes, .. }) if bytes == "m")
     );
 
-    let mut sink = Collected::default();
+    let mut sink = Whole::default();
     remote.read_range(&listed[0], 5..1_999_999, Urgency::Fill, &mut sink).await.unwrap();
     assert!(sink.0 == bytes[5..1_999_999]);
 
     // As a program would that makes files anew: written beside, renamed.
     std::fs::write(root.join("new"), contents(3_000_000)).unwrap();
     std::fs::rename(root.join("new"), root.join("abc")).unwrap();
-    let mut sink = Collected::default();
+    let mut sink = Whole::default();
     let replaced = remote.read_range(&listed[0], 5..1_999_999, Urgency::Fill, &mut sink).await;
     assert!(sink.0.is_empty() && matches!(replaced, Err(Error::Gone(_))), "{replaced:?}");
     assert_eq!(remote.head("none").await.unwrap(), None);
