@@ -13,7 +13,9 @@ use std::{fs, sync::Arc, time::Duration};
 use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkAddress, write::ClassicWriter};
 use busload_dolt::{Error, Request, State};
-use support::{FIXTURES, PATIENCE, Tally, World, absent, contents, now, patiently, read_by_many, until};
+use support::{
+    FIXTURES, PATIENCE, Tally, World, absent, contents, now, patiently, read_by_many, read_each, until,
+};
 
 /// Everything that can happen to a response.
 fn faults() -> Vec<Fault> {
@@ -116,10 +118,7 @@ async fn a_flipped_bit_in_an_index_never_makes_a_chunk_nil() {
         world.rules(vec![Rule::times(1, Fault::Flip(support::mix(seed) % tail)).to(&spec.id.to_string())]);
         let store = world.start();
         open(&store).await;
-        let mut tally = Tally::default();
-        for address in &addresses {
-            tally.count(address, true, store.get(*address, patiently()).await);
-        }
+        let tally = read_each(&store, &addresses).await;
         for error in &tally.errors {
             assert!(matches!(error, Error::Damaged(_)), "seed {seed}: {error:?}");
         }
@@ -144,10 +143,7 @@ async fn a_store_away_is_an_error_for_what_is_not_local_and_never_nil() {
     let error = store.get(addresses[0], quick()).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
     world.proxy.come_back();
-    let mut tally = Tally::default();
-    for address in addresses.iter().take(50) {
-        tally.count(address, true, store.get(*address, patiently()).await);
-    }
+    let tally = read_each(&store, addresses.iter().take(50)).await;
     assert!(tally.errors.is_empty(), "{:?}", tally.errors);
     assert_eq!(store.get(absent(1), patiently()).await, Ok(None));
     store.close().await;
@@ -179,10 +175,7 @@ async fn a_warm_store_needs_the_object_store_only_for_what_does_not_exist() {
     open(&store).await;
     store.warm(&mut |_| {}).await.unwrap();
     world.proxy.go_away();
-    let mut tally = Tally::default();
-    for address in &addresses {
-        tally.count(address, true, store.get(*address, patiently()).await);
-    }
+    let tally = read_each(&store, &addresses).await;
     assert!(tally.errors.is_empty(), "{:?}", tally.errors);
     let quick = Request { deadline: now() + Duration::from_secs(2), ..patiently() };
     assert!(store.get(absent(3), quick).await.is_err());
@@ -204,10 +197,7 @@ async fn a_chunk_damaged_in_the_object_store_is_an_error_that_names_the_file() {
         open(&store).await;
         let error = store.get(addresses[0], patiently()).await.unwrap_err();
         assert!(matches!(&error, Error::Damaged(text) if text.contains(&name)), "{error:?}");
-        let mut tally = Tally::default();
-        for address in &addresses[1..] {
-            tally.count(address, true, store.get(*address, patiently()).await);
-        }
+        let tally = read_each(&store, &addresses[1..]).await;
         assert!(tally.errors.is_empty(), "{:?}", tally.errors);
         assert!(store.stats().damaged > 0);
         store.close().await;
@@ -232,8 +222,7 @@ async fn a_damaged_copy_of_a_chunk_is_made_up_for_by_a_whole_one() {
         world.put_manifest(address, &order);
         let store = world.start();
         open(&store).await;
-        let mut tally = Tally::default();
-        tally.count(&address, true, store.get(address, patiently()).await);
+        let tally = read_each(&store, [&address]).await;
         assert!(tally.errors.is_empty(), "{:?}", tally.errors);
         store.close().await;
     }
@@ -260,10 +249,7 @@ async fn a_damaged_disk_is_read_again_from_the_object_store() {
     }
     let store = world.start();
     open(&store).await;
-    let mut tally = Tally::default();
-    for address in &addresses {
-        tally.count(address, true, store.get(*address, patiently()).await);
-    }
+    let tally = read_each(&store, &addresses).await;
     assert!(tally.errors.is_empty(), "{:?}", tally.errors);
     store.close().await;
 }

@@ -190,6 +190,15 @@ impl Tally {
     }
 }
 
+/// Reads chunks that exist, one after the other.
+pub async fn read_each<'a>(store: &Store, addresses: impl IntoIterator<Item = &'a ChunkAddress>) -> Tally {
+    let mut tally = Tally::default();
+    for address in addresses {
+        tally.count(address, true, store.get(*address, patiently()).await);
+    }
+    tally
+}
+
 /// Reads by one reader: single chunks and many at once, now and then one that does not exist.
 pub async fn read_randomly(store: Store, addresses: Arc<Vec<ChunkAddress>>, seed: u64, rounds: u64) -> Tally {
     let mut tally = Tally::default();

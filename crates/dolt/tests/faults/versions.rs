@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     open,
-    support::{Tally, World, mix, patiently, read_by_many, until},
+    support::{Tally, World, mix, patiently, read_by_many, read_each, until},
 };
 
 /// Addresses that readers may ask for: everything that a version held which was seen.
@@ -109,10 +109,7 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
 
     world.put(&name, &bytes);
     until("the new version is served", || store.state() == State::Open).await;
-    let mut tally = Tally::default();
-    for address in &new {
-        tally.count(address, true, store.get(*address, patiently()).await);
-    }
+    let tally = read_each(&store, &new).await;
     assert!(tally.errors.is_empty(), "{:?}", tally.errors);
     store.close().await;
 }
@@ -130,10 +127,7 @@ async fn a_listing_that_lacks_files_is_made_up_for() {
     world.rules(vec![Rule::always(Fault::HalfListing)]);
     let store = world.start();
     store.opened().await.unwrap();
-    let mut tally = Tally::default();
-    for address in &addresses {
-        tally.count(address, true, store.get(*address, patiently()).await);
-    }
+    let tally = read_each(&store, &addresses).await;
     assert!(tally.errors.is_empty(), "{:?}", tally.errors);
     store.close().await;
 }
@@ -152,10 +146,7 @@ async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     world.bucket.delete(&format!("db/{}", old.id)).unwrap();
     store.refresh().await.unwrap();
     assert_eq!(store.snapshot().unwrap().manifest.root, new_addresses[0]);
-    let mut tally = Tally::default();
-    for address in old_addresses.iter().chain(&new_addresses) {
-        tally.count(address, true, store.get(*address, patiently()).await);
-    }
+    let tally = read_each(&store, old_addresses.iter().chain(&new_addresses)).await;
     assert!(tally.errors.is_empty(), "{:?}", tally.errors);
     store.close().await;
 }
@@ -174,8 +165,7 @@ async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
         let (spec, added) = world.put_file(version, 20);
         files.push(spec);
         world.put_manifest(added[0], &files);
-        let mut tally = Tally::default();
-        tally.count(&added[3], true, store.get(added[3], patiently()).await);
+        let tally = read_each(&store, [&added[3]]).await;
         assert!(tally.errors.is_empty(), "version {version}: {:?}", tally.errors);
     }
     store.close().await;
@@ -196,10 +186,7 @@ async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
         let shown = String::from_utf8_lossy(bad);
         until(&format!("it says what is wrong with {shown}"), || matches!(store.state(), State::Failed(_)))
             .await;
-        let mut tally = Tally::default();
-        for address in &addresses {
-            tally.count(address, true, store.get(*address, patiently()).await);
-        }
+        let tally = read_each(&store, &addresses).await;
         assert!(tally.errors.is_empty(), "{:?}", tally.errors);
         world.put("manifest", &good);
         until(&format!("it is well again after {shown}"), || store.state() == State::Open).await;

@@ -6,21 +6,9 @@ use busload_objects::Progress;
 
 use crate::support::{Lab, Listed, collect, fixture_list, get, open, request, until};
 
-pub const WITH_LISTS: [&str; 13] = [
-    "real-archive-conjoined",
-    "real-archive-v3",
-    "real-bigchunk",
-    "real-classic",
-    "real-generational",
-    "real-localbs",
-    "rewritten-archive-v1",
-    "rewritten-archive-v2",
-    "synth-many-archive",
-    "synth-many-classic",
-    "synth-sizes-archive-snappy",
-    "synth-sizes-archive-zstd",
-    "synth-sizes-classic",
-];
+pub fn with_lists() -> impl Iterator<Item = &'static str> {
+    include_str!("../../../chunks/tests/fixtures/dolt/sound.txt").lines()
+}
 
 pub fn list(name: &str) -> Vec<Listed> {
     let mut listed = fixture_list(name, "chunks.jsonl");
@@ -88,14 +76,14 @@ async fn check_store(settings: Settings, listed: &[Listed]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_comes_out_right_by_way_of_the_disk() {
-    for name in WITH_LISTS {
+    for name in with_lists() {
         check_store(Lab::of_fixture(name).settings(), &list(name)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_comes_out_right_without_a_disk() {
-    for name in WITH_LISTS {
+    for name in with_lists() {
         let lab = Lab::of_fixture(name);
         let settings = Settings { disk_bytes_max: 0, memory_bytes_max: 1 << 20, ..lab.settings() };
         check_store(settings, &list(name)).await;
@@ -104,7 +92,7 @@ async fn every_chunk_of_every_fixture_comes_out_right_without_a_disk() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_a_warm_store_can_be_had_without_waiting() {
-    for name in WITH_LISTS {
+    for name in with_lists() {
         let lab = Lab::of_fixture(name);
         let store = lab.open().await;
         let warmed = store.warm(&mut |_| {}).await.unwrap();
@@ -248,7 +236,7 @@ async fn the_old_generation_is_a_part_of_the_store_under_the_outer_root() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_is_verified() {
-    for name in WITH_LISTS {
+    for name in with_lists() {
         let lab = Lab::of_fixture(name);
         let store = open(Settings { disk_bytes_max: 0, ..lab.settings() }).await;
         let mut last = None;

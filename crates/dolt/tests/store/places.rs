@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use crate::{
     archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
     far::{Far, deadline, stream},
-    fixtures::{WITH_LISTS, list},
+    fixtures::{list, with_lists},
     support::{LONG, Lab, addresses, contents, fixture, noise, open, write_file, write_manifest},
 };
 
@@ -42,7 +42,7 @@ fn decode(location: &Location, span: Bytes, dictionary: Option<&Bytes>) -> Bytes
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bytes_at_the_place_of_every_chunk_of_every_fixture_are_the_chunk() {
-    for name in WITH_LISTS {
+    for name in with_lists() {
         let lab = Lab::of_fixture(name);
         let store = lab.open().await;
         let known: Vec<_> = list(name).iter().map(|listed| listed.address).collect();
@@ -63,7 +63,7 @@ async fn the_bytes_at_the_place_of_every_chunk_of_every_fixture_are_the_chunk() 
 /// The way of a client: places, then ranges of files by their names and versions.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_comes_out_right_by_ranges() {
-    for name in WITH_LISTS {
+    for name in with_lists() {
         let lab = Lab::of_fixture(name);
         let store = lab.open().await;
         let known: Vec<_> = list(name).iter().map(|listed| listed.address).collect();
