@@ -94,6 +94,13 @@ pub const MEMORY_CHUNK_BYTES_ESTIMATE: u64 = 4 << 10;
 /// Table files that come to local disk at once while a store is warmed.
 pub const WARMING_FILES_MAX: usize = 16;
 
+/// After a copy of a file has ended, the last of it comes to disk within this, as a rule.
+pub const COMPARISON_DELAY: Duration = Duration::from_secs(1);
+/// Times that what is on disk of a file is compared after a copy: once more when something came to disk meanwhile.
+pub const COMPARISONS_MAX: usize = 4;
+/// One read of a comparison, at most.
+pub const COMPARISON_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// One read of a verification, at most.
 pub const VERIFYING_TIMEOUT: Duration = Duration::from_secs(60);
 /// Messages of long work that wait for whoever is told of it.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 use busload_objects::{Cache, Remote};
 
+pub(crate) use self::index::kept_name;
+
 use crate::{
     Error,
     limits::OPENING_BYTES_MAX,

@@ -13,12 +13,13 @@
 //!   all of the answer is of the version after it.
 //! * **Who reads bytes cannot tell whether they are right**: each chunk in a range of an open file is compared with its address before a byte of
 //!   it leaves, and in place of one that is damaged in the store there is an error. Whole files and old ones are given as they come: of these
-//!   only clients can see what is wrong.
+//!   only clients can see what is wrong. But what came to disk with a copy of a file is compared afterwards, so that it goes on to nobody else (`copies`).
 //! * **Dictionaries** are served for as long as their file is open, and for a while afterwards, whatever becomes of disk and store: some
 //!   clients wait for ever for one that they cannot have.
 //! * **Old files** are served as long as the store has them, also long after the manifest has dropped them.
 //! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded; see [`crate::limits`].
 
+mod copies;
 mod files;
 mod old;
 mod pin;
@@ -33,7 +34,13 @@ use busload_chunks::{ChunkAddress, Span};
 use tokio::task::coop::consume_budget;
 
 pub use self::files::FileBytes;
-pub(crate) use self::{old::OldFiles, pins::Pins, prefetch::Prefetches, version::version_of};
+pub(crate) use self::{
+    copies::{Compared, Copies},
+    old::OldFiles,
+    pins::Pins,
+    prefetch::Prefetches,
+    version::version_of,
+};
 use crate::{Error, Snapshot, Store, TableFile, limits::LOCATE_TURN_CHUNKS, view::View};
 
 /// Where one chunk is.

@@ -186,6 +186,15 @@ impl Store {
         self.shared().verify(report).await
     }
 
+    /// Compares every chunk of the current version that is on local disk with its address, but for those that were compared as they are there.
+    /// Wrong ones are read again from the object store. Before the store has been opened: nothing.
+    ///
+    /// # Errors
+    /// The store is closed, or was never opened; and those of reads.
+    pub async fn verify_local(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
+        self.shared().verify_local(report).await
+    }
+
     /// The cache, for looking at it and dropping from it.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.shared().cache

@@ -27,6 +27,8 @@ pub struct TableFile {
     /// Differs for every file that this process opens.
     pub(crate) serial: u64,
     pub(crate) checked: Checked,
+    /// After a copy.
+    pub(crate) is_to_be_compared: AtomicBool,
     /// Dictionaries whose places were told.
     pub(crate) pins: Arc<Pins>,
     version: u64,
@@ -49,6 +51,7 @@ impl TableFile {
             index: Arc::new(index),
             serial: SERIAL_NEXT.fetch_add(1, Relaxed),
             checked,
+            is_to_be_compared: AtomicBool::new(false),
             pins: Arc::default(),
             version,
             is_gone: AtomicBool::new(false),

@@ -39,6 +39,17 @@ impl Shared {
         self.tell(work, told, report).await
     }
 
+    /// Compares all chunks on disk with their addresses.
+    pub async fn verify_local(
+        self: &Arc<Self>,
+        report: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Progress, Error> {
+        let (tell, told) = mpsc::channel(TOLD_WAITING_MAX);
+        let shared = self.clone();
+        let work = async move { shared.until_closed(verify::verify_local(&shared, tell)).await };
+        self.tell(work, told, &mut |progress, _| report(progress)).await
+    }
+
     async fn tell(
         &self,
         work: impl Future<Output = Result<Progress, Error>> + Send + 'static,

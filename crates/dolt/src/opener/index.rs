@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The name under which the end of a version of an object is kept.
-pub(super) fn kept_name(meta: &ObjectMeta) -> String {
+pub(crate) fn kept_name(meta: &ObjectMeta) -> String {
     let version = format!("{}\n{}\n{}", meta.name, meta.size, meta.etag);
     format!("index-{}", ChunkAddress::of(version.as_bytes()))
 }

@@ -12,6 +12,7 @@ use futures_util::{
 };
 
 use super::{
+    copies::Copy,
     old::{FileKey, OldFile},
     verified,
 };
@@ -79,6 +80,12 @@ impl FileBytes {
         match (&self.of, options.purpose) {
             (Of::Open(file), Use::Again) if is_within => {
                 verified::stream(&self.shared, file, range, options.patience)
+            }
+            (Of::Open(file), Use::Once) => {
+                let copy = Copy { shared: self.shared.clone(), file: file.clone() };
+                let pieces = self.as_it_is(range, options);
+                // The copy ends with the stream, however that ends.
+                pieces.inspect(move |_| _ = &copy).boxed()
             }
             _ => self.as_it_is(range, options),
         }

@@ -31,10 +31,10 @@ use crate::{
 
 /// What is read at once.
 #[derive(Debug, PartialEq, Eq)]
-struct Segment {
-    range: Range<u64>,
+pub(super) struct Segment {
+    pub range: Range<u64>,
     /// Positions of the chunks that have bytes in it.
-    chunks: Vec<u32>,
+    pub chunks: Vec<u32>,
 }
 
 /// Pieces of a range that is within the file. Each may take the patience.
@@ -104,7 +104,7 @@ async fn segments_of(
 }
 
 /// Segments begin where the range does or where a chunk does, and cover the range.
-fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
+pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
     let order = file.order();
     let span_of = |position: u32| range(file.location(position).span);
     let first = order.partition_point(|&position| span_of(position).end <= wanted.start);

@@ -13,6 +13,7 @@ use crate::{
     decode::Want,
     fault::Fault,
     limits::VERIFYING_TIMEOUT,
+    places::Compared,
     reader::Job,
     shared::Shared,
     table_file::TableFile,
@@ -40,6 +41,24 @@ pub(super) async fn verify(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Resu
         tell(&to, (progress, None)).await;
     }
     Ok(progress)
+}
+
+/// What is on disk, as far as it is of the current version.
+pub(super) async fn verify_local(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result<Progress, Error> {
+    let snapshot = shared.opened_view().await?.snapshot.clone();
+    let mut progress = Progress::default();
+    for file in &snapshot.files {
+        let before = progress;
+        let after = |compared: Compared| Progress {
+            done: before.done + compared.bytes,
+            damaged: before.damaged + compared.damaged,
+            ..before
+        };
+        // Progress that nobody takes is left out.
+        let mut tell = |compared| _ = to.try_send((after(compared), None));
+        progress = after(shared.compare_local(file, &mut tell).await?);
+    }
+    Ok(Progress { total: progress.done, ..progress })
 }
 
 async fn verify_file(

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod checks;
+mod copies;
 mod ranges;
 mod support;
 mod versions;

@@ -1,0 +1,112 @@
+//! Copies of whole files through a cache: a bit that flips once on the way is not in what is copied later.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use busload_bucket::{Fault, Rule};
+use busload_dolt::{FileBytes, Store, TableFile};
+use busload_objects::{StreamOptions, Use};
+use futures_util::TryStreamExt;
+
+use crate::{
+    open,
+    support::{PATIENCE, World, mix, now},
+};
+
+const FORMATS: [&str; 2] = ["real-classic", "real-archive-conjoined"];
+const ROUNDS: u64 = 6;
+
+struct Copied {
+    file: Arc<TableFile>,
+    expected: Vec<u8>,
+}
+
+impl Copied {
+    async fn all(world: &World, store: &Store) -> Vec<Self> {
+        let files = store.snapshot().unwrap().files.clone();
+        let expected = |file: &TableFile| fs::read(world.path(file.name())).unwrap();
+        files.into_iter().map(|file| Self { expected: expected(&file), file }).collect()
+    }
+
+    async fn bytes(&self, store: &Store) -> FileBytes {
+        let Self { file, .. } = self;
+        store.file_bytes(file.id, file.kind, file.version(), now() + PATIENCE).await.unwrap().unwrap()
+    }
+
+    /// Whether a copy that is made now is right.
+    async fn is_right(&self, store: &Store) -> bool {
+        let bytes = self.bytes(store).await;
+        let options = StreamOptions { purpose: Use::Once, patience: PATIENCE };
+        let copy = bytes.stream(0..bytes.size(), options).try_collect::<Vec<_>>().await.unwrap().concat();
+        assert_eq!(copy.len(), self.expected.len());
+        copy == self.expected
+    }
+}
+
+/// A store whose files were copied once, each with a flipped bit somewhere: chunks, dictionaries, indexes. Returns those that came wrong.
+async fn copied_wrong(world: &World, store: &Store, seed: u64) -> Vec<Copied> {
+    open(store).await;
+    let mut wrong = Vec::new();
+    for (number, copied) in (0..).zip(Copied::all(world, store).await) {
+        // Nothing of it is there but its index.
+        store.cache().drop_object(copied.file.name()).await;
+        let at = mix(seed ^ mix(number)) % copied.expected.len() as u64;
+        world.rules(vec![Rule::times(1, Fault::Flip(at))]);
+        if !copied.is_right(store).await {
+            wrong.push(copied);
+        }
+    }
+    world.rules(Vec::new());
+    wrong
+}
+
+fn start(world: &World, seed: u64) -> Store {
+    world.start_with(|settings| settings.directory = world.directory.path().join(seed.to_string()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_wrong_with_a_copy_is_found_afterwards_and_not_given_to_others() {
+    for name in FORMATS {
+        let (world, _) = World::with_fixture(710, name);
+        let mut count = 0;
+        for seed in 0..ROUNDS {
+            let store = start(&world, seed);
+            let wrong = copied_wrong(&world, &store, seed).await;
+            count += wrong.len();
+            let started = now();
+            for copied in wrong {
+                while !copied.is_right(&store).await {
+                    assert!(started.elapsed() < PATIENCE, "{name} {seed}: it stays wrong");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+            store.close().await;
+        }
+        assert!(0 < count, "{name}: no copy was wrong");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_process_left_wrong_is_found_when_it_is_looked_for() {
+    for name in FORMATS {
+        let (world, _) = World::with_fixture(711, name);
+        let mut found = 0;
+        for seed in 0..ROUNDS {
+            let store = start(&world, seed);
+            copied_wrong(&world, &store, seed).await;
+            // Before it is looked for by itself.
+            store.close().await;
+            let store = start(&world, seed);
+            open(&store).await;
+            let progress = store.verify_local(&mut |_| {}).await.unwrap();
+            assert!(progress.damaged <= progress.done && progress.done == progress.total);
+            found += progress.damaged;
+            for copied in Copied::all(&world, &store).await {
+                assert!(copied.is_right(&store).await, "{name} {seed}");
+            }
+            let again = store.verify_local(&mut |_| {}).await.unwrap();
+            assert_eq!(again.damaged, 0, "{name} {seed}");
+            store.close().await;
+        }
+        assert!(0 < found, "{name}: nothing wrong was on disk");
+    }
+}
