@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use super::support::PATIENCE;
+use super::support::client::connect;
 
 /// A connection, kept for further requests.
 #[derive(Debug)]
@@ -66,11 +66,7 @@ impl Answer {
 impl Http {
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, received: Vec::new() }
+        Self { stream: connect(address), received: Vec::new() }
     }
 
     /// Sends a request without a body. Headers as they stand on the wire, each with its end of line.

@@ -21,12 +21,18 @@ pub struct Client<S> {
 impl Client<TcpStream> {
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, received: Vec::new() }
+        Self { stream: connect(address), received: Vec::new() }
     }
+}
+
+/// A socket that sends at once and waits, but not for ever.
+#[track_caller]
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
 }
 
 impl Client<UnixStream> {
