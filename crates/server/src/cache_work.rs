@@ -51,6 +51,25 @@ pub async fn warm(store: &Store, report: &mut (dyn FnMut(Progress) + Send)) -> R
     store.warm(report).await.map_err(|error| error.to_string())
 }
 
+/// Reads every block on disk, and then compares what they hold with the addresses of the chunks. What is done are bytes on disk.
+pub async fn verify(store: &Store, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, String> {
+    // Reported at half the pace: everything is looked at twice.
+    let on_disk = store.cache().verify(&mut |progress| report(twice(progress))).await;
+    if store.snapshot().is_none() {
+        return Ok(on_disk);
+    }
+    let mut compare = |compared: Progress| {
+        let done = on_disk.done + compared.done.min(on_disk.done);
+        report(Progress { done, total: 2 * on_disk.done, damaged: on_disk.damaged + compared.damaged });
+    };
+    let compared = store.verify_local(&mut compare).await.map_err(|error| error.to_string())?;
+    Ok(Progress { damaged: on_disk.damaged + compared.damaged, ..on_disk })
+}
+
+fn twice(progress: Progress) -> Progress {
+    Progress { total: 2 * progress.total, ..progress }
+}
+
 /// Removes everything; what is done are the bytes freed.
 pub async fn drop_all(cache: &Cache) -> Progress {
     let freed = cache.drop_all().await;

@@ -166,7 +166,7 @@ fn resolve(
     let resp = if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
     let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
-    check_fronts(&resp, options.unix.is_some(), http, password.is_some())?;
+    check_open(&resp, http, password.is_some())?;
     let front = front(options.http_url, http, password.as_ref());
 
     let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
@@ -195,6 +195,11 @@ fn resolve(
         memory_total: machine.memory_bytes.unwrap_or(0),
     };
     let Tables { memory, postgres, chunks } = split_tables(options.tables, environment, &data)?;
+    if resp.is_empty() && options.unix.is_none() && (http.is_none() || chunks.is_empty()) {
+        return Err(Failure::usage(
+            "no client could connect; expected an address by --resp, a path by --unix, or tables of kind chunks and an address by --http",
+        ));
+    }
     let in_postgres = postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
     let in_stores = chunks.iter().map(|table| SourceTable { name: table.name.clone(), kind: CHUNKS });
     let settings = Settings {
@@ -338,17 +343,7 @@ fn check_no_passwords(flags: &Options) -> Result<(), Failure> {
     })
 }
 
-fn check_fronts(
-    resp: &[SocketAddr],
-    unix: bool,
-    http: Option<SocketAddr>,
-    has_password: bool,
-) -> Result<(), Failure> {
-    if resp.is_empty() && !unix {
-        return Err(Failure::usage(
-            "no client could connect; expected an address by --resp or a path by --unix",
-        ));
-    }
+fn check_open(resp: &[SocketAddr], http: Option<SocketAddr>, has_password: bool) -> Result<(), Failure> {
     if has_password {
         return Ok(());
     }

@@ -18,6 +18,7 @@ mod check;
 mod chunk_stores;
 mod chunks_tools;
 mod cli;
+mod complaints;
 mod config;
 mod failure;
 mod grpc;

@@ -11,7 +11,9 @@ use std::{
 use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
 
-use crate::{chunk_stores::ChunkStores, remotesapi::RemotesapiStats, sources::Watched};
+use crate::{
+    chunk_stores::ChunkStores, complaints::Complaints, remotesapi::RemotesapiStats, sources::Watched,
+};
 
 /// Shared by all threads of the server.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub struct Status {
     chunk_stores: OnceLock<Arc<ChunkStores>>,
     /// What Dolt's clients asked for.
     pub remotesapi: RemotesapiStats,
+    /// What the log was told lately.
+    pub complaints: Complaints,
     serving: AtomicBool,
 }
 

@@ -72,7 +72,8 @@ impl Opener {
         }
         let url = self.remote.url();
         Err(Error::Unreachable(format!(
-            "{url}: there is no manifest, but there is {sign}: expected both or neither"
+            "{url}: there is no manifest, but there is {sign}: expected both or neither (an aws:// remote of Dolt has its \
+             manifest in DynamoDB; such a store cannot be served)"
         )))
     }
 

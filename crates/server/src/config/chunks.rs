@@ -437,7 +437,14 @@ fn check_place(place: &str) -> Result<(), String> {
         );
     };
     if !SCHEMES.contains(&scheme) {
-        return Err(format!("stores of kind `{scheme}` are not known; expected {}", SCHEMES.join(", ")));
+        let hint = match scheme {
+            "aws" => "; Dolt's aws:// remotes keep their manifest in DynamoDB, which is not read",
+            _ => "",
+        };
+        return Err(format!(
+            "stores of kind `{scheme}` are not known; expected {}{hint}",
+            SCHEMES.join(", ")
+        ));
     }
     let host = rest.split('/').next().unwrap_or(rest);
     if host.contains('@') {

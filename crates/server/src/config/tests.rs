@@ -93,6 +93,18 @@ fn the_url_of_the_front_is_as_it_was_given() {
 fn a_server_that_nobody_can_reach_is_refused() {
     let none = |options: &mut Options| options.resp = vec![Listen::Nowhere];
     assert!(refusal(none).contains("no client could connect"));
+    let with_chunks = |http: &'static str| {
+        resolved(move |options| {
+            none(options);
+            options.http = Some(http.parse().unwrap());
+            options.tables = vec!["t=chunks+s3://bucket/db".parse().unwrap()];
+        })
+    };
+    assert!(
+        with_chunks("127.0.0.1:6381").unwrap().resp_addresses().is_empty(),
+        "Dolt's clients and gRPC can"
+    );
+    assert!(with_chunks("none").is_err());
     let config = resolved(|options| {
         none(options);
         options.unix = Some("/tmp/s".into());

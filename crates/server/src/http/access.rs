@@ -116,8 +116,8 @@ impl fmt::Display for Denied {
             Self::Wrong => "this is not the password of this server",
         })?;
         f.write_str(
-            "; expected `authorization: Basic` with any user name and the password (of dolt: --user NAME, with the password in \
-             DOLT_REMOTE_PASSWORD)",
+            "; expected `authorization: Basic` with any user name and the password (of dolt: --user NAME with each clone, fetch and pull, and the \
+             password in DOLT_REMOTE_PASSWORD)",
         )
     }
 }

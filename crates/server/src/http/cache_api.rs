@@ -131,7 +131,7 @@ async fn work(store: Store, action: Action, lines: mpsc::Sender<Bytes>, _place: 
     };
     let outcome = match action {
         Action::Warm => cache_work::warm(&store, &mut report).await,
-        Action::Verify => Ok(store.cache().verify(&mut report).await),
+        Action::Verify => cache_work::verify(&store, &mut report).await,
         Action::Drop => Ok(cache_work::drop_all(store.cache()).await),
     };
     let last = match outcome {

@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn every_sample_belongs_to_a_family_that_is_described_once() {
-        let mut page = Page { text: render(&Status::default()) };
+        let mut page = Page { text: render(&Status::default(), &Figures::default()) };
         let mut sync_us_buckets = [0; busload_log::SYNC_BUCKET_COUNT];
         sync_us_buckets[3] = 2;
         sync_us_buckets[7] = 1;

@@ -94,9 +94,26 @@ impl Downloads {
         }
         let target = Target::parse(request).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, PATHS))?;
         let table = self.table(&target)?;
+        let answer = self.answer_from(table, &target, request, arrived).await;
+        answer.inspect_err(|refusal| {
+            // Clients print the status of a download that was refused, if that.
+            if refusal.status.is_server_error() {
+                let text = format!("a download was refused: {}", refusal.text);
+                self.remotesapi.status.complaints.warn(&format!("table {}", table.settings.name), &text);
+            }
+        })
+    }
+
+    async fn answer_from(
+        &self,
+        table: &ChunkTable,
+        target: &Target<'_>,
+        request: &Parts,
+        arrived: tokio::time::Instant,
+    ) -> Result<Response, Refusal> {
         check_memory(&request.extensions).map_err(|status| Refusal::later(status.message()))?;
         let deadline = (arrived + table.settings.timeout).into_std();
-        let source = self.source(&target, table, deadline).await?;
+        let source = self.source(target, table, deadline).await?;
         let etag = etag(&target.resource);
         let share = request.extensions.get::<Arc<Share>>().map(|share| &**share);
         let headers =

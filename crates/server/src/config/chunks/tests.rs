@@ -112,6 +112,10 @@ fn mistakes_in_urls_say_what_was_expected() {
         ("chunks+gs:///p", "the bucket is missing; expected gs://bucket/prefix"),
         ("chunks+file://", "the directory is missing; expected file:///directory"),
         ("chunks+file://d", "a file store has no host; expected file:///directory"),
+        (
+            "chunks+aws://[t:b]/p",
+            "stores of kind `aws` are not known; expected file, s3, gs, az; Dolt's aws:// remotes",
+        ),
         ("chunks+http://host/p", "stores of kind `http` are not known; expected file, s3, gs, az"),
         ("chunks+s3://b?dsk=1GiB", "did you mean `disk`?"),
         ("chunks+s3://b?endpiont=http://h", "did you mean `endpoint`?"),

@@ -72,7 +72,8 @@ impl AnswerBody {
         self.has_failed = true;
         let Sending { status, kind, table, .. } = &self.sending;
         status.remotesapi.count_cut_off(*kind);
-        log::debug!("table {table}: a download was cut off {} bytes before its end: {fault}", self.left);
+        let text = format!("a download was cut off {} bytes before its end: {fault}", self.left);
+        status.complaints.warn(&format!("table {table}"), &text);
         fault.into()
     }
 }
