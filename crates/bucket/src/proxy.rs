@@ -38,12 +38,26 @@ pub struct Seen {
     pub status: u16,
 }
 
+/// Answers seen, since they were forgotten so many times.
+#[derive(Debug, Default)]
+struct Noted {
+    seen: Vec<Seen>,
+    epoch: u64,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    epoch: u64,
+    index: usize,
+}
+
 /// What connections and the handle share.
 #[derive(Debug)]
 struct Shared {
     upstream: SocketAddr,
     decider: Mutex<Decider>,
-    seen: Mutex<Vec<Seen>>,
+    noted: Mutex<Noted>,
 }
 
 impl Shared {
@@ -51,15 +65,28 @@ impl Shared {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, seen: Seen) {
-        let mut all = self.seen();
-        if all.len() < SEEN_MAX {
-            all.push(seen);
+    /// An answer begins.
+    fn note(&self, seen: Seen) -> Note {
+        let mut noted = self.noted();
+        let note = Note { epoch: noted.epoch, index: noted.seen.len() };
+        if note.index < SEEN_MAX {
+            noted.seen.push(seen);
+        }
+        note
+    }
+
+    /// So many bytes of its body have been sent, or are about to be.
+    fn note_bytes(&self, note: Note, bytes: u64) {
+        let mut noted = self.noted();
+        if note.epoch == noted.epoch
+            && let Some(seen) = noted.seen.get_mut(note.index)
+        {
+            seen.bytes = bytes;
         }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn noted(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,7 +109,7 @@ impl FaultProxy {
     /// In front of a server; one seed decides everything that is drawn.
     pub fn start(upstream: SocketAddr, seed: u64, faults: Faults) -> Result<Self, Error> {
         let decider = Mutex::new(Decider::new(seed, faults));
-        let shared = Arc::new(Shared { upstream, decider, seen: Mutex::default() });
+        let shared = Arc::new(Shared { upstream, decider, noted: Mutex::default() });
         let threads = Threads::start("proxy")?;
         let (port, listener) = threads.inside(|| {
             let port = Port::take()?;
@@ -105,16 +132,18 @@ impl FaultProxy {
         self.shared.decider().set(faults);
     }
 
-    /// All requests answered since the start or [`FaultProxy::forget`], in the order of their ends. A
-    /// request is there before its client has the last byte. After a million of them, no more are noted
+    /// All requests answered since the start or [`FaultProxy::forget`], in the order in which the answers began. A
+    /// request is there before its client has the first byte, and so are the bytes before it has them. After a million of them, no more are noted
     /// until [`FaultProxy::forget`].
     pub fn seen(&self) -> Vec<Seen> {
-        self.shared.seen().clone()
+        self.shared.noted().seen.clone()
     }
 
     /// Forgets what was seen.
     pub fn forget(&self) {
-        self.shared.seen().clear();
+        let mut noted = self.shared.noted();
+        noted.seen.clear();
+        noted.epoch += 1;
     }
 
     /// Closes all connections and refuses new ones until [`FaultProxy::come_back`].

@@ -228,31 +228,23 @@ impl Connection {
         &mut self,
         mut head: Vec<u8>,
         mut body: BoxBody<Bytes, io::Error>,
-        mut seen: Seen,
+        seen: Seen,
         plan: Plan,
         fate: &Fate,
     ) -> io::Result<Ended> {
-        let started = now();
-        if plan.sent == 0 {
-            self.shared.note(seen.clone());
-        }
-        while seen.bytes < plan.sent {
-            let Some(Ok(frame)) = body.frame().await else {
-                self.shared.note(seen);
-                return Ok(Ended::Reset);
-            };
+        let (started, note, mut sent) = (now(), self.shared.note(seen), 0);
+        while sent < plan.sent {
+            let Some(Ok(frame)) = body.frame().await else { return Ok(Ended::Reset) };
             let Ok(data) = frame.into_data() else { continue };
-            let data = answer::flip(data, seen.bytes, plan.flipped.unwrap_or(u64::MAX), fate.draw);
-            let data = data.slice(..answer::to_usize(plan.sent - seen.bytes).min(data.len()));
+            let data = answer::flip(data, sent, plan.flipped.unwrap_or(u64::MAX), fate.draw);
+            let data = data.slice(..answer::to_usize(plan.sent - sent).min(data.len()));
             for piece in data.chunks(piece_bytes(fate.bandwidth)) {
                 if fate.bandwidth > 0 {
-                    let due = Duration::from_secs_f64(seen.bytes as f64 / fate.bandwidth as f64);
+                    let due = Duration::from_secs_f64(sent as f64 / fate.bandwidth as f64);
                     sleep_until((started + due).into()).await;
                 }
-                seen.bytes += piece.len() as u64;
-                if seen.bytes == plan.sent {
-                    self.shared.note(seen.clone());
-                }
+                sent += piece.len() as u64;
+                self.shared.note_bytes(note, sent);
                 write_both(&mut self.socket, &mut head, piece).await?;
             }
         }
