@@ -195,7 +195,9 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (account, busy) = (Arc::clone(&self.account), self.activity.begin());
         let delivery = self.deliveries.begin();
-        let mut request = request.map(|body| RequestBody::new(body, &account));
+        let (head, body) = request.into_parts();
+        let body = RequestBody::new(body, &head.headers, &account);
+        let mut request = Request::from_parts(head, body);
         let received = request.body().received();
         request.extensions_mut().insert(received);
         request.extensions_mut().insert(Arc::clone(&account));

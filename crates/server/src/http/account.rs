@@ -2,27 +2,31 @@
 //! cannot pile up memory.
 
 mod delivery;
+mod messages;
+mod request;
 
 use std::{
     fmt,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
 };
 
 use axum::{
-    BoxError,
     body::{Body, HttpBody},
     http::Extensions,
 };
 use bytes::{Buf, Bytes};
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use tonic::Status;
 
-pub use self::delivery::{Deliveries, Delivery};
+pub use self::{
+    delivery::{Deliveries, Delivery},
+    request::{Received, RequestBody},
+};
 use super::{
     figures::Figures,
     limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX},
@@ -84,6 +88,12 @@ impl Hold {
         self.account.own.fetch_add(bytes, Ordering::Relaxed);
         self.account.all.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
+
+    /// So many of its bytes, for somebody else to hold.
+    fn split(&mut self, bytes: usize) -> Self {
+        self.bytes -= bytes;
+        Self { account: Arc::clone(&self.account), bytes }
+    }
 }
 
 impl Drop for Hold {
@@ -127,73 +137,6 @@ impl Buf for Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         self.delivery.give_up(self.rest.len());
-    }
-}
-
-/// What has been read of a request's body and counts as long as the body is there, unless somebody takes charge of it. In the extensions of
-/// every request.
-#[derive(Clone, Debug)]
-pub struct Received(Arc<Mutex<Hold>>);
-
-impl Received {
-    /// What came so far and nobody took: for who reads the body message by message, and is done with some before the body ends.
-    pub fn take(&self) -> Hold {
-        let mut hold = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let rest = hold.account.hold(0);
-        std::mem::replace(&mut hold, rest)
-    }
-
-    fn add(&self, bytes: usize) -> Result<(), Status> {
-        let mut hold = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        hold.account.check()?;
-        hold.add(bytes);
-        Ok(())
-    }
-}
-
-/// A request's body. All of it counts until who reads it has done so: readers collect it.
-#[derive(Debug)]
-pub struct RequestBody {
-    body: Incoming,
-    received: Received,
-}
-
-impl RequestBody {
-    /// On this account.
-    pub fn new(body: Incoming, account: &Arc<Account>) -> Self {
-        Self { body, received: Received(Arc::new(Mutex::new(account.hold(0)))) }
-    }
-
-    /// What has been read of it.
-    pub fn received(&self) -> Received {
-        self.received.clone()
-    }
-}
-
-impl HttpBody for RequestBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)) else {
-            return Poll::Ready(None);
-        };
-        let frame = frame?;
-        if let Some(data) = frame.data_ref() {
-            self.received.add(data.len())?;
-        }
-        Poll::Ready(Some(Ok(frame)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 
@@ -264,20 +207,6 @@ mod tests {
         piece.advance(990);
         assert_eq!((piece.chunk(), held(&total)), (&[1; 10][..], 1000), "a part keeps all of it");
         drop(piece);
-        assert_eq!(held(&total), 0);
-    }
-
-    #[test]
-    fn what_was_taken_of_a_body_counts_until_it_is_let_go() {
-        let total = Arc::<Figures>::default();
-        let received = Received(Arc::new(Mutex::new(Account::new(&total).hold(0))));
-        received.add(1000).unwrap();
-        let first = received.take();
-        received.add(10).unwrap();
-        assert_eq!(held(&total), 1010);
-        drop(first);
-        assert_eq!(held(&total), 10, "what came later stays counted");
-        drop(received);
         assert_eq!(held(&total), 0);
     }
 

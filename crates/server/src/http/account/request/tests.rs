@@ -1,0 +1,191 @@
+//! What bodies count, message by message, and when they end.
+
+use std::{convert::Infallible, future::poll_fn, sync::atomic::Ordering::Relaxed, time::Duration};
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, header},
+};
+use futures_util::StreamExt;
+use tokio::{
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+    time::{Instant, timeout},
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::Code;
+
+use super::*;
+use crate::http::{figures::Figures, limits::CONNECTION_BYTES_MAX};
+
+/// A request whose client sends what the test says.
+struct Asked {
+    client: Option<UnboundedSender<Bytes>>,
+    body: RequestBody<Body>,
+    account: Arc<Account>,
+    figures: Arc<Figures>,
+}
+
+impl Asked {
+    fn with(content_type: &'static str) -> Self {
+        let (client, frames) = unbounded_channel();
+        let frames = UnboundedReceiverStream::new(frames).map(Ok::<_, Infallible>);
+        let figures = Arc::<Figures>::default();
+        let account = Account::new(&figures);
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))]);
+        let body = RequestBody::new(Body::from_stream(frames), &headers, &account);
+        Self { client: Some(client), body, account, figures }
+    }
+
+    fn call() -> Self {
+        Self::with("application/grpc+proto")
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        self.client.as_ref().unwrap().send(Bytes::copy_from_slice(bytes)).unwrap();
+    }
+
+    /// The next frame as its reader gets it; none: the body has ended.
+    async fn read(&mut self) -> Option<Result<Bytes, Status>> {
+        let frame = poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await?;
+        Some(frame.map(|frame| frame.into_data().unwrap()).map_err(|error| *error.downcast().unwrap()))
+    }
+
+    async fn receive(&mut self, bytes: &[u8]) {
+        self.send(bytes);
+        assert_eq!(self.read().await.unwrap().unwrap(), bytes);
+    }
+
+    fn held(&self) -> usize {
+        self.figures.memory_bytes.load(Relaxed)
+    }
+
+    /// What still counts when nobody has the body any more.
+    fn left(self) -> usize {
+        let figures = Arc::clone(&self.figures);
+        drop(self);
+        figures.memory_bytes.load(Relaxed)
+    }
+}
+
+/// The header of a message, and some of its contents.
+fn message(length: u32, some: usize) -> Vec<u8> {
+    [&[0][..], &length.to_be_bytes(), &vec![7; some]].concat()
+}
+
+fn run(test: impl Future) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(test);
+}
+
+/// How long the body waits until it says that it is over.
+async fn over(asked: &mut Asked) -> (Duration, Status) {
+    let started = Instant::now();
+    let read = timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.expect("the body ends");
+    (started.elapsed(), read.unwrap().unwrap_err())
+}
+
+#[test]
+fn a_message_counts_before_it_has_come_and_once() {
+    run(async {
+        let mut asked = Asked::call();
+        asked.receive(&message(1000, 10)).await;
+        assert_eq!(asked.held(), 1005);
+        asked.receive(&[7; 990]).await;
+        assert_eq!(asked.held(), 1005);
+        asked.receive(&message(1, 1)).await;
+        assert_eq!(asked.held(), 1011);
+        asked.client = None;
+        assert!(asked.read().await.is_none());
+        assert_eq!(asked.left(), 0);
+    });
+}
+
+#[test]
+fn what_was_taken_of_a_call_counts_until_it_is_let_go_and_an_incomplete_message_stays() {
+    run(async {
+        let mut asked = Asked::call();
+        let received = asked.body.received();
+        asked.receive(&[message(100, 100), message(1000, 10)].concat()).await;
+        let first = received.take();
+        assert_eq!((first.bytes, asked.held()), (105, 1110));
+        assert_eq!(received.take().bytes, 0, "there is nothing more that has come whole");
+        drop(first);
+        assert_eq!(asked.held(), 1005);
+        asked.receive(&[vec![7; 990], message(0, 0), vec![0; 3]].concat()).await;
+        let second = received.take();
+        assert_eq!((second.bytes, asked.held()), (1010, 1013));
+        drop(second);
+        assert_eq!(asked.held(), 3);
+        asked.client = None;
+        assert!(asked.read().await.is_none(), "that it ended in the middle is for the reader to say");
+        drop(received);
+        assert_eq!(asked.left(), 0);
+    });
+}
+
+#[test]
+fn what_is_no_call_counts_as_it_comes_and_may_wait() {
+    run(async {
+        let mut asked = Asked::with("application/json");
+        let received = asked.body.received();
+        asked.receive(&message(1000, 10)).await;
+        assert_eq!(asked.held(), 15);
+        assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err());
+        let taken = received.take();
+        asked.receive(&[7; 10]).await;
+        assert_eq!((taken.bytes, asked.held()), (15, 25));
+        drop(taken);
+        assert_eq!(asked.held(), 10);
+    });
+}
+
+#[test]
+fn a_message_for_which_there_is_no_memory_is_refused_with_its_header_and_one_that_began_comes() {
+    run(async {
+        let mut asked = Asked::call();
+        let received = asked.body.received();
+        asked.receive(&message(10, 5)).await;
+        let full = asked.account.hold(CONNECTION_BYTES_MAX - 20);
+        asked.receive(&[vec![7; 5], message(1000, 0)].concat()).await;
+        asked.receive(&[7; 1000]).await;
+        asked.send(&[0]);
+        let status = asked.read().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        asked.send(&[7; 100]);
+        assert!(asked.read().await.is_none(), "nothing follows");
+        assert_eq!(received.take().bytes, 15 + 1005);
+        drop(full);
+        assert_eq!(asked.held(), 0);
+    });
+}
+
+#[test]
+fn a_message_that_does_not_go_on_ends_the_call() {
+    run(async {
+        for begun in [message(1000, 10), message(1000, 0), vec![0; 3]] {
+            let mut asked = Asked::call();
+            asked.receive(&begun).await;
+            let (after, status) = over(&mut asked).await;
+            assert_eq!((after, status.code()), (MESSAGE_STALL_MAX, Code::DeadlineExceeded), "{status}");
+            assert_eq!(asked.left(), 0);
+        }
+    });
+}
+
+#[test]
+fn a_message_that_comes_slowly_is_waited_for_and_so_is_the_next_one() {
+    run(async {
+        let mut asked = Asked::call();
+        assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err(), "none began");
+        for part in message(20, 20).chunks(1) {
+            assert!(timeout(MESSAGE_STALL_MAX * 3 / 4, asked.read()).await.is_err());
+            asked.receive(part).await;
+        }
+        assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err(), "between two messages");
+        asked.receive(&message(1, 0)).await;
+        assert!(timeout(MESSAGE_STALL_MAX / 2, asked.read()).await.is_err());
+        // An empty frame is nothing.
+        asked.receive(&[]).await;
+        assert_eq!(over(&mut asked).await.0, MESSAGE_STALL_MAX / 2);
+    });
+}
