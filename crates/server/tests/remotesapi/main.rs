@@ -15,6 +15,7 @@ mod locations;
 mod metadata;
 #[path = "../support/mod.rs"]
 mod support;
+mod unfinished;
 
 use std::time::Instant;
 
