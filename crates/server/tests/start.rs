@@ -219,6 +219,18 @@ fn the_password_is_asked_for_and_never_shown() {
 }
 
 #[test]
+fn chunk_stores_need_no_address_for_redis_clients() {
+    let directory = tempfile::tempdir().unwrap();
+    let table = support::fixtures::table("db", "real-classic", "");
+    let server = Server::start(&directory.path().join("d"), &["--resp", "none", "--table", &table]);
+    assert_eq!(server.http("/readyz").0, "HTTP/1.1 200 OK");
+    assert!(server.stop().success());
+    let ended = start(&["--data", directory.path().join("e").to_str().unwrap(), "--resp", "none"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("tables of kind chunks and an address by --http"), "{ended:?}");
+}
+
+#[test]
 fn the_environment_gives_the_password_too() {
     let directory = tempdir().unwrap();
     let mut command = busload();

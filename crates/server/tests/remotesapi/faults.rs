@@ -229,7 +229,7 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
     let fixture = Fixture::new("real-archive-v3");
     let world = World::of(&fixture);
     for layout in ["files", "records"] {
-        let served = Served::start(&[world.as_db(&format!("disk=0&timeout=500ms&dolt_layout={layout}"))]);
+        let mut served = Served::start(&[world.as_db(&format!("disk=0&timeout=500ms&dolt_layout={layout}"))]);
         let client = &served.client;
         let urls: Vec<_> =
             client.list("db").unwrap().table_file_info.into_iter().map(|file| file.url).collect();
@@ -250,6 +250,12 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
         }
         world.proxy.come_back();
         eventually("the store is served", || client.places("db", Way::Unary, &[fixture.addresses()]).is_ok());
+        // Clients print the status only, so the log says why, and not for each of the twelve.
+        served.server.signal(rustix::process::Signal::TERM);
+        assert!(served.server.wait().success());
+        let said = served.server.said().iter();
+        let lines = said.filter(|line| line.contains("table db: a download was refused: s3://")).count();
+        assert!((1..6).contains(&lines), "{:?}", served.server.said());
     }
 }
 
