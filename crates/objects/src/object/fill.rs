@@ -15,6 +15,7 @@ use tokio::{
 use super::{
     Shared,
     flight::{Flight, Purpose, Wish},
+    lane::{Lane, Turn},
     limits::{DISK_PAUSE, FILL_PAUSE},
     reading::given_up,
     table::Table,
@@ -87,8 +88,10 @@ impl Shared {
         table: &mut Table,
         file: &Arc<DiskFile>,
         run: Range<u64>,
+        lane: &mut Lane,
     ) -> Promised {
-        let part = self.add_part(table, file, run, Purpose::Streams);
+        let mut part = self.add_part(table, file, run, Purpose::Streams);
+        part.turn = Some(lane.add(&part.flight));
         let wish = part.flight.wish().expect("a new flight has not failed");
         Promised { part, wish }
     }
@@ -105,7 +108,7 @@ impl Shared {
         table.add_part(&flight, ends);
         let entrance = if purpose == Purpose::Streams { Entrance::Once } else { Entrance::New };
         let (object, file) = (Arc::clone(self), Arc::clone(file));
-        Part { object, file, flight, run, entrance, permit: None, _over: over }
+        Part { object, file, flight, run, entrance, turn: None, permit: None, _over: over }
     }
 
     fn start_part(&self, part: Part) -> Kept {
@@ -187,6 +190,8 @@ struct Part {
     flight: Arc<Flight>,
     run: Range<u64>,
     entrance: Entrance,
+    /// To be waited for before anything else.
+    turn: Option<Turn>,
     /// None: it is still to be waited for.
     permit: Option<OwnedSemaphorePermit>,
     /// Dropped with it: that is how others notice the end.
@@ -196,6 +201,9 @@ struct Part {
 impl Part {
     async fn fly(mut self) -> Result<u64, Error> {
         let length = self.flight.range.end - self.flight.range.start;
+        if let Some(turn) = self.turn.take() {
+            turn.come(&self.flight, &self.object.remote).await;
+        }
         if self.permit.is_none() {
             self.permit = Some(self.object.fills.reserve(length).await);
         }

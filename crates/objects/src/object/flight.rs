@@ -49,8 +49,10 @@ struct State {
     wish: Weak<Wish>,
     sent: Option<Instant>,
     begun: Option<Instant>,
-    /// When bytes came last.
+    /// When its answer began or bytes came, last.
     moved: Option<Instant>,
+    /// When bytes came last.
+    brought: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -147,6 +149,16 @@ impl Flight {
         }
     }
 
+    /// Nothing of it is on its way any more.
+    pub(super) fn has_ended(&self) -> bool {
+        !matches!(self.lock().landed, Landed::Some(_))
+    }
+
+    /// When bytes came last.
+    pub(super) fn brought(&self) -> Option<Instant> {
+        self.lock().brought
+    }
+
     pub(super) fn course(&self) -> Course {
         let state = self.lock();
         let position = match &state.landed {
@@ -228,8 +240,10 @@ impl Sink for &Flight {
     }
 
     fn handle_bytes(&mut self, bytes: Bytes) {
+        let now = Instant::now();
         let mut state = self.lock();
-        state.moved = Some(Instant::now());
+        state.moved = Some(now);
+        state.brought = Some(now);
         let position = state.landed.add(bytes, within(self.range.end, self.range.start));
         let Some(position) = position else { return };
         let ready = state.waiters.take_until(self.range.start + position as u64);

@@ -54,6 +54,10 @@ pub(super) const PIECES_FROM_DISK: usize = 4;
 pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Parts ahead of where it is that a stream brings to disk: they come in parallel, and hide the time to the first byte.
 pub(super) const PARTS_AHEAD: u64 = 4;
+/// What flies ahead of a stream is to be due within this part of its patience: what is waited for shares the line with it.
+pub(super) const LANE_SHARE: u32 = 4;
+/// A flight that waits for those before it looks so often how far they are: a third of the time to a first byte.
+pub(super) const LANE_LOOK: Duration = Duration::from_millis(10);
 /// Extents that a stream must be able to bring ahead, so that its pieces lie within: else it leaves the disk alone.
 pub(super) const EXTENTS_AHEAD_MIN: u64 = 4;
 /// Extents of a trip of a stream that reads past the disk.
@@ -71,6 +75,8 @@ pub(super) const FIRST_BYTE_DEFAULT: Duration = Duration::from_millis(50);
 pub(super) const BANDWIDTH_DEFAULT: f64 = 50e6;
 /// Bytes of a part that tell its own rate.
 pub(super) const OWN_RATE_BYTES_MIN: u64 = 256 << 10;
+/// From then on after its answer began a part tells its own rate, too, however little has come.
+pub(super) const OWN_RATE_TIME_MIN: Duration = Duration::from_millis(250);
 /// A part that brought nothing for so long is not waited for by those who come now.
 pub(super) const QUIET_MAX: Duration = Duration::from_millis(100);
 
@@ -81,6 +87,9 @@ const _: () = {
     assert!((PIECES_AHEAD_MAX * PIECE_BLOCKS).div_ceil(EXTENT_BLOCKS) + 1 < EXTENTS_AHEAD_MIN as usize);
     assert!(EXTENTS_AHEAD_MIN <= PASSING_AHEAD_MAX && PASSING_TRIP_EXTENTS < EXTENTS_AHEAD_MIN);
     assert!(PASSING_AHEAD_MAX * EXTENT_DATA_BYTES <= LANDED_BYTES_MAX / PASSING_SHARE);
+    assert!(LANE_LOOK.as_millis() < OWN_RATE_TIME_MIN.as_millis());
+    // A stream turns to the foreground after half of its patience: what flies ahead is due before.
+    assert!(2 < LANE_SHARE);
     assert!(PARTS_AHEAD <= EXTENTS_AHEAD_MIN && PASSING_TRIP_EXTENTS <= PART_EXTENTS_MAX);
     assert!(
         0 < PIECES_AHEAD_MIN && PIECES_AHEAD_MIN < PIECES_AHEAD_MAX && PIECES_FROM_DISK <= PIECES_AHEAD_MAX

@@ -20,6 +20,8 @@
 //!   that keeps nothing costs no more than that.
 //! * **What is started ahead is a convenience**: a part that fails or waits too long (for the budget, for the window) costs time, never the
 //!   stream: its pieces are read in the foreground then, with all the attempts that such reads have.
+//! * **A thin line** is not shared among more than it can bring: what is started ahead leaves when what is before it is due soon (see
+//!   [`super::lane`]), and a piece is waited for as long as bytes come.
 //! * **Fairness**: what is started ahead has the urgency of fills, so copies do not stand before those who wait for a few bytes.
 //! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. What is under way ahead of it is in the budget of fills,
 //!   takes its share of that in a task of its own, and gives it back when it is on disk or, past the disk, among what landed lately
@@ -76,7 +78,7 @@ impl Use {
 pub struct StreamOptions {
     /// See there.
     pub purpose: Use,
-    /// A piece that takes longer, from when it is polled for, is an error.
+    /// A piece of which nothing has come for so long, from when it is polled for, is an error.
     pub patience: Duration,
 }
 
@@ -119,7 +121,7 @@ impl Object {
             refused,
             rest,
             pieces: VecDeque::new(),
-            ahead: Ahead::default(),
+            ahead: Ahead::new(options.patience.min(PATIENCE_MAX)),
             alone_until: None,
             wait: Wait::default(),
         }
@@ -216,7 +218,7 @@ impl ObjectStream {
                     Poll::Ready(_) => self.leave_parts(),
                     Poll::Pending => {
                         // Half of the time is left for a read that does not depend on fills.
-                        ready!(self.wait.poll(&self.shared, self.patience / 2, context));
+                        ready!(self.wait.poll(&self.shared, &first.range, self.patience / 2, context));
                         self.alone_until = Some(Instant::now() + self.patience);
                         self.leave_parts();
                     }
@@ -226,7 +228,8 @@ impl ObjectStream {
                         let answer = answer.unwrap_or_else(|_| Err(given_up(&self.shared.what())));
                         return Poll::Ready(Some(answer));
                     }
-                    let has_passed = ready!(self.wait.poll(&self.shared, self.patience, context));
+                    let has_passed =
+                        ready!(self.wait.poll(&self.shared, &first.range, self.patience, context));
                     let error =
                         if has_passed { too_late(&self.shared) } else { given_up(&self.shared.what()) };
                     return Poll::Ready(Some(Err(error)));
@@ -264,13 +267,25 @@ fn join(shared: &Shared, range: &Range<u64>) -> Option<oneshot::Receiver<Result<
 }
 
 impl Wait {
-    /// Ready when it has taken too long (true), or when the runtime ended before (false).
-    fn poll(&mut self, shared: &Shared, patience: Duration, context: &mut Context<'_>) -> Poll<bool> {
+    /// Ready when nothing has come for too long (true), or when the runtime ended before (false). Patience is for silence: what comes
+    /// slowly would come no sooner if it were asked for again.
+    fn poll(
+        &mut self,
+        shared: &Shared,
+        range: &Range<u64>,
+        patience: Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<bool> {
         let began = *self.began.get_or_insert_with(Instant::now);
-        let start = || Timer::start(shared.remote.runtime(), (began + patience).into_std());
-        let has_passed = ready!(self.timer.get_or_insert_with(start).poll_unpin(context));
-        self.timer = None;
-        Poll::Ready(has_passed)
+        let until = || shared.brought(range).map_or(began, |brought| brought.max(began)) + patience;
+        loop {
+            let start = || Timer::start(shared.remote.runtime(), until().into_std());
+            let has_passed = ready!(self.timer.get_or_insert_with(start).poll_unpin(context));
+            self.timer = None;
+            if !has_passed || until() <= Instant::now() {
+                return Poll::Ready(has_passed);
+            }
+        }
     }
 }
 

@@ -16,7 +16,10 @@ use object_store::{
     ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
     memory::InMemory, path::Path,
 };
-use tokio::{runtime::Handle, time::sleep};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep, sleep_until},
+};
 
 use super::{Remote, RemoteOptions, http};
 
@@ -60,7 +63,7 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Fake {
     inner: InMemory,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
@@ -73,8 +76,28 @@ struct State {
     /// Bytes of a piece of a body, and the time between two.
     piece: usize,
     pause: Duration,
+    /// What all bodies share, if they share anything.
+    line: Option<Line>,
     under_way: usize,
     under_way_most: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    bytes_per_second: u64,
+    free: Instant,
+}
+
+impl Line {
+    /// When these bytes have come through, behind those that are on it. None: never.
+    fn carry(&mut self, bytes: usize) -> Option<Instant> {
+        if self.bytes_per_second == 0 {
+            return None;
+        }
+        let takes = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
+        self.free = self.free.max(Instant::now()) + takes;
+        Some(self.free)
+    }
 }
 
 impl Fake {
@@ -86,10 +109,11 @@ impl Fake {
             first_byte: Duration::from_millis(30),
             piece: 64 << 10,
             pause: Duration::from_millis(1),
+            line: None,
             under_way: 0,
             under_way_most: 0,
         };
-        Arc::new(Self { inner: InMemory::new(), state: Mutex::new(state) })
+        Arc::new(Self { inner: InMemory::new(), state: Arc::new(Mutex::new(state)) })
     }
 
     /// With a remote before it. Timeouts and attempts are those of the tests of this crate.
@@ -120,6 +144,11 @@ impl Fake {
     pub(crate) fn pace(&self, first_byte: Duration, piece: usize, pause: Duration) {
         let mut state = self.state.lock().unwrap();
         (state.first_byte, state.piece, state.pause) = (first_byte, piece, pause);
+    }
+
+    /// From now on all bodies come over one line of this pace; none moves on one of pace 0.
+    pub(crate) fn line(&self, bytes_per_second: u64) {
+        self.state.lock().unwrap().line = Some(Line { bytes_per_second, free: Instant::now() });
     }
 
     /// The GETs that came, in order.
@@ -171,9 +200,19 @@ impl Fake {
         };
         let size = if matches!(answer, Answer::Long(_)) { bytes.len() } else { piece };
         let pieces: Vec<_> = bytes.chunks(size.max(1)).map(Bytes::copy_from_slice).collect();
-        let body = stream::iter(pieces).then(move |piece| async move {
-            sleep(pause).await;
-            Ok(piece)
+        let state = Arc::clone(&self.state);
+        let body = stream::iter(pieces).then(move |piece| {
+            let state = Arc::clone(&state);
+            async move {
+                sleep(pause).await;
+                let through = state.lock().unwrap().line.as_mut().map(|line| line.carry(piece.len()));
+                match through {
+                    None => {}
+                    Some(Some(through)) => sleep_until(through).await,
+                    Some(None) => std::future::pending().await,
+                }
+                Ok(piece)
+            }
         });
         match end {
             Some(error) => body.chain(stream::iter(error.map(Err))).boxed(),

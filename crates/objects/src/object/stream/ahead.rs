@@ -3,6 +3,7 @@
 use std::{
     ops::Range,
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use tokio::time::Instant;
@@ -13,6 +14,7 @@ use crate::{
         Foreground, Shared,
         fill::Promised,
         flight::{Flight, Purpose, Wish},
+        lane::{Lane, Turn},
         limits::{
             EXTENTS_AHEAD_MIN, LANDED_BYTES_MAX, PARTS_AHEAD, PASSING_AHEAD_MAX, PASSING_SHARE,
             PASSING_TRIP_EXTENTS, ROOM_SHARE,
@@ -32,6 +34,8 @@ pub(super) struct Ahead {
     passing: Option<Passing>,
     /// That the stream will want flights that are not behind it, by the extent at which they end.
     wishes: Vec<(u64, Arc<Wish>)>,
+    /// What is under way ahead of the stream, whoever started it.
+    lane: Lane,
 }
 
 /// How far ahead.
@@ -48,6 +52,10 @@ struct Reach {
 struct Passing(Arc<Shared>);
 
 impl Ahead {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { lane: Lane::new(patience), ..Self::default() }
+    }
+
     /// Starts what the stream, which goes on with `rest`, will need soon.
     pub(super) fn advance(&mut self, shared: &Arc<Shared>, rest: &Range<u64>) {
         let here = rest.start / EXTENT_DATA_BYTES;
@@ -99,7 +107,7 @@ impl Ahead {
                     |extent: &u64| file.has_extent(*extent) || table.part_of_extent(*extent).is_some();
                 let limit = (next + 1).next_multiple_of(part_extents).min(extents.end);
                 let end = (next + 1..limit).find(is_taken).unwrap_or(limit);
-                promised.push(shared.promise(table, file, next..end));
+                promised.push(shared.promise(table, file, next..end, &mut self.lane));
                 next = end;
             }
         }
@@ -119,10 +127,10 @@ impl Ahead {
             let mut table = shared.table();
             self.take_off(shared, &mut table, extents, rest, reach.trip)
         };
-        for flight in flights {
+        for (flight, turn) in flights {
             self.passing.get_or_insert_with(|| Passing::new(shared));
             let task = Foreground { object: Arc::clone(shared), flight };
-            shared.remote.runtime().spawn(task.fly_ahead());
+            shared.remote.runtime().spawn(task.fly_ahead(turn));
         }
     }
 
@@ -134,7 +142,7 @@ impl Ahead {
         extents: Range<u64>,
         rest: &Range<u64>,
         trip_extents: u64,
-    ) -> Vec<Arc<Flight>> {
+    ) -> Vec<(Arc<Flight>, Turn)> {
         let mut flights = Vec::new();
         let wanted = plan::blocks_of(rest, shared.meta.size);
         let of = |run: Range<u64>| {
@@ -155,16 +163,23 @@ impl Ahead {
                 let end = (next + 1..limit).find(|&extent| is_there(table, extent)).unwrap_or(limit);
                 let flight = Arc::new(Flight::new(of(next..end), Purpose::Streams));
                 table.add_foreground(&flight);
-                self.wish_for(&flight);
-                flights.push(flight);
+                let turn = self.lane.add(&flight);
+                self.wish_own(&flight);
+                flights.push((flight, turn));
                 next = end;
             }
         }
         flights
     }
 
-    /// The extent behind a flight, which leaves now although nobody waits for bytes of it yet.
-    fn wish_for(&mut self, flight: &Flight) -> u64 {
+    /// The same for one that others started: what comes next is behind it.
+    fn wish_for(&mut self, flight: &Arc<Flight>) -> u64 {
+        self.lane.add(flight);
+        self.wish_own(flight)
+    }
+
+    /// The extent behind a flight, which leaves although nobody waits for bytes of it yet.
+    fn wish_own(&mut self, flight: &Flight) -> u64 {
         let end = flight.range.end.div_ceil(EXTENT_DATA_BYTES);
         self.wishes.extend(flight.wish().map(|wish| (end, wish)));
         end

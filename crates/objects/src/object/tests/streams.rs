@@ -6,6 +6,7 @@ use super::{super::stream::*, *};
 
 mod faults;
 mod model;
+mod pace;
 mod sharing;
 
 const AGAIN: StreamOptions = StreamOptions { purpose: Use::Again, patience: Duration::from_secs(60) };
