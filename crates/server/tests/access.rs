@@ -201,7 +201,8 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
     let metrics = guarded.ask("GET", "/metrics", Some(&good)).2;
     assert!(metrics.contains("busload_dolt_calls_total{method="));
     // None at all is asking what is asked for.
-    let denied = format!("\nbusload_http_auth_denied_total {}\n", asked.len() * (bad_credentials().len() - 1));
+    let denied =
+        format!("\nbusload_http_auth_denied_total {}\n", asked.len() * (bad_credentials().len() - 1));
     assert!(metrics.contains(&denied), "{denied}{metrics}");
 }
 

@@ -123,7 +123,9 @@ mod tests {
         paused().block_on(async {
             let (near, mut far) = duplex(100);
             let writing =
-                tokio::spawn(async move { Connection::new(near, Arc::default()).write_all(&[7; 1000]).await });
+                tokio::spawn(
+                    async move { Connection::new(near, Arc::default()).write_all(&[7; 1000]).await },
+                );
             let mut read = Vec::new();
             for _ in 0..10 {
                 tokio::time::sleep(WRITE_STALL_MAX / 2).await;
