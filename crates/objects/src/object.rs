@@ -44,6 +44,7 @@ mod due;
 mod fill;
 mod fills;
 mod flight;
+mod lane;
 mod limits;
 mod plan;
 mod reading;
@@ -52,6 +53,7 @@ mod table;
 mod warm;
 
 use flight::{Asker, Flight, Purpose};
+use lane::Turn;
 use limits::DISK_PATIENCE;
 use reading::{Deadline, Timer, given_up};
 use table::Table;
@@ -281,6 +283,13 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// When bytes came last of what is under way and brings all of a range.
+    fn brought(&self, range: &Range<u64>) -> Option<tokio::time::Instant> {
+        let table = self.table();
+        let flights = [table.part(range), table.foreground(&plan::blocks_of(range, self.meta.size))];
+        flights.into_iter().flatten().filter_map(|flight| flight.brought()).max()
+    }
+
     /// That a range is one of the object.
     fn check(&self, range: &Range<u64>) -> Result<(), Error> {
         if range.start <= range.end && range.end <= self.meta.size {
@@ -408,7 +417,8 @@ struct Foreground {
 
 impl Foreground {
     /// Within the budget of fills, and as patient: a trip ahead of a stream, whose bytes go to no disk.
-    async fn fly_ahead(self) {
+    async fn fly_ahead(self, turn: Turn) {
+        turn.come(&self.flight, &self.object.remote).await;
         let bytes = self.flight.range.end - self.flight.range.start;
         let _permit = self.object.fills.reserve(bytes).await;
         self.fly(Urgency::Fill).await;
