@@ -136,8 +136,9 @@ impl Run {
         let paths = if self.place.options.directory.exists() { self.place.data_files() } else { Vec::new() };
         let Some(path) = paths.first() else { return };
         let file = std::fs::File::options().write(true).open(path).unwrap();
-        let length = file.metadata().unwrap().len();
-        file.write_all_at(&[position.to_le_bytes()[7]], position % length).unwrap();
+        // One whose making failed is empty.
+        let Some(offset) = position.checked_rem(file.metadata().unwrap().len()) else { return };
+        file.write_all_at(&[position.to_le_bytes()[7]], offset).unwrap();
     }
 
     fn vanish(&self) {
