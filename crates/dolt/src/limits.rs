@@ -96,6 +96,8 @@ pub const WARMING_FILES_MAX: usize = 16;
 
 /// After a copy of a file has ended, the last of it comes to disk within this, as a rule.
 pub const COMPARISON_DELAY: Duration = Duration::from_secs(1);
+/// Nobody waits for it, so it rests three times as long as it works.
+pub const COMPARISON_RESTS: u32 = 3;
 /// Times that what is on disk of a file is compared after a copy: once more when something came to disk meanwhile.
 pub const COMPARISONS_MAX: usize = 4;
 /// One read of a comparison, at most.

@@ -1,8 +1,9 @@
 //! What is on local disk of a file, compared with the addresses of its chunks after the file was copied whole.
 //!
 //! A copy is given as the store gives it, without waiting for a comparison. But what came wrong once would be on disk with a good checksum, and in every
-//! copy that is made later. So when a copy has ended, all that has come to disk is compared once, in the background and one file after the other; what is
-//! wrong is read again from the store. Reads for this do not count as use. What an earlier process brought is not compared again: `cache verify` does.
+//! copy that is made later. So when a copy has ended, all that has come to disk is compared once, in the background, one file after the other, with a
+//! quarter of a thread; what is wrong is read again from the store. Reads for this do not count as use. What an earlier process brought is not
+//! compared again: `cache verify` does that.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +28,9 @@ use crate::{
     decode::{Raw, Trust, Want},
     dictionaries::Proved,
     fault::Fault,
-    limits::{COMPARISON_DELAY, COMPARISON_TIMEOUT, COMPARISONS_MAX, INLINE_CONTENTS_BYTES_MAX},
+    limits::{
+        COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT, COMPARISONS_MAX, INLINE_CONTENTS_BYTES_MAX,
+    },
     opener::kept_name,
     reader::Job,
     shared::Shared,
@@ -59,12 +62,12 @@ pub(crate) struct Compared {
 }
 
 /// A copy of a file, until it has ended or was given up.
-pub(super) struct Copy {
+pub(super) struct Copying {
     pub shared: Arc<Shared>,
     pub file: Arc<TableFile>,
 }
 
-impl Drop for Copy {
+impl Drop for Copying {
     fn drop(&mut self) {
         self.shared.compare_later(&self.file);
     }
@@ -107,25 +110,31 @@ impl Shared {
         let _turn = self.copies.turn.acquire().await;
         for _ in 0..COMPARISONS_MAX {
             let writes = file.object.disk_writes();
-            let compared = self.compare_local(file, &mut |_| {}).await;
+            let compared = self.compare_local(file, COMPARISON_RESTS, &mut |_| {}).await;
             if compared.is_err() || file.object.disk_writes() == writes {
                 return;
             }
         }
     }
 
-    /// Compares what is on disk of a file, but for what was compared already. Wrong bytes are taken from there and read again.
+    /// Compares what is on disk of a file, but for what was compared already, and rests so many times as long as it works. Wrong bytes are taken
+    /// from there and read again.
     pub(crate) async fn compare_local(
         self: &Arc<Self>,
         file: &Arc<TableFile>,
+        rests: u32,
         tell: &mut (dyn FnMut(Compared) + Send),
     ) -> Result<Compared, Error> {
         let all = file.clone();
         let segments = blocking(move || cut(&all, 0..all.object.meta().size)).await?;
         let (mut compared, mut dictionaries) = (Compared::default(), BTreeSet::new());
         for segment in segments {
+            let began = time::Instant::now();
             self.compare_segment(file, &segment, (&mut compared, &mut dictionaries)).await?;
             tell(compared);
+            if rests != 0 {
+                sleep(began.elapsed() * rests).await;
+            }
         }
         for span in dictionaries {
             self.compare_dictionary(file, span, &mut compared).await?;

@@ -12,7 +12,7 @@ use futures_util::{
 };
 
 use super::{
-    copies::Copy,
+    copies::Copying,
     old::{FileKey, OldFile},
     verified,
 };
@@ -82,10 +82,11 @@ impl FileBytes {
                 verified::stream(&self.shared, file, range, options.patience)
             }
             (Of::Open(file), Use::Once) => {
-                let copy = Copy { shared: self.shared.clone(), file: file.clone() };
-                let pieces = self.as_it_is(range, options);
-                // The copy ends with the stream, however that ends.
-                pieces.inspect(move |_| _ = &copy).boxed()
+                let copying = Copying { shared: self.shared.clone(), file: file.clone() };
+                let next = async |(mut pieces, copying): (Pieces, Copying)| {
+                    Some((pieces.next().await?, (pieces, copying)))
+                };
+                stream::unfold((self.as_it_is(range, options), copying), next).boxed()
             }
             _ => self.as_it_is(range, options),
         }

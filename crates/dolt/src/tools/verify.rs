@@ -56,7 +56,7 @@ pub(super) async fn verify_local(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -
         };
         // Progress that nobody takes is left out.
         let mut tell = |compared| _ = to.try_send((after(compared), None));
-        progress = after(shared.compare_local(file, &mut tell).await?);
+        progress = after(shared.compare_local(file, 0, &mut tell).await?);
     }
     Ok(Progress { total: progress.done, ..progress })
 }
