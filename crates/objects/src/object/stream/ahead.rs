@@ -172,7 +172,7 @@ impl Ahead {
         flights
     }
 
-    /// The same for one that others started: what comes next is behind it.
+    /// The extent behind a flight of others, which comes before what this stream starts next.
     fn wish_for(&mut self, flight: &Arc<Flight>) -> u64 {
         self.lane.add(flight);
         self.wish_own(flight)
