@@ -98,6 +98,8 @@ pub const WARMING_FILES_MAX: usize = 16;
 pub const COMPARISON_DELAY: Duration = Duration::from_secs(1);
 /// Nobody waits for it, so it rests three times as long as it works.
 pub const COMPARISON_RESTS: u32 = 3;
+/// With more wrong chunks than this it is the store, or the disk as a whole, that somebody should look at.
+pub const COMPARISON_DAMAGED_MAX: u32 = 4096;
 /// Times that what is on disk of a file is compared after a copy: once more when something came to disk meanwhile.
 pub const COMPARISONS_MAX: usize = 4;
 /// One read of a comparison, at most.

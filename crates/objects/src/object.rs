@@ -419,6 +419,9 @@ impl Foreground {
     /// Within the budget of fills, and as patient: a trip ahead of a stream, whose bytes go to no disk.
     async fn fly_ahead(self, turn: Turn) {
         turn.come(&self.flight, &self.object.remote).await;
+        if self.flight.has_ended() {
+            return;
+        }
         let bytes = self.flight.range.end - self.flight.range.start;
         let _permit = self.object.fills.reserve(bytes).await;
         self.fly(Urgency::Fill).await;

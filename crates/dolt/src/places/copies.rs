@@ -16,6 +16,7 @@ use busload_chunks::Span;
 use busload_objects::{StreamOptions, Use};
 use bytes::{Bytes, BytesMut};
 use futures_util::TryStreamExt;
+use log::Level;
 use tokio::{
     sync::Semaphore,
     task::yield_now,
@@ -29,7 +30,8 @@ use crate::{
     dictionaries::Proved,
     fault::Fault,
     limits::{
-        COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT, COMPARISONS_MAX, INLINE_CONTENTS_BYTES_MAX,
+        COMPARISON_DAMAGED_MAX, COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT, COMPARISONS_MAX,
+        INLINE_CONTENTS_BYTES_MAX,
     },
     opener::kept_name,
     reader::Job,
@@ -59,6 +61,7 @@ impl Default for Copies {
 pub(crate) struct Compared {
     pub bytes: u64,
     pub damaged: u64,
+    damaged_chunks: u32,
 }
 
 /// A copy of a file, until it has ended or was given up.
@@ -111,6 +114,9 @@ impl Shared {
         for _ in 0..COMPARISONS_MAX {
             let writes = file.object.disk_writes();
             let compared = self.compare_local(file, COMPARISON_RESTS, &mut |_| {}).await;
+            if let Err(error) = &compared {
+                log::warn!("table {}: a comparison ended early: {error}", self.name);
+            }
             if compared.is_err() || file.object.disk_writes() == writes {
                 return;
             }
@@ -129,10 +135,10 @@ impl Shared {
         let segments = blocking(move || cut(&all, 0..all.object.meta().size)).await?;
         let (mut compared, mut dictionaries) = (Compared::default(), BTreeSet::new());
         for segment in segments {
-            let began = time::Instant::now();
+            let (began, before) = (time::Instant::now(), compared);
             self.compare_segment(file, &segment, (&mut compared, &mut dictionaries)).await?;
             tell(compared);
-            if rests != 0 {
+            if rests != 0 && before != compared {
                 sleep(began.elapsed() * rests).await;
             }
         }
@@ -161,8 +167,11 @@ impl Shared {
             let span = range(location.span);
             dictionaries.extend(location.dictionary);
             let bytes = match &whole {
-                Some(whole) => whole.slice(within(&span, segment.range.start)),
-                None => match local_bytes(file, span.clone()).await {
+                // Those of a strange file may overlap.
+                Some(whole) if span.end <= segment.range.end => {
+                    whole.slice(within(&span, segment.range.start))
+                }
+                _ => match local_bytes(file, span.clone()).await {
                     Some(bytes) => bytes,
                     None => continue,
                 },
@@ -174,7 +183,16 @@ impl Shared {
                 }
             } else {
                 compared.damaged += span.end - span.start;
-                self.read_again(file, position).await;
+                compared.damaged_chunks += 1;
+                if COMPARISON_DAMAGED_MAX < compared.damaged_chunks {
+                    let name = file.name();
+                    return Err(Error::Damaged(format!(
+                        "more than {COMPARISON_DAMAGED_MAX} chunks of {name} are wrong on disk; the rest is not compared"
+                    )));
+                }
+                // The first one is worth a line.
+                let level = if compared.damaged_chunks == 1 { Level::Warn } else { Level::Debug };
+                self.read_again(file, position, level).await;
             }
             // Others have come meanwhile who wait for a chunk.
             yield_now().await;
@@ -219,10 +237,11 @@ impl Shared {
     }
 
     /// As any other reader finds that it is wrong.
-    async fn read_again(self: &Arc<Self>, file: &Arc<TableFile>, position: u32) {
+    async fn read_again(self: &Arc<Self>, file: &Arc<TableFile>, position: u32, level: Level) {
         let place = Place { file: file.clone(), position };
         let job = job(file, position);
-        log::warn!(
+        log::log!(
+            level,
             "table {}: chunk {} in {} is wrong on disk; read again from the store",
             self.name,
             job.address,

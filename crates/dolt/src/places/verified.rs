@@ -127,6 +127,13 @@ pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
         }
         segment.chunks.push(position);
     }
+    // What lies behind the last chunk, the index above all, may be long.
+    let chunks_end = last.map_or(wanted.start, |span| span.end).clamp(segment.range.start, wanted.end);
+    if !segment.chunks.is_empty() && SEGMENT_BYTES < wanted.end - chunks_end {
+        segment.range.end = chunks_end;
+        let rest = Segment { range: chunks_end..chunks_end, chunks: Vec::new() };
+        segments.push(std::mem::replace(&mut segment, rest));
+    }
     segment.range.end = wanted.end;
     segments.push(segment);
     segments.into_iter().flat_map(without_long_gaps).collect()

@@ -203,6 +203,10 @@ impl Part {
         let length = self.flight.range.end - self.flight.range.start;
         if let Some(turn) = self.turn.take() {
             turn.come(&self.flight, &self.object.remote).await;
+            // Given up: out of the table now, so that others may begin it anew.
+            if self.flight.has_ended() {
+                return Err(given_up(&self.object.what()));
+            }
         }
         if self.permit.is_none() {
             self.permit = Some(self.object.fills.reserve(length).await);
