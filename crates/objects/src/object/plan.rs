@@ -143,9 +143,11 @@ mod tests {
         }
         if 1 < runs {
             let length = trip.range.end - trip.range.start;
-            let cap = (union(members) * WASTE_FACTOR_MAX).max(WASTE_FREE_BYTES);
-            // A range that overlaps the last one of a full trip still has to come along, rounded up to its block.
-            prop_assert!(length <= cap + 2 * BLOCK_DATA_BYTES as u64, "{length} for {}", union(members));
+            let useful = union(members);
+            let cap = (useful * WASTE_FACTOR_MAX).max(WASTE_FREE_BYTES);
+            // A range that overlaps the last one of a full trip still has to come along, whole and rounded up to its block.
+            let along = useful + 2 * BLOCK_DATA_BYTES as u64;
+            prop_assert!(length <= cap + along, "{length} for {useful}");
         }
         Ok(())
     }
