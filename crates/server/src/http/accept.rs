@@ -67,7 +67,7 @@ fn builder() -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits::HEADER_READ_TIMEOUT)
+        .header_read_timeout(limits::IDLE_MAX)
         .max_buf_size(limits::HTTP1_BUFFER_BYTES_MAX)
         .max_headers(limits::HEADER_COUNT_MAX);
     builder
@@ -223,7 +223,10 @@ mod tests {
     use axum::routing::get;
     use bytes::Bytes;
     use futures_util::{StreamExt, stream};
-    use tokio::time::Instant;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        time::{Duration, Instant},
+    };
 
     use super::*;
 
@@ -248,6 +251,29 @@ mod tests {
             watch.await.unwrap();
             let idle = started.elapsed() - asked;
             assert!(limits::IDLE_MAX <= idle && idle <= 2 * limits::IDLE_MAX, "{idle:?}");
+        });
+    }
+
+    #[test]
+    fn a_connection_of_http1_is_kept_between_two_scrapes_and_not_for_half_a_head() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (near, mut far) = tokio::io::duplex(64 << 10);
+            let service = Service::new(Router::new().route("/", get(async || "ok")), &Arc::default());
+            let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
+            for _ in 0..3 {
+                far.write_all(b"GET / HTTP/1.1\r\nhost: busload\r\n\r\n").await.unwrap();
+                let mut answer = Vec::new();
+                while !answer.ends_with(b"\r\n\r\nok") {
+                    assert_ne!(far.read_buf(&mut answer).await.unwrap(), 0, "closed");
+                }
+                sleep(Duration::from_secs(60)).await;
+            }
+            let started = Instant::now();
+            far.write_all(b"GET / HT").await.unwrap();
+            serving.await.unwrap();
+            assert!(started.elapsed() < limits::IDLE_MAX);
         });
     }
 

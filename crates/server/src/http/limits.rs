@@ -12,6 +12,7 @@ pub const STREAM_COUNT_LIMIT: u32 = 256;
 /// How long to leave the listener alone when it fails, as it does when the process is out of file descriptors.
 pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// A connection without a request is closed after this, or twice this at the latest. More than the usual minute between two scrapes.
+/// The head of an HTTP/1.1 request has as long: hyper counts from the end of the answer before.
 pub const IDLE_MAX: Duration = Duration::from_secs(75);
 /// A connection that is told to go may finish what it has for so long.
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
@@ -21,8 +22,6 @@ pub const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
 pub const MESSAGE_STALL_MAX: Duration = WRITE_STALL_MAX;
 /// A piece of a long answer is taken within this: nothing is held for ever by who takes a byte now and then.
 pub const PIECE_TIME_MAX: Duration = Duration::from_secs(3600);
-/// The head of an HTTP/1.1 request arrives within this.
-pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// A silent HTTP/2 connection is asked whether it lives this often,
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// and answers within this.
