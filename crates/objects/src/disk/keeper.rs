@@ -102,6 +102,8 @@ impl Disk {
         if self.is_replaced() {
             return self.lose_directory();
         }
+        // A file that could not be opened while the disk was well gives its space back as soon as it can.
+        self.bury();
         self.look_at_space();
     }
 

@@ -85,7 +85,11 @@ impl<'a> Warming<'a> {
         }
         let limit = (extent + 1).next_multiple_of(self.object.fills.part_extents()).min(end);
         let is_taken = |extent: &u64| is_there(extent) || table.part_of_extent(*extent).is_some();
-        Next::Missing(extent..(extent..limit).find(is_taken).unwrap_or(limit))
+        match (extent..limit).find(is_taken).unwrap_or(limit) {
+            // Its part has ended since the look above.
+            end if end == extent => Next::Present(1),
+            end => Next::Missing(extent..end),
+        }
     }
 
     /// False: others brought some of it while this waited for its turn.

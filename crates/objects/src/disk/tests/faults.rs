@@ -131,7 +131,7 @@ fn a_directory_that_another_process_took_is_left_to_it() {
     assert!(stats(&disk).bypassed.is_some_and(|why| why.contains("is in use by process")));
     assert!(!write(&file, &meta, 1));
     other.close();
-    disk.look();
+    look_while_locked(&disk);
     assert!(stats(&disk).bypassed.is_none() && write(&file, &meta, 1));
 }
 
@@ -147,6 +147,24 @@ fn a_data_file_that_was_removed_is_a_miss() {
     let file = disk.file("s3://b", &meta);
     assert!(file.is_present(&(0..1)) && !read(&file, &meta, 0..1) && !file.is_present(&(0..1)));
     assert_eq!((stats(&disk).extents, stats(&disk).disk_errors), (0, 1));
+    assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
+}
+
+/// For want of a descriptor an extent's space could not be given back, and nobody tried again while the disk was well.
+#[test]
+fn space_of_a_file_that_could_not_be_opened_is_given_back_later() {
+    let (place, disk, meta, _) = filled();
+    disk.close();
+    let disk = {
+        drop(disk);
+        place.open()
+    };
+    let file = disk.file("s3://b", &meta);
+    place.files.fail_after(0, Fault::NoDescriptors);
+    file.remove(&(0..1));
+    place.files.heal();
+    assert!(!write(&file, &meta, 0) && stats(&disk).bypassed.is_none(), "its space is still taken");
+    disk.look();
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
 }
 
@@ -203,7 +221,7 @@ fn a_disk_that_fails_at_the_start_is_tried_again() {
 
 /// See [`Place::open`]: the lock may be held for a moment by a process that another test starts.
 #[allow(clippy::disallowed_methods, reason = "deadlines of tests are real")]
-fn look_while_locked(disk: &Disk) {
+pub(super) fn look_while_locked(disk: &Disk) {
     let deadline = Instant::now() + Duration::from_secs(20);
     disk.look();
     while stats(disk).bypassed.is_some_and(|why| why.contains("in use by")) && Instant::now() < deadline {
