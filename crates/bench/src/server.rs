@@ -128,7 +128,7 @@ impl Programs {
     ///
     /// It cannot be started, ends, or does not get ready; with the last lines of its output.
     pub fn start(&self, cleanup: &Cleanup, launch: &Launch<'_>) -> Result<Server> {
-        let (address, http) = (free_address()?, free_address()?);
+        let [address, http] = free_addresses()?;
         let mut command = self.command(launch, address, http)?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started_ns = now_ns();
@@ -266,10 +266,12 @@ fn ping(address: SocketAddr) -> Result<bool> {
     Ok(ask(address, "PING")? == "+PONG")
 }
 
-/// An address nobody listens on. Another program could take it before the server does; it never has.
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
-    Ok(listener.local_addr()?)
+/// Two addresses nobody listens on. Another program could take one before the server does; it never has. Both are held until both
+/// are known: the system may well give a port again that was let go a moment ago.
+fn free_addresses() -> Result<[SocketAddr; 2]> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
+    let (one, other) = (listen()?, listen()?);
+    Ok([one.local_addr()?, other.local_addr()?])
 }
 
 /// What a server prints, read by a thread per pipe so that it never blocks on us.
