@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_stopped_process_tells_how_it_ended() {
         let process = Cleanup::default().spawn(Command::new("sleep").arg("1000")).unwrap();
-        let status = process.stop(Signal::TERM, Duration::from_secs(10)).unwrap();
+        let status = process.stop(Signal::TERM, Duration::from_secs(60)).unwrap();
         assert!(!status.success());
     }
 

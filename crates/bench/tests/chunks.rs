@@ -12,7 +12,11 @@ use bench::{Record, bench, busload, check_pictures, number, records, succeeded, 
 /// Everything as small as it can be: two files of 3 MB, three extents each, and no processor bound.
 const SMALL: &str = "--files 2 --chunks 1500 --chain 20 --callers 1,4 --throughput-callers 2 --batch 32 --pipeline 8 \
     --herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
-    --rounds 1 --seconds 0.2 --warm-up 0.05 --server-cpu any --load-cpu any";
+    --rounds 1 --warm-up 0.05 --server-cpu any --load-cpu any";
+
+/// Seconds of a row, one after the other until what takes its time was measured: on a slow machine, or one with other work,
+/// nothing may be answered in the first of them.
+const SECONDS: [&str; 4] = ["0.2", "0.5", "2", "5"];
 
 /// The value of a figure; every round of it is checked elsewhere.
 fn figure(figures: &[Record], name: &str) -> f64 {
@@ -22,9 +26,23 @@ fn figure(figures: &[Record], name: &str) -> f64 {
 
 #[test]
 fn every_section_is_measured_and_every_chunk_is_right() {
-    let out = TempDir::new().unwrap();
-    let shown =
-        succeeded(&bench("chunks", &format!("{SMALL} --busload {}", busload().display()), out.path()));
+    let busload = busload();
+    let is_measured = SECONDS.into_iter().any(|seconds| {
+        let out = TempDir::new().unwrap();
+        let arguments = format!("{SMALL} --seconds {seconds} --busload {}", busload.display());
+        let shown = succeeded(&bench("chunks", &arguments, out.path()));
+        check_shown(&shown);
+        check_figures(&records(out.path(), "figures.csv"));
+        check_pictures(out.path(), &["chunks-reads.svg", "chunks-memory.svg"]);
+        let records = records(out.path(), "statistics.csv");
+        check_rows(&records);
+        println!("{seconds} s: {shown}");
+        took_time(&records) && !shown.contains("not measured")
+    });
+    assert!(is_measured);
+}
+
+fn check_shown(shown: &str) {
     for title in [
         "A chain of 20 dependent reads, store 5 ms away",
         "Random reads, store 5 ms away",
@@ -38,38 +56,47 @@ fn every_section_is_measured_and_every_chunk_is_right() {
         assert!(shown.contains(title), "{title} is not in\n{shown}");
     }
     assert!(!shown.contains("WRONG") && !shown.contains("REFUSED"), "{shown}");
-    assert!(!shown.contains("not measured"), "{shown}");
-    check_rows(&records(out.path(), "statistics.csv"));
-    check_figures(&records(out.path(), "figures.csv"));
-    check_pictures(out.path(), &["chunks-reads.svg", "chunks-memory.svg"]);
 }
 
 fn check_rows(records: &[Record]) {
     // Chain, reads with one and four callers, throughput; one round and the medians.
     assert_eq!(records.len(), 2 * (10 + (2 * 17 + 1) + 6), "{records:?}");
     for record in records {
-        assert!(0.0 < number(record, "per_s") && 0.0 < number(record, "p50_us"), "{record:?}");
         assert_eq!((record["wrong"].as_str(), record["refused"].as_str()), ("0", "0"), "{record:?}");
     }
-    let median = |state: &str, way: &str| {
-        let is_it = |record: &&Record| {
-            record["section"] == "chain"
-                && record["round"] == "0"
-                && record["state"] == state
-                && record["way"] == way
-        };
-        records.iter().find(is_it).unwrap()
-    };
-    // What the store delays is seen by those who wait for it, and by nobody else.
-    for waiting in [median("-", "direct"), median("cold", "GetChunk"), median("cold", "RESP")] {
+    // What the store delays is seen by those who wait for it.
+    for waiting in [chain(records, "cold", "GetChunk"), chain(records, "cold", "RESP")] {
         assert!(3_000.0 <= number(waiting, "p50_us"), "{waiting:?}");
     }
-    for warm in [median("warm disk", "GetChunk"), median("warm RAM", "RESP")] {
-        assert!(number(warm, "p50_us") < number(median("-", "direct"), "p50_us"), "{warm:?}");
-        assert!(1.0 < number(warm, "x_direct"), "{warm:?}");
-    }
+    let direct = chain(records, "-", "direct");
+    assert!(!is_answered(direct) || 3_000.0 <= number(direct, "p50_us"), "{direct:?}");
     // A read of an extent that nobody has touched is a request of its own.
-    assert!(1.0 <= number(median("cold", "GetChunk"), "gets"));
+    assert!(1.0 <= number(chain(records, "cold", "GetChunk"), "gets"));
+}
+
+/// Whether every row had answers in its time, and nobody waited for the store who need not.
+fn took_time(records: &[Record]) -> bool {
+    let direct = chain(records, "-", "direct");
+    let is_faster =
+        |warm: &Record| number(warm, "p50_us") < number(direct, "p50_us") && 1.0 < number(warm, "x_direct");
+    records.iter().all(is_answered)
+        && is_faster(chain(records, "warm disk", "GetChunk"))
+        && is_faster(chain(records, "warm RAM", "RESP"))
+}
+
+fn is_answered(record: &Record) -> bool {
+    0.0 < number(record, "per_s") && 0.0 < number(record, "p50_us")
+}
+
+/// The median of a chain.
+fn chain<'a>(records: &'a [Record], state: &str, way: &str) -> &'a Record {
+    let is_it = |record: &&Record| {
+        record["section"] == "chain"
+            && record["round"] == "0"
+            && record["state"] == state
+            && record["way"] == way
+    };
+    records.iter().find(is_it).unwrap()
 }
 
 fn check_figures(figures: &[Record]) {

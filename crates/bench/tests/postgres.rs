@@ -11,14 +11,43 @@ use tempfile::TempDir;
 use bench::{Record, bench, busload, check_pictures, number, records, succeeded, text};
 
 /// Every list as short as it can be.
-const SMALL: &str = "--rows 5k --seconds 0.2 --warm-up 0.05 --rounds 1 --readers 30 --connections 5 \
+const SMALL: &str = "--rows 5k --warm-up 0.05 --rounds 1 --readers 30 --connections 5 \
     --upsert-connections 5 --windows 1,16 --window-connections 4 --resp-connections 3,30 --low-load 1,4 --rates 500";
+
+/// Seconds of a row, one after the other until what takes its time was measured: on a slow machine, or one with other work,
+/// nothing may be answered in the first of them.
+const SECONDS: [&str; 4] = ["0.2", "0.5", "2", "5"];
 
 #[test]
 fn every_section_is_measured_and_every_answer_is_right() {
-    let out = TempDir::new().unwrap();
-    let arguments = format!("{SMALL} --keys uniform,runs --busload {}", busload().display());
-    let shown = succeeded(&bench("postgres", &arguments, out.path()));
+    let busload = busload();
+    let is_measured = SECONDS.into_iter().any(|seconds| {
+        let out = TempDir::new().unwrap();
+        let arguments =
+            format!("{SMALL} --seconds {seconds} --keys uniform,runs --busload {}", busload.display());
+        let shown = succeeded(&bench("postgres", &arguments, out.path()));
+        check_shown(&shown);
+        let records = records(out.path(), "statistics.csv");
+        // One round and the medians.
+        assert_eq!(records.len(), 2 * (2 * 8 + 9 + 4 + 4 + 4), "{shown}");
+        for record in &records {
+            assert_eq!((record["wrong"].as_str(), record["rows"].as_str()), ("0", "5000"), "{record:?}");
+        }
+        let pictures =
+            ["batch-size", "batch-size-runs", "readers", "rate"].map(|name| format!("postgres-{name}.svg"));
+        check_pictures(out.path(), &pictures.each_ref().map(String::as_str));
+        println!("{seconds} s: {shown}");
+        let is_answered = |record: &Record| 0.0 < number(record, "per_s") && 0.0 < number(record, "p50_us");
+        let is_measured = records.iter().all(is_answered) && !shown.contains("not measured");
+        if is_measured {
+            check_batches(&records);
+        }
+        is_measured
+    });
+    assert!(is_measured);
+}
+
+fn check_shown(shown: &str) {
     for title in [
         "30 readers, uniform keys\n",
         "30 readers, runs keys\n",
@@ -30,18 +59,7 @@ fn every_section_is_measured_and_every_answer_is_right() {
     ] {
         assert!(shown.contains(title), "{title} is not in\n{shown}");
     }
-    assert!(!shown.contains("WRONG") && !shown.contains("not measured"), "{shown}");
-    let records = records(out.path(), "statistics.csv");
-    // One round and the medians.
-    assert_eq!(records.len(), 2 * (2 * 8 + 9 + 4 + 4 + 4), "{shown}");
-    for record in &records {
-        assert!(0.0 < number(record, "per_s") && 0.0 < number(record, "p50_us"), "{record:?}");
-        assert_eq!((record["wrong"].as_str(), record["rows"].as_str()), ("0", "5000"), "{record:?}");
-    }
-    check_batches(&records);
-    let pictures =
-        ["batch-size", "batch-size-runs", "readers", "rate"].map(|name| format!("postgres-{name}.svg"));
-    check_pictures(out.path(), &pictures.each_ref().map(String::as_str));
+    assert!(!shown.contains("WRONG"), "{shown}");
 }
 
 /// Requests per statement, as Postgres counted them: they tell whether a row measured what its name says.
@@ -74,20 +92,28 @@ fn check_batches(records: &[Record]) {
 #[test]
 fn a_given_postgres_gets_the_table_and_keeps_it() {
     let cluster = Cluster::builder().start().unwrap();
-    let out = TempDir::new().unwrap();
-    let arguments =
-        format!("{SMALL} --section readers,small-memory --cell plain,in-process --url {}", cluster.url());
-    let first = bench("postgres", &arguments, out.path());
+    let run = |seconds: &str, out: &TempDir| {
+        let arguments =
+            format!("{SMALL} --seconds {seconds} --section readers,small-memory --cell plain,in-process");
+        bench("postgres", &format!("{arguments} --url {}", cluster.url()), out.path())
+    };
+    let first = run("0.2", &TempDir::new().unwrap());
     assert!(succeeded(&first).contains("small-memory is left out"));
     assert!(text(&first.stderr).contains("loaded 5000 rows"), "{}", text(&first.stderr));
-    let second = bench("postgres", &arguments, out.path());
-    succeeded(&second);
-    assert!(text(&second.stderr).contains("5000 rows are there"), "{}", text(&second.stderr));
-    // Without the extension transactions are counted: about one for each read.
-    let plain =
-        records(out.path(), "statistics.csv").into_iter().find(|record| record["way"] == "plain:5").unwrap();
-    assert!((0.8..=1.2).contains(&number(&plain, "batch")), "{plain:?}");
-    assert!(0.0 < number(&plain, "cpu_postgres"), "{plain:?}");
+    let is_counted = SECONDS.into_iter().any(|seconds| {
+        let out = TempDir::new().unwrap();
+        let second = run(seconds, &out);
+        succeeded(&second);
+        assert!(text(&second.stderr).contains("5000 rows are there"), "{}", text(&second.stderr));
+        let records = records(out.path(), "statistics.csv");
+        let plain = records.iter().find(|record| record["way"] == "plain:5").unwrap();
+        println!("{seconds} s: {plain:?}");
+        // Without the extension transactions are counted: about one for each read, and some of the server's own, which stand out
+        // where reads are few.
+        plain["batch"].parse().is_ok_and(|batch: f64| (0.8..=1.2).contains(&batch))
+            && 0.0 < number(plain, "cpu_postgres")
+    });
+    assert!(is_counted);
 }
 
 #[test]
@@ -95,8 +121,11 @@ fn a_table_that_is_not_ours_is_left_alone() {
     let cluster = Cluster::builder().start().unwrap();
     cluster.execute("CREATE TABLE random_read_test (pk text, payload int); INSERT INTO random_read_test VALUES ('x', 1)").unwrap();
     let out = TempDir::new().unwrap();
-    let refused =
-        bench("postgres", &format!("{SMALL} --section ceiling --url {}", cluster.url()), out.path());
+    let refused = bench(
+        "postgres",
+        &format!("{SMALL} --seconds 0.2 --section ceiling --url {}", cluster.url()),
+        out.path(),
+    );
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(text(&refused.stderr).contains("--reload replaces it"), "{refused:?}");
     assert_eq!(cluster.execute("SELECT count(*) FROM random_read_test").unwrap().trim(), "1");
@@ -106,18 +135,28 @@ fn a_table_that_is_not_ours_is_left_alone() {
 fn a_wrong_answer_fails_the_run() {
     let cluster = Cluster::builder().start().unwrap();
     let out = TempDir::new().unwrap();
-    let arguments =
-        format!("{SMALL} --section readers,ceiling --cell plain,in-process,ceiling --url {}", cluster.url());
-    succeeded(&bench("postgres", &arguments, out.path()));
+    let run = |seconds: &str| {
+        let arguments = format!(
+            "{SMALL} --seconds {seconds} --section readers,ceiling --cell plain,in-process,ceiling --url {}",
+            cluster.url()
+        );
+        bench("postgres", &arguments, out.path())
+    };
+    succeeded(&run("0.2"));
     cluster.execute("UPDATE random_read_test SET payload = 'payload of row 00000000000000000000' WHERE '1' < right(pk, 1)").unwrap();
-    let wrong = bench("postgres", &arguments, out.path());
-    assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
-    let shown = text(&wrong.stdout);
-    for way in ["1024 keys a statement, 2", "not batched, 5", "busload in process"] {
-        let row =
-            shown.lines().find(|line| line.starts_with(way)).unwrap_or_else(|| panic!("{way}: {shown}"));
-        assert!(row.contains("WRONG:"), "{row}");
-    }
+    let every_way_shows_it = SECONDS.into_iter().any(|seconds| {
+        let wrong = run(seconds);
+        let shown = text(&wrong.stdout);
+        println!("{seconds} s: {shown}");
+        assert_eq!(wrong.status.code(), Some(i32::from(shown.contains("WRONG:"))), "{wrong:?}");
+        let shows_it = |way: &str| {
+            let row =
+                shown.lines().find(|line| line.starts_with(way)).unwrap_or_else(|| panic!("{way}: {shown}"));
+            row.contains("WRONG:")
+        };
+        ["1024 keys a statement, 2", "not batched, 5", "busload in process"].into_iter().all(shows_it)
+    });
+    assert!(every_way_shows_it);
 }
 
 #[test]
@@ -125,8 +164,10 @@ fn a_kept_cluster_is_used_again_and_its_settings_are_as_asked_for() {
     let directory = TempDir::new().unwrap();
     let out = TempDir::new().unwrap();
     let cluster = directory.path().join("cluster");
-    let arguments =
-        format!("{SMALL} --section ceiling --shared-buffers 32MB --cluster {}", cluster.display());
+    let arguments = format!(
+        "{SMALL} --seconds 0.2 --section ceiling --shared-buffers 32MB --cluster {}",
+        cluster.display()
+    );
     let first = bench("postgres", &arguments, out.path());
     assert!(succeeded(&first).contains("shared_buffers 32MB; fsync on"));
     let second = bench("postgres", &arguments.replace("32MB", "48MB"), out.path());

@@ -3,6 +3,10 @@
 /// Threads of a server or a proxy: enough to use two cores, few enough to leave the rest to what is tested.
 pub const THREADS: usize = 2;
 
+/// Connections that wait to be accepted: what comes above is dropped, and tried again by the client's system after a second, then
+/// after two and four, while many clients give up connecting after five.
+pub const BACKLOG: u32 = 1024;
+
 /// Bytes read from a file, or sent to a client, at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
 

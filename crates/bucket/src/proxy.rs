@@ -17,10 +17,12 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{Error, Faults, fault::Decider, limits::SEEN_MAX, server::Threads};
-
-/// Pending connections of the listening socket.
-const BACKLOG: u32 = 1024;
+use crate::{
+    Error, Faults,
+    fault::Decider,
+    limits::{BACKLOG, SEEN_MAX},
+    server::Threads,
+};
 
 /// One request that came.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,11 +17,15 @@ use s3s::{
     service::{S3Service, S3ServiceBuilder},
 };
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     runtime::{Builder, Runtime},
 };
 
-use crate::{etag::Etags, limits::THREADS, s3::Directory};
+use crate::{
+    etag::Etags,
+    limits::{BACKLOG, THREADS},
+    s3::Directory,
+};
 
 /// What kept it from starting.
 #[derive(Debug, thiserror::Error)]
@@ -162,10 +166,11 @@ impl Threads {
 
     fn listen(&self) -> Result<(TcpListener, SocketAddr), Error> {
         self.inside(|| {
-            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            listener.set_nonblocking(true)?;
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+            let listener = socket.listen(BACKLOG)?;
             let address = listener.local_addr()?;
-            Ok((TcpListener::from_std(listener)?, address))
+            Ok((listener, address))
         })
     }
 

@@ -2,23 +2,28 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::{fs, net::SocketAddr};
+use std::{fs, net::SocketAddr, time::Duration};
 
 use busload_bucket::Bucket;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::{
-    Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig,
-    UpdateVersion,
+    ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    RetryConfig, UpdateVersion,
     aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut},
     path::Path,
 };
 use tempfile::TempDir;
 
+/// For what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn builder(address: SocketAddr) -> AmazonS3Builder {
+    let options =
+        ClientOptions::new().with_allow_http(true).with_connect_timeout(PATIENCE).with_timeout(PATIENCE);
     AmazonS3Builder::new()
         .with_endpoint(format!("http://{address}"))
-        .with_allow_http(true)
+        .with_client_options(options)
         .with_bucket_name(Bucket::NAME)
         .with_region("us-east-1")
         .with_virtual_hosted_style_request(false)
@@ -270,5 +275,5 @@ async fn it_ends_when_dropped() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), is_closed).await.expect("the port is closed");
+    tokio::time::timeout(PATIENCE, is_closed).await.expect("the port is closed");
 }

@@ -8,8 +8,8 @@ pub const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a server may take to stop before it is killed.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a signal may take until the processes show it.
-pub const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a signal may take until the processes show it: one that waits for a disk shows nothing.
+pub const SIGNAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often another program's state is looked at.
 pub const POLL: Duration = Duration::from_millis(2);

@@ -15,7 +15,7 @@ use busload_cluster::proxy::{
 };
 
 /// Long enough for everything that is to happen.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 /// A server that answers every byte with itself, and a proxy before it.
 fn echo() -> Proxy {
@@ -177,23 +177,25 @@ fn refused_connections_end_at_once_and_others_go_on() {
 fn delays_do_not_add_up() {
     let proxy = echo();
     let mut stream = connect(&proxy);
-    let delay = Duration::from_millis(100);
+    stream.set_nodelay(true).unwrap();
+    let delay = Duration::from_secs(1);
     proxy.delay(ToServer, delay);
     let start = Instant::now();
-    for piece in 0..20 {
+    for piece in 0..100 {
         stream.write_all(&[piece]).unwrap();
         thread::yield_now();
     }
-    let mut answer = [0; 20];
+    let mut answer = [0; 100];
     stream.read_exact(&mut answer).unwrap();
     let took = start.elapsed();
-    assert!(delay <= took && took < 5 * delay, "{took:?}");
-    assert_eq!(answer.to_vec(), (0..20).collect::<Vec<u8>>());
+    // A hundred pieces, one after the other, would take 100 s. Some may have met on their way to the proxy.
+    assert!(delay <= took && took < 30 * delay, "{took:?}");
+    assert_eq!(answer.to_vec(), (0..100).collect::<Vec<u8>>());
 }
 
 #[test]
 fn a_server_that_is_down_closes_connections() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let proxy = Proxy::start(port).unwrap();
+    // Reserved, and never given to who asks for any: one that was free a moment ago may be another test's by now.
+    let proxy = Proxy::start(1).unwrap();
     assert_eq!(rest(&mut connect(&proxy)), b"");
 }

@@ -189,7 +189,7 @@ async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_503_slows_down_and_passes() {
     let (store, _directory, cache, object, contents) = one_object(6).await;
-    let remote = store.remote();
+    let remote = support::patient_remote(&store.url());
     let window = remote.stats().window;
     let object = Cache::none(8 * MIB, Handle::current()).object(&remote, object.meta());
     store.rules(vec![Rule::times(6, Fault::Status(503))]);
@@ -284,11 +284,13 @@ async fn a_store_that_is_gone_leaves_what_is_local_and_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_cannot_wait_is_told_and_who_can_gets_the_same_read() {
     let (store, _directory, cache, object, contents) = one_object(10).await;
-    store.proxy.set(Faults { first_byte: Duration::from_millis(150), ..Faults::default() });
+    store.rule(Fault::Status(500), 1.0);
     let hasty = ReadOptions { deadline: now() + Duration::from_millis(20), local_only: false };
     let (early, late) = (object.read(0..10, hasty), object.read(0..10, patiently()));
     let error = early.await.unwrap_err();
     assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    // Until now there was nothing to be had, however late the early one was asked.
+    store.rules(Vec::new());
     assert_right(&late.await.unwrap(), &contents, &(0..10), "the other one");
     cache.close().await;
 }
@@ -356,7 +358,8 @@ async fn cold_random_reads_of_a_whole_file_cost_little_more_than_the_file() {
     let cache = cache(directory.path(), AMPLE);
     let remote = support::patient_remote(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
-    let first_byte = Duration::from_millis(30);
+    // So late that even while a slow machine fills for ten seconds, sixteen readers ask for less than a third.
+    let first_byte = Duration::from_millis(300);
     store.proxy.set(Faults { first_byte, bandwidth: 60_000_000, ..Faults::default() });
     store.proxy.forget();
 

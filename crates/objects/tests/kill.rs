@@ -19,7 +19,7 @@ use busload_objects::{Cache, Error, Object};
 use bytes::Bytes;
 use support::{
     AMPLE, MIB, Numbers, Sizes, Store, assert_right, cache, child, child::Player, contents, locally, meta,
-    mix, options, patiently, read_randomly, remote,
+    mix, options, patient_remote, patiently, read_randomly, remote, until,
 };
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -149,7 +149,7 @@ fn what_was_filled_a_moment_before_the_kill_is_there() {
     let contents = contents(SEED, SIZE);
     store.put("object", &contents);
     // Slow enough that most of it was written long before the last of it.
-    store.proxy.set(Faults { bandwidth: 4_000_000, ..Faults::default() });
+    store.proxy.set(Faults { bandwidth: 2_000_000, ..Faults::default() });
     let url = store.url();
     let given = [("URL", OsStr::new(&url)), ("DIRECTORY", directory.path().as_os_str())];
     let mut player = Player::start(TEST, "victim", &given);
@@ -182,7 +182,7 @@ impl Filled {
         let directory = TempDir::new().unwrap();
         let mut objects = Vec::new();
         let cache = cache(directory.path(), AMPLE);
-        let remote = store.remote();
+        let remote = patient_remote(&store.url());
         for index in 0..OBJECTS {
             let contents = contents(index, 3 * MIB + index * 1000);
             store.put(&index.to_string(), &contents);
@@ -210,7 +210,7 @@ impl Filled {
     /// were local.
     async fn check(&self, directory: &Path, why: &str) -> u64 {
         let cache = cache(directory, AMPLE);
-        let remote = self.store.remote();
+        let remote = patient_remote(&self.store.url());
         let mut local = 0;
         self.store.proxy.go_away();
         for (meta, contents) in &self.objects {
@@ -222,6 +222,8 @@ impl Filled {
             let range = 0..meta.size;
             assert_right(&object.read(range.clone(), patiently()).await.unwrap(), contents, &range, why);
         }
+        // Fills that met the store while it was away may be late.
+        until("something of it is on disk", || 0 < cache.stats().extents).await;
         let kept = cache.kept("kept-blob");
         assert!(kept.is_none_or(|kept| *kept == *b"kept"), "{why}");
         cache.close().await;

@@ -87,6 +87,23 @@ impl World {
         }
     }
 
+    /// Reads everything again and again until all files are on disk. Reads may need nothing of the store while a fill is still under way, which
+    /// a stop gives up.
+    fn read_until_on_disk(&self, server: &Server, client: &mut Resp) {
+        let started = support_now();
+        loop {
+            let (_, body) = server.http("/api/cache");
+            let caches: serde_json::Value = serde_json::from_str(&body).unwrap();
+            let objects = caches[0]["objects"].as_array().unwrap();
+            let present: u64 = objects.iter().map(|object| object["present"].as_u64().unwrap()).sum();
+            if self.bytes <= present {
+                break;
+            }
+            assert!(started.elapsed() < PATIENCE, "everything comes to disk: {body}");
+            read_right(client, &self.addresses);
+        }
+    }
+
     /// Bytes that are fetched by one who reads everything, after one who had everything was killed.
     fn fetched_after_a_kill(&self, up: Duration) -> u64 {
         let server = self.serve();
@@ -188,6 +205,7 @@ fn stopped_in_order_it_fetches_nothing_again() {
     let server = world.serve();
     let mut client = world.open(&server);
     world.read_until_nothing_is_fetched(&mut client, Duration::ZERO);
+    world.read_until_on_disk(&server, &mut client);
     assert_eq!(server.stop().code(), Some(0));
 
     world.proxy.forget();

@@ -4,14 +4,18 @@
 
 mod support;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
+use busload_io::{Clock, RealClock};
+use busload_pipeline::limits::SHUTDOWN_QUIET;
 use busload_resp::reply::Reply;
 use rustix::process::Signal;
 use support::{Server, client::command};
 use tempfile::tempdir;
 
 const WIRINGS: [&str; 2] = ["0", "1"];
+/// Ends under load of which one must not be disturbed.
+const ROUNDS_MAX: usize = 5;
 
 fn server(data: &Path, wiring: &str) -> Server {
     Server::start(data, &["--net-threads", wiring])
@@ -37,31 +41,47 @@ fn what_was_received_whole_is_answered_before_the_end() {
 #[test]
 fn under_load_everything_executed_is_answered_before_the_end() {
     for wiring in WIRINGS {
-        let directory = tempdir().unwrap();
-        let mut server = server(directory.path(), wiring);
-        let mut reader = server.client();
-        let mut writer = reader.stream.try_clone().unwrap();
-        let sending = std::thread::spawn(move || {
-            let requests = command(&["INCR", "n"]).repeat(1000);
-            // Ends when the server closes the connection.
-            while std::io::Write::write_all(&mut writer, &requests).is_ok() {}
-        });
-        assert_eq!(reader.receive().unwrap(), Reply::Integer(1));
-        server.signal(Signal::TERM);
-        let replies = reader.receive_all();
-        let answered = 1 + replies.len() as i64;
-        assert_eq!(
-            replies,
-            (2..=answered).map(Reply::Integer).collect::<Vec<_>>(),
-            "in order, without a gap"
-        );
-        assert_eq!(server.wait().code(), Some(0));
-        sending.join().unwrap();
-
-        let server = self::server(directory.path(), wiring);
-        let counted: i64 = server.client().text(&["GET", "n"]).parse().unwrap();
-        assert_eq!(answered, counted, "net threads {wiring}: answered, and there");
+        let whole = (0..ROUNDS_MAX).any(|_| is_answered_whole(wiring));
+        assert!(whole, "net threads {wiring}: replies were lost in each of {ROUNDS_MAX} rounds");
     }
+}
+
+/// Ends a server under load. Whether everything executed was answered. It has to be, but where this process had no turn for so long
+/// that the server took the client for done: what is sent then breaks the connection, with the replies on it.
+fn is_answered_whole(wiring: &str) -> bool {
+    let directory = tempdir().unwrap();
+    let mut server = server(directory.path(), wiring);
+    let mut reader = server.client();
+    let mut writer = reader.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let requests = command(&["INCR", "n"]).repeat(1000);
+        let clock = RealClock::new();
+        let (mut last, mut longest) = (clock.now(), Duration::ZERO);
+        // Ends when the server closes the connection.
+        loop {
+            let sent = std::io::Write::write_all(&mut writer, &requests);
+            let now = clock.now();
+            longest = longest.max(now - last);
+            last = now;
+            if sent.is_err() {
+                break longest;
+            }
+        }
+    });
+    assert_eq!(reader.receive().unwrap(), Reply::Integer(1));
+    server.signal(Signal::TERM);
+    let replies = reader.receive_all();
+    let answered = 1 + replies.len() as i64;
+    assert_eq!(replies, (2..=answered).map(Reply::Integer).collect::<Vec<_>>(), "in order, without a gap");
+    assert_eq!(server.wait().code(), Some(0));
+    let longest = sending.join().unwrap();
+
+    let server = self::server(directory.path(), wiring);
+    let counted: i64 = server.client().text(&["GET", "n"]).parse().unwrap();
+    assert!(answered <= counted, "net threads {wiring}: {answered} answered, {counted} there");
+    let excused = SHUTDOWN_QUIET <= longest;
+    assert!(answered == counted || excused, "net threads {wiring}: {answered} of {counted} answered");
+    answered == counted
 }
 
 #[test]

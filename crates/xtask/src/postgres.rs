@@ -46,6 +46,8 @@ fn install() -> Result<()> {
 fn apt_get() -> Command {
     let mut apt_get = Command::new("apt-get");
     apt_get.env("DEBIAN_FRONTEND", "noninteractive");
+    // A mirror may fail once, and the system may be installing something of its own.
+    apt_get.args(["-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300"]);
     apt_get
 }
 

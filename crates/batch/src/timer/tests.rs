@@ -140,14 +140,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[test]
 fn rings_come_never_early_and_finer_than_a_millisecond() {
     let (mut timer, clock, rings) = timer();
-    let fastest = (0..100).map(|_| {
+    let mut fastest = Duration::MAX;
+    let begun = clock.now();
+    // The fastest of as many as it takes, so that a busy machine does not matter. A timer in units of milliseconds needs
+    // 1 ms at least.
+    for round in 0.. {
+        if 100 <= round && (fastest < us(950) || PATIENCE < clock.now() - begun) {
+            break;
+        }
         let asked = clock.now();
         timer.want(Some(asked + us(500))).expect("a thread");
-        rings.recv_timeout(PATIENCE).expect("it rings") - asked
-    });
-    let fastest = fastest.min().expect("not empty");
-    // The fastest of many, so that a busy machine does not matter. A timer in units of milliseconds needs 1 ms at least.
-    assert!(us(500) <= fastest && fastest < us(950), "{fastest:?}");
+        let took = rings.recv_timeout(PATIENCE).expect("it rings") - asked;
+        assert!(us(500) <= took, "{took:?}");
+        fastest = fastest.min(took);
+    }
+    assert!(fastest < us(950), "{fastest:?}");
 }
 
 #[test]

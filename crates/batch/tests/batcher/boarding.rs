@@ -158,17 +158,23 @@ async fn a_window_passes_by_itself_and_in_less_than_a_millisecond() {
     let departure = Departure::Window { entries: 16, wait: std::time::Duration::from_micros(500) };
     let line = LineSettings { departure, ..LineSettings::default() };
     let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
-    let mut fastest = std::time::Duration::MAX;
-    for key in 0..100 {
+    let mut fastest = u128::MAX;
+    let begun = now();
+    // The fastest of as many as it takes, so that a busy machine does not matter.
+    for key in 0.. {
+        if 100 <= key && (fastest < 950 || 30 < begun.elapsed().as_secs()) {
+            break;
+        }
         let asked = now();
         let load = load(&batcher, key);
         let trip = trips.next().await;
-        fastest = fastest.min(now() - asked);
+        let took = asked.elapsed().as_micros();
+        assert!(500 <= took, "{took} us");
+        fastest = fastest.min(took);
         trip.end(Pass::Done);
         load.await.unwrap().unwrap();
     }
-    // The fastest of many, so that a busy machine does not matter.
-    assert!(500 <= fastest.as_micros() && fastest.as_micros() < 950, "{fastest:?}");
+    assert!(fastest < 950, "{fastest} us");
 }
 
 #[tokio::test]

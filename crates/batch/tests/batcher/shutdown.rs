@@ -142,9 +142,16 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
         }
         runtime.shutdown_background();
         assert_eq!(soon(under_way).await.unwrap(), Err(BatchError::Stopped));
-        assert_eq!(soon(waiting).await.unwrap(), Err(BatchError::Closed));
-        assert_eq!(soon(batcher.load(2)).await, Err(BatchError::Closed));
+        // While one worker ends the trip, another may still run the driver, which lets those leave who waited for it.
+        let refused = |outcome: Loaded<Gate>| match outcome {
+            Err(BatchError::Closed) => true,
+            Err(BatchError::Stopped) => 1 < worker_threads,
+            _ => false,
+        };
+        assert!(refused(soon(waiting).await.unwrap()));
+        assert!(refused(soon(batcher.load(2)).await));
         soon(batcher.close()).await;
+        assert_eq!(batcher.load(2).await, Err(BatchError::Closed));
         trip.end(Pass::Done);
     }
 }

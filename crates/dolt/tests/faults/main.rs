@@ -46,7 +46,8 @@ async fn faults_from_the_first_request_on_cost_time_only() {
     for (index, fault) in faults().into_iter().enumerate() {
         let seed = index as u64;
         let (world, addresses) = World::with_fixture(seed, FIXTURES[index % FIXTURES.len()]);
-        world.rule(fault.clone(), 0.15);
+        // A look at the manifest that meets it six times in a row is an error: with this probability once in a million looks.
+        world.rule(fault.clone(), 0.1);
         let store = world.start();
         open(&store).await;
         let tally = read_by_many(&store, &Arc::new(addresses), seed, 8).await;
@@ -74,8 +75,8 @@ async fn lies_about_chunks_are_found_out() {
                     "{:?}",
                     tally.errors
                 );
-                let again = read_by_many(&store, &Arc::new(addresses), seed, 6).await;
-                assert!(again.errors.is_empty(), "{name} {fault:?}: {:?}", again.errors);
+                let what = format!("{name} {fault:?}");
+                read_until_right(&what, &store, &Arc::new(addresses), (seed, 6)).await;
                 store.close().await;
             }
         }
@@ -95,8 +96,7 @@ async fn everything_mixed_by_seed() {
         let tally = read_by_many(&store, &addresses, seed, 12).await;
         assert!(tally.errors.iter().all(|error| matches!(error, Error::Damaged(_))), "{:?}", tally.errors);
         world.rules(Vec::new());
-        let tally = read_by_many(&store, &addresses, seed + 1, 12).await;
-        assert!(tally.errors.is_empty(), "seed {seed}: {:?}", tally.errors);
+        read_until_right(name, &store, &addresses, (seed + 1, 12)).await;
         store.close().await;
     }
 }
@@ -106,6 +106,26 @@ async fn open(store: &busload_dolt::Store) {
     // The first attempt may fail; it is tried again at the pace of polls.
     let _ = store.opened().await;
     until("the store is open", || store.state() == State::Open).await;
+}
+
+/// Reads with nothing in the way any more: all is right, perhaps not at once.
+async fn read_until_right(
+    what: &str,
+    store: &busload_dolt::Store,
+    addresses: &Arc<Vec<ChunkAddress>>,
+    (seed, rounds): (u64, u64),
+) {
+    let started = now();
+    loop {
+        let tally = read_by_many(store, addresses, seed, rounds).await;
+        if tally.errors.is_empty() {
+            return;
+        }
+        // What came wrong in the same way again and again is remembered as damaged for a while.
+        let is_remembered = tally.errors.iter().all(|error| matches!(error, Error::Damaged(_)));
+        assert!(is_remembered && started.elapsed() < PATIENCE, "{what}, seed {seed}: {:?}", tally.errors);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// A table file's index has no checksum, and its bytes come over the same network.
@@ -236,6 +256,8 @@ async fn a_damaged_disk_is_read_again_from_the_object_store() {
     let store = world.start();
     open(&store).await;
     store.warm(&mut |_| {}).await.unwrap();
+    // That is done in the background, under another name first.
+    until("the listing is kept", || store.cache().kept("files").is_some()).await;
     store.close().await;
     drop(store);
     for entry in fs::read_dir(world.directory.path().join("cache")).unwrap() {

@@ -6,7 +6,10 @@ use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request, Settings, Store};
 use tokio::time::Instant;
 
-use crate::support::{LONG, Lab, addresses, collect, contents, contents_of, copy, get, open, request};
+use crate::{
+    far::until,
+    support::{LONG, Lab, addresses, collect, contents, contents_of, copy, get, open, request},
+};
 
 /// A store behind a proxy.
 struct Far {
@@ -33,10 +36,9 @@ impl Far {
         open(Settings { url: url(self.proxy.address(), "db"), ..self.lab.settings() }).await
     }
 
-    /// From now on nothing that is asked for comes.
+    /// From now on no answer comes, not even that the manifest is the same as before, which has no body that could stall.
     fn stall(&self) {
-        let fault = Fault::Stall(0);
-        let rule = Rule { path_contains: String::new(), skip: 0, count: u64::MAX, probability: 1.0, fault };
+        let rule = Rule::always(Fault::Delay(Duration::from_secs(3600)));
         self.proxy.set(Faults { rules: vec![rule], ..Faults::default() });
     }
 }
@@ -66,9 +68,7 @@ async fn closing_answers_everybody_who_waits() {
         tokio::spawn(async move { store.refresh().await })
     };
     // They wait when the store has been asked.
-    while far.proxy.seen().is_empty() && store.stats().store.in_flight == 0 {
-        tokio::task::yield_now().await;
-    }
+    until("the store is asked", || 0 < store.stats().store.in_flight).await;
     tokio::time::timeout(LONG, store.close()).await.unwrap();
     for waiting in waiting.into_iter().chain([absent]) {
         assert_eq!(waiting.await.unwrap(), Err(Error::Closed));

@@ -145,8 +145,8 @@ mod tests {
             let length = trip.range.end - trip.range.start;
             let useful = union(members);
             let cap = (useful * WASTE_FACTOR_MAX).max(WASTE_FREE_BYTES);
-            // A range that overlaps the last one of a full trip still has to come along, whole and rounded up to its block.
-            let along = useful + 2 * BLOCK_DATA_BYTES as u64;
+            // Ranges that overlap the last one of a full trip still have to come along, whole and each rounded to its blocks.
+            let along = union(&blocks);
             prop_assert!(length <= cap + along, "{length} for {useful}");
         }
         Ok(())

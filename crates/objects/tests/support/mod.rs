@@ -84,12 +84,12 @@ impl Store {
 
 /// Many attempts, and stalls that are noticed soon.
 pub fn remote(url: &str) -> Arc<Remote> {
-    remote_with(url, 25)
+    connect(url, 25, Duration::from_millis(250))
 }
 
-/// So many attempts.
+/// So many attempts, for stores that fail at once: a slow machine is to use up none of them.
 pub fn remote_with(url: &str, attempts_max: u32) -> Arc<Remote> {
-    connect(url, attempts_max, Duration::from_millis(250))
+    connect(url, attempts_max, PATIENCE)
 }
 
 /// For tests that count requests: on a busy machine nothing is taken for a stall.
@@ -123,8 +123,15 @@ pub const AMPLE: Sizes = Sizes { disk: 1 << 30, free: 0, fill_whole_max: 1 << 30
 /// The same, but only what is touched.
 pub const TOUCHED: Sizes = Sizes { fill_whole_max: 0, ..AMPLE };
 
+/// A child that another test starts at this moment has the lock's descriptor until it executes its program.
 pub fn cache(directory: &Path, sizes: Sizes) -> Arc<Cache> {
-    Cache::open(options(directory, sizes)).unwrap()
+    let started = now();
+    loop {
+        match Cache::open(options(directory, sizes)) {
+            Err(Error::Locked(_)) if started.elapsed() < PATIENCE => std::thread::yield_now(),
+            outcome => return outcome.unwrap(),
+        }
+    }
 }
 
 pub fn options(directory: &Path, sizes: Sizes) -> CacheOptions {

@@ -15,6 +15,9 @@ use super::{encode, show_bytes, words};
 /// Tests share the Redis that the environment names, and each begins by emptying it.
 static SHARED: Mutex<()> = Mutex::new(());
 
+/// Between the moment in which a port was free and the one in which Redis listens there another process may take it.
+const STARTS_MAX: usize = 5;
+
 /// A connection to a Redis, and the process where it was started for it.
 pub struct Redis {
     stream: TcpStream,
@@ -34,6 +37,18 @@ impl Redis {
 
     /// One of its own, without persistence; nothing when redis-server is not installed.
     pub fn start() -> Option<Self> {
+        let mut said = String::new();
+        for _ in 0..STARTS_MAX {
+            match Self::start_once()? {
+                Ok(redis) => return Some(redis),
+                Err(instead) => said = instead,
+            }
+        }
+        panic!("Redis did not start: {said}");
+    }
+
+    /// What it said when it ended at once.
+    fn start_once() -> Option<Result<Self, String>> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?.local_addr().ok()?.port();
         let mut process = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
@@ -41,9 +56,11 @@ impl Redis {
             .stdout(Stdio::piped())
             .spawn()
             .ok()?;
-        wait_until_ready(&mut process);
+        if let Err(said) = wait_until_ready(&mut process) {
+            return Some(Err(said));
+        }
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("Redis listens when it says so");
-        Some(Self::on(stream, Some(process), None))
+        Some(Ok(Self::on(stream, Some(process), None)))
     }
 
     fn on(stream: TcpStream, process: Option<Child>, shared: Option<MutexGuard<'static, ()>>) -> Self {
@@ -76,18 +93,22 @@ impl Redis {
     }
 }
 
-/// Its log ends with a line that says so.
-fn wait_until_ready(process: &mut Child) {
+/// Its log ends with a line that says so. What it said instead, when it ended.
+fn wait_until_ready(process: &mut Child) -> Result<(), String> {
     let mut output = process.stdout.take().expect("stdout is a pipe");
     let mut text = Vec::new();
     let mut chunk = [0; 4096];
     while !String::from_utf8_lossy(&text).contains("eady to accept connections") {
         let count = output.read(&mut chunk).expect("Redis says what it does");
-        assert_ne!(count, 0, "Redis did not start: {}", String::from_utf8_lossy(&text));
+        if count == 0 {
+            _ = process.wait();
+            return Err(String::from_utf8_lossy(&text).into_owned());
+        }
         text.extend_from_slice(&chunk[..count]);
     }
     // The pipe stays open: Redis may say more.
     process.stdout = Some(output);
+    Ok(())
 }
 
 impl Drop for Redis {

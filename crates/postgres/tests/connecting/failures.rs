@@ -1,22 +1,29 @@
 //! What people are told when there is no connection.
 
-use std::{net::TcpListener, time::Duration};
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    time::Duration,
+};
 
 use busload_cluster::StopMode;
+use tokio::net::TcpSocket;
 
 use crate::{
     certificates::set_mode,
     servers::{CERTIFICATES, LOCKED, PASSWORD, PLAIN, ask, failure, open},
 };
 
-/// A port nobody listens on: it was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A port nobody listens on, nor can as long as the socket is there.
+fn refusing() -> (TcpSocket, u16) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
 }
 
 #[tokio::test]
 async fn a_refused_connection_names_its_place() {
-    let port = free_port();
+    let (_taken, port) = refusing();
     assert_eq!(
         failure(&format!("postgres://u@127.0.0.1:{port}/d")).await,
         format!("cannot connect to postgres at 127.0.0.1:{port}: Connection refused")
@@ -29,7 +36,8 @@ async fn a_refused_connection_names_its_place() {
 
 #[tokio::test]
 async fn a_host_without_an_address_is_told() {
-    let error = failure("postgres://u@host.invalid/d").await;
+    // A resolver that loses a packet asks again after five seconds.
+    let error = failure("postgres://u@host.invalid/d?connect_timeout=600s").await;
     assert!(
         error.starts_with("cannot connect to postgres at host.invalid:5432: failed to lookup"),
         "{error}"
@@ -51,7 +59,7 @@ async fn a_silent_server_is_given_up() {
 
 #[tokio::test]
 async fn hosts_are_tried_in_order_and_all_are_named() {
-    let (first, second) = (free_port(), free_port());
+    let ((_taken, first), (_taken_too, second)) = (refusing(), refusing());
     let error = failure(&format!("postgres://u@127.0.0.1:{first},localhost:{second}/d")).await;
     let expected = format!(
         "cannot connect to postgres at 127.0.0.1:{first}: Connection refused; at localhost:{second}: Connection refused"

@@ -1,7 +1,8 @@
 //! Other transactions that are in the way.
 
 use busload_postgres::{Error, Table};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_postgres::{Client, Transaction};
 
 use crate::support::{Database, table, until, until_blocked, value};
 
@@ -13,28 +14,54 @@ fn set(table: &Table, key: &'static str, value: &'static str) -> JoinHandle<Resu
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_loses_a_deadlock_is_made_again() {
     let database = Database::new("deadlock");
-    database.sql("INSERT INTO t VALUES ('a', '0'), ('b', '0')");
-    // One connection and lane, and time to gather, so that both keys are in one batch.
-    let table =
-        table(&database.url(), "timeout=10s&connections=1&options=-c%20deadlock_timeout%3D300ms").await;
+    database.sql("INSERT INTO t VALUES ('a', '0'), ('b', '0'), ('c', '0'), ('first', '0')");
+    let options = "options=-c%20deadlock_timeout%3D100ms";
+    let table = table(&database.url(), &format!("timeout=60s&connections=1&{options}")).await;
     let observer = database.plain().await;
-    let mut other = database.plain().await;
-    let transaction = other.transaction().await.unwrap();
+    let (mut holder, mut gate, mut other) =
+        (database.plain().await, database.plain().await, database.plain().await);
+    let held = locked(&mut holder, "first").await;
+    let gate = locked(&mut gate, "b").await;
+    let transaction = locked(&mut other, "c").await;
     // Only ours ever looks for deadlocks, so it is ours that loses.
     transaction.batch_execute("SET LOCAL deadlock_timeout = '1h'").await.unwrap();
-    transaction.batch_execute("UPDATE t SET v = 'other' WHERE k = 'b'").await.unwrap();
-    let write_both = tokio::spawn({
-        let table = table.clone();
-        async move { tokio::join!(table.set(b"a", "ours"), table.set(b"b", "ours")) }
-    });
+    // While the only connection is busy all three gather, so that they are in one batch.
+    let first = set(&table, "first", "ours");
     until_blocked(&observer, 1).await;
-    transaction.batch_execute("UPDATE t SET v = 'other' WHERE k = 'a'").await.unwrap();
-    transaction.commit().await.unwrap();
-    let (a, b) = write_both.await.unwrap();
-    a.unwrap();
-    b.unwrap();
+    let ours = ["a", "b", "c"].map(|key| set(&table, key, "ours"));
+    until("all wait", async || table.stats().waiting == 3).await;
+    held.commit().await.unwrap();
+    first.await.unwrap().unwrap();
+    // A session looks for deadlocks only once in each wait. So ours, which has `a`, waits for `b` until the other waits for
+    // `a`, and then for `c`: the deadlock is there when ours begins to wait, however slow anybody is.
+    until_blocked(&observer, 1).await;
+    let crossing = async {
+        transaction.batch_execute("UPDATE t SET v = 'crossing' WHERE k = 'a'").await.unwrap();
+        transaction.commit().await.unwrap();
+    };
+    let opening = async {
+        until("the other is blocked", async || {
+            let asked =
+                "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%crossing%'";
+            !observer.query(asked, &[]).await.expect("answers").is_empty()
+        })
+        .await;
+        gate.commit().await.unwrap();
+    };
+    tokio::join!(crossing, opening);
+    for answer in ours {
+        answer.await.unwrap().unwrap();
+    }
     assert!(table.stats().conflicts_retried >= 1);
-    assert_eq!(database.sql("SELECT k, v FROM t ORDER BY k"), "a|ours\nb|ours\n");
+    assert_eq!(database.sql("SELECT k, v FROM t ORDER BY k"), "a|ours\nb|ours\nc|ours\nfirst|ours\n");
+}
+
+/// A transaction that has changed a row.
+async fn locked<'a>(client: &'a mut Client, key: &str) -> Transaction<'a> {
+    let transaction = client.transaction().await.unwrap();
+    let change = format!("UPDATE t SET v = 'other' WHERE k = '{key}'");
+    transaction.batch_execute(&change).await.unwrap();
+    transaction
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,7 +69,7 @@ async fn a_serialization_failure_is_made_again() {
     let database = Database::new("serialization");
     database.sql("INSERT INTO t VALUES ('a', '0')");
     let isolation = "options=-c%20default_transaction_isolation%3Dserializable";
-    let table = table(&database.url(), &format!("timeout=10s&{isolation}")).await;
+    let table = table(&database.url(), &format!("timeout=60s&{isolation}")).await;
     let observer = database.plain().await;
     let mut other = database.plain().await;
     let transaction = other.transaction().await.unwrap();
@@ -71,7 +98,7 @@ fn fails(database: &Database, times: u32) {
 async fn conflicts_are_retried_several_times_but_not_forever() {
     let database = Database::new("retries");
     fails(&database, 3);
-    let table = table(&database.url(), "timeout=10s").await;
+    let table = table(&database.url(), "timeout=60s").await;
     table.set(b"a", "1").await.unwrap();
     assert_eq!(table.stats().conflicts_retried, 3);
     database.sql("ALTER SEQUENCE failures MINVALUE -1000000 RESTART WITH -1000000");
@@ -88,7 +115,7 @@ async fn conflicts_are_retried_several_times_but_not_forever() {
 async fn a_row_that_is_locked_holds_up_its_lane_and_nobody_else() {
     let database = Database::new("locked");
     database.sql("INSERT INTO t VALUES ('a', '0')");
-    let table = table(&database.url(), "timeout=500ms&connections=4&lanes=4").await;
+    let table = table(&database.url(), "timeout=5s&connections=4&lanes=4").await;
     let observer = database.plain().await;
     let mut other = database.plain().await;
     let transaction = other.transaction().await.unwrap();
@@ -96,17 +123,20 @@ async fn a_row_that_is_locked_holds_up_its_lane_and_nobody_else() {
     let ours = set(&table, "a", "ours");
     until_blocked(&observer, 1).await;
     // Writes of other lanes and all reads of other keys go on.
-    let mut done = 0;
+    let mut writes = JoinSet::new();
     for number in 0..16 {
-        let key = format!("key {number}");
-        done += u32::from(table.set(key.as_bytes(), "x").await.is_ok());
-        assert!(table.get(key.as_bytes()).await.is_ok());
-        if done >= 3 {
-            break;
-        }
+        let table = table.clone();
+        writes.spawn(async move { table.set(format!("key {number}").as_bytes(), "x").await });
     }
-    assert!(done >= 3);
-    assert!(matches!(ours.await.unwrap(), Err(Error::OutcomeUnknown(_))));
+    for number in 0..16 {
+        assert_eq!(value(&table, &format!("other {number}")).await, Ok(None));
+    }
+    for _ in 0..3 {
+        assert_eq!(writes.join_next().await.expect("there are more").unwrap(), Ok(()));
+    }
+    assert!(!ours.is_finished());
+    // The server ends the statement a little later than its caller hears; a machine that stands still hears of both at once.
+    assert!(matches!(ours.await.unwrap(), Err(Error::OutcomeUnknown(_) | Error::TooLate)));
     transaction.commit().await.unwrap();
     until("the lane is free again", async || table.set(b"a", "later").await.is_ok()).await;
     until_blocked(&observer, 0).await;

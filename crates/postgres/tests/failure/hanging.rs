@@ -47,7 +47,7 @@ async fn everybody_hears_in_time_from_a_postgres_that_hangs_and_it_recovers() {
     let cluster = cluster();
     let hanging = table(&cluster.url(), QUERY).await;
     // Another table of the process, at another server.
-    let neighbour = table(&Database::new("neighbour").url(), "timeout=10s").await;
+    let neighbour = table(&Database::new("neighbour").url(), "timeout=60s").await;
 
     blocking(|| cluster.pause()).unwrap();
     let errors = all_hear_in_time(&hanging).await;
@@ -87,7 +87,7 @@ async fn pauses_under_load_lose_nothing_and_hold_up_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_line_refuses_at_once() {
     let cluster = cluster();
-    let table = table(&cluster.url(), "timeout=2s&connections=1&line_requests=10&batch=5").await;
+    let table = table(&cluster.url(), "timeout=60s&connections=1&line_requests=10&batch=5").await;
     blocking(|| cluster.pause()).unwrap();
     let mut calls = JoinSet::new();
     for number in 0..100 {
@@ -98,7 +98,7 @@ async fn a_full_line_refuses_at_once() {
     while full < 80 {
         let (answer, took) = calls.join_next().await.expect("most are refused").unwrap();
         assert_eq!(answer, Err(Error::Full));
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(took < SLACK, "{took:?}");
         full += 1;
     }
     blocking(|| cluster.resume()).unwrap();
@@ -111,7 +111,7 @@ async fn a_way_that_swallows_replies_is_given_up() {
     let database = Database::new("swallowed");
     let proxy = database.proxy();
     // Two lanes: with one, writes might never have used the connection that is left, and would wait for its PREPARE's answer.
-    let table = table(&database.url_at(proxy.port()), "timeout=2s&connections=2&lanes=2").await;
+    let table = table(&database.url_at(proxy.port()), "timeout=4s&connections=2&lanes=2").await;
     prepared_everywhere(&table).await;
     proxy.stall(Direction::ToClient);
     // Of another key: a write waits for the reads of its key before it.

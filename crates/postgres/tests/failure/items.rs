@@ -7,7 +7,7 @@ use crate::support::{Database, table_of, until};
 
 /// Writes a bad item between good ones, all in one batch, and gives what became of the bad one.
 async fn among_others(database: &Database, query: &str, column: &str, bad: (&str, &str)) -> Error {
-    let table = table_of(&database.url(), &format!("{query}&connections=1&lanes=1&timeout=10s")).await;
+    let table = table_of(&database.url(), &format!("{query}&connections=1&lanes=1&timeout=60s")).await;
     // While the only connection is busy, the rest gathers.
     let mut locker = database.plain().await;
     let lock = locker.transaction().await.unwrap();

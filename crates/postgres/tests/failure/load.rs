@@ -94,9 +94,16 @@ impl Load {
         .await;
     }
 
-    /// Waits until so many reads were answered.
+    /// Waits until so many reads were answered, as long as there are always more.
     pub async fn reads(&self, count: u64) {
-        until("enough was read", async || self.shared.reads.load(SeqCst) >= count).await;
+        for enough in (0..count).step_by(1000).chain([count]) {
+            until("more was read", async || self.shared.reads.load(SeqCst) >= enough).await;
+        }
+    }
+
+    /// Waits until somebody was told such an error.
+    pub async fn told(&self, is_it: impl Fn(&Error) -> bool) {
+        until("somebody is told", async || self.shared.errors.lock().unwrap().iter().any(&is_it)).await;
     }
 
     fn acknowledged(&self) -> Vec<u64> {
@@ -111,7 +118,7 @@ impl Load {
         }
         for key in 0..self.shared.keys.len() {
             let floor = self.shared.keys[key].acknowledged.load(SeqCst);
-            let number = number(value(table, &name(key)).await.expect("the last reads succeed"));
+            let number = number(last(table, &name(key)).await);
             self.shared.seen.lock().unwrap().push(Seen { key, floor, number });
         }
         let seen = self.shared.seen.lock().unwrap();
@@ -150,6 +157,17 @@ impl Report {
 
 fn name(key: usize) -> String {
     format!("key {key}")
+}
+
+/// What is there in the end. A connection may have been lost that nobody has used since.
+async fn last(table: &Table, key: &str) -> Option<String> {
+    let mut found = None;
+    until("the last read succeeds", async || {
+        found = value(table, key).await.ok();
+        found.is_some()
+    })
+    .await;
+    found.flatten()
 }
 
 /// 0 is no row.

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 
 use crate::support::{BLOCKED, Database, all_up, prepared_everywhere, table, until, until_blocked, value};
 
-const QUERY: &str = "timeout=10s&connections=2";
+const QUERY: &str = "timeout=60s&connections=2";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_whose_connection_is_cut_is_made_again_on_another_and_succeeds() {

@@ -74,8 +74,9 @@ async fn what_is_under_way_at_a_kill_is_unknown_or_done_never_reported_as_not_do
     let mut unknown = 0;
     // Writes without a pause, so that each kill meets some under way.
     for _ in 0..3 {
+        let before = table.stats().rows_written;
         let load = Load::start(std::slice::from_ref(&table), 64, 0);
-        until("writes have begun", async || table.stats().rows_written > 0).await;
+        until("writes have begun", async || table.stats().rows_written > before).await;
         blocking(|| cluster.kill().and_then(|()| cluster.start())).unwrap();
         until("writes are made", async || table.set(b"other", "x").await.is_ok()).await;
         let report = load.check(&table).await;

@@ -122,7 +122,7 @@ async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_r
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), recovered).await.expect("it looks again");
+    tokio::time::timeout(Duration::from_secs(60), recovered).await.expect("it looks again");
 
     let new = table.parse_key(b"1").expect("text");
     let write = || table.write_value("written".into()).expect("it is text");

@@ -24,10 +24,11 @@ pub fn settings(query: &str) -> Settings {
     settings_as("busload", query)
 }
 
-/// As another role.
+/// As another role. A request has more time than a machine that stands still for a moment takes from it.
 pub fn settings_as(user: &str, query: &str) -> Settings {
     let url = cluster().url().replace("//busload@", &format!("//{user}@"));
-    let options = Options { url: Some(format!("{url}?{query}")), ..Options::default() };
+    let url = format!("{url}?timeout=60s&connect_timeout=60s&{query}");
+    let options = Options { url: Some(url), ..Options::default() };
     options.resolve("test", &Environment::empty()).expect(query)
 }
 

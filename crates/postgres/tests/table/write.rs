@@ -1,6 +1,6 @@
 //! Writes: values and columns, counts, joined writes, and bad items that fail alone.
 
-use busload_postgres::{Error, Table};
+use busload_postgres::{Error, Table, limits};
 use bytes::Bytes;
 
 use crate::support::{connected, settings_as, sql, sqlstate, table, texts, value};
@@ -160,7 +160,7 @@ async fn until<F: Future<Output = bool>>(mut done: impl FnMut() -> F) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), wait).await.expect("it comes to pass");
+    tokio::time::timeout(std::time::Duration::from_secs(60), wait).await.expect("it comes to pass");
 }
 
 fn own(table: &Table) -> Table {
@@ -170,7 +170,7 @@ fn own(table: &Table) -> Table {
 #[tokio::test]
 async fn one_bad_item_of_a_batch_fails_alone() {
     sql("CREATE TABLE write_bad (k text PRIMARY KEY, v varchar(5) CHECK (v <> 'bad'))");
-    let table = table("relation=write_bad&key=k&writable=true&lanes=1&timeout=20s").await;
+    let table = table("relation=write_bad&key=k&writable=true&lanes=1").await;
     let items = [("a", "ok"), ("b", "bad"), ("c", "too long"), ("d", "fine"), ("e", "nul\0"), ("f", "last")];
     let writes = items.map(|(key, value)| {
         let table = own(&table);
@@ -199,7 +199,7 @@ async fn one_bad_item_of_a_batch_fails_alone() {
 #[tokio::test]
 async fn a_bad_value_is_no_error_of_another_request_for_the_same_key() {
     sql("CREATE TABLE write_joined (k text PRIMARY KEY, v varchar(5))");
-    let table = table("relation=write_joined&key=k&writable=true&lanes=1&timeout=20s").await;
+    let table = table("relation=write_joined&key=k&writable=true&lanes=1").await;
     let writes = ["one", "two", "too long"].map(|value| {
         let table = own(&table);
         async move { table.set(b"a", value).await }
@@ -213,7 +213,7 @@ async fn a_bad_value_is_no_error_of_another_request_for_the_same_key() {
 #[tokio::test]
 async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
     sql("CREATE TABLE write_join (k text PRIMARY KEY, v text, w text, x text NOT NULL DEFAULT 'x')");
-    let single = table("relation=write_join&key=k&columns=v&writable=true&lanes=1&timeout=20s").await;
+    let single = table("relation=write_join&key=k&columns=v&writable=true&lanes=1").await;
     let sets = (0..10).map(|number| {
         let table = own(&single);
         async move { table.set(b"a", number.to_string()).await }
@@ -231,7 +231,7 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
 #[tokio::test]
 async fn columns_of_one_key_join_and_each_request_counts_those_it_added() {
     sql("CREATE TABLE write_union (k text PRIMARY KEY, v text, w text, x text)");
-    let table = table("relation=write_union&key=k&columns=v,w,x&writable=true&lanes=1&timeout=20s").await;
+    let table = table("relation=write_union&key=k&columns=v,w,x&writable=true&lanes=1").await;
     let requests: [&[(&str, &str)]; 3] =
         [&[("v", "1"), ("w", "1")], &[("w", "2")], &[("w", "3"), ("x", "3")]];
     let writes = requests.map(|fields| {
@@ -287,7 +287,7 @@ async fn many_rows_are_written_by_few_statements() {
 #[tokio::test]
 async fn writers_of_several_processes_in_any_order_do_not_lose_a_write() {
     sql("CREATE TABLE write_race (k text COLLATE \"und-x-icu\" PRIMARY KEY, v text, w text)");
-    let query = "relation=write_race&key=k&writable=true&timeout=20s";
+    let query = "relation=write_race&key=k&writable=true";
     let tables = [table(query).await, table(query).await, table(query).await];
     let mut asking = Vec::new();
     for round in 0..20 {
@@ -348,7 +348,7 @@ async fn a_row_that_a_trigger_or_a_policy_withholds_is_an_error_of_its_own() {
 #[tokio::test]
 async fn a_row_that_appears_while_its_columns_are_set_keeps_both() {
     sql("CREATE TABLE write_appear (k text PRIMARY KEY, v text, w text)");
-    let table = table("relation=write_appear&key=k&writable=true&timeout=20s").await;
+    let table = table("relation=write_appear&key=k&writable=true").await;
     let (holder, looker) = hold("write_appear").await;
     holder
         .batch_execute("INSERT INTO write_appear VALUES ('a', 'theirs', 'theirs')")
@@ -367,7 +367,7 @@ async fn a_row_that_appears_while_its_columns_are_set_keeps_both() {
 #[tokio::test]
 async fn a_write_that_waited_for_others_acts_on_what_they_left() {
     sql("CREATE TABLE write_wait (k text PRIMARY KEY, v text, w text)");
-    let table = table("relation=write_wait&key=k&writable=true&timeout=20s").await;
+    let table = table("relation=write_wait&key=k&writable=true").await;
     let before =
         "INSERT INTO write_wait VALUES ('a', 'v', 'w') ON CONFLICT (k) DO UPDATE SET v = 'v', w = 'w'";
     for (theirs, count, left) in [
@@ -418,7 +418,7 @@ where
 async fn a_batch_that_loses_against_another_transaction_is_made_again() {
     sql("CREATE TABLE write_again (k text PRIMARY KEY, v text)");
     let options = "options=-c%20default_transaction_isolation%3Dserializable";
-    let table = table(&format!("relation=write_again&key=k&writable=true&timeout=20s&{options}")).await;
+    let table = table(&format!("relation=write_again&key=k&writable=true&{options}")).await;
     let (holder, looker) = hold("write_again").await;
     let ours = tokio::spawn({
         let table = own(&table);
@@ -437,12 +437,15 @@ async fn an_error_that_looks_like_a_changed_relation_does_not_cost_a_connection_
          CREATE FUNCTION write_gone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              PERFORM count(*) FROM write_gone_table; RETURN NEW; END $$;
          CREATE TRIGGER gone BEFORE INSERT ON write_broken FOR EACH ROW EXECUTE FUNCTION write_gone()");
+    let started = tokio::time::Instant::now();
     let table = table("relation=write_broken&key=k&writable=true&connections=2").await;
     for _ in 0..100 {
         let error = table.set(b"a", "x").await.expect_err("the trigger fails").to_string();
         assert_eq!(error, "relation \"write_gone_table\" does not exist (SQLSTATE 42P01)");
     }
-    assert!(table.stats().pool.opened <= 4, "{:?}", table.stats().pool);
+    // Both are opened anew once they are a second old, however slow the machine is.
+    let rounds = started.elapsed().as_secs() / limits::REOPEN_AGE_MIN.as_secs();
+    assert!(table.stats().pool.opened <= 2 * (1 + rounds), "{:?}, {rounds} rounds", table.stats().pool);
     sql("CREATE TABLE write_gone_table ()");
     assert_eq!(table.set(b"a", "x").await, Ok(()));
 }
@@ -488,7 +491,7 @@ async fn columns_beyond_the_sixty_fourth_are_written_like_others() {
 #[tokio::test]
 async fn a_closed_table_answers_what_it_has_taken_and_takes_nothing_more() {
     sql("CREATE TABLE write_close (k int PRIMARY KEY, v text)");
-    let table = table("relation=write_close&key=k&writable=true&timeout=20s").await;
+    let table = table("relation=write_close&key=k&writable=true").await;
     let writes: Vec<_> = (0..500)
         .map(|number: i32| {
             let table = own(&table);
@@ -524,7 +527,7 @@ async fn a_column_that_changes_its_type_takes_values_of_the_new_one_after_a_whil
             );
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), recovered).await.expect("it looks again");
+    tokio::time::timeout(std::time::Duration::from_secs(60), recovered).await.expect("it looks again");
     assert_eq!(value(&table, "a").await.as_deref(), Some("no number"));
     assert!(table.stats().pool.opened <= 3, "{:?}", table.stats().pool);
 }

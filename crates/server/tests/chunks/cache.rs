@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Served, fixtures,
+    Served, away, fixtures,
     support::{Ended, PATIENCE, Server, run},
 };
 
@@ -161,12 +161,12 @@ fn mistakes_are_told_with_their_code() {
 fn a_server_that_cannot_be_asked_is_said_to_be_in_the_way() {
     let table = fixtures::table("db", "real-classic", "");
     let served = Served::start(&[&table], &[]);
-    let away = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_held, nobody) = away();
     let other = tempfile::tempdir().unwrap();
     let other_server = Server::start(other.path(), &["--table", &table]);
     for (http, part) in [
         ("none".to_owned(), "expected --http with the address of the server"),
-        (away.to_string(), "refused"),
+        (nobody.to_string(), "refused"),
         (served.server.address("resp").to_string(), "does not speak HTTP"),
         (other_server.address("http").to_string(), "it has no table db with its cache in"),
     ] {

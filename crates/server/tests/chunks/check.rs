@@ -3,7 +3,7 @@
 use tempfile::tempdir;
 
 use super::{
-    Served, fixtures,
+    Served, away, fixtures,
     support::{Server, checked, run},
 };
 
@@ -18,8 +18,8 @@ fn a_store_that_can_be_opened_is_described() {
 
 #[test]
 fn a_store_that_could_not_be_served_ends_it_with_1_and_its_reason() {
-    let away = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let away = format!("away=chunks+s3://bucket/p?endpoint=http://{away}&region=us-east-1&anonymous=true");
+    let (_held, nobody) = away();
+    let away = format!("away=chunks+s3://bucket/p?endpoint=http://{nobody}&region=us-east-1&anonymous=true");
     let journal = fixtures::table("journal", "real-journal", "");
     let ended = checked(&[&away, &journal, &fixtures::table("db", "real-classic", "")]);
     let line = ended.failed(1);

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{
-    Served, fixtures,
+    Served, away, fixtures,
     support::{Server, busload},
 };
 
@@ -61,7 +61,7 @@ fn the_log_says_what_is_served_and_the_cache_is_below_the_data() {
 #[test]
 fn secrets_are_taken_from_the_environment_and_shown_nowhere() {
     let data = tempfile::tempdir().unwrap();
-    let away = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_held, nobody) = away();
     let mut command = busload();
     command.env("AWS_ACCESS_KEY_ID", "open-sesame-id").env("AWS_SECRET_ACCESS_KEY", "open-sesame-secret");
     command.args([
@@ -77,7 +77,7 @@ fn secrets_are_taken_from_the_environment_and_shown_nowhere() {
     command.arg(data.path());
     command.args([
         "--table",
-        &format!("db=chunks+s3://bucket/p?endpoint=http://{away}&region=us-east-1&timeout=1s"),
+        &format!("db=chunks+s3://bucket/p?endpoint=http://{nobody}&region=us-east-1&timeout=1s"),
     ]);
     let mut server = Server::try_start(command).unwrap();
     let mut client = server.client();

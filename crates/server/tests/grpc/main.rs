@@ -11,7 +11,7 @@ mod streams;
 mod support;
 mod transport;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Instant};
 
 use busload_proto::v1::{
     Form, GetChunkRequest, GetChunkResponse, GetChunksRequest, GetChunksResponse, HasChunksRequest,
@@ -121,6 +121,16 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str
     let status = answer.expect_err("a call that cannot succeed");
     assert_eq!(status.code(), code, "{status}");
     assert!(status.message().contains(text), "expected `{text}` in `{}`", status.message());
+}
+
+/// Asks until it is so.
+#[track_caller]
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::yield_now();
+    }
 }
 
 /// An address that no store has.

@@ -51,8 +51,10 @@ impl Relation {
         self.cluster.execute(&sql.replace('@', &self.name)).unwrap().trim_end().to_owned()
     }
 
-    /// The argument of `--table`, with a query behind relation and key.
+    /// The argument of `--table`, with a query behind relation and key. Where it says nothing of a request's time there is more
+    /// of it than a slow machine takes.
     fn table(&self, query: &str) -> String {
-        format!("objects={}?relation={}&{query}", self.cluster.url(), self.name)
+        let time = if query.contains("timeout=") { "" } else { "&timeout=60s" };
+        format!("objects={}?relation={}&{query}{time}", self.cluster.url(), self.name)
     }
 }

@@ -22,7 +22,7 @@ fn cluster() -> &'static Cluster {
 }
 
 fn table() -> String {
-    format!("my-objects={}?relation=t&key=k", cluster().url())
+    format!("my-objects={}?relation=t&key=k&timeout=60s", cluster().url())
 }
 
 fn command(arguments: &[&str]) -> Command {
@@ -84,7 +84,7 @@ fn a_password_may_come_from_the_environment_or_from_files() {
     fs::write(&password_file, format!("{PASSWORD}\n")).unwrap();
     fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600)).unwrap();
     let section = format!(
-        "[tables.my-objects]\nkind = 'postgres'\nrelation = 't'\nkey = 'k'\nurl = '{}'\n",
+        "[tables.my-objects]\nkind = 'postgres'\nrelation = 't'\nkey = 'k'\ntimeout = '60s'\nurl = '{}'\n",
         cluster().url()
     );
     let in_section = format!("{section}password_file = '{}'\n", password_file.display());

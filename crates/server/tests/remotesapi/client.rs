@@ -18,7 +18,8 @@ use tonic::{
 };
 
 use super::{
-    http::{Http, target},
+    eventually,
+    http::{Head, Http, target},
     support::PATIENCE,
 };
 
@@ -93,6 +94,26 @@ impl Client {
 
     pub fn http(&self) -> Http {
         Http::connect(self.address)
+    }
+
+    /// A file, downloaded over a connection of its own; none if it is refused or cut off.
+    pub fn file(&self, target: &str) -> Option<Vec<u8>> {
+        let answer = self.http().try_call("GET", target, "").ok()?;
+        (answer.head.status == 200 && answer.is_whole).then_some(answer.body)
+    }
+
+    /// A download whose head is there. A slow machine may need more than the table's timeout for it, which is a refusal.
+    #[track_caller]
+    pub fn begin(&self, target: &str, headers: &str) -> (Http, Head) {
+        let mut begun = None;
+        eventually("the download begins", || {
+            let mut http = self.http();
+            http.send("GET", target, headers);
+            let head = http.try_head().ok().filter(|head| [200, 206].contains(&head.status));
+            begun = head.map(|head| (http, head));
+            begun.is_some()
+        });
+        begun.unwrap()
     }
 
     pub fn downloads(&self) -> Downloads {

@@ -209,21 +209,21 @@ fn what_is_in_one_answer_is_of_one_version() {
     let roots = [versions.old[0].chunks[0].0, versions.conjoined.chunks[0].0];
     let asked = addresses(&versions.chunks());
     let done = AtomicBool::new(false);
+    // Whether the old version was seen, and the new one: in lists, and in locations.
+    let seen = [const { [const { AtomicBool::new(false) }; 2] }; 2];
+    let [in_lists, in_locations] = &seen;
     thread::scope(|scope| {
-        let lists = scope.spawn(|| {
-            let mut seen = [0, 0];
+        scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let list = client.list("db").unwrap();
                 let is_new = list.root_hash == roots[1].to_vec();
                 assert!(is_new || list.root_hash == roots[0].to_vec());
                 let ids: BTreeSet<_> = list.table_file_info.into_iter().map(|file| file.file_id).collect();
                 assert_eq!(ids, *if is_new { &new } else { &old });
-                seen[usize::from(is_new)] += 1;
+                in_lists[usize::from(is_new)].store(true, Ordering::Relaxed);
             }
-            seen
         });
-        let locations = scope.spawn(|| {
-            let mut seen = [0, 0];
+        scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let places = client.found("db", Way::Legacy, &asked);
                 let id = |place: &Place| {
@@ -231,22 +231,23 @@ fn what_is_in_one_answer_is_of_one_version() {
                 };
                 let ids: BTreeSet<_> = places.iter().map(id).collect();
                 assert!(ids == old || ids == new, "{ids:?}");
-                seen[usize::from(ids == new)] += 1;
+                in_locations[usize::from(ids == new)].store(true, Ordering::Relaxed);
             }
-            seen
         });
-        for turn in 0..30 {
+        let is_all_seen = || seen.iter().flatten().all(|seen| seen.load(Ordering::Relaxed));
+        for turn in 0..3_000 {
             let root = if turn % 2 == 0 { versions.switch(&world) } else { versions.switch_back(&world) };
             eventually("the version is served", || client.root("db").unwrap() == root);
             // Whoever saw the root finds what belongs to it.
             if turn % 2 == 0 {
                 assert_eq!(client.absent("db", &addresses(&versions.conjoined.chunks)).unwrap(), [0; 0]);
             }
+            if 30 <= turn && is_all_seen() {
+                break;
+            }
         }
         done.store(true, Ordering::Relaxed);
-        for seen in [lists.join().unwrap(), locations.join().unwrap()] {
-            assert!(seen.iter().all(|&count| 0 < count), "both versions are seen: {seen:?}");
-        }
+        assert!(is_all_seen(), "both versions are seen: {seen:?}");
     });
 }
 
@@ -319,11 +320,10 @@ fn bytes_of_two_uploads_under_one_name_are_never_in_one_answer() {
     for disk in ["", "disk=0&"] {
         world.put(&file);
         let served = Served::start(&[world.as_db(&format!("{disk}timeout=2s"))]);
+        served.wait_until_open();
         let client = &served.client;
         let target = files(client).into_values().next().unwrap();
-        let mut http = client.http();
-        http.send("GET", &target, "");
-        let head = http.head();
+        let (mut http, head) = client.begin(&target, "");
         assert_eq!(head.status, 200);
         let mut received = http.body(1 << 20).unwrap();
         world.bucket.put(&format!("p/{}", file.spec.id), &replaced.bytes).unwrap();

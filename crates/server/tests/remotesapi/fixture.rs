@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::{
     client::{Address, Client},
-    mix,
+    eventually, mix,
     support::{Server, fixtures},
 };
 
@@ -49,6 +49,12 @@ impl Served {
         let server = Server::start(data.path(), &borrowed);
         let client = Client::connect(server.address("http"));
         Self { server, client, data, arguments }
+    }
+
+    /// Waits until the store of `db` is open, for which a slow machine may need more than the table's timeout. What is open is known.
+    #[track_caller]
+    pub fn wait_until_open(&self) {
+        eventually("the store is open", || self.client.root("db").is_ok());
     }
 
     /// Another process with the same data.

@@ -83,7 +83,8 @@ impl Http {
         self.try_head().unwrap()
     }
 
-    fn try_head(&mut self) -> io::Result<Head> {
+    /// The same; an error if the connection ends first.
+    pub fn try_head(&mut self) -> io::Result<Head> {
         loop {
             if let Some(end) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
                 let text: Vec<u8> = self.received.drain(..end + 4).take(end).collect();

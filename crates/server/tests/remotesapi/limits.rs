@@ -47,7 +47,8 @@ fn clone(client: &Client, written: &BTreeMap<String, &Written>, first: usize) {
 fn twenty_clones_at_once_fetch_each_file_from_the_store_once() {
     let files = files(4);
     let world = World::of_files(&files);
-    let served = Served::start(&[world.as_db("")]);
+    // Clones that wait for each other's parts for half of it ask for themselves.
+    let served = Served::start(&[world.as_db("timeout=60s")]);
     let client = &served.client;
     let written: BTreeMap<_, _> = files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
     assert_eq!(client.list("db").unwrap().table_file_info.len(), files.len());
@@ -132,7 +133,7 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
     let fixture = Fixture::new("real-archive-v3");
     let world = World::of_files(&files);
     for disk in ["", "disk=0&"] {
-        let served = Served::start(&[world.as_db(disk.trim_end_matches('&')), fixture.table("", "")]);
+        let served = Served::start(&[world.as_db(&format!("{disk}timeout=60s")), fixture.table("", "")]);
         let client = &served.client;
         let list = client.list("db").unwrap().table_file_info;
         let targets: Vec<_> = list.iter().map(|file| target(&file.url, &client.base())).collect();
@@ -165,14 +166,14 @@ fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_me
     let file = classic(11, (0..64).map(|_| 1 << 19));
     let fixture = Fixture::new("real-archive-v3");
     let world = World::of_files(std::slice::from_ref(&file));
-    let served = Served::start(&[world.as_db("timeout=1s"), fixture.table("", "")]);
+    let served = Served::start(&[world.as_db("timeout=3s"), fixture.table("", "")]);
+    served.wait_until_open();
     let client = &served.client;
     let target = target(&client.list("db").unwrap().table_file_info.remove(0).url, &client.base());
-    assert!(client.http().get(&target).body == file.bytes);
+    eventually("all of it comes", || client.file(&target).is_some_and(|bytes| bytes == file.bytes));
     let before = resident(&served);
     let slow = unread(client, std::slice::from_ref(&target), 300);
-    let mut other = client.http();
-    let answer = other.get(&target);
+    let answer = client.http().get(&target);
     match answer.head.status {
         200 => assert!(answer.is_whole && answer.body == file.bytes),
         status => {
@@ -187,7 +188,7 @@ fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_me
     let grown = resident(&served) - before;
     assert!(grown < f64::from(600 << 20), "{grown} bytes");
     drop(slow);
-    eventually("there is memory again", || other.get(&target).body == file.bytes);
+    eventually("there is memory again", || client.file(&target).is_some_and(|bytes| bytes == file.bytes));
 }
 
 /// One connection of HTTP/2 that gives no window: nothing of its answers is ever on the socket, which never stalls.
@@ -213,7 +214,8 @@ async fn without_window(address: SocketAddr, target: &str, count: usize) -> Vec<
 fn one_connection_takes_a_share_of_the_memory_for_downloads_and_leaves_the_rest_to_others() {
     let file = classic(12, (0..64).map(|_| 1 << 19));
     let world = World::of_files(std::slice::from_ref(&file));
-    let served = Served::start(&[world.as_db("timeout=2s")]);
+    // Those who find no memory wait so long; nobody else is to need it, on a slow machine neither.
+    let served = Served::start(&[world.as_db("timeout=6s")]);
     let client = &served.client;
     let target = target(&client.list("db").unwrap().table_file_info.remove(0).url, &client.base());
     assert!(client.http().get(&target).body == file.bytes);
@@ -295,7 +297,7 @@ fn streams_that_nobody_reads_cost_little_memory_and_disturb_nobody() {
 fn clients_that_go_away_leave_nothing_behind() {
     let files = files(3);
     let world = World::of_files(&files);
-    let served = Served::start(&[world.as_db("disk=0&dolt_layout=records")]);
+    let served = Served::start(&[world.as_db("disk=0&timeout=60s&dolt_layout=records")]);
     let client = &served.client;
     let list = client.list("db").unwrap().table_file_info;
     let targets: Vec<_> = list.iter().map(|file| target(&file.url, &client.base())).collect();
@@ -322,8 +324,8 @@ fn clients_that_go_away_leave_nothing_behind() {
     let written: BTreeMap<_, _> = files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
     clone(client, &written, 0);
     assert!(started.elapsed() < PATIENCE);
-    let grown = resident(&served) - before;
-    assert!(grown < f64::from(400 << 20), "{grown} bytes");
+    // On a slow machine the last ones may still be leaving.
+    eventually("memory is given back", || resident(&served) - before < f64::from(400 << 20));
     assert!(served.server.stop().success(), "and it ends in order");
 }
 

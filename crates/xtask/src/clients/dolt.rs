@@ -23,8 +23,9 @@ const MODULE: &str = "github.com/dolthub/dolt/go/cmd/dolt@v0.40.5-0.202607151727
 const ROWS: u64 = 40_000;
 /// Rows that each later push adds.
 const MORE_ROWS: u64 = 500;
-/// Fetches until a push is seen: busload looks at the manifest ten times a second, and a fetch takes longer.
-const FETCHES_MAX: u32 = 20;
+/// Fetches until a push is seen: busload looks at the manifest ten times a second, and a fetch takes longer, but for one that finds
+/// busload without a processor.
+const FETCHES_MAX: u32 = 200;
 
 /// Runs everything.
 pub fn check(place: &Place, busload: &Path) -> Result<Outcome> {

@@ -184,7 +184,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now_ns;
+    use crate::clock::{TRIES, now_ns};
 
     const WINDOW: Window = Window { from_ns: 1_000_000_000, until_ns: 3_000_000_000 };
 
@@ -220,11 +220,15 @@ mod tests {
     #[test]
     fn a_thread_that_works_is_seen_to() {
         let answering = Answering::Thread(rustix::thread::gettid());
-        let start = Mark::now(answering);
-        while now_ns() < start.clocks.at_ns + 30_000_000 {
-            std::hint::black_box(0);
-        }
-        let cpu = Cpu::between(&start, &Mark::now(answering));
-        assert!(0.1 < cpu.load && cpu.server.is_some_and(|share| 0.1 < share), "{cpu:?}");
+        let is_seen = (0..TRIES).any(|_| {
+            let start = Mark::now(answering);
+            while now_ns() < start.clocks.at_ns + 30_000_000 {
+                std::hint::black_box(0);
+            }
+            let cpu = Cpu::between(&start, &Mark::now(answering));
+            // Less where others had the processors.
+            0.1 < cpu.load && cpu.server.is_some_and(|share| 0.1 < share)
+        });
+        assert!(is_seen);
     }
 }

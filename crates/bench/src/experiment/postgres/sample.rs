@@ -289,13 +289,18 @@ mod tests {
 
     #[test]
     fn a_watch_sees_what_this_program_uses() {
-        let now_ns = now_ns();
-        let window = Window { from_ns: now_ns, until_ns: now_ns + 50_000_000 };
-        let watch = Watch::start(Watched::default(), window).unwrap();
-        while crate::clock::now_ns() < window.until_ns {
-            std::hint::black_box(0);
-        }
-        let cpu = watch.finish().unwrap();
-        assert!(0.1 < cpu.load && cpu.postgres.is_none(), "{cpu:?}");
+        let is_seen = (0..crate::clock::TRIES).any(|_| {
+            let now_ns = now_ns();
+            let window = Window { from_ns: now_ns, until_ns: now_ns + 50_000_000 };
+            let watch = Watch::start(Watched::default(), window).unwrap();
+            while crate::clock::now_ns() < window.until_ns {
+                std::hint::black_box(0);
+            }
+            let cpu = watch.finish().unwrap();
+            assert!(cpu.postgres.is_none(), "{cpu:?}");
+            // Less where others had the processors.
+            0.1 < cpu.load
+        });
+        assert!(is_seen);
     }
 }

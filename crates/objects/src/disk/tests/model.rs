@@ -167,7 +167,7 @@ proptest! {
         run.place.files.heal();
         run.disk.look();
         run.disk.look();
-        run.disk.look();
+        faults::look_while_locked(&run.disk);
         let after = stats(&run.disk);
         prop_assert_eq!(after.bypassed, None);
         // What was damaged by hand and not read since is said to be there.

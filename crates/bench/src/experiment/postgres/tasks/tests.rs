@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::postgres::rows::Distribution;
+use crate::{clock::TRIES, experiment::postgres::rows::Distribution};
 
 /// Answers as it was told to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +66,16 @@ fn plan(operation: Operation, milliseconds: u64) -> Plan {
 #[test]
 fn every_answer_of_a_closed_loop_is_counted_once_on_any_number_of_threads() {
     for workers in [0, 1, 3] {
-        let fake = Fake::new(Answers::AtOnce);
-        let tally = Tasks::new(workers).unwrap().run_closed(&fake, &plan(Operation::Read, 30), 7).unwrap();
-        assert_eq!(tally.answered_ever, fake.asked(), "{workers} workers");
-        assert!(0 < tally.answered && tally.answered <= tally.answered_ever);
-        assert_eq!(tally.latency_ns.len(), tally.answered);
+        let answers_count = (0..TRIES).any(|_| {
+            let fake = Fake::new(Answers::AtOnce);
+            let tasks = Tasks::new(workers).unwrap();
+            let tally = tasks.run_closed(&fake, &plan(Operation::Read, 30), 7).unwrap();
+            assert_eq!(tally.answered_ever, fake.asked(), "{workers} workers");
+            assert!(tally.answered <= tally.answered_ever);
+            assert_eq!(tally.latency_ns.len(), tally.answered);
+            0 < tally.answered
+        });
+        assert!(answers_count, "{workers} workers");
     }
 }
 
@@ -83,31 +88,49 @@ fn wrong_answers_are_no_answers() {
 
 #[test]
 fn upserts_have_versions_of_their_own() {
-    let fake = Fake::new(Answers::AtOnce);
-    let tally = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Upsert, 10), 3).unwrap();
-    assert_eq!(tally.versions, fake.asked());
-    assert_eq!(fake.versions.load(Ordering::SeqCst), 500 + tally.versions - 1);
-    assert!(!tally.acknowledged.is_empty());
+    let asks = (0..TRIES).any(|_| {
+        let fake = Fake::new(Answers::AtOnce);
+        let tally = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Upsert, 10), 3).unwrap();
+        assert_eq!(tally.versions, fake.asked());
+        if tally.versions == 0 {
+            return false;
+        }
+        assert_eq!(fake.versions.load(Ordering::SeqCst), 500 + tally.versions - 1);
+        assert!(!tally.acknowledged.is_empty());
+        true
+    });
+    assert!(asks);
 }
 
 #[test]
 fn an_open_loop_asks_at_its_rate() {
-    let fake = Fake::new(Answers::AtOnce);
-    let tally = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 190), 1_000).unwrap();
-    // 10 ms of warm-up and 190 ms of window, but for what passed before the schedule began.
-    assert!((100..=200).contains(&fake.asked()), "{}", fake.asked());
-    assert_eq!((tally.answered_ever, tally.unanswered, tally.overloaded), (fake.asked(), 0, false));
-    assert!((90..=190).contains(&tally.latency_ns.len()), "{}", tally.latency_ns.len());
-    assert_eq!(tally.latency_ns.len(), tally.late_ns.len());
+    let keeps_its_rate = (0..TRIES).any(|_| {
+        let fake = Fake::new(Answers::AtOnce);
+        let tally = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 190), 1_000).unwrap();
+        let (asked, counted) = (fake.asked(), tally.latency_ns.len());
+        assert_eq!((tally.answered_ever, tally.unanswered, tally.overloaded), (asked, 0, false));
+        assert_eq!(counted, tally.late_ns.len());
+        // 10 ms of warm-up and 190 ms of window, but for what passed before the schedule began.
+        assert!(asked <= 200 && counted <= 190, "{asked} {counted}");
+        100 <= asked && 90 <= counted
+    });
+    assert!(keeps_its_rate);
 }
 
 #[test]
 fn what_is_never_answered_counts_with_the_time_it_waited() {
-    let fake = Fake::new(Answers::Never);
-    let tally = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 40), 500).unwrap();
-    assert_eq!(tally.answered_ever, 0);
-    assert!((1..=20).contains(&tally.unanswered), "{tally:?}");
-    assert_eq!(tally.latency_ns.len(), tally.unanswered);
-    // The histogram is exact to a thousandth.
-    assert!(OPEN_LOOP_DRAIN.mul_f64(0.99).as_nanos() <= u128::from(tally.latency_ns.min()));
+    let asks = (0..TRIES).any(|_| {
+        let fake = Fake::new(Answers::Never);
+        let tally = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 40), 500).unwrap();
+        assert_eq!(tally.answered_ever, 0);
+        assert!(tally.unanswered <= 20, "{tally:?}");
+        assert_eq!(tally.latency_ns.len(), tally.unanswered);
+        if tally.unanswered == 0 {
+            return false;
+        }
+        // The histogram is exact to a thousandth.
+        assert!(OPEN_LOOP_DRAIN.mul_f64(0.99).as_nanos() <= u128::from(tally.latency_ns.min()));
+        true
+    });
+    assert!(asks);
 }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::*;
-use crate::experiment::postgres::rows::{Distribution, KEY_BYTES, Payload};
+use crate::{
+    clock::TRIES,
+    experiment::postgres::rows::{Distribution, KEY_BYTES, Payload},
+};
 
 /// What a server in this process does with requests for rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,48 +89,63 @@ fn plan(address: SocketAddr, connections: usize, milliseconds: u64) -> Plan {
 #[test]
 fn every_reply_is_counted_once_however_it_is_cut() {
     for (connections, clients) in [(1, 1), (3, 3), (3, 45)] {
-        let (address, requests) = serve(Manners::default());
-        let tally = run_closed(plan(address, connections, 50), clients).unwrap();
-        assert_eq!(tally.answered_ever, requests.load(Ordering::SeqCst));
-        assert_eq!((tally.failed.wrong.count, tally.failed.refused.count), (0, 0), "{tally:?}");
-        assert!(0 < tally.answered && tally.latency_ns.len() == tally.answered);
+        let answers_count = (0..TRIES).any(|_| {
+            let (address, requests) = serve(Manners::default());
+            let tally = run_closed(plan(address, connections, 50), clients).unwrap();
+            assert_eq!(tally.answered_ever, requests.load(Ordering::SeqCst));
+            assert_eq!((tally.failed.wrong.count, tally.failed.refused.count), (0, 0), "{tally:?}");
+            assert_eq!(tally.latency_ns.len(), tally.answered);
+            0 < tally.answered
+        });
+        assert!(answers_count, "{connections} connections, {clients} clients");
     }
 }
 
 #[test]
 fn a_reply_with_another_row_is_wrong() {
-    let (address, _) = serve(Manners { wrong_at: Some(5), ..Manners::default() });
-    let tally = run_closed(plan(address, 2, 30), 20).unwrap();
-    assert_eq!(tally.failed.wrong.count, 2);
-    assert!(tally.failed.wrong.example.unwrap().contains("is said to hold"));
+    let both_are_seen = (0..TRIES).any(|_| {
+        let (address, _) = serve(Manners { wrong_at: Some(5), ..Manners::default() });
+        let wrong = run_closed(plan(address, 2, 30), 20).unwrap().failed.wrong;
+        assert!(wrong.count <= 2, "{wrong:?}");
+        assert!(wrong.example.is_none_or(|example| example.contains("is said to hold")));
+        wrong.count == 2
+    });
+    assert!(both_are_seen);
 }
 
 #[test]
 fn an_open_loop_asks_at_its_rate() {
-    let (address, requests) = serve(Manners::default());
-    let tally = run_open(plan(address, 2, 190), 1_000).unwrap();
-    let asked = requests.load(Ordering::SeqCst);
-    assert!((100..=200).contains(&asked), "{asked}");
-    assert_eq!((tally.answered_ever, tally.unanswered), (asked, 0));
-    assert_eq!(tally.latency_ns.len(), tally.late_ns.len());
+    let keeps_its_rate = (0..TRIES).any(|_| {
+        let (address, requests) = serve(Manners::default());
+        let tally = run_open(plan(address, 2, 190), 1_000).unwrap();
+        let asked = requests.load(Ordering::SeqCst);
+        assert_eq!((tally.answered_ever, tally.unanswered), (asked, 0));
+        assert_eq!(tally.latency_ns.len(), tally.late_ns.len());
+        assert!(asked <= 200, "{asked}");
+        100 <= asked
+    });
+    assert!(keeps_its_rate);
 }
 
 #[test]
 fn a_stall_is_charged_for_every_request_it_kept_waiting() {
     let stall = Duration::from_millis(200);
-    let (address, _) = serve(Manners { stalls_at: Some(60), stall, ..Manners::default() });
-    let tally = run_open(plan(address, 1, 390), 1_000).unwrap();
-    // 200 of 390 requests waited, half of them at least 100 ms: a closed loop would have noticed one.
-    assert!(80_000_000 < tally.latency_ns.value_at_quantile(0.8), "{tally:?}");
-    assert!(tally.latency_ns.value_at_quantile(0.2) < 80_000_000, "{tally:?}");
+    let is_charged = (0..TRIES).any(|_| {
+        let (address, _) = serve(Manners { stalls_at: Some(60), stall, ..Manners::default() });
+        let tally = run_open(plan(address, 1, 390), 1_000).unwrap();
+        // 200 of 390 requests waited, half of them at least 100 ms: a closed loop would have noticed one. A machine that is
+        // busy stalls by itself: then more of them waited.
+        80_000_000 < tally.latency_ns.value_at_quantile(0.8)
+            && tally.latency_ns.value_at_quantile(0.2) < 80_000_000
+    });
+    assert!(is_charged);
 }
 
 #[test]
 fn a_server_that_goes_away_ends_the_load() {
     let (address, _) = serve(Manners { closes_at: Some(100), ..Manners::default() });
-    let error = run_closed(plan(address, 1, 5_000), 4).unwrap_err();
-    assert!(
-        format!("{error:#}").contains("closed a connection") || format!("{error:#}").contains("reset"),
-        "{error:#}"
-    );
+    let error = format!("{:#}", run_closed(plan(address, 1, 60_000), 4).unwrap_err());
+    // Which of them is a matter of what was under way.
+    let expected = ["closed a connection", "reset", "Broken pipe"];
+    assert!(expected.iter().any(|words| error.contains(words)), "{error}");
 }

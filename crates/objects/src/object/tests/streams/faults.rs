@@ -161,7 +161,9 @@ async fn a_directory_that_vanishes_under_a_copy_ends_nothing() {
         let bench = Bench::new(SIZE, AMPLE).await;
         let mut stream = bench.object.stream(0..SIZE, purpose);
         let next = bench.takes(&mut stream, 20, 0).await;
-        std::fs::remove_dir_all(bench.directory.as_ref().unwrap().path()).unwrap();
+        // The journal, or a part, may be written into it while it is removed.
+        let directory = bench.directory.as_ref().unwrap().path();
+        assert!((0..100).any(|_| std::fs::remove_dir_all(directory).is_ok()), "it is removed");
         take(&bench, &mut stream, next..SIZE).await.unwrap();
         bench.streams_well(0..SIZE, purpose).await;
     }
