@@ -6,14 +6,13 @@ use std::{
 };
 
 use busload_bucket::{Bucket, FaultProxy, Faults};
-use busload_io::{Clock, RealClock};
 use busload_resp::reply::Reply;
 
 use super::{
     Served, away, fixtures,
     support::{
-        PATIENCE,
         client::{command, text},
+        eventually,
     },
 };
 
@@ -21,15 +20,6 @@ const UNKNOWN: &str = "00000000000000000000000000000000";
 
 fn table_at(address: SocketAddr, query: &str) -> String {
     format!("db=chunks+{}&{query}", busload_bucket::url(address, "p"))
-}
-
-/// Asks until it is so.
-#[track_caller]
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let clock = RealClock::new();
-    while !is_so() {
-        assert!(clock.now() < PATIENCE, "not in time: {what}");
-    }
 }
 
 /// The first reply that is no error: a request may be too late, on a slow machine at any time.

@@ -11,13 +11,13 @@ mod streams;
 mod support;
 mod transport;
 
-use std::{net::SocketAddr, time::Instant};
+use std::net::SocketAddr;
 
 use busload_proto::v1::{
     Form, GetChunkRequest, GetChunkResponse, GetChunksRequest, GetChunksResponse, HasChunksRequest,
     chunks_client::ChunksClient,
 };
-use support::{PATIENCE, Server};
+use support::{PATIENCE, Server, eventually};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::{
@@ -121,16 +121,6 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str
     let status = answer.expect_err("a call that cannot succeed");
     assert_eq!(status.code(), code, "{status}");
     assert!(status.message().contains(text), "expected `{text}` in `{}`", status.message());
-}
-
-/// Asks until it is so.
-#[track_caller]
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// An address that no store has.

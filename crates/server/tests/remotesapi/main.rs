@@ -17,22 +17,10 @@ mod metadata;
 mod support;
 mod unfinished;
 
-use std::time::Instant;
-
-use support::PATIENCE;
+use support::eventually;
 
 /// An address that no store has.
 const NOWHERE: [u8; 20] = [0x5a; 20];
-
-/// Asks until it is so.
-#[track_caller]
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "not in time: {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// SplitMix64.
 fn mix(value: u64) -> u64 {

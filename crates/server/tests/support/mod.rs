@@ -18,12 +18,23 @@ use std::{
     time::Duration,
 };
 
+use busload_io::{Clock, RealClock};
 use rustix::process::{Pid, Signal, kill_process};
 
 pub use client::Client;
 
 /// Longer than anything takes on a slow machine; what takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Asks until it is so.
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let clock = RealClock::new();
+    while !is_so() {
+        assert!(clock.now() < PATIENCE, "not in time: {what}");
+        thread::yield_now();
+    }
+}
 
 /// The binary, with nothing of the tests' environment that would configure it.
 pub fn busload() -> Command {
