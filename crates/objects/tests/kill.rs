@@ -114,7 +114,8 @@ fn kill_many_times(test: &str, sizes: Sizes, rounds: u64) {
         store.proxy.come_back();
         most = most.max(local);
     }
-    let enough = sizes.disk.min(SIZE) / 2;
+    // What was written in the last moments may not be in the journal: four parts at once.
+    let enough = sizes.disk.min(SIZE) / 3;
     assert!(most > enough, "{most} bytes survived at most: expected more than {enough}");
 }
 
