@@ -7,16 +7,12 @@ mod bench;
 
 use tempfile::TempDir;
 
-use bench::{Record, bench, busload, check_pictures, number, records, succeeded, text};
+use bench::{Record, SECONDS, bench, busload, check_pictures, number, records, succeeded, text};
 
 /// Everything as small as it can be: two files of 3 MB, three extents each, and no processor bound.
 const SMALL: &str = "--files 2 --chunks 1500 --chain 20 --callers 1,4 --throughput-callers 2 --batch 32 --pipeline 8 \
     --herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
     --rounds 1 --warm-up 0.05 --server-cpu any --load-cpu any";
-
-/// Seconds of a row, one after the other until what takes its time was measured: on a slow machine, or one with other work,
-/// nothing may be answered in the first of them.
-const SECONDS: [&str; 4] = ["0.2", "0.5", "2", "5"];
 
 /// The value of a figure; every round of it is checked elsewhere.
 fn figure(figures: &[Record], name: &str) -> f64 {

@@ -8,15 +8,11 @@ mod bench;
 use busload_cluster::Cluster;
 use tempfile::TempDir;
 
-use bench::{Record, bench, busload, check_pictures, number, records, succeeded, text};
+use bench::{Record, SECONDS, bench, busload, check_pictures, number, records, succeeded, text};
 
 /// Every list as short as it can be.
 const SMALL: &str = "--rows 5k --warm-up 0.05 --rounds 1 --readers 30 --connections 5 \
     --upsert-connections 5 --windows 1,16 --window-connections 4 --resp-connections 3,30 --low-load 1,4 --rates 500";
-
-/// Seconds of a row, one after the other until what takes its time was measured: on a slow machine, or one with other work,
-/// nothing may be answered in the first of them.
-const SECONDS: [&str; 4] = ["0.2", "0.5", "2", "5"];
 
 #[test]
 fn every_section_is_measured_and_every_answer_is_right() {

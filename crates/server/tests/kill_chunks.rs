@@ -13,7 +13,7 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_resp::reply::Reply;
-use support::{Client, PATIENCE, Server, client::command};
+use support::{Client, PATIENCE, Server, client::command, eventually};
 use tempfile::{TempDir, tempdir};
 
 const FILES: u64 = 4;
@@ -90,18 +90,14 @@ impl World {
     /// Reads everything again and again until all files are on disk. Reads may need nothing of the store while a fill is still under way, which
     /// a stop gives up.
     fn read_until_on_disk(&self, server: &Server, client: &mut Resp) {
-        let started = support_now();
-        loop {
+        eventually("everything comes to disk", || {
+            read_right(client, &self.addresses);
             let (_, body) = server.http("/api/cache");
             let caches: serde_json::Value = serde_json::from_str(&body).unwrap();
             let objects = caches[0]["objects"].as_array().unwrap();
             let present: u64 = objects.iter().map(|object| object["present"].as_u64().unwrap()).sum();
-            if self.bytes <= present {
-                break;
-            }
-            assert!(started.elapsed() < PATIENCE, "everything comes to disk: {body}");
-            read_right(client, &self.addresses);
-        }
+            self.bytes <= present
+        });
     }
 
     /// Bytes that are fetched by one who reads everything, after one who had everything was killed.
@@ -157,11 +153,8 @@ fn read_right<'a>(client: &mut Resp, addresses: impl IntoIterator<Item = &'a Chu
 
 /// A store that was not reached yet is an error, which passes.
 fn wait_until_open(client: &mut Resp, address: &ChunkAddress) {
-    let started = support_now();
-    while matches!(client.call(&["GET", &format!("db:{address}")]), Reply::Error(_)) {
-        assert!(started.elapsed() < PATIENCE, "the store is opened");
-        std::thread::yield_now();
-    }
+    let get = format!("db:{address}");
+    eventually("the store is opened", || !matches!(client.call(&["GET", &get]), Reply::Error(_)));
 }
 
 #[allow(clippy::disallowed_methods, reason = "patience of tests is real")]

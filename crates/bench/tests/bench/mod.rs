@@ -6,6 +6,11 @@ use std::{
     process::{Command, Output},
 };
 
+/// Seconds of a row, one after the other until what takes its time was measured: on a slow machine, or one with other work,
+/// nothing may be answered in the first of them.
+#[allow(dead_code, reason = "one experiment replays and has no rows")]
+pub const SECONDS: [&str; 4] = ["0.2", "0.5", "2", "5"];
+
 /// Runs an experiment with arguments separated by spaces.
 pub fn bench(experiment: &str, arguments: &str, out: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_busload-bench"))
