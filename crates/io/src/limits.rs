@@ -25,6 +25,14 @@ pub(crate) const RECEIVE_BUFFERS_PER_POLL: usize = 16;
 /// Writes in a row on one connection before others get their turn, when the peer reads as fast as we write.
 pub(crate) const SEND_CALLS_PER_TURN: usize = 4;
 
+/// Bytes offered to the system in one write. A socket may take megabytes at once, which is a
+/// millisecond that everybody else waits.
+pub(crate) const SEND_BYTES_PER_CALL: usize = 256 * 1024;
+
+/// Bytes sent between two polls before the remaining connections wait for the next. About a
+/// millisecond of copying.
+pub(crate) const SENT_BYTES_PER_POLL_MAX: usize = 4 * 1024 * 1024;
+
 /// Idle receive buffers kept; as many as one poll can fill, and as many again that are still being read above.
 pub(crate) const POOLED_BUFFER_COUNT_MAX: usize = 32;
 
@@ -35,4 +43,5 @@ pub(crate) const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// takes replies on their way with it.
 pub(crate) const CLOSE_DRAIN_CALLS_MAX: usize = 16;
 
+const _: () = assert!(SEND_CALLS_PER_TURN * SEND_BYTES_PER_CALL <= SENT_BYTES_PER_POLL_MAX);
 const _: () = assert!(2 * RECEIVE_BUFFERS_PER_POLL <= POOLED_BUFFER_COUNT_MAX);

@@ -131,7 +131,7 @@ fn measure(connections: usize, pipeline: usize, key: &str) -> f64 {
 fn one_turn(tx: &mut Tx, batch: &mut Batch, now: Now) -> Option<Batch> {
     tx.execute(batch, now);
     tx.end_turn();
-    tx.poll_sources(now)
+    tx.poll_answers(now)
 }
 
 fn request(key: &str) -> (Vec<u8>, Vec<ArgRange>) {

@@ -76,6 +76,15 @@ impl<'a> Args<'a> {
         self.bytes.len()
     }
 
+    /// Bytes and places of the arguments, by reference where the request has a buffer of its own.
+    pub(crate) fn to_owned_parts(self) -> (Bytes, Vec<ArgRange>) {
+        let bytes = match self.owner {
+            Some(owner) => owner.slice_ref(self.bytes),
+            None => Bytes::copy_from_slice(self.bytes),
+        };
+        (bytes, self.ranges.to_vec())
+    }
+
     pub(crate) fn raw(&self) -> (&'a [u8], &'a [ArgRange]) {
         (self.bytes, self.ranges)
     }

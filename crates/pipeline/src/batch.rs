@@ -130,6 +130,8 @@ pub enum DeferReason {
     ReplyBytes,
     /// An earlier request of the connection must be answered first.
     Barrier,
+    /// A command that is executed in slices holds a key of the request.
+    Locked,
 }
 
 /// Requests of a run that were not executed: from this one to the run's end.
@@ -217,4 +219,4 @@ impl Batch {
 }
 
 /// Reply memory a batch keeps between turns; what one large turn needed beyond it is given back.
-const OUT_BYTES_KEPT: usize = 8 * 1024 * 1024;
+const OUT_BYTES_KEPT: usize = 4 * 1024 * 1024;

@@ -19,15 +19,45 @@ pub const BATCH_REQUESTS_SHARED: usize = 4 * 1024;
 /// A connection's share of a batch is at least this.
 pub const RUN_REQUESTS_MIN: usize = 64;
 
+/// Arguments in one batch at which net stops parsing for this turn (the request in progress is finished): a command over
+/// many keys costs as much as as many commands.
+pub const BATCH_ARGS_MAX: usize = 64 * 1024;
+
 /// Bytes of requests not yet offered at which a connection is not read until they are fewer.
 pub const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes of replies of one connection and batch at which tx leaves the rest of its requests for later, whatever
-/// `client_reply_bytes` says.
-pub const RUN_REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of replies in one batch that the connections in it share. A connection whose share is used up has the rest
+/// of its requests executed in a later turn.
+pub const BATCH_REPLY_BYTES_SHARED: usize = 1024 * 1024;
 
-/// Bytes of replies in one batch at which tx leaves all other requests for later.
-pub const BATCH_REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A connection's share of the reply bytes of a batch is at least this.
+pub const RUN_REPLY_BYTES_MIN: usize = 16 * 1024;
+
+/// Bytes of replies in one batch at which tx leaves all other requests for later; those who got nothing come first then.
+pub const BATCH_REPLY_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Pending replies of one connection lie in buffers of at most this size.
+pub const REPLY_CHUNK_BYTES_MAX: usize = 256 * 1024;
+
+/// Steps of a command executed in slices that one turn does, of about 100 ns each.
+pub const SLICE_STEPS: usize = 4 * 1024;
+
+/// Entries that one SCAN or HSCAN visits, whatever its COUNT says: the client goes on with the cursor.
+pub const SCAN_ENTRIES_MAX: usize = 4 * 1024;
+
+/// Reply bytes after which a slice ends.
+pub const SLICE_BYTES: usize = 512 * 1024;
+
+/// Reply bytes of a command executed in slices that lie together.
+pub const JOB_PIECE_BYTES: usize = 64 * 1024;
+
+/// Bytes of the commands in one chunk of a MULTI queue; a longer command has a chunk of its own.
+pub const QUEUE_CHUNK_BYTES: usize = 64 * 1024;
+/// Arguments in one chunk of a MULTI queue.
+pub const QUEUE_CHUNK_ARGS: usize = 4 * 1024;
+
+/// More memory than this is freed on a thread that nobody waits for.
+pub const BYTES_FREED_INLINE: usize = 1024 * 1024;
 
 /// Bytes that the values of one reply may take where they are copied; a longer reply is an error. Large values, which
 /// are sent from where they are, do not count.
@@ -83,8 +113,10 @@ pub const SPARE_BUFFERS_MAX: usize = 256;
 /// See [`SPARE_BUFFERS_MAX`].
 pub const SPARE_BUFFER_BYTES_MAX: usize = 256 * 1024;
 
-const _: () = assert!(RUN_REPLY_BYTES_MAX <= BATCH_REPLY_BYTES_MAX);
-const _: () = assert!(RUN_REPLY_BYTES_MAX <= CLIENT_REPLY_BYTES);
+const _: () = assert!(RUN_REPLY_BYTES_MIN <= BATCH_REPLY_BYTES_SHARED);
+const _: () = assert!(BATCH_REPLY_BYTES_SHARED <= BATCH_REPLY_BYTES_MAX);
+const _: () = assert!(BATCH_REPLY_BYTES_MAX <= CLIENT_REPLY_BYTES);
+const _: () = assert!(REPLY_CHUNK_BYTES_MAX <= SPARE_BUFFER_BYTES_MAX);
 const _: () =
     assert!(BATCH_REPLY_BYTES_MAX < REPLY_COPIED_BYTES_MAX && REPLY_COPIED_BYTES_MAX < REPLY_BYTES_TOTAL);
 const _: () = assert!(SHARED_VALUE_BYTES_MIN <= REPLY_SMALL_BYTES);

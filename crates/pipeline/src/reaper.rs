@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use crate::limits::BYTES_FREED_INLINE;
+
 /// Drops the value on the reaper's thread; here, when that thread cannot be had.
 pub fn drop_elsewhere<T: Any + Send>(value: T) {
     static REAPER: OnceLock<Option<Sender<Box<dyn Any + Send>>>> = OnceLock::new();
@@ -21,5 +23,12 @@ pub fn drop_elsewhere<T: Any + Send>(value: T) {
     if let Some(sender) = reaper {
         // A failed send gives the value back, to be dropped here.
         let _ = sender.send(Box::new(value));
+    }
+}
+
+/// Drops a value that holds this much memory: elsewhere when it is so much that somebody would wait.
+pub fn drop_sized<T: Any + Send>(value: T, bytes: usize) {
+    if BYTES_FREED_INLINE < bytes {
+        drop_elsewhere(value);
     }
 }

@@ -61,6 +61,24 @@ impl<'a> Reply<'a> {
         Mark { out: self.out.len(), shared: self.shared.len() }
     }
 
+    /// Bytes written since the reply began; large values by reference do not count.
+    #[inline]
+    pub fn written(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// Takes everything behind the mark out; positions are those in what is taken.
+    pub fn take_since(&mut self, mark: Mark) -> (Vec<u8>, Vec<SharedPart>) {
+        let mut shared = self.shared.split_off(mark.shared);
+        shared.iter_mut().for_each(|part| part.at -= mark.out);
+        (self.out.split_off(mark.out), shared)
+    }
+
+    /// Bytes of the protocol by reference, whatever their length.
+    pub fn raw(&mut self, bytes: Bytes) {
+        self.shared.push(SharedPart { at: self.out.len(), bytes });
+    }
+
     /// Takes back everything behind the mark.
     pub fn rewind(&mut self, mark: Mark) {
         self.out.truncate(mark.out);

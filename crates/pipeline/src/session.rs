@@ -7,6 +7,7 @@ use crate::{
     args::Args,
     batch::DeferReason,
     command::{Command, CommandId},
+    limits::{QUEUE_CHUNK_ARGS, QUEUE_CHUNK_BYTES},
     source::Ticket,
 };
 
@@ -96,14 +97,23 @@ impl Session {
     }
 }
 
-/// Commands queued since MULTI. One buffer for all of them.
+/// Commands queued since MULTI, in chunks: a long queue is never copied to let it grow, and what is
+/// counted is what is allocated.
 #[derive(Debug, Default)]
 pub struct Queue {
+    chunks: Vec<QueueChunk>,
+    len: usize,
+    memory_bytes: usize,
+    /// A command was refused while queueing: EXEC will refuse the rest.
+    pub refused: bool,
+}
+
+/// Some commands one behind the other.
+#[derive(Debug, Default)]
+struct QueueChunk {
     bytes: Vec<u8>,
     ranges: Vec<ArgRange>,
     commands: Vec<Queued>,
-    /// A command was refused while queueing: EXEC will refuse the rest.
-    pub refused: bool,
 }
 
 #[derive(Debug)]
@@ -119,41 +129,55 @@ impl Queue {
     /// Copies a command to the end of the queue.
     pub fn push(&mut self, command: CommandId, args: &Args<'_>) {
         let (bytes, ranges) = args.raw();
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        let first_range = self.ranges.len();
-        self.ranges.extend_from_slice(ranges);
-        self.commands.push(Queued {
-            command,
-            start,
-            end: self.bytes.len(),
-            first_range,
-            range_count: ranges.len(),
-        });
+        let full = |chunk: &QueueChunk| {
+            QUEUE_CHUNK_BYTES < chunk.bytes.len() + bytes.len()
+                || QUEUE_CHUNK_ARGS < chunk.ranges.len() + ranges.len()
+        };
+        if self.chunks.last().is_none_or(full) {
+            self.chunks.push(QueueChunk::default());
+        }
+        let chunk = self.chunks.last_mut().expect("a chunk was just put there");
+        let before = chunk.memory_bytes();
+        let start = chunk.bytes.len();
+        chunk.bytes.extend_from_slice(bytes);
+        let first_range = chunk.ranges.len();
+        chunk.ranges.extend_from_slice(ranges);
+        let (end, range_count) = (chunk.bytes.len(), ranges.len());
+        chunk.commands.push(Queued { command, start, end, first_range, range_count });
+        self.memory_bytes += chunk.memory_bytes() - before;
+        self.len += 1;
     }
 
     /// How many commands.
     pub fn len(&self) -> usize {
-        self.commands.len()
+        self.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.commands.is_empty()
+        self.len == 0
     }
 
     /// Memory it takes.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
-            + self.ranges.capacity() * size_of::<ArgRange>()
-            + self.commands.capacity() * size_of::<Queued>()
+        self.memory_bytes + self.chunks.capacity() * size_of::<QueueChunk>()
     }
 
     /// The commands in order.
     pub fn iter(&self) -> impl Iterator<Item = (CommandId, Args<'_>)> {
-        self.commands.iter().map(|queued| {
-            let ranges = &self.ranges[queued.first_range..queued.first_range + queued.range_count];
-            (queued.command, Args::new(&self.bytes[queued.start..queued.end], ranges, None))
+        self.chunks.iter().flat_map(|chunk| {
+            chunk.commands.iter().map(|queued| {
+                let ranges = &chunk.ranges[queued.first_range..][..queued.range_count];
+                (queued.command, Args::new(&chunk.bytes[queued.start..queued.end], ranges, None))
+            })
         })
+    }
+}
+
+impl QueueChunk {
+    fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.ranges.capacity() * size_of::<ArgRange>()
+            + self.commands.capacity() * size_of::<Queued>()
     }
 }

@@ -65,7 +65,7 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
         // The log starts on this turn's records while the replies are being sorted.
         tx.end_turn();
         net.deliver(&mut batch);
-        if let Some(mut answers) = tx.poll_sources(now) {
+        if let Some(mut answers) = tx.poll_answers(now) {
             net.deliver(&mut answers);
         }
         housekeeping.run_if_due(&mut tx, now);
@@ -146,7 +146,7 @@ pub fn run_threads<N: Net + Send + 'static>(
             let _ = finished.try_send(batch);
         }
         if waiting_answers.is_none() {
-            waiting_answers = tx.poll_sources(now);
+            waiting_answers = tx.poll_answers(now);
         }
         handed |= hand_over(&mut answers, &mut waiting_answers);
         if handed {

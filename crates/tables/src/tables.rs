@@ -169,6 +169,23 @@ impl Tables {
         })
     }
 
+    /// As [`Tables::scan`], but an entry that stays is emitted exactly once by a scan from start to end. Visits up to 900 entries
+    /// more than asked for.
+    pub fn scan_once(
+        &self,
+        table: TableId,
+        position: u64,
+        count_min: usize,
+        now: UnixMs,
+        emit: &mut dyn FnMut(&[u8]),
+    ) -> Option<u64> {
+        self.table(table).scan_once(position, count_min, |entry| {
+            if entry.is_live(now) {
+                emit(entry.key());
+            }
+        })
+    }
+
     /// A live key chosen by a random number, about fairly. `None` when none was found among some thousand entries from
     /// a random one on: then there is none, or nearly all entries are expired.
     pub fn random(&self, table: TableId, random: u64, now: UnixMs) -> Option<&[u8]> {

@@ -48,6 +48,10 @@ pub struct HashIter<'a> {
     inner: HashIterInner<'a>,
 }
 
+/// How far an iteration over the fields of a hash has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HashPlace(index::IterPlace);
+
 enum HashIterInner<'a> {
     Packed(packed::Pairs<'a>),
     Indexed(index::Iter<'a>),
@@ -144,6 +148,14 @@ impl<'a> HashRef<'a> {
         }
     }
 
+    /// Goes on where [`HashIter::place`] said. The hash must not have changed since.
+    pub fn iter_from(&self, place: HashPlace) -> HashIter<'a> {
+        match self.fields {
+            Fields::Packed(_) => self.iter(),
+            Fields::Indexed(index, _) => HashIter { inner: HashIterInner::Indexed(index.iter_from(place.0)) },
+        }
+    }
+
     /// A field chosen by a random number, about fairly.
     pub fn random(&self, random: u64) -> (&'a [u8], &'a [u8]) {
         let chosen = match self.fields {
@@ -156,6 +168,16 @@ impl<'a> HashRef<'a> {
             }
         };
         chosen.expect("a stored hash is never empty")
+    }
+}
+
+impl HashIter<'_> {
+    /// Where [`HashRef::iter_from`] goes on; `None` for a hash that is small enough to be gone through at once.
+    pub fn place(&self) -> Option<HashPlace> {
+        match &self.inner {
+            HashIterInner::Packed(_) => None,
+            HashIterInner::Indexed(entries) => Some(HashPlace(entries.place())),
+        }
     }
 }
 

@@ -11,7 +11,9 @@
 //! **End of stream.** When the readiness event says that the peer closed its half, the connection is read on until the receive
 //! of 0 bytes, because the edge will not come again.
 //!
-//! **Sending** is tried at once; the next poll reports it (without a system call, unless the one before did so, too). What the socket does not take is sent when it becomes writable.
+//! **Sending** is tried at once; the next poll reports it (without a system call, unless the one before did so, too). What the socket
+//! does not take is sent when it becomes writable. Between two polls a bounded count of bytes is sent; what is over waits for the
+//! next poll, which then does not block.
 //!
 //! **Guests.** Whoever has other work for the thread that waits ([`Idle`]) waits in the stead of this driver: on the poll's own file
 //! descriptor, which is readable when a socket or the waker is. It is asked to wait only behind a poll that found nothing, so that whatever
@@ -38,7 +40,7 @@ use crate::{
     Clock, RealClock,
     limits::{
         ACCEPT_BACKOFF, ACCEPT_COUNT_PER_POLL, CLOSE_DRAIN_CALLS_MAX, READY_COUNT_PER_POLL,
-        RECEIVE_BUFFERS_PER_POLL,
+        RECEIVE_BUFFERS_PER_POLL, SENT_BYTES_PER_POLL_MAX,
     },
 };
 
@@ -115,6 +117,8 @@ pub struct RealNet {
     ordinal: u64,
     received_bytes_in_poll: usize,
     received_bytes_in_poll_max: usize,
+    /// [`NetCounters::sent_bytes`] at which sends wait for the next poll.
+    sent_bytes_pause_at: u64,
     /// The last poll asked the system.
     waited: bool,
     counters: NetCounters,
@@ -160,6 +164,7 @@ impl RealNet {
             ordinal: 0,
             received_bytes_in_poll: 0,
             received_bytes_in_poll_max: RECEIVE_BUFFERS_PER_POLL * options.buffer_bytes,
+            sent_bytes_pause_at: SENT_BYTES_PER_POLL_MAX as u64,
             waited: false,
             counters: NetCounters::default(),
         })
@@ -334,6 +339,9 @@ impl RealNet {
     fn send_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         let Sending::UnderWay { chunk, sent_bytes } = &mut connection.sending else { return };
+        if self.sent_bytes_pause_at <= self.counters.sent_bytes {
+            return send_again(&mut self.send_again, conn, connection);
+        }
         match connection.stream.send(chunk.as_slice(), sent_bytes, &mut self.counters) {
             Written::All => {
                 let sending = mem::replace(&mut connection.sending, Sending::Nothing);
@@ -432,6 +440,7 @@ impl Net for RealNet {
         self.receive.begin();
         self.ordinal += 1;
         self.received_bytes_in_poll = 0;
+        self.sent_bytes_pause_at = self.counters.sent_bytes + SENT_BYTES_PER_POLL_MAX as u64;
         let before = events.len();
         if self.reports_without_wait() {
             self.report_sends(events);
@@ -481,6 +490,10 @@ impl Net for RealNet {
             Sending::Reported | Sending::UnderWay { .. } => {
                 panic!("a second send on a connection before the first was reported")
             }
+        }
+        if self.sent_bytes_pause_at <= self.counters.sent_bytes {
+            connection.sending = Sending::UnderWay { chunk, sent_bytes };
+            return send_again(&mut self.send_again, conn, connection);
         }
         connection.sending =
             match connection.stream.send(chunk.as_slice(), &mut sent_bytes, &mut self.counters) {

@@ -1,5 +1,6 @@
 //! Commands on hashes. A hash is there as long as it has fields; the first brings it about, the last takes it away.
 
+mod all;
 mod random;
 mod scan;
 
@@ -15,6 +16,8 @@ use crate::{
     error::{CommandError, CommandResult},
     tx::{Key, Tx},
 };
+
+use all::{AllFields, Shown};
 
 pub(super) use random::hrandfield;
 pub(super) use scan::hscan;
@@ -93,31 +96,19 @@ pub(super) fn hmget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 /// HGETALL
 pub(super) fn hgetall(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
-    let hash = read_hash(tx, &key)?;
-    call.reply.map(hash.map_or(0, |hash| hash.len()));
-    for (field, value) in hash.into_iter().flatten() {
-        call.reply.bulk(field);
-        call.reply.bulk(value);
-    }
-    Ok(())
+    tx.run_sliced(call, AllFields::new(&key, Shown::Both))
 }
 
 /// HKEYS
 pub(super) fn hkeys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
-    let hash = read_hash(tx, &key)?;
-    call.reply.array(hash.map_or(0, |hash| hash.len()));
-    hash.into_iter().flatten().for_each(|(field, _)| call.reply.bulk(field));
-    Ok(())
+    tx.run_sliced(call, AllFields::new(&key, Shown::Fields))
 }
 
 /// HVALS
 pub(super) fn hvals(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
-    let hash = read_hash(tx, &key)?;
-    call.reply.array(hash.map_or(0, |hash| hash.len()));
-    hash.into_iter().flatten().for_each(|(_, value)| call.reply.bulk(value));
-    Ok(())
+    tx.run_sliced(call, AllFields::new(&key, Shown::Values))
 }
 
 /// HDEL

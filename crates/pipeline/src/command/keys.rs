@@ -3,7 +3,10 @@
 use busload_resp::parse_i64;
 use busload_tables::{HashRef, StringRef, TableId, Value, ValueKind};
 
-use super::Call;
+use super::{
+    Call,
+    strings::many::{ReadKeys, Shown},
+};
 use crate::{
     args::Cursor,
     error::{CommandError, CommandResult},
@@ -21,9 +24,7 @@ pub(super) fn del(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// EXISTS; a key named twice counts twice.
 pub(super) fn exists(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let keys = tx.keys(call.session, &call.args, 1, 1);
-    call.reply.count(keys.iter().filter(|key| tx.read(key).is_some()).count());
-    Ok(())
+    tx.run_sliced(call, ReadKeys::new(Shown::Count))
 }
 
 /// TYPE

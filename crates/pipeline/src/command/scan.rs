@@ -5,14 +5,15 @@
 //! start to end. Cursors are below 2^53: clients that keep them in a double lose nothing.
 
 use busload_tables::{TableId, ValueKind};
+use bytes::Bytes;
 
 use super::{Call, keys};
 use crate::{
-    args::Cursor,
+    args::{Args, Cursor},
     error::{CommandError, CommandResult},
     glob::{self, Case},
-    limits::TABLE_COUNT_MAX,
-    tx::Tx,
+    limits::{JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SCAN_ENTRIES_MAX, TABLE_COUNT_MAX},
+    tx::{Locks, Slice, Step, Tx, Work, reply_too_long},
 };
 
 /// Bits of a cursor that are a position within a table.
@@ -27,15 +28,78 @@ const _: () = assert!(
 
 /// KEYS
 pub(super) fn keys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let filter = Filter { pattern: pattern(call.args.at(1)), kind: Wanted::Any };
-    let mut found = Found::default();
-    for table in keys::listed(tx, call.session.space) {
-        let rest = scan_table(tx, table, 0, usize::MAX, &filter, &mut found);
-        debug_assert!(rest.is_none(), "a scan without a limit ends at the end");
-    }
-    found.write(call);
-    Ok(())
+    let tables = tx.catalog.listed(call.session.space);
+    tx.run_sliced(call, AllKeys { tables, ..AllKeys::default() })
 }
+
+/// KEYS: every key that stays from start to end, once, and of the others those that chance to be there.
+#[derive(Default)]
+struct AllKeys {
+    tables: Vec<TableId>,
+    /// Ordinal of the table that is gone through, and how far.
+    next: usize,
+    position: u64,
+    /// Keys as they go into the reply, which begins with their count.
+    found: Vec<Bytes>,
+    found_bytes: usize,
+    encoded: Vec<u8>,
+    count: usize,
+}
+
+impl Work for AllKeys {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        let pattern = pattern(slice.args.at(1));
+        while let Some(&table) = self.tables.get(self.next) {
+            tx.look_at_table(table);
+            let Self { encoded, count, .. } = self;
+            let mut steps = 0;
+            let next =
+                tx.tables.scan_once(table, self.position, KEYS_VISITED_AT_ONCE, tx.now(), &mut |key| {
+                    steps += 1;
+                    if pattern.is_none_or(|pattern| glob::matches(pattern, key, Case::Sensitive)) {
+                        busload_resp::write_bulk(encoded, key);
+                        *count += 1;
+                    }
+                });
+            self.seal(JOB_PIECE_BYTES)?;
+            match next {
+                Some(position) => self.position = position,
+                None => (self.next, self.position) = (self.next + 1, 0),
+            }
+            if !slice.budget.spend(1 + steps) {
+                return Ok(Step::More);
+            }
+        }
+        self.seal(0)?;
+        slice.reply.array(self.count);
+        self.found.drain(..).for_each(|piece| slice.reply.raw(piece));
+        Ok(Step::Done)
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {}
+
+    fn locks(&self) -> Option<&Locks> {
+        None
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.found_bytes + self.encoded.capacity()
+    }
+}
+
+impl AllKeys {
+    /// Puts away what was found when it has more bytes than this.
+    fn seal(&mut self, bytes: usize) -> CommandResult {
+        if bytes < self.encoded.len() {
+            self.found_bytes += self.encoded.len();
+            self.found.push(Bytes::from(std::mem::take(&mut self.encoded)));
+        }
+        if REPLY_COPIED_BYTES_MAX < self.found_bytes { Err(reply_too_long()) } else { Ok(()) }
+    }
+}
+
+/// Entries visited before the time that is left is looked at.
+const KEYS_VISITED_AT_ONCE: usize = 512;
 
 /// SCAN
 pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
@@ -121,7 +185,7 @@ fn options(mut cursor: Cursor<'_>) -> Result<Options<'_>, CommandError> {
             if count < 1 {
                 return Err(CommandError::Syntax);
             }
-            options.count = usize::try_from(count).unwrap_or(usize::MAX);
+            options.count = usize::try_from(count).unwrap_or(usize::MAX).min(SCAN_ENTRIES_MAX);
         } else if cursor.take_word("match") {
             options.filter.pattern = pattern(cursor.expect()?);
         } else if cursor.take_word("type") {

@@ -4,6 +4,7 @@
 //! part of a value keep the expiry and log only what changed.
 
 mod counters;
+pub(super) mod many;
 mod options;
 mod ranges;
 
@@ -18,6 +19,8 @@ use crate::{
 };
 
 use options::{Condition, Expiring, Lifetime, Options, Permitted};
+
+use many::{ReadKeys, Shown};
 
 pub(super) use counters::{OVERFLOW, decr, decrby, float_error, incr, incrby, incrbyfloat};
 pub(super) use ranges::{append, getrange, index_range, setrange, strlen};
@@ -180,15 +183,7 @@ pub(super) fn getex(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// MGET
 pub(super) fn mget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let keys = tx.keys(call.session, &call.args, 1, 1);
-    call.reply.array(keys.len());
-    for key in &keys {
-        match tx.read(key).and_then(|value| value.string()) {
-            Some(value) => call.reply.value(value),
-            None => call.reply.null(),
-        }
-    }
-    Ok(())
+    tx.run_sliced(call, ReadKeys::new(Shown::Values))
 }
 
 /// MSET

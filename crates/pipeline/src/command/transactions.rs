@@ -8,6 +8,7 @@ use busload_tables::KeyHash;
 use super::Call;
 use crate::{
     error::{CommandError, CommandResult},
+    reaper::drop_sized,
     reply::Reply,
     session::{Queue, Session},
     tx::{Tx, WatchedState},
@@ -37,7 +38,13 @@ pub(super) fn exec(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         return Ok(());
     }
     run_queue(tx, call, &queue);
+    free(queue);
     Ok(())
+}
+
+fn free(queue: Box<Queue>) {
+    let bytes = queue.memory_bytes();
+    drop_sized(queue, bytes);
 }
 
 fn run_queue(tx: &mut Tx, call: &mut Call<'_>, queue: &Queue) {
@@ -81,7 +88,7 @@ pub(super) fn unwatch_all(tx: &mut Tx, session: &mut Session) {
 
 /// DISCARD
 pub(super) fn discard(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    call.session.multi.take().ok_or(CommandError::text("ERR DISCARD without MULTI"))?;
+    free(call.session.multi.take().ok_or(CommandError::text("ERR DISCARD without MULTI"))?);
     unwatch_all(tx, call.session);
     call.reply.ok();
     Ok(())

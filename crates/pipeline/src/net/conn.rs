@@ -8,6 +8,7 @@ use super::output::Output;
 use crate::{
     batch::{Batch, BatchBuffer, DeferReason, Request, Run},
     command::{CommandId, lookup},
+    limits::BATCH_ARGS_MAX,
 };
 
 /// A connection.
@@ -30,6 +31,11 @@ pub(super) struct Conn {
     pub tx_blocked: bool,
     /// Runs in batches that are not back.
     pub in_flight: u32,
+    /// Requests that go into the next batch at most. Twice as many as could be executed of the last run, so that a client whose
+    /// replies are large does not have most of its requests given back and parsed again in every turn.
+    share: usize,
+    /// Nothing of its last run was executed: it comes first in the next turn.
+    pub starved: bool,
     next_seq: u64,
     pub output: Output,
     /// Reading is paused at the driver.
@@ -69,6 +75,8 @@ impl Conn {
             hold: None,
             tx_blocked: false,
             in_flight: 0,
+            share: usize::MAX,
+            starved: false,
             next_seq: 0,
             output: Output::default(),
             paused: false,
@@ -199,10 +207,12 @@ impl Conn {
     ) -> (usize, Rest) {
         let first_request = into.batch.requests.len();
         let first_seq = self.next_seq;
+        let quota = quota.min(self.share);
         let mut at = 0;
         let mut rest = Rest::Incomplete;
         while at < bytes.len() {
-            if first_request + quota <= into.batch.requests.len() {
+            let parsed = into.batch.requests.len() - first_request;
+            if quota <= parsed || (0 < parsed && BATCH_ARGS_MAX <= into.batch.args.len()) {
                 rest = Rest::OverQuota;
                 break;
             }
@@ -300,9 +310,20 @@ impl Conn {
         });
     }
 
+    /// A run was executed whole.
+    pub fn run_executed(&mut self) {
+        self.share = self.share.saturating_mul(2);
+        self.starved = false;
+    }
+
     /// Takes back the requests of a run from `first` on.
     pub fn take_back(&mut self, batch: &mut Batch, run: Run, first: u32, reason: DeferReason) {
         if !self.tx_blocked {
+            if reason == DeferReason::ReplyBytes {
+                let executed = (first - run.first_request) as usize;
+                self.share = (2 * executed).max(1);
+                self.starved = executed == 0;
+            }
             // The first of possibly several runs given back: later ones follow it in order, and have its reason.
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
             self.hold = Some(reason);
@@ -327,10 +348,18 @@ impl Conn {
         if self.returned.is_empty() {
             return;
         }
-        let mut bytes = std::mem::take(&mut self.returned);
-        bytes.extend_from_slice(&self.partial[self.partial_start..]);
-        self.partial = bytes;
-        self.partial_start = 0;
+        let count = self.returned.len();
+        if count <= self.partial_start {
+            // There is room in front: what is given back was mostly taken from there.
+            self.partial_start -= count;
+            self.partial[self.partial_start..][..count].copy_from_slice(&self.returned);
+            self.returned.clear();
+        } else {
+            let mut bytes = std::mem::take(&mut self.returned);
+            bytes.extend_from_slice(&self.partial[self.partial_start..]);
+            self.partial = bytes;
+            self.partial_start = 0;
+        }
         self.parser.reset();
         self.partial_args.clear();
         self.needed = 0;

@@ -30,9 +30,10 @@ use crate::{
     batch::{Batch, BatchBuffer, Control, DeferReason},
     gate::Gate,
     limits::{
-        BACKLOG_BYTES_MAX, BATCH_REQUESTS_MAX, BATCH_REQUESTS_SHARED, RUN_REQUESTS_MIN,
+        BACKLOG_BYTES_MAX, BATCH_ARGS_MAX, BATCH_REQUESTS_MAX, BATCH_REQUESTS_SHARED, RUN_REQUESTS_MIN,
         SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX,
     },
+    reaper,
     settings::Settings,
     stats::Stats,
 };
@@ -62,6 +63,8 @@ pub struct NetStage<N: Net> {
     dirty: Vec<ConnId>,
     /// Connections with bytes to parse in the next turn.
     ready: Vec<ConnId>,
+    /// The same, but nothing of theirs was executed in this turn: they come first.
+    ready_first: Vec<ConnId>,
     /// Connections whose requests wait for the log.
     blocked: Vec<ConnId>,
     /// Closed connections tx has not heard of.
@@ -108,6 +111,7 @@ impl<N: Net> NetStage<N> {
             gated: Vec::new(),
             dirty: Vec::new(),
             ready: Vec::new(),
+            ready_first: Vec::new(),
             blocked: Vec::new(),
             closed: Vec::new(),
             bytes_total: 0,
@@ -137,7 +141,7 @@ impl<N: Net> NetStage<N> {
             batch.control.push(Control::Closed { conn });
         }
         let speaking = events.iter().filter(|event| matches!(event, Event::Received { .. })).count();
-        let speaking = (speaking + self.ready.len()).max(1);
+        let speaking = (speaking + self.ready_first.len() + self.ready.len()).max(1);
         self.quota = (BATCH_REQUESTS_SHARED / speaking).max(RUN_REQUESTS_MIN);
         self.offer_ready(batch);
         for event in events.drain(..) {
@@ -172,6 +176,9 @@ impl<N: Net> NetStage<N> {
         for run in &batch.runs {
             if let Some(conn) = lookup(&mut self.conns, run.conn) {
                 conn.in_flight -= 1;
+                if !conn.tx_blocked {
+                    conn.run_executed();
+                }
                 mark(&mut self.dirty, &mut conn.in_dirty, conn.id);
             }
         }
@@ -272,7 +279,10 @@ impl<N: Net> NetStage<N> {
 
     /// Whether the next turn has something to do without any event.
     fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.closed.is_empty() || !self.dirty.is_empty()
+        !self.ready.is_empty()
+            || !self.ready_first.is_empty()
+            || !self.closed.is_empty()
+            || !self.dirty.is_empty()
     }
 
     fn handle(&mut self, event: Event, batch: &mut Batch) {
@@ -287,7 +297,7 @@ impl<N: Net> NetStage<N> {
                     return;
                 }
                 let limits = if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
-                let full = BATCH_REQUESTS_MAX <= batch.requests.len();
+                let full = is_full(batch);
                 let rest = if conn.is_fresh() && !full {
                     conn.parse_received(batch, limits, self.quota, span.buffer, span.start, span.end)
                 } else {
@@ -350,9 +360,11 @@ impl<N: Net> NetStage<N> {
 
     /// Parses what was left for this turn.
     fn offer_ready(&mut self, batch: &mut Batch) {
-        for id in std::mem::take(&mut self.ready) {
+        let mut offered = std::mem::take(&mut self.ready_first);
+        offered.append(&mut self.ready);
+        for id in offered {
             let Some(conn) = lookup(&mut self.conns, id) else { continue };
-            if BATCH_REQUESTS_MAX <= batch.requests.len() {
+            if is_full(batch) {
                 self.ready.push(id);
                 continue;
             }
@@ -415,9 +427,11 @@ impl<N: Net> NetStage<N> {
             None if self.client_reply_bytes <= pending => conn.hold = Some(DeferReason::ReplyBytes),
             Some(DeferReason::ReplyBytes) if pending < self.client_reply_bytes / 2 && conn.in_flight == 0 => {
                 conn.rejoin();
-                mark(&mut self.ready, &mut conn.in_ready, id);
+                let first = std::mem::take(&mut conn.starved);
+                let ready = if first { &mut self.ready_first } else { &mut self.ready };
+                mark(ready, &mut conn.in_ready, id);
             }
-            Some(DeferReason::Barrier) if conn.in_flight == 0 => {
+            Some(DeferReason::Barrier | DeferReason::Locked) if conn.in_flight == 0 => {
                 conn.rejoin();
                 mark(&mut self.ready, &mut conn.in_ready, id);
             }
@@ -482,6 +496,8 @@ impl<N: Net> NetStage<N> {
         self.bytes_total -= conn.accounted;
         self.conn_count -= 1;
         self.closed.push(id);
+        let bytes = conn.accounted;
+        reaper::drop_sized(conn, bytes);
     }
 }
 
@@ -493,6 +509,11 @@ impl<N: Net> std::fmt::Debug for NetStage<N> {
 
 fn lookup(conns: &mut [Option<Box<Conn>>], id: ConnId) -> Option<&mut Box<Conn>> {
     conns.get_mut(id.index as usize)?.as_mut().filter(|conn| conn.id == id)
+}
+
+/// Whether the rest of what has come is for the next turn.
+fn is_full(batch: &Batch) -> bool {
+    BATCH_REQUESTS_MAX <= batch.requests.len() || BATCH_ARGS_MAX <= batch.args.len()
 }
 
 /// Puts the connection on a list unless it is on it.
@@ -508,14 +529,13 @@ fn keep_spare(spare: &mut Vec<Vec<u8>>, mut bytes: Vec<u8>) {
         bytes.clear();
         spare.push(bytes);
     } else if SPARE_BUFFER_BYTES_MAX < bytes.capacity() {
-        drop_shared(Bytes::from(bytes));
+        let capacity = bytes.capacity();
+        reaper::drop_sized(bytes, capacity);
     }
 }
 
 /// Drops a large value where it holds nobody up.
 fn drop_shared(bytes: Bytes) {
-    const LARGE: usize = 1024 * 1024;
-    if LARGE <= bytes.len() {
-        crate::reaper::drop_elsewhere(bytes);
-    }
+    let length = bytes.len();
+    reaper::drop_sized(bytes, length);
 }

@@ -51,16 +51,26 @@ impl Tx {
         Key { table: self.catalog.memory_table(session.space, bytes), hash, bytes }
     }
 
+    /// As [`Tx::key`] for a client in this space.
+    pub fn key_in<'a>(&self, space: u16, bytes: &'a [u8]) -> Key<'a> {
+        Key { table: self.catalog.memory_table(space, bytes), hash: self.tables.hash(bytes), bytes }
+    }
+
+    /// Fetches what is known of the keys ahead of their use.
+    pub fn prefetch(&self, keys: &[Key<'_>]) {
+        for key in keys {
+            self.tables.prefetch_bucket(key.table, key.hash);
+        }
+        for key in keys {
+            self.tables.prefetch_entry(key.table, key.hash);
+        }
+    }
+
     /// The keys from argument `first` on, every `step`-th, prefetched.
     pub fn keys<'a>(&self, session: &Session, args: &Args<'a>, first: usize, step: usize) -> Vec<Key<'a>> {
         let keys: Vec<Key<'a>> =
             args.iter_from(first).step_by(step).map(|bytes| self.key(session, bytes)).collect();
-        for key in &keys {
-            self.tables.prefetch_bucket(key.table, key.hash);
-        }
-        for key in &keys {
-            self.tables.prefetch_entry(key.table, key.hash);
-        }
+        self.prefetch(&keys);
         keys
     }
 
@@ -69,6 +79,13 @@ impl Tx {
     pub fn get(&self, key: &Key<'_>) -> Option<Value<'_>> {
         self.join_gate(self.filter.of_key(key.table, key.hash));
         self.tables.get(key.table, key.hash, key.bytes, self.now_ms)
+    }
+
+    /// As [`Tx::get`] for a key that the caller has locked: it stays until the lock is given back, even when its time is over
+    /// meanwhile.
+    pub(crate) fn get_locked(&self, key: &Key<'_>) -> Option<Value<'_>> {
+        self.join_gate(self.filter.of_key(key.table, key.hash));
+        self.tables.get(key.table, key.hash, key.bytes, UnixMs::MIN)
     }
 
     /// As [`Tx::get`], counted as a hit or miss.

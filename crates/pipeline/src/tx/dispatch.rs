@@ -62,12 +62,20 @@ impl Tx {
         {
             return Outcome::Deferred(DeferReason::Barrier);
         }
+        if self.jobs.has(session.conn) {
+            return Outcome::Deferred(DeferReason::Barrier);
+        }
         let refusal = match self.admit(session, id, &args) {
             Ok(Admitted::Run(command)) => {
                 session.last_command = Some(command);
+                let start = reply.mark();
                 let mut call = Call { session, args, reply, command, hash, in_exec: false };
                 self.run(&mut call);
-                return Outcome::Replied;
+                let Call { session, mut reply, .. } = call;
+                return match self.take_suspended(session, &args, seq, &mut reply, start) {
+                    true => Outcome::Pending,
+                    false => Outcome::Replied,
+                };
             }
             Ok(Admitted::Queued) => {
                 reply.simple("QUEUED");
@@ -143,6 +151,9 @@ impl Tx {
                 Some(ordinal) => return Ok(Admitted::Source { command, ordinal }),
                 None => {}
             }
+        }
+        if !self.jobs.is_empty() && self.must_wait(session, command, args) {
+            return Err(Refusal::Defer(DeferReason::Locked));
         }
         if self.needs_memory(command, session) && self.out_of_memory(session, command, args) {
             let text = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -363,18 +374,18 @@ fn key_room(key: &[u8]) -> usize {
 }
 
 /// The space COPY names as its target, if it does.
-fn target_space(args: &Args<'_>) -> Option<u16> {
+pub(super) fn target_space(args: &Args<'_>) -> Option<u16> {
     let db = (3..args.len()).find(|index| args.at(*index).eq_ignore_ascii_case(b"db"))?;
     space_of(args.get(db + 1))
 }
 
 /// The space a SELECT or COPY names.
-fn space_of(arg: Option<&[u8]>) -> Option<u16> {
+pub(super) fn space_of(arg: Option<&[u8]>) -> Option<u16> {
     let space = u16::try_from(parse_i64(arg?)?).ok()?;
     (space < SPACE_COUNT).then_some(space)
 }
 
-pub(super) fn reply_too_long() -> CommandError {
+pub(crate) fn reply_too_long() -> CommandError {
     const MIB: usize = 1024 * 1024;
     format!("ERR the reply would pass {} MiB, ask for less at once", REPLY_COPIED_BYTES_MAX / MIB).into()
 }

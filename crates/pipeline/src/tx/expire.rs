@@ -6,7 +6,7 @@ use std::time::Duration;
 use busload_log::Room;
 use busload_tables::{KeyHash, Sweep, TableId, effect};
 
-use super::{Key, Logging, Tx};
+use super::{Access, Key, Logging, Tx};
 use crate::{
     gate::Gate,
     limits::{HOUSEKEEPING_INTERVAL, SWEEP_ENTRIES_PER_TURN, SWEEP_RECORD_KEYS},
@@ -69,7 +69,10 @@ impl Tx {
             }
             self.room_granted = room as u64;
             for &(hash, end) in group {
-                self.delete(&Key { table, hash, bytes: &state.keys[start..end] });
+                // What a command is looking at goes when it has ended.
+                if self.jobs.is_empty() || !self.jobs.conflict(table, hash, Access::Write) {
+                    self.delete(&Key { table, hash, bytes: &state.keys[start..end] });
+                }
                 start = end;
             }
             self.stats.expired_keys_total.add(group.len() as u64);

@@ -17,6 +17,8 @@ mod catalog;
 mod data;
 mod dispatch;
 mod expire;
+mod jobs;
+mod locks;
 mod open;
 mod segments;
 mod tickets;
@@ -41,7 +43,10 @@ use crate::{
     batch::{Batch, BatchBuffer, Control, DeferReason, Deferred, Held, Request, Run},
     command::CommandId,
     gate::{Gate, GateFilter},
-    limits::{BATCH_REPLY_BYTES_MAX, GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS, RUN_REPLY_BYTES_MAX},
+    limits::{
+        BATCH_REPLY_BYTES_MAX, BATCH_REPLY_BYTES_SHARED, GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS,
+        RUN_REPLY_BYTES_MIN,
+    },
     reply::Reply,
     session::{ReplyMode, Session},
     settings::Settings,
@@ -55,6 +60,11 @@ pub use open::{Opened, StartError, open};
 pub use watch::{KeyIs, WatchedState, Watches};
 
 use data::Changes;
+pub(crate) use jobs::{Slice, Step, Work};
+pub(crate) use locks::{Access, LockMode, Locks};
+
+pub(crate) use dispatch::reply_too_long;
+
 use dispatch::Outcome;
 use segments::Segments;
 use tickets::Tickets;
@@ -118,6 +128,7 @@ pub struct Tx {
     next_client_id: u64,
     closes: Vec<ConnId>,
     tickets: Tickets,
+    jobs: jobs::Jobs,
     now_ms: i64,
     now: Duration,
     sweep: expire::SweepState,
@@ -200,19 +211,26 @@ impl Tx {
     fn close_session(&mut self, conn: ConnId) {
         if let Some(session) = self.take_session(conn) {
             self.forget_session(&session);
+            let queued = session.multi.as_ref().map_or(0, |queue| queue.memory_bytes());
+            crate::reaper::drop_sized(session, queued);
         }
     }
 
     fn forget_session(&mut self, session: &Session) {
         self.watches.unwatch(session.conn);
         self.cancel_tickets(session.conn);
+        self.jobs.cancel(session.conn);
     }
 
     fn execute_runs(&mut self, batch: &mut Batch) {
         let Batch { buffers, runs, requests, args, errors, out, shared, replies, deferred, held, .. } = batch;
         let authenticated = &mut batch.authenticated;
         let input = Input { buffers, requests, args, errors };
-        let run_limit = RUN_REPLY_BYTES_MAX.min(self.settings.client_reply_bytes);
+        let run_limit = (BATCH_REPLY_BYTES_SHARED / runs.len().max(1))
+            .max(RUN_REPLY_BYTES_MIN)
+            .min(self.settings.client_reply_bytes);
+        // Bytes sent from where they are cost little here, but net sends and counts them.
+        let mut shared_total = 0;
         let mut executed = 0;
         let mut prefetched_to = 0;
         for (ordinal, run) in (0..).zip(runs.iter()) {
@@ -237,7 +255,9 @@ impl Tx {
                     break;
                 } else if let Some(reason) = session.blocked {
                     Outcome::Deferred(reason)
-                } else if run_limit <= pending || BATCH_REPLY_BYTES_MAX <= out.len() {
+                } else if run_limit <= pending
+                    || BATCH_REPLY_BYTES_MAX <= out.len() + shared_total + segments.shared_bytes()
+                {
                     Outcome::Deferred(DeferReason::ReplyBytes)
                 } else {
                     self.execute_one(&mut session, &input, request, hash, seq, out, shared)
@@ -262,6 +282,7 @@ impl Tx {
                 }
             }
             segments.finish(replies);
+            shared_total += segments.shared_bytes();
             let held_after = self.held_bytes(&session);
             if held_after != held_before {
                 held.push(Held { conn: run.conn, bytes: held_after });
@@ -352,6 +373,10 @@ impl Tx {
 
     /// What tx holds for a connection beyond its session.
     fn held_bytes(&self, session: &Session) -> usize {
+        self.held_without_job(session) + self.jobs.memory_bytes(session.conn)
+    }
+
+    fn held_without_job(&self, session: &Session) -> usize {
         let queued = session.multi.as_ref().map_or(0, |queue| queue.memory_bytes());
         let watched = if session.watching { self.watches.memory_bytes(session.conn) } else { 0 };
         queued + watched

@@ -125,6 +125,7 @@ pub fn open<D: Disk>(
         next_client_id: 0,
         closes: Vec::new(),
         tickets: Tickets::new(),
+        jobs: Default::default(),
         now_ms,
         now: now.monotonic,
         sweep: Default::default(),

@@ -3,7 +3,7 @@
 //! ```text
 //!  dispatch --> submit: a slot and a ticket per key --> source
 //!                  commands over several keys also share a gathering
-//!  poll_sources: answers, deadlines --> finished --> sorted by connection and place --> one batch of replies
+//!  poll_answers: answers, deadlines --> finished --> sorted by connection and place --> one batch of replies
 //! ```
 //!
 //! A command with one key, which nearly all are, allocates nothing here.
@@ -260,9 +260,9 @@ impl Tx {
         self.catalog.add_source(name, ordinal);
     }
 
-    /// Takes what sources have answered. The batch that comes out holds replies only and belongs to the net stage
-    /// of the connections named in it.
-    pub fn poll_sources(&mut self, now: super::Now) -> Option<Batch> {
+    /// Takes what sources have answered, and executes a slice of a command that takes long. The batch that comes out holds
+    /// replies and what tx holds for connections, and belongs to the net stage of the connections named in it.
+    pub fn poll_answers(&mut self, now: super::Now) -> Option<Batch> {
         self.now = now.monotonic;
         let tickets = &mut self.tickets;
         let mut stream = std::mem::take(&mut tickets.stream);
@@ -279,13 +279,19 @@ impl Tx {
         tickets.expire(now.monotonic);
         tickets.write_replies();
         self.stats.source_tickets.set(tickets.open.len() as u64);
-        (!tickets.answered.replies.is_empty()).then(|| std::mem::take(&mut tickets.answered))
+        let mut answered = std::mem::take(&mut tickets.answered);
+        self.run_job(&mut answered);
+        if answered.replies.is_empty() && answered.held.is_empty() {
+            self.tickets.answered = answered;
+            return None;
+        }
+        Some(answered)
     }
 
-    /// When sources have to be polled again without being asked to: when the next request is too late, at once when
-    /// answers are left over.
+    /// When answers have to be polled again without being asked to: when the next request at a source is too late, at once
+    /// when answers are left over or a command has more slices.
     pub fn next_deadline(&self) -> Option<Duration> {
-        if !self.tickets.finished.is_empty() {
+        if !self.tickets.finished.is_empty() || !self.jobs.is_empty() {
             return Some(Duration::ZERO);
         }
         self.tickets.open.next_deadline()

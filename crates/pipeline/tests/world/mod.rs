@@ -94,7 +94,7 @@ impl World {
         }
         self.tx.end_turn();
         self.net.deliver(&mut self.batch);
-        if let Some(mut answers) = self.tx.poll_sources(now) {
+        if let Some(mut answers) = self.tx.poll_answers(now) {
             self.net.deliver(&mut answers);
         }
         self.net.finish_turn();

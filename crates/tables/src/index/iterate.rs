@@ -51,10 +51,65 @@ impl Index {
         }
     }
 
+    /// As [`Index::scan`], but it stops only where a segment ends, so that an entry that stays is emitted exactly once by a scan
+    /// from start to end. Visits up to a segment (under 900 entries) more than asked for.
+    pub fn scan_once<'a>(
+        &'a self,
+        position: u64,
+        count_min: usize,
+        mut emit: impl FnMut(EntryRef<'a>),
+    ) -> Option<u64> {
+        if self.directory.is_empty() || 1 << POSITION_BITS <= position {
+            return None;
+        }
+        let mut visited = 0;
+        let mut hash = position << POSITION_SHIFT;
+        loop {
+            let word = self.directory.word(hash);
+            let segment = word.segment();
+            // Above zero when the segment that ended at the position has been merged with the one before it.
+            let first_tag = word.tag(hash);
+            for bucket in 0..usize::from(segment.buckets()) {
+                let slots = segment.bucket_slots(bucket);
+                visited += 1 + slots.len();
+                let from_here = slots.iter().filter(|slot| first_tag <= slot.tag());
+                from_here.for_each(|slot| emit(EntryRef::new(slot.entry())));
+            }
+            hash = self.directory.next_segment(hash)?;
+            if count_min <= visited {
+                return Some(hash >> POSITION_SHIFT);
+            }
+        }
+    }
+
     /// All entries in the order of their buckets.
     pub fn iter(&self) -> Iter<'_> {
         let next_hash = (!self.directory.is_empty()).then_some(0);
-        Iter { index: self, next_hash, segment: None, bucket: 0, slots: &[] }
+        Iter { index: self, hash: 0, next_hash, segment: None, bucket: 0, slots: &[] }
+    }
+
+    /// Goes on where [`Iter::place`] said. The index must not have changed since: an entry that came or went may
+    /// otherwise hide others, or show them twice.
+    pub fn iter_from(&self, place: IterPlace) -> Iter<'_> {
+        if self.directory.is_empty() {
+            return self.iter();
+        }
+        let hash = place.hash;
+        let segment = self.directory.word(hash).segment();
+        let bucket = usize::from(place.bucket);
+        let mut slots: &[Slot] = &[];
+        if 0 < bucket && bucket <= usize::from(segment.buckets()) {
+            let all = segment.bucket_slots(bucket - 1);
+            slots = &all[all.len().saturating_sub(usize::from(place.slots_left))..];
+        }
+        Iter {
+            index: self,
+            hash,
+            next_hash: self.directory.next_segment(hash),
+            segment: Some(segment),
+            bucket,
+            slots,
+        }
     }
 
     /// An entry chosen by a random number for which `accept` holds, about fairly; `None` when none was found, which for a
@@ -114,10 +169,29 @@ fn mix(number: u64) -> u64 {
 /// The entries of an index.
 pub(crate) struct Iter<'a> {
     index: &'a Index,
+    /// Of the current segment.
+    hash: u64,
     next_hash: Option<u64>,
     segment: Option<Segment>,
     bucket: usize,
     slots: &'a [Slot],
+}
+
+/// How far an iteration has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IterPlace {
+    hash: u64,
+    /// The next bucket of the segment.
+    bucket: u16,
+    /// Entries of the bucket before it that are still to come.
+    slots_left: u8,
+}
+
+impl Iter<'_> {
+    /// Where [`Index::iter_from`] goes on.
+    pub fn place(&self) -> IterPlace {
+        IterPlace { hash: self.hash, bucket: self.bucket as u16, slots_left: self.slots.len() as u8 }
+    }
 }
 
 impl<'a> Iterator for Iter<'a> {
@@ -136,6 +210,7 @@ impl<'a> Iterator for Iter<'a> {
                 }
                 _ => {
                     let hash = self.next_hash?;
+                    self.hash = hash;
                     self.segment = Some(self.index.directory.word(hash).segment());
                     self.next_hash = self.index.directory.next_segment(hash);
                     self.bucket = 0;

@@ -27,7 +27,7 @@ pub(crate) use entry::Content;
 use entry::{ContentMut, Entry, Payload, SharedValue};
 use garbage::Remains;
 pub(crate) use heap::Heap;
-pub(crate) use iterate::Iter;
+pub(crate) use iterate::{Iter, IterPlace};
 use segment::{Place, Segment};
 use sweep::SweepState;
 

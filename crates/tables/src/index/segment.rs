@@ -84,7 +84,7 @@ impl Slot {
     }
 
     #[inline]
-    fn tag(self) -> u16 {
+    pub fn tag(self) -> u16 {
         (self.0 >> TAG_SHIFT) as u16
     }
 

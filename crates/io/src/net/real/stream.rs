@@ -12,7 +12,7 @@ use mio::{
 };
 
 use super::NetCounters;
-use crate::limits::SEND_CALLS_PER_TURN;
+use crate::limits::{SEND_BYTES_PER_CALL, SEND_CALLS_PER_TURN};
 
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -73,7 +73,8 @@ impl Stream {
                 break;
             }
             counters.sends += 1;
-            match self.write(&bytes[*sent_bytes..]) {
+            let end = bytes.len().min(*sent_bytes + SEND_BYTES_PER_CALL);
+            match self.write(&bytes[*sent_bytes..end]) {
                 Ok(0) => return Written::Failed(io::ErrorKind::WriteZero),
                 Ok(count) => {
                     *sent_bytes += count;

@@ -6,6 +6,7 @@ use crate::{
     command::{Call, scan::parse_cursor},
     error::{CommandError, CommandResult},
     glob::{self, Case},
+    limits::SCAN_ENTRIES_MAX,
     tx::Tx,
 };
 
@@ -49,6 +50,7 @@ impl<'a> Options<'a> {
                 let count = cursor.expect_integer()?;
                 options.count =
                     usize::try_from(count).ok().filter(|count| *count != 0).ok_or(CommandError::Syntax)?;
+                options.count = options.count.min(SCAN_ENTRIES_MAX);
             } else if cursor.take_word("match") {
                 let pattern = cursor.expect()?;
                 options.pattern = (pattern != b"*").then_some(pattern);

@@ -1,0 +1,83 @@
+//! HGETALL, HKEYS, HVALS: a whole hash.
+
+use busload_tables::{HashPlace, KeyHash, TableId, Value};
+
+use super::read_hash;
+use crate::{
+    args::Args,
+    error::CommandError,
+    tx::{Key, LockMode, Locks, Slice, Step, Tx, Work},
+};
+
+/// What is shown of the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Names and values.
+    Both,
+    /// Names.
+    Fields,
+    /// Values.
+    Values,
+}
+
+/// Shows a whole hash, as it is at one moment.
+pub(super) struct AllFields {
+    shown: Shown,
+    table: TableId,
+    hash: KeyHash,
+    /// Where the next slice goes on.
+    place: Option<HashPlace>,
+    /// Of the key, once it takes more than a slice.
+    locks: Option<Locks>,
+}
+
+impl AllFields {
+    pub fn new(key: &Key<'_>, shown: Shown) -> Self {
+        Self { shown, table: key.table, hash: key.hash, place: None, locks: None }
+    }
+}
+
+impl Work for AllFields {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        let key = Key { table: self.table, hash: self.hash, bytes: slice.args.at(1) };
+        let (hash, place) = match self.place {
+            Some(place) => (tx.get_locked(&key).and_then(Value::hash), place),
+            None => {
+                let found = read_hash(tx, &key)?;
+                let count = found.map_or(0, |hash| hash.len());
+                match self.shown {
+                    Shown::Both => slice.reply.map(count),
+                    Shown::Fields | Shown::Values => slice.reply.array(count),
+                }
+                (found, HashPlace::default())
+            }
+        };
+        let Some(hash) = hash else { return Ok(Step::Done) };
+        let mut fields = hash.iter_from(place);
+        while let Some((field, value)) = fields.next() {
+            if self.shown != Shown::Values {
+                slice.reply.bulk(field);
+            }
+            if self.shown != Shown::Fields {
+                slice.reply.bulk(value);
+            }
+            if !slice.step()
+                && let Some(place) = fields.place()
+            {
+                self.place = Some(place);
+                return Ok(Step::More);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {
+        let mut locks = Locks::new(LockMode::Shared);
+        locks.insert(self.table, self.hash);
+        self.locks = Some(locks);
+    }
+
+    fn locks(&self) -> Option<&Locks> {
+        self.locks.as_ref()
+    }
+}

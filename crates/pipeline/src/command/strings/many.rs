@@ -1,0 +1,96 @@
+//! Commands that read many keys.
+
+use crate::{
+    args::Args,
+    error::CommandError,
+    tx::{Access, Key, LockMode, Locks, Slice, Step, Tx, Work},
+};
+
+/// What is shown of the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::command) enum Shown {
+    /// Every value, null for what is no string.
+    Values,
+    /// How many there are.
+    Count,
+}
+
+/// MGET, EXISTS, TOUCH: reads all arguments, as if at one moment.
+pub(in crate::command) struct ReadKeys {
+    shown: Shown,
+    /// Keys read so far.
+    read: usize,
+    found: usize,
+    /// Of what was read, once it takes more than a slice.
+    locks: Option<Locks>,
+}
+
+/// Keys fetched ahead together.
+const GROUP_KEYS: usize = 32;
+
+impl ReadKeys {
+    pub fn new(shown: Shown) -> Self {
+        Self { shown, read: 0, found: 0, locks: None }
+    }
+
+    /// Whether there was time for the next key.
+    fn read(&mut self, tx: &Tx, slice: &mut Slice<'_>, key: &Key<'_>) -> bool {
+        if let Some(locks) = &mut self.locks {
+            if tx.locked_for(key, Access::Read) {
+                return false;
+            }
+            locks.insert(key.table, key.hash);
+        }
+        let value = tx.read(key);
+        self.found += usize::from(value.is_some());
+        if self.shown == Shown::Values {
+            match value.and_then(|value| value.string()) {
+                Some(value) => slice.reply.value(value),
+                None => slice.reply.null(),
+            }
+        }
+        self.read += 1;
+        slice.step()
+    }
+}
+
+impl Work for ReadKeys {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        let args = slice.args;
+        let count = args.len() - 1;
+        if self.read == 0 && self.locks.is_none() && self.shown == Shown::Values {
+            slice.reply.array(count);
+        }
+        while self.read < count {
+            let group = args.iter_from(1 + self.read).take(GROUP_KEYS);
+            let keys: Vec<Key<'_>> = group.map(|bytes| tx.key_in(slice.space, bytes)).collect();
+            tx.prefetch(&keys);
+            for key in &keys {
+                if !self.read(tx, slice, key) && self.read < count {
+                    return Ok(Step::More);
+                }
+            }
+        }
+        if self.shown == Shown::Count {
+            slice.reply.count(self.found);
+        }
+        Ok(Step::Done)
+    }
+
+    fn suspend(&mut self, tx: &Tx, space: u16, args: &Args<'_>) {
+        let mut locks = Locks::new(LockMode::Shared);
+        for bytes in args.iter_from(1).take(self.read) {
+            let key = tx.key_in(space, bytes);
+            locks.insert(key.table, key.hash);
+        }
+        self.locks = Some(locks);
+    }
+
+    fn locks(&self) -> Option<&Locks> {
+        self.locks.as_ref()
+    }
+
+    fn locks_many(&self) -> bool {
+        true
+    }
+}
