@@ -185,6 +185,11 @@ impl LogWriter {
         self.batch.parts.push(Part { at: self.batch.bytes.len(), bytes });
     }
 
+    /// Length up to which records share frames with others and are granted together.
+    pub fn record_bytes_small(&self) -> usize {
+        usize::try_from(self.small_bytes_max).unwrap_or(usize::MAX)
+    }
+
     /// Length of the record under way so far; 0 when none is.
     pub fn record_bytes(&self) -> u64 {
         self.start.map_or(0, |start| self.bytes_since(start))

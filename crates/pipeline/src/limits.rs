@@ -37,7 +37,7 @@ pub const RUN_REPLY_BYTES_MIN: usize = 16 * 1024;
 pub const BATCH_REPLY_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Pending replies of one connection lie in buffers of at most this size.
-pub const REPLY_CHUNK_BYTES_MAX: usize = 256 * 1024;
+pub const REPLY_CHUNK_BYTES_MAX: usize = 64 * 1024;
 
 /// Steps of a command executed in slices that one turn does, of about 100 ns each.
 pub const SLICE_STEPS: usize = 4 * 1024;
@@ -48,8 +48,35 @@ pub const SCAN_ENTRIES_MAX: usize = 4 * 1024;
 /// Reply bytes after which a slice ends.
 pub const SLICE_BYTES: usize = 512 * 1024;
 
+/// How long a job that waits for the log pauses before it looks again.
+pub const JOB_PAUSE: Duration = Duration::from_micros(500);
+
+/// Arguments from which on a write is executed in slices.
+pub const SLICED_ARGS_MIN: usize = 4 * 1024;
+
+/// Bytes of a request, or of what it copies, from which on a write is executed in slices.
+pub const SLICED_BYTES_MIN: usize = 1024 * 1024;
+
+/// Fields of a hash from which on it is copied in slices.
+pub const SLICED_FIELDS_MIN: usize = 2 * 1024;
+
+/// Values from here on are logged and stored by reference when they are written in slices.
+pub const BIG_VALUE_BYTES: usize = 64 * 1024;
+
+/// Bytes of one record of a transaction that is logged in parts.
+pub const LOG_PART_BYTES: usize = 512 * 1024;
+
+/// Parts handed to the log and not yet written.
+pub const LOG_PARTS_AHEAD: usize = 2;
+
 /// Reply bytes of a command executed in slices that lie together.
 pub const JOB_PIECE_BYTES: usize = 64 * 1024;
+
+/// Keys that one client can watch.
+pub const WATCHED_KEYS_MAX: usize = 10_000;
+
+/// Fields that MEMORY USAGE looks at, whatever SAMPLES says.
+pub const MEMORY_SAMPLES_MAX: usize = 4 * 1024;
 
 /// Bytes of the commands in one chunk of a MULTI queue; a longer command has a chunk of its own.
 pub const QUEUE_CHUNK_BYTES: usize = 64 * 1024;
@@ -123,4 +150,5 @@ const _: () = assert!(SHARED_VALUE_BYTES_MIN <= REPLY_SMALL_BYTES);
 const _: () = assert!(CLIENT_REPLY_BYTES <= REPLY_BYTES_TOTAL);
 const _: () = assert!(GROUP_REQUESTS <= RUN_REQUESTS_MIN && RUN_REQUESTS_MIN <= BATCH_REQUESTS_SHARED);
 const _: () = assert!(BATCH_REQUESTS_SHARED <= BATCH_REQUESTS_MAX);
+const _: () = assert!(SHARED_VALUE_BYTES_MIN <= BIG_VALUE_BYTES && BIG_VALUE_BYTES <= SLICED_BYTES_MIN);
 const _: () = assert!(GATE_FILTER_SLOTS.is_power_of_two());

@@ -31,6 +31,8 @@ pub(crate) const UNAUTHENTICATED_ARG_COUNT: usize = 10;
 pub(crate) const UNAUTHENTICATED_BULK_BYTES: usize = 16 * 1024;
 /// [`Progress::Incomplete`](crate::Progress::Incomplete) asks for no more than this, or twice what has arrived.
 pub(crate) const HINT_BYTES_MIN: usize = 64 * 1024;
+/// Once so much has arrived it asks for all of the argument under way.
+pub(crate) const HINT_WHOLE_BYTES_MIN: usize = 1024 * 1024;
 
 const REQUEST_BYTES: usize = 1 << 30;
 const BULK_BYTES: usize = 512 << 20;

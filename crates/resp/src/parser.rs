@@ -4,7 +4,9 @@
 //! The parser copies nothing and remembers only how far it is, as offsets from the request's first byte, so that the
 //! caller may move the bytes between calls. What has been read is not read again: n bytes in k pieces cost O(n + k).
 
-use crate::limits::{HINT_BYTES_MIN, UNAUTHENTICATED_ARG_COUNT, UNAUTHENTICATED_BULK_BYTES};
+use crate::limits::{
+    HINT_BYTES_MIN, HINT_WHOLE_BYTES_MIN, UNAUTHENTICATED_ARG_COUNT, UNAUTHENTICATED_BULK_BYTES,
+};
 use crate::{Authentication, ParserLimits, ProtocolError, inline, parse_i64};
 
 /// An argument's bytes, as offsets from the request's first byte.
@@ -39,8 +41,9 @@ pub enum Progress {
     /// More bytes are needed.
     Incomplete {
         /// The request has at least this many bytes, which is more than there are. A hint for reserving: at most twice
-        /// what has arrived, or 64 KiB, whatever the client announced. Before that many bytes are there, a call finds
-        /// nothing new.
+        /// what has arrived, or 64 KiB, whatever the client announced; once a mebibyte has arrived, all of the argument under
+        /// way, so that hundreds of megabytes are not copied from one buffer to the next. Before that many bytes are
+        /// there, a call finds nothing new.
         needed: usize,
     },
 }
@@ -320,5 +323,6 @@ fn refuse_bulk(len: usize, limits: &ParserLimits) -> ProtocolError {
 
 /// Never asks the caller to reserve for an announced length alone.
 fn incomplete(buf: &[u8], needed: usize) -> Progress {
-    Progress::Incomplete { needed: needed.min((buf.len() * 2).max(HINT_BYTES_MIN)) }
+    let most = if HINT_WHOLE_BYTES_MIN <= buf.len() { usize::MAX } else { buf.len() * 2 };
+    Progress::Incomplete { needed: needed.min(most.max(HINT_BYTES_MIN)) }
 }

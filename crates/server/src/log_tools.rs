@@ -121,8 +121,11 @@ struct Shown<'a>(&'a Effect<'a>);
 
 impl std::fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let table = self.0.table().0;
+        let table = self.0.table().map_or(0, |table| table.0);
         match self.0 {
+            Effect::Part { place, bytes } => {
+                write!(f, "part place={} bytes={}", format!("{place:?}").to_lowercase(), bytes.len())
+            }
             Effect::Put { key, value, expiry, .. } => {
                 write!(f, "put table={table} key={} value={}", Text(key), Text(value))?;
                 expiry.map_or(Ok(()), |at| write!(f, " expires={}", Utc(at)))

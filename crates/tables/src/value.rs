@@ -116,6 +116,14 @@ impl<'a> HashRef<'a> {
         }
     }
 
+    /// Memory of the fields and what finds them.
+    pub fn memory_bytes(&self) -> usize {
+        match self.fields {
+            Fields::Packed(packed) => packed.len(),
+            Fields::Indexed(index, _) => usize::try_from(index.bytes()).unwrap_or(usize::MAX),
+        }
+    }
+
     /// The value of a field.
     pub fn get(&self, field: &[u8]) -> Option<&'a [u8]> {
         match self.fields {

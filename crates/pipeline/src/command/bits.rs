@@ -1,15 +1,20 @@
 //! Commands on the bits of strings. Bit 0 is the highest of the first byte.
 
+use std::ops::Range;
+
 use busload_resp::parse_i64;
 use busload_tables::limits::STRING_BYTES_MAX;
+use bytes::Bytes;
 
 use super::{
     Call,
     strings::{first_key, index_range, read_string, string},
 };
 use crate::{
+    args::Args,
     error::{CommandError, CommandResult},
-    tx::Tx,
+    limits::SLICE_STEPS,
+    tx::{Locks, Slice, Step, Tx, Work},
 };
 
 /// SETBIT
@@ -72,24 +77,63 @@ pub(super) fn bitcount(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         return Ok(());
     };
     let bytes = value.as_slice();
-    let count = match call.args.len() {
-        2 => count_ones(bytes),
+    let bits = match call.args.len() {
+        2 => 0..bytes.len() * 8,
         4 | 5 => {
             let (first, last) = (call.args.integer(2)?, call.args.integer(3)?);
+            let of_bytes = |range: Range<usize>| range.start * 8..range.end * 8;
             match call.args.get(4) {
-                None => count_ones(&bytes[index_range(first, last, bytes.len())]),
+                None => of_bytes(index_range(first, last, bytes.len())),
                 Some(unit) if unit.eq_ignore_ascii_case(b"byte") => {
-                    count_ones(&bytes[index_range(first, last, bytes.len())])
+                    of_bytes(index_range(first, last, bytes.len()))
                 }
-                Some(unit) if unit.eq_ignore_ascii_case(b"bit") => count_ones_between(bytes, first, last),
-                Some(_) if first < 0 && last < 0 && last < first => 0,
+                Some(unit) if unit.eq_ignore_ascii_case(b"bit") => index_range(first, last, bytes.len() * 8),
+                Some(_) if first < 0 && last < 0 && last < first => 0..0,
                 Some(_) => return Err(CommandError::Syntax),
             }
         }
         _ => return Err(CommandError::Syntax),
     };
+    if let Some(bytes) = value.shared()
+        && COUNTED_BYTES_PER_SLICE * 8 < bits.len()
+    {
+        return tx.run_sliced(call, CountOnes { bytes, bits, count: 0 });
+    }
+    let count = count_ones_between(bytes, bits);
     call.reply.integer(i64::try_from(count).expect("a string has less than 2^33 bits"));
     Ok(())
+}
+
+/// BITCOUNT of a large value, which it holds as it was when it was asked for.
+struct CountOnes {
+    bytes: Bytes,
+    /// Still to be counted.
+    bits: Range<usize>,
+    count: u64,
+}
+
+/// Bytes that are counted in well under a millisecond.
+const COUNTED_BYTES_PER_SLICE: usize = 2 * 1024 * 1024;
+
+impl Work for CountOnes {
+    fn step(&mut self, _: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        while !self.bits.is_empty() {
+            let end = self.bits.end.min((self.bits.start / 8 + COUNTED_BYTES_PER_SLICE) * 8);
+            self.count += count_ones_between(&self.bytes, self.bits.start..end);
+            self.bits.start = end;
+            if !slice.budget.spend(SLICE_STEPS) && !self.bits.is_empty() {
+                return Ok(Step::More);
+            }
+        }
+        slice.reply.integer(i64::try_from(self.count).expect("a string has less than 2^33 bits"));
+        Ok(Step::Done)
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {}
+
+    fn locks(&self) -> Option<&Locks> {
+        None
+    }
 }
 
 fn count_ones(bytes: &[u8]) -> u64 {
@@ -99,9 +143,7 @@ fn count_ones(bytes: &[u8]) -> u64 {
     in_words + in_rest
 }
 
-/// `first` and `last` are bits.
-fn count_ones_between(bytes: &[u8], first: i64, last: i64) -> u64 {
-    let bits = index_range(first, last, bytes.len() * 8);
+fn count_ones_between(bytes: &[u8], bits: Range<usize>) -> u64 {
     if bits.is_empty() {
         return 0;
     }

@@ -149,7 +149,7 @@ pub(super) fn select(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 pub(super) fn ping(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     match call.args.len() {
         1 => call.reply.simple("PONG"),
-        2 => call.reply.bulk(call.args.at(1)),
+        2 => reply_with_argument(call),
         _ => return Err(CommandError::Arity(call.command.name)),
     }
     Ok(())
@@ -157,8 +157,15 @@ pub(super) fn ping(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// ECHO
 pub(super) fn echo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    call.reply.bulk(call.args.at(1));
+    reply_with_argument(call);
     Ok(())
+}
+
+fn reply_with_argument(call: &mut Call<'_>) {
+    match call.args.shared(1) {
+        Some(bytes) => call.reply.bulk_bytes(bytes),
+        None => call.reply.bulk(call.args.at(1)),
+    }
 }
 
 /// QUIT

@@ -1,6 +1,7 @@
 //! Commands on hashes. A hash is there as long as it has fields; the first brings it about, the last takes it away.
 
 mod all;
+mod many;
 mod random;
 mod scan;
 
@@ -14,10 +15,11 @@ use super::{
 use crate::{
     decimal::Decimal,
     error::{CommandError, CommandResult},
-    tx::{Key, Tx},
+    tx::{Key, Tx, Write},
 };
 
 use all::{AllFields, Shown};
+use many::{DeleteFields, PutFields, PutReply, SomeFields};
 
 pub(super) use random::hrandfield;
 pub(super) use scan::hscan;
@@ -34,6 +36,9 @@ fn read_hash<'t>(tx: &'t Tx, key: &Key<'_>) -> Result<Option<HashRef<'t>>, Comma
 
 /// HSET
 pub(super) fn hset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if tx.sliced {
+        return put_many(tx, call, PutReply::Added);
+    }
     let added = put_pairs(tx, call)?;
     call.reply.count(added);
     Ok(())
@@ -41,9 +46,20 @@ pub(super) fn hset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// HMSET
 pub(super) fn hmset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if tx.sliced {
+        return put_many(tx, call, PutReply::Ok);
+    }
     put_pairs(tx, call)?;
     call.reply.ok();
     Ok(())
+}
+
+fn put_many(tx: &mut Tx, call: &mut Call<'_>, reply: PutReply) -> CommandResult {
+    if call.args.len() % 2 == 1 {
+        return Err(CommandError::Arity(call.command.name));
+    }
+    hash(tx, &first_key(tx, call))?;
+    tx.run_sliced(call, Write::new(PutFields::new(reply)))
 }
 
 fn put_pairs(tx: &mut Tx, call: &Call<'_>) -> Result<usize, CommandError> {
@@ -84,13 +100,7 @@ pub(super) fn hget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 /// HMGET
 pub(super) fn hmget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
-    let hash = read_hash(tx, &key)?;
-    let fields = call.args.iter_from(2);
-    call.reply.array(fields.len());
-    for field in fields {
-        call.reply.bulk_or_null(hash.and_then(|hash| hash.get(field)));
-    }
-    Ok(())
+    tx.run_sliced(call, SomeFields::new(&key))
 }
 
 /// HGETALL
@@ -114,6 +124,9 @@ pub(super) fn hvals(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 /// HDEL
 pub(super) fn hdel(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
+    if hash(tx, &key)?.is_some() && tx.sliced {
+        return tx.run_sliced(call, Write::new(DeleteFields::default()));
+    }
     let removed = match hash(tx, &key)? {
         Some(_) => tx.hash_delete(&key, call.args.iter_from(2)),
         None => 0,

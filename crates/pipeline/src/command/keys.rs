@@ -3,6 +3,8 @@
 use busload_resp::parse_i64;
 use busload_tables::{HashRef, StringRef, TableId, Value, ValueKind};
 
+mod large;
+
 use super::{
     Call,
     strings::many::{ReadKeys, Shown},
@@ -10,12 +12,16 @@ use super::{
 use crate::{
     args::Cursor,
     error::{CommandError, CommandResult},
-    limits::SPACE_COUNT,
-    tx::{Key, Tx},
+    limits::{MEMORY_SAMPLES_MAX, SPACE_COUNT},
+    tx::{Key, Tx, Write},
 };
+use large::{CopyKey, CopyReply, DeleteMany, Source};
 
 /// DEL, UNLINK: what is large is freed in small steps either way.
 pub(super) fn del(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if tx.sliced {
+        return tx.run_sliced(call, Write::new(DeleteMany::default()));
+    }
     let keys = tx.keys(call.session, &call.args, 1, 1);
     let count = keys.iter().filter(|key| tx.delete(key)).count();
     call.reply.count(count);
@@ -47,6 +53,10 @@ pub(super) fn kind_name(kind: ValueKind) -> &'static str {
 pub(super) fn rename(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (from, to) = from_and_to(tx, call)?;
     if !same(&from, &to) {
+        if tx.sliced {
+            let copy = CopyKey::new(tx, &from, &to, Source::Removed, CopyReply::Ok);
+            return tx.run_sliced(call, Write::new(copy));
+        }
         move_key(tx, &from, &to);
     }
     call.reply.ok();
@@ -57,6 +67,10 @@ pub(super) fn rename(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 pub(super) fn renamenx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (from, to) = from_and_to(tx, call)?;
     let free = !same(&from, &to) && tx.get(&to).is_none();
+    if free && tx.sliced {
+        let copy = CopyKey::new(tx, &from, &to, Source::Removed, CopyReply::One);
+        return tx.run_sliced(call, Write::new(copy));
+    }
     if free {
         move_key(tx, &from, &to);
     }
@@ -93,6 +107,10 @@ pub(super) fn copy(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         return Err(CommandError::text("ERR source and destination objects are the same"));
     }
     let copied = tx.get(&from).is_some() && (tx.get(&to).is_none() || replace);
+    if copied && tx.sliced {
+        let copy = CopyKey::new(tx, &from, &to, Source::Kept, CopyReply::One);
+        return tx.run_sliced(call, Write::new(copy));
+    }
     if copied {
         let expiry = tx.expiry(&from).flatten();
         tx.copy(&from, &to, expiry);
@@ -292,7 +310,7 @@ fn memory_samples(mut cursor: Cursor<'_>) -> Result<usize, CommandError> {
 
 fn hash_bytes(hash: HashRef<'_>, samples: usize) -> usize {
     const PAIR_OVERHEAD_BYTES: usize = 8;
-    let samples = samples.min(hash.len()).max(1);
+    let samples = samples.min(hash.len()).clamp(1, MEMORY_SAMPLES_MAX);
     let sampled: usize =
         hash.iter().take(samples).map(|(field, value)| field.len() + value.len() + PAIR_OVERHEAD_BYTES).sum();
     usize::try_from(sampled as u128 * hash.len() as u128 / samples as u128).unwrap_or(usize::MAX)

@@ -141,6 +141,19 @@ pub enum LogRoom {
     Values,
 }
 
+/// When a command that writes is executed in slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlicedBy {
+    /// Never: its cost is bounded, or it reads, which decides for itself.
+    Never,
+    /// With many arguments, or long ones.
+    Args,
+    /// With a large value, the only thing it sets.
+    Value,
+    /// When the first key holds a large hash.
+    Source,
+}
+
 /// Where a command belongs in the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -183,6 +196,8 @@ pub struct Command {
     pub keys: Keys,
     /// See [`LogRoom`].
     pub room: LogRoom,
+    /// See [`SlicedBy`].
+    pub sliced: SlicedBy,
     /// What it is for keys of a source; `None`: not supported there.
     pub source: Option<Operation>,
     /// See [`Group`].

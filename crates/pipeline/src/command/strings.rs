@@ -15,12 +15,12 @@ use crate::{
     args::Args,
     error::{CommandError, CommandResult},
     reply::Reply,
-    tx::{Key, Tx},
+    tx::{Key, Tx, Write},
 };
 
 use options::{Condition, Expiring, Lifetime, Options, Permitted};
 
-use many::{ReadKeys, Shown};
+use many::{Always, ReadKeys, SetMany, Shown};
 
 pub(super) use counters::{OVERFLOW, decr, decrby, float_error, incr, incrby, incrbyfloat};
 pub(super) use ranges::{append, getrange, index_range, setrange, strlen};
@@ -188,6 +188,10 @@ pub(super) fn mget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// MSET
 pub(super) fn mset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if tx.sliced {
+        check_pairs(call)?;
+        return tx.run_sliced(call, Write::new(SetMany::new(Always::Yes)));
+    }
     let keys = keys_of_pairs(tx, call)?;
     put_all(tx, call, &keys);
     call.reply.ok();
@@ -196,6 +200,10 @@ pub(super) fn mset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// MSETNX
 pub(super) fn msetnx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    if tx.sliced {
+        check_pairs(call)?;
+        return tx.run_sliced(call, Write::new(SetMany::new(Always::OnlyIfNoneExists)));
+    }
     let keys = keys_of_pairs(tx, call)?;
     let free = keys.iter().all(|key| tx.get(key).is_none());
     if free {
@@ -205,10 +213,15 @@ pub(super) fn msetnx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-fn keys_of_pairs<'a>(tx: &Tx, call: &Call<'a>) -> Result<Vec<Key<'a>>, CommandError> {
-    if call.args.len().is_multiple_of(2) {
-        return Err(CommandError::Arity(call.command.name));
+fn check_pairs(call: &Call<'_>) -> CommandResult {
+    match call.args.len().is_multiple_of(2) {
+        true => Err(CommandError::Arity(call.command.name)),
+        false => Ok(()),
     }
+}
+
+fn keys_of_pairs<'a>(tx: &Tx, call: &Call<'a>) -> Result<Vec<Key<'a>>, CommandError> {
+    check_pairs(call)?;
     Ok(tx.keys(call.session, &call.args, 1, 2))
 }
 

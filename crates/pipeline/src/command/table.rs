@@ -1,8 +1,8 @@
 //! The table of all commands. One row each; order is that of the documentation.
 
 use super::{
-    Command, Flags, Group, Handler, Keys, LogRoom, bits, client, config, connection, expiry, hashes, info,
-    introspection, keys, scan, server, strings, transactions,
+    Command, Flags, Group, Handler, Keys, LogRoom, SlicedBy, bits, client, config, connection, expiry,
+    hashes, info, introspection, keys, scan, server, strings, transactions,
 };
 
 use crate::source::Operation;
@@ -27,13 +27,14 @@ const fn row(
     since: &'static str,
     summary: &'static str,
 ) -> Command {
-    let (room, source) = (LogRoom::Args, None);
+    let (room, sliced, source) = (LogRoom::Args, SlicedBy::Never, None);
     Command {
         name,
         arity,
         flags,
         keys,
         room,
+        sliced,
         source,
         group,
         syntax,
@@ -47,6 +48,11 @@ const fn row(
 impl Command {
     const fn room(mut self, room: LogRoom) -> Self {
         self.room = room;
+        self
+    }
+
+    const fn sliced(mut self, by: SlicedBy) -> Self {
+        self.sliced = by;
         self
     }
 
@@ -68,15 +74,15 @@ pub static COMMANDS: &[Command] = &[
     row(Group::String, "get", "key", 2, RF, Keys::ONE, strings::get, "1.0.0",
         "Returns the string value of a key.").source(Operation::Get),
     row(Group::String, "set", "key value [NX|XX] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|KEEPTTL]", -3, WM, Keys::ONE, strings::set, "1.0.0",
-        "Sets the string value of a key, ignoring its type. The key is created if it does not exist.").source(Operation::Set),
+        "Sets the string value of a key, ignoring its type. The key is created if it does not exist.").sliced(SlicedBy::Value).source(Operation::Set),
     row(Group::String, "setnx", "key value", 3, WMF, Keys::ONE, strings::setnx, "1.0.0",
-        "Sets the string value of a key only when the key does not exist."),
+        "Sets the string value of a key only when the key does not exist.").sliced(SlicedBy::Value),
     row(Group::String, "setex", "key seconds value", 4, WM, Keys::ONE, strings::setex, "2.0.0",
-        "Sets the string value and the expiration of a key, in seconds."),
+        "Sets the string value and the expiration of a key, in seconds.").sliced(SlicedBy::Value),
     row(Group::String, "psetex", "key milliseconds value", 4, WM, Keys::ONE, strings::psetex, "2.6.0",
-        "Sets the string value and the expiration of a key, in milliseconds."),
+        "Sets the string value and the expiration of a key, in milliseconds.").sliced(SlicedBy::Value),
     row(Group::String, "getset", "key value", 3, WMF, Keys::ONE, strings::getset, "1.0.0",
-        "Returns the old string value of a key after setting a new one."),
+        "Returns the old string value of a key after setting a new one.").sliced(SlicedBy::Value),
     row(Group::String, "getdel", "key", 2, WF, Keys::ONE, strings::getdel, "6.2.0",
         "Returns the string value of a key and deletes the key."),
     row(Group::String, "getex", "key [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|PERSIST]", -2, WF, Keys::ONE, strings::getex, "6.2.0",
@@ -84,9 +90,9 @@ pub static COMMANDS: &[Command] = &[
     row(Group::String, "mget", "key [key ...]", -2, RF, Keys::ALL, strings::mget, "1.0.0",
         "Returns the string values of several keys at once.").source(Operation::Get),
     row(Group::String, "mset", "key value [key value ...]", -3, WM, Keys::PAIRS, strings::mset, "1.0.1",
-        "Sets the string values of several keys at once.").source(Operation::Set),
+        "Sets the string values of several keys at once.").sliced(SlicedBy::Args).source(Operation::Set),
     row(Group::String, "msetnx", "key value [key value ...]", -3, WM, Keys::PAIRS, strings::msetnx, "1.0.1",
-        "Sets the string values of several keys at once, only when none of them exists."),
+        "Sets the string values of several keys at once, only when none of them exists.").sliced(SlicedBy::Args),
     row(Group::String, "append", "key value", 3, WMF, Keys::ONE, strings::append, "2.0.0",
         "Appends a string to the value of a key. The key is created if it does not exist."),
     row(Group::String, "strlen", "key", 2, RF, Keys::ONE, strings::strlen, "2.2.0",
@@ -116,11 +122,11 @@ pub static COMMANDS: &[Command] = &[
 
     // Hashes.
     row(Group::Hash, "hset", "key field value [field value ...]", -4, WMF, Keys::ONE, hashes::hset, "2.0.0",
-        "Sets the values of fields of a hash. The key is created if it does not exist.").source(Operation::HashSet),
+        "Sets the values of fields of a hash. The key is created if it does not exist.").sliced(SlicedBy::Args).source(Operation::HashSet),
     row(Group::Hash, "hsetnx", "key field value", 4, WMF, Keys::ONE, hashes::hsetnx, "2.0.0",
         "Sets the value of a field of a hash only when the field does not exist."),
     row(Group::Hash, "hmset", "key field value [field value ...]", -4, WMF, Keys::ONE, hashes::hmset, "2.0.0",
-        "Sets the values of several fields of a hash."),
+        "Sets the values of several fields of a hash.").sliced(SlicedBy::Args),
     row(Group::Hash, "hget", "key field", 3, RF, Keys::ONE, hashes::hget, "2.0.0",
         "Returns the value of a field of a hash.").source(Operation::HashGet),
     row(Group::Hash, "hmget", "key field [field ...]", -3, RF, Keys::ONE, hashes::hmget, "2.0.0",
@@ -128,7 +134,7 @@ pub static COMMANDS: &[Command] = &[
     row(Group::Hash, "hgetall", "key", 2, R, Keys::ONE, hashes::hgetall, "2.0.0",
         "Returns all fields of a hash with their values.").source(Operation::HashGetAll),
     row(Group::Hash, "hdel", "key field [field ...]", -3, WF, Keys::ONE, hashes::hdel, "2.0.0",
-        "Deletes fields of a hash, and the hash when none remain.").source(Operation::HashDelete),
+        "Deletes fields of a hash, and the hash when none remain.").sliced(SlicedBy::Args).source(Operation::HashDelete),
     row(Group::Hash, "hlen", "key", 2, RF, Keys::ONE, hashes::hlen, "2.0.0",
         "Returns the number of fields of a hash.").source(Operation::HashLen),
     row(Group::Hash, "hexists", "key field", 3, RF, Keys::ONE, hashes::hexists, "2.0.0",
@@ -150,9 +156,9 @@ pub static COMMANDS: &[Command] = &[
 
     // Keys.
     row(Group::Generic, "del", "key [key ...]", -2, W, Keys::ALL, keys::del, "1.0.0",
-        "Deletes one or more keys.").source(Operation::Delete),
+        "Deletes one or more keys.").sliced(SlicedBy::Args).source(Operation::Delete),
     row(Group::Generic, "unlink", "key [key ...]", -2, WF, Keys::ALL, keys::del, "4.0.0",
-        "Deletes one or more keys, the same as DEL: large values are freed in small steps either way.").source(Operation::Delete),
+        "Deletes one or more keys, the same as DEL: large values are freed in small steps either way.").sliced(SlicedBy::Args).source(Operation::Delete),
     row(Group::Generic, "exists", "key [key ...]", -2, RF, Keys::ALL, keys::exists, "1.0.0",
         "Returns how many of the keys exist; one named twice counts twice.").source(Operation::Exists),
     row(Group::Generic, "type", "key", 2, RF, Keys::ONE, keys::type_of, "1.0.0",
@@ -178,11 +184,11 @@ pub static COMMANDS: &[Command] = &[
     row(Group::Generic, "persist", "key", 2, WF, Keys::ONE, expiry::persist, "2.2.0",
         "Removes the expiration of a key."),
     row(Group::Generic, "rename", "key newkey", 3, W, Keys::TWO, keys::rename, "1.0.0",
-        "Renames a key and overwrites the destination.").room(LogRoom::Values),
+        "Renames a key and overwrites the destination.").sliced(SlicedBy::Source).room(LogRoom::Values),
     row(Group::Generic, "renamenx", "key newkey", 3, WF, Keys::TWO, keys::renamenx, "1.0.0",
-        "Renames a key only when the destination does not exist.").room(LogRoom::Values),
+        "Renames a key only when the destination does not exist.").sliced(SlicedBy::Source).room(LogRoom::Values),
     row(Group::Generic, "copy", "source destination [DB destination-db] [REPLACE]", -3, WM, Keys::TWO, keys::copy, "6.2.0",
-        "Copies the value of a key, with its expiration, to another key.").room(LogRoom::Values),
+        "Copies the value of a key, with its expiration, to another key.").sliced(SlicedBy::Source).room(LogRoom::Values),
     row(Group::Generic, "keys", "pattern", 2, R.and(Flags::KEYSPACE), Keys::NONE, scan::keys, "1.0.0",
         "Returns all keys that match a pattern, at once. SCAN does it in steps."),
     row(Group::Generic, "scan", "cursor [MATCH pattern] [COUNT count] [TYPE type]", -2, R.and(Flags::KEYSPACE), Keys::NONE, scan::scan, "2.8.0",

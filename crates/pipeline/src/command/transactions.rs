@@ -8,6 +8,7 @@ use busload_tables::KeyHash;
 use super::Call;
 use crate::{
     error::{CommandError, CommandResult},
+    limits::WATCHED_KEYS_MAX,
     reaper::drop_sized,
     reply::Reply,
     session::{Queue, Session},
@@ -98,6 +99,10 @@ pub(super) fn discard(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if call.session.multi.is_some() {
         return Err(CommandError::text("ERR WATCH inside MULTI is not allowed"));
+    }
+    if WATCHED_KEYS_MAX < tx.watches.key_count(call.session.conn) + call.args.len() - 1 {
+        let text = format!("ERR too many watched keys, a client can watch {WATCHED_KEYS_MAX}");
+        return Err(CommandError::from(text));
     }
     for key in tx.keys(call.session, &call.args, 1, 1) {
         let live = tx.tables.get(key.table, key.hash, key.bytes, tx.now()).is_some();

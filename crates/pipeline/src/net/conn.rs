@@ -93,10 +93,18 @@ impl Conn {
         }
     }
 
+    /// What it has received and not offered, and the memory that takes.
+    pub fn into_request(self) -> ([Vec<u8>; 2], usize) {
+        let bytes = self.partial.capacity() + self.returned.capacity();
+        ([self.partial, self.returned], bytes)
+    }
+
     /// Memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let args = self.partial_args.capacity() * size_of::<ArgRange>();
-        self.output.bytes() + self.partial.capacity() + args + self.returned.capacity() + self.queued_bytes
+        // Of a large buffer the system has given only what was written.
+        let partial = self.partial.capacity().min(self.partial.len().max(UNTOUCHED_BYTES_MIN));
+        self.output.bytes() + partial + args + self.returned.capacity() + self.queued_bytes
     }
 
     /// Whether every request it sent whole is answered, and every answer sent.
@@ -128,10 +136,13 @@ impl Conn {
             self.partial.drain(..self.partial_start);
             self.partial_start = 0;
         }
-        // The hint never asks for more than twice what has arrived, so growth is amortised.
-        let wanted = self.partial_start + self.needed.max(self.backlog_bytes() + bytes.len());
-        if self.partial.capacity() < wanted {
-            self.partial.reserve_exact(wanted - self.partial.len());
+        // The hint asks for more than twice what has arrived only for the last growth, so growth is amortised.
+        let least = self.partial_start + self.backlog_bytes() + bytes.len();
+        let wanted = least.max(self.partial_start + self.needed);
+        if self.partial.capacity() < wanted
+            && self.partial.try_reserve_exact(wanted - self.partial.len()).is_err()
+        {
+            self.partial.reserve(least - self.partial.len());
         }
         self.partial.extend_from_slice(bytes);
     }
@@ -374,6 +385,9 @@ impl Conn {
         }
     }
 }
+
+/// A buffer with more room than this is not counted whole before it is filled.
+const UNTOUCHED_BYTES_MIN: usize = 2 * 1024 * 1024;
 
 /// Where parsed requests go.
 struct Into<'b> {

@@ -99,7 +99,7 @@ impl Output {
             && body.len() + bytes.len() <= REPLY_CHUNK_BYTES_MAX
         {
             let before = body.capacity();
-            body.extend_from_slice(bytes);
+            append(body, bytes);
             self.bytes += body.capacity() - before;
             *last_close |= close;
             return;
@@ -164,7 +164,7 @@ impl Output {
             && bytes.len() + next.len() <= REPLY_CHUNK_BYTES_MAX
         {
             let before = bytes.capacity();
-            bytes.extend_from_slice(next);
+            append(bytes, next);
             self.bytes += bytes.capacity() - before;
             if let Some(body) = self.pop_open(progress) {
                 self.bytes -= memory_bytes(&body);
@@ -222,6 +222,16 @@ fn owned_chunks(
             return memory;
         }
     }
+}
+
+/// Appends to a chunk, which grows by doubling up to the size of a full one.
+fn append(chunk: &mut Vec<u8>, bytes: &[u8]) {
+    let wanted = chunk.len() + bytes.len();
+    if chunk.capacity() < wanted {
+        let capacity = wanted.max(2 * chunk.capacity()).min(REPLY_CHUNK_BYTES_MAX.max(wanted));
+        chunk.reserve_exact(capacity - chunk.len());
+    }
+    chunk.extend_from_slice(bytes);
 }
 
 /// What a chunk takes: the whole of a buffer, and of a shared value its length.

@@ -3,8 +3,9 @@
 
 use busload_log::SyncPolicy;
 use busload_tables::{KeyHash, StringValue, TableId, UnixMs, Value, ValueKind, effect};
+use bytes::Bytes;
 
-use super::{Tx, catalog::Logging, watch::KeyIs};
+use super::{DeferredPut, Tx, catalog::Logging, watch::KeyIs};
 use crate::{
     args::Args,
     gate::{Gate, Level},
@@ -126,6 +127,15 @@ impl Tx {
 
     /// Sets a string, whatever was there; `expiry` in Unix milliseconds.
     pub fn put(&mut self, key: &Key<'_>, value: StringValue<'_>, expiry: Option<UnixMs>) {
+        if self.defer_put {
+            let value = match value {
+                StringValue::Slice(bytes) => Bytes::copy_from_slice(bytes),
+                StringValue::Shared(bytes) => bytes,
+            };
+            let (table, hash, key) = (key.table, key.hash, Bytes::copy_from_slice(key.bytes));
+            self.deferred_put = Some(DeferredPut { table, hash, key, value, expiry });
+            return;
+        }
         if self.open_record(key.table) {
             match &value {
                 StringValue::Slice(bytes) => {
@@ -357,7 +367,7 @@ fn encode_hash_put<'p>(
     pairs.for_each(|(field, value)| effect::hash_put_pair(record, field, value));
 }
 
-fn stricter(a: SyncPolicy, b: SyncPolicy) -> SyncPolicy {
+pub(super) fn stricter(a: SyncPolicy, b: SyncPolicy) -> SyncPolicy {
     match (a, b) {
         (SyncPolicy::Always, _) | (_, SyncPolicy::Always) => SyncPolicy::Always,
         (SyncPolicy::Interval(a), SyncPolicy::Interval(b)) => SyncPolicy::Interval(a.min(b)),

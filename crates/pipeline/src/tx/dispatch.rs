@@ -6,13 +6,16 @@ use busload_log::Room;
 use busload_resp::parse_i64;
 use busload_tables::{KeyHash, TableId, Tables, Value, effect, limits::STRING_BYTES_MAX};
 
-use super::{Logging, Route, Tx};
+use super::{Logging, PutOne, Route, Tx, Write};
 use crate::{
     args::Args,
     batch::DeferReason,
-    command::{Call, Command, CommandId, Flags, LogRoom, lookup, printable},
+    command::{Call, Command, CommandId, Flags, LogRoom, SlicedBy, lookup, printable},
     error::CommandError,
-    limits::{GARBAGE_STEPS_UNDER_PRESSURE, REPLY_COPIED_BYTES_MAX, SPACE_COUNT},
+    limits::{
+        GARBAGE_STEPS_UNDER_PRESSURE, REPLY_COPIED_BYTES_MAX, SLICED_ARGS_MIN, SLICED_BYTES_MIN,
+        SLICED_FIELDS_MIN, SPACE_COUNT,
+    },
     reply::Reply,
     session::{Queue, Session},
 };
@@ -68,9 +71,17 @@ impl Tx {
         let refusal = match self.admit(session, id, &args) {
             Ok(Admitted::Run(command)) => {
                 session.last_command = Some(command);
+                self.defer_put = self.sliced && command.sliced == SlicedBy::Value;
                 let start = reply.mark();
                 let mut call = Call { session, args, reply, command, hash, in_exec: false };
                 self.run(&mut call);
+                (self.sliced, self.defer_put) = (false, false);
+                if let Some(put) = self.deferred_put.take()
+                    && let Err(error) = self.run_sliced(&mut call, Write::new(PutOne::new(put)))
+                {
+                    call.reply.rewind(start);
+                    call.reply.error(&error.message());
+                }
                 let Call { session, mut reply, .. } = call;
                 return match self.take_suspended(session, &args, seq, &mut reply, start) {
                     true => Outcome::Pending,
@@ -163,6 +174,7 @@ impl Tx {
             session.multi.get_or_insert_default().push(id, args);
             return Ok(Admitted::Queued);
         }
+        self.sliced = command.sliced != SlicedBy::Never && self.is_sliced(session, command, args);
         if self.catalog.any_logged() {
             self.reserve(session, command, args)?;
         }
@@ -174,6 +186,8 @@ impl Tx {
     fn reserve(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> Result<(), Refusal> {
         let bytes = match &session.multi {
             Some(queue) if command.name == "exec" => self.room_of_queue(session, queue),
+            // What is set is logged in parts; what is decided before may be the removal of an expired key.
+            None if self.sliced => key_room(args.get(1).unwrap_or_default()),
             None if command.flags.has(Flags::WRITE) => self.room_of(session, command, args),
             _ => return Ok(()),
         };
@@ -187,9 +201,23 @@ impl Tx {
             }
             // After a failure of the log nothing more is answered: the process is about to stop.
             Room::Behind | Room::Failed { .. } => Err(Refusal::Defer(DeferReason::LogBehind)),
-            Room::NoSpace { message } => {
-                let text = format!("MISCONF the log has no room, writes are refused until it has: {message}");
-                Err(CommandError::from(text).into())
+            Room::NoSpace { message } => Err(no_space(&message).into()),
+        }
+    }
+
+    /// Whether the write is executed in slices.
+    fn is_sliced(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
+        let is_long = SLICED_BYTES_MIN <= args.request_bytes();
+        match command.sliced {
+            SlicedBy::Never => false,
+            SlicedBy::Args => is_long || SLICED_ARGS_MIN <= args.len(),
+            SlicedBy::Value => is_long,
+            SlicedBy::Source => {
+                let key = self.key(session, args.at(1));
+                let hash = self.tables.get(key.table, key.hash, key.bytes, self.now_ms).and_then(Value::hash);
+                hash.is_some_and(|hash| {
+                    SLICED_FIELDS_MIN <= hash.len() || SLICED_BYTES_MIN <= hash.memory_bytes()
+                })
             }
         }
     }
@@ -383,6 +411,10 @@ pub(super) fn target_space(args: &Args<'_>) -> Option<u16> {
 pub(super) fn space_of(arg: Option<&[u8]>) -> Option<u16> {
     let space = u16::try_from(parse_i64(arg?)?).ok()?;
     (space < SPACE_COUNT).then_some(space)
+}
+
+pub(super) fn no_space(message: &str) -> CommandError {
+    format!("MISCONF the log has no room, writes are refused until it has: {message}").into()
 }
 
 pub(crate) fn reply_too_long() -> CommandError {

@@ -14,7 +14,7 @@
 //! that were there at some moment in between. Jobs that lock one key after the other run one at a time, so no two
 //! wait for each other. Inside EXEC there are no slices: a transaction executes whole.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use busload_io::ConnId;
 use busload_resp::{ArgRange, Version};
@@ -32,7 +32,7 @@ use crate::{
     command::{Call, Command, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
-    limits::{JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SLICE_BYTES, SLICE_STEPS},
+    limits::{JOB_PAUSE, JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SLICE_BYTES, SLICE_STEPS},
     reaper::drop_sized,
     reply::Reply,
     session::{ReplyMode, Session},
@@ -84,6 +84,8 @@ impl Slice<'_> {
 pub(crate) enum Step {
     /// There is more to do.
     More,
+    /// There is more to do, when the log has come further or another command has ended.
+    Wait,
     /// The command is done.
     Done,
 }
@@ -98,6 +100,11 @@ pub(crate) trait Work: Send {
 
     /// What is locked.
     fn locks(&self) -> Option<&Locks>;
+
+    /// Whether it goes on when its client has gone away.
+    fn must_finish(&self) -> bool {
+        false
+    }
 
     /// Whether it locks one key after the other.
     fn locks_many(&self) -> bool {
@@ -175,6 +182,8 @@ impl Pieces {
 #[derive(Default)]
 pub(super) struct Jobs {
     queue: VecDeque<Job>,
+    /// Slices in a row in which nothing could be done.
+    waited: usize,
     /// What the handler that just ran left to be done.
     suspended: Option<Box<dyn Work>>,
 }
@@ -182,6 +191,15 @@ pub(super) struct Jobs {
 impl Jobs {
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// How long the next slice can wait: not at all, unless every job waits.
+    pub fn pause(&self) -> Option<Duration> {
+        match self.queue.len() {
+            0 => None,
+            jobs if self.waited < jobs => Some(Duration::ZERO),
+            _ => Some(JOB_PAUSE),
+        }
     }
 
     /// Whether a job of this connection must end before its next request is executed.
@@ -206,7 +224,7 @@ impl Jobs {
 
     /// The connection is gone.
     pub fn cancel(&mut self, conn: ConnId) {
-        if let Some(index) = self.queue.iter().position(|job| job.conn == conn)
+        if let Some(index) = self.queue.iter().position(|job| job.conn == conn && !job.work.must_finish())
             && let Some(job) = self.queue.remove(index)
         {
             job.free();
@@ -258,7 +276,8 @@ impl Tx {
         let mut slice = Slice { space, args, reply: call.reply.reborrow(), budget };
         match work.step(self, &mut slice)? {
             Step::Done => Ok(()),
-            Step::More => {
+            Step::More | Step::Wait => {
+                debug_assert!(!call.in_exec, "a transaction has no slices");
                 work.suspend(self, space, &args);
                 self.jobs.suspended = Some(Box::new(work));
                 Ok(())
@@ -309,6 +328,9 @@ impl Tx {
             budget: Budget::SLICE,
         };
         let step = job.work.step(self, &mut slice);
+        if self.records_open != 0 {
+            self.end_turn();
+        }
         job.gate = job.gate.join(self.gate.replace(Gate::OPEN));
         job.reply.seal();
         let step = match step {
@@ -317,7 +339,10 @@ impl Tx {
         };
         let (conn, mut held) = (job.conn, job.memory_bytes());
         match step {
-            Ok(Step::More) => self.jobs.queue.push_back(job),
+            Ok(step @ (Step::More | Step::Wait)) => {
+                self.jobs.waited = if step == Step::Wait { self.jobs.waited + 1 } else { 0 };
+                self.jobs.queue.push_back(job);
+            }
             Ok(Step::Done) => {
                 answer(job, batch);
                 held = 0;
@@ -334,6 +359,11 @@ impl Tx {
             let bytes = held + self.held_without_job(session);
             batch.held.push(Held { conn, bytes });
         }
+    }
+
+    /// Whether commands are executed in slices now.
+    pub fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
     }
 
     /// Whether another command that is executed in slices has locked the key against this.

@@ -23,6 +23,7 @@ mod open;
 mod segments;
 mod tickets;
 mod watch;
+mod writes;
 
 use std::{
     cell::Cell,
@@ -62,6 +63,7 @@ pub use watch::{KeyIs, WatchedState, Watches};
 use data::Changes;
 pub(crate) use jobs::{Slice, Step, Work};
 pub(crate) use locks::{Access, LockMode, Locks};
+pub(crate) use writes::{ChangeSet, Counts, DeferredPut, Plan, Planned, PutOne, Write};
 
 pub(crate) use dispatch::reply_too_long;
 
@@ -124,6 +126,11 @@ pub struct Tx {
     records_open: usize,
     /// Bytes the record of the transaction under way may have.
     room_granted: u64,
+    /// The command that runs sets a large value: it says what, and a job does it in slices.
+    defer_put: bool,
+    deferred_put: Option<DeferredPut>,
+    /// The command that runs takes long: its handler makes a job of it.
+    pub(crate) sliced: bool,
     sessions: Vec<Option<Box<Session>>>,
     next_client_id: u64,
     closes: Vec<ConnId>,

@@ -291,10 +291,11 @@ impl Tx {
     /// When answers have to be polled again without being asked to: when the next request at a source is too late, at once
     /// when answers are left over or a command has more slices.
     pub fn next_deadline(&self) -> Option<Duration> {
-        if !self.tickets.finished.is_empty() || !self.jobs.is_empty() {
+        if !self.tickets.finished.is_empty() {
             return Some(Duration::ZERO);
         }
-        self.tickets.open.next_deadline()
+        let job = self.jobs.pause().map(|pause| self.now + pause);
+        [self.tickets.open.next_deadline(), job].into_iter().flatten().min()
     }
 
     /// Whether requests are at sources.

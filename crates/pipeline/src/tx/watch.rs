@@ -87,6 +87,11 @@ impl Watches {
         })
     }
 
+    /// How many keys the connection watches.
+    pub fn key_count(&self, conn: ConnId) -> usize {
+        self.by_conn.get(&conn).map_or(0, |watched| watched.keys.len())
+    }
+
     /// Memory that what the connection watches takes, about.
     pub fn memory_bytes(&self, conn: ConnId) -> usize {
         self.by_conn.get(&conn).map_or(0, |watched| watched.bytes)

@@ -189,7 +189,10 @@ impl Server {
             self.fill_batch(client, seq, &request, &ranges, offered != 0);
             self.tx.execute(&mut self.batch, self.now);
             self.tx.end_turn();
-            let [deferred, ..] = &self.batch.deferred[..] else { return self.take_reply() };
+            let [deferred, ..] = &self.batch.deferred[..] else {
+                self.run_slices();
+                return self.take_reply();
+            };
             assert_eq!(deferred.reason, DeferReason::LogBehind);
             self.step_log();
         }
@@ -216,6 +219,17 @@ impl Server {
         let conn = conn_of(client);
         let offered_again = again;
         batch.runs.push(Run { conn, first_seq: seq, first_request: 0, request_count: 1, offered_again });
+    }
+
+    /// The rest of a command that is executed in slices.
+    fn run_slices(&mut self) {
+        while self.tx.has_jobs() {
+            self.drive_log();
+            let answers = self.tx.poll_answers(self.now);
+            if let Some(answers) = answers.filter(|answers| !answers.replies.is_empty()) {
+                self.batch = answers;
+            }
+        }
     }
 
     fn take_reply(&mut self) -> Vec<u8> {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::limits::{REPLAY_GROUP_BYTES, REPLAY_GROUP_COUNT};
 use crate::{KeyHash, StringValue, TableId, Tables};
 
-use super::decode::{Catalogue, Effect, EffectError, decode};
+use super::code;
+use super::decode::{Catalogue, Effect, EffectError, PartPlace, decode};
 
 /// Why an effect could not be applied. Nothing of it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub enum ApplyError {
     Effect(EffectError),
     /// The effect names a table that does not exist.
     UnknownTable(TableId),
+    /// A part that is not alone in its record, or without those before it.
+    MisplacedPart,
 }
 
 impl From<EffectError> for ApplyError {
@@ -29,6 +32,9 @@ impl std::fmt::Display for ApplyError {
             ApplyError::UnknownTable(table) => {
                 write!(f, "the effect names table {}, which does not exist", table.0)
             }
+            ApplyError::MisplacedPart => {
+                f.write_str("a part of a transaction without those before it, or inside of another record")
+            }
         }
     }
 }
@@ -38,18 +44,19 @@ impl std::error::Error for ApplyError {}
 /// Applies one effect.
 ///
 /// # Errors
-/// When it names a table that does not exist.
+/// When it names a table that does not exist, or is only a part.
 pub fn apply(tables: &mut Tables, effect: Effect<'_>) -> Result<(), ApplyError> {
     let hash = effect.key().map_or(KeyHash(0), |key| tables.hash(key));
     apply_hashed(tables, effect, hash)
 }
 
 fn apply_hashed(tables: &mut Tables, effect: Effect<'_>, hash: KeyHash) -> Result<(), ApplyError> {
-    let table = effect.table();
+    let table = effect.table().ok_or(ApplyError::MisplacedPart)?;
     if !matches!(effect, Effect::Catalogue(_)) && !tables.exists(table) {
         return Err(ApplyError::UnknownTable(table));
     }
     match effect {
+        Effect::Part { .. } => return Err(ApplyError::MisplacedPart),
         Effect::Put { key, value, expiry, .. } => {
             tables.put(table, hash, key, StringValue::Slice(value), expiry)
         }
@@ -66,6 +73,10 @@ fn apply_hashed(tables: &mut Tables, effect: Effect<'_>, hash: KeyHash) -> Resul
     Ok(())
 }
 
+fn is_part(record: &[u8]) -> bool {
+    record.first() == Some(&code::PART)
+}
+
 /// Replays records in groups whose keys are fetched ahead.
 ///
 /// A record is checked as a whole when it is pushed, and nothing of a bad one is applied. Effects are applied in the order
@@ -76,6 +87,8 @@ pub struct Replayer<'t> {
     /// Copies of the records that are held back.
     bytes: Vec<u8>,
     pending: Vec<Pending>,
+    /// Of a transaction whose last part is still to come.
+    parts: Option<Vec<u8>>,
 }
 
 /// An effect that is held back.
@@ -93,6 +106,7 @@ impl<'t> Replayer<'t> {
             tables,
             bytes: Vec::with_capacity(2 * REPLAY_GROUP_BYTES),
             pending: Vec::with_capacity(2 * REPLAY_GROUP_COUNT),
+            parts: None,
         }
     }
 
@@ -101,6 +115,9 @@ impl<'t> Replayer<'t> {
     /// # Errors
     /// When the record is malformed or names a table that does not exist. Those pushed before are applied.
     pub fn push(&mut self, record: &[u8]) -> Result<(), ApplyError> {
+        if is_part(record) {
+            return self.push_part(record);
+        }
         if REPLAY_GROUP_BYTES < record.len() {
             return self.apply_directly(record);
         }
@@ -131,7 +148,26 @@ impl<'t> Replayer<'t> {
         Ok(())
     }
 
-    /// Applies what is still held back.
+    fn push_part(&mut self, record: &[u8]) -> Result<(), ApplyError> {
+        let Some(Effect::Part { place, bytes }) = decode(record).next().transpose()? else {
+            return Err(ApplyError::MisplacedPart);
+        };
+        if place == PartPlace::First {
+            self.parts = Some(Vec::new());
+        }
+        let parts = self.parts.as_mut().ok_or(ApplyError::MisplacedPart)?;
+        parts.extend_from_slice(bytes);
+        if place != PartPlace::Last {
+            return Ok(());
+        }
+        let whole = self.parts.take().unwrap_or_default();
+        match is_part(&whole) {
+            true => Err(ApplyError::MisplacedPart),
+            false => self.push(&whole),
+        }
+    }
+
+    /// Applies what is still held back; parts of a transaction whose last one is missing never were.
     ///
     /// # Errors
     /// None at present: whatever can fail is checked when it is pushed.
@@ -147,7 +183,7 @@ impl<'t> Replayer<'t> {
         effect: Result<Effect<'_>, EffectError>,
     ) -> Result<Option<(TableId, KeyHash)>, ApplyError> {
         let effect = effect?;
-        let table = effect.table();
+        let table = effect.table().ok_or(ApplyError::MisplacedPart)?;
         if matches!(effect, Effect::Catalogue(_)) {
             return Ok(None);
         }
@@ -185,7 +221,7 @@ impl<'t> Replayer<'t> {
         let mut changed = BTreeMap::new();
         for effect in decode(record) {
             let effect = effect?;
-            let table = effect.table();
+            let table = effect.table().ok_or(ApplyError::MisplacedPart)?;
             match effect {
                 Effect::Catalogue(Catalogue::Created { .. }) => _ = changed.insert(table, true),
                 Effect::Catalogue(Catalogue::Dropped { .. }) => _ = changed.insert(table, false),

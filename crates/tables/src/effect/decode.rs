@@ -69,8 +69,27 @@ pub enum Effect<'a> {
         /// Which.
         table: TableId,
     },
+    /// Bytes of the effects of a transaction that is spread over several records.
+    Part {
+        /// Where among the transaction's parts.
+        place: PartPlace,
+        /// Any part of their encoding.
+        bytes: &'a [u8],
+    },
     /// The set of tables changes.
     Catalogue(Catalogue<'a>),
+}
+
+/// Where a part stands among those of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PartPlace {
+    /// In front; whatever was begun before it never was.
+    First = 0,
+    /// In between.
+    Next = 1,
+    /// At the end: here the transaction takes effect.
+    Last = 2,
 }
 
 /// A change of the set of tables.
@@ -99,10 +118,11 @@ pub enum Catalogue<'a> {
     },
 }
 
-impl Effect<'_> {
-    /// The table that changes.
-    pub fn table(&self) -> TableId {
-        match self {
+impl<'a> Effect<'a> {
+    /// The table that changes, if it is one.
+    pub fn table(&self) -> Option<TableId> {
+        let table = match self {
+            Effect::Part { .. } => return None,
             Effect::Put { table, .. }
             | Effect::Patch { table, .. }
             | Effect::Delete { table, .. }
@@ -115,11 +135,12 @@ impl Effect<'_> {
                 | Catalogue::Settings { table, .. }
                 | Catalogue::Dropped { table },
             ) => *table,
-        }
+        };
+        Some(table)
     }
 
     /// The key that changes, if it is one.
-    pub fn key(&self) -> Option<&[u8]> {
+    pub fn key(&self) -> Option<&'a [u8]> {
         match self {
             Effect::Put { key, .. }
             | Effect::Patch { key, .. }
@@ -127,7 +148,7 @@ impl Effect<'_> {
             | Effect::Expire { key, .. }
             | Effect::HashPut { key, .. }
             | Effect::HashDelete { key, .. } => Some(key),
-            Effect::Flush { .. } | Effect::Catalogue(_) => None,
+            Effect::Flush { .. } | Effect::Part { .. } | Effect::Catalogue(_) => None,
         }
     }
 }
@@ -226,6 +247,9 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn effect(&mut self) -> Result<Effect<'a>, Fault> {
         let code = self.byte()?;
+        if code == code::PART {
+            return self.part();
+        }
         if !matches!(code, code::PUT..=code::FLUSH | code::CREATED..=code::DROPPED) {
             return Err(Fault::UnknownCode(code));
         }
@@ -253,6 +277,15 @@ impl<'a> Reader<'a> {
             code::SETTINGS => Effect::Catalogue(Catalogue::Settings { table, settings: self.string()? }),
             _ => Effect::Catalogue(Catalogue::Dropped { table }),
         })
+    }
+
+    fn part(&mut self) -> Result<Effect<'a>, Fault> {
+        let places = [PartPlace::First, PartPlace::Next, PartPlace::Last];
+        let place = *places.get(usize::from(self.byte()?)).ok_or(Fault::OutOfRange)?;
+        if self.rest.is_empty() {
+            return Err(Fault::Truncated);
+        }
+        Ok(Effect::Part { place, bytes: std::mem::take(&mut self.rest) })
     }
 
     fn patch(&mut self, table: TableId) -> Result<Effect<'a>, Fault> {

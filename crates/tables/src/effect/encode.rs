@@ -1,6 +1,6 @@
 //! Writers of effects. Each appends one effect to a record.
 
-use super::code;
+use super::{PartPlace, code};
 use crate::{TableId, UnixMs};
 
 /// Appends a put.
@@ -74,6 +74,11 @@ pub fn hash_delete_field(out: &mut Vec<u8>, field: &[u8]) {
 pub fn flush(out: &mut Vec<u8>, table: TableId) {
     out.push(code::FLUSH);
     varint(out, u64::from(table.0));
+}
+
+/// Begins a part: everything behind it in the record belongs to it.
+pub fn part_header(out: &mut Vec<u8>, place: PartPlace) {
+    out.extend_from_slice(&[code::PART, place as u8]);
 }
 
 /// Appends the creation of a table.

@@ -18,9 +18,15 @@
 //! | 7 | hash put | varint table, string key, varint pair count, then string field and string value each |
 //! | 8 | hash delete | varint table, string key, varint field count, then string field each |
 //! | 9 | flush | varint table |
+//! | 10 | part | a byte (0: first, 1: next, 2: last), then bytes of effects to the end of the record |
 //! | 16 | table created | varint table, string name, string settings |
 //! | 17 | table settings | varint table, string settings |
 //! | 18 | table dropped | varint table |
+//!
+//! A part is alone in its record. The bytes of a first part, those of next ones and of the last one, joined, are the effects of
+//! one transaction, which takes effect where the last stands: so a transaction of hundreds of megabytes holds up nobody
+//! who writes meanwhile. Parts without a last one are those of a transaction that never was; a first part ends them. At most one
+//! transaction in parts is under way at a time.
 //!
 //! A value is always the last part of its put, so that a writer can hand it over by reference.
 
@@ -29,11 +35,14 @@ mod decode;
 mod encode;
 
 pub use apply::{ApplyError, Replayer, apply};
-pub use decode::{Catalogue, Decoder, Effect, EffectError, Fields, Pairs, decode};
+pub use decode::{Catalogue, Decoder, Effect, EffectError, Fields, Pairs, PartPlace, decode};
 pub use encode::{
     catalogue_created, catalogue_dropped, catalogue_settings, delete, expire, flush, hash_delete_field,
-    hash_delete_header, hash_put_header, hash_put_pair, patch, persist, put, put_header,
+    hash_delete_header, hash_put_header, hash_put_pair, part_header, patch, persist, put, put_header,
 };
+
+/// Bytes of a record that holds a part, beyond those of its effects.
+pub const PART_OVERHEAD_BYTES: usize = 2;
 
 /// Most bytes an effect takes beyond its key, fields and values. A hash effect takes
 /// [`PAIR_OVERHEAD_BYTES_MAX`] more for each of its pairs or fields.
@@ -60,6 +69,7 @@ pub(crate) mod code {
     pub const HASH_PUT: u8 = 7;
     pub const HASH_DELETE: u8 = 8;
     pub const FLUSH: u8 = 9;
+    pub const PART: u8 = 10;
     pub const CREATED: u8 = 16;
     pub const SETTINGS: u8 = 17;
     pub const DROPPED: u8 = 18;

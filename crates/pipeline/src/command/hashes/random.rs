@@ -4,14 +4,15 @@ use std::collections::HashSet;
 
 use busload_io::{Rng, sim::SimRng};
 use busload_resp::{Version, parse_i64};
-use busload_tables::HashRef;
+use busload_tables::{HashPlace, HashRef, KeyHash, TableId, Value};
 
 use super::{first_key, read_hash};
 use crate::{
+    args::Args,
     command::Call,
     error::{CommandError, CommandResult},
     reply::Reply,
-    tx::Tx,
+    tx::{Key, LockMode, Locks, Slice, Step, Tx, Work},
 };
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
@@ -29,17 +30,140 @@ pub(in crate::command) fn hrandfield(tx: &mut Tx, call: &mut Call<'_>) -> Comman
         call.reply.array(0);
         return Ok(());
     };
+    let key = first_key(tx, call);
+    let shown = ask.shown;
     match ask.draw {
         Draw::Different(count) => {
-            let pairs = different(hash, count, &mut rng);
-            write_header(pairs.len(), ask.shown, &mut call.reply);
-            pairs.into_iter().for_each(|pair| write_pair(pair, ask.shown, &mut call.reply));
-            Ok(())
+            let count = usize::try_from(count).unwrap_or(usize::MAX).min(hash.len());
+            if count <= DRAWN_MAX
+                && count < hash.len() / 3
+                && let Some(pairs) = draw_until_different(hash, count, &mut rng)
+            {
+                write_header(pairs.len(), shown, &mut call.reply);
+                pairs.into_iter().for_each(|pair| write_pair(pair, shown, &mut call.reply));
+                return Ok(());
+            }
+            write_header(count, shown, &mut call.reply);
+            let of = hash.len();
+            let sample = Sample { hash: LockedHash::new(&key), shown, wanted: count, of, rng, place: None };
+            tx.run_sliced(call, sample)
         }
         Draw::Repeated(count) => {
             let bytes_max = tx.settings.client_reply_bytes;
-            write_repeated(hash, count, ask.shown, &mut rng, bytes_max, &mut call.reply)
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            if bytes_max / PROTOCOL_BYTES_MIN < count {
+                return Err(TOO_LARGE);
+            }
+            write_header(count, shown, &mut call.reply);
+            let draws = Draws { hash: LockedHash::new(&key), shown, left: count, bytes_left: bytes_max, rng };
+            tx.run_sliced(call, draws)
         }
+    }
+}
+
+/// Fields that are drawn one by one; more are sampled in one pass over all.
+const DRAWN_MAX: usize = 1_000;
+const PROTOCOL_BYTES_MIN: usize = 6;
+const TOO_LARGE: CommandError = CommandError::text("ERR value is out of range, the reply would be too large");
+
+/// A hash that stays as it is from the first slice to the last.
+struct LockedHash {
+    table: TableId,
+    hash: KeyHash,
+    locks: Option<Locks>,
+}
+
+impl LockedHash {
+    fn new(key: &Key<'_>) -> Self {
+        Self { table: key.table, hash: key.hash, locks: None }
+    }
+
+    fn lock(&mut self) {
+        let mut locks = Locks::new(LockMode::Shared);
+        locks.insert(self.table, self.hash);
+        self.locks = Some(locks);
+    }
+
+    fn get<'t>(&self, tx: &'t Tx, args: &Args<'_>) -> Option<HashRef<'t>> {
+        let key = Key { table: self.table, hash: self.hash, bytes: args.at(1) };
+        tx.get_locked(&key).and_then(Value::hash)
+    }
+}
+
+/// Some fields out of all, none twice: every choice of so many is as likely (Knuth, TAOCP 3.4.2, algorithm S).
+struct Sample {
+    hash: LockedHash,
+    shown: Shown,
+    wanted: usize,
+    /// Fields still to be looked at.
+    of: usize,
+    rng: SimRng,
+    place: Option<HashPlace>,
+}
+
+impl Work for Sample {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        let Some(hash) = self.hash.get(tx, &slice.args) else { return Ok(Step::Done) };
+        let mut fields = hash.iter_from(self.place.unwrap_or_default());
+        while self.wanted != 0
+            && let Some(pair) = fields.next()
+        {
+            if self.rng.next_u64() % (self.of as u64) < self.wanted as u64 {
+                write_pair(pair, self.shown, &mut slice.reply);
+                self.wanted -= 1;
+            }
+            self.of -= 1;
+            if !slice.step()
+                && let Some(place) = fields.place()
+            {
+                self.place = Some(place);
+                return Ok(Step::More);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {
+        self.hash.lock();
+    }
+
+    fn locks(&self) -> Option<&Locks> {
+        self.hash.locks.as_ref()
+    }
+}
+
+/// Fields drawn from all, again and again. The reply can be far larger than the hash, so it is bounded.
+struct Draws {
+    hash: LockedHash,
+    shown: Shown,
+    left: usize,
+    bytes_left: usize,
+    rng: SimRng,
+}
+
+impl Work for Draws {
+    fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
+        let Some(hash) = self.hash.get(tx, &slice.args) else { return Ok(Step::Done) };
+        while self.left != 0 {
+            let pair = hash.random(self.rng.next_u64());
+            let value_bytes = if self.shown == Shown::Pairs { PROTOCOL_BYTES_MIN + pair.1.len() } else { 0 };
+            let bytes = PROTOCOL_BYTES_MIN + pair.0.len() + value_bytes;
+            self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(TOO_LARGE)?;
+            write_pair(pair, self.shown, &mut slice.reply);
+            self.left -= 1;
+            if !slice.step() {
+                return Ok(Step::More);
+            }
+        }
+        Ok(Step::Done)
+    }
+
+    fn suspend(&mut self, _: &Tx, _: u16, _: &Args<'_>) {
+        self.hash.lock();
+    }
+
+    fn locks(&self) -> Option<&Locks> {
+        self.hash.locks.as_ref()
     }
 }
 
@@ -85,22 +209,6 @@ impl Ask {
     }
 }
 
-/// At most `count` fields, none twice.
-fn different<'a>(hash: HashRef<'a>, count: u64, rng: &mut SimRng) -> Vec<Pair<'a>> {
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    if count < hash.len() / 3
-        && let Some(pairs) = draw_until_different(hash, count, rng)
-    {
-        return pairs;
-    }
-    let mut pairs: Vec<Pair<'a>> = hash.iter().collect();
-    if count < pairs.len() {
-        shuffle_front(&mut pairs, count, rng);
-        pairs.truncate(count);
-    }
-    pairs
-}
-
 /// Draws until there are enough different ones; for few out of many. Gives up when chance is against it.
 fn draw_until_different<'a>(hash: HashRef<'a>, count: usize, rng: &mut SimRng) -> Option<Vec<Pair<'a>>> {
     const DRAWS_PER_FIELD_MAX: usize = 8;
@@ -116,45 +224,6 @@ fn draw_until_different<'a>(hash: HashRef<'a>, count: usize, rng: &mut SimRng) -
         }
     }
     (pairs.len() == count).then_some(pairs)
-}
-
-/// Puts `count` of the pairs, drawn by chance, to the front.
-fn shuffle_front(pairs: &mut [Pair<'_>], count: usize, rng: &mut SimRng) {
-    for index in 0..count {
-        let left = (pairs.len() - index) as u64;
-        pairs.swap(index, index + (rng.next_u64() % left) as usize);
-    }
-}
-
-/// The reply can be far larger than the hash, so it is bounded.
-fn write_repeated(
-    hash: HashRef<'_>,
-    count: u64,
-    shown: Shown,
-    rng: &mut SimRng,
-    bytes_max: usize,
-    reply: &mut Reply<'_>,
-) -> CommandResult {
-    const PROTOCOL_BYTES_MIN: usize = 6;
-    let too_large = CommandError::text("ERR value is out of range, the reply would be too large");
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    if bytes_max / PROTOCOL_BYTES_MIN < count {
-        return Err(too_large);
-    }
-    write_header(count, shown, reply);
-    let mut bytes = 0;
-    for _ in 0..count {
-        let pair = hash.random(rng.next_u64());
-        bytes += PROTOCOL_BYTES_MIN + pair.0.len();
-        if shown == Shown::Pairs {
-            bytes += PROTOCOL_BYTES_MIN + pair.1.len();
-        }
-        if bytes_max < bytes {
-            return Err(too_large);
-        }
-        write_pair(pair, shown, reply);
-    }
-    Ok(())
 }
 
 fn write_header(count: usize, shown: Shown, reply: &mut Reply<'_>) {

@@ -1,10 +1,13 @@
-//! Commands that read many keys.
+//! Commands that read or set many keys.
 
 use crate::{
     args::Args,
     error::CommandError,
-    tx::{Access, Key, LockMode, Locks, Slice, Step, Tx, Work},
+    reply::Reply,
+    tx::{Access, ChangeSet, Counts, Key, LockMode, Locks, Plan, Planned, Slice, Step, Tx, Work},
 };
+
+use super::value;
 
 /// What is shown of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,5 +95,75 @@ impl Work for ReadKeys {
 
     fn locks_many(&self) -> bool {
         true
+    }
+}
+
+/// Whether there is a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Always {
+    /// MSET.
+    Yes,
+    /// MSETNX.
+    OnlyIfNoneExists,
+}
+
+/// MSET, MSETNX with many keys or large values.
+pub(super) struct SetMany {
+    always: Always,
+    /// Keys known to be absent, and locked.
+    checked: usize,
+    planned: usize,
+    any_exists: bool,
+}
+
+impl SetMany {
+    pub fn new(always: Always) -> Self {
+        Self { always, checked: 0, planned: 0, any_exists: false }
+    }
+}
+
+impl Plan for SetMany {
+    fn plan(
+        &mut self,
+        tx: &Tx,
+        slice: &mut Slice<'_>,
+        changes: &mut ChangeSet,
+    ) -> Result<Planned, CommandError> {
+        let count = slice.args.len() / 2;
+        let (space, args) = (slice.space, slice.args);
+        let key = |index: usize| tx.key_in(space, args.at(1 + 2 * index));
+        while self.always == Always::OnlyIfNoneExists && self.checked < count {
+            let key = key(self.checked);
+            if !changes.lock(tx, &key) {
+                return Ok(Planned::Locked);
+            }
+            if tx.get(&key).is_some() {
+                self.any_exists = true;
+                return Ok(Planned::Nothing);
+            }
+            self.checked += 1;
+            if !slice.step() {
+                return Ok(Planned::More);
+            }
+        }
+        while self.planned < count {
+            let key = key(self.planned);
+            if !changes.lock(tx, &key) {
+                return Ok(Planned::Locked);
+            }
+            changes.put(tx, &key, value(&slice.args, 2 + 2 * self.planned), None);
+            self.planned += 1;
+            if !slice.step() {
+                return Ok(Planned::More);
+            }
+        }
+        Ok(Planned::Whole)
+    }
+
+    fn reply(&self, _: &Counts, reply: &mut Reply<'_>) {
+        match self.always {
+            Always::Yes => reply.ok(),
+            Always::OnlyIfNoneExists => reply.integer(i64::from(!self.any_exists)),
+        }
     }
 }

@@ -1,0 +1,184 @@
+//! DEL of many keys, RENAME and COPY of large values, in slices.
+
+use busload_tables::{HashPlace, KeyHash, StringValue, TableId, UnixMs, Value, effect};
+use bytes::Bytes;
+
+use crate::{
+    error::CommandError,
+    limits::JOB_PIECE_BYTES,
+    reply::Reply,
+    tx::{ChangeSet, Counts, Key, Plan, Planned, Slice, Tx},
+};
+
+/// DEL, UNLINK with many keys.
+#[derive(Default)]
+pub(super) struct DeleteMany {
+    planned: usize,
+}
+
+impl Plan for DeleteMany {
+    fn plan(
+        &mut self,
+        tx: &Tx,
+        slice: &mut Slice<'_>,
+        changes: &mut ChangeSet,
+    ) -> Result<Planned, CommandError> {
+        while let Some(bytes) = slice.args.get(1 + self.planned) {
+            let key = tx.key_in(slice.space, bytes);
+            if !changes.lock(tx, &key) {
+                return Ok(Planned::Locked);
+            }
+            // What is expired goes, too, so that the log says so.
+            let live = tx.get(&key).is_some();
+            if live || tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) {
+                effect::delete(changes.effects(tx, key.table), key.table, key.bytes);
+            }
+            self.planned += 1;
+            if !slice.step() {
+                return Ok(Planned::More);
+            }
+        }
+        Ok(Planned::Whole)
+    }
+
+    fn reply(&self, counts: &Counts, reply: &mut Reply<'_>) {
+        reply.count(counts.removed);
+    }
+}
+
+/// What becomes of the key that is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// COPY.
+    Kept,
+    /// RENAME.
+    Removed,
+}
+
+/// What the client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyReply {
+    /// `+OK`.
+    Ok,
+    /// `:1`.
+    One,
+}
+
+/// Copies a large value to another key, in place of what is there.
+pub(super) struct CopyKey {
+    from: OwnedKey,
+    to: OwnedKey,
+    expiry: Option<UnixMs>,
+    source: Source,
+    reply: CopyReply,
+    /// Where in a hash the next slice goes on.
+    place: HashPlace,
+    begun: bool,
+}
+
+struct OwnedKey {
+    table: TableId,
+    hash: KeyHash,
+    bytes: Bytes,
+}
+
+impl OwnedKey {
+    fn new(key: &Key<'_>) -> Self {
+        Self { table: key.table, hash: key.hash, bytes: Bytes::copy_from_slice(key.bytes) }
+    }
+
+    fn key(&self) -> Key<'_> {
+        Key { table: self.table, hash: self.hash, bytes: &self.bytes }
+    }
+}
+
+impl CopyKey {
+    pub fn new(tx: &Tx, from: &Key<'_>, to: &Key<'_>, source: Source, reply: CopyReply) -> Self {
+        Self {
+            from: OwnedKey::new(from),
+            to: OwnedKey::new(to),
+            expiry: tx.expiry(from).flatten(),
+            source,
+            reply,
+            place: HashPlace::default(),
+            begun: false,
+        }
+    }
+}
+
+impl Plan for CopyKey {
+    fn plan(
+        &mut self,
+        tx: &Tx,
+        slice: &mut Slice<'_>,
+        changes: &mut ChangeSet,
+    ) -> Result<Planned, CommandError> {
+        let (from, to) = (self.from.key(), self.to.key());
+        if !std::mem::replace(&mut self.begun, true) {
+            // The request was let through, so nobody has them.
+            let locked = changes.lock(tx, &from) && changes.lock(tx, &to);
+            debug_assert!(locked, "a request for a locked key waits");
+        }
+        match tx.get_locked(&from) {
+            None => return Ok(Planned::Nothing),
+            Some(Value::String(value)) => {
+                let value = value.shared().map_or(StringValue::Slice(value.as_slice()), StringValue::Shared);
+                changes.put(tx, &to, value, self.expiry);
+            }
+            Some(Value::Hash(hash)) => {
+                if self.place == HashPlace::default() {
+                    effect::delete(changes.effects(tx, to.table), to.table, to.bytes);
+                }
+                let mut fields = hash.iter_from(self.place);
+                let mut group: Vec<(&[u8], &[u8])> = Vec::new();
+                let mut bytes = 0;
+                let place = loop {
+                    let Some((field, value)) = fields.next() else { break None };
+                    bytes += field.len() + value.len();
+                    group.push((field, value));
+                    if JOB_PIECE_BYTES <= bytes {
+                        put_fields(changes.effects(tx, to.table), &to, &group);
+                        group.clear();
+                        if !slice.budget.spend(bytes / BYTES_PER_STEP) {
+                            break fields.place();
+                        }
+                        bytes = 0;
+                    }
+                    if !slice.step() && fields.place().is_some() {
+                        break fields.place();
+                    }
+                };
+                put_fields(changes.effects(tx, to.table), &to, &group);
+                if let Some(place) = place {
+                    self.place = place;
+                    return Ok(Planned::More);
+                }
+                if let Some(at) = self.expiry {
+                    effect::expire(changes.effects(tx, to.table), to.table, to.bytes, at);
+                }
+            }
+        }
+        if self.source == Source::Removed {
+            effect::delete(changes.effects(tx, from.table), from.table, from.bytes);
+        }
+        Ok(Planned::Whole)
+    }
+
+    fn reply(&self, _: &Counts, reply: &mut Reply<'_>) {
+        match self.reply {
+            CopyReply::Ok => reply.ok(),
+            CopyReply::One => reply.integer(1),
+        }
+    }
+}
+
+/// Bytes copied in the time of a step.
+const BYTES_PER_STEP: usize = 1024;
+
+fn put_fields(effects: &mut Vec<u8>, key: &Key<'_>, pairs: &[(&[u8], &[u8])]) {
+    if pairs.is_empty() {
+        return;
+    }
+    effect::hash_put_header(effects, key.table, key.bytes, pairs.len());
+    pairs.iter().for_each(|(field, value)| effect::hash_put_pair(effects, field, value));
+}
