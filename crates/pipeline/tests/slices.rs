@@ -387,3 +387,58 @@ fn a_queue_of_a_transaction_is_closed_at_the_limit() {
     assert_eq!(world.run(&mut other, "PING"), ["PONG"]);
     assert!(world.stats.connection_bytes.get() < 1024 * 1024);
 }
+
+#[test]
+fn a_large_string_is_patched_as_a_small_one_is() {
+    const MIB: usize = 1024 * 1024;
+    let mut world = World::new(SyncMode::Always);
+    let (mut client, mut other) = (world.connect(), world.connect());
+    let mut model = vec![b'v'; 3 * MIB];
+    let run = |world: &mut World, client: &mut Client, words: &[&[u8]]| {
+        world.clients.write(client.id, &request(words));
+        answer(world, client).remove(0)
+    };
+    assert_eq!(run(&mut world, &mut client, &[b"SET", b"k", &model, b"EX", b"100"]), "OK");
+    assert_eq!(run(&mut world, &mut client, &[b"COPY", b"k", b"copy"]), ":1");
+    let copied = model.clone();
+    // At the end, in the middle, over the end, behind it, and one bit.
+    let end = model.len();
+    let long = vec![b'l'; 2 * MIB];
+    for (offset, bytes) in
+        [(end, &b"tail"[..]), (MIB, b"middle"), (end - 5, &long), (8 * MIB, b"gap"), (0, b"x")]
+    {
+        let length = model.len().max(offset + bytes.len());
+        model.resize(length, 0);
+        model[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let reply = match offset == end {
+            true => run(&mut world, &mut client, &[b"APPEND", b"k", bytes]),
+            false => run(&mut world, &mut client, &[b"SETRANGE", b"k", offset.to_string().as_bytes(), bytes]),
+        };
+        assert_eq!(reply, format!(":{length}"));
+    }
+    let bit = (20 * MIB * 8).to_string();
+    assert_eq!(run(&mut world, &mut client, &[b"SETBIT", b"k", bit.as_bytes(), b"1"]), ":0");
+    model.resize(20 * MIB + 1, 0);
+    model[20 * MIB] = 0x80;
+    assert_eq!(run(&mut world, &mut client, &[b"APPEND", b"fresh", &long]), format!(":{}", long.len()));
+    let ones: u32 = model.iter().map(|byte| byte.count_ones()).sum();
+    let check = |world: &mut World, client: &mut Client| {
+        assert_eq!(run(world, client, &[b"BITCOUNT", b"k"]), format!(":{ones}"));
+        assert_eq!(world.run(client, "TTL k\nSTRLEN k"), [":100".to_owned(), format!(":{}", model.len())]);
+        for at in [0, MIB - 3, 3 * MIB - 8, 5 * MIB - 8, 8 * MIB - 4, 20 * MIB - 4] {
+            let range = at..(at + 12).min(model.len());
+            let words = [at.to_string(), (at + 11).to_string()];
+            let shown = run(world, client, &[b"GETRANGE", b"k", words[0].as_bytes(), words[1].as_bytes()]);
+            assert_eq!(shown, String::from_utf8_lossy(&model[range]));
+        }
+        let shown = run(world, client, &[b"GET", b"copy"]);
+        assert!(shown.as_bytes() == copied, "a copy stays as it was");
+        assert_eq!(world.run(client, "STRLEN fresh"), [format!(":{}", long.len())]);
+    };
+    check(&mut world, &mut other);
+    let disk = world.disk.clone();
+    drop(world);
+    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut client = world.connect();
+    check(&mut world, &mut client);
+}

@@ -1,6 +1,6 @@
 //! All memory tables and what can be done to them.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::fields;
 use crate::hasher::Hasher;
@@ -27,6 +27,8 @@ pub enum StringValue<'a> {
     /// Kept by reference when it is long enough, copied otherwise. It must not be a small part of a large buffer, which would
     /// stay in memory with it.
     Shared(Bytes),
+    /// Kept as it is when it is long enough, with its room to grow.
+    Grown(BytesMut),
 }
 
 /// What [`Tables::sweep`] left undone.
@@ -206,8 +208,13 @@ impl Tables {
         let content = match value {
             StringValue::Slice(slice) => NewContent::Slice(slice),
             StringValue::Shared(bytes) if SHARED_BYTES_MIN <= bytes.len() => NewContent::Shared(bytes),
+            StringValue::Grown(bytes) if SHARED_BYTES_MIN <= bytes.len() => NewContent::Grown(bytes),
             StringValue::Shared(bytes) => {
                 small = bytes;
+                NewContent::Slice(&small)
+            }
+            StringValue::Grown(bytes) => {
+                small = bytes.freeze();
                 NewContent::Slice(&small)
             }
         };
@@ -220,6 +227,20 @@ impl Tables {
     pub fn patch(&mut self, table: TableId, hash: KeyHash, key: &[u8], offset: usize, bytes: &[u8]) -> usize {
         let (index, heap, hasher) = self.parts(table);
         index.patch(heap, hasher, hash.0, key, offset, bytes)
+    }
+
+    /// Bytes that [`Tables::patch`] would copy or clear beside those of the patch: next to none when the value has room and
+    /// nobody else holds it.
+    pub fn patch_copies(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        offset: usize,
+        len: usize,
+    ) -> usize {
+        let (index, ..) = self.parts(table);
+        index.patch_copies(hash.0, key, offset, len)
     }
 
     /// Removes a key; whether it was there.

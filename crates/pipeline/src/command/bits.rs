@@ -14,7 +14,7 @@ use crate::{
     args::Args,
     error::{CommandError, CommandResult},
     limits::SLICE_STEPS,
-    tx::{Locks, Slice, Step, Tx, Work},
+    tx::{Locks, PatchOne, Slice, Step, Tx, Work, Write},
 };
 
 /// SETBIT
@@ -30,6 +30,11 @@ pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let byte = old.unwrap_or(0);
     let new = byte & !place.mask | bit;
     // A byte that is not there is a change, even to 0: the string becomes longer.
+    if old != Some(new) && tx.sliced {
+        call.reply.integer(place.bit_of(byte));
+        let patch = PatchOne::new(tx, &key, place.byte, Bytes::copy_from_slice(&[new]));
+        return tx.run_sliced(call, Write::new(patch));
+    }
     if old != Some(new) {
         tx.patch(&key, place.byte, &[new]);
     }

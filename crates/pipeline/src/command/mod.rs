@@ -150,8 +150,10 @@ pub enum SlicedBy {
     Args,
     /// With a large value, the only thing it sets.
     Value,
-    /// When the first key holds a large hash.
+    /// When the first key holds a large value.
     Source,
+    /// When a large value would have to be copied to be changed.
+    Patch,
 }
 
 /// Where a command belongs in the documentation.

@@ -129,8 +129,9 @@ impl Tx {
     pub fn put(&mut self, key: &Key<'_>, value: StringValue<'_>, expiry: Option<UnixMs>) {
         if self.defer_put {
             let value = match value {
-                StringValue::Slice(bytes) => Bytes::copy_from_slice(bytes),
-                StringValue::Shared(bytes) => bytes,
+                StringValue::Slice(bytes) => StringValue::Shared(Bytes::copy_from_slice(bytes)),
+                StringValue::Shared(bytes) => StringValue::Shared(bytes),
+                StringValue::Grown(bytes) => StringValue::Grown(bytes),
             };
             let (table, hash, key) = (key.table, key.hash, Bytes::copy_from_slice(key.bytes));
             self.deferred_put = Some(DeferredPut { table, hash, key, value, expiry });
@@ -139,6 +140,9 @@ impl Tx {
         if self.open_record(key.table) {
             match &value {
                 StringValue::Slice(bytes) => {
+                    effect::put(self.log.record(), key.table, key.bytes, bytes, expiry);
+                }
+                StringValue::Grown(bytes) => {
                     effect::put(self.log.record(), key.table, key.bytes, bytes, expiry);
                 }
                 StringValue::Shared(bytes) => {

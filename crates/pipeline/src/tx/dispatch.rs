@@ -206,7 +206,7 @@ impl Tx {
     }
 
     /// Whether the write is executed in slices.
-    fn is_sliced(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
+    fn is_sliced(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
         let is_long = SLICED_BYTES_MIN <= args.request_bytes();
         match command.sliced {
             SlicedBy::Never => false,
@@ -214,12 +214,34 @@ impl Tx {
             SlicedBy::Value => is_long,
             SlicedBy::Source => {
                 let key = self.key(session, args.at(1));
-                let hash = self.tables.get(key.table, key.hash, key.bytes, self.now_ms).and_then(Value::hash);
-                hash.is_some_and(|hash| {
-                    SLICED_FIELDS_MIN <= hash.len() || SLICED_BYTES_MIN <= hash.memory_bytes()
-                })
+                match self.tables.get(key.table, key.hash, key.bytes, self.now_ms) {
+                    None => false,
+                    Some(Value::String(value)) => SLICED_BYTES_MIN <= value.as_slice().len(),
+                    Some(Value::Hash(hash)) => {
+                        SLICED_FIELDS_MIN <= hash.len() || SLICED_BYTES_MIN <= hash.memory_bytes()
+                    }
+                }
             }
+            SlicedBy::Patch => SLICED_BYTES_MIN <= self.patch_copies(session, command, args),
         }
+    }
+
+    /// Bytes that APPEND, SETRANGE or SETBIT would copy or clear.
+    fn patch_copies(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
+        let key = self.key(session, args.at(1));
+        let number = || args.get(2).and_then(parse_i64).and_then(|number| usize::try_from(number).ok());
+        let offset = match command.name {
+            "append" => match self.tables.get(key.table, key.hash, key.bytes, self.now_ms) {
+                Some(Value::String(value)) => Some(value.as_slice().len()),
+                _ => Some(0),
+            },
+            "setbit" => number().map(|bit| bit / 8),
+            _ => number(),
+        };
+        // An offset beyond is refused.
+        let Some(offset) = offset.filter(|offset| *offset <= STRING_BYTES_MAX) else { return 0 };
+        let length = args.at(args.len() - 1).len();
+        length + self.tables.patch_copies(key.table, key.hash, key.bytes, offset, length)
     }
 
     /// Bound of the log bytes of one command; 0 when none of its keys is logged.

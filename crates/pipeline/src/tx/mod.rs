@@ -63,7 +63,7 @@ pub use watch::{KeyIs, WatchedState, Watches};
 use data::Changes;
 pub(crate) use jobs::{Slice, Step, Work};
 pub(crate) use locks::{Access, LockMode, Locks};
-pub(crate) use writes::{ChangeSet, Counts, DeferredPut, Plan, Planned, PutOne, Write};
+pub(crate) use writes::{ChangeSet, Counts, DeferredPut, PatchOne, Plan, Planned, PutOne, Write};
 
 pub(crate) use dispatch::reply_too_long;
 

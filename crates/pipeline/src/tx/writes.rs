@@ -12,11 +12,12 @@
 use std::collections::VecDeque;
 
 use busload_log::{Lsn, Room, SyncPolicy};
+use busload_tables::limits::STRING_BYTES_MAX;
 use busload_tables::{
-    KeyHash, StringValue, TableId, UnixMs,
+    KeyHash, StringValue, TableId, UnixMs, Value,
     effect::{self, Effect, PartPlace},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::{
     Access, Key, KeyIs, LockMode, Locks, Logging, Slice, Step, Tx, Work, data::stricter, dispatch::no_space,
@@ -87,8 +88,8 @@ struct Chunks {
 enum Chunk {
     /// Whole effects.
     Effects(Bytes),
-    /// A put of a large value, which is not copied, and its encoding up to the value.
-    Put { put: DeferredPut, header: Bytes },
+    /// A put of a large value, and what is logged of it: an effect up to its last bytes, and these, which are not copied.
+    Put { put: Box<DeferredPut>, header: Bytes, logged: Bytes },
 }
 
 impl Chunk {
@@ -96,7 +97,7 @@ impl Chunk {
     fn halves(&self) -> [Bytes; 2] {
         match self {
             Chunk::Effects(bytes) => [bytes.clone(), Bytes::new()],
-            Chunk::Put { put, header } => [header.clone(), put.value.clone()],
+            Chunk::Put { header, logged, .. } => [header.clone(), logged.clone()],
         }
     }
 }
@@ -109,12 +110,16 @@ impl Chunks {
         }
     }
 
-    fn put_big(&mut self, put: DeferredPut) {
+    fn put_big(&mut self, put: DeferredPut, value: Bytes) {
         self.seal(0);
         let mut header = Vec::new();
-        effect::put_header(&mut header, put.table, &put.key, put.expiry, put.value.len());
-        self.bytes += header.len() + put.value.len();
-        self.done.push(Chunk::Put { put, header: header.into() });
+        effect::put_header(&mut header, put.table, &put.key, put.expiry, value.len());
+        self.push_put(value, header, put);
+    }
+
+    fn push_put(&mut self, logged: Bytes, header: Vec<u8>, put: DeferredPut) {
+        self.bytes += header.len() + logged.len();
+        self.done.push(Chunk::Put { put: Box::new(put), header: header.into(), logged });
     }
 }
 
@@ -145,15 +150,26 @@ impl ChangeSet {
         match value {
             StringValue::Shared(value) if BIG_VALUE_BYTES <= value.len() => {
                 let (table, hash, key) = (key.table, key.hash, Bytes::copy_from_slice(key.bytes));
-                self.chunks(tx, table).put_big(DeferredPut { table, hash, key, value, expiry });
+                let put = DeferredPut { table, hash, key, value: StringValue::Shared(value.clone()), expiry };
+                self.chunks(tx, table).put_big(put, value);
             }
             StringValue::Shared(bytes) => {
                 effect::put(self.effects(tx, key.table), key.table, key.bytes, &bytes, expiry);
             }
+            StringValue::Grown(bytes) => self.put(tx, key, StringValue::Shared(bytes.freeze()), expiry),
             StringValue::Slice(bytes) => {
                 effect::put(self.effects(tx, key.table), key.table, key.bytes, bytes, expiry);
             }
         }
+    }
+
+    /// Plans to set a string to what `patch` at `offset` of it makes of it; only the patch is logged.
+    pub fn put_patched(&mut self, tx: &Tx, put: DeferredPut, offset: usize, patch: Bytes) {
+        let mut header = Vec::new();
+        effect::patch_header(&mut header, put.table, &put.key, offset, patch.len());
+        let chunks = self.chunks(tx, put.table);
+        chunks.seal(0);
+        chunks.push_put(patch, header, put);
     }
 
     fn chunks(&mut self, tx: &Tx, table: TableId) -> &mut Chunks {
@@ -270,9 +286,13 @@ impl<P: Plan> Write<P> {
 
     fn apply(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Step {
         let Phase::Applying { chunk, at } = &mut self.phase else { return Step::More };
-        let ChangeSet { logged, unlogged, .. } = &self.changes;
+        let ChangeSet { logged, unlogged, .. } = &mut self.changes;
+        let logged_count = logged.done.len();
         loop {
-            let next = logged.done.get(*chunk).or_else(|| unlogged.done.get(*chunk - logged.done.len()));
+            let next = match chunk.checked_sub(logged_count) {
+                None => logged.done.get_mut(*chunk),
+                Some(chunk) => unlogged.done.get_mut(chunk),
+            };
             match next {
                 None => return Step::Done,
                 Some(Chunk::Effects(bytes)) => {
@@ -388,9 +408,10 @@ impl Tx {
         steps
     }
 
-    fn apply_big_put(&mut self, put: &DeferredPut, gate: Gate) {
+    fn apply_big_put(&mut self, put: &mut DeferredPut, gate: Gate) {
         let key = Key { table: put.table, hash: put.hash, bytes: &put.key };
-        self.tables.put(key.table, key.hash, key.bytes, StringValue::Shared(put.value.clone()), put.expiry);
+        let value = std::mem::replace(&mut put.value, StringValue::Slice(&[]));
+        self.tables.put(key.table, key.hash, key.bytes, value, put.expiry);
         self.planned_key_changed(&key, KeyIs::There, gate);
     }
 
@@ -418,7 +439,7 @@ pub(crate) struct DeferredPut {
     pub table: TableId,
     pub hash: KeyHash,
     pub key: Bytes,
-    pub value: Bytes,
+    pub value: StringValue<'static>,
     pub expiry: Option<UnixMs>,
 }
 
@@ -435,8 +456,98 @@ impl Plan for PutOne {
             // Its request was let through, so nobody has it.
             let locked = changes.lock(tx, &key);
             debug_assert!(locked, "a request for a locked key waits");
-            changes.put(tx, &key, StringValue::Shared(value), expiry);
+            changes.put(tx, &key, value, expiry);
         }
+        Ok(Planned::Whole)
+    }
+
+    fn reply(&self, _: &Counts, _: &mut Reply<'_>) {}
+}
+
+/// Overwrites or extends a large string: the new value is built while the old one is still there, and takes its place.
+/// The reply is written by the handler.
+pub(crate) struct PatchOne {
+    key: Bytes,
+    table: TableId,
+    hash: KeyHash,
+    expiry: Option<UnixMs>,
+    /// As it was.
+    old: Bytes,
+    offset: usize,
+    patch: Bytes,
+    new: BytesMut,
+    begun: bool,
+}
+
+impl PatchOne {
+    pub fn new(tx: &Tx, key: &Key<'_>, offset: usize, patch: Bytes) -> Self {
+        let old = match tx.get(key) {
+            Some(Value::String(value)) => {
+                value.shared().unwrap_or_else(|| Bytes::copy_from_slice(value.as_slice()))
+            }
+            _ => Bytes::new(),
+        };
+        let length = old.len().max(offset + patch.len());
+        // Who appends once mostly appends again.
+        let room = if old.len() < length && !old.is_empty() { length / 4 } else { 0 };
+        Self {
+            key: Bytes::copy_from_slice(key.bytes),
+            table: key.table,
+            hash: key.hash,
+            expiry: tx.expiry(key).flatten(),
+            old,
+            offset,
+            patch,
+            new: BytesMut::with_capacity((length + room).min(STRING_BYTES_MAX)),
+            begun: false,
+        }
+    }
+
+    /// Appends what comes next of the old value, of the gap behind it or of the patch; false when nothing does.
+    fn grow(&mut self, bytes_max: usize) -> bool {
+        let (at, old, end) = (self.new.len(), self.old.len(), self.offset + self.patch.len());
+        let up_to = |end: usize| end.min(at + bytes_max);
+        if (self.offset..end).contains(&at) {
+            let range = at - self.offset..up_to(end) - self.offset;
+            self.new.extend_from_slice(&self.patch[range]);
+        } else if at < old {
+            let stop = if at < self.offset { old.min(self.offset) } else { old };
+            self.new.extend_from_slice(&self.old[at..up_to(stop)]);
+        } else if at < self.offset {
+            self.new.resize(up_to(self.offset), 0);
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+impl Plan for PatchOne {
+    fn plan(
+        &mut self,
+        tx: &Tx,
+        slice: &mut Slice<'_>,
+        changes: &mut ChangeSet,
+    ) -> Result<Planned, CommandError> {
+        let (table, hash, expiry) = (self.table, self.hash, self.expiry);
+        if !std::mem::replace(&mut self.begun, true) {
+            let locked = changes.lock(tx, &Key { table, hash, bytes: &self.key });
+            debug_assert!(locked, "a request for a locked key waits");
+            if tx.tables.is_expired(table, hash, &self.key, tx.now()) {
+                effect::delete(changes.effects(tx, table), table, &self.key);
+            }
+        }
+        const AT_ONCE: usize = 64 * BYTES_PER_STEP;
+        while self.grow(AT_ONCE) {
+            if !slice.budget.spend(AT_ONCE / BYTES_PER_STEP) {
+                return Ok(Planned::More);
+            }
+        }
+        // Nobody else shall hold the old value when it is freed, nor is it needed any more.
+        self.old = Bytes::new();
+        let value = StringValue::Grown(std::mem::take(&mut self.new));
+        let put = DeferredPut { table, hash, key: self.key.clone(), value, expiry };
+        changes.put_patched(tx, put, self.offset, self.patch.clone());
         Ok(Planned::Whole)
     }
 

@@ -25,9 +25,15 @@ pub fn put_header(out: &mut Vec<u8>, table: TableId, key: &[u8], expiry: Option<
 
 /// Appends a patch: `bytes` at `offset` of a string.
 pub fn patch(out: &mut Vec<u8>, table: TableId, key: &[u8], offset: usize, bytes: &[u8]) {
+    patch_header(out, table, key, offset, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+/// Appends a patch up to its bytes: the next `len` bytes of the record must be those.
+pub fn patch_header(out: &mut Vec<u8>, table: TableId, key: &[u8], offset: usize, len: usize) {
     start(out, code::PATCH, table, key);
     varint(out, offset as u64);
-    string(out, bytes);
+    varint(out, len as u64);
 }
 
 /// Appends a delete.

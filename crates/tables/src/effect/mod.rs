@@ -38,7 +38,8 @@ pub use apply::{ApplyError, Replayer, apply};
 pub use decode::{Catalogue, Decoder, Effect, EffectError, Fields, Pairs, PartPlace, decode};
 pub use encode::{
     catalogue_created, catalogue_dropped, catalogue_settings, delete, expire, flush, hash_delete_field,
-    hash_delete_header, hash_put_header, hash_put_pair, part_header, patch, persist, put, put_header,
+    hash_delete_header, hash_put_header, hash_put_pair, part_header, patch, patch_header, persist, put,
+    put_header,
 };
 
 /// Bytes of a record that holds a part, beyond those of its effects.

@@ -55,6 +55,8 @@ pub(crate) enum NewContent<'a> {
     Slice(&'a [u8]),
     /// A string, kept by reference when long enough.
     Shared(Bytes),
+    /// With room to grow.
+    Grown(BytesMut),
     /// A packed hash.
     Packed(&'a [u8]),
     /// A large hash.
@@ -236,6 +238,21 @@ impl Index {
         len
     }
 
+    /// Bytes that [`Index::patch`] would copy or clear beside those of the patch.
+    pub fn patch_copies(&mut self, hash: u64, key: &[u8], offset: usize, len: usize) -> usize {
+        let Some((_, entry, _)) = self.locate(hash, key) else { return offset };
+        let (old, room) = match entry.content_mut() {
+            ContentMut::Shared(shared) if shared.bytes.is_unique() => {
+                (shared.bytes.len(), usize::try_from(shared.held_bytes).unwrap_or(usize::MAX))
+            }
+            ContentMut::Shared(shared) => (shared.bytes.len(), 0),
+            ContentMut::Inline => (entry.inline().len(), 0),
+            ContentMut::Packed | ContentMut::Indexed(_) => return offset,
+        };
+        let gap = offset.saturating_sub(old);
+        if offset + len <= room { gap } else { old + gap }
+    }
+
     /// Changes the expiry of a key; whether the key was there.
     pub fn set_expiry(&mut self, heap: &mut Heap, hash: u64, key: &[u8], expiry: Option<UnixMs>) -> bool {
         let Some((segment, entry, place)) = self.locate(hash, key) else { return false };
@@ -346,6 +363,10 @@ impl<'a> NewContent<'a> {
             NewContent::Slice(slice) if slice.len() < SHARED_BYTES_MIN => Payload::Inline(slice),
             NewContent::Slice(slice) => Payload::Shared(SharedValue::new(Bytes::copy_from_slice(slice))),
             NewContent::Shared(bytes) => Payload::Shared(SharedValue::new(bytes)),
+            NewContent::Grown(bytes) => {
+                let held_bytes = heap::held_bytes(bytes.capacity()) as u64;
+                Payload::Shared(SharedValue { bytes: bytes.freeze(), held_bytes })
+            }
             NewContent::Packed(packed) => Payload::Packed(packed),
             NewContent::Indexed(index) => Payload::Indexed(index),
         }

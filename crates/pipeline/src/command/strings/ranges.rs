@@ -6,21 +6,30 @@ use super::{first_key, read_string, string, value};
 use crate::{
     command::Call,
     error::{CommandError, CommandResult},
-    tx::Tx,
+    tx::{Key, PatchOne, Tx, Write},
 };
 use busload_tables::limits::STRING_BYTES_MAX;
+use bytes::Bytes;
 
 /// APPEND
 pub(in crate::command) fn append(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let more = call.args.at(2);
     let length = match string(tx, &key)?.map(|value| value.as_slice().len()) {
+        None if tx.sliced => {
+            call.reply.count(more.len());
+            return patch_in_slices(tx, call, &key, 0, 2);
+        }
         None => {
             tx.put(&key, value(&call.args, 2), None);
             more.len()
         }
         Some(length) => {
             check_length(length, more.len())?;
+            if tx.sliced {
+                call.reply.count(length + more.len());
+                return patch_in_slices(tx, call, &key, length, 2);
+            }
             tx.patch(&key, length, more)
         }
     };
@@ -48,9 +57,27 @@ pub(in crate::command) fn setrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandR
         return Ok(());
     }
     check_length(offset, bytes.len())?;
+    if tx.sliced {
+        call.reply.count(old_length.max(offset + bytes.len()));
+        return patch_in_slices(tx, call, &key, offset, 3);
+    }
     let length = tx.patch(&key, offset, bytes);
     call.reply.count(length);
     Ok(())
+}
+
+/// The argument becomes part of the value. The reply is written already.
+fn patch_in_slices(
+    tx: &mut Tx,
+    call: &mut Call<'_>,
+    key: &Key<'_>,
+    offset: usize,
+    index: usize,
+) -> CommandResult {
+    let args = call.args;
+    let patch = args.shared(index).unwrap_or_else(|| Bytes::copy_from_slice(args.at(index)));
+    let patch = PatchOne::new(tx, key, offset, patch);
+    tx.run_sliced(call, Write::new(patch))
 }
 
 fn check_length(offset: usize, more: usize) -> CommandResult {
