@@ -83,6 +83,12 @@ pub const QUEUE_CHUNK_BYTES: usize = 64 * 1024;
 /// Arguments in one chunk of a MULTI queue.
 pub const QUEUE_CHUNK_ARGS: usize = 4 * 1024;
 
+/// Pending replies from which on further ones lie in mapped memory: the client does not read.
+pub const MAPPED_FROM_BYTES: usize = 512 * 1024;
+
+/// Mapped memory comes in pieces of this length.
+pub const MAPPED_CHUNK_BYTES: usize = 256 * 1024;
+
 /// More memory than this is freed on a thread that nobody waits for.
 pub const BYTES_FREED_INLINE: usize = 1024 * 1024;
 

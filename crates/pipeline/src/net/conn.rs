@@ -93,12 +93,6 @@ impl Conn {
         }
     }
 
-    /// What it has received and not offered, and the memory that takes.
-    pub fn into_request(self) -> ([Vec<u8>; 2], usize) {
-        let bytes = self.partial.capacity() + self.returned.capacity();
-        ([self.partial, self.returned], bytes)
-    }
-
     /// Memory it takes.
     pub fn memory_bytes(&self) -> usize {
         let args = self.partial_args.capacity() * size_of::<ArgRange>();

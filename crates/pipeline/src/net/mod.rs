@@ -496,9 +496,8 @@ impl<N: Net> NetStage<N> {
         self.bytes_total -= conn.accounted;
         self.conn_count -= 1;
         self.closed.push(id);
-        // Replies lie in small chunks, which are freed here at once; a request of hundreds of megabytes is not.
-        let (request, bytes) = conn.into_request();
-        reaper::drop_sized(request, bytes);
+        let bytes = conn.accounted;
+        reaper::drop_sized(conn, bytes);
     }
 }
 

@@ -1,25 +1,85 @@
 //! What one connection is owed: replies in request order, each released when its gate opens.
 //!
 //! Replies lie in chunks of at most [`REPLY_CHUNK_BYTES_MAX`], so that no buffer of megabytes is ever
-//! grown by copying, and what is counted is what is allocated.
+//! grown by copying, and what is counted is what is allocated. Those of a client that does not read lie in
+//! mapped memory: the system gives it page by page and has it back at once when the client is closed, while an allocator
+//! would keep gigabytes, or return them in one go when everybody waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use busload_io::SendChunk;
+use bytes::Bytes;
+use memmap2::MmapMut;
 
 use crate::{
     batch::{Batch, ReplySegment},
     gate::{Gate, Watermarks},
-    limits::REPLY_CHUNK_BYTES_MAX,
+    limits::{MAPPED_CHUNK_BYTES, MAPPED_FROM_BYTES, REPLY_CHUNK_BYTES_MAX},
 };
 
 /// Bytes that leave together.
 #[derive(Debug)]
 struct Chunk {
     gate: Gate,
-    body: SendChunk,
+    body: Body,
     /// Close when this has been sent.
     close: bool,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// A buffer of replies.
+    Owned(Vec<u8>),
+    /// A large value shared with a table.
+    Shared(Bytes),
+    /// Replies to a client that does not read.
+    Mapped(Mapped),
+}
+
+impl Body {
+    /// What it takes: the whole of a buffer, of a shared value its length, of mapped memory what was written to.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Body::Owned(bytes) => bytes.capacity(),
+            Body::Shared(bytes) => bytes.len(),
+            Body::Mapped(mapped) => mapped.length,
+        }
+    }
+
+    fn into_send(self) -> SendChunk {
+        match self {
+            Body::Owned(bytes) => SendChunk::Owned(bytes),
+            Body::Shared(bytes) => SendChunk::Shared(bytes),
+            Body::Mapped(mapped) => SendChunk::Shared(Bytes::from_owner(mapped)),
+        }
+    }
+}
+
+/// Memory from the system, written from its start on.
+#[derive(Debug)]
+struct Mapped {
+    memory: MmapMut,
+    length: usize,
+}
+
+impl Mapped {
+    fn new() -> Option<Self> {
+        Some(Self { memory: MmapMut::map_anon(MAPPED_CHUNK_BYTES).ok()?, length: 0 })
+    }
+
+    /// Takes what there is room for; returns the rest.
+    fn append<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let (taken, rest) = bytes.split_at(bytes.len().min(MAPPED_CHUNK_BYTES - self.length));
+        self.memory[self.length..][..taken.len()].copy_from_slice(taken);
+        self.length += taken.len();
+        rest
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.memory[..self.length]
+    }
 }
 
 /// A connection's pending replies.
@@ -93,8 +153,10 @@ impl Output {
 
     /// Common case: appended to the last chunk when it waits for the same.
     fn push_bytes(&mut self, bytes: &[u8], gate: Gate, close: bool, spare: &mut Vec<Vec<u8>>) {
-        if let Some(Chunk { gate: last, body: SendChunk::Owned(body), close: last_close }) =
-            self.queue.back_mut()
+        if MAPPED_FROM_BYTES <= self.bytes {
+            return self.push_mapped(bytes, gate, close);
+        }
+        if let Some(Chunk { gate: last, body: Body::Owned(body), close: last_close }) = self.queue.back_mut()
             && last.join(gate) == *last
             && body.len() + bytes.len() <= REPLY_CHUNK_BYTES_MAX
         {
@@ -111,6 +173,31 @@ impl Output {
         self.bytes += owned_chunks(bytes, gate, close, spare, |chunk| queue.push_back(chunk));
     }
 
+    /// The client does not read.
+    fn push_mapped(&mut self, bytes: &[u8], gate: Gate, close: bool) {
+        let mut rest = bytes;
+        if let Some(Chunk { gate: last, body: Body::Mapped(mapped), .. }) = self.queue.back_mut()
+            && last.join(gate) == *last
+        {
+            rest = mapped.append(rest);
+        }
+        while !rest.is_empty() {
+            let Some(mut mapped) = Mapped::new() else { break };
+            rest = mapped.append(rest);
+            self.queue.push_back(Chunk { gate, body: Body::Mapped(mapped), close: false });
+        }
+        self.bytes += bytes.len() - rest.len();
+        match self.queue.back_mut() {
+            Some(last) if rest.is_empty() => last.close |= close,
+            // The system has no memory to map, or there is nothing but the end.
+            _ => {
+                let queue = &mut self.queue;
+                let push = |chunk| queue.push_back(chunk);
+                self.bytes += owned_chunks(rest, gate, close, &mut Vec::new(), push);
+            }
+        }
+    }
+
     /// Cuts a segment at its large values.
     fn cut(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Vec<Vec<u8>>) -> Vec<Chunk> {
         let mut chunks = Vec::new();
@@ -124,7 +211,7 @@ impl Output {
                 self.bytes += owned_chunks(before, gate, false, spare, |chunk| chunks.push(chunk));
             }
             self.bytes += part.bytes.len();
-            chunks.push(Chunk { gate, body: SendChunk::Shared(part.bytes.clone()), close: false });
+            chunks.push(Chunk { gate, body: Body::Shared(part.bytes.clone()), close: false });
             from = part.at;
         }
         let rest = &batch.out[from..segment.end];
@@ -137,7 +224,7 @@ impl Output {
         if self.sending {
             return Release::Idle;
         }
-        let Some(mut body) = self.pop_open(progress) else {
+        let Some(mut body) = self.pop_open(progress).map(Body::into_send) else {
             return match self.queue.front() {
                 Some(_) => Release::Gated,
                 None if self.closing => Release::Close,
@@ -158,7 +245,7 @@ impl Output {
 
     /// Appends what else is released, so that one send takes it all, up to the size of a chunk.
     fn gather(&mut self, bytes: &mut Vec<u8>, progress: Watermarks, spare: &mut Vec<Vec<u8>>) {
-        while let Some(Chunk { gate, body: SendChunk::Owned(next), .. }) = self.queue.front()
+        while let Some(Chunk { gate, body: Body::Owned(next), .. }) = self.queue.front()
             && gate.is_open(progress)
             && !self.closing
             && bytes.len() + next.len() <= REPLY_CHUNK_BYTES_MAX
@@ -167,20 +254,20 @@ impl Output {
             append(bytes, next);
             self.bytes += bytes.capacity() - before;
             if let Some(body) = self.pop_open(progress) {
-                self.bytes -= memory_bytes(&body);
-                self.recycle(body, spare);
+                self.bytes -= body.memory_bytes();
+                self.recycle(body.into_send(), spare);
             }
         }
     }
 
-    fn pop_open(&mut self, progress: Watermarks) -> Option<SendChunk> {
+    fn pop_open(&mut self, progress: Watermarks) -> Option<Body> {
         if self.closing || !self.queue.front()?.gate.is_open(progress) {
             return None;
         }
         let chunk = self.queue.pop_front()?;
         if chunk.close {
             self.closing = true;
-            self.bytes -= self.queue.drain(..).map(|chunk| memory_bytes(&chunk.body)).sum::<usize>();
+            self.bytes -= self.queue.drain(..).map(|chunk| chunk.body.memory_bytes()).sum::<usize>();
         }
         Some(chunk.body)
     }
@@ -217,7 +304,7 @@ fn owned_chunks(
         body.extend_from_slice(piece);
         memory += body.capacity();
         let last = rest.is_empty();
-        push(Chunk { gate, body: SendChunk::Owned(body), close: close && last });
+        push(Chunk { gate, body: Body::Owned(body), close: close && last });
         if last {
             return memory;
         }
@@ -234,7 +321,7 @@ fn append(chunk: &mut Vec<u8>, bytes: &[u8]) {
     chunk.extend_from_slice(bytes);
 }
 
-/// What a chunk takes: the whole of a buffer, and of a shared value its length.
+/// See [`Body::memory_bytes`].
 fn memory_bytes(chunk: &SendChunk) -> usize {
     match chunk {
         SendChunk::Owned(bytes) => bytes.capacity(),
@@ -340,6 +427,25 @@ mod tests {
         conn.reply(1, 1, "+OK", Gate::OPEN);
         assert!(14 <= conn.output.bytes(), "the value and what stands around it");
         assert_eq!(conn.sends(0), ["$5\r\n", "VALUE", "\r\n+OK"]);
+        assert_eq!(conn.output.bytes(), 0);
+    }
+
+    #[test]
+    fn what_a_client_does_not_read_is_mapped_and_comes_in_order() {
+        let mut conn = Harness::new();
+        let mut expected = String::new();
+        for seq in 0..300 {
+            let text = format!("{seq:05}").repeat(3_000);
+            expected.push_str(&text);
+            conn.reply(seq, 1, &text, if seq % 7 == 0 { durable(seq) } else { Gate::OPEN });
+            assert!(expected.len() <= conn.output.bytes(), "what is there is counted");
+            let slack = 2 * REPLY_CHUNK_BYTES_MAX + MAPPED_FROM_BYTES;
+            assert!(conn.output.bytes() <= expected.len() + slack, "no more than what is there");
+        }
+        assert!(conn.output.queue.iter().any(|chunk| matches!(chunk.body, Body::Mapped(_))));
+        let closing = Batch { out: b"end".to_vec(), ..Batch::default() };
+        conn.push(300, 1, &closing, Gate::OPEN, true);
+        assert_eq!(conn.sends(1_000).concat(), expected + "end(close)");
         assert_eq!(conn.output.bytes(), 0);
     }
 
