@@ -321,10 +321,10 @@ impl Tx {
         match self.tables.get(table, self.tables.hash(key), key, self.now_ms) {
             None => 0,
             Some(Value::String(value)) => value.as_slice().len(),
-            Some(Value::Hash(fields)) => fields
-                .iter()
-                .map(|(field, value)| field.len() + value.len() + effect::PAIR_OVERHEAD_BYTES_MAX)
-                .sum(),
+            // What the fields take in memory is no less than their bytes.
+            Some(Value::Hash(fields)) => {
+                fields.memory_bytes() + fields.len() * effect::PAIR_OVERHEAD_BYTES_MAX
+            }
         }
     }
 

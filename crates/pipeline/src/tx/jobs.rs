@@ -32,7 +32,7 @@ use crate::{
     command::{Call, Command, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
-    limits::{JOB_PAUSE, JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SLICE_BYTES, SLICE_STEPS},
+    limits::{JOB_PAUSE, JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SLICE_BYTES, SLICE_STEPS, SLICED_ARGS_MIN},
     reaper::drop_sized,
     reply::Reply,
     session::{ReplyMode, Session},
@@ -386,6 +386,8 @@ impl Tx {
                     })
             }
             Some(_) => false,
+            // Commands over so many keys look for themselves, key by key.
+            None if SLICED_ARGS_MIN <= args.len() && command.keys.last < 0 => false,
             None => self.wants_locked(session.space, command, args),
         }
     }

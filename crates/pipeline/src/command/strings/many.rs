@@ -38,10 +38,10 @@ impl ReadKeys {
 
     /// Whether there was time for the next key.
     fn read(&mut self, tx: &Tx, slice: &mut Slice<'_>, key: &Key<'_>) -> bool {
+        if tx.locked_for(key, Access::Read) {
+            return false;
+        }
         if let Some(locks) = &mut self.locks {
-            if tx.locked_for(key, Access::Read) {
-                return false;
-            }
             locks.insert(key.table, key.hash);
         }
         let value = tx.read(key);
