@@ -72,6 +72,12 @@ pub const SHUTDOWN_QUIET: Duration = Duration::from_millis(50);
 /// Tickets of one source open at once; a further request is refused.
 pub const SOURCE_TICKETS_MAX: usize = 1 << 20;
 
+/// Bytes of a glob pattern. Compiling one of this length takes a few milliseconds.
+pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Character classes of a glob pattern, of 32 bytes each; the same one several times in a row counts once.
+pub const PATTERN_SETS_MAX: usize = 16_000;
+
 /// Named tables.
 pub const TABLE_COUNT_MAX: usize = 4096;
 

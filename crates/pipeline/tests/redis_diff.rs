@@ -162,6 +162,41 @@ const PATTERNS: &[&str] = &["*", "?", "f*", "*1*", "[a-c]", "[^a]", "number", "\
 const WHEN: &[&str] = &["NX", "XX", "GT", "LT", "nonsense"];
 const UNITS: &[&str] = &["BYTE", "BIT", "bit", "nonsense"];
 
+/// Every key on every pattern, on both.
+#[test]
+fn patterns_match_what_redis_matches() {
+    const PATTERNS_COUNT: usize = 4_000;
+    let Some(mut redis) = Redis::start() else {
+        println!("redis-server is not installed: nothing was compared");
+        return;
+    };
+    let mut server = Server::new();
+    let mut rng = SimRng::new(1);
+    let mut bytes = |length_max: usize, among: &[u8]| -> Vec<u8> {
+        let length = below(&mut rng, length_max + 1);
+        (0..length).map(|_| among[below(&mut rng, among.len())]).collect()
+    };
+    redis.run("FLUSHALL");
+    for _ in 0..300 {
+        let key = bytes(8, b"aab]-B\x80\xff");
+        for reply in [server.send(Client::FIRST, &[b"SET", &key, b"v"]), redis.send(&[b"SET", &key, b"v"])] {
+            assert_eq!(reply, b"+OK\r\n");
+        }
+    }
+    let mut shown = 0;
+    for _ in 0..PATTERNS_COUNT {
+        let pattern = bytes(10, b"aab**??[[]]^-\\B\x80\xff");
+        let words: [&[u8]; 2] = [b"KEYS", &pattern];
+        let [ours, theirs] = [server.send(Client::FIRST, &words), redis.send(&words)].map(|bytes| {
+            let (reply, _) = Reply::parse(&bytes).expect("a reply").expect("all of it");
+            sorted(&reply, false)
+        });
+        assert_eq!(show(&ours), show(&theirs), "{}", pattern.escape_ascii());
+        shown += usize::from(ours != Reply::Array(Vec::new()));
+    }
+    assert!(PATTERNS_COUNT / 10 < shown, "patterns have to match now and then: {shown}");
+}
+
 #[test]
 fn replies_are_those_of_redis() {
     let Some(mut redis) = Redis::start() else {

@@ -8,7 +8,7 @@ use busload_resp::parse_i64;
 use super::{Call, printable};
 use crate::{
     error::{CommandError, CommandResult},
-    glob::{self, Case},
+    glob::Pattern,
     limits::SPACE_COUNT,
     settings::SyncMode,
     tx::Tx,
@@ -101,11 +101,15 @@ fn default_sync(tx: &Tx) -> SyncMode {
 
 /// CONFIG GET
 pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let asked = |parameter: &&Parameter| {
-        let name = parameter.name.as_bytes();
-        call.args.iter_from(2).any(|pattern| glob::matches(pattern, name, Case::Insensitive))
-    };
-    let found: Vec<&Parameter> = PARAMETERS.iter().filter(asked).collect();
+    let mut asked = [false; PARAMETERS.len()];
+    for pattern in call.args.iter_from(2) {
+        let pattern = Pattern::compile_caseless(pattern)?;
+        for (asked, parameter) in asked.iter_mut().zip(PARAMETERS) {
+            *asked = *asked || pattern.matches(parameter.name.as_bytes());
+        }
+    }
+    let of_asked = PARAMETERS.iter().zip(asked).filter(|(_, asked)| *asked);
+    let found: Vec<&Parameter> = of_asked.map(|(parameter, _)| parameter).collect();
     call.reply.map(found.len());
     for parameter in found {
         call.reply.bulk(parameter.name.as_bytes());

@@ -7,7 +7,7 @@ use super::{COMMANDS, Call, Command, Flags, Group, Keys, lookup, syntax};
 use crate::{
     args::Args,
     error::{CommandError, CommandResult},
-    glob::{self, Case},
+    glob::Pattern,
     reply::Reply,
     tx::Tx,
 };
@@ -171,7 +171,7 @@ enum ListFilter<'a> {
     /// There are no modules.
     Module,
     Category(&'a [u8]),
-    Pattern(&'a [u8]),
+    Name(Pattern),
 }
 
 impl ListFilter<'_> {
@@ -182,9 +182,7 @@ impl ListFilter<'_> {
             ListFilter::Category(name) => {
                 categories(command).iter().any(|category| category.as_bytes()[1..].eq_ignore_ascii_case(name))
             }
-            ListFilter::Pattern(pattern) => {
-                glob::matches(pattern, command.name.as_bytes(), Case::Insensitive)
-            }
+            ListFilter::Name(pattern) => pattern.matches(command.name.as_bytes()),
         }
     }
 }
@@ -198,7 +196,7 @@ fn list_filter<'a>(args: &Args<'a>) -> Result<ListFilter<'a>, CommandError> {
             match kind.to_ascii_lowercase().as_slice() {
                 b"module" => Ok(ListFilter::Module),
                 b"aclcat" => Ok(ListFilter::Category(value)),
-                b"pattern" => Ok(ListFilter::Pattern(value)),
+                b"pattern" => Ok(ListFilter::Name(Pattern::compile_caseless(value)?)),
                 _ => Err(CommandError::Syntax),
             }
         }

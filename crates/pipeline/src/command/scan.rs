@@ -10,7 +10,7 @@ use super::{Call, keys};
 use crate::{
     args::Cursor,
     error::{CommandError, CommandResult},
-    glob::{self, Case},
+    glob::Pattern,
     limits::TABLE_COUNT_MAX,
     tx::Tx,
 };
@@ -27,7 +27,7 @@ const _: () = assert!(
 
 /// KEYS
 pub(super) fn keys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let filter = Filter { pattern: pattern(call.args.at(1)), kind: Wanted::Any };
+    let filter = Filter { pattern: Some(Pattern::compile(call.args.at(1))?), kind: Wanted::Any };
     let mut found = Found::default();
     for table in keys::listed(tx, call.session.space) {
         let rest = scan_table(tx, table, 0, usize::MAX, &filter, &mut found);
@@ -56,7 +56,7 @@ fn scan_tables(
     tables: &[TableId],
     cursor: u64,
     count: usize,
-    filter: &Filter<'_>,
+    filter: &Filter,
     found: &mut Found,
 ) -> u64 {
     let (first, mut position) = (cursor >> POSITION_BITS, cursor & POSITION_MASK);
@@ -78,7 +78,7 @@ fn scan_table(
     table: TableId,
     position: u64,
     count: usize,
-    filter: &Filter<'_>,
+    filter: &Filter,
     found: &mut Found,
 ) -> Option<u64> {
     tx.tables.scan(table, position, count, tx.now(), &mut |key, kind| {
@@ -108,13 +108,14 @@ pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, CommandError> {
     Ok(if negative { value.wrapping_neg() } else { value })
 }
 
-struct Options<'a> {
+struct Options {
     count: usize,
-    filter: Filter<'a>,
+    filter: Filter,
 }
 
-fn options(mut cursor: Cursor<'_>) -> Result<Options<'_>, CommandError> {
+fn options(mut cursor: Cursor<'_>) -> Result<Options, CommandError> {
     let mut options = Options { count: COUNT_DEFAULT, filter: Filter { pattern: None, kind: Wanted::Any } };
+    let mut last_pattern = None;
     while cursor.peek().is_some() {
         if cursor.take_word("count") {
             let count = cursor.expect_integer()?;
@@ -123,20 +124,22 @@ fn options(mut cursor: Cursor<'_>) -> Result<Options<'_>, CommandError> {
             }
             options.count = usize::try_from(count).unwrap_or(usize::MAX);
         } else if cursor.take_word("match") {
-            options.filter.pattern = pattern(cursor.expect()?);
+            last_pattern = Some(cursor.expect()?);
         } else if cursor.take_word("type") {
             options.filter.kind = wanted(cursor.expect()?);
         } else {
             return Err(CommandError::Syntax);
         }
     }
+    // Only one is compiled, however many there are.
+    options.filter.pattern = last_pattern.map(Pattern::compile).transpose()?;
     Ok(options)
 }
 
 /// Which keys are shown.
-struct Filter<'a> {
+struct Filter {
     /// `None` is every key.
-    pattern: Option<&'a [u8]>,
+    pattern: Option<Pattern>,
     kind: Wanted,
 }
 
@@ -149,19 +152,15 @@ enum Wanted {
     Nothing,
 }
 
-impl Filter<'_> {
+impl Filter {
     fn takes(&self, key: &[u8], kind: ValueKind) -> bool {
         let kind_fits = match self.kind {
             Wanted::Any => true,
             Wanted::Kind(wanted) => wanted == kind,
             Wanted::Nothing => false,
         };
-        kind_fits && self.pattern.is_none_or(|pattern| glob::matches(pattern, key, Case::Sensitive))
+        kind_fits && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
     }
-}
-
-fn pattern(arg: &[u8]) -> Option<&[u8]> {
-    (arg != b"*").then_some(arg)
 }
 
 fn wanted(name: &[u8]) -> Wanted {

@@ -5,7 +5,7 @@ use crate::{
     args::Cursor,
     command::{Call, scan::parse_cursor},
     error::{CommandError, CommandResult},
-    glob::{self, Case},
+    glob::Pattern,
     tx::Tx,
 };
 
@@ -26,7 +26,7 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
     let options = Options::parse(call.args.cursor(3))?;
     let mut found = Strings::default();
     let next = hash.scan(position, options.count, &mut |field, value| {
-        if options.pattern.is_none_or(|pattern| glob::matches(pattern, field, Case::Sensitive)) {
+        if options.pattern.as_ref().is_none_or(|pattern| pattern.matches(field)) {
             found.push(field);
             found.push(value);
         }
@@ -36,26 +36,28 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
     Ok(())
 }
 
-struct Options<'a> {
-    pattern: Option<&'a [u8]>,
+struct Options {
+    pattern: Option<Pattern>,
     count: usize,
 }
 
-impl<'a> Options<'a> {
-    fn parse(mut cursor: Cursor<'a>) -> Result<Self, CommandError> {
+impl Options {
+    fn parse(mut cursor: Cursor<'_>) -> Result<Self, CommandError> {
         let mut options = Options { pattern: None, count: COUNT_DEFAULT };
+        let mut last_pattern = None;
         while cursor.left() != 0 {
             if cursor.take_word("count") {
                 let count = cursor.expect_integer()?;
                 options.count =
                     usize::try_from(count).ok().filter(|count| *count != 0).ok_or(CommandError::Syntax)?;
             } else if cursor.take_word("match") {
-                let pattern = cursor.expect()?;
-                options.pattern = (pattern != b"*").then_some(pattern);
+                last_pattern = Some(cursor.expect()?);
             } else {
                 return Err(CommandError::Syntax);
             }
         }
+        // Only one is compiled, however many there are.
+        options.pattern = last_pattern.map(Pattern::compile).transpose()?;
         Ok(options)
     }
 }
