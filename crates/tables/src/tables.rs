@@ -136,6 +136,21 @@ impl Tables {
         self.table(table).find(hash.0, key).is_some_and(|entry| !entry.is_live(now))
     }
 
+    /// Whether Redis would keep the value of this key in its general form (`raw`, `hashtable`) because of
+    /// what was done to it, even if it would fit into a compact one by now: since a string was put
+    /// there, parts of it were written by [`Tables::patch`]; since the first field of a hash was, it
+    /// has had more of them, or a longer one, than [`crate::limits`] says of compact hashes.
+    pub fn is_general(&self, table: TableId, hash: KeyHash, key: &[u8]) -> bool {
+        self.table(table).find(hash.0, key).is_some_and(|entry| entry.is_general())
+    }
+
+    /// Makes [`Tables::is_general`] true for a key that is there, for a copy of such a value or a patch
+    /// that changes nothing. It has no effect of its own: a replay does not know of it.
+    pub fn make_general(&mut self, table: TableId, hash: KeyHash, key: &[u8]) {
+        let (index, _, _) = self.parts(table);
+        index.make_general(hash.0, key);
+    }
+
     /// Entries, expired ones that are not yet removed included.
     pub fn len(&self, table: TableId) -> usize {
         self.table(table).len()

@@ -25,7 +25,10 @@ pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let byte = old.unwrap_or(0);
     let new = byte & !place.mask | bit;
     // A byte that is not there is a change, even to 0: the string becomes longer.
-    if old != Some(new) {
+    if old == Some(new) {
+        // Nothing to log; but from now on Redis keeps the string as one whose parts are written.
+        tx.tables.make_general(key.table, key.hash, key.bytes);
+    } else {
         tx.patch(&key, place.byte, &[new]);
     }
     call.reply.integer(place.bit_of(byte));
