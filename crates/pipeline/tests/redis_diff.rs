@@ -1,7 +1,8 @@
 //! Thousands of random commands on busload and on a real Redis: every reply is the same, byte for byte.
 //!
 //! The exceptions are what DESIGN leaves open: the order of fields and keys, which field a random choice gives, and
-//! the milliseconds between the two executing a command. After every few hundred commands busload starts again from its log, so
+//! the milliseconds between the two executing a command; and what follows MULTI inside a transaction,
+//! which spoils it as in newer servers. After every few hundred commands busload starts again from its log, so
 //! what is compared is also what was logged.
 
 mod common;
@@ -197,6 +198,7 @@ const LONG: &[&str] = &[
     "x123456789012345678901234567890123456789012345678901234567890123",
     "x1234567890123456789012345678901234567890123456789012345678901234",
 ];
+const NESTED: &str = "ERR MULTI calls can not be nested";
 const UNITS: &[&str] = &["BYTE", "BIT", "bit", "nonsense"];
 
 /// Every key on every pattern, on both.
@@ -286,6 +288,10 @@ fn compare(redis: &mut Redis, seed: u64, templates: &[&str], commands_per_log: u
         let ends = name == b"EXEC" || name == b"DISCARD" && !ours.is_error();
         let done = queued.take_if(|_| ends);
         assert_same(&command, &ours, &theirs, done.as_deref(), &context);
+        if name == b"MULTI" && ours == Reply::Error(NESTED.into()) {
+            assert_eq!(server.run("DISCARD"), redis.run("DISCARD"));
+            queued = None;
+        }
         match &mut queued {
             Some(queue) if ours == Reply::Simple(b"QUEUED".into()) => queue.push(command),
             None if name == b"MULTI" && !ours.is_error() => queued = Some(Vec::new()),

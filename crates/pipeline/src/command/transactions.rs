@@ -1,7 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH: the commands of a connection run together, or not at all.
 //!
-//! The rules are Redis's: a command refused while queueing makes EXEC refuse everything; a command that fails while
-//! executing fails alone. All that EXEC changes is one transaction: one log record, one LSN.
+//! The rules are Redis's: a command refused while queueing makes EXEC refuse everything, among them MULTI
+//! and WATCH (as in Valkey 8; Redis 7 let EXEC run what was queued beside them); a command that fails
+//! while executing fails alone. All that EXEC changes is one transaction: one log record, one LSN.
 
 use busload_tables::KeyHash;
 
@@ -15,12 +16,21 @@ use crate::{
 
 /// MULTI
 pub(super) fn multi(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    if call.session.multi.is_some() {
-        return Err(CommandError::text("ERR MULTI calls can not be nested"));
-    }
+    refuse_in_multi(call.session, "ERR MULTI calls can not be nested")?;
     call.session.multi = Some(Box::default());
     call.reply.ok();
     Ok(())
+}
+
+/// An error inside a transaction, which EXEC then refuses.
+fn refuse_in_multi(session: &mut Session, text: &'static str) -> CommandResult {
+    match &mut session.multi {
+        Some(queue) => {
+            queue.refused = true;
+            Err(CommandError::text(text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// EXEC
@@ -89,9 +99,7 @@ pub(super) fn discard(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// WATCH
 pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    if call.session.multi.is_some() {
-        return Err(CommandError::text("ERR WATCH inside MULTI is not allowed"));
-    }
+    refuse_in_multi(call.session, "ERR WATCH inside MULTI is not allowed")?;
     for key in tx.keys(call.session, &call.args, 1, 1) {
         let live = tx.tables.get(key.table, key.hash, key.bytes, tx.now()).is_some();
         let state = match live {
