@@ -28,7 +28,9 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
     let next = hash.scan(position, options.count, &mut |field, value| {
         if options.pattern.as_ref().is_none_or(|pattern| pattern.matches(field)) {
             found.push(field);
-            found.push(value);
+            if options.values {
+                found.push(value);
+            }
         }
     });
     call.reply.bulk(itoa::Buffer::new().format(next.unwrap_or(0)).as_bytes());
@@ -39,11 +41,13 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
 struct Options {
     pattern: Option<Pattern>,
     count: usize,
+    /// Whether values are wanted beside the fields.
+    values: bool,
 }
 
 impl Options {
     fn parse(mut cursor: Cursor<'_>) -> Result<Self, CommandError> {
-        let mut options = Options { pattern: None, count: COUNT_DEFAULT };
+        let mut options = Options { pattern: None, count: COUNT_DEFAULT, values: true };
         let mut last_pattern = None;
         while cursor.left() != 0 {
             if cursor.take_word("count") {
@@ -52,6 +56,8 @@ impl Options {
                     usize::try_from(count).ok().filter(|count| *count != 0).ok_or(CommandError::Syntax)?;
             } else if cursor.take_word("match") {
                 last_pattern = Some(cursor.expect()?);
+            } else if cursor.take_word("novalues") {
+                options.values = false;
             } else {
                 return Err(CommandError::Syntax);
             }
