@@ -78,6 +78,16 @@ pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 /// Character classes of a glob pattern, of 32 bytes each; the same one several times in a row counts once.
 pub const PATTERN_SETS_MAX: usize = 16_000;
 
+/// Names, patterns or ids in one request of a command that looks each of them up for an answer of many
+/// bytes (`COMMAND DOCS`, `CONFIG GET`, `CLIENT LIST ID`, `INFO`).
+pub const NAMES_MAX: usize = 1024;
+
+/// Bytes of a value in `CONFIG SET`.
+pub const CONFIG_VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of what a client says about itself: its name, and its library's name and version.
+pub const CLIENT_NAME_BYTES_MAX: usize = 4 * 1024;
+
 /// Named tables.
 pub const TABLE_COUNT_MAX: usize = 4096;
 

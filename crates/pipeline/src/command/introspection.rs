@@ -3,7 +3,7 @@
 //! Only what is true here is said: flags about scripts, replicas and loading, and hints for cluster clients are
 //! left out.
 
-use super::{COMMANDS, Call, Command, Flags, Group, Keys, lookup, syntax};
+use super::{COMMANDS, Call, Command, Flags, Group, Keys, lookup, refuse_many_names, syntax};
 use crate::{
     args::Args,
     error::{CommandError, CommandResult},
@@ -27,6 +27,7 @@ pub(super) fn count(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// COMMAND INFO
 pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 2)?;
     let names = call.args.iter_from(2);
     if names.len() == 0 {
         return all(tx, call);
@@ -230,6 +231,7 @@ fn described_command(words: &[&[u8]]) -> Option<&'static Command> {
 
 /// COMMAND DOCS
 pub(super) fn docs(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 2)?;
     let names = call.args.iter_from(2);
     let commands: Vec<&Command> =
         if names.len() == 0 { COMMANDS.iter().collect() } else { names.filter_map(find).collect() };
