@@ -45,6 +45,21 @@ pub const SLICE_STEPS: usize = 4 * 1024;
 /// Entries that one SCAN or HSCAN visits, whatever its COUNT says: the client goes on with the cursor.
 pub const SCAN_ENTRIES_MAX: usize = 4 * 1024;
 
+/// Steps, of a nanosecond or two, after which comparing a pattern with one text is given up.
+pub const MATCH_STEPS_MAX: usize = 256 * 1024;
+
+/// The same that take as long as one of [`SLICE_STEPS`].
+pub const MATCH_STEPS_PER_STEP: usize = 64;
+
+/// Entries that SCAN and HSCAN visit before they look whether it is enough.
+pub const SCAN_ENTRIES_AT_ONCE: usize = 64;
+
+/// Steps of comparing after which SCAN and HSCAN let the client go on with the cursor.
+pub const SCAN_STEPS_MAX: usize = MATCH_STEPS_PER_STEP * SLICE_STEPS;
+
+/// Bytes found after which they do.
+pub const SCAN_REPLY_BYTES: usize = 1024 * 1024;
+
 /// Reply bytes after which a slice ends.
 pub const SLICE_BYTES: usize = 512 * 1024;
 
@@ -134,6 +149,22 @@ pub const SHUTDOWN_QUIET: Duration = Duration::from_millis(50);
 
 /// Tickets of one source open at once; a further request is refused.
 pub const SOURCE_TICKETS_MAX: usize = 1 << 20;
+
+/// Bytes of a glob pattern. Compiling one of this length takes a few milliseconds.
+pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Character classes of a glob pattern, of 32 bytes each; the same one several times in a row counts once.
+pub const PATTERN_SETS_MAX: usize = 16_000;
+
+/// Names, patterns or ids in one request of a command that looks each of them up for an answer of many
+/// bytes (`COMMAND DOCS`, `CONFIG GET`, `CLIENT LIST ID`, `INFO`).
+pub const NAMES_MAX: usize = 1024;
+
+/// Bytes of a value in `CONFIG SET`.
+pub const CONFIG_VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of what a client says about itself: its name, and its library's name and version.
+pub const CLIENT_NAME_BYTES_MAX: usize = 4 * 1024;
 
 /// Named tables.
 pub const TABLE_COUNT_MAX: usize = 4096;

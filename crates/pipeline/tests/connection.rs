@@ -369,3 +369,32 @@ fn connection_commands_work_inside_a_transaction() {
     ",
     );
 }
+
+/// Valkey 8 does so; Redis 7 let EXEC run what was queued beside them, with fewer replies than commands.
+#[test]
+fn multi_and_watch_inside_a_transaction_spoil_it() {
+    for (line, error) in [
+        ("MULTI", "-ERR MULTI calls can not be nested"),
+        ("WATCH k", "-ERR WATCH inside MULTI is not allowed"),
+    ] {
+        let mut server = Server::new();
+        for (line, reply) in [
+            ("MULTI", "OK"),
+            ("SET k v", "QUEUED"),
+            (line, error),
+            ("SET k w", "QUEUED"),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+            ("EXEC", "-ERR EXEC without MULTI"),
+            ("GET k", "nil"),
+            ("MULTI", "OK"),
+            (line, error),
+            ("DISCARD", "OK"),
+            ("MULTI", "OK"),
+            ("SET k v", "QUEUED"),
+            ("EXEC", "[OK]"),
+            ("GET k", "'v'"),
+        ] {
+            assert_eq!(server.run(line), reply, "{line}");
+        }
+    }
+}

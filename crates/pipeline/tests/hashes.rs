@@ -206,7 +206,10 @@ fn scanning_arguments() {
         HSCAN h 0 COUNT               -> -ERR syntax error
         HSCAN h 0 MATCH               -> -ERR syntax error
         HSCAN h 0 TYPE string         -> -ERR syntax error
-        HSCAN h 0 NOVALUES            -> -ERR syntax error
+        HSCAN h 0 NOVALUES x          -> -ERR syntax error
+        HSCAN h 0 MATCH *2 NOVALUES   -> ['0', ['f2']]
+        HSCAN h 0 novalues MATCH *2 COUNT 5 -> ['0', ['f2']]
+        HSCAN missing 0 NOVALUES      -> ['0', []]
     ",
     );
 }

@@ -393,6 +393,106 @@ fn spaces_hold_different_keys() {
     );
 }
 
+/// What Redis 7.0 answers, line by line. A string whose parts were written is never compact again, nor is
+/// a hash that was large once.
+#[test]
+fn encodings_tell_what_was_done_to_a_value() {
+    check(
+        r#"
+        SET a 12                   -> OK
+        OBJECT ENCODING a          -> 'int'
+        APPEND a 3                 -> 3
+        OBJECT ENCODING a          -> 'raw'
+        INCR a                     -> 124
+        OBJECT ENCODING a          -> 'int'
+        APPEND a ""                -> 3
+        OBJECT ENCODING a          -> 'raw'
+        EXPIRE a 100000            -> 1
+        OBJECT ENCODING a          -> 'raw'
+        PERSIST a                  -> 1
+        OBJECT ENCODING a          -> 'raw'
+        SET a 7 KEEPTTL            -> OK
+        OBJECT ENCODING a          -> 'int'
+        APPEND new 12              -> 2
+        OBJECT ENCODING new        -> 'int'
+        SET b hello                -> OK
+        SETRANGE b 1 ""            -> 5
+        OBJECT ENCODING b          -> 'embstr'
+        SETRANGE b 1 a             -> 5
+        OBJECT ENCODING b          -> 'raw'
+        COPY b c                   -> 1
+        OBJECT ENCODING c          -> 'raw'
+        RENAME c d                 -> OK
+        OBJECT ENCODING d          -> 'raw'
+        GETSET b hello             -> 'hallo'
+        OBJECT ENCODING b          -> 'embstr'
+        SETRANGE e 0 x             -> 1
+        OBJECT ENCODING e          -> 'raw'
+        SETBIT f 3 0               -> 0
+        OBJECT ENCODING f          -> 'raw'
+        SET f ab                   -> OK
+        SETBIT f 1 1               -> 1
+        OBJECT ENCODING f          -> 'raw'
+        SET long aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeee -> OK
+        OBJECT ENCODING long       -> 'embstr'
+        SET long aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeee -> OK
+        OBJECT ENCODING long       -> 'raw'
+        HSET h f 0123456789012345678901234567890123456789012345678901234567890123 -> 1
+        OBJECT ENCODING h          -> 'listpack'
+        HSET h f 01234567890123456789012345678901234567890123456789012345678901234 -> 0
+        OBJECT ENCODING h          -> 'hashtable'
+        HSET h f short g short     -> 1
+        HDEL h f                   -> 1
+        OBJECT ENCODING h          -> 'hashtable'
+        EXPIRE h 100000            -> 1
+        COPY h i                   -> 1
+        RENAME i j                 -> OK
+        OBJECT ENCODING j          -> 'hashtable'
+        HDEL h g                   -> 1
+        HSET h g short             -> 1
+        OBJECT ENCODING h          -> 'listpack'
+        HSETNX h 01234567890123456789012345678901234567890123456789012345678901234 x -> 1
+        OBJECT ENCODING h          -> 'hashtable'
+        SET h x                    -> OK
+        OBJECT ENCODING h          -> 'embstr'
+    "#,
+    );
+    let many = |from: usize, to: usize| {
+        let pairs: Vec<String> = (from..to).map(|field| format!("f{field} v")).collect();
+        format!("HSET many {}", pairs.join(" "))
+    };
+    let mut server = Server::new();
+    assert_eq!(server.run(many(0, 512)), "512");
+    assert_eq!(server.run("OBJECT ENCODING many"), "'listpack'");
+    assert_eq!(server.run(many(511, 513)), "1");
+    assert_eq!(server.run("OBJECT ENCODING many"), "'hashtable'");
+    assert_eq!(server.run("HDEL many f0 f1 f2"), "3");
+    assert_eq!(server.run("OBJECT ENCODING many"), "'hashtable'");
+}
+
+/// The log holds what was done, so a new start knows what it did, too. Only of a copy it knows the
+/// contents alone, as Redis does after every start from a snapshot.
+#[test]
+fn encodings_survive_a_new_start() {
+    check_on(
+        Server::new(),
+        "
+        SET a 12                   -> OK
+        APPEND a 3                 -> 3
+        SETRANGE b 0 x             -> 1
+        HSET h f 01234567890123456789012345678901234567890123456789012345678901234 -> 1
+        HSET h f short             -> 0
+        COPY a c                   -> 1
+        OBJECT ENCODING c          -> 'raw'
+        @ reopen
+        OBJECT ENCODING a          -> 'raw'
+        OBJECT ENCODING b          -> 'raw'
+        OBJECT ENCODING h          -> 'hashtable'
+        OBJECT ENCODING c          -> 'int'
+    ",
+    );
+}
+
 #[test]
 fn tools_learn_encodings_and_counts() {
     check(

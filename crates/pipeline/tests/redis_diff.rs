@@ -1,7 +1,8 @@
 //! Thousands of random commands on busload and on a real Redis: every reply is the same, byte for byte.
 //!
 //! The exceptions are what DESIGN leaves open: the order of fields and keys, which field a random choice gives, and
-//! the milliseconds between the two executing a command. After every few hundred commands busload starts again from its log, so
+//! the milliseconds between the two executing a command; and what follows MULTI inside a transaction,
+//! which spoils it as in newer servers. After every few hundred commands busload starts again from its log, so
 //! what is compared is also what was logged.
 
 mod common;
@@ -108,6 +109,38 @@ const TEMPLATES: &[&str] = &[
     "DISCARD",
 ];
 
+/// What decides how Redis keeps a value. INCRBYFLOAT is not among them: it leaves an integer in a form
+/// that is made for other strings.
+const ENCODING_TEMPLATES: &[&str] = &[
+    "OBJECT ENCODING {key}",
+    "OBJECT ENCODING {key}",
+    "OBJECT ENCODING {key}",
+    "OBJECT ENCODING {key}",
+    "SET {key} {value}",
+    "SET {key} {value} KEEPTTL",
+    "GETSET {key} {value}",
+    "MSET {key} {value} {key} {value}",
+    "APPEND {key} {value}",
+    "APPEND {key} 1",
+    "SETRANGE {key} {offset} {value}",
+    "SETRANGE {key} 1 2",
+    "SETBIT {key} {offset} {bit}",
+    "INCR {key}",
+    "GETEX {key} EX 10000000",
+    "PERSIST {key}",
+    "HSET {key} {field} {value}",
+    "HSET {key} {field} {long}",
+    "HSET {key} {long} {value}",
+    "HSETNX {key} {field} {long}",
+    "HINCRBY {key} {field} 1",
+    "HINCRBYFLOAT {key} {field} 1",
+    "HDEL {key} {field} {field} {field} {field}",
+    "HDEL {key} {long}",
+    "COPY {key} {key} REPLACE",
+    "RENAME {key} {key}",
+    "DEL {key}",
+];
+
 const OPTIONS: &[&str] = &[
     "NX",
     "XX",
@@ -160,7 +193,48 @@ const TIMES: &[&str] = &["10000000", "20000000", "5000000000", "0", "-1", "x", "
 const DATES: &[&str] = &["4000000000", "4100000000", "4200000000", "1", "-1", "x", "9223372036854775807"];
 const PATTERNS: &[&str] = &["*", "?", "f*", "*1*", "[a-c]", "[^a]", "number", "\\a", "", "f[0-9]"];
 const WHEN: &[&str] = &["NX", "XX", "GT", "LT", "nonsense"];
+/// Below and above what Redis keeps in a compact hash.
+const LONG: &[&str] = &[
+    "x123456789012345678901234567890123456789012345678901234567890123",
+    "x1234567890123456789012345678901234567890123456789012345678901234",
+];
+const NESTED: &str = "ERR MULTI calls can not be nested";
 const UNITS: &[&str] = &["BYTE", "BIT", "bit", "nonsense"];
+
+/// Every key on every pattern, on both.
+#[test]
+fn patterns_match_what_redis_matches() {
+    const PATTERNS_COUNT: usize = 4_000;
+    let Some(mut redis) = Redis::start() else {
+        println!("redis-server is not installed: nothing was compared");
+        return;
+    };
+    let mut server = Server::new();
+    let mut rng = SimRng::new(1);
+    let mut bytes = |length_max: usize, among: &[u8]| -> Vec<u8> {
+        let length = below(&mut rng, length_max + 1);
+        (0..length).map(|_| among[below(&mut rng, among.len())]).collect()
+    };
+    redis.run("FLUSHALL");
+    for _ in 0..300 {
+        let key = bytes(8, b"aab]-B\x80\xff");
+        for reply in [server.send(Client::FIRST, &[b"SET", &key, b"v"]), redis.send(&[b"SET", &key, b"v"])] {
+            assert_eq!(reply, b"+OK\r\n");
+        }
+    }
+    let mut shown = 0;
+    for _ in 0..PATTERNS_COUNT {
+        let pattern = bytes(10, b"aab**??[[]]^-\\B\x80\xff");
+        let words: [&[u8]; 2] = [b"KEYS", &pattern];
+        let [ours, theirs] = [server.send(Client::FIRST, &words), redis.send(&words)].map(|bytes| {
+            let (reply, _) = Reply::parse(&bytes).expect("a reply").expect("all of it");
+            sorted(&reply, false)
+        });
+        assert_eq!(show(&ours), show(&theirs), "{}", pattern.escape_ascii());
+        shown += usize::from(ours != Reply::Array(Vec::new()));
+    }
+    assert!(PATTERNS_COUNT / 10 < shown, "patterns have to match now and then: {shown}");
+}
 
 #[test]
 fn replies_are_those_of_redis() {
@@ -169,11 +243,23 @@ fn replies_are_those_of_redis() {
         return;
     };
     for seed in 0..SEEDS {
-        compare(&mut redis, seed);
+        compare(&mut redis, seed, TEMPLATES, COMMANDS_PER_LOG);
     }
 }
 
-fn compare(redis: &mut Redis, seed: u64) {
+/// Without a new start from the log, of which Redis knows nothing.
+#[test]
+fn encodings_are_those_of_redis() {
+    let Some(mut redis) = Redis::start() else {
+        println!("redis-server is not installed: nothing was compared");
+        return;
+    };
+    for seed in 0..SEEDS {
+        compare(&mut redis, seed, ENCODING_TEMPLATES, usize::MAX);
+    }
+}
+
+fn compare(redis: &mut Redis, seed: u64, templates: &[&str], commands_per_log: usize) {
     let clock = RealClock::new();
     let mut server = Server::new();
     let mut rng = SimRng::new(seed);
@@ -185,11 +271,11 @@ fn compare(redis: &mut Redis, seed: u64) {
     redis.run("FLUSHALL");
     let mut queued: Option<Vec<Vec<Vec<u8>>>> = None;
     for ordinal in 0..COMMANDS_PER_SEED {
-        if ordinal % COMMANDS_PER_LOG == COMMANDS_PER_LOG - 1 && queued.is_none() {
+        if ordinal % commands_per_log == commands_per_log - 1 && queued.is_none() {
             server = server.reopen();
             server.run(hello);
         }
-        let command = draw_command(&mut rng);
+        let command = draw_command(&mut rng, templates);
         let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
         server.set_wall_ms(clock.wall_ms());
         let (ours, theirs) = (server.send(Client::FIRST, &words), redis.send(&words));
@@ -202,6 +288,10 @@ fn compare(redis: &mut Redis, seed: u64) {
         let ends = name == b"EXEC" || name == b"DISCARD" && !ours.is_error();
         let done = queued.take_if(|_| ends);
         assert_same(&command, &ours, &theirs, done.as_deref(), &context);
+        if name == b"MULTI" && ours == Reply::Error(NESTED.into()) {
+            assert_eq!(server.run("DISCARD"), redis.run("DISCARD"));
+            queued = None;
+        }
         match &mut queued {
             Some(queue) if ours == Reply::Simple(b"QUEUED".into()) => queue.push(command),
             None if name == b"MULTI" && !ours.is_error() => queued = Some(Vec::new()),
@@ -270,8 +360,8 @@ fn sorted(reply: &Reply, in_pairs: bool) -> Reply {
     }
 }
 
-fn draw_command(rng: &mut SimRng) -> Vec<Vec<u8>> {
-    let template = draw(rng, TEMPLATES);
+fn draw_command(rng: &mut SimRng, templates: &[&str]) -> Vec<Vec<u8>> {
+    let template = draw(rng, templates);
     let mut command = Vec::new();
     expand(rng, template, &mut command);
     match below(rng, 60) {
@@ -303,6 +393,7 @@ fn expand(rng: &mut SimRng, template: &str, words: &mut Vec<Vec<u8>>) {
             "{time}000" => format!("{}000", draw(rng, TIMES)).into(),
             "{date}" => draw(rng, DATES).into(),
             "{date}000" => format!("{}000", draw(rng, DATES)).into(),
+            "{long}" => draw(rng, LONG).into(),
             "{pattern}" => draw(rng, PATTERNS).into(),
             "{when}" => draw(rng, WHEN).into(),
             "{unit}" => draw(rng, UNITS).into(),

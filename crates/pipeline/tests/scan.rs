@@ -200,3 +200,72 @@ fn named_tables_are_listed_in_space_zero_only() {
     assert_eq!(server.run("DBSIZE"), "0");
     assert_eq!(server.run("GET cache:a"), "'1'");
 }
+
+/// A class was read anew for each byte of each key: these took minutes, and nobody else was served.
+#[test]
+fn long_patterns_are_matched_or_refused() {
+    let mut server = Server::new();
+    for number in 0..10_000 {
+        server.run(format!("SET {number:a>47} v"));
+    }
+    server.run("HSET hash field-b 1 field-c 2");
+    let class = |start: &str, unit: &str, count: usize, end: &str| {
+        format!("{start}[{}]{end}", unit.repeat(count)).into_bytes()
+    };
+    let scan = |server: &mut Server, words: &[&[u8]]| {
+        let bytes = server.send(Client::FIRST, words);
+        match Reply::parse(&bytes).expect("a reply").expect("all of it").0 {
+            Reply::Array(parts) => match &parts[..] {
+                [Reply::Bulk(cursor), Reply::Array(found)] => (cursor.clone(), found.len()),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    };
+    let shown = |server: &mut Server, words: &[&[u8]]| {
+        let bytes = server.send(Client::FIRST, words);
+        match Reply::parse(&bytes).expect("a reply").expect("all of it").0 {
+            Reply::Array(parts) => match parts.last() {
+                Some(Reply::Array(found)) => Ok(found.len()),
+                _ => Ok(parts.len()),
+            },
+            Reply::Error(text) => Err(String::from_utf8(text).expect("text")),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (pattern, keys, fields) in [
+        (class("*", "1", 1_000_000, ""), 1_000, 0),
+        (class("*", "b", 1_000_000, ""), 0, 1),
+        (class("", "a-z", 300_000, "*7"), 1_000, 0),
+        (class("*", "a-z", 300_000, "*0*-*"), 0, 0),
+        (b"[a-z]".repeat(200_000), 0, 0),
+        (b"*a".repeat(500_000), 0, 0),
+    ] {
+        let context = || format!("{}... of {}", pattern[..6].escape_ascii(), pattern.len());
+        assert_eq!(shown(&mut server, &[b"KEYS", &pattern]), Ok(keys), "{}", context());
+        // One call does a bounded part of it, whatever its COUNT.
+        let (mut cursor, mut scanned) = (b"0".to_vec(), 0);
+        loop {
+            let words: [&[u8]; 6] = [b"SCAN", &cursor, b"MATCH", &pattern, b"COUNT", b"20000"];
+            let (next, found) = scan(&mut server, &words);
+            scanned += found;
+            cursor = next;
+            if cursor == b"0" {
+                break;
+            }
+        }
+        assert_eq!(scanned, keys, "{}", context());
+        let fields_found = shown(&mut server, &[b"HSCAN", b"hash", b"0", b"MATCH", &pattern]);
+        assert_eq!(fields_found, Ok(2 * fields), "{}", context());
+    }
+    for (pattern, error) in [
+        (class("*", "b", 2_000_000, ""), "ERR pattern is longer than 1 MiB"),
+        (b"[ab][cd]".repeat(10_000), "ERR pattern has more than 16000 character classes"),
+    ] {
+        let error = Err(error.to_owned());
+        assert_eq!(shown(&mut server, &[b"KEYS", &pattern]), error);
+        assert_eq!(shown(&mut server, &[b"SCAN", b"0", b"MATCH", &pattern]), error);
+        assert_eq!(shown(&mut server, &[b"HSCAN", b"hash", b"0", b"MATCH", &pattern]), error);
+        assert_eq!(shown(&mut server, &[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN", &pattern]), error);
+    }
+}

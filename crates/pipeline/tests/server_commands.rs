@@ -9,7 +9,7 @@ use busload_pipeline::{
     settings::{Settings, SyncMode, TableSettings},
 };
 use busload_resp::reply::Reply;
-use common::{Client, Server, check};
+use common::{Client, Server, check, show_bytes};
 
 fn parsed(server: &mut Server, line: &str) -> Reply {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
@@ -395,4 +395,41 @@ fn every_subcommand_is_named_after_its_command() {
             assert!(subcommand.subcommands.is_empty());
         }
     }
+}
+
+/// Each name costs a look and an answer that is much longer than it: a megabyte of names kept everybody
+/// else waiting for seconds.
+#[test]
+fn many_names_in_one_request_are_refused() {
+    let mut server = Server::new();
+    let repeated =
+        |line: &str, word: &str, count: usize| format!("{line}{}", format!(" {word}").repeat(count));
+    for (line, word) in [
+        ("COMMAND DOCS", "get"),
+        ("COMMAND INFO", "get"),
+        ("CONFIG GET", "maxmemory"),
+        ("CONFIG SET", "timeout 0"),
+        ("CLIENT LIST ID", "1"),
+        ("INFO", "server"),
+    ] {
+        let reply = send_words(&mut server, &repeated(line, word, 1025));
+        assert_eq!(reply, "-ERR more than 1024 names in one request", "{line}");
+        let reply = send_words(&mut server, &repeated(line, word, 512));
+        assert!(!reply.contains("1024 names"), "{line} {reply}");
+    }
+    let config = server.send(Client::FIRST, &[b"CONFIG", b"GET", &[b'*'; 1 << 20]]);
+    assert_eq!(config, b"-ERR patterns are longer than 1 MiB\r\n");
+    let config = server.send(Client::FIRST, &[b"CONFIG", b"SET", b"save", &[b'x'; 100_000]]);
+    let refused = b"-ERR CONFIG SET failed (possibly related to argument 'save') - argument is too long\r\n";
+    assert_eq!(config, refused);
+    for words in [&[&b"SETNAME"[..]][..], &[b"SETINFO", b"lib-name"], &[b"SETINFO", b"lib-ver"]] {
+        let reply = server.send(Client::FIRST, &[&[&b"CLIENT"[..]], words, &[&[b'x'; 5_000]]].concat());
+        assert_eq!(reply, b"-ERR a name is longer than 4 KiB\r\n");
+    }
+}
+
+/// As client libraries send it: a line would be too long.
+fn send_words(server: &mut Server, line: &str) -> String {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    show_bytes(&server.send(Client::FIRST, &words))
 }

@@ -2,7 +2,9 @@
 
 use crate::hasher::Hasher;
 use crate::index::{Content, Heap, Index, NewContent};
-use crate::limits::{SMALL_HASH_BYTES_MAX, SMALL_HASH_FIELDS_MAX};
+use crate::limits::{
+    COMPACT_HASH_FIELDS_MAX, COMPACT_HASH_STRING_BYTES_MAX, SMALL_HASH_BYTES_MAX, SMALL_HASH_FIELDS_MAX,
+};
 use crate::packed::{self, Set};
 
 /// A hash while fields are put into it.
@@ -11,7 +13,8 @@ enum Building {
     Indexed(Box<Index>),
 }
 
-/// Sets fields; gives how many are new.
+/// Sets fields; gives how many are new. The hash is general from then on when a field or value is long
+/// or the fields are many.
 pub(crate) fn put<'p>(
     index: &mut Index,
     heap: &mut Heap,
@@ -20,18 +23,32 @@ pub(crate) fn put<'p>(
     key: &[u8],
     pairs: &mut dyn Iterator<Item = (&'p [u8], &'p [u8])>,
 ) -> usize {
-    let in_place = index.with_indexed(heap, hash, key, |fields, heap| {
-        pairs.map(|(field, value)| put_indexed(fields, heap, hasher, field, value)).sum()
+    let mut long = false;
+    let mut pairs = pairs.inspect(|(field, value)| {
+        long |= COMPACT_HASH_STRING_BYTES_MAX < field.len().max(value.len());
     });
-    if let Some(added) = in_place {
+    let in_place = index.with_indexed(heap, hash, key, |fields, heap| {
+        let put = |(field, value)| put_indexed(fields, heap, hasher, field, value);
+        let added: usize = pairs.by_ref().map(put).sum();
+        (added, fields.len())
+    });
+    if let Some((added, len)) = in_place {
+        let were_few = len - added <= COMPACT_HASH_FIELDS_MAX;
+        if long || were_few && COMPACT_HASH_FIELDS_MAX < len {
+            index.make_general(hash, key);
+        }
         return added;
     }
     let mut packed = std::mem::take(&mut heap.scratch);
     packed.clear();
     let entry = index.find(hash, key);
     let expiry = entry.and_then(|entry| entry.expiry());
-    if let Some(Content::Packed(old)) = entry.map(|entry| entry.content()) {
+    let mut general = false;
+    if let Some(entry) = entry
+        && let Content::Packed(old) = entry.content()
+    {
         packed.extend_from_slice(old);
+        general = entry.is_general();
     }
     let count = packed::pairs(&packed).count();
     let mut building = Building::Packed { packed, count };
@@ -46,7 +63,13 @@ pub(crate) fn put<'p>(
             }
             heap.scratch = packed;
         }
-        Building::Indexed(fields) => index.put(heap, hasher, hash, key, NewContent::Indexed(fields), expiry),
+        Building::Indexed(fields) => {
+            general |= COMPACT_HASH_FIELDS_MAX < fields.len();
+            index.put(heap, hasher, hash, key, NewContent::Indexed(fields), expiry);
+        }
+    }
+    if general || long {
+        index.make_general(hash, key);
     }
     added
 }
@@ -69,13 +92,16 @@ pub(crate) fn delete(
         None => {
             let Some(entry) = index.find(hash, key) else { return 0 };
             let Content::Packed(old) = entry.content() else { return 0 };
-            let expiry = entry.expiry();
+            let (expiry, general) = (entry.expiry(), entry.is_general());
             let mut packed = std::mem::take(&mut heap.scratch);
             packed.clear();
             packed.extend_from_slice(old);
             let removed = fields.filter(|field| packed::remove(&mut packed, field)).count();
             if removed != 0 && !packed.is_empty() {
                 index.put(heap, hasher, hash, key, NewContent::Packed(&packed), expiry);
+                if general {
+                    index.make_general(hash, key);
+                }
             }
             let left = packed.len();
             heap.scratch = packed;

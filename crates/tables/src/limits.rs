@@ -15,6 +15,12 @@ pub const SMALL_HASH_FIELDS_MAX: usize = 64;
 /// Most bytes of a hash that is kept packed in its entry.
 pub const SMALL_HASH_BYTES_MAX: usize = 1024;
 
+/// Most fields of a hash that Redis keeps as a listpack (`hash-max-listpack-entries`).
+pub const COMPACT_HASH_FIELDS_MAX: usize = 512;
+
+/// Longest field or value of a hash that Redis keeps as a listpack (`hash-max-listpack-value`).
+pub const COMPACT_HASH_STRING_BYTES_MAX: usize = 64;
+
 /// Spaces that exist from the start (`SELECT 0` to `SELECT 15`).
 pub const SPACE_COUNT: u16 = 16;
 
@@ -25,4 +31,6 @@ pub const REPLAY_GROUP_COUNT: usize = 64;
 pub const REPLAY_GROUP_BYTES: usize = 64 * 1024;
 
 const _: () = assert!(SMALL_HASH_BYTES_MAX < SHARED_BYTES_MIN && SHARED_BYTES_MIN < HUGE_BYTES_MIN);
+const _: () =
+    assert!(SMALL_HASH_FIELDS_MAX <= COMPACT_HASH_FIELDS_MAX, "only large hashes have so many fields");
 const _: () = assert!(STRING_BYTES_MAX < 1 << 30, "lengths take 30 bits in an entry's header");

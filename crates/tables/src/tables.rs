@@ -138,6 +138,21 @@ impl Tables {
         self.table(table).find(hash.0, key).is_some_and(|entry| !entry.is_live(now))
     }
 
+    /// Whether Redis would keep the value of this key in its general form (`raw`, `hashtable`) because of
+    /// what was done to it, even if it would fit into a compact one by now: since a string was put
+    /// there, parts of it were written by [`Tables::patch`]; since the first field of a hash was, it
+    /// has had more of them, or a longer one, than [`crate::limits`] says of compact hashes.
+    pub fn is_general(&self, table: TableId, hash: KeyHash, key: &[u8]) -> bool {
+        self.table(table).find(hash.0, key).is_some_and(|entry| entry.is_general())
+    }
+
+    /// Makes [`Tables::is_general`] true for a key that is there, for a copy of such a value or a patch
+    /// that changes nothing. It has no effect of its own: a replay does not know of it.
+    pub fn make_general(&mut self, table: TableId, hash: KeyHash, key: &[u8]) {
+        let (index, _, _) = self.parts(table);
+        index.make_general(hash.0, key);
+    }
+
     /// Entries, expired ones that are not yet removed included.
     pub fn len(&self, table: TableId) -> usize {
         self.table(table).len()
@@ -171,21 +186,23 @@ impl Tables {
         })
     }
 
-    /// As [`Tables::scan`], but an entry that stays is emitted exactly once by a scan from start to end. Visits up to 900 entries
-    /// more than asked for.
+    /// Emits live keys from `from` (0 starts) on until `go_on`, which is asked every few entries, says that it is enough. Gives
+    /// what to go on at. A key that stays is emitted exactly once by a scan from start to end, whatever else changes
+    /// in between.
     pub fn scan_once(
         &self,
         table: TableId,
-        position: u64,
-        count_min: usize,
+        from: KeyHash,
         now: UnixMs,
         emit: &mut dyn FnMut(&[u8]),
-    ) -> Option<u64> {
-        self.table(table).scan_once(position, count_min, |entry| {
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Option<KeyHash> {
+        let emit_live = |entry: EntryRef<'_>| {
             if entry.is_live(now) {
                 emit(entry.key());
             }
-        })
+        };
+        self.table(table).scan_once(from.0, |key| self.hasher.hash(key), emit_live, go_on).map(KeyHash)
     }
 
     /// A live key chosen by a random number, about fairly. `None` when none was found among some thousand entries from

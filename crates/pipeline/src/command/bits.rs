@@ -35,7 +35,10 @@ pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         let patch = PatchOne::new(tx, &key, place.byte, Bytes::copy_from_slice(&[new]));
         return tx.run_sliced(call, Write::new(patch));
     }
-    if old != Some(new) {
+    if old == Some(new) {
+        // Nothing to log; but from now on Redis keeps the string as one whose parts are written.
+        tx.tables.make_general(key.table, key.hash, key.bytes);
+    } else {
         tx.patch(&key, place.byte, &[new]);
     }
     call.reply.integer(place.bit_of(byte));

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use busload_io::Address;
 use busload_resp::parse_i64;
 
-use super::{Call, Command, connection, printable};
+use super::{Call, Command, connection, printable, refuse_many_names};
 use crate::{
     args::Cursor,
     error::{CommandError, CommandResult},
+    limits::CLIENT_NAME_BYTES_MAX,
     session::{ReplyMode, Session},
     tx::Tx,
 };
@@ -29,6 +30,7 @@ pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// CLIENT LIST
 pub(super) fn list(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 3)?;
     let filter = list_filter(call.args.cursor(2))?;
     let mut clients: Vec<&Session> = tx.other_sessions().chain([&*call.session]).collect();
     clients.sort_unstable_by_key(|client| client.id);
@@ -264,6 +266,9 @@ pub(super) fn setinfo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         b"lib-ver" => &mut call.session.library_version,
         _ => return Err(format!("ERR Unrecognized option '{}'", printable(attribute, 128)).into()),
     };
+    if CLIENT_NAME_BYTES_MAX < value.len() {
+        return Err(connection::NAME_TOO_LONG);
+    }
     if !connection::is_plain(value) {
         let attribute = printable(attribute, 128);
         return Err(format!("ERR {attribute} cannot contain spaces, newlines or special characters.").into());

@@ -5,11 +5,11 @@
 
 use busload_resp::parse_i64;
 
-use super::{Call, printable};
+use super::{Call, printable, refuse_many_names};
 use crate::{
     error::{CommandError, CommandResult},
-    glob::{self, Case},
-    limits::SPACE_COUNT,
+    glob::Pattern,
+    limits::{CONFIG_VALUE_BYTES_MAX, PATTERN_BYTES_MAX, SPACE_COUNT},
     settings::SyncMode,
     tx::Tx,
 };
@@ -101,11 +101,19 @@ fn default_sync(tx: &Tx) -> SyncMode {
 
 /// CONFIG GET
 pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let asked = |parameter: &&Parameter| {
-        let name = parameter.name.as_bytes();
-        call.args.iter_from(2).any(|pattern| glob::matches(pattern, name, Case::Insensitive))
-    };
-    let found: Vec<&Parameter> = PARAMETERS.iter().filter(asked).collect();
+    refuse_many_names(&call.args, 2)?;
+    if PATTERN_BYTES_MAX < call.args.request_bytes() {
+        return Err(CommandError::text("ERR patterns are longer than 1 MiB"));
+    }
+    let mut asked = [false; PARAMETERS.len()];
+    for pattern in call.args.iter_from(2) {
+        let pattern = Pattern::compile_caseless(pattern)?;
+        for (asked, parameter) in asked.iter_mut().zip(PARAMETERS) {
+            *asked = *asked || pattern.matches(parameter.name.as_bytes());
+        }
+    }
+    let of_asked = PARAMETERS.iter().zip(asked).filter(|(_, asked)| *asked);
+    let found: Vec<&Parameter> = of_asked.map(|(parameter, _)| parameter).collect();
     call.reply.map(found.len());
     for parameter in found {
         call.reply.bulk(parameter.name.as_bytes());
@@ -116,6 +124,7 @@ pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// CONFIG SET: all of it or nothing.
 pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 2)?;
     let pairs: Vec<&[u8]> = call.args.iter_from(2).collect();
     if !pairs.len().is_multiple_of(2) {
         return Err(CommandError::Syntax);
@@ -164,6 +173,9 @@ fn failed(parameter: &Parameter, why: &str) -> CommandError {
 
 /// Whether the value is one of its kind, and for what only a start can change, the one it has.
 fn check(tx: &Tx, parameter: &Parameter, value: &[u8]) -> Result<(), CommandError> {
+    if CONFIG_VALUE_BYTES_MAX < value.len() {
+        return Err(failed(parameter, "argument is too long"));
+    }
     let text = normal_form(parameter.kind, value).map_err(|why| failed(parameter, &why))?;
     if matches!(parameter.change, Change::Memory(_)) || text == (parameter.value)(tx) {
         return Ok(());

@@ -5,6 +5,7 @@ use busload_resp::{Version, parse_i64};
 use super::{Call, keys, printable, transactions};
 use crate::{
     error::{CommandError, CommandResult},
+    limits::CLIENT_NAME_BYTES_MAX,
     secret::is_secret,
     session::{ReplyMode, Session},
     tx::Tx,
@@ -12,6 +13,10 @@ use crate::{
 
 /// The version of Redis whose commands these are; clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.2.4";
+
+pub(super) const NAME_TOO_LONG: CommandError = CommandError::text("ERR a name is longer than 4 KiB");
+
+const _: () = assert!(CLIENT_NAME_BYTES_MAX == 4 * 1024, "the error text says so");
 
 /// The one user there is.
 pub(super) const USER: &[u8] = b"default";
@@ -193,6 +198,9 @@ pub(super) fn reset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// A name that CLIENT LIST can show without confusing its readers; empty for none.
 pub(super) fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
+    if CLIENT_NAME_BYTES_MAX < name.len() {
+        return Err(NAME_TOO_LONG);
+    }
     if is_plain(name) {
         return Ok(name);
     }

@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 
 use busload_tables::TableId;
 
-use super::{Call, connection::REDIS_VERSION};
+use super::{Call, connection::REDIS_VERSION, refuse_many_names};
 use crate::{
     error::CommandResult,
     limits::SPACE_COUNT,
@@ -38,6 +38,7 @@ const SECTIONS: &[Section] = &[
 
 /// INFO
 pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 1)?;
     let asked = |section: &&Section| {
         let is_all = |word: &[u8]| {
             ["default", "all", "everything"].iter().any(|all| word.eq_ignore_ascii_case(all.as_bytes()))

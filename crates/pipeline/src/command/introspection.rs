@@ -3,11 +3,11 @@
 //! Only what is true here is said: flags about scripts, replicas and loading, and hints for cluster clients are
 //! left out.
 
-use super::{COMMANDS, Call, Command, Flags, Group, Keys, lookup, syntax};
+use super::{COMMANDS, Call, Command, Flags, Group, Keys, lookup, refuse_many_names, syntax};
 use crate::{
     args::Args,
     error::{CommandError, CommandResult},
-    glob::{self, Case},
+    glob::Pattern,
     reply::Reply,
     tx::Tx,
 };
@@ -27,6 +27,7 @@ pub(super) fn count(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// COMMAND INFO
 pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 2)?;
     let names = call.args.iter_from(2);
     if names.len() == 0 {
         return all(tx, call);
@@ -171,7 +172,7 @@ enum ListFilter<'a> {
     /// There are no modules.
     Module,
     Category(&'a [u8]),
-    Pattern(&'a [u8]),
+    Name(Pattern),
 }
 
 impl ListFilter<'_> {
@@ -182,9 +183,7 @@ impl ListFilter<'_> {
             ListFilter::Category(name) => {
                 categories(command).iter().any(|category| category.as_bytes()[1..].eq_ignore_ascii_case(name))
             }
-            ListFilter::Pattern(pattern) => {
-                glob::matches(pattern, command.name.as_bytes(), Case::Insensitive)
-            }
+            ListFilter::Name(pattern) => pattern.matches(command.name.as_bytes()),
         }
     }
 }
@@ -198,7 +197,7 @@ fn list_filter<'a>(args: &Args<'a>) -> Result<ListFilter<'a>, CommandError> {
             match kind.to_ascii_lowercase().as_slice() {
                 b"module" => Ok(ListFilter::Module),
                 b"aclcat" => Ok(ListFilter::Category(value)),
-                b"pattern" => Ok(ListFilter::Pattern(value)),
+                b"pattern" => Ok(ListFilter::Name(Pattern::compile_caseless(value)?)),
                 _ => Err(CommandError::Syntax),
             }
         }
@@ -232,6 +231,7 @@ fn described_command(words: &[&[u8]]) -> Option<&'static Command> {
 
 /// COMMAND DOCS
 pub(super) fn docs(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
+    refuse_many_names(&call.args, 2)?;
     let names = call.args.iter_from(2);
     let commands: Vec<&Command> =
         if names.len() == 0 { COMMANDS.iter().collect() } else { names.filter_map(find).collect() };

@@ -92,8 +92,7 @@ fn same(a: &Key<'_>, b: &Key<'_>) -> bool {
 }
 
 fn move_key(tx: &mut Tx, from: &Key<'_>, to: &Key<'_>) {
-    let expiry = tx.expiry(from).flatten();
-    tx.copy(from, to, expiry);
+    copy_key(tx, from, to);
     tx.delete(from);
 }
 
@@ -112,8 +111,7 @@ pub(super) fn copy(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         return tx.run_sliced(call, Write::new(copy));
     }
     if copied {
-        let expiry = tx.expiry(&from).flatten();
-        tx.copy(&from, &to, expiry);
+        copy_key(tx, &from, &to);
     }
     call.reply.integer(i64::from(copied));
     Ok(())
@@ -221,16 +219,34 @@ fn object<'t>(tx: &'t Tx, call: &Call<'_>) -> Option<Value<'t>> {
     tx.get(&key)
 }
 
-/// OBJECT ENCODING: what Redis would use for such a value, as tools expect.
+/// OBJECT ENCODING: what Redis would use for such a value after what was done to it, as tools expect.
 pub(super) fn object_encoding(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let name = object(tx, call).map(|value| match value {
-        Value::String(string) => string_encoding(string),
-        Value::Hash(hash) => hash_encoding(hash),
+    let key = tx.key(call.session, call.args.at(2));
+    let name = tx.get(&key).map(|value| match (value, is_general(tx, &key)) {
+        (Value::String(_), true) => "raw",
+        (Value::String(string), false) => string_encoding(string),
+        (Value::Hash(_), true) => "hashtable",
+        (Value::Hash(_), false) => "listpack",
     });
     call.reply.bulk_or_null(name.map(str::as_bytes));
     Ok(())
 }
 
+/// See [`busload_tables::Tables::is_general`].
+fn is_general(tx: &Tx, key: &Key<'_>) -> bool {
+    tx.tables.is_general(key.table, key.hash, key.bytes)
+}
+
+/// Copies value and expiry, and that Redis would keep the value in its general form.
+fn copy_key(tx: &mut Tx, from: &Key<'_>, to: &Key<'_>) {
+    let (expiry, general) = (tx.expiry(from).flatten(), is_general(tx, from));
+    tx.copy(from, to, expiry);
+    if general {
+        tx.tables.make_general(to.table, to.hash, to.bytes);
+    }
+}
+
+/// That of a string that was put there as a whole.
 fn string_encoding(string: StringRef<'_>) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
     let bytes = string.as_slice();
@@ -241,13 +257,6 @@ fn string_encoding(string: StringRef<'_>) -> &'static str {
     } else {
         "raw"
     }
-}
-
-fn hash_encoding(hash: HashRef<'_>) -> &'static str {
-    const PACKED_FIELDS_MAX: usize = 128;
-    const PACKED_BYTES_MAX: usize = 64;
-    let short = |(field, value): (&[u8], &[u8])| field.len().max(value.len()) <= PACKED_BYTES_MAX;
-    if hash.len() <= PACKED_FIELDS_MAX && hash.iter().all(short) { "listpack" } else { "hashtable" }
 }
 
 /// OBJECT REFCOUNT

@@ -28,6 +28,7 @@ use busload_tables::KeyHash;
 use crate::{
     args::Args,
     error::{CommandError, CommandResult},
+    limits::NAMES_MAX,
     reply::Reply,
     session::Session,
     source::Operation,
@@ -241,6 +242,13 @@ impl Command {
             format!("ERR unknown subcommand '{word}'. Try {} HELP.", self.name.to_uppercase()).into()
         })
     }
+}
+
+/// Refuses more than [`NAMES_MAX`] arguments from `first` on.
+fn refuse_many_names(args: &Args<'_>, first: usize) -> CommandResult {
+    const TOO_MANY: CommandError = CommandError::text("ERR more than 1024 names in one request");
+    const _: () = assert!(NAMES_MAX == 1024, "the error text says so");
+    if NAMES_MAX < args.iter_from(first).len() { Err(TOO_MANY) } else { Ok(()) }
 }
 
 /// Bytes as text, at most `bytes_max` of them, for messages.

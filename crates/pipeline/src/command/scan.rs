@@ -4,15 +4,20 @@
 //! hashes in it. A growing table only splits ranges of hashes, so an entry that stays is met at least once by a scan from
 //! start to end. Cursors are below 2^53: clients that keep them in a double lose nothing.
 
-use busload_tables::{TableId, ValueKind};
+use std::cell::Cell;
+
+use busload_tables::{KeyHash, TableId, ValueKind};
 use bytes::Bytes;
 
 use super::{Call, keys};
 use crate::{
     args::{Args, Cursor},
     error::{CommandError, CommandResult},
-    glob::{self, Case},
-    limits::{JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SCAN_ENTRIES_MAX, TABLE_COUNT_MAX},
+    glob::Pattern,
+    limits::{
+        JOB_PIECE_BYTES, MATCH_STEPS_PER_STEP, REPLY_COPIED_BYTES_MAX, SCAN_ENTRIES_AT_ONCE,
+        SCAN_ENTRIES_MAX, SCAN_REPLY_BYTES, SCAN_STEPS_MAX, TABLE_COUNT_MAX,
+    },
     tx::{Locks, Slice, Step, Tx, Work, reply_too_long},
 };
 
@@ -29,16 +34,17 @@ const _: () = assert!(
 /// KEYS
 pub(super) fn keys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = tx.catalog.listed(call.session.space);
-    tx.run_sliced(call, AllKeys { tables, ..AllKeys::default() })
+    let pattern = Pattern::compile(call.args.at(1))?;
+    tx.run_sliced(call, AllKeys::new(tables, pattern))
 }
 
 /// KEYS: every key that stays from start to end, once, and of the others those that chance to be there.
-#[derive(Default)]
 struct AllKeys {
     tables: Vec<TableId>,
+    pattern: Pattern,
     /// Ordinal of the table that is gone through, and how far.
     next: usize,
-    position: u64,
+    from: KeyHash,
     /// Keys as they go into the reply, which begins with their count.
     found: Vec<Bytes>,
     found_bytes: usize,
@@ -46,27 +52,53 @@ struct AllKeys {
     count: usize,
 }
 
+impl AllKeys {
+    fn new(tables: Vec<TableId>, pattern: Pattern) -> Self {
+        let (found, encoded) = Default::default();
+        Self { tables, pattern, next: 0, from: KeyHash(0), found, found_bytes: 0, encoded, count: 0 }
+    }
+
+    /// Puts away what was found when it has more bytes than this.
+    fn seal(&mut self, bytes: usize) -> CommandResult {
+        if bytes < self.encoded.len() {
+            self.found_bytes += self.encoded.len();
+            self.found.push(Bytes::from(std::mem::take(&mut self.encoded)));
+        }
+        if REPLY_COPIED_BYTES_MAX < self.found_bytes { Err(reply_too_long()) } else { Ok(()) }
+    }
+}
+
 impl Work for AllKeys {
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
-        let pattern = pattern(slice.args.at(1));
         while let Some(&table) = self.tables.get(self.next) {
             tx.look_at_table(table);
-            let Self { encoded, count, .. } = self;
-            let mut steps = 0;
-            let next =
-                tx.tables.scan_once(table, self.position, KEYS_VISITED_AT_ONCE, tx.now(), &mut |key| {
-                    steps += 1;
-                    if pattern.is_none_or(|pattern| glob::matches(pattern, key, Case::Sensitive)) {
+            let Self { pattern, encoded, count, .. } = self;
+            let (steps, full, mut too_costly) = (Cell::new(1), Cell::new(false), None);
+            let mut emit = |key: &[u8]| {
+                let mut cost = 0;
+                match pattern.decide(key, &mut cost) {
+                    None => too_costly = Some(key.len()),
+                    Some(false) => {}
+                    Some(true) => {
                         busload_resp::write_bulk(encoded, key);
+                        full.set(JOB_PIECE_BYTES <= encoded.len());
                         *count += 1;
                     }
-                });
+                }
+                steps.set(steps.get() + 1 + cost / MATCH_STEPS_PER_STEP);
+            };
+            let budget = &mut slice.budget;
+            let mut go_on = || budget.spend(steps.replace(0)) && !full.get();
+            let next = tx.tables.scan_once(table, self.from, tx.now(), &mut emit, &mut go_on);
+            if let Some(bytes) = too_costly {
+                return Err(pattern_too_costly(bytes));
+            }
             self.seal(JOB_PIECE_BYTES)?;
             match next {
-                Some(position) => self.position = position,
-                None => (self.next, self.position) = (self.next + 1, 0),
+                Some(from) => self.from = from,
+                None => (self.next, self.from) = (self.next + 1, KeyHash(0)),
             }
-            if !slice.budget.spend(1 + steps) {
+            if !slice.budget.spend(1) {
                 return Ok(Step::More);
             }
         }
@@ -87,19 +119,14 @@ impl Work for AllKeys {
     }
 }
 
-impl AllKeys {
-    /// Puts away what was found when it has more bytes than this.
-    fn seal(&mut self, bytes: usize) -> CommandResult {
-        if bytes < self.encoded.len() {
-            self.found_bytes += self.encoded.len();
-            self.found.push(Bytes::from(std::mem::take(&mut self.encoded)));
-        }
-        if REPLY_COPIED_BYTES_MAX < self.found_bytes { Err(reply_too_long()) } else { Ok(()) }
-    }
+/// Such a pattern needs classes or `?` between stars, and many of them.
+pub(super) fn pattern_too_costly(bytes: usize) -> CommandError {
+    format!(
+        "ERR this pattern takes too long to compare with a key or field of {bytes} bytes: use fewer classes and \
+         question marks between two stars"
+    )
+    .into()
 }
-
-/// Entries visited before the time that is left is looked at.
-const KEYS_VISITED_AT_ONCE: usize = 512;
 
 /// SCAN
 pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
@@ -108,6 +135,9 @@ pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = keys::listed(tx, call.session.space);
     let mut found = Found::default();
     let next = scan_tables(tx, &tables, cursor, count, &filter, &mut found);
+    if let Some(bytes) = found.too_costly {
+        return Err(pattern_too_costly(bytes));
+    }
     call.reply.array(2);
     call.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
     found.write(call);
@@ -120,17 +150,20 @@ fn scan_tables(
     tables: &[TableId],
     cursor: u64,
     count: usize,
-    filter: &Filter<'_>,
+    filter: &Filter,
     found: &mut Found,
 ) -> u64 {
     let (first, mut position) = (cursor >> POSITION_BITS, cursor & POSITION_MASK);
     let first = usize::try_from(first).unwrap_or(usize::MAX).min(tables.len());
     for (ordinal, &table) in (first as u64..).zip(&tables[first..]) {
-        if count <= found.visited {
+        if found.is_enough(count) {
             return ordinal << POSITION_BITS;
         }
-        if let Some(next) = scan_table(tx, table, position, count - found.visited, filter, found) {
-            return ordinal << POSITION_BITS | next;
+        while let Some(next) = scan_table(tx, table, position, count - found.visited, filter, found) {
+            if found.is_enough(count) {
+                return ordinal << POSITION_BITS | next;
+            }
+            position = next;
         }
         position = 0;
     }
@@ -142,13 +175,15 @@ fn scan_table(
     table: TableId,
     position: u64,
     count: usize,
-    filter: &Filter<'_>,
+    filter: &Filter,
     found: &mut Found,
 ) -> Option<u64> {
-    tx.tables.scan(table, position, count, tx.now(), &mut |key, kind| {
+    tx.tables.scan(table, position, count.min(SCAN_ENTRIES_AT_ONCE), tx.now(), &mut |key, kind| {
         found.visited += 1;
-        if filter.takes(key, kind) {
-            found.push(key);
+        match filter.takes(key, kind, &mut found.steps) {
+            Some(true) => found.push(key),
+            Some(false) => {}
+            None => found.too_costly = Some(key.len()),
         }
     })
 }
@@ -172,13 +207,14 @@ pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, CommandError> {
     Ok(if negative { value.wrapping_neg() } else { value })
 }
 
-struct Options<'a> {
+struct Options {
     count: usize,
-    filter: Filter<'a>,
+    filter: Filter,
 }
 
-fn options(mut cursor: Cursor<'_>) -> Result<Options<'_>, CommandError> {
+fn options(mut cursor: Cursor<'_>) -> Result<Options, CommandError> {
     let mut options = Options { count: COUNT_DEFAULT, filter: Filter { pattern: None, kind: Wanted::Any } };
+    let mut last_pattern = None;
     while cursor.peek().is_some() {
         if cursor.take_word("count") {
             let count = cursor.expect_integer()?;
@@ -187,20 +223,22 @@ fn options(mut cursor: Cursor<'_>) -> Result<Options<'_>, CommandError> {
             }
             options.count = usize::try_from(count).unwrap_or(usize::MAX).min(SCAN_ENTRIES_MAX);
         } else if cursor.take_word("match") {
-            options.filter.pattern = pattern(cursor.expect()?);
+            last_pattern = Some(cursor.expect()?);
         } else if cursor.take_word("type") {
             options.filter.kind = wanted(cursor.expect()?);
         } else {
             return Err(CommandError::Syntax);
         }
     }
+    // Only one is compiled, however many there are.
+    options.filter.pattern = last_pattern.map(Pattern::compile).transpose()?;
     Ok(options)
 }
 
 /// Which keys are shown.
-struct Filter<'a> {
+struct Filter {
     /// `None` is every key.
-    pattern: Option<&'a [u8]>,
+    pattern: Option<Pattern>,
     kind: Wanted,
 }
 
@@ -213,19 +251,19 @@ enum Wanted {
     Nothing,
 }
 
-impl Filter<'_> {
-    fn takes(&self, key: &[u8], kind: ValueKind) -> bool {
+impl Filter {
+    /// Nothing when the pattern takes too long.
+    fn takes(&self, key: &[u8], kind: ValueKind, steps: &mut usize) -> Option<bool> {
         let kind_fits = match self.kind {
             Wanted::Any => true,
             Wanted::Kind(wanted) => wanted == kind,
             Wanted::Nothing => false,
         };
-        kind_fits && self.pattern.is_none_or(|pattern| glob::matches(pattern, key, Case::Sensitive))
+        match &self.pattern {
+            Some(pattern) if kind_fits => pattern.decide(key, steps),
+            _ => Some(kind_fits),
+        }
     }
-}
-
-fn pattern(arg: &[u8]) -> Option<&[u8]> {
-    (arg != b"*").then_some(arg)
 }
 
 fn wanted(name: &[u8]) -> Wanted {
@@ -242,9 +280,18 @@ struct Found {
     ends: Vec<usize>,
     /// Entries looked at, shown or not.
     visited: usize,
+    /// What comparing them with the pattern cost.
+    steps: usize,
+    /// Length of a key with which it would cost too much.
+    too_costly: Option<usize>,
 }
 
 impl Found {
+    /// Whether the rest is for the next call, whatever COUNT says.
+    fn is_enough(&self, count: usize) -> bool {
+        count <= self.visited || SCAN_STEPS_MAX <= self.steps || SCAN_REPLY_BYTES <= self.bytes.len()
+    }
+
     fn push(&mut self, key: &[u8]) {
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());

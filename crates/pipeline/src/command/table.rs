@@ -149,8 +149,8 @@ pub static COMMANDS: &[Command] = &[
         "Increments the decimal value of a field of a hash. Uses 0 as initial value if the field does not exist.").room(LogRoom::Number),
     row(Group::Hash, "hstrlen", "key field", 3, RF, Keys::ONE, hashes::hstrlen, "3.2.0",
         "Returns the length of the value of a field of a hash."),
-    row(Group::Hash, "hscan", "key cursor [MATCH pattern] [COUNT count]", -3, R, Keys::ONE, hashes::hscan, "2.8.0",
-        "Iterates over the fields of a hash and their values."),
+    row(Group::Hash, "hscan", "key cursor [MATCH pattern] [COUNT count] [NOVALUES]", -3, R, Keys::ONE, hashes::hscan, "2.8.0",
+        "Iterates over the fields of a hash and, unless NOVALUES is said, their values."),
     row(Group::Hash, "hrandfield", "key [count [WITHVALUES]]", -2, R, Keys::ONE, hashes::hrandfield, "6.2.0",
         "Returns fields of a hash drawn by chance."),
 

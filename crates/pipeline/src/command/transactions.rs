@@ -1,7 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH: the commands of a connection run together, or not at all.
 //!
-//! The rules are Redis's: a command refused while queueing makes EXEC refuse everything; a command that fails while
-//! executing fails alone. All that EXEC changes is one transaction: one log record, one LSN.
+//! The rules are Redis's: a command refused while queueing makes EXEC refuse everything, among them MULTI
+//! and WATCH (as in Valkey 8; Redis 7 let EXEC run what was queued beside them); a command that fails
+//! while executing fails alone. All that EXEC changes is one transaction: one log record, one LSN.
 
 use busload_tables::KeyHash;
 
@@ -17,12 +18,21 @@ use crate::{
 
 /// MULTI
 pub(super) fn multi(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    if call.session.multi.is_some() {
-        return Err(CommandError::text("ERR MULTI calls can not be nested"));
-    }
+    refuse_in_multi(call.session, "ERR MULTI calls can not be nested")?;
     call.session.multi = Some(Box::default());
     call.reply.ok();
     Ok(())
+}
+
+/// An error inside a transaction, which EXEC then refuses.
+fn refuse_in_multi(session: &mut Session, text: &'static str) -> CommandResult {
+    match &mut session.multi {
+        Some(queue) => {
+            queue.refused = true;
+            Err(CommandError::text(text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// EXEC
@@ -97,9 +107,7 @@ pub(super) fn discard(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// WATCH
 pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    if call.session.multi.is_some() {
-        return Err(CommandError::text("ERR WATCH inside MULTI is not allowed"));
-    }
+    refuse_in_multi(call.session, "ERR WATCH inside MULTI is not allowed")?;
     if WATCHED_KEYS_MAX < tx.watches.key_count(call.session.conn) + call.args.len() - 1 {
         let text = format!("ERR too many watched keys, a client can watch {WATCHED_KEYS_MAX}");
         return Err(CommandError::from(text));

@@ -1,6 +1,21 @@
 //! Patterns, among them those of Redis's own tests.
 
-use super::{Case, matches};
+mod model;
+
+use super::{MatchProgress, Pattern};
+use crate::limits::{PATTERN_BYTES_MAX, PATTERN_SETS_MAX};
+
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    compile(pattern).matches(text)
+}
+
+fn matches_caseless(pattern: &[u8], text: &[u8]) -> bool {
+    Pattern::compile_caseless(pattern).unwrap().matches(text)
+}
+
+fn compile(pattern: &[u8]) -> Pattern {
+    Pattern::compile(pattern).unwrap()
+}
 
 #[test]
 fn patterns_match_as_in_redis() {
@@ -69,7 +84,7 @@ fn patterns_match_as_in_redis() {
         ("user:*:name", "user:10:names", false),
     ];
     for (pattern, text, expected) in cases {
-        let found = matches(pattern.as_bytes(), text.as_bytes(), Case::Sensitive);
+        let found = matches(pattern.as_bytes(), text.as_bytes());
         assert_eq!(found, *expected, "{pattern:?} {text:?}");
     }
 }
@@ -90,66 +105,165 @@ fn case_matters_unless_it_is_said_not_to() {
         ("\u{e4}", "\u{c4}", false),
     ];
     for (pattern, text, expected) in cases {
-        assert_eq!(
-            matches(pattern.as_bytes(), text.as_bytes(), Case::Insensitive),
-            expected,
-            "{pattern} {text}"
-        );
+        let found = matches_caseless(pattern.as_bytes(), text.as_bytes());
+        assert_eq!(found, expected, "{pattern} {text}");
     }
-    assert!(!matches(b"MAX*", b"maxmemory", Case::Sensitive));
-    assert!(!matches(b"[A-C]", b"b", Case::Sensitive));
+    assert!(!matches(b"MAX*", b"maxmemory"));
+    assert!(!matches(b"[A-C]", b"b"));
 }
 
 #[test]
 fn bytes_are_bytes_and_sort_as_signed_chars() {
-    assert!(matches(b"?", b"\0", Case::Sensitive));
-    assert!(matches(b"a\0*", b"a\0b", Case::Sensitive));
-    assert!(!matches(b"?", "\u{e4}".as_bytes(), Case::Sensitive));
-    assert!(matches(b"[\x80-\xff]", b"\x90", Case::Sensitive));
-    assert!(matches(b"[a-\xff]", b"\x00", Case::Sensitive));
-    assert!(!matches(b"[a-\xfe]", b"\x80", Case::Sensitive));
-    assert!(!matches(b"[a-\xff]", b"b", Case::Sensitive));
+    assert!(matches(b"?", b"\0"));
+    assert!(matches(b"a\0*", b"a\0b"));
+    assert!(!matches(b"?", "\u{e4}".as_bytes()));
+    assert!(matches(b"[\x80-\xff]", b"\x90"));
+    assert!(matches(b"[a-\xff]", b"\x00"));
+    assert!(!matches(b"[a-\xfe]", b"\x80"));
+    assert!(!matches(b"[a-\xff]", b"b"));
+}
+
+#[test]
+fn only_one_star_alone_matches_all() {
+    let is_all = |pattern: &str| compile(pattern.as_bytes()).matches_all();
+    assert!(is_all("*"));
+    assert!(!["", "**", "?", "a*", "*a", "\\*"].into_iter().any(is_all));
+}
+
+/// A class is as cheap as a byte, however it is written, and a pattern that needs more bytes than the
+/// text has costs nothing. These took from seconds to minutes when classes were read for each key.
+#[test]
+fn what_a_pattern_costs_does_not_depend_on_how_its_classes_are_written() {
+    let many = |unit: &str, times: usize| unit.repeat(times);
+    let key_bytes = 47;
+    for (pattern, steps_max) in [
+        (format!("*[{}]", many("b", 2_000)), 200),
+        (format!("*[{}]", many("b", 1_000_000)), 200),
+        (format!("[{}]*b", many("a-z", 300_000)), 200),
+        (format!("*[{}]*b", many("a-z", 300_000)), 300),
+        (many("[a-z]", 200_000), 1),
+        (many("*[^b]", 200_000), 1),
+        (many("*a", 500_000), 1),
+        (many("*", 1_000_000), 200),
+        (format!("*{}*", many("[ab]", 40)), 2_000),
+    ] {
+        let compiled = compile(pattern.as_bytes());
+        let steps = compiled.steps_max(key_bytes);
+        assert!(steps <= steps_max, "{} of {} bytes: {steps}", &pattern[..5], pattern.len());
+        let mut left = steps;
+        let key = vec![b'a'; key_bytes];
+        let answer = compiled.advance(&key, &mut MatchProgress::default(), &mut left);
+        assert!(answer.is_some(), "{} of {} bytes", &pattern[..5], pattern.len());
+    }
 }
 
 /// Tried naively this takes longer than the universe has been there for.
 #[test]
-fn many_stars_cost_no_more_than_pattern_times_text() {
+fn many_stars_cost_no_more_than_the_text_and_what_may_be_skipped() {
     let text = vec![b'a'; 100_000];
     let mut pattern = b"a*".repeat(50);
     pattern.push(b'b');
-    assert!(!matches(&pattern, &text, Case::Sensitive));
+    assert!(!matches(&pattern, &text));
+    assert!(compile(&pattern).steps_max(text.len()) < 2 * text.len());
     pattern.pop();
-    assert!(matches(&pattern, &text, Case::Sensitive));
-    assert!(!matches(&[&b"*[^b]".repeat(50)[..], b"b"].concat(), &text, Case::Insensitive));
+    assert!(matches(&pattern, &text));
+    let of_classes = [&b"*[^b]".repeat(50)[..], b"b"].concat();
+    assert!(!matches_caseless(&of_classes, &text));
+    assert!(compile(&of_classes).steps_max(text.len()) < 3 * text.len());
 }
 
-/// Redis's function as it is written, stars by recursion.
-fn reference(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern, text) {
-        ([], []) => true,
-        ([b'*', rest @ ..], _) => (0..=text.len()).any(|skipped| reference(rest, &text[skipped..])),
-        (_, []) | ([], _) => false,
-        _ => super::match_one(pattern, text[0], Case::Sensitive)
-            .is_some_and(|rest| reference(rest, &text[1..])),
+#[test]
+fn a_long_pattern_is_refused_and_one_of_many_classes_too() {
+    let longest = vec![b'a'; PATTERN_BYTES_MAX];
+    assert!(matches(&longest, &longest));
+    let error = Pattern::compile(&[&longest[..], b"a"].concat()).unwrap_err();
+    assert_eq!(error.message(), "ERR pattern is longer than 1 MiB");
+
+    // `?` has a set, too.
+    let pattern = "[ab][cd]".repeat(PATTERN_SETS_MAX / 2 - 1) + "[ab]";
+    assert!(Pattern::compile(pattern.as_bytes()).is_ok());
+    let error = Pattern::compile((pattern + "[cd]").as_bytes()).unwrap_err();
+    assert_eq!(error.message(), "ERR pattern has more than 16000 character classes");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).expect("31 bits") % limit
+    }
+
+    fn bytes(&mut self, length: usize, among: &[u8]) -> Vec<u8> {
+        (0..length).map(|_| among[self.below(among.len())]).collect()
+    }
+}
+
+/// Whole, and in slices of a few steps; the steps foretold suffice for the whole.
+#[test]
+fn patterns_match_what_redis_s_function_matches() {
+    let mut random = Random(5);
+    let mut matched = 0;
+    for round in 0..300_000 {
+        let letters: &[u8] = match round % 3 {
+            0 => b"aab**?[]^-\\",
+            1 => b"aaabb**?",
+            _ => b"aB\xe9\x80\x00**?[[]]^--\\Z",
+        };
+        let pattern_bytes = random.below(12);
+        let pattern = random.bytes(pattern_bytes, letters);
+        let text_bytes = random.below(10);
+        let text = random.bytes(text_bytes, if round % 3 == 2 { b"aAbB\xe9\x80\x00z" } else { b"aab]" });
+        let context = || format!("{} {}", pattern.escape_ascii(), text.escape_ascii());
+        if pattern == b"*" {
+            continue;
+        }
+        let compiled = compile(&pattern);
+        let mut steps = compiled.steps_max(text.len());
+        let found = compiled.advance(&text, &mut MatchProgress::default(), &mut steps);
+        let found = found.unwrap_or_else(|| panic!("more steps than foretold: {}", context()));
+        assert_eq!(found, model::string_match(&pattern, &text, false), "{}", context());
+        assert_eq!(found, matches(&pattern, &text), "{}", context());
+        assert_eq!(found, in_slices(&compiled, &text, 1 + random.below(4)), "in slices: {}", context());
+        let caseless = matches_caseless(&pattern, &text);
+        assert_eq!(caseless, model::string_match(&pattern, &text, true), "caseless: {}", context());
+        matched += usize::from(found);
+    }
+    assert!(10_000 < matched, "the patterns have to match now and then: {matched}");
+}
+
+fn in_slices(pattern: &Pattern, text: &[u8], steps: usize) -> bool {
+    let mut progress = MatchProgress::default();
+    loop {
+        if let Some(answer) = pattern.advance(text, &mut progress, &mut steps.clone()) {
+            return answer;
+        }
     }
 }
 
 #[test]
-fn stars_match_what_trying_every_length_matches() {
-    let mut random = 5u64;
-    let mut below = |limit: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        usize::try_from(random >> 33).expect("31 bits") % limit
+fn a_long_comparison_gives_way_and_goes_on() {
+    const SLICE: usize = 10_000;
+    let text = [vec![b'a'; 1_000_000], b"bbaXY".to_vec()].concat();
+    let slices = |pattern: &str| {
+        let pattern = compile(pattern.as_bytes());
+        let mut progress = MatchProgress::default();
+        for slices in 1.. {
+            let mut steps = SLICE;
+            if let Some(answer) = pattern.advance(&text, &mut progress, &mut steps) {
+                return (answer, slices);
+            }
+            assert_eq!(steps, 0, "it stops only when the steps are spent");
+        }
+        unreachable!("there is an answer")
     };
-    let mut matched = 0;
-    for _ in 0..200_000 {
-        let pattern: Vec<u8> = (0..below(9)).map(|_| b"aab**?[]^-\\"[below(11)]).collect();
-        let text: Vec<u8> = (0..=below(7)).map(|_| b"aab]"[below(4)]).collect();
-        let found = matches(&pattern, &text, Case::Sensitive);
-        assert_eq!(found, reference(&pattern, &text), "{} {}", pattern.escape_ascii(), text.escape_ascii());
-        matched += usize::from(found);
-    }
-    assert!(1_000 < matched, "the patterns have to match now and then: {matched}");
+    let (answer, count) = slices("*bba*");
+    assert!(answer && (100..120).contains(&count), "{count}");
+    let (answer, count) = slices("*aab*[X]Y");
+    assert!(answer && (100..120).contains(&count), "{count}");
+    let (answer, count) = slices("*[ab][ab]b*c*");
+    assert!(!answer && 250 < count && count < 350, "{count}");
+    assert_eq!(slices("b*c"), (false, 1));
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header (8) | expiry (8, if any) | own memory (0, 40 or 8) | key | inline value
-//! header: kind 2 bits, has expiry 1 bit, spare 1 bit, key length 30 bits, inline value length 30 bits
+//! header: kind 2 bits, has expiry 1 bit, general form 1 bit, key length 30 bits, inline value length 30 bits
 //! ```
 //!
 //! The part `own memory` is a [`SharedValue`] for long strings and a `Box<Index>` for large hashes.
@@ -22,6 +22,8 @@ const PACKED: u64 = 2;
 const INDEXED: u64 = 3;
 
 const EXPIRES: u64 = 1 << 2;
+/// See [`Entry::is_general`].
+const GENERAL: u64 = 1 << 3;
 const KEY_SHIFT: u32 = 4;
 const VALUE_SHIFT: u32 = 34;
 const LENGTH_MASK: u64 = (1 << 30) - 1;
@@ -202,6 +204,19 @@ impl Entry {
             unsafe { heap.free(self.0, old.total()) };
         }
         target
+    }
+
+    /// Whether [`Entry::make_general`] was called since the payload was put there.
+    pub fn is_general(self) -> bool {
+        self.header().0 & GENERAL != 0
+    }
+
+    /// Notes something about the payload that it does not show itself. Changes of it in place and of
+    /// the expiry keep the note, another payload ends it.
+    pub fn make_general(self) {
+        let header = self.header().0 | GENERAL;
+        // SAFETY: every block begins with its header; the caller has the index borrowed mutably.
+        unsafe { self.at(0).cast::<u64>().write(header) };
     }
 
     /// Writes `bytes` at `offset` of the inline value, extending it and filling a gap with zeros. The entry may move.

@@ -51,33 +51,41 @@ impl Index {
         }
     }
 
-    /// As [`Index::scan`], but it stops only where a segment ends, so that an entry that stays is emitted exactly once by a scan
-    /// from start to end. Visits up to a segment (under 900 entries) more than asked for.
+    /// Emits the entries whose hashes are at or behind `from`, in the order of their home buckets, until `go_on` says that it is
+    /// enough; it is asked behind each bucket. Gives the hash to go on at. An entry that stays is emitted exactly once by a
+    /// scan from start to end, whatever becomes of segments meanwhile.
     pub fn scan_once<'a>(
         &'a self,
-        position: u64,
-        count_min: usize,
+        from: u64,
+        hash_of: impl Fn(&[u8]) -> u64,
         mut emit: impl FnMut(EntryRef<'a>),
+        mut go_on: impl FnMut() -> bool,
     ) -> Option<u64> {
-        if self.directory.is_empty() || 1 << POSITION_BITS <= position {
+        if self.directory.is_empty() {
             return None;
         }
-        let mut visited = 0;
-        let mut hash = position << POSITION_SHIFT;
+        let mut hash = from;
         loop {
             let word = self.directory.word(hash);
-            let segment = word.segment();
-            // Above zero when the segment that ended at the position has been merged with the one before it.
+            let (segment, buckets) = (word.segment(), usize::from(word.buckets()));
             let first_tag = word.tag(hash);
-            for bucket in 0..usize::from(segment.buckets()) {
-                let slots = segment.bucket_slots(bucket);
-                visited += 1 + slots.len();
-                let from_here = slots.iter().filter(|slot| first_tag <= slot.tag());
-                from_here.for_each(|slot| emit(EntryRef::new(slot.entry())));
+            for home in segment.home(first_tag)..buckets {
+                segment.for_each_at_home(home, |slot| {
+                    let entry = EntryRef::new(slot.entry());
+                    // A tag says all but when segments have been merged since the last call.
+                    let is_here =
+                        first_tag < slot.tag() || (first_tag == slot.tag() && from <= hash_of(entry.key()));
+                    if is_here {
+                        emit(entry);
+                    }
+                });
+                if home + 1 < buckets && !go_on() {
+                    return Some(segment.home_start(home + 1, hash));
+                }
             }
             hash = self.directory.next_segment(hash)?;
-            if count_min <= visited {
-                return Some(hash >> POSITION_SHIFT);
+            if !go_on() {
+                return Some(hash);
             }
         }
     }

@@ -89,6 +89,11 @@ impl<'a> EntryRef<'a> {
         self.entry.expiry()
     }
 
+    /// See [`Entry::is_general`].
+    pub fn is_general(self) -> bool {
+        self.entry.is_general()
+    }
+
     #[inline]
     pub fn is_live(self, now: UnixMs) -> bool {
         self.expiry().is_none_or(|at| now < at)
@@ -193,7 +198,7 @@ impl Index {
     }
 
     /// Writes `bytes` at `offset` of a string, extending it and filling a gap with zeros, and gives its new length. The
-    /// expiry stays. Anything but a string counts as an empty one.
+    /// expiry stays. Anything but a string counts as an empty one. The entry is general from then on.
     pub fn patch(
         &mut self,
         heap: &mut Heap,
@@ -211,6 +216,7 @@ impl Index {
             Some((_, _, _, ContentMut::Shared(shared))) => {
                 let len = shared.patch(heap, offset, bytes);
                 self.bytes = self.bytes + heap.live_bytes - before;
+                self.make_general(hash, key);
                 return len;
             }
             Some((segment, entry, place, ContentMut::Inline)) => {
@@ -218,6 +224,7 @@ impl Index {
                 let len = old.len().max(end);
                 if len < SHARED_BYTES_MIN {
                     let entry = entry.patch_inline(heap, offset, bytes);
+                    entry.make_general();
                     segment.update(place, entry, expiry, expiry);
                     self.bytes = self.bytes + heap.live_bytes - before;
                     return len;
@@ -235,6 +242,7 @@ impl Index {
         } else {
             self.put(heap, hasher, hash, key, NewContent::Shared(new.freeze()), expiry);
         }
+        self.make_general(hash, key);
         len
     }
 
@@ -251,6 +259,13 @@ impl Index {
         };
         let gap = offset.saturating_sub(old);
         if offset + len <= room { gap } else { old + gap }
+    }
+
+    /// Calls [`Entry::make_general`] for the entry of a key, if there is one.
+    pub fn make_general(&mut self, hash: u64, key: &[u8]) {
+        if let Some((_, entry, _)) = self.locate(hash, key) {
+            entry.make_general();
+        }
     }
 
     /// Changes the expiry of a key; whether the key was there.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Random, tables_keeping};
 use crate::effect::{self, Replayer};
+use crate::limits::{COMPACT_HASH_FIELDS_MAX, COMPACT_HASH_STRING_BYTES_MAX};
 use crate::{StringValue, Sweep, TableId, Tables, UnixMs, Value};
 
 const TABLE: TableId = TableId(3);
@@ -14,7 +15,8 @@ enum Content {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
-type Model = BTreeMap<Vec<u8>, (Content, Option<UnixMs>)>;
+/// With the expiry, and whether the value is in its general form.
+type Model = BTreeMap<Vec<u8>, (Content, Option<UnixMs>, bool)>;
 
 #[derive(Debug)]
 enum Operation {
@@ -91,8 +93,13 @@ impl Run {
 
     fn operation(&mut self, shrinking: bool) -> Operation {
         let key = self.key();
+        let many = self.random.below(200) == 0;
         let field = |run: &mut Self| {
-            let field_count = if run.random.below(4) == 0 { 200 } else { 20 };
+            let field_count = match run.random.below(8) {
+                0 if many => 2_000,
+                0..2 => 200,
+                _ => 20,
+            };
             format!("field {}", run.random.below(field_count)).into_bytes()
         };
         match self.random.below(100) {
@@ -105,8 +112,11 @@ impl Run {
             50..60 => Operation::Delete { key },
             60..68 => Operation::Expire { expiry: self.expiry(), key },
             68..84 => {
-                let count =
-                    1 + if self.random.below(8) == 0 { self.random.below(120) } else { self.random.below(4) };
+                let count = match self.random.below(8) {
+                    _ if many => 6_000,
+                    0 => 1 + self.random.below(120),
+                    _ => 1 + self.random.below(4),
+                };
                 let pairs = (0..count).map(|_| (field(self), self.random_field_value())).collect();
                 Operation::HashPut { key, pairs }
             }
@@ -122,7 +132,11 @@ impl Run {
     }
 
     fn random_field_value(&mut self) -> Vec<u8> {
-        let len = if self.random.below(200) == 0 { 40_000 } else { self.random.below(40) };
+        let len = match self.random.below(200) {
+            0 => 40_000,
+            1 => 63 + self.random.below(4),
+            _ => self.random.below(40),
+        };
         self.random.bytes(len)
     }
 
@@ -138,13 +152,15 @@ impl Run {
                 };
                 self.tables.put(TABLE, hash, &key, stored, expiry);
                 effect::put(record, TABLE, &key, &value, expiry);
-                self.model.insert(key, (Content::String(value), expiry));
+                self.model.insert(key, (Content::String(value), expiry, false));
             }
             Operation::Patch { key, offset, bytes } => {
                 let hash = self.tables.hash(&key);
                 let len = self.tables.patch(TABLE, hash, &key, offset, &bytes);
                 effect::patch(record, TABLE, &key, offset, &bytes);
-                let (content, _) = self.model.entry(key).or_insert((Content::String(Vec::new()), None));
+                let absent = (Content::String(Vec::new()), None, false);
+                let (content, _, general) = self.model.entry(key).or_insert(absent);
+                *general = true;
                 let mut old = match content {
                     Content::String(old) => std::mem::take(old),
                     Content::Hash(_) => Vec::new(),
@@ -171,13 +187,17 @@ impl Run {
                 let added = self.tables.hash_put(TABLE, hash, &key, &mut slices);
                 effect::hash_put_header(record, TABLE, &key, pairs.len());
                 pairs.iter().for_each(|(field, value)| effect::hash_put_pair(record, field, value));
-                let (content, _) = self.model.entry(key).or_insert((Content::Hash(BTreeMap::new()), None));
+                let absent = (Content::Hash(BTreeMap::new()), None, false);
+                let (content, _, general) = self.model.entry(key).or_insert(absent);
                 if let Content::String(_) = content {
-                    *content = Content::Hash(BTreeMap::new());
+                    (*content, *general) = (Content::Hash(BTreeMap::new()), false);
                 }
                 let Content::Hash(fields) = content else { unreachable!() };
                 let before = fields.len();
+                let is_long = |string: &Vec<u8>| COMPACT_HASH_STRING_BYTES_MAX < string.len();
+                *general |= pairs.iter().any(|(field, value)| is_long(field) || is_long(value));
                 fields.extend(pairs);
+                *general |= COMPACT_HASH_FIELDS_MAX < fields.len();
                 assert_eq!(added, fields.len() - before);
             }
             Operation::HashDelete { key, fields } => {
@@ -187,7 +207,7 @@ impl Run {
                 effect::hash_delete_header(record, TABLE, &key, fields.len());
                 fields.iter().for_each(|field| effect::hash_delete_field(record, field));
                 let mut expected = 0;
-                if let Some((Content::Hash(old), _)) = self.model.get_mut(&key) {
+                if let Some((Content::Hash(old), ..)) = self.model.get_mut(&key) {
                     expected = fields.iter().filter(|field| old.remove(*field).is_some()).count();
                     if old.is_empty() {
                         self.model.remove(&key);
@@ -229,7 +249,7 @@ impl Run {
                 break next_due;
             }
         };
-        let expired = |entry: &(Content, Option<UnixMs>)| entry.1.is_some_and(|at| at <= now);
+        let expired = |entry: &(Content, Option<UnixMs>, bool)| entry.1.is_some_and(|at| at <= now);
         let expected: BTreeSet<_> =
             self.model.iter().filter(|(_, e)| expired(e)).map(|(k, _)| k.clone()).collect();
         // A pass that began earlier may end without a second look at segments that fell due meanwhile.
@@ -320,6 +340,7 @@ fn check_key(tables: &Tables, model: &Model, key: &[u8], now: UnixMs) {
         }
     }
     assert_eq!(tables.expiry(TABLE, hash, key, now), expected.map(|entry| entry.1));
+    assert_eq!(tables.is_general(TABLE, hash, key), model.get(key).is_some_and(|entry| entry.2));
     assert_eq!(tables.is_expired(TABLE, hash, key, now), expected.is_none() && model.contains_key(key));
 }
 

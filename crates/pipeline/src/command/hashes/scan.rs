@@ -3,10 +3,13 @@
 use super::{first_key, read_hash};
 use crate::{
     args::Cursor,
-    command::{Call, scan::parse_cursor},
+    command::{
+        Call,
+        scan::{parse_cursor, pattern_too_costly},
+    },
     error::{CommandError, CommandResult},
-    glob::{self, Case},
-    limits::SCAN_ENTRIES_MAX,
+    glob::Pattern,
+    limits::{SCAN_ENTRIES_AT_ONCE, SCAN_ENTRIES_MAX, SCAN_REPLY_BYTES, SCAN_STEPS_MAX},
     tx::Tx,
 };
 
@@ -26,25 +29,48 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
     };
     let options = Options::parse(call.args.cursor(3))?;
     let mut found = Strings::default();
-    let next = hash.scan(position, options.count, &mut |field, value| {
-        if options.pattern.is_none_or(|pattern| glob::matches(pattern, field, Case::Sensitive)) {
-            found.push(field);
-            found.push(value);
+    let (mut position, mut visited, mut steps, mut too_costly) = (position, 0, 0, None);
+    let next = loop {
+        let count = (options.count - visited).min(SCAN_ENTRIES_AT_ONCE);
+        let next = hash.scan(position, count, &mut |field, value| {
+            visited += 1;
+            match options.pattern.as_ref().map_or(Some(true), |pattern| pattern.decide(field, &mut steps)) {
+                Some(true) => {
+                    found.push(field);
+                    if options.values {
+                        found.push(value);
+                    }
+                }
+                Some(false) => {}
+                None => too_costly = Some(field.len()),
+            }
+        });
+        let enough =
+            options.count <= visited || SCAN_STEPS_MAX <= steps || SCAN_REPLY_BYTES <= found.bytes.len();
+        match next {
+            Some(next) if !enough => position = next,
+            next => break next,
         }
-    });
+    };
+    if let Some(bytes) = too_costly {
+        return Err(pattern_too_costly(bytes));
+    }
     call.reply.bulk(itoa::Buffer::new().format(next.unwrap_or(0)).as_bytes());
     call.reply.bulks(found.iter());
     Ok(())
 }
 
-struct Options<'a> {
-    pattern: Option<&'a [u8]>,
+struct Options {
+    pattern: Option<Pattern>,
     count: usize,
+    /// Whether values are wanted beside the fields.
+    values: bool,
 }
 
-impl<'a> Options<'a> {
-    fn parse(mut cursor: Cursor<'a>) -> Result<Self, CommandError> {
-        let mut options = Options { pattern: None, count: COUNT_DEFAULT };
+impl Options {
+    fn parse(mut cursor: Cursor<'_>) -> Result<Self, CommandError> {
+        let mut options = Options { pattern: None, count: COUNT_DEFAULT, values: true };
+        let mut last_pattern = None;
         while cursor.left() != 0 {
             if cursor.take_word("count") {
                 let count = cursor.expect_integer()?;
@@ -52,12 +78,15 @@ impl<'a> Options<'a> {
                     usize::try_from(count).ok().filter(|count| *count != 0).ok_or(CommandError::Syntax)?;
                 options.count = options.count.min(SCAN_ENTRIES_MAX);
             } else if cursor.take_word("match") {
-                let pattern = cursor.expect()?;
-                options.pattern = (pattern != b"*").then_some(pattern);
+                last_pattern = Some(cursor.expect()?);
+            } else if cursor.take_word("novalues") {
+                options.values = false;
             } else {
                 return Err(CommandError::Syntax);
             }
         }
+        // Only one is compiled, however many there are.
+        options.pattern = last_pattern.map(Pattern::compile).transpose()?;
         Ok(options)
     }
 }

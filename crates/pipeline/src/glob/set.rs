@@ -1,0 +1,67 @@
+//! Sets of bytes.
+
+/// A set of bytes, one bit each, in the order of C's signed char: that is how ranges of Redis's
+/// patterns sort on the machines whose Redis everyone knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    pub(super) const ALL: ByteSet = ByteSet([u64::MAX; 4]);
+
+    #[inline]
+    pub(super) fn has(&self, byte: u8) -> bool {
+        let place = place(byte);
+        self.0[place / 64] >> (place % 64) & 1 == 1
+    }
+
+    pub(super) fn add(&mut self, byte: u8) {
+        let place = place(byte);
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    /// Adds all from `first` to `last` in signed order; nothing when `last` comes before `first`.
+    pub(super) fn add_range(&mut self, first: u8, last: u8) {
+        let (first, last) = (place(first), place(last));
+        if last < first {
+            return;
+        }
+        for word in first / 64..=last / 64 {
+            let from = if word == first / 64 { first % 64 } else { 0 };
+            let to = if word == last / 64 { last % 64 } else { 63 };
+            self.0[word] |= u64::MAX << from & u64::MAX >> (63 - to);
+        }
+    }
+
+    /// Adds the other case of each ASCII letter in lower case, and takes upper case ones away whose
+    /// lower case is not there.
+    pub(super) fn unfold(&mut self) {
+        const SHIFT: usize = (b'a' - b'A') as usize;
+        const LETTERS: u64 = ((1 << 26) - 1) << (b'A' % 64);
+        let word = place(b'A') / 64;
+        self.0[word] = self.0[word] & !LETTERS | self.0[word] >> SHIFT & LETTERS;
+    }
+
+    pub(super) fn join(&mut self, other: ByteSet) {
+        self.0.iter_mut().zip(other.0).for_each(|(word, other)| *word |= other);
+    }
+
+    pub(super) fn invert(&mut self) {
+        self.0.iter_mut().for_each(|word| *word = !*word);
+    }
+
+    /// Its byte, if it is only one.
+    pub(super) fn single(&self) -> Option<u8> {
+        let count: u32 = self.0.iter().map(|word| word.count_ones()).sum();
+        let word = self.0.iter().position(|word| *word != 0)?;
+        let place = word * 64 + self.0[word].trailing_zeros() as usize;
+        (count == 1).then_some(u8::try_from(place).expect("below 256") ^ SIGN)
+    }
+}
+
+const SIGN: u8 = 0x80;
+
+/// Position in signed order.
+#[inline]
+fn place(byte: u8) -> usize {
+    usize::from(byte ^ SIGN)
+}
