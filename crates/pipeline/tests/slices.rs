@@ -442,3 +442,14 @@ fn a_large_string_is_patched_as_a_small_one_is() {
     let mut client = world.connect();
     check(&mut world, &mut client);
 }
+
+#[test]
+fn what_came_with_the_end_of_a_long_request_is_answered_without_more_bytes() {
+    let mut world = World::new(SyncMode::Off);
+    let mut client = world.connect();
+    // So many arguments fill a batch, and what is behind them waits for the next.
+    let mut bytes = request(&words(&["MSET"], pairs("new")));
+    bytes.extend(request(&["ECHO", "behind"]));
+    world.clients.write(client.id, &bytes);
+    assert_eq!(answers(&mut world, &mut client, 2), ["OK", "behind"]);
+}

@@ -226,8 +226,7 @@ impl Conn {
                 Some(length) => at += length,
                 None => break,
             }
-        }
-        if at == bytes.len() {
+            // What was needed was for this one: the next may be whole already, and wait only for its turn.
             self.needed = 0;
         }
         self.push_run(into.batch, first_request, first_seq);
