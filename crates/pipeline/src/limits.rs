@@ -104,6 +104,12 @@ pub const MAPPED_FROM_BYTES: usize = 512 * 1024;
 /// Mapped memory comes in pieces of this length.
 pub const MAPPED_CHUNK_BYTES: usize = 256 * 1024;
 
+/// Maps that nobody uses given back to the system at a time: 32 MiB.
+pub const TRIMMED_COUNT_MAX: usize = 128;
+
+/// How often some are given back.
+pub const TRIM_INTERVAL: Duration = Duration::from_millis(100);
+
 /// More memory than this is freed on a thread that nobody waits for.
 pub const BYTES_FREED_INLINE: usize = 1024 * 1024;
 

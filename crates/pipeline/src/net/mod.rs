@@ -17,6 +17,7 @@
 //! answered.
 
 mod conn;
+mod maps;
 mod output;
 
 use std::{io, sync::Arc, task::Waker, time::Duration};
@@ -39,7 +40,7 @@ use crate::{
 };
 
 use conn::{Conn, Rest};
-use output::Release;
+use output::{Release, Spare};
 
 /// The stage.
 pub struct NetStage<N: Net> {
@@ -56,7 +57,7 @@ pub struct NetStage<N: Net> {
     conn_count: usize,
     events: Vec<Event>,
     received: Vec<Vec<u8>>,
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
     /// Connections whose first pending reply waits for the log.
     gated: Vec<ConnId>,
     /// Connections to release and send for before the turn ends.
@@ -107,7 +108,7 @@ impl<N: Net> NetStage<N> {
             conn_count: 0,
             events: Vec::new(),
             received: Vec::new(),
-            spare: Vec::new(),
+            spare: Spare::default(),
             gated: Vec::new(),
             dirty: Vec::new(),
             ready: Vec::new(),

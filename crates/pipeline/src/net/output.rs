@@ -2,20 +2,27 @@
 //!
 //! Replies lie in chunks of at most [`REPLY_CHUNK_BYTES_MAX`], so that no buffer of megabytes is ever
 //! grown by copying, and what is counted is what is allocated. Those of a client that does not read lie in
-//! mapped memory: the system gives it page by page and has it back at once when the client is closed, while an allocator
-//! would keep gigabytes, or return them in one go when everybody waits.
+//! mapped memory ([`super::maps`]): the system gives it page by page and has it back soon after the client is closed, while
+//! an allocator would keep gigabytes, or return them in one go when everybody waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use busload_io::SendChunk;
 use bytes::Bytes;
-use memmap2::MmapMut;
 
+use super::maps::{MapPool, Mapped};
 use crate::{
     batch::{Batch, ReplySegment},
     gate::{Gate, Watermarks},
-    limits::{MAPPED_CHUNK_BYTES, MAPPED_FROM_BYTES, REPLY_CHUNK_BYTES_MAX},
+    limits::{MAPPED_FROM_BYTES, REPLY_CHUNK_BYTES_MAX},
 };
+
+/// Memory for chunks, used again by whichever connection needs some.
+#[derive(Debug, Default)]
+pub(super) struct Spare {
+    pub buffers: Vec<Vec<u8>>,
+    pub maps: MapPool,
+}
 
 /// Bytes that leave together.
 #[derive(Debug)]
@@ -42,7 +49,7 @@ impl Body {
         match self {
             Body::Owned(bytes) => bytes.capacity(),
             Body::Shared(bytes) => bytes.len(),
-            Body::Mapped(mapped) => mapped.length,
+            Body::Mapped(mapped) => mapped.len(),
         }
     }
 
@@ -52,33 +59,6 @@ impl Body {
             Body::Shared(bytes) => SendChunk::Shared(bytes),
             Body::Mapped(mapped) => SendChunk::Shared(Bytes::from_owner(mapped)),
         }
-    }
-}
-
-/// Memory from the system, written from its start on.
-#[derive(Debug)]
-struct Mapped {
-    memory: MmapMut,
-    length: usize,
-}
-
-impl Mapped {
-    fn new() -> Option<Self> {
-        Some(Self { memory: MmapMut::map_anon(MAPPED_CHUNK_BYTES).ok()?, length: 0 })
-    }
-
-    /// Takes what there is room for; returns the rest.
-    fn append<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let (taken, rest) = bytes.split_at(bytes.len().min(MAPPED_CHUNK_BYTES - self.length));
-        self.memory[self.length..][..taken.len()].copy_from_slice(taken);
-        self.length += taken.len();
-        rest
-    }
-}
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        &self.memory[..self.length]
     }
 }
 
@@ -131,7 +111,7 @@ impl Output {
     }
 
     /// Takes a segment of a batch to its place.
-    pub fn push(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Vec<Vec<u8>>) {
+    pub fn push(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Spare) {
         let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
         if in_order && segment.shared_count == 0 {
             self.push_bytes(&batch.out[segment.start..segment.end], segment.gate, segment.close, spare);
@@ -152,9 +132,9 @@ impl Output {
     }
 
     /// Common case: appended to the last chunk when it waits for the same.
-    fn push_bytes(&mut self, bytes: &[u8], gate: Gate, close: bool, spare: &mut Vec<Vec<u8>>) {
+    fn push_bytes(&mut self, bytes: &[u8], gate: Gate, close: bool, spare: &mut Spare) {
         if MAPPED_FROM_BYTES <= self.bytes {
-            return self.push_mapped(bytes, gate, close);
+            return self.push_mapped(bytes, gate, close, &spare.maps);
         }
         if let Some(Chunk { gate: last, body: Body::Owned(body), close: last_close }) = self.queue.back_mut()
             && last.join(gate) == *last
@@ -174,7 +154,7 @@ impl Output {
     }
 
     /// The client does not read.
-    fn push_mapped(&mut self, bytes: &[u8], gate: Gate, close: bool) {
+    fn push_mapped(&mut self, bytes: &[u8], gate: Gate, close: bool, maps: &MapPool) {
         let mut rest = bytes;
         if let Some(Chunk { gate: last, body: Body::Mapped(mapped), .. }) = self.queue.back_mut()
             && last.join(gate) == *last
@@ -182,7 +162,7 @@ impl Output {
             rest = mapped.append(rest);
         }
         while !rest.is_empty() {
-            let Some(mut mapped) = Mapped::new() else { break };
+            let Some(mut mapped) = maps.take() else { break };
             rest = mapped.append(rest);
             self.queue.push_back(Chunk { gate, body: Body::Mapped(mapped), close: false });
         }
@@ -193,13 +173,13 @@ impl Output {
             _ => {
                 let queue = &mut self.queue;
                 let push = |chunk| queue.push_back(chunk);
-                self.bytes += owned_chunks(rest, gate, close, &mut Vec::new(), push);
+                self.bytes += owned_chunks(rest, gate, close, &mut Spare::default(), push);
             }
         }
     }
 
     /// Cuts a segment at its large values.
-    fn cut(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Vec<Vec<u8>>) -> Vec<Chunk> {
+    fn cut(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Spare) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let gate = segment.gate;
         let first = segment.first_shared as usize;
@@ -220,7 +200,7 @@ impl Output {
     }
 
     /// What to do now. At most one send is under way; what is released meanwhile leaves with the next.
-    pub fn release(&mut self, progress: Watermarks, spare: &mut Vec<Vec<u8>>) -> Release {
+    pub fn release(&mut self, progress: Watermarks, spare: &mut Spare) -> Release {
         if self.sending {
             return Release::Idle;
         }
@@ -244,7 +224,7 @@ impl Output {
     }
 
     /// Appends what else is released, so that one send takes it all, up to the size of a chunk.
-    fn gather(&mut self, bytes: &mut Vec<u8>, progress: Watermarks, spare: &mut Vec<Vec<u8>>) {
+    fn gather(&mut self, bytes: &mut Vec<u8>, progress: Watermarks, spare: &mut Spare) {
         while let Some(Chunk { gate, body: Body::Owned(next), .. }) = self.queue.front()
             && gate.is_open(progress)
             && !self.closing
@@ -273,15 +253,15 @@ impl Output {
     }
 
     /// The send under way is done.
-    pub fn sent(&mut self, chunk: SendChunk, spare: &mut Vec<Vec<u8>>) {
+    pub fn sent(&mut self, chunk: SendChunk, spare: &mut Spare) {
         self.sending = false;
         self.bytes -= memory_bytes(&chunk);
         self.recycle(chunk, spare);
     }
 
-    fn recycle(&mut self, chunk: SendChunk, spare: &mut Vec<Vec<u8>>) {
+    fn recycle(&mut self, chunk: SendChunk, spare: &mut Spare) {
         match chunk {
-            SendChunk::Owned(bytes) => super::keep_spare(spare, bytes),
+            SendChunk::Owned(bytes) => super::keep_spare(&mut spare.buffers, bytes),
             SendChunk::Shared(bytes) => super::drop_shared(bytes),
         }
     }
@@ -292,7 +272,7 @@ fn owned_chunks(
     bytes: &[u8],
     gate: Gate,
     close: bool,
-    spare: &mut Vec<Vec<u8>>,
+    spare: &mut Spare,
     mut push: impl FnMut(Chunk),
 ) -> usize {
     let mut memory = 0;
@@ -300,7 +280,7 @@ fn owned_chunks(
     loop {
         let (piece, left) = rest.split_at(rest.len().min(REPLY_CHUNK_BYTES_MAX));
         rest = left;
-        let mut body = spare.pop().unwrap_or_default();
+        let mut body = spare.buffers.pop().unwrap_or_default();
         body.extend_from_slice(piece);
         memory += body.capacity();
         let last = rest.is_empty();
@@ -340,12 +320,12 @@ mod tests {
 
     struct Harness {
         output: Output,
-        spare: Vec<Vec<u8>>,
+        spare: Spare,
     }
 
     impl Harness {
         fn new() -> Self {
-            Self { output: Output::default(), spare: Vec::new() }
+            Self { output: Output::default(), spare: Spare::default() }
         }
 
         fn reply(&mut self, first_seq: u64, seq_count: u32, text: &str, gate: Gate) {

@@ -1,0 +1,164 @@
+//! Memory for replies that clients do not read: anonymous maps, reused while there is use for them and given back to the
+//! system a little at a time when there is none.
+//!
+//! To map, clear and unmap gigabytes a second would keep a processor busy when clients that do not read come
+//! and go; to unmap a gigabyte at once would hold up everybody who touches new memory meanwhile. So a
+//! thread of its own unmaps what nobody wanted since it last looked, at most [`TRIMMED_COUNT_MAX`] at a time.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
+    thread::{self, Thread},
+};
+
+use memmap2::MmapMut;
+
+use crate::limits::{MAPPED_CHUNK_BYTES, TRIM_INTERVAL, TRIMMED_COUNT_MAX};
+
+/// Where maps come from and go back to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct MapPool(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    idle: Mutex<Idle>,
+    trimmer: OnceLock<Option<Thread>>,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    maps: Vec<MmapMut>,
+    /// The fewest there were since the trimmer last looked: nobody wanted so many.
+    unused_count: usize,
+}
+
+/// Memory of [`MAPPED_CHUNK_BYTES`], written from its start on. It goes back to its pool.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    /// `None` only while it is dropped.
+    memory: Option<MmapMut>,
+    length: usize,
+    pool: MapPool,
+}
+
+impl MapPool {
+    /// Empty memory; `None` when the system has none.
+    pub fn take(&self) -> Option<Mapped> {
+        let reused = {
+            let mut idle = self.0.lock();
+            let map = idle.maps.pop();
+            idle.unused_count = idle.unused_count.min(idle.maps.len());
+            map
+        };
+        let memory = reused.or_else(|| MmapMut::map_anon(MAPPED_CHUNK_BYTES).ok());
+        Some(Mapped { memory: Some(memory?), length: 0, pool: self.clone() })
+    }
+
+    fn give_back(&self, memory: MmapMut) {
+        let was_empty = {
+            let mut idle = self.0.lock();
+            idle.maps.push(memory);
+            idle.maps.len() == 1
+        };
+        if was_empty && let Some(trimmer) = self.trimmer() {
+            trimmer.unpark();
+        }
+    }
+
+    /// Started with the first map that comes back. Without a thread the pool keeps what it has.
+    fn trimmer(&self) -> Option<&Thread> {
+        let start = || {
+            let pool = Arc::downgrade(&self.0);
+            let thread = thread::Builder::new().name("trimmer".into()).spawn(move || trim(&pool));
+            thread.ok().map(|thread| thread.thread().clone())
+        };
+        self.0.trimmer.get_or_init(start).as_ref()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().expect("no code that holds the lock panics")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(Some(trimmer)) = self.trimmer.get() {
+            trimmer.unpark();
+        }
+    }
+}
+
+fn trim(pool: &Weak<Shared>) {
+    while let Some(shared) = pool.upgrade() {
+        let (trimmed, is_empty) = {
+            let mut idle = shared.lock();
+            let count = idle.unused_count.min(TRIMMED_COUNT_MAX).min(idle.maps.len());
+            let trimmed: Vec<MmapMut> = idle.maps.drain(..count).collect();
+            idle.unused_count = idle.maps.len();
+            (trimmed, idle.maps.is_empty())
+        };
+        drop(shared);
+        drop(trimmed);
+        match is_empty {
+            true => thread::park(),
+            false => thread::park_timeout(TRIM_INTERVAL),
+        }
+    }
+}
+
+impl Mapped {
+    /// Bytes written.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Takes what there is room for; returns the rest.
+    pub fn append<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let (taken, rest) = bytes.split_at(bytes.len().min(MAPPED_CHUNK_BYTES - self.length));
+        if let Some(memory) = &mut self.memory {
+            memory[self.length..][..taken.len()].copy_from_slice(taken);
+            self.length += taken.len();
+        }
+        rest
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.as_ref().map_or(&[], |memory| &memory[..self.length])
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if let Some(memory) = mem::take(&mut self.memory) {
+            self.pool.give_back(memory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_reused_and_what_nobody_wants_is_unmapped() {
+        let pool = MapPool::default();
+        let mut maps: Vec<Mapped> = (0..3).map(|_| pool.take().unwrap()).collect();
+        assert_eq!(maps[0].append(&vec![7; MAPPED_CHUNK_BYTES + 5]).len(), 5);
+        assert_eq!(maps[0].len(), MAPPED_CHUNK_BYTES);
+        maps.clear();
+        let reused = pool.take().unwrap();
+        assert_eq!((reused.len(), reused.as_ref().len()), (0, 0));
+        // The trimmer looks again and again, and finds the others unused.
+        while pool.0.lock().maps.len() != 0 {
+            thread::yield_now();
+        }
+        drop(reused);
+        while pool.0.lock().maps.len() != 0 {
+            thread::yield_now();
+        }
+    }
+}
