@@ -97,6 +97,74 @@ fn busload_behind(mounts: &str, directory: &Path) -> Option<Command> {
     }
 }
 
+const READ_ONLY: &str = "mount --bind \"$dir\" \"$dir\"; mount -o remount,bind,ro \"$dir\"";
+
+/// How a check and a start end behind such mounts. They say the same.
+fn checked_and_started(mounts: &str, directory: &Path, data: &Path) -> Option<Ended> {
+    let mut check = busload_behind(mounts, directory)?;
+    let checked = Ended::of(check.args(["check", "--data"]).arg(data).output().unwrap());
+    let mut start = busload_behind(mounts, directory)?;
+    start.args(["serve", "--resp", "127.0.0.1:0", "--http", "none", "--data"]).arg(data);
+    let started = Server::try_start(start).unwrap_err();
+    let last = started.stderr.lines().last().unwrap();
+    assert_eq!((checked.code, checked.stderr.trim_end()), (Some(1), last));
+    assert!(checked.stdout.contains("would be refused"), "{checked:?}");
+    Some(checked)
+}
+
+/// A check once said that a start would succeed.
+#[test]
+fn a_read_only_file_system_is_said_by_a_check_and_read_by_a_verification() {
+    let directory = three_lives();
+    let (path, new) = (directory.path(), directory.path().join("new"));
+    for (data, operation, failing) in [(path, "Lock", "log/lock"), (&new, "Create", "new/log")] {
+        let Some(ended) = checked_and_started(READ_ONLY, path, data) else { return };
+        let failing = path.join(failing);
+        let text = format!("{operation} of {} failed: Read-only file system", failing.display());
+        assert!(ended.stderr.contains(&text), "{ended:?}");
+    }
+    let verify =
+        busload_behind(READ_ONLY, path).unwrap().args(["log", "verify", "--data"]).arg(path).output();
+    assert_eq!(verify.unwrap().status.code(), Some(0));
+}
+
+/// Also where root may write and nothing can be made.
+#[test]
+fn a_check_says_which_path_cannot_be_made() {
+    let directory = tempdir().unwrap();
+    fs::create_dir_all(directory.path().join("log/lock")).unwrap();
+    for (data, text) in [
+        (Path::new("/proc/busload"), "Create of /proc/busload/log failed: "),
+        (directory.path(), "log/lock failed: Is a directory"),
+    ] {
+        let [started, checked, _] = looks(data);
+        assert!(checked.failed(1).contains(text), "{checked:?}");
+        assert_eq!(checked.stderr, started.stderr);
+        assert!(checked.stdout.contains("would be refused"), "{checked:?}");
+    }
+    assert_eq!(fs::read_dir(directory.path().join("log")).unwrap().count(), 1, "nothing is left there");
+}
+
+#[test]
+fn a_check_on_a_full_file_system_says_what_a_start_would_do() {
+    let empty = tempdir().unwrap();
+    let full = "mount -t tmpfs -o size=1m tmpfs \"$dir\"";
+    let Some(ended) = checked_and_started(full, empty.path(), empty.path()) else { return };
+    assert!(
+        ended.stderr.contains("00000000000000000001.log.new failed: No space left on device"),
+        "{ended:?}"
+    );
+    // With a log to read it starts, and refuses writes.
+    let saved = three_lives();
+    remove_segments_from(saved.path(), 4);
+    let full = format!("{full}; cp -a {}/. \"$dir\"", saved.path().display());
+    let mut check = busload_behind(&full, empty.path()).unwrap();
+    let ended = Ended::of(check.args(["check", "--data"]).arg(empty.path()).output().unwrap());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("writes would be refused: "), "{ended:?}");
+    assert!(ended.stdout.contains("would succeed"), "{ended:?}");
+}
+
 /// Of 24 MiB it once used 8 and refused writes with 16 free.
 #[test]
 fn a_small_file_system_is_used_nearly_to_its_end() {
