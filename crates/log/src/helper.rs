@@ -1,9 +1,10 @@
 //! The helper: writes the zeros of the next segment while the log writes the current one, and syncs full segments that the log
 //! left with unsynced frames.
 //!
-//! A segment appears under its name only when its zeros are durable: temporary name, zeros, sync, rename, directory sync. Only
-//! here can the disk turn out to be full; that is reported, the attempt undone and repeated every second. Anything else that
-//! fails stops the log.
+//! A segment appears under its name only when its zeros are durable: temporary name, zeros, sync, rename, directory sync. Then the
+//! file `last-segment` names it, and only then is it handed out. Only here can the disk turn out to be full: the attempt is undone
+//! and repeated with half the length, down to a minimum; below that the log has no room, which is reported, and the whole is
+//! tried again every second. Anything else that fails stops the log.
 
 use std::{
     fmt,
@@ -15,7 +16,9 @@ use std::{
 use busload_io::{Clock, Disk, DiskError, DiskErrorKind, RealClock};
 
 use crate::{
-    format::{segment_name, temporary_name},
+    Options,
+    format::{LastSegment, LogId, segment_name, temporary_name},
+    last_segment::{self, create_anew, remove_if_there},
     limits::{NO_SPACE_RETRY_MS, ZERO_CHUNK_BYTES, ZERO_SYNC_BYTES},
     mailbox::{Answer, Job, Mailbox, Prepared},
     progress::Shared,
@@ -29,7 +32,11 @@ pub struct ZeroHelper<D: Disk> {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox<D::File>>,
     zeros: Vec<u8>,
+    log_id: LogId,
     zero_bytes_per_second: u64,
+    shrunk_bytes_min: u64,
+    /// What the segment in the making was asked to be long.
+    wanted_bytes: u64,
     work: Work<D::File>,
     /// The next zeros are not written before this time, unless the writer waits for them.
     zeros_due: Duration,
@@ -42,6 +49,9 @@ enum Work<F> {
     Fill(Fill<F>),
     Rename(Prepared<F>),
     SyncDirectory(Prepared<F>),
+    Name(Prepared<F>),
+    /// The name is there, to be synced not before this time.
+    SyncName(Prepared<F>, Duration),
     /// There was no room.
     Retry(Target, Duration),
 }
@@ -57,8 +67,14 @@ struct Fill<F> {
     segment: Prepared<F>,
     bytes_target: u64,
     unsynced_bytes: u64,
-    /// Its length before, when it has its name already.
-    extended_from: Option<u64>,
+    /// When it has its name already.
+    extension: Option<Extension>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Extension {
+    bytes_before: u64,
+    bytes_min: u64,
 }
 
 impl<D: Disk> ZeroHelper<D> {
@@ -66,14 +82,18 @@ impl<D: Disk> ZeroHelper<D> {
         disk: D,
         shared: Arc<Shared>,
         mailbox: Arc<Mailbox<D::File>>,
-        zero_bytes_per_second: u64,
+        options: &Options,
+        log_id: LogId,
     ) -> Self {
         Self {
             disk,
             shared,
             mailbox,
             zeros: Vec::new(),
-            zero_bytes_per_second,
+            log_id,
+            zero_bytes_per_second: options.zero_bytes_per_second,
+            shrunk_bytes_min: options.shrunk_segment_bytes_min(),
+            wanted_bytes: 0,
             work: Work::Nothing,
             zeros_due: Duration::ZERO,
         }
@@ -86,13 +106,14 @@ impl<D: Disk> ZeroHelper<D> {
         number: u64,
         bytes: u64,
     ) -> Result<Option<Prepared<D::File>>, DiskError> {
-        self.work = Work::Create(Target { number, bytes });
+        self.start(Target { number, bytes });
         self.shared.stalled.store(true, Ordering::Release);
         let prepared = loop {
             self.try_step(Duration::ZERO)?;
             match (&self.work, self.mailbox.answer()) {
                 (_, Some(Answer::Prepared(segment))) => break Some(segment),
                 (Work::Retry(..), _) => break None,
+                (Work::SyncName(_, due), _) if Duration::ZERO < *due => break None,
                 _ => {}
             }
         };
@@ -114,8 +135,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Does at most one operation that changes something (more only to undo an attempt that found no room). `now` comes from a
-    /// clock that never steps back.
+    /// Does at most one operation that changes something (more only to undo an attempt that found no room, and to replace the file
+    /// that names the last segment). `now` comes from a clock that never steps back.
     pub fn step(&mut self, now: Duration) -> Step {
         if self.mailbox.is_stopped() || self.shared.has_failed() {
             return Step::Ended;
@@ -141,6 +162,12 @@ impl<D: Disk> ZeroHelper<D> {
             Work::Fill(fill) => self.fill(fill, now),
             Work::Rename(segment) => self.rename(segment, now),
             Work::SyncDirectory(segment) => self.sync_directory(segment, now),
+            Work::Name(segment) => self.name(segment, now),
+            Work::SyncName(segment, due) if now < due => {
+                self.work = Work::SyncName(segment, due);
+                Ok(Step::IdleUntil(due))
+            }
+            Work::SyncName(segment, _) => self.sync_name(segment, now),
             Work::Retry(target, due) if now < due => {
                 self.work = Work::Retry(target, due);
                 Ok(Step::IdleUntil(due))
@@ -150,35 +177,35 @@ impl<D: Disk> ZeroHelper<D> {
     }
 
     fn take_job(&mut self) -> Step {
-        self.work = match self.mailbox.next_job() {
+        match self.mailbox.next_job() {
             None => return Step::Idle,
-            Some(Job::Prepare { number, bytes }) => Work::Create(Target { number, bytes }),
-            Some(Job::Extend { segment, bytes }) => Work::Fill(Fill {
-                extended_from: Some(segment.bytes),
-                segment,
-                bytes_target: bytes,
-                unsynced_bytes: 0,
-            }),
-        };
+            Some(Job::Prepare { number, bytes }) => self.start(Target { number, bytes }),
+            Some(Job::Extend { segment, bytes, bytes_min }) => {
+                let extension = Extension { bytes_before: segment.bytes, bytes_min };
+                self.work = Work::Fill(Fill {
+                    segment,
+                    bytes_target: bytes,
+                    unsynced_bytes: 0,
+                    extension: Some(extension),
+                });
+            }
+        }
         Step::Worked
     }
 
+    fn start(&mut self, target: Target) {
+        self.wanted_bytes = target.bytes;
+        self.work = Work::Create(target);
+    }
+
     fn create(&mut self, target: Target, now: Duration) -> Result<Step, DiskError> {
-        let name = temporary_name(target.number);
-        let created = match self.disk.create(&name) {
-            Err(error) if error.kind == DiskErrorKind::Exists => {
-                self.disk.remove(&name)?;
-                self.disk.create(&name)
-            }
-            created => created,
-        };
-        match created {
+        match create_anew(&self.disk, &temporary_name(target.number)) {
             Ok(file) => {
                 self.work = Work::Fill(Fill {
                     segment: Prepared { file, number: target.number, bytes: 0 },
                     bytes_target: target.bytes,
                     unsynced_bytes: 0,
-                    extended_from: None,
+                    extension: None,
                 });
                 Ok(Step::Worked)
             }
@@ -199,7 +226,7 @@ impl<D: Disk> ZeroHelper<D> {
                     Ok(Step::Synced)
                 }
                 // The file has frames to come: after a failed sync it cannot be trusted with them.
-                Err(error) if fill.extended_from.is_some() => Err(error),
+                Err(error) if fill.extension.is_some() => Err(error),
                 Err(error) => self.no_space(fill.target(), error, now),
             };
         }
@@ -227,31 +254,41 @@ impl<D: Disk> ZeroHelper<D> {
                 self.work = Work::Fill(fill);
                 Ok(Step::Worked)
             }
-            Err(error) => match fill.extended_from {
+            Err(error) => match fill.extension {
                 None => self.no_space(fill.target(), error, now),
-                Some(before) => self.not_extended(fill.segment, before, error),
+                Some(extension) => self.extend_less(fill, extension, error),
             },
         }
     }
 
-    /// Undoes an extension that found no room; the segment goes back as it was.
-    fn not_extended(
+    /// The extension found no room for all of it: what is not needed is given back. If there is not enough for that, either, the
+    /// segment goes back as it was.
+    fn extend_less(
         &mut self,
-        mut segment: Prepared<D::File>,
-        before: u64,
+        mut fill: Fill<D::File>,
+        extension: Extension,
         error: DiskError,
     ) -> Result<Step, DiskError> {
         if error.kind != DiskErrorKind::NoSpace {
             return Err(error);
         }
-        self.disk.truncate(&segment.file, before)?;
-        segment.bytes = before;
-        self.answer(Answer::NotExtended { segment, message: error.to_string() });
+        let less = extension.bytes_min < fill.bytes_target;
+        let bytes = if less { fill.segment.bytes.min(extension.bytes_min) } else { extension.bytes_before };
+        self.disk.truncate(&fill.segment.file, bytes)?;
+        fill.segment.bytes = bytes;
+        if less {
+            fill.bytes_target = extension.bytes_min;
+            fill.unsynced_bytes = bytes - extension.bytes_before;
+            self.work = Work::Fill(fill);
+        } else {
+            let message = error.to_string();
+            self.answer(Answer::NotExtended { segment: fill.segment, message });
+        }
         Ok(Step::Worked)
     }
 
     fn filled(&mut self, fill: Fill<D::File>) -> Step {
-        if fill.extended_from.is_some() {
+        if fill.extension.is_some() {
             self.answer(Answer::Prepared(fill.segment));
         } else {
             self.work = Work::Rename(fill.segment);
@@ -265,43 +302,104 @@ impl<D: Disk> ZeroHelper<D> {
                 self.work = Work::SyncDirectory(segment);
                 Ok(Step::Worked)
             }
-            Err(error) => self.no_space(Target { number: segment.number, bytes: segment.bytes }, error, now),
+            Err(error) => self.no_space(segment.target(), error, now),
         }
     }
 
     fn sync_directory(&mut self, segment: Prepared<D::File>, now: Duration) -> Result<Step, DiskError> {
         match self.disk.sync_directory() {
             Ok(()) => {
+                self.work = Work::Name(segment);
+                Ok(Step::Synced)
+            }
+            Err(error) => self.no_space(segment.target(), error, now),
+        }
+    }
+
+    /// Names the segment as the last, unless the log has come to its clean end meanwhile.
+    fn name(&mut self, segment: Prepared<D::File>, now: Duration) -> Result<Step, DiskError> {
+        let last = LastSegment {
+            log_id: self.log_id,
+            number: segment.number,
+            durable: self.shared.durable(),
+            clean_shutdown: false,
+        };
+        let ended = self.shared.end_is_named.lock().expect("no code that holds the lock panics");
+        if *ended {
+            return Ok(Step::Worked);
+        }
+        let put = last_segment::put(&self.disk, &last);
+        drop(ended);
+        match put {
+            Ok(()) => {
+                self.work = Work::SyncName(segment, now);
+                Ok(Step::Worked)
+            }
+            Err(error) => self.no_space(segment.target(), error, now),
+        }
+    }
+
+    /// The name cannot be taken back for want of room: then the segment could not be removed, either.
+    fn sync_name(&mut self, segment: Prepared<D::File>, now: Duration) -> Result<Step, DiskError> {
+        match self.disk.sync_directory() {
+            Ok(()) => {
+                if segment.bytes < self.wanted_bytes {
+                    let (bytes, wanted) = (segment.bytes >> 10, self.wanted_bytes >> 10);
+                    log::warn!(
+                        "little room is left for the log: its next segment is of {bytes} KiB, not {wanted} KiB"
+                    );
+                }
                 self.shared.set_no_space(None);
                 self.answer(Answer::Prepared(segment));
                 Ok(Step::Synced)
             }
-            Err(error) => self.no_space(Target { number: segment.number, bytes: segment.bytes }, error, now),
+            Err(error) if error.kind == DiskErrorKind::NoSpace => {
+                self.refuse_writes(&error);
+                self.work = Work::SyncName(segment, retry_due(now));
+                Ok(Step::Worked)
+            }
+            Err(error) => Err(error),
         }
     }
 
-    /// Takes the attempt back, so that what little room there is stays with others, and tries again later.
+    /// Takes the attempt back and makes a shorter one; where that would be too short, leaves what little room there is to others
+    /// and tries again later.
     fn no_space(&mut self, target: Target, error: DiskError, now: Duration) -> Result<Step, DiskError> {
         if error.kind != DiskErrorKind::NoSpace {
             return Err(error);
         }
-        for name in [temporary_name(target.number), segment_name(target.number)] {
-            match self.disk.remove(&name) {
-                Err(error) if error.kind != DiskErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
+        remove_if_there(&self.disk, &temporary_name(target.number))?;
+        remove_if_there(&self.disk, &segment_name(target.number))?;
+        let shorter = (target.bytes / 2).max(self.shrunk_bytes_min) & !7;
+        self.work = if shorter < target.bytes {
+            Work::Create(Target { bytes: shorter, ..target })
+        } else {
+            self.refuse_writes(&error);
+            Work::Retry(Target { bytes: self.wanted_bytes, ..target }, retry_due(now))
+        };
+        Ok(Step::Worked)
+    }
+
+    fn refuse_writes(&self, error: &DiskError) {
         if self.shared.no_space().is_none() {
             log::warn!("no room for the next segment of the log, writes will be refused: {error}");
         }
         self.shared.set_no_space(Some(error.to_string().into()));
-        self.work = Work::Retry(target, now + Duration::from_millis(NO_SPACE_RETRY_MS));
-        Ok(Step::Worked)
     }
 
     fn answer(&mut self, answer: Answer<D::File>) {
         self.mailbox.put_answer(answer);
         self.shared.queue.ask(Flags { poke: true, ..Flags::default() });
+    }
+}
+
+fn retry_due(now: Duration) -> Duration {
+    now + Duration::from_millis(NO_SPACE_RETRY_MS)
+}
+
+impl<F> Prepared<F> {
+    fn target(&self) -> Target {
+        Target { number: self.number, bytes: self.bytes }
     }
 }
 

@@ -31,6 +31,7 @@
 mod batch;
 pub mod format;
 mod helper;
+mod last_segment;
 pub mod limits;
 mod lsn;
 mod mailbox;

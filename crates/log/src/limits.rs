@@ -11,6 +11,9 @@ pub const SEGMENT_BYTES_MIN: u64 = 16 * 1024;
 /// The first segment after a start is this short, so that writing its zeros does not delay readiness.
 pub const FIRST_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 
+/// Where little is free, a segment is made shorter, down to this. Below it writes are refused.
+pub const SHRUNK_SEGMENT_BYTES_MIN: u64 = 2 * 1024 * 1024;
+
 /// Default bound of the bytes handed over and not yet written.
 pub const QUEUE_BYTES_LIMIT: u64 = 16 * 1024 * 1024;
 
@@ -61,10 +64,21 @@ pub const BATCH_OVERHEAD_BYTES: u64 = FRAME_HEADER_BYTES as u64 + 8;
 
 const _: () = assert!(FIRST_SEGMENT_BYTES <= SEGMENT_BYTES);
 const _: () = assert!(SEGMENT_BYTES_MIN <= FIRST_SEGMENT_BYTES);
+const _: () = assert!(SEGMENT_BYTES_MIN <= SHRUNK_SEGMENT_BYTES_MIN);
+const _: () = assert!(SHRUNK_SEGMENT_BYTES_MIN <= FIRST_SEGMENT_BYTES);
 const _: () = assert!(2 * BATCH_BYTES < FRAME_BYTES_MAX);
 const _: () = assert!(BATCH_PART_COUNT_MAX * 2 < FRAME_SLICE_COUNT_MAX);
 const _: () = assert!(FRAME_SLICE_COUNT_MAX <= 1024);
 const _: () = assert!(ZERO_CHUNK_BYTES <= ZERO_SYNC_BYTES);
+// The shortest segment made holds any record that counts as small: else that would wait for room for ever.
+const _: () = assert!(
+    SEGMENT_HEADER_BYTES as u64
+        + BATCH_OVERHEAD_BYTES
+        + BATCH_BYTES
+        + RECORD_OVERHEAD_BYTES
+        + BATCH_OVERHEAD_BYTES
+        <= SHRUNK_SEGMENT_BYTES_MIN
+);
 // A segment holds its header, the last frame's reserve and several batches of the largest normal size.
 const _: () = assert!(
     SEGMENT_HEADER_BYTES as u64 + BATCH_OVERHEAD_BYTES + 4 * (SEGMENT_BYTES_MIN / SEGMENT_BATCH_DIVISOR)

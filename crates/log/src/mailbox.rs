@@ -20,8 +20,8 @@ pub(crate) struct Prepared<F> {
 pub(crate) enum Job<F> {
     /// A new segment.
     Prepare { number: u64, bytes: u64 },
-    /// More zeros behind those of a prepared one.
-    Extend { segment: Prepared<F>, bytes: u64 },
+    /// More zeros behind those of a prepared one, up to `bytes`; where there is no room for that, up to `bytes_min`.
+    Extend { segment: Prepared<F>, bytes: u64, bytes_min: u64 },
 }
 
 /// What the helper says.

@@ -3,7 +3,7 @@ use crate::limits;
 /// What the log can be told. [`Options::default`] is what the product uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Length of a segment file; a record that does not fit gets a longer one.
+    /// Length of a segment file; a record that does not fit gets a longer one, and a disk with little room a shorter one.
     pub segment_bytes: u64,
     /// Length of the first segment after a start; its zeros are written before [`crate::open`] returns.
     pub first_segment_bytes: u64,
@@ -42,8 +42,16 @@ impl Options {
 
     /// The open batch is handed over in mid-turn once it is this long. Also the longest record that counts as small.
     pub(crate) fn batch_bytes(&self) -> u64 {
-        let shortest = self.first_segment_bytes.min(self.segment_bytes);
-        limits::BATCH_BYTES.min(shortest / limits::SEGMENT_BATCH_DIVISOR)
+        limits::BATCH_BYTES.min(self.shortest() / limits::SEGMENT_BATCH_DIVISOR)
+    }
+
+    /// Where little is free, a segment is made shorter, down to this.
+    pub(crate) fn shrunk_segment_bytes_min(&self) -> u64 {
+        limits::SHRUNK_SEGMENT_BYTES_MIN.min(self.shortest())
+    }
+
+    fn shortest(&self) -> u64 {
+        self.first_segment_bytes.min(self.segment_bytes)
     }
 
     /// No batch of small records is charged more than this: what was below the limit, one further small record, and the

@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub wanted: AtomicU64,
     /// The writer was refused for want of prepared room: zeros are urgent.
     pub stalled: AtomicBool,
+    /// Held while the file is replaced that names the last segment. True once the clean end stands there: from then on it stays.
+    pub end_is_named: Mutex<bool>,
     failed: AtomicBool,
     no_space: AtomicBool,
     /// There is room, but not for a record charged this much or more.
@@ -73,12 +75,17 @@ impl Shared {
             granted_any: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             stalled: AtomicBool::new(false),
+            end_is_named: Mutex::new(false),
             failed: AtomicBool::new(false),
             no_space: AtomicBool::new(false),
             no_space_from: AtomicU64::new(NOBODY),
             texts: Mutex::new(Texts::default()),
             waiting,
         }
+    }
+
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
     }
 
     fn texts(&self) -> std::sync::MutexGuard<'_, Texts> {
@@ -182,7 +189,7 @@ impl Progress {
     /// The last record that was synced; safe from a power loss.
     #[inline]
     pub fn durable(&self) -> Lsn {
-        Lsn(self.shared.durable.load(Ordering::Acquire))
+        self.shared.durable()
     }
 
     /// What ended the log, if something did. Records beyond the watermarks may or may not survive; a restart tells.

@@ -5,6 +5,8 @@
 //! If anything behind that point names a durable LSN at or above the missing one, the log is **damaged** and the start is refused.
 //! Otherwise the rest is a **torn tail**, which nobody was told is durable: it is cut.
 //!
+//! A file names the last segment ([`last_segment`]): the loss of the end is refused, too.
+//!
 //! Sealing removes what lies behind the cut and begins a new segment whose header names the last frame kept. Every
 //! step may be interrupted: the next start finds the same records.
 
@@ -21,13 +23,13 @@ use busload_io::{Disk, DiskError, DiskErrorKind, Rng};
 
 use crate::{
     LogStage, LogWriter, Lsn, Options, Progress, ZeroHelper,
-    format::{LOCK_NAME, LogId},
+    format::{LOCK_NAME, LastSegment, LogId},
+    last_segment,
 };
 
 pub(crate) use frames::{Look, SegmentFrames};
-pub(crate) use seal::report_of;
 pub(crate) use segments::{Segment, find_segments};
-pub(crate) use walk::walk;
+pub(crate) use walk::{Walked, walk};
 
 /// A record as recovery hands it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,9 @@ pub struct RecoveryReport {
     pub wall_ms: Option<i64>,
     /// What was cut off, if something was.
     pub torn_tail: Option<TornTail>,
+    /// A file named the last segment, so that the loss of the end would have been noticed. False in a log that an older
+    /// version wrote.
+    pub end_is_named: bool,
 }
 
 /// The end of a log that a crash left: nobody was told that it is durable.
@@ -111,6 +116,12 @@ pub enum OpenError {
     MissingSegment { number: u64, before: PathBuf, behind: PathBuf },
     #[error("the log begins with {}: the segments before it are missing", path.display())]
     MissingBeginning { path: PathBuf },
+    #[error("segment {number} is missing: {} says that the last one is segment {last} and that everything up to LSN {durable} \
+             was durable; bring it back, or, if it is lost for good, remove that file to go on without it", path.display())]
+    MissingEnd { number: u64, path: PathBuf, last: u64, durable: Lsn },
+    #[error("{} does not verify: it names the last segment, without it nobody would notice that segments are missing; bring it back, \
+             or remove it to go on with the segments that are there", path.display())]
+    LastSegmentInvalid { path: PathBuf },
     #[error("{} belongs to another log: its log id is {found}, that of the first segment {expected}", path.display())]
     Foreign { path: PathBuf, expected: LogId, found: LogId },
     #[error("{} says that it is segment {found}: a copy or renamed", path.display())]
@@ -139,16 +150,58 @@ pub fn open<D: Disk>(
     let lock = lock(&disk)?;
     // A rename whose directory was not synced could still be taken back.
     disk.sync_directory()?;
-    let segments = find_segments(&disk)?;
-    for segment in &segments {
+    let found = Found::look(&disk)?;
+    found.check_segments(&disk)?;
+    for segment in &found.segments {
         disk.sync(&segment.file)?;
     }
-    let walked = walk(&disk, &segments, replay)?;
-    if EXHAUSTED <= walked.next_lsn.0 || EXHAUSTED <= segments.len() as u64 {
+    let walked = found.walk(&disk, replay)?;
+    if EXHAUSTED <= walked.next_lsn.0 || EXHAUSTED <= found.segments.len() as u64 {
         return Err(OpenError::Exhausted { lsn: walked.next_lsn });
     }
     let fresh_id = LogId(u128::from(ids.next_u64()) << 64 | u128::from(ids.next_u64()));
-    seal::seal(disk, options, lock, segments, walked, fresh_id)
+    seal::seal(disk, options, lock, found, walked, fresh_id)
+}
+
+/// The files of a log, before their frames are looked at.
+#[derive(Debug)]
+pub(crate) struct Found<F> {
+    pub segments: Vec<Segment<F>>,
+    pub last: Option<LastSegment>,
+}
+
+impl<F> Found<F> {
+    /// Whether they belong together; not whether some are missing at the end.
+    pub fn look<D: Disk<File = F>>(disk: &D) -> Result<Self, OpenError> {
+        Ok(Self { last: last_segment::read(disk)?, segments: find_segments(disk)? })
+    }
+
+    /// Whether the last one is there.
+    pub fn check_segments<D: Disk<File = F>>(&self, disk: &D) -> Result<(), OpenError> {
+        last_segment::check_segments(disk, self.last.as_ref(), &self.segments)
+    }
+
+    /// Gives every record that survived to `replay`, and says whether they are all there.
+    pub fn walk<D: Disk<File = F>>(&self, disk: &D, replay: &mut Replay<'_>) -> Result<Walked, OpenError> {
+        let walked = walk(disk, &self.segments, replay)?;
+        self.check_segments(disk)?;
+        last_segment::check_records(disk, self.last.as_ref(), &self.segments, &walked)?;
+        Ok(walked)
+    }
+
+    pub fn report(&self, walked: &Walked) -> RecoveryReport {
+        RecoveryReport {
+            records: walked.records,
+            last_lsn: Lsn(walked.next_lsn.0 - 1),
+            frames: walked.frames,
+            bytes: walked.bytes,
+            segments: walked.kept_count as u64,
+            clean_shutdown: walked.clean_shutdown,
+            wall_ms: walked.wall_ms,
+            torn_tail: walked.torn_tail.clone(),
+            end_is_named: self.last.is_some(),
+        }
+    }
 }
 
 /// Beyond this a running process could overflow a position.

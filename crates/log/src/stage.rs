@@ -1,5 +1,5 @@
-//! The log's own thread as a state machine: each step does at most one disk operation, so that tests and simulations can
-//! interleave it with everything else.
+//! The log's own thread as a state machine: each step does at most one disk operation (a few where the clean end is named), so
+//! that tests and simulations can interleave it with everything else.
 
 use std::{
     collections::VecDeque,
@@ -9,15 +9,16 @@ use std::{
     time::Duration,
 };
 
-use busload_io::{Clock, Disk, DiskError, RealClock};
+use busload_io::{Clock, Disk, DiskError, DiskErrorKind, RealClock};
 
 use crate::{
     Lsn, Options,
     batch::{Batch, Charge, Sync},
     format::{
-        FRAME_HEADER_BYTES, FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FrameHeader, FrameSeed, LogId,
-        SEGMENT_HEADER_BYTES, SegmentHeader, padding,
+        FRAME_HEADER_BYTES, FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FrameHeader, FrameSeed,
+        LastSegment, LogId, SEGMENT_HEADER_BYTES, SegmentHeader, padding,
     },
+    last_segment,
     limits::{FRAME_SLICE_COUNT_MAX, LOG_BYTES_WARNING, NO_SPACE_RETRY_MS},
     mailbox::{Answer, Job, Mailbox, Prepared},
     progress::Shared,
@@ -38,7 +39,8 @@ pub enum Step {
     Ended,
 }
 
-/// Writes what the writer hands over. Everything it does on the disk is in the current segment; the helper does the rest.
+/// Writes what the writer hands over. Everything it does on the disk is in the current segment, but for naming the clean end; the
+/// helper does the rest.
 pub struct LogStage<D: Disk> {
     disk: D,
     shared: Arc<Shared>,
@@ -98,7 +100,10 @@ enum Closing {
     No,
     /// Everything that comes has come.
     Asked,
+    /// The frame of a clean end is written.
     Marked,
+    /// The file that names the last segment says so, too.
+    Named,
     Ended,
 }
 
@@ -488,8 +493,11 @@ impl<D: Disk> LogStage<D> {
     fn extend_next(&mut self, needed: u64) {
         if let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) {
             self.next = Next::Extending(segment.bytes);
-            let bytes = needed.saturating_add(SEGMENT_HEADER_BYTES as u64 + self.options.segment_bytes) & !7;
-            self.mailbox.ask(Job::Extend { segment, bytes });
+            // Header, the frame of the clean end, and up to 7 bytes that rounding takes.
+            let overhead = (SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES + 7) as u64;
+            let bytes_min = needed.saturating_add(overhead) & !7;
+            let bytes = bytes_min.saturating_add(self.options.segment_bytes) & !7;
+            self.mailbox.ask(Job::Extend { segment, bytes, bytes_min });
         }
     }
 
@@ -503,8 +511,10 @@ impl<D: Disk> LogStage<D> {
         if !self.retiring.is_empty() {
             return Ok(Step::Idle);
         }
-        if self.closing == Closing::Asked {
-            return self.mark_clean_end();
+        match self.closing {
+            Closing::Asked => return self.mark_clean_end(),
+            Closing::Marked => return self.name_clean_end(),
+            _ => {}
         }
         if let Err(error) = self.disk.truncate(&current.file, current.position) {
             log::warn!("the unused end of the last segment stays: {error}");
@@ -539,6 +549,31 @@ impl<D: Disk> LogStage<D> {
         current.unsynced = true;
         self.chain = checksum;
         self.closing = Closing::Marked;
+        Ok(Step::Worked)
+    }
+}
+
+impl<D: Disk> LogStage<D> {
+    /// From now on the loss of this segment, or of a record in it, is noticed.
+    fn name_clean_end(&mut self) -> Result<Step, DiskError> {
+        let current = self.current.as_ref().expect("the caller looked");
+        let last = LastSegment {
+            log_id: self.log_id,
+            number: current.number,
+            durable: self.durable,
+            clean_shutdown: true,
+        };
+        // The helper may be about to name the next segment.
+        let mut named = self.shared.end_is_named.lock().expect("no code that holds the lock panics");
+        match last_segment::put(&self.disk, &last).and_then(|()| self.disk.sync_directory()) {
+            Err(error) if error.kind == DiskErrorKind::NoSpace => {
+                log::warn!("what was said of the last segment before stays: {error}");
+            }
+            named => named?,
+        }
+        *named = true;
+        drop(named);
+        self.closing = Closing::Named;
         Ok(Step::Worked)
     }
 }

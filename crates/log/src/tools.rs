@@ -8,7 +8,7 @@ use busload_io::Disk;
 use crate::{
     Lsn, OpenError, RecordRef, RecoveryReport, ReplayError,
     format::{FRAME_KIND_CLEAN_SHUTDOWN, LogId, Records, SEGMENT_HEADER_BYTES},
-    recovery::{Look, Segment, SegmentFrames, find_segments, lock, report_of, walk},
+    recovery::{Found, Look, Segment, SegmentFrames, lock},
 };
 
 /// What a look at every frame found.
@@ -65,13 +65,13 @@ pub struct Problem {
 /// Looks at every frame of every segment. Fails only when the segments cannot be told apart: see [`OpenError`].
 pub fn verify<D: Disk>(disk: &D) -> Result<VerifyReport, OpenError> {
     let _lock = lock(disk)?;
-    let segments = find_segments(disk)?;
+    let found = Found::look(disk)?;
     let mut problems = Vec::new();
     let mut reports = Vec::new();
-    for segment in &segments {
+    for segment in &found.segments {
         reports.push(verify_segment(disk, segment, &mut problems)?);
     }
-    let verdict = walk(disk, &segments, &mut |_| Ok(())).map(|walked| report_of(&walked));
+    let verdict = found.walk(disk, &mut |_| Ok(())).map(|walked| found.report(&walked));
     Ok(VerifyReport { segments: reports, problems, verdict })
 }
 
@@ -82,9 +82,9 @@ pub fn dump<D: Disk>(
     sink: &mut dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError>,
 ) -> Result<RecoveryReport, OpenError> {
     let _lock = lock(disk)?;
-    let segments = find_segments(disk)?;
-    let walked = walk(disk, &segments, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
-    Ok(report_of(&walked))
+    let found = Found::look(disk)?;
+    let walked = found.walk(disk, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
+    Ok(found.report(&walked))
 }
 
 fn verify_segment<D: Disk>(

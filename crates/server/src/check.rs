@@ -1,4 +1,5 @@
-//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing. Postgres is asked
+//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing and fails where the
+//! real one would. Postgres is asked
 //! whether it could serve its tables, and stores of chunks are opened without a cache.
 
 use std::{io, sync::Arc, time::Duration};
@@ -161,7 +162,8 @@ fn limit(bytes: u64) -> String {
 }
 
 fn look_at_log(config: &Config) -> Result<String, Failure> {
-    let disk = OverlayDisk::open(&config.log_directory()).map_err(|error| Failure::run(error.to_string()))?;
+    let disk =
+        OverlayDisk::rehearse(&config.log_directory()).map_err(|error| Failure::run(error.to_string()))?;
     let clock = RealClock::new();
     let now = Now { monotonic: clock.now(), wall_ms: clock.wall_ms() };
     let stats = Arc::new(Stats::default());
@@ -176,7 +178,9 @@ fn look_at_log(config: &Config) -> Result<String, Failure> {
     )
     .map_err(|error| start_failure(error, &config.data))?;
     let (keys, memory) = (stats.keys.get(), Size(stats.memory_used_bytes.get()));
-    Ok(format!("{:<15} {}\n{:<15} {keys} in {memory}\n", "log", summary(&opened.report), "keys"))
+    let refused = opened.progress.no_space().map(|message| format!("writes would be refused: {message}"));
+    let warning = refused.map_or(String::new(), |text| format!("{:<15} {text}\n", "warning"));
+    Ok(format!("{:<15} {}\n{:<15} {keys} in {memory}\n{warning}", "log", summary(&opened.report), "keys"))
 }
 
 /// That nobody reads is no failure.

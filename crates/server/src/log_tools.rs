@@ -20,6 +20,10 @@ use crate::{
 /// Bytes of a key, field or value that are shown.
 const SHOWN_BYTES_MAX: usize = 64;
 
+/// Why the loss of the end would not have been noticed.
+pub const END_UNNAMED: &str = "no file `last-segment`, as in the log of an older version: \
+    it cannot be told whether segments are missing at the end";
+
 /// Checks every frame; damage is a failure.
 pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
@@ -84,6 +88,9 @@ pub fn summary(report: &RecoveryReport) -> String {
     if let Some(torn) = &report.torn_tail {
         let (path, offset, lsn, bytes) = (torn.path.display(), torn.offset, torn.lsn, Size(torn.bytes));
         text += &format!("; a start cuts the torn end of {path} at offset {offset} (LSN {lsn}): {bytes}");
+    }
+    if 0 < report.segments && !report.end_is_named {
+        text += &format!("; {END_UNNAMED}");
     }
     text
 }

@@ -7,11 +7,14 @@
 //!  write --> memory
 //! ```
 //!
+//! **Rehearsal.** [`OverlayDisk::rehearse`] also fails where the directory below would: on files that cannot be opened for writing,
+//! a directory in which nothing can be created, a file system without room. It finds out without leaving anything there.
+//!
 //! **Limits.** Changed pages stay in memory; zeros written where there is nothing take none.
 
 use std::{
     collections::BTreeMap,
-    fs::{File, TryLockError},
+    fs::{File, OpenOptions, TryLockError},
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -19,6 +22,10 @@ use std::{
 };
 
 use busload_io::{Disk, DiskError, DiskErrorKind, DiskOperation, FileName};
+
+mod rehearsal;
+
+use rehearsal::Rehearsal;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -29,6 +36,7 @@ type Page = Box<[u8; PAGE_BYTES as usize]>;
 pub struct OverlayDisk {
     path: PathBuf,
     files: Arc<Mutex<BTreeMap<FileName, OverlayFile>>>,
+    rehearsal: Option<Arc<Rehearsal>>,
 }
 
 /// A file. Clones name the same one.
@@ -48,9 +56,19 @@ struct Contents {
 }
 
 impl OverlayDisk {
-    /// A directory that need not exist: then it is an empty one.
+    /// A directory to be read. It need not exist: then it is an empty one.
     pub fn open(path: &Path) -> Result<Self, DiskError> {
-        let disk = Self { path: path.to_owned(), files: Arc::default() };
+        Self::open_for(path, None)
+    }
+
+    /// A directory on which every change fails that would fail on the one below.
+    pub fn rehearse(path: &Path) -> Result<Self, DiskError> {
+        let rehearsal = Rehearsal::of(path).map_err(|error| failed(DiskOperation::Create, path, error))?;
+        Self::open_for(path, Some(Arc::new(rehearsal)))
+    }
+
+    fn open_for(path: &Path, rehearsal: Option<Arc<Rehearsal>>) -> Result<Self, DiskError> {
+        let disk = Self { path: path.to_owned(), files: Arc::default(), rehearsal };
         let entries = match std::fs::read_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(disk),
             entries => entries.map_err(|error| failed(DiskOperation::List, path, error))?,
@@ -68,6 +86,32 @@ impl OverlayDisk {
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<FileName, OverlayFile>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the file below, if it is one from there, could be written.
+    fn try_write(&self, operation: DiskOperation, file: &OverlayFile) -> Result<(), DiskError> {
+        if self.rehearsal.is_none() || file.contents().below.is_none() {
+            return Ok(());
+        }
+        let opened = OpenOptions::new().read(true).write(true).open(&file.path);
+        opened.map(drop).map_err(|error| failed(operation, &file.path, error))
+    }
+
+    /// Whether a file could be made below.
+    fn try_create(&self, operation: DiskOperation, name: &str) -> Result<(), DiskError> {
+        match &self.rehearsal {
+            None => Ok(()),
+            Some(rehearsal) => {
+                let path = self.path(name);
+                rehearsal.try_create(&path).map_err(|error| failed(operation, &path, error))
+            }
+        }
+    }
+
+    /// Notes that a file becomes longer or shorter, if there is room for that.
+    fn resize(&self, operation: DiskOperation, path: &Path, from: u64, to: u64) -> Result<(), DiskError> {
+        let resized = self.rehearsal.as_ref().map_or(Ok(()), |rehearsal| rehearsal.resize(from, to));
+        resized.map_err(|error| failed(operation, path, error))
     }
 
     fn not_found(&self, operation: DiskOperation, name: &str) -> DiskError {
@@ -162,6 +206,7 @@ fn failed(operation: DiskOperation, path: &Path, source: io::Error) -> DiskError
     let kind = match source.kind() {
         io::ErrorKind::NotFound => DiskErrorKind::NotFound,
         io::ErrorKind::AlreadyExists => DiskErrorKind::Exists,
+        io::ErrorKind::StorageFull => DiskErrorKind::NoSpace,
         _ => DiskErrorKind::Failed,
     };
     DiskError { kind, operation, path: path.to_owned(), source }
@@ -173,10 +218,10 @@ impl Disk for OverlayDisk {
     /// Shared: two who only look do not disturb each other, one who writes does.
     fn lock(&self, name: &str) -> Result<OverlayFile, DiskError> {
         let known = self.files().get(name).cloned();
-        let Some(file) = known else { return self.create(name) };
+        let Some(file) = known else { return self.create_for(DiskOperation::Lock, name) };
         let locked = file.contents().below.as_ref().map_or(Ok(()), File::try_lock_shared);
         match locked {
-            Ok(()) => Ok(file),
+            Ok(()) => self.try_write(DiskOperation::Lock, &file).map(|()| file),
             Err(TryLockError::WouldBlock) => {
                 Err(failed(DiskOperation::Lock, &file.path, io::ErrorKind::AlreadyExists.into()))
             }
@@ -189,17 +234,14 @@ impl Disk for OverlayDisk {
     }
 
     fn create(&self, name: &str) -> Result<OverlayFile, DiskError> {
-        let file = OverlayFile { path: self.path(name), contents: Arc::default() };
-        match self.files().entry(name.to_owned()) {
-            std::collections::btree_map::Entry::Vacant(vacant) => Ok(vacant.insert(file).clone()),
-            std::collections::btree_map::Entry::Occupied(_) => {
-                Err(failed(DiskOperation::Create, &file.path, io::ErrorKind::AlreadyExists.into()))
-            }
-        }
+        self.create_for(DiskOperation::Create, name)
     }
 
     fn open(&self, name: &str) -> Result<OverlayFile, DiskError> {
-        self.files().get(name).cloned().ok_or_else(|| self.not_found(DiskOperation::Open, name))
+        let known = self.files().get(name).cloned();
+        let file = known.ok_or_else(|| self.not_found(DiskOperation::Open, name))?;
+        self.try_write(DiskOperation::Open, &file)?;
+        Ok(file)
     }
 
     fn length(&self, file: &OverlayFile) -> Result<u64, DiskError> {
@@ -217,6 +259,8 @@ impl Disk for OverlayDisk {
         parts: &[io::IoSlice<'_>],
     ) -> Result<(), DiskError> {
         let mut contents = file.contents();
+        let end = offset + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        self.resize(DiskOperation::Write, &file.path, contents.bytes, end.max(contents.bytes))?;
         for part in parts {
             contents.write(offset, part).map_err(|error| failed(DiskOperation::Write, &file.path, error))?;
             offset += part.len() as u64;
@@ -225,7 +269,9 @@ impl Disk for OverlayDisk {
     }
 
     fn truncate(&self, file: &OverlayFile, length: u64) -> Result<(), DiskError> {
-        file.contents().truncate(length);
+        let mut contents = file.contents();
+        self.resize(DiskOperation::Truncate, &file.path, contents.bytes, length)?;
+        contents.truncate(length);
         Ok(())
     }
 
@@ -236,12 +282,15 @@ impl Disk for OverlayDisk {
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         let mut files = self.files();
         let file = files.remove(from).ok_or_else(|| self.not_found(DiskOperation::Rename, from))?;
-        files.insert(to.to_owned(), OverlayFile { path: self.path(to), ..file });
-        Ok(())
+        let replaced = files.insert(to.to_owned(), OverlayFile { path: self.path(to), ..file });
+        drop(files);
+        replaced.map_or(Ok(()), |file| self.give_back(DiskOperation::Rename, &file))
     }
 
     fn remove(&self, name: &str) -> Result<(), DiskError> {
-        self.files().remove(name).map(drop).ok_or_else(|| self.not_found(DiskOperation::Remove, name))
+        let removed = self.files().remove(name);
+        let file = removed.ok_or_else(|| self.not_found(DiskOperation::Remove, name))?;
+        self.give_back(DiskOperation::Remove, &file)
     }
 
     fn sync_directory(&self) -> Result<(), DiskError> {
@@ -250,6 +299,23 @@ impl Disk for OverlayDisk {
 
     fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+}
+
+impl OverlayDisk {
+    fn create_for(&self, operation: DiskOperation, name: &str) -> Result<OverlayFile, DiskError> {
+        let file = OverlayFile { path: self.path(name), contents: Arc::default() };
+        if self.files().contains_key(name) {
+            return Err(failed(operation, &file.path, io::ErrorKind::AlreadyExists.into()));
+        }
+        self.try_create(operation, name)?;
+        self.files().insert(name.to_owned(), file.clone());
+        Ok(file)
+    }
+
+    /// The room of a file that has no name any more.
+    fn give_back(&self, operation: DiskOperation, file: &OverlayFile) -> Result<(), DiskError> {
+        self.resize(operation, &file.path, file.contents().bytes, 0)
     }
 }
 

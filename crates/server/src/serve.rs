@@ -31,7 +31,7 @@ use crate::{
     chunk_stores::ChunkStores,
     config::{Config, Size},
     failure::Failure,
-    http, logger, open_files, signals,
+    http, log_tools, logger, open_files, signals,
     sources::{Place, Sources, attach_chunks},
     status::Status,
 };
@@ -172,6 +172,9 @@ fn say_recovered(report: &RecoveryReport, seconds: f64) {
             torn.lsn,
             Size(torn.bytes)
         );
+    }
+    if 0 < report.segments && !report.end_is_named {
+        log::warn!("{}; from now on it can", log_tools::END_UNNAMED);
     }
     logger::say(&format!(
         "recovered {} records, {} in {} segments, in {seconds:.3} s ({:.0} records/s); {}",

@@ -9,6 +9,12 @@ pub const SEGMENT_SUFFIX: &str = ".log";
 /// What the name of a segment ends with while its zeros are written.
 pub const TEMPORARY_SUFFIX: &str = ".log.new";
 
+/// Names the last segment.
+pub const LAST_SEGMENT_NAME: &str = "last-segment";
+
+/// What is to become [`LAST_SEGMENT_NAME`].
+pub const LAST_SEGMENT_TEMPORARY_NAME: &str = "last-segment.new";
+
 const DIGIT_COUNT: usize = 20;
 
 pub(crate) fn segment_name(number: u64) -> String {
@@ -31,6 +37,9 @@ pub(crate) enum NameKind {
 
 impl NameKind {
     pub fn of(name: &str) -> Self {
+        if name == LAST_SEGMENT_TEMPORARY_NAME {
+            return NameKind::Temporary;
+        }
         if let Some(digits) = name.strip_suffix(TEMPORARY_SUFFIX) {
             return if number(digits).is_some() { NameKind::Temporary } else { NameKind::Other };
         }

@@ -39,6 +39,13 @@ fn the_page_says_what_the_constants_say() {
             "first {SEGMENT_HEADER_BYTES} bytes of a segment, of which {SEGMENT_HEADER_USED_BYTES} are used"
         ),
         format!("`{LOCK_NAME}`"),
+        format!("`{LAST_SEGMENT_NAME}`"),
+        format!("`{LAST_SEGMENT_TEMPORARY_NAME}`"),
+        format!("{LAST_SEGMENT_BYTES} bytes"),
+        format!("magic `{}`", std::str::from_utf8(&LAST_SEGMENT_MAGIC).unwrap()),
+        format!(
+            "kind: {LAST_SEGMENT_KIND_OPEN} the log goes on, {LAST_SEGMENT_KIND_CLEAN_SHUTDOWN} clean end"
+        ),
         format!("N{SEGMENT_SUFFIX}`"),
         format!("N{TEMPORARY_SUFFIX}`"),
         format!("magic `{}`", std::str::from_utf8(&SEGMENT_MAGIC).unwrap()),
@@ -46,6 +53,7 @@ fn the_page_says_what_the_constants_say() {
         format!("kind: {FRAME_KIND_RECORDS} records, {FRAME_KIND_CLEAN_SHUTDOWN} clean end"),
         format!("Default length {} bytes", limits::SEGMENT_BYTES),
         format!("one after a start {}", limits::FIRST_SEGMENT_BYTES),
+        format!("at least {} bytes", limits::SHRUNK_SEGMENT_BYTES_MIN),
         format!("each at a multiple of {FRAME_ALIGNMENT_BYTES}"),
     ] {
         assert!(PAGE.contains(&text), "the page lacks: {text}");
@@ -74,6 +82,24 @@ fn the_page_has_every_field_of_a_segment_header_at_its_place() {
     assert_eq!(fields.u64(offset_of(&rows, "highest LSN")), 0x4444);
     assert_eq!(fields.i64(offset_of(&rows, "wall time")), 0x5555);
     assert_eq!(fields.u32(offset_of(&rows, "checksum of what")), 0x6666);
+}
+
+#[test]
+fn the_page_has_every_field_of_the_file_that_names_the_last_segment() {
+    let rows = rows("The last segment");
+    check_offsets(&rows, LAST_SEGMENT_BYTES);
+    let last =
+        LastSegment { log_id: LogId(0x1111), number: 0x2222, durable: Lsn(0x3333), clean_shutdown: true };
+    let bytes = last.encode();
+    let fields = Fields(&bytes);
+    assert_eq!(fields.u32(offset_of(&rows, "format version")), FORMAT_VERSION);
+    let front = crc32c::crc32c(&bytes[..offset_of(&rows, "CRC over")]);
+    let checksum = crc32c::crc32c_append(front, &bytes[offset_of(&rows, "log id")..]);
+    assert_eq!(fields.u32(offset_of(&rows, "CRC over")), checksum);
+    assert_eq!(fields.u128(offset_of(&rows, "log id")), 0x1111);
+    assert_eq!(fields.u64(offset_of(&rows, "number of the last segment")), 0x2222);
+    assert_eq!(fields.u64(offset_of(&rows, "highest LSN")), 0x3333);
+    assert_eq!(fields.u32(offset_of(&rows, "kind")), LAST_SEGMENT_KIND_CLEAN_SHUTDOWN);
 }
 
 #[test]

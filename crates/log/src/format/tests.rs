@@ -25,12 +25,13 @@ fn names_are_read_strictly() {
     assert_eq!(segment_name(7), "00000000000000000007.log");
     assert_eq!(NameKind::of(&segment_name(u64::MAX)), NameKind::Segment(u64::MAX));
     assert_eq!(NameKind::of(&temporary_name(3)), NameKind::Temporary);
+    assert_eq!(NameKind::of(LAST_SEGMENT_TEMPORARY_NAME), NameKind::Temporary);
     for name in
         ["7.log", "copy of 00000000000000000007.log", "00000000000000000000.log", "99999999999999999999.log"]
     {
         assert_eq!(NameKind::of(name), NameKind::Malformed, "{name}");
     }
-    for name in ["lock", "notes.txt", "x.log.new"] {
+    for name in [LOCK_NAME, LAST_SEGMENT_NAME, "notes.txt", "x.log.new"] {
         assert_eq!(NameKind::of(name), NameKind::Other, "{name}");
     }
 }
@@ -51,6 +52,26 @@ fn every_flipped_bit_of_a_segment_header_is_noticed() {
         block[bit / 8] ^= 1 << (bit % 8);
         SegmentHeader::decode(&block).unwrap_err();
         block[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn a_file_that_names_the_last_segment_is_whole_or_nothing() {
+    for clean_shutdown in [false, true] {
+        let last = LastSegment { log_id: LogId(5), number: 3, durable: Lsn(821), clean_shutdown };
+        let mut bytes = last.encode();
+        assert_eq!(LastSegment::decode(&bytes), Ok(last));
+        for bit in 0..LAST_SEGMENT_BYTES * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            LastSegment::decode(&bytes).unwrap_err();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        for length in 0..LAST_SEGMENT_BYTES {
+            assert_eq!(LastSegment::decode(&bytes[..length]), Err(LastSegmentError::Invalid));
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(LastSegment::decode(&longer), Err(LastSegmentError::Invalid));
+        assert_eq!(LastSegment::decode(&[0; LAST_SEGMENT_BYTES]), Err(LastSegmentError::Invalid));
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use busload_io::Disk;
 
-use super::{OpenError, Opened, RecoveryReport, Segment, parts, walk::Walked};
+use super::{Found, OpenError, Opened, Segment, Walked, parts};
 use crate::{
-    LogStage, Lsn, Options, ZeroHelper,
-    format::{LogId, NameKind},
+    LogStage, Options, ZeroHelper,
+    format::{LastSegment, LogId, NameKind},
+    last_segment,
     mailbox::Mailbox,
     progress::Shared,
     stage::Start,
@@ -18,52 +19,41 @@ pub(super) fn seal<D: Disk>(
     disk: D,
     options: Options,
     lock: D::File,
-    mut segments: Vec<Segment<D::File>>,
+    found: Found<D::File>,
     mut walked: Walked,
     fresh_id: LogId,
 ) -> Result<Opened<D>, OpenError> {
-    let report = report_of(&walked);
+    let report = found.report(&walked);
+    let Found { mut segments, last } = found;
     drop_empty_last(&mut walked);
-    remove_behind(&disk, &mut segments, walked.kept_count)?;
+    let (last_lsn, kept_count) = (report.last_lsn, walked.kept_count as u64);
+    let log_id = walked.log_id.unwrap_or(fresh_id);
+    // First what may give room on a full disk.
     remove_temporaries(&disk)?;
+    if last.is_some_and(|last| kept_count < last.number) {
+        let kept = LastSegment { log_id, number: kept_count, durable: last_lsn, clean_shutdown: false };
+        last_segment::lower(&disk, &kept)?;
+    }
+    remove_behind(&disk, &mut segments, walked.kept_count)?;
     cut_unused_end(&disk, &segments, &walked)?;
 
-    let last_lsn = report.last_lsn;
     let shared = Arc::new(Shared::new(last_lsn));
     let mailbox = Arc::new(Mailbox::new());
-    let mut helper = ZeroHelper::new(
-        disk.clone(),
-        Arc::clone(&shared),
-        Arc::clone(&mailbox),
-        options.zero_bytes_per_second,
-    );
-    let number = walked.kept_count as u64 + 1;
+    let mut helper =
+        ZeroHelper::new(disk.clone(), Arc::clone(&shared), Arc::clone(&mailbox), &options, log_id);
     let start = Start {
         lock,
-        log_id: walked.log_id.unwrap_or(fresh_id),
+        log_id,
         last_lsn,
         chain: walked.chain,
         wall_ms: walked.wall_ms.unwrap_or(0),
-        prepared: helper.prepare_now(number, options.first_segment_bytes)?,
+        prepared: helper.prepare_now(kept_count + 1, options.first_segment_bytes)?,
         log_bytes: walked.bytes,
-        segments: walked.kept_count as u64,
+        segments: kept_count,
     };
     let mut stage = LogStage::new(disk, Arc::clone(&shared), mailbox, options, start);
     stage.seal()?;
     Ok(parts(shared, stage, helper, &options, report))
-}
-
-pub(crate) fn report_of(walked: &Walked) -> RecoveryReport {
-    RecoveryReport {
-        records: walked.records,
-        last_lsn: Lsn(walked.next_lsn.0 - 1),
-        frames: walked.frames,
-        bytes: walked.bytes,
-        segments: walked.kept_count as u64,
-        clean_shutdown: walked.clean_shutdown,
-        wall_ms: walked.wall_ms,
-        torn_tail: walked.torn_tail.clone(),
-    }
 }
 
 /// A segment without records is made anew under the same number, so that starts without writes leave nothing behind.

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use busload_io::{
     Disk,
-    sim::{CrashKind, SimRng},
+    sim::{CrashKind, SimDisk, SimRng},
 };
-use busload_log::{LogWriter, Lsn, OpenError, Opened, Options, Room, Step, SyncPolicy, open};
+use busload_log::{
+    LogWriter, Lsn, OpenError, Opened, Options, Room, Step, SyncPolicy, format::SEGMENT_SUFFIX, open,
+};
 
 /// Segments so short that a few records fill one.
 pub fn short_segments() -> Options {
@@ -223,6 +225,22 @@ impl<D: Disk> Rig<D> {
             _ => self.now += Duration::from_millis(self.rng.below(4)),
         }
     }
+}
+
+/// The names of its segments, in order.
+pub fn segments_of(disk: &SimDisk) -> Vec<String> {
+    disk.snapshot().into_keys().filter(|name| name.ends_with(SEGMENT_SUFFIX)).collect()
+}
+
+/// A disk with the same files, but for those.
+pub fn without(disk: &SimDisk, lost: &[String]) -> SimDisk {
+    let left = SimDisk::new();
+    for (name, contents) in disk.snapshot() {
+        if !lost.contains(&name) {
+            left.put_file(&name, &contents);
+        }
+    }
+    left
 }
 
 /// What survives a crash of this kind.

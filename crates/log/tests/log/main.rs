@@ -6,6 +6,7 @@ mod basics;
 mod crash;
 mod damage;
 mod faults;
+mod last_segment;
 mod real;
 mod space;
 mod tools;

@@ -8,7 +8,7 @@ use busload_io::{
 };
 use busload_log::{Options, Room, Step, SyncPolicy};
 
-use crate::harness::{Promise, Rig, short_segments};
+use crate::harness::{Promise, Rig, segments_of, short_segments};
 
 /// Fills the log until it refuses for lack of space.
 fn fill(rig: &mut Rig<SimDisk>) -> String {
@@ -51,10 +51,14 @@ fn a_full_disk_refuses_and_resumes_by_itself() {
 
 #[test]
 fn whatever_the_space_every_granted_record_is_written() {
-    for space in (40_000..260_000).step_by(3_001) {
+    let shrinking = Options { segment_bytes: 200 * 1024, ..short_segments() };
+    let cases = [short_segments(), shrinking].into_iter().enumerate();
+    for (options, space) in cases.flat_map(|(index, options)| {
+        (40_000 + index as u64 * 1000..260_000).step_by(3_001).map(move |space| (options, space))
+    }) {
         let disk = SimDisk::new();
         disk.set_space(Some(space));
-        let mut rig = Rig::new(&disk, short_segments(), space);
+        let mut rig = Rig::new(&disk, options, space);
         for _ in 0..2_500 {
             rig.random_event();
             rig.now += Duration::from_micros(300);
@@ -65,7 +69,7 @@ fn whatever_the_space_every_granted_record_is_written() {
         assert_eq!(rig.oracle.written, rig.oracle.records.len() as u64, "space {space}");
         let left = disk.crash(&mut SimRng::new(space), CrashKind::AnySubset);
         let oracle = rig.oracle.clone();
-        Rig::reopen(&left, short_segments(), 1, oracle, Promise::Durable).unwrap();
+        Rig::reopen(&left, options, 1, oracle, Promise::Durable).unwrap();
     }
 }
 
@@ -113,26 +117,32 @@ fn a_record_too_large_for_the_disk_is_refused_alone() {
     Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
 }
 
+/// Every operation of preparing the second segment: how many like it go well before, and its file's name.
+const PREPARING: [(DiskOperation, u64, &str); 10] = [
+    (DiskOperation::Create, 0, "00000000000000000002.log.new"),
+    (DiskOperation::Write, 0, "00000000000000000002.log.new"),
+    (DiskOperation::Sync, 0, "00000000000000000002.log.new"),
+    (DiskOperation::Rename, 0, "00000000000000000002.log.new"),
+    (DiskOperation::SyncDirectory, 0, ""),
+    (DiskOperation::Create, 0, "last-segment.new"),
+    (DiskOperation::Write, 0, "last-segment.new"),
+    (DiskOperation::Sync, 0, "last-segment.new"),
+    (DiskOperation::Rename, 0, "last-segment.new"),
+    (DiskOperation::SyncDirectory, 1, ""),
+];
+
 /// Quotas and some file systems say it later than at the write.
 #[test]
 fn no_space_at_any_step_of_preparing_a_segment_passes() {
-    let operations = [
-        DiskOperation::Create,
-        DiskOperation::Write,
-        DiskOperation::Sync,
-        DiskOperation::Rename,
-        DiskOperation::SyncDirectory,
-    ];
-    for operation in operations {
+    for (operation, after, name) in PREPARING {
         let disk = SimDisk::new();
         let mut rig = Rig::new(&disk, short_segments(), 1);
-        let name =
-            if operation == DiskOperation::SyncDirectory { "" } else { "00000000000000000002.log.new" };
-        disk.inject(Fault::once(operation, 0, DiskErrorKind::NoSpace).on(name));
-        rig.settle_for(Duration::from_millis(1));
-        assert!(rig.log.progress.no_space().is_some(), "{operation:?}");
+        disk.inject(Fault::forever(operation, after, DiskErrorKind::NoSpace).on(name));
+        rig.settle_for(Duration::from_millis(3));
+        assert!(rig.log.progress.no_space().is_some(), "{operation:?} {name}");
+        disk.clear_faults();
         rig.settle_for(Duration::from_millis(1000));
-        assert_eq!(rig.log.progress.no_space(), None, "{operation:?}");
+        assert_eq!(rig.log.progress.no_space(), None, "{operation:?} {name}");
         assert_eq!(rig.log.progress.failure(), None);
         for _ in 0..100 {
             rig.must_append(&[3; 700], SyncPolicy::Always);
@@ -142,13 +152,89 @@ fn no_space_at_any_step_of_preparing_a_segment_passes() {
     }
 }
 
+/// A shorter segment fits: nobody is refused.
+#[test]
+fn no_space_for_a_whole_segment_makes_a_shorter_one_at_once() {
+    for (operation, _, name) in PREPARING.into_iter().take(9) {
+        let disk = SimDisk::new();
+        let mut rig = Rig::new(&disk, short_segments(), 1);
+        disk.inject(Fault::once(operation, 0, DiskErrorKind::NoSpace).on(name));
+        rig.settle();
+        assert_eq!(rig.log.progress.no_space(), None, "{operation:?} {name}");
+        assert_eq!(disk.contents("00000000000000000002.log").unwrap().len(), 16 * 1024);
+        for _ in 0..100 {
+            rig.must_append(&[3; 700], SyncPolicy::Always);
+        }
+        assert_eq!(
+            disk.contents("00000000000000000003.log").unwrap().len(),
+            32 * 1024,
+            "there is room again"
+        );
+        let oracle = rig.close();
+        Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
+    }
+}
+
+/// As a product's log of 8 MiB, then 64 MiB, on a file system of 64 MiB, in a 64th of the size: once it took writes for the
+/// first 8 and refused them with 56 free.
+#[test]
+fn the_log_of_a_small_disk_takes_nearly_all_of_it() {
+    let options = Options { segment_bytes: 1 << 20, first_segment_bytes: 128 << 10, ..Options::default() };
+    let space = 1_u64 << 20;
+    let disk = SimDisk::new();
+    disk.set_space(Some(space));
+    let mut rig = Rig::new(&disk, options, 1);
+    fill(&mut rig);
+    let bytes: usize = rig.oracle.records.iter().map(Vec::len).sum();
+    assert!(space as usize * 3 / 4 < bytes, "{bytes} of {space}");
+    let lengths = || {
+        let segments = segments_of(&disk).into_iter().map(|name| disk.contents(&name).unwrap().len() >> 10);
+        segments.collect::<Vec<_>>()
+    };
+    assert_eq!(lengths(), [128, 512, 256], "the file that names the last one takes the rest");
+    rig.flush();
+    rig.settle_for(Duration::from_millis(3));
+    assert_eq!(rig.oracle.durable, rig.oracle.records.len() as u64);
+    disk.set_space(None);
+    rig.settle_for(Duration::from_millis(1001));
+    assert_eq!(lengths()[3], 1024, "there is room again");
+    let oracle = rig.close();
+    Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
+}
+
+#[test]
+fn a_large_record_needs_room_for_itself_and_no_whole_segment_more() {
+    let options = Options { queue_bytes_limit: 10_000, ..short_segments() };
+    for (space, granted) in [(120_000, true), (90_000, false)] {
+        let disk = SimDisk::new();
+        let mut rig = Rig::new(&disk, options, 1);
+        rig.settle();
+        disk.set_space(Some(space));
+        let mut room = Room::Behind;
+        while room == Room::Behind {
+            room = rig.log.writer.room(70_000);
+            rig.settle_for(Duration::from_millis(1));
+        }
+        assert_eq!(room == Room::Granted, granted, "{room:?}");
+        if granted {
+            rig.append(&[6; 70_000], SyncPolicy::Always);
+        }
+        let oracle = rig.close();
+        Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
+    }
+}
+
 /// The promise of `Granted` is exact: whatever the log and its helper were doing, everything granted is written without any
 /// further segment.
 #[test]
 fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
     for seed in 0..300 {
         let disk = SimDisk::new();
-        let options = Options { queue_bytes_limit: 200_000, frame_bytes_max: 3_000, ..short_segments() };
+        // Of segments that get shorter and shorter where space runs out, too.
+        let segment_bytes = [32, 32, 256][seed as usize % 4 % 3] * 1024;
+        let options =
+            Options { queue_bytes_limit: 200_000, frame_bytes_max: 3_000, segment_bytes, ..short_segments() };
+        disk.set_space((seed % 5 == 0).then_some(100_000 + seed * 1_500));
         let mut rig = Rig::new(&disk, options, seed);
         let sizes: &[u64] = match seed % 3 {
             0 => &[60, 1000, 1024],

@@ -59,6 +59,63 @@ fn names_change_in_the_layer_only() {
     assert_eq!(names, ["a"]);
 }
 
+/// Once a check of such a directory said that a start would succeed.
+#[test]
+fn a_rehearsal_fails_where_the_directory_below_would() {
+    let error = OverlayDisk::rehearse(Path::new("/proc/busload/log")).unwrap_err();
+    assert_eq!((error.operation, error.path), (DiskOperation::Create, PathBuf::from("/proc/busload/log")));
+    let disk = OverlayDisk::rehearse(Path::new("/proc/self/task")).unwrap();
+    for (error, operation) in [
+        (disk.create("new").unwrap_err(), DiskOperation::Create),
+        (disk.lock("lock").unwrap_err(), DiskOperation::Lock),
+    ] {
+        assert_eq!((error.operation, error.path.parent()), (operation, Some(Path::new("/proc/self/task"))));
+    }
+    // A program that runs cannot be written, not even by root.
+    let directory = directory();
+    let program = directory.path().join("program");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let mut child = std::process::Command::new(&program).arg("1000").spawn().unwrap();
+    let disk = OverlayDisk::rehearse(directory.path()).unwrap();
+    let errors = [disk.open("program").unwrap_err(), disk.lock("program").unwrap_err()];
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(
+        errors.map(|error| (error.operation, error.source.kind())),
+        [
+            (DiskOperation::Open, io::ErrorKind::ExecutableFileBusy),
+            (DiskOperation::Lock, io::ErrorKind::ExecutableFileBusy),
+        ]
+    );
+    // Where nothing will be written nothing is asked.
+    OverlayDisk::open(directory.path()).unwrap().open("program").unwrap();
+    OverlayDisk::open(Path::new("/proc/busload/log")).unwrap().lock("lock").unwrap();
+}
+
+#[test]
+fn a_rehearsal_has_the_room_of_the_file_system() {
+    let directory = directory();
+    let disk = OverlayDisk::rehearse(directory.path()).unwrap();
+    let error = disk.truncate(&disk.open("a").unwrap(), u64::MAX / 2).unwrap_err();
+    assert_eq!((error.kind, error.operation), (DiskErrorKind::NoSpace, DiskOperation::Truncate));
+    let rehearsal = Arc::new(Rehearsal::with_room(1000));
+    let disk = OverlayDisk::open_for(directory.path(), Some(rehearsal)).unwrap();
+    for _ in 0..4 {
+        let file = disk.create("new").unwrap();
+        disk.write_at(&file, 0, &slices(&[0; 600])).unwrap();
+        disk.write_at(&file, 0, &slices(&[1; 600])).unwrap();
+        let error = disk.write_at(&file, 590, &slices(&[0; 411])).unwrap_err();
+        assert_eq!((error.kind, error.operation), (DiskErrorKind::NoSpace, DiskOperation::Write));
+        disk.truncate(&file, 1000).unwrap();
+        disk.remove("new").unwrap();
+    }
+    // What is below has its room already.
+    disk.truncate(&disk.open("a").unwrap(), 9_000).unwrap();
+    disk.write_at(&disk.create("new").unwrap(), 0, &slices(&[0; 2000])).unwrap();
+    let disk = OverlayDisk::open(directory.path()).unwrap();
+    disk.truncate(&disk.open("a").unwrap(), u64::MAX / 2).unwrap();
+}
+
 #[test]
 fn zeros_where_nothing_is_take_no_memory() {
     let disk = OverlayDisk::open(Path::new("/nowhere/at/all")).unwrap();

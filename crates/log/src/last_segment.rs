@@ -1,0 +1,116 @@
+//! Keeping the file `last-segment`: what tells a log whose end was lost from one that was never longer.
+//!
+//! Its number is never above that of a segment whose name is durable: it is raised behind the sync of the directory that makes a
+//! new segment's name durable and before anything is written there, and lowered before a start removes segments. So a
+//! segment that it names and that is not there was lost. A crash between any two steps leaves the old file or the new one.
+
+use std::io::IoSlice;
+
+use busload_io::{Disk, DiskError, DiskErrorKind};
+
+use crate::{
+    OpenError,
+    format::{
+        LAST_SEGMENT_BYTES, LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LastSegment, LastSegmentError,
+    },
+    recovery::{Segment, Walked},
+};
+
+/// Replaces the file; durable with the next sync of the directory. After an error of kind `NoSpace` the file is as it was.
+pub(crate) fn put<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
+    let replaced =
+        write(disk, last).and_then(|()| disk.rename(LAST_SEGMENT_TEMPORARY_NAME, LAST_SEGMENT_NAME));
+    if replaced.as_ref().is_err_and(|error| error.kind == DiskErrorKind::NoSpace) {
+        remove_if_there(disk, LAST_SEGMENT_TEMPORARY_NAME)?;
+    }
+    replaced
+}
+
+fn write<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
+    let file = create_anew(disk, LAST_SEGMENT_TEMPORARY_NAME)?;
+    disk.write_at(&file, 0, &[IoSlice::new(&last.encode())])?;
+    disk.sync(&file)
+}
+
+/// Creates a file in the place of one that an attempt before left.
+pub(crate) fn create_anew<D: Disk>(disk: &D, name: &str) -> Result<D::File, DiskError> {
+    match disk.create(name) {
+        Err(error) if error.kind == DiskErrorKind::Exists => {
+            disk.remove(name)?;
+            disk.create(name)
+        }
+        created => created,
+    }
+}
+
+/// Removes a file that may be there.
+pub(crate) fn remove_if_there<D: Disk>(disk: &D, name: &str) -> Result<(), DiskError> {
+    match disk.remove(name) {
+        Err(error) if error.kind != DiskErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Durably takes back that segments behind `last` exist, so that they may be removed. Where there is no room to say that, nothing
+/// is said until the next segment: a full disk keeps no log from opening.
+pub(crate) fn lower<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
+    match put(disk, last) {
+        Err(error) if error.kind == DiskErrorKind::NoSpace => disk.remove(LAST_SEGMENT_NAME)?,
+        put => put?,
+    }
+    disk.sync_directory()
+}
+
+/// What the file says; `None` when there is none, as in a log that an older version wrote. One that cannot be understood is
+/// refused: no crash leaves it, and to go on without it would be to forget what it was there to notice.
+pub(crate) fn read<D: Disk>(disk: &D) -> Result<Option<LastSegment>, OpenError> {
+    let file = match disk.open(LAST_SEGMENT_NAME) {
+        Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let path = || disk.path(LAST_SEGMENT_NAME);
+    // One byte more, so that a longer file is noticed.
+    let mut bytes = [0; LAST_SEGMENT_BYTES + 1];
+    let count = disk.read_at(&file, 0, &mut bytes)?;
+    match LastSegment::decode(&bytes[..count]) {
+        Ok(last) => Ok(Some(last)),
+        Err(LastSegmentError::Version(version)) => Err(OpenError::Version { path: path(), version }),
+        Err(LastSegmentError::Invalid) => Err(OpenError::LastSegmentInvalid { path: path() }),
+    }
+}
+
+/// Whether the segments reach as far as the file says.
+pub(crate) fn check_segments<D: Disk>(
+    disk: &D,
+    last: Option<&LastSegment>,
+    segments: &[Segment<D::File>],
+) -> Result<(), OpenError> {
+    let Some(last) = last else { return Ok(()) };
+    let path = disk.path(LAST_SEGMENT_NAME);
+    let log_id = segments.iter().find_map(|segment| Some(segment.header?.0.log_id));
+    if let Some(expected) = log_id.filter(|&log_id| log_id != last.log_id) {
+        return Err(OpenError::Foreign { path, expected, found: last.log_id });
+    }
+    let number = segments.len() as u64 + 1;
+    if number <= last.number {
+        let (last, durable) = (last.number, last.durable);
+        return Err(OpenError::MissingEnd { number, path, last, durable });
+    }
+    Ok(())
+}
+
+/// Whether the records reach as far as the file says.
+pub(crate) fn check_records<D: Disk>(
+    disk: &D,
+    last: Option<&LastSegment>,
+    segments: &[Segment<D::File>],
+    walked: &Walked,
+) -> Result<(), OpenError> {
+    let Some(last) = last.filter(|last| walked.next_lsn <= last.durable) else { return Ok(()) };
+    let name = walked.kept_count.checked_sub(1).map_or(LAST_SEGMENT_NAME, |index| &segments[index].name);
+    let what = format!(
+        "the records end here, and yet {LAST_SEGMENT_NAME} says that everything up to LSN {} was durable",
+        last.durable
+    );
+    Err(OpenError::Damaged { path: disk.path(name), offset: walked.end, lsn: walked.next_lsn, what })
+}

@@ -1,0 +1,141 @@
+//! What the directory below would say to a change, found out without making one.
+
+use std::{
+    fs, io,
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::io::Errno;
+
+/// A directory, which need not exist.
+#[derive(Debug)]
+pub(super) struct Rehearsal {
+    /// Free in its file system; changes of lengths are taken from here.
+    room_bytes: Mutex<u64>,
+}
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    File,
+    Directory,
+}
+
+impl Rehearsal {
+    /// Fails where the directory is missing and could not be made.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let parent =
+            path.ancestors().map(or_here).find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
+        if parent != path {
+            try_in(parent, Trial::Directory)?;
+        }
+        Ok(Self { room_bytes: Mutex::new(room_bytes(parent)) })
+    }
+
+    #[cfg(test)]
+    pub fn with_room(room_bytes: u64) -> Self {
+        Self { room_bytes: Mutex::new(room_bytes) }
+    }
+
+    /// Whether a file could be made with this path, in a directory that may be missing.
+    pub fn try_create(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() {
+            return Err(Errno::ISDIR.into());
+        }
+        match path.parent().map(or_here) {
+            Some(directory) if directory.exists() => try_in(directory, Trial::File),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes from the room or gives back to it.
+    pub fn resize(&self, from: u64, to: u64) -> io::Result<()> {
+        let mut room_bytes = self.room_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        match (*room_bytes).saturating_add(from).checked_sub(to) {
+            Some(left) => {
+                *room_bytes = left;
+                Ok(())
+            }
+            None => Err(Errno::NOSPC.into()),
+        }
+    }
+}
+
+/// The empty path is the parent of a relative one: the working directory.
+fn or_here(path: &Path) -> &Path {
+    if path == Path::new("") { Path::new(".") } else { path }
+}
+
+/// Makes a file without a name. File systems that have no such files get one (or a directory) with a name, for a moment.
+fn try_in(directory: &Path, trial: Trial) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{Mode, OFlags};
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(_) => return Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let path = directory.join(format!(".busload-check-{}", std::process::id()));
+    match trial {
+        Trial::File => fs::File::create_new(&path).and_then(|_| fs::remove_file(&path)),
+        Trial::Directory => fs::create_dir(&path).and_then(|()| fs::remove_dir(&path)),
+    }
+}
+
+/// What its file system has for us. Where that cannot be told there is no bound.
+fn room_bytes(directory: &Path) -> u64 {
+    match rustix::fs::statvfs(directory) {
+        Ok(space) if 0 < space.f_blocks => space.f_bavail.saturating_mul(space.f_frsize),
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_can_be_written_is_left_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("some/where");
+        for path in [directory.path(), &missing] {
+            let rehearsal = Rehearsal::of(path).unwrap();
+            rehearsal.try_create(&path.join("a")).unwrap();
+        }
+        for trial in [Trial::File, Trial::Directory] {
+            try_in(directory.path(), trial).unwrap();
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    /// Nobody makes anything there, not even root.
+    #[test]
+    fn what_cannot_be_made_is_an_error() {
+        for path in ["/proc/busload", "/proc/busload/log", "/proc/version/log"] {
+            Rehearsal::of(Path::new(path)).unwrap_err();
+        }
+        let rehearsal = Rehearsal::of(Path::new("/proc/self/task")).unwrap();
+        rehearsal.try_create(Path::new("/proc/self/task/new")).unwrap_err();
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        let error = Rehearsal::of(directory.path()).unwrap().try_create(&folder).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn room_is_taken_and_given_back() {
+        let rehearsal = Rehearsal::with_room(100);
+        rehearsal.resize(0, 60).unwrap();
+        assert_eq!(rehearsal.resize(60, 101).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        rehearsal.resize(0, 40).unwrap();
+        rehearsal.resize(0, 1).unwrap_err();
+        rehearsal.resize(60, 50).unwrap();
+        rehearsal.resize(0, 10).unwrap();
+        assert!(0 < room_bytes(tempfile::tempdir().unwrap().path()));
+    }
+}

@@ -1,0 +1,186 @@
+//! What is said of a data directory that lost its end, that cannot be written, or that has little room.
+
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+mod support;
+
+use std::{fs, path::Path, process::Command};
+
+use support::{Ended, Server, busload, run};
+use tempfile::{TempDir, tempdir};
+
+/// Data of a process that ended in order after each of three lives: three segments, and perhaps one of zeros.
+fn three_lives() -> TempDir {
+    let directory = tempdir().unwrap();
+    for key in ["a", "b", "c"] {
+        let server = Server::start(directory.path(), &[]);
+        assert_eq!(server.client().text(&["SET", key, key]), "OK");
+        assert!(server.stop().success());
+    }
+    directory
+}
+
+fn remove_segments_from(data: &Path, number: u64) {
+    for entry in fs::read_dir(data.join("log")).unwrap() {
+        let path = entry.unwrap().path();
+        let digits = path.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().parse::<u64>();
+        if digits.is_ok_and(|found| number <= found) {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+/// How a start, a check and a verification end.
+fn looks(data: &Path) -> [Ended; 3] {
+    let data = data.to_str().unwrap();
+    let mut start = busload();
+    start.args(["serve", "--resp", "127.0.0.1:0", "--http", "none", "--data", data]);
+    let started = match Server::try_start(start) {
+        Err(ended) => ended,
+        Ok(server) => panic!("it started: {:?}", server.said()),
+    };
+    [started, run(&["check", "--data", data]), run(&["log", "verify", "--data", data])]
+}
+
+/// `log verify` once said that such a log was sound, with fewer records.
+#[test]
+fn a_lost_last_segment_is_refused_and_named() {
+    let directory = three_lives();
+    let file = directory.path().join("log/last-segment");
+    let sound = run(&["log", "verify", "--data", directory.path().to_str().unwrap()]);
+    assert!(sound.stdout.contains("records in 3 segments"), "{sound:?}");
+    remove_segments_from(directory.path(), 3);
+    for ended in looks(directory.path()) {
+        let line = ended.failed(1);
+        let named = line.contains("segment 3 is missing") && line.contains(file.to_str().unwrap());
+        assert!(named && !ended.stdout.contains("sound"), "{line}");
+    }
+    // Who knows that it is lost for good can go on.
+    fs::remove_file(&file).unwrap();
+    let verified = run(&["log", "verify", "--data", directory.path().to_str().unwrap()]);
+    assert!(verified.stdout.contains("it cannot be told whether segments are missing"), "{verified:?}");
+    let server = Server::start(directory.path(), &[]);
+    assert!(server.said().join("\n").contains("no file `last-segment`"), "{:?}", server.said());
+    assert_eq!(server.client().text(&["MGET", "a", "b", "c"]), "a b nil");
+    assert!(file.exists());
+}
+
+#[test]
+fn a_damaged_file_that_names_the_last_segment_is_refused() {
+    let directory = three_lives();
+    let file = directory.path().join("log/last-segment");
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[33] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    for ended in looks(directory.path()) {
+        let line = ended.failed(1);
+        assert!(line.contains(file.to_str().unwrap()) && line.contains("does not verify"), "{line}");
+    }
+}
+
+/// The binary behind mounts of its own, which end with it; `$dir` is the directory in the shell commands that make them. `None`
+/// where nobody may mount: what is tested so is tested on simulated disks and by a rehearsal's own tests, too.
+fn busload_behind(mounts: &str, directory: &Path) -> Option<Command> {
+    let script = format!("dir=$1; shift; {mounts}; exec \"$@\"");
+    let within = |program: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--map-root-user", "sh", "-ec", &script, "sh"]).arg(directory).arg(program);
+        command.env_remove("BUSLOAD_PASSWORD");
+        command
+    };
+    match within("true").output() {
+        Ok(tried) if tried.status.success() => Some(within(env!("CARGO_BIN_EXE_busload"))),
+        tried => {
+            println!("no mounts here: {tried:?}");
+            None
+        }
+    }
+}
+
+const READ_ONLY: &str = "mount --bind \"$dir\" \"$dir\"; mount -o remount,bind,ro \"$dir\"";
+
+/// How a check and a start end behind such mounts. They say the same.
+fn checked_and_started(mounts: &str, directory: &Path, data: &Path) -> Option<Ended> {
+    let mut check = busload_behind(mounts, directory)?;
+    let checked = Ended::of(check.args(["check", "--data"]).arg(data).output().unwrap());
+    let mut start = busload_behind(mounts, directory)?;
+    start.args(["serve", "--resp", "127.0.0.1:0", "--http", "none", "--data"]).arg(data);
+    let started = Server::try_start(start).unwrap_err();
+    let last = started.stderr.lines().last().unwrap();
+    assert_eq!((checked.code, checked.stderr.trim_end()), (Some(1), last));
+    assert!(checked.stdout.contains("would be refused"), "{checked:?}");
+    Some(checked)
+}
+
+/// A check once said that a start would succeed.
+#[test]
+fn a_read_only_file_system_is_said_by_a_check_and_read_by_a_verification() {
+    let directory = three_lives();
+    let (path, new) = (directory.path(), directory.path().join("new"));
+    for (data, operation, failing) in [(path, "Lock", "log/lock"), (&new, "Create", "new/log")] {
+        let Some(ended) = checked_and_started(READ_ONLY, path, data) else { return };
+        let failing = path.join(failing);
+        let text = format!("{operation} of {} failed: Read-only file system", failing.display());
+        assert!(ended.stderr.contains(&text), "{ended:?}");
+    }
+    let verify =
+        busload_behind(READ_ONLY, path).unwrap().args(["log", "verify", "--data"]).arg(path).output();
+    assert_eq!(verify.unwrap().status.code(), Some(0));
+}
+
+/// Also where root may write and nothing can be made.
+#[test]
+fn a_check_says_which_path_cannot_be_made() {
+    let directory = tempdir().unwrap();
+    fs::create_dir_all(directory.path().join("log/lock")).unwrap();
+    for (data, text) in [
+        (Path::new("/proc/busload"), "Create of /proc/busload/log failed: "),
+        (directory.path(), "log/lock failed: Is a directory"),
+    ] {
+        let [started, checked, _] = looks(data);
+        assert!(checked.failed(1).contains(text), "{checked:?}");
+        assert_eq!(checked.stderr, started.stderr);
+        assert!(checked.stdout.contains("would be refused"), "{checked:?}");
+    }
+    assert_eq!(fs::read_dir(directory.path().join("log")).unwrap().count(), 1, "nothing is left there");
+}
+
+#[test]
+fn a_check_on_a_full_file_system_says_what_a_start_would_do() {
+    let empty = tempdir().unwrap();
+    let full = "mount -t tmpfs -o size=1m tmpfs \"$dir\"";
+    let Some(ended) = checked_and_started(full, empty.path(), empty.path()) else { return };
+    assert!(
+        ended.stderr.contains("00000000000000000001.log.new failed: No space left on device"),
+        "{ended:?}"
+    );
+    // With a log to read it starts, and refuses writes.
+    let saved = three_lives();
+    remove_segments_from(saved.path(), 4);
+    let full = format!("{full}; cp -a {}/. \"$dir\"", saved.path().display());
+    let mut check = busload_behind(&full, empty.path()).unwrap();
+    let ended = Ended::of(check.args(["check", "--data"]).arg(empty.path()).output().unwrap());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("writes would be refused: "), "{ended:?}");
+    assert!(ended.stdout.contains("would succeed"), "{ended:?}");
+}
+
+/// Of 24 MiB it once used 8 and refused writes with 16 free.
+#[test]
+fn a_small_file_system_is_used_nearly_to_its_end() {
+    let directory = tempdir().unwrap();
+    let small = "mount -t tmpfs -o size=24m tmpfs \"$dir\"";
+    let Some(mut command) = busload_behind(small, directory.path()) else { return };
+    command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"]).arg(directory.path());
+    let server = Server::try_start(command).unwrap();
+    let mut client = server.client();
+    let value = "x".repeat(64 << 10);
+    let refusal = |reply: &str| reply.starts_with("-MISCONF").then(|| reply.to_owned());
+    let (written, message) = (0..400_usize)
+        .find_map(|index| Some((index, refusal(&client.text(&["SET", &format!("key-{index}"), &value]))?)))
+        .unwrap();
+    assert!(20 << 20 < written * value.len(), "{written} values, then {message}");
+    assert!(message.contains("No space left on device"), "{message}");
+    assert_eq!(client.text(&["STRLEN", &format!("key-{}", written - 1)]), value.len().to_string());
+    assert!(server.stop().success());
+}
