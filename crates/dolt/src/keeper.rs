@@ -63,9 +63,8 @@ impl Keeper {
         self.shared.counters.count_version();
         log_version(&self.shared, &view, current.as_deref());
         self.show(&view, current.as_deref());
-        let tidy = self.opener.tidy();
         // Nobody waits for what only the next start needs.
-        drop(tokio::task::spawn_blocking(move || tidy(&view)));
+        drop(tokio::spawn(self.opener.tidy(view)));
         Ok(())
     }
 

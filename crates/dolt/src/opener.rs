@@ -65,14 +65,14 @@ impl Opener {
         Ok(Some(snapshot))
     }
 
-    /// Keeps on local disk what opens this version sooner the next time, and forgets the rest. Blocks.
-    pub fn tidy(&self) -> impl FnOnce(&View) + Send + 'static {
+    /// Keeps on local disk what opens this version sooner the next time, and forgets the rest.
+    pub fn tidy(&self, view: Arc<View>) -> impl Future<Output = ()> + Send + 'static {
         let cache = self.cache.clone();
         let version = self.known.as_ref().map(Seen::key);
-        move |view| {
-            if let Some(version) = version {
-                files::keep(&cache, &version, view);
-            }
+        async move {
+            let Some(version) = version else { return };
+            // None: the runtime ends.
+            cache.run_blocking(move |cache| files::keep(cache, &version, &view)).await;
         }
     }
 }

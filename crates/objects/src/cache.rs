@@ -13,7 +13,7 @@ pub use self::options::{CacheOptions, CacheStats, CachedObject, Progress};
 use self::registry::Registry;
 use crate::{
     Error, Object, ObjectMeta, Remote,
-    disk::{Body, Disk},
+    disk::{Access, Body, Disk},
     object::Fills,
 };
 
@@ -127,8 +127,22 @@ impl Cache {
 
     /// Work that blocks for the device, where that hurts nobody. None: no disk, or the runtime is at its end.
     async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> Option<T> {
-        let disk = Arc::clone(self.disk.as_ref()?);
-        self.runtime.spawn_blocking(move || work(&disk)).await.ok()
+        let disk = self.disk.as_ref()?;
+        let own = Arc::clone(disk);
+        disk.run(&self.runtime, Access::Write, move || work(&own)).await
+    }
+
+    /// Runs work that calls [`Cache::keep`], [`Cache::kept`] or [`Cache::keep_only`] on a thread that may block, of which a disk that hangs
+    /// holds only a few. None: the runtime ended before.
+    pub async fn run_blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        let cache = Arc::clone(self);
+        match &self.disk {
+            Some(disk) => disk.run(&self.runtime, Access::Read, move || work(&cache)).await,
+            None => self.runtime.spawn_blocking(move || work(&cache)).await.ok(),
+        }
     }
 
     /// Figures.

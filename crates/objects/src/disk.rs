@@ -6,7 +6,7 @@
 //!           pread, check, mark          write, evict ->       |
 //!             |                              |                | changes
 //!             v                              v                v
-//!   directory/0000002a.data  pwrite, punch a hole      Keeper (a thread) --> directory/journal
+//!   directory/0000002a.data  pwrite, punch a hole      Keeper (a task)   --> directory/journal
 //!             /NAME.keep     small things by name         flush, look, try again
 //!             /lock          one process only
 //! ```
@@ -35,6 +35,7 @@ mod log_file;
 mod queues;
 mod read;
 mod space;
+mod threads;
 
 #[cfg(test)]
 mod faulty;
@@ -54,11 +55,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 
 pub(crate) use self::{
     body::Body,
     file::{Count, DiskFile},
     queues::Entrance,
+    threads::Access,
 };
 use self::{
     body::Key,
@@ -69,6 +72,7 @@ use self::{
     ledger::Ledger,
     log_file::LogFile,
     read::{How, Outcome},
+    threads::DiskThreads,
 };
 use crate::{
     CacheOptions, CacheStats, CachedObject, Error, ObjectMeta,
@@ -101,6 +105,7 @@ pub(crate) struct Disk {
     health: Health,
     handles: Handles,
     bell: Arc<Bell>,
+    threads: DiskThreads,
     /// The queues' period, for readers.
     tick: AtomicU8,
     /// Whether the file system takes holes.
@@ -116,7 +121,7 @@ impl Disk {
     /// See [`crate::Cache::open`].
     pub(crate) fn open(options: &CacheOptions) -> Result<Arc<Self>, Error> {
         let disk = Self::with_files(options, Arc::new(System))?;
-        keeper::start(&disk);
+        keeper::start(&disk, &options.runtime);
         Ok(disk)
     }
 
@@ -136,6 +141,7 @@ impl Disk {
             health: Health::new(options.directory.clone()),
             handles: Handles::new(),
             bell: Arc::new(Bell::default()),
+            threads: DiskThreads::new(),
             tick: AtomicU8::new(0),
             can_punch: AtomicBool::new(true),
             is_low: AtomicBool::new(false),
@@ -151,6 +157,16 @@ impl Disk {
     pub(crate) fn file(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskFile> {
         let key = Key { store: store.to_owned(), meta: meta.clone() };
         self.ledger().file(key, |key| Arc::new(DiskFile::new(Arc::clone(self), key)))
+    }
+
+    /// Runs work that blocks for the device where it holds up nobody but this disk. None: the runtime ended before.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        runtime: &Handle,
+        access: Access,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.threads.run(runtime, access, work).await
     }
 
     /// Whether writes have a chance now.

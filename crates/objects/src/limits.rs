@@ -28,6 +28,11 @@ pub const SCRATCH_BLOCKS: usize = 16;
 /// Blocks of one read call: 1 MiB keeps a device busy.
 pub const READ_BLOCKS_MAX: usize = EXTENT_BLOCKS;
 
+/// Threads in reads of one disk at once: enough for a device that serves several at a time.
+pub const DISK_READS_MAX: usize = 6;
+/// Threads that write to one disk, or look after it, at once. Two keep a device busy; more would take processors from those who wait.
+pub const DISK_WRITES_MAX: usize = 2;
+
 /// Data files open at once, if the process may have twice as many.
 pub const OPEN_FILES_MAX: usize = 4096;
 

@@ -36,7 +36,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
     Error, ObjectMeta, Progress, Remote,
-    disk::{Count, DiskFile},
+    disk::{Access, Count, DiskFile},
     remote::Urgency,
 };
 
@@ -315,7 +315,7 @@ impl Shared {
             let (wanted, reader) = (range.clone(), Arc::clone(&file));
             let has_begun = Arc::new(AtomicBool::new(false));
             let begins = Arc::clone(&has_begun);
-            let read = shared.fills.runtime.spawn_blocking(move || {
+            let read = file.run(&shared.fills.runtime, Access::Read, move || {
                 begins.store(true, Relaxed);
                 reader.read(&wanted, count)
             });
@@ -323,7 +323,7 @@ impl Shared {
             if read.is_err() && has_begun.load(Relaxed) {
                 file.hangs(DISK_PATIENCE);
             }
-            match (read.ok().and_then(Result::ok).flatten(), on_miss) {
+            match (read.ok().flatten().flatten(), on_miss) {
                 (Some(bytes), _) => {
                     shared.fills.hits.fetch_add(1, Relaxed);
                     drop(asker.send(Ok(bytes)));

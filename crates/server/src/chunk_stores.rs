@@ -27,8 +27,9 @@ use crate::{config::ChunksSettings, failure::Failure, sources::Line};
 
 /// Threads that wait for stores, decode and check.
 const WORKER_THREADS: usize = 2;
-/// Threads that wait for disks.
-const BLOCKING_THREADS_MAX: usize = 16;
+/// Threads that wait for disks, of all stores; those that have nothing to do end. One disk holds eight at most, so that three that hang leave
+/// a fourth what it may have.
+const BLOCKING_THREADS_MAX: usize = 32;
 /// What is under way at the end may take so long.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 /// The start waits no longer than this for a store, and never longer than for one of its requests.

@@ -19,7 +19,6 @@ use crate::{
     listing::Listing,
     opener::{Opener, index::kept_name, manifests::Seen},
     table_file::TableFile,
-    task::blocking,
     view::View,
 };
 
@@ -134,13 +133,12 @@ impl Opener {
     }
 
     async fn kept_listing(&self, seen: &Seen) -> Option<Listing> {
-        let cache = self.cache.clone();
         let key = seen.key();
-        let read = move || {
+        let read = move |cache: &Cache| {
             let kept = cache.kept(KEPT_LISTING)?;
             Listing::from_text(std::str::from_utf8(&kept).ok()?, &key)
         };
-        blocking(read).await.ok().flatten()
+        self.cache.run_blocking(read).await.flatten()
     }
 
     async fn open_file(&self, wanted: Wanted, listing: &Listing) -> Result<Arc<TableFile>, Error> {

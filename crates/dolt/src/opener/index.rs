@@ -15,7 +15,6 @@ use crate::{
         OPENING_ATTEMPTS_MAX,
     },
     opener::Opener,
-    task::blocking,
 };
 
 /// The name under which the end of a version of an object is kept.
@@ -52,18 +51,16 @@ impl Opener {
             return Ok(index);
         }
         let tail = self.read_tail_believed(&target, &mut permit).await?;
-        let cache = self.cache.clone();
-        blocking(move || {
+        let keep = move |cache: &Cache| {
             let index = target.parse(tail.clone())?;
             cache.keep(&kept_name(&target.meta), &tail);
             Ok(index)
-        })
-        .await?
+        };
+        self.cache.run_blocking(keep).await.ok_or(Error::Closed)?
     }
 
     async fn kept_index(&self, target: Target) -> Option<TableIndex> {
-        let cache = self.cache.clone();
-        blocking(move || target.parse_kept(&cache)).await.ok().flatten()
+        self.cache.run_blocking(move |cache| target.parse_kept(cache)).await.flatten()
     }
 
     /// The end of a file, as two reads agree that it is.

@@ -273,8 +273,9 @@ impl Shared {
 
     /// The index was read twice when the file was opened, and kept.
     async fn compare_tail(&self, file: &Arc<TableFile>, compared: &mut Compared) -> Result<(), Error> {
-        let (cache, meta) = (self.cache.clone(), file.object.meta().clone());
-        let Some(kept) = blocking(move || cache.kept(&kept_name(&meta))).await? else { return Ok(()) };
+        let meta = file.object.meta().clone();
+        let kept = self.cache.run_blocking(move |cache| cache.kept(&kept_name(&meta))).await;
+        let Some(kept) = kept.flatten() else { return Ok(()) };
         let mut start = file.object.meta().size.saturating_sub(kept.len() as u64);
         for part in kept.chunks(TAIL_PART_BYTES) {
             let part_range = start..start + part.len() as u64;

@@ -20,7 +20,7 @@ pub struct CacheOptions {
     /// Objects up to this size are brought to disk whole when they are first touched; of larger ones only what is touched.
     /// 0: never whole.
     pub fill_whole_max: u64,
-    /// Files are read and written here.
+    /// Files are read and written on its threads that may block, and what looks after the directory waits on its timers.
     pub runtime: Handle,
 }
 

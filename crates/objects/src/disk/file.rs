@@ -14,9 +14,10 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use tokio::runtime::Handle;
 
 use super::{
-    Disk, EXTENT_DATA_BYTES,
+    Access, Disk, EXTENT_DATA_BYTES,
     body::{Body, Key},
     health::Bypass,
     queues::Entrance,
@@ -53,6 +54,16 @@ impl DiskFile {
     pub(super) fn attach(&self, body: Option<Arc<Body>>) {
         self.writes.fetch_add(1, AcqRel);
         self.body.store(body);
+    }
+
+    /// As [`Disk::run`].
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        runtime: &Handle,
+        access: Access,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.disk.run(runtime, access, work).await
     }
 
     /// Whether writes have a chance now: while the disk is sick they are refused.

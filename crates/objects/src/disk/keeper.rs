@@ -1,91 +1,101 @@
-//! The thread that looks after a disk: writes the journal, gives space back, tries a sick disk again.
+//! The task that looks after a disk: writes the journal, gives space back, tries a sick disk again.
+//!
+//! A task of each disk waits on the cache's runtime, and what blocks for the device runs on a thread of that runtime's pool
+//! ([`super::threads`]). A disk at rest costs no thread, and one that hangs holds its own share of them and no other's.
 
-use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
-    thread,
-    time::Duration,
+use std::sync::{
+    Arc, Weak,
+    atomic::{
+        AtomicBool,
+        Ordering::{AcqRel, Acquire, Release},
+    },
 };
 
-use tokio::time::Instant;
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    time::{Duration, Instant, timeout_at},
+};
 
-use super::Disk;
+use super::{Access, Disk};
 use crate::limits::{FLUSH_DELAY, LOOK_PAUSE, RETRY_PAUSE};
 
 /// Wakes the keeper.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
-    state: Mutex<State>,
-    woken: Condvar,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct State {
-    is_rung: bool,
-    is_stopped: bool,
+    is_rung: AtomicBool,
+    is_stopped: AtomicBool,
+    woken: Notify,
 }
 
 impl Bell {
     /// There is something to write.
     pub(super) fn ring(&self) {
-        let mut state = self.lock();
-        if !state.is_rung {
-            state.is_rung = true;
-            self.woken.notify_all();
+        if !self.is_rung.swap(true, AcqRel) {
+            self.woken.notify_one();
         }
     }
 
     /// The keeper goes home.
     pub(super) fn stop(&self) {
-        self.lock().is_stopped = true;
-        self.woken.notify_all();
+        self.is_stopped.store(true, Release);
+        self.woken.notify_one();
     }
 
     /// Waits for the bell, or for time to pass. False: stopped.
-    fn wait(&self, pause: Duration) -> bool {
-        self.wait_while(pause, |state| !state.is_rung && !state.is_stopped)
+    async fn wait(&self, pause: Duration) -> bool {
+        self.wait_while(pause, || !self.is_rung.load(Acquire)).await
     }
 
     /// Waits for more to come together. False: stopped.
-    fn collect(&self, pause: Duration) -> bool {
-        self.wait_while(pause, |state| !state.is_stopped)
+    async fn collect(&self, pause: Duration) -> bool {
+        self.wait_while(pause, || true).await
     }
 
-    fn wait_while(&self, pause: Duration, condition: impl Fn(&State) -> bool) -> bool {
-        let waited = self.woken.wait_timeout_while(self.lock(), pause, |state| condition(state));
-        !waited.unwrap_or_else(PoisonError::into_inner).0.is_stopped
+    async fn wait_while(&self, pause: Duration, goes_on: impl Fn() -> bool) -> bool {
+        let until = Instant::now() + pause;
+        while !self.is_stopped.load(Acquire) && goes_on() {
+            if timeout_at(until, self.woken.notified()).await.is_err() {
+                break;
+            }
+        }
+        !self.is_stopped.load(Acquire)
     }
 
     /// Whether it was rung since the last time.
     fn take(&self) -> bool {
-        std::mem::take(&mut self.lock().is_rung)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.is_rung.swap(false, AcqRel)
     }
 }
 
-/// Starts a thread for a disk. It ends when the disk is closed, or nobody has it any more.
-pub(super) fn start(disk: &Arc<Disk>) {
-    let (bell, weak) = (Arc::clone(&disk.bell), Arc::downgrade(disk));
-    let started = thread::Builder::new().name("busload-disk".into()).spawn(move || keep(&bell, &weak));
-    if let Err(error) = started {
-        disk.health.fail(super::health::Bypass::Writes, "starting a thread", &error);
-    }
+/// Starts the task of a disk. It ends when the disk is closed, or nobody has it any more.
+pub(super) fn start(disk: &Arc<Disk>, runtime: &Handle) {
+    drop(runtime.spawn(keep(Arc::clone(&disk.bell), Arc::downgrade(disk), runtime.clone())));
 }
 
-fn keep(bell: &Bell, disk: &Weak<Disk>) {
+async fn keep(bell: Arc<Bell>, disk: Weak<Disk>, runtime: Handle) {
     let mut looked = Instant::now();
-    while bell.wait(LOOK_PAUSE) && bell.collect(FLUSH_DELAY) {
+    while bell.wait(LOOK_PAUSE).await && bell.collect(FLUSH_DELAY).await {
         let Some(disk) = disk.upgrade() else { return };
+        let is_writable = disk.health.is_writable();
+        let pause = if is_writable { LOOK_PAUSE } else { RETRY_PAUSE };
         // While the disk is sick nothing is written, but the time of the next try comes.
-        if bell.take() && disk.health.is_writable() {
-            disk.flush();
-        }
-        let pause = if disk.health.is_writable() { LOOK_PAUSE } else { RETRY_PAUSE };
-        if pause <= looked.elapsed() {
-            disk.look();
+        let (must_flush, must_look) = (bell.take() && is_writable, pause <= looked.elapsed());
+        if must_look {
             looked = Instant::now();
+        }
+        if must_flush || must_look {
+            let tended = Arc::clone(&disk);
+            let tend = move || {
+                if must_flush {
+                    tended.flush();
+                }
+                if must_look {
+                    tended.look();
+                }
+            };
+            // None: the runtime ends, and this task with it.
+            disk.run(&runtime, Access::Write, tend).await;
         }
     }
 }
@@ -93,7 +103,7 @@ fn keep(bell: &Bell, disk: &Weak<Disk>) {
 impl Disk {
     /// What is to be done now and then.
     pub(super) fn look(&self) {
-        if self.is_closed.load(std::sync::atomic::Ordering::Acquire) {
+        if self.is_closed.load(Acquire) {
             return;
         }
         if !self.health.is_writable() {
@@ -120,7 +130,7 @@ impl Disk {
 
     fn rewrite_journal(&self) -> bool {
         // Its bytes stay reserved: the old journal is there until the new one takes its name.
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).write_anew();
+        self.journal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).write_anew();
         self.flush()
     }
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Error,
-    disk::{BLOCK_DATA_BYTES, DiskFile, EXTENT_BLOCKS, EXTENT_DATA_BYTES, Entrance},
+    disk::{Access, BLOCK_DATA_BYTES, DiskFile, EXTENT_BLOCKS, EXTENT_DATA_BYTES, Entrance},
     remote::Urgency,
 };
 
@@ -242,7 +242,7 @@ impl Part {
             let extents = run.zip(bytes.chunks(EXTENT_BYTES));
             extents.map(|(extent, data)| write_extent(&file, &flight, extent, data, entrance)).sum()
         };
-        self.object.fills.runtime.spawn_blocking(write).await.unwrap_or(0)
+        self.file.run(&self.object.fills.runtime, Access::Write, write).await.unwrap_or(0)
     }
 }
 

@@ -5,6 +5,7 @@
 mod cache;
 mod check;
 mod commands;
+mod many;
 mod outages;
 mod shown;
 #[path = "../support/mod.rs"]

@@ -1,0 +1,104 @@
+//! A disk's share of the threads that may block.
+//!
+//! The runtime's pool of such threads is that of all disks, and a thread in a read that does not come back is lost to it. So each disk
+//! has a limited number of them, kept until the work has really ended, whoever has given up waiting for it: a disk that hangs holds
+//! up itself. Reads and writes have limits of their own, so that reads do not stand behind the megabytes of fills, and so that
+//! fills take no more processors than their threads from those who wait.
+
+use std::sync::Arc;
+
+use tokio::{runtime::Handle, sync::Semaphore};
+
+use crate::limits::{DISK_READS_MAX, DISK_WRITES_MAX};
+
+/// What a thread is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Somebody waits for bytes.
+    Read,
+    /// Writes, removals and checks of what is there.
+    Write,
+}
+
+/// Threads that one disk may block at once.
+#[derive(Debug)]
+pub(crate) struct DiskThreads {
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
+}
+
+impl DiskThreads {
+    pub(super) fn new() -> Self {
+        let [reads, writes] = [DISK_READS_MAX, DISK_WRITES_MAX].map(|count| Arc::new(Semaphore::new(count)));
+        Self { reads, writes }
+    }
+
+    /// Waits for its turn, then runs the work on a thread of the runtime's pool. Who gives up before its turn takes no thread. None: the
+    /// runtime ended before.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        runtime: &Handle,
+        access: Access,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let threads = match access {
+            Access::Read => &self.reads,
+            Access::Write => &self.writes,
+        };
+        let permit = Arc::clone(threads).acquire_owned().await.expect("the semaphore is never closed");
+        let done = runtime.spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        match done.await {
+            Ok(done) => Some(done),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn pool(threads: usize) -> Runtime {
+        Builder::new_multi_thread().worker_threads(1).max_blocking_threads(threads).build().unwrap()
+    }
+
+    /// One table whose disk hung took all sixteen threads of all tables.
+    #[test]
+    fn a_disk_that_hangs_leaves_threads_to_the_others() {
+        let runtime = pool(DISK_READS_MAX + DISK_WRITES_MAX + 1);
+        let [hung, well] = [(); 2].map(|()| Arc::new(DiskThreads::new()));
+        let (ends, held) = mpsc::channel::<()>();
+        let held = Arc::new(std::sync::Mutex::new(held));
+        let mut stuck = Vec::new();
+        for index in 0..50 {
+            let (hung, held, handle) = (Arc::clone(&hung), Arc::clone(&held), runtime.handle().clone());
+            let access = if index % 2 == 0 { Access::Read } else { Access::Write };
+            let work = move || drop(held.lock().unwrap().recv());
+            stuck.push(runtime.spawn(async move { hung.run(&handle, access, work).await }));
+        }
+        let blocked = || DISK_READS_MAX - hung.reads.available_permits();
+        while blocked() < DISK_READS_MAX || 0 < hung.writes.available_permits() {
+            std::thread::yield_now();
+        }
+        // Nobody waits for some of it any more, which does not bring its thread back.
+        stuck.drain(..30).for_each(|task| task.abort());
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(runtime.block_on(well.run(runtime.handle(), access, || 7)), Some(7));
+        }
+        assert_eq!((blocked(), hung.writes.available_permits()), (DISK_READS_MAX, 0));
+        // All of it ends with the channel.
+        drop(ends);
+        for task in stuck {
+            assert_eq!(runtime.block_on(task).unwrap(), Some(()));
+        }
+        assert_eq!(runtime.block_on(hung.run(runtime.handle(), Access::Read, || 8)), Some(8));
+    }
+}
