@@ -26,7 +26,7 @@ use crate::{
     args::Args,
     error::CommandError,
     gate::{Gate, Level},
-    limits::{BIG_VALUE_BYTES, JOB_PIECE_BYTES, LOG_PART_BYTES, LOG_PARTS_AHEAD},
+    limits::{BIG_VALUE_BYTES, LOG_PART_BYTES, LOG_PARTS_AHEAD},
     reply::Reply,
 };
 
@@ -141,7 +141,7 @@ impl ChangeSet {
     /// Where the effects of a table go.
     pub fn effects(&mut self, tx: &Tx, table: TableId) -> &mut Vec<u8> {
         let chunks = self.chunks(tx, table);
-        chunks.seal(JOB_PIECE_BYTES);
+        chunks.seal(LOG_PART_BYTES / 2);
         &mut chunks.open
     }
 
