@@ -22,6 +22,7 @@ use axum::{
     Router,
     extract::Request,
     http::{HeaderMap, StatusCode, header},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use busload_proto::{DESCRIPTORS, v1::chunks_server::ChunksServer};
@@ -31,8 +32,12 @@ use tonic_reflection::server::Builder;
 
 use crate::{
     remotesapi::{self, Remotesapi},
+    shown::Shown,
     status::Status,
 };
+
+/// What is said to who sends something else to a method.
+const NO_CALL: &str = "expected a call of gRPC, with `content-type: application/grpc`\n";
 
 /// All services.
 pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
@@ -47,7 +52,7 @@ pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
         .add_service(health)
         .add_service(reflection().build_v1().expect(known))
         .add_service(reflection().build_v1alpha().expect(known));
-    routes.into_axum_router()
+    routes.into_axum_router().route_layer(middleware::from_fn(only_calls))
 }
 
 fn reflection() -> Builder<'static> {
@@ -61,16 +66,26 @@ fn chunks_name() -> &'static str {
     <ChunksServer<chunks::Chunks> as NamedService>::NAME
 }
 
-/// Whether a request with these headers is a call of gRPC.
+/// Whether a request with these headers is a call of gRPC: no page in a browser can send this type
+/// unasked, as it can `text/plain`.
 pub fn is_call(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+    let rest = kind.and_then(|kind| kind.as_bytes().strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+/// Stands before the services, which do not look at the type themselves.
+async fn only_calls(request: Request, next: Next) -> Response {
+    match is_call(request.headers()) {
+        true => next.run(request).await,
+        false => (StatusCode::UNSUPPORTED_MEDIA_TYPE, NO_CALL).into_response(),
+    }
 }
 
 /// The answer where there is nothing: gRPC clients want theirs with status 200.
 pub async fn nothing_here(request: Request) -> Response {
     if is_call(request.headers()) {
-        let message = format!("there is no method {}", request.uri().path());
+        let message = format!("there is no method {}", Shown(request.uri().path()));
         return Refusal::unimplemented(message).into_http::<Body>().into_response();
     }
     StatusCode::NOT_FOUND.into_response()

@@ -9,7 +9,12 @@ use std::{
     },
 };
 
-use axum::{Router, body::Body, http::header};
+use axum::{
+    Router,
+    body::Body,
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -204,12 +209,32 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         request.extensions_mut().insert(Arc::clone(&self.share));
         let asked = asked(&request);
         request.extensions_mut().insert(asked);
-        let answer = self.router.call(request);
+        let head_bytes = head_bytes(&request);
+        let answer = (head_bytes <= limits::HEADER_BYTES_MAX as usize).then(|| self.router.call(request));
         Box::pin(async move {
-            let response: Response<Body> = answer.await?;
+            let response: Response<Body> = match answer {
+                Some(answer) => answer.await?,
+                None => too_long(head_bytes),
+            };
             Ok(response.map(|body| AnswerBody::new(body, account, delivery, busy)))
         })
     }
+}
+
+/// As HTTP/1.1 has it on the wire. HTTP/2 counts more, and has refused it before.
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let uri = request.uri();
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let target = authority + uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let headers =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    request.method().as_str().len() + target + "  HTTP/1.1\r\n\r\n".len() + headers.sum::<usize>()
+}
+
+fn too_long(head_bytes: usize) -> Response<Body> {
+    let max = limits::HEADER_BYTES_MAX;
+    let text = format!("the head of this request has {head_bytes} bytes, expected at most {max}\n");
+    (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text).into_response()
 }
 
 /// HTTP/2 says it in a pseudo-header, HTTP/1.1 in an ordinary one.

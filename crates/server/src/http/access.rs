@@ -1,7 +1,8 @@
 //! Who may ask over HTTP: everybody where only this machine can, elsewhere who knows the password.
 //!
 //! ```text
-//!  request --> guard --+-- /healthz, /readyz ------------------------------> answered
+//!  request --> guard --+-- for another host, from another site (`names`) --> 403 (gRPC: PERMISSION_DENIED)
+//!                      +-- /healthz, /readyz ------------------------------> answered
 //!                      +-- downloads: ?key=KEY of their table, which they check themselves
 //!                      +-- everything else: authorization: Basic ----------> answered, or 401 (gRPC: UNAUTHENTICATED)
 //! ```
@@ -134,6 +135,11 @@ impl Denied {
 
 /// Stands before everything that is served.
 pub async fn guard(Extract(front): Extract<Arc<Front>>, request: Request, next: Next) -> Response {
+    let Front { access, names, figures, .. } = &*front;
+    if let Err(foreign) = names.check(access.asks(), request.uri(), request.headers()) {
+        figures.foreign_refused.fetch_add(1, Ordering::Relaxed);
+        return foreign.into_response(request.headers());
+    }
     let checked = match is_open(request.uri().path()) {
         true => Ok(()),
         false => front.access.check(request.headers()),

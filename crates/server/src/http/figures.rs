@@ -21,6 +21,8 @@ pub struct Figures {
     /// Requests refused for a wrong password, credentials that cannot be read, or a wrong key. One without any is none: some clients ask
     /// what is asked for.
     pub auth_denied: AtomicU64,
+    /// Requests refused because they were for another host, or came from a page of another site.
+    pub foreign_refused: AtomicU64,
 }
 
 impl Figures {

@@ -27,9 +27,13 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// and answers within this.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A host and a port that a client says: names of DNS have 253 bytes at most. URLs in answers begin
+/// with it, of thousands of files at once.
+pub const AUTHORITY_BYTES_MAX: usize = 260;
 /// The head of a request: HTTP/1.1 counts its bytes, HTTP/2 those of the decoded headers.
 pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
-/// Buffer of an HTTP/1.1 connection, which the head must fit into.
+/// Buffer of an HTTP/1.1 connection; a head that does not fit into it is refused before it has come
+/// whole.
 pub const HTTP1_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Headers of an HTTP/1.1 request.
 pub const HEADER_COUNT_MAX: usize = 64;

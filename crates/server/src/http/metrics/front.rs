@@ -32,4 +32,9 @@ pub(super) fn render(page: &mut Page, figures: &Figures) {
         "HTTP requests with a wrong password or a wrong key in the URL.",
         figures.auth_denied.load(Relaxed),
     );
+    page.counter(
+        "busload_http_foreign_refused_total",
+        "HTTP requests for another host, or from a page of another site.",
+        figures.foreign_refused.load(Relaxed),
+    );
 }
