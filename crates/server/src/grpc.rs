@@ -31,6 +31,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
 use crate::{
+    http::limits::MESSAGE_BYTES_MAX,
     remotesapi::{self, Remotesapi},
     shown::Shown,
     status::Status,
@@ -39,19 +40,39 @@ use crate::{
 /// What is said to who sends something else to a method.
 const NO_CALL: &str = "expected a call of gRPC, with `content-type: application/grpc`\n";
 
+/// What paths of calls for the health begin with,
+pub const HEALTH: &str = "/grpc.health.v1.Health/";
+/// of those of reflection,
+const REFLECTION: &str = "/grpc.reflection.";
+/// and of those for chunks.
+const CHUNKS: &str = "/busload.v1.Chunks/";
+
+/// Longest message of a call with this path.
+pub fn request_bytes_max(path: &str) -> usize {
+    [
+        (HEALTH, limits::HEALTH_REQUEST_BYTES_MAX),
+        (REFLECTION, limits::REFLECTION_REQUEST_BYTES_MAX),
+        (CHUNKS, limits::REQUEST_BYTES_MAX),
+    ]
+    .into_iter()
+    .find_map(|(service, bytes_max)| path.starts_with(service).then_some(bytes_max))
+    .unwrap_or(MESSAGE_BYTES_MAX)
+}
+
 /// All services.
 pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
     let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)))
         .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
     let health = HealthServer::new(health::Health::new(Arc::clone(status)))
-        .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
+        .max_decoding_message_size(limits::HEALTH_REQUEST_BYTES_MAX);
     let known = "the descriptors are the compiler's own";
+    let (v1, v1alpha) = (reflection().build_v1().expect(known), reflection().build_v1alpha().expect(known));
     let routes = Routes::from(Router::new())
         .add_service(chunks)
         .add_service(remotesapi::service(remotesapi))
         .add_service(health)
-        .add_service(reflection().build_v1().expect(known))
-        .add_service(reflection().build_v1alpha().expect(known));
+        .add_service(v1.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX))
+        .add_service(v1alpha.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX));
     routes.into_axum_router().route_layer(middleware::from_fn(only_calls))
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -29,7 +30,7 @@ use tokio::{
 };
 
 use super::{
-    account::{Account, AnswerBody, Deliveries, RequestBody},
+    account::{Account, Accounts, AnswerBody, Deliveries, RequestBody},
     connection::Connection,
     figures::Figures,
     front::Asked,
@@ -40,17 +41,19 @@ use crate::remotesapi::Share;
 /// Accepts for ever. So many connections at once, the others wait.
 pub async fn serve(listener: TcpListener, router: Router, connections_max: u32, figures: Arc<Figures>) {
     let places = Arc::new(Semaphore::new(connections_max as usize));
+    let accounts = Accounts::new(figures);
     let builder = Arc::new(builder());
     loop {
         let place = place(&places, connections_max).await;
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             sleep(limits::ACCEPT_BACKOFF).await;
             continue;
         };
         // Answers leave as they are written. That it cannot be set is no reason not to answer.
         let _ = stream.set_nodelay(true);
-        let open = figures.accept();
-        let (builder, service) = (Arc::clone(&builder), Service::new(router.clone(), &figures));
+        let open = accounts.figures().accept();
+        let service = Service::new(router.clone(), &accounts, peer.ip().to_canonical());
+        let builder = Arc::clone(&builder);
         tokio::spawn(async move {
             connection(stream, &builder, service).await;
             drop((open, place));
@@ -95,12 +98,14 @@ async fn connection(
     service: Service,
 ) {
     let (deliveries, figures) = (Arc::clone(&service.deliveries), Arc::clone(&service.figures));
+    let account = Arc::clone(&service.account);
     tokio::select! {
         () = until_idle(stream, builder, service) => {}
         () = deliveries.stuck() => {
             figures.stuck.fetch_add(1, Ordering::Relaxed);
             log::debug!("HTTP: a connection was closed: its client did not take an answer");
         }
+        () = account.evicted() => {}
     }
 }
 
@@ -178,14 +183,14 @@ struct Service {
 }
 
 impl Service {
-    fn new(router: Router, figures: &Arc<Figures>) -> Self {
+    fn new(router: Router, accounts: &Arc<Accounts>, peer: IpAddr) -> Self {
         Self {
             router: TowerToHyperService::new(router),
-            account: Account::new(figures),
+            account: accounts.open(peer),
             activity: Arc::default(),
             deliveries: Arc::default(),
             share: Arc::default(),
-            figures: Arc::clone(figures),
+            figures: Arc::clone(accounts.figures()),
         }
     }
 }
@@ -201,7 +206,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let (account, busy) = (Arc::clone(&self.account), self.activity.begin());
         let delivery = self.deliveries.begin();
         let (head, body) = request.into_parts();
-        let body = RequestBody::new(body, &head.headers, &account);
+        let body = RequestBody::new(body, &head, &account);
         let mut request = Request::from_parts(head, body);
         let received = request.body().received();
         request.extensions_mut().insert(received);
@@ -255,6 +260,8 @@ mod tests {
 
     use super::*;
 
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
     #[test]
     fn a_connection_is_idle_when_nothing_was_asked_for_long() {
         let runtime =
@@ -285,7 +292,7 @@ mod tests {
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let service = Service::new(Router::new().route("/", get(async || "ok")), &Arc::default());
+            let service = Service::new(Router::new().route("/", get(async || "ok")), &Arc::default(), PEER);
             let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
             for _ in 0..3 {
                 far.write_all(b"GET / HTTP/1.1\r\nhost: busload\r\n\r\n").await.unwrap();
@@ -315,7 +322,7 @@ mod tests {
         };
         let router = Router::new().route("/endless", get(endless)).route("/waiting", get(waiting));
         let (near, far) = tokio::io::duplex(64 << 10);
-        let service = Service::new(router, &Arc::default());
+        let service = Service::new(router, &Arc::default(), PEER);
         let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
         let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         client.initial_stream_window_size(window);

@@ -14,6 +14,8 @@ pub struct Figures {
     pub accepted: AtomicU64,
     /// Connections closed because their client did not take an answer.
     pub stuck: AtomicU64,
+    /// Connections closed because there was too much of their requests and answers in memory.
+    pub evicted: AtomicU64,
     /// Bytes of requests and answers in memory now.
     pub memory_bytes: AtomicUsize,
     /// Requests refused because that was too much.

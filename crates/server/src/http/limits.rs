@@ -18,7 +18,7 @@ pub const IDLE_MAX: Duration = Duration::from_secs(75);
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
 /// Who takes nothing of what is sent, or nothing of one of the answers, for so long is gone.
 pub const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
-/// A message of a call that began and does not go on for so long ends the call: room is kept for all of it.
+/// A message of a call that began and does not go on for so long ends the call.
 pub const MESSAGE_STALL_MAX: Duration = WRITE_STALL_MAX;
 /// A piece of a long answer is taken within this: nothing is held for ever by who takes a byte now and then.
 pub const PIECE_TIME_MAX: Duration = Duration::from_secs(3600);
@@ -37,8 +37,8 @@ pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
 pub const HTTP1_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Headers of an HTTP/1.1 request.
 pub const HEADER_COUNT_MAX: usize = 64;
-/// A message of a call, of any service: a longer one is refused by its header. Those of reflection may be as long as gRPC's usual limit is.
-pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// A message of a call, of any service: a longer one is refused by its header.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// What a client may send on one stream before it is read: the largest request at once.
 pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// The same for all streams of a connection.
@@ -48,18 +48,22 @@ pub const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
 /// The usual piece of a long answer. A stream whose client reads nothing holds two.
 pub const PIECE_BYTES: usize = 256 * 1024;
 
-/// Requests and answers in memory that their clients have not sent completely, or not taken. A message of a call counts whole from its header
-/// on. Of one connection,
+/// Requests and answers in memory that their clients have not sent completely, or not taken: what
+/// has come of them. Of one connection,
 pub const CONNECTION_BYTES_MAX: usize = 160 << 20;
-/// and of all. Beyond it calls fail with `RESOURCE_EXHAUSTED`.
+/// and of all. A connection has no more of it than it leaves to others; beyond that its calls fail
+/// with `RESOURCE_EXHAUSTED`. When there is more all the same, the connection with the most is
+/// closed, of the address with the most.
 pub const ALL_BYTES_MAX: usize = 512 << 20;
+/// A connection with as little is not refused, whatever others have.
+pub const CONNECTION_BYTES_MIN: usize = 64 << 10;
 
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!((HEADER_BYTES_MAX as usize) < HTTP1_BUFFER_BYTES_MAX);
 const _: () = assert!(grpc::limits::REQUEST_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(remotesapi::limits::REQUEST_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX < CONNECTION_BYTES_MAX / 16, "one goes beyond it by little");
-const _: () = assert!(CONNECTION_BYTES_MAX < ALL_BYTES_MAX);
+const _: () = assert!(CONNECTION_BYTES_MIN < CONNECTION_BYTES_MAX && CONNECTION_BYTES_MAX < ALL_BYTES_MAX);
 const _: () = assert!(
     2 * PIECE_BYTES * (STREAM_COUNT_LIMIT as usize) < CONNECTION_BYTES_MAX,
     "long answers alone cannot reach it"

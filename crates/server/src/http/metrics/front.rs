@@ -17,6 +17,11 @@ pub(super) fn render(page: &mut Page, figures: &Figures) {
         "HTTP connections closed because their client did not take an answer.",
         figures.stuck.load(Relaxed),
     );
+    page.counter(
+        "busload_http_connections_evicted_total",
+        "HTTP connections closed because they held most of too much memory.",
+        figures.evicted.load(Relaxed),
+    );
     page.gauge(
         "busload_http_memory_bytes",
         "Requests and answers of HTTP connections in memory.",
