@@ -30,6 +30,7 @@ use tokio::{
 };
 
 use super::{
+    access::Visitor,
     account::{Account, Accounts, AnswerBody, Deliveries, RequestBody},
     connection::Connection,
     figures::Figures,
@@ -179,6 +180,7 @@ struct Service {
     activity: Arc<Activity>,
     deliveries: Arc<Deliveries>,
     share: Arc<Share>,
+    visitor: Arc<Visitor>,
     figures: Arc<Figures>,
 }
 
@@ -190,6 +192,7 @@ impl Service {
             activity: Arc::default(),
             deliveries: Arc::default(),
             share: Arc::default(),
+            visitor: Visitor::new(peer),
             figures: Arc::clone(accounts.figures()),
         }
     }
@@ -212,6 +215,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         request.extensions_mut().insert(received);
         request.extensions_mut().insert(Arc::clone(&account));
         request.extensions_mut().insert(Arc::clone(&self.share));
+        request.extensions_mut().insert(Arc::clone(&self.visitor));
         let asked = asked(&request);
         request.extensions_mut().insert(asked);
         let head_bytes = head_bytes(&request);

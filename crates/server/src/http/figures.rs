@@ -23,6 +23,9 @@ pub struct Figures {
     /// Requests refused for a wrong password, credentials that cannot be read, or a wrong key. One without any is none: some clients ask
     /// what is asked for.
     pub auth_denied: AtomicU64,
+    /// Requests whose password was not looked at, since too many wrong ones came from their
+    /// address.
+    pub auth_refused: AtomicU64,
     /// Requests refused because they were for another host, or came from a page of another site.
     pub foreign_refused: AtomicU64,
 }

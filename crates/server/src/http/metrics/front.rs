@@ -38,6 +38,11 @@ pub(super) fn render(page: &mut Page, figures: &Figures) {
         figures.auth_denied.load(Relaxed),
     );
     page.counter(
+        "busload_http_auth_refused_total",
+        "HTTP requests whose password was not looked at, since too many wrong ones came from their address.",
+        figures.auth_refused.load(Relaxed),
+    );
+    page.counter(
         "busload_http_foreign_refused_total",
         "HTTP requests for another host, or from a page of another site.",
         figures.foreign_refused.load(Relaxed),
