@@ -18,6 +18,7 @@ mod account;
 mod cache_api;
 mod connection;
 mod figures;
+mod frames;
 mod front;
 pub mod limits;
 mod metrics;

@@ -14,6 +14,8 @@ pub struct Figures {
     pub accepted: AtomicU64,
     /// Connections closed because their client did not take an answer.
     pub stuck: AtomicU64,
+    /// Connections closed because they sent too many frames that ask for nothing.
+    pub flooded: AtomicU64,
     /// Connections closed because there was too much of their requests and answers in memory.
     pub evicted: AtomicU64,
     /// Bytes of requests and answers in memory now.

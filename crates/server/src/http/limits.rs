@@ -27,6 +27,19 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// and answers within this.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Frames of HTTP/2 that ask for no answer, like PING, SETTINGS and WINDOW_UPDATE, that a
+/// connection may send at once before it was sent any answer. One that sends more is told to calm
+/// down, and closed.
+pub const CONTROL_FRAMES_START: u64 = 200;
+/// The same each second, up to as many,
+pub const CONTROL_FRAMES_PER_SECOND: u64 = 100;
+/// and at most with all that it was sent. A window of 4 MiB is told of in so many frames of 1 KiB,
+/// of stream and connection.
+pub const CONTROL_FRAMES_EARNED_MAX: u64 = 10_000;
+/// DATA with less is such a frame, too, unless it is the last of its stream. Messages of calls are
+/// not cut so small.
+pub const DATA_BYTES_MIN: u64 = 32;
+
 /// A host and a port that a client says: names of DNS have 253 bytes at most. URLs in answers begin
 /// with it, of thousands of files at once.
 pub const AUTHORITY_BYTES_MAX: usize = 260;
@@ -68,5 +81,8 @@ const _: () = assert!(
     2 * PIECE_BYTES * (STREAM_COUNT_LIMIT as usize) < CONNECTION_BYTES_MAX,
     "long answers alone cannot reach it"
 );
+const _: () = assert!(CONTROL_FRAMES_PER_SECOND <= CONTROL_FRAMES_START);
+const _: () = assert!(1000 % CONTROL_FRAMES_PER_SECOND == 0, "each has a whole number of milliseconds");
+const _: () = assert!(2 * (CONNECTION_WINDOW_BYTES as u64 >> 10) < CONTROL_FRAMES_EARNED_MAX);
 const _: () = assert!(WRITE_STALL_MAX.as_secs() < PIECE_TIME_MAX.as_secs());
 const _: () = assert!(IDLE_MAX.as_secs() > 60, "scrapes keep their connection");

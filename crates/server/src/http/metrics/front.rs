@@ -18,6 +18,11 @@ pub(super) fn render(page: &mut Page, figures: &Figures) {
         figures.stuck.load(Relaxed),
     );
     page.counter(
+        "busload_http_connections_flooded_total",
+        "HTTP/2 connections closed because they sent too many frames that ask for nothing.",
+        figures.flooded.load(Relaxed),
+    );
+    page.counter(
         "busload_http_connections_evicted_total",
         "HTTP connections closed because they held most of too much memory.",
         figures.evicted.load(Relaxed),
