@@ -24,6 +24,7 @@ pub mod decimal;
 pub mod error;
 pub mod gate;
 pub mod glob;
+pub mod guesses;
 pub mod limits;
 pub mod net;
 mod reaper;

@@ -129,6 +129,16 @@ pub const CLIENT_REPLY_BYTES: usize = 64 * 1024 * 1024;
 /// Default of `reply_bytes_total`: memory of all connections together above which the largest is closed.
 pub const REPLY_BYTES_TOTAL: usize = 2 * 1024 * 1024 * 1024;
 
+/// Wrong passwords from one address that are looked at, however fast they come; beyond that each is
+/// refused, and its connection closed.
+pub const GUESSES_AT_ONCE: u32 = 10;
+
+/// After this one more is.
+pub const GUESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Addresses whose wrong passwords are counted each for itself.
+pub const GUESSERS_MAX: usize = 4096;
+
 /// Slots of the filter from key hash to the highest LSN a reader of the key must wait for.
 pub const GATE_FILTER_SLOTS: usize = 16 * 1024;
 

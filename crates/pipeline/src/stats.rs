@@ -129,6 +129,8 @@ pub struct Stats {
     pub errors_total: Figure,
     /// AUTH and HELLO with a wrong user or password.
     pub auth_denied_total: Figure,
+    /// AUTH and HELLO not looked at, since too many wrong passwords came from their address.
+    pub auth_refused_total: Figure,
     /// Runs given back because the log was behind.
     pub deferred_total: Figure,
     /// Lookups of reading commands that found their key.
@@ -162,6 +164,7 @@ impl Stats {
             &self.commands_total,
             &self.errors_total,
             &self.auth_denied_total,
+            &self.auth_refused_total,
             &self.deferred_total,
             &self.keyspace_hits_total,
             &self.keyspace_misses_total,

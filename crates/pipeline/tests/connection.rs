@@ -5,10 +5,12 @@ mod common;
 use std::net::SocketAddr;
 
 use busload_io::{Address, Peer};
-use busload_pipeline::settings::Settings;
+use busload_pipeline::{limits::GUESSES_AT_ONCE, settings::Settings};
 use busload_resp::reply::Reply;
 use common::{Client, Server, check, check_on};
 
+const TOO_MANY: &str =
+    "-ERR too many wrong passwords came from this address, so none is looked at now; try again in 1 s";
 const NOAUTH: &str = "-NOAUTH Authentication required.";
 const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -88,6 +90,35 @@ fn without_a_password_auth_is_refused_or_needless() {
         AUTH               -> -ERR wrong number of arguments for 'auth' command
     ",
     );
+}
+
+#[test]
+fn after_some_wrong_passwords_none_from_there_is_looked_at_for_a_while() {
+    let mut server = with_password();
+    let logged_in = server.connect_as(peer("10.0.0.1:1"));
+    assert_eq!(server.run_on(logged_in, "AUTH secret"), "OK");
+    let guesser = server.connect_as(peer("10.0.0.1:2"));
+    for _ in 0..GUESSES_AT_ONCE {
+        assert_eq!(server.run_on(guesser, "AUTH guess"), WRONGPASS);
+    }
+    assert_eq!(server.closed, []);
+    let mut refused = vec![guesser];
+    assert_eq!(server.run_on(guesser, "AUTH guess"), TOO_MANY);
+    for line in ["AUTH secret", "HELLO 3 AUTH default secret", "AUTH foo secret"] {
+        let again = server.connect_as(peer("10.0.0.1:3"));
+        assert_eq!(server.run_on(again, line), TOO_MANY, "right or wrong: {line}");
+        refused.push(again);
+    }
+    assert_eq!(server.closed, refused, "who goes on pays with its connection");
+    assert_eq!(server.run_on(logged_in, "PING"), "PONG");
+    let other = server.connect_as(peer("10.0.0.2:1"));
+    assert_eq!(server.run_on(other, "AUTH secret"), "OK");
+    let stats = server.run_on(other, "INFO stats");
+    assert!(stats.contains(&format!("acl_access_denied_auth:{GUESSES_AT_ONCE}")), "{stats}");
+    assert!(stats.contains(&format!("auth_refused:{}", refused.len())), "{stats}");
+    server.advance(1_000);
+    let again = server.connect_as(peer("10.0.0.1:4"));
+    assert_eq!(server.run_on(again, "AUTH secret"), "OK");
 }
 
 #[test]

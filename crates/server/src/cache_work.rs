@@ -6,7 +6,10 @@ use busload_dolt::Store;
 use busload_objects::{Cache, CacheStats, CachedObject, Progress};
 use serde_json::{Value, json};
 
-use crate::config::{ChunksSettings, Size};
+use crate::{
+    config::{ChunksSettings, Size},
+    shown::Shown,
+};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +38,9 @@ impl FromStr for Action {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = [Self::Warm, Self::Verify, Self::Drop].into_iter().find(|action| action.name() == text);
-        known.ok_or_else(|| format!("`{text}` is nothing to do to a cache; expected warm, verify or drop"))
+        known.ok_or_else(|| {
+            format!("`{}` is nothing to do to a cache; expected warm, verify or drop", Shown(text))
+        })
     }
 }
 

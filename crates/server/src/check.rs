@@ -19,6 +19,7 @@ use crate::{
     config::{ChunksSettings, Config, Size},
     failure::Failure,
     log_tools::summary,
+    open_files,
     overlay::OverlayDisk,
     serve::start_failure,
 };
@@ -162,6 +163,7 @@ fn limit(bytes: u64) -> String {
 }
 
 fn look_at_log(config: &Config) -> Result<String, Failure> {
+    open_files::fit_log(&config.log_directory());
     let disk =
         OverlayDisk::rehearse(&config.log_directory()).map_err(|error| Failure::run(error.to_string()))?;
     let clock = RealClock::new();

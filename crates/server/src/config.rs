@@ -42,7 +42,7 @@ pub use units::{MemoryMax, Size};
 
 use crate::{
     failure::Failure,
-    http::{Access, Front},
+    http::{Access, Front, HostName, Names},
     machine::Machine,
 };
 use address::Listen;
@@ -167,7 +167,7 @@ fn resolve(
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
     let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
     check_open(&resp, http, password.is_some())?;
-    let front = front(options.http_url, http, password.as_ref());
+    let front = front((options.http_url, options.http_hosts), http, password.as_ref());
 
     let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
     let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
@@ -234,12 +234,17 @@ fn resolve(
 }
 
 /// Who may ask over HTTP is a matter of where that listens: behind a loopback address everybody is who may use this machine.
-fn front(url: Option<HttpUrl>, http: Option<SocketAddr>, password: Option<&Password>) -> Front {
+fn front(
+    (url, hosts): (Option<HttpUrl>, Vec<HostName>),
+    http: Option<SocketAddr>,
+    password: Option<&Password>,
+) -> Front {
     let access = match password.filter(|_| http.is_some_and(is_open)) {
         Some(password) => Access::asking(&password.bytes),
         None => Access::default(),
     };
-    Front { url: url.map(HttpUrl::into_text), access, ..Front::default() }
+    let url = url.map(HttpUrl::into_text);
+    Front { names: Names::new(hosts, url.as_deref()), url, access, ..Front::default() }
 }
 
 fn parse_default(text: &str) -> Listen {

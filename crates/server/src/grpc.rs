@@ -22,6 +22,7 @@ use axum::{
     Router,
     extract::Request,
     http::{HeaderMap, StatusCode, header},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
 };
 use busload_proto::{DESCRIPTORS, v1::chunks_server::ChunksServer};
@@ -30,24 +31,49 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
 use crate::{
+    http::limits::MESSAGE_BYTES_MAX,
     remotesapi::{self, Remotesapi},
+    shown::Shown,
     status::Status,
 };
+
+/// What is said to who sends something else to a method.
+const NO_CALL: &str = "expected a call of gRPC, with `content-type: application/grpc`\n";
+
+/// What paths of calls for the health begin with,
+pub const HEALTH: &str = "/grpc.health.v1.Health/";
+/// of those of reflection,
+const REFLECTION: &str = "/grpc.reflection.";
+/// and of those for chunks.
+const CHUNKS: &str = "/busload.v1.Chunks/";
+
+/// Longest message of a call with this path.
+pub fn request_bytes_max(path: &str) -> usize {
+    [
+        (HEALTH, limits::HEALTH_REQUEST_BYTES_MAX),
+        (REFLECTION, limits::REFLECTION_REQUEST_BYTES_MAX),
+        (CHUNKS, limits::REQUEST_BYTES_MAX),
+    ]
+    .into_iter()
+    .find_map(|(service, bytes_max)| path.starts_with(service).then_some(bytes_max))
+    .unwrap_or(MESSAGE_BYTES_MAX)
+}
 
 /// All services.
 pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
     let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)))
         .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
     let health = HealthServer::new(health::Health::new(Arc::clone(status)))
-        .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
+        .max_decoding_message_size(limits::HEALTH_REQUEST_BYTES_MAX);
     let known = "the descriptors are the compiler's own";
+    let (v1, v1alpha) = (reflection().build_v1().expect(known), reflection().build_v1alpha().expect(known));
     let routes = Routes::from(Router::new())
         .add_service(chunks)
         .add_service(remotesapi::service(remotesapi))
         .add_service(health)
-        .add_service(reflection().build_v1().expect(known))
-        .add_service(reflection().build_v1alpha().expect(known));
-    routes.into_axum_router()
+        .add_service(v1.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX))
+        .add_service(v1alpha.max_decoding_message_size(limits::REFLECTION_REQUEST_BYTES_MAX));
+    routes.into_axum_router().route_layer(middleware::from_fn(only_calls))
 }
 
 fn reflection() -> Builder<'static> {
@@ -61,16 +87,26 @@ fn chunks_name() -> &'static str {
     <ChunksServer<chunks::Chunks> as NamedService>::NAME
 }
 
-/// Whether a request with these headers is a call of gRPC.
+/// Whether a request with these headers is a call of gRPC: no page in a browser can send this type
+/// unasked, as it can `text/plain`.
 pub fn is_call(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+    let rest = kind.and_then(|kind| kind.as_bytes().strip_prefix(b"application/grpc"));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+}
+
+/// Stands before the services, which do not look at the type themselves.
+async fn only_calls(request: Request, next: Next) -> Response {
+    match is_call(request.headers()) {
+        true => next.run(request).await,
+        false => (StatusCode::UNSUPPORTED_MEDIA_TYPE, NO_CALL).into_response(),
+    }
 }
 
 /// The answer where there is nothing: gRPC clients want theirs with status 200.
 pub async fn nothing_here(request: Request) -> Response {
     if is_call(request.headers()) {
-        let message = format!("there is no method {}", request.uri().path());
+        let message = format!("there is no method {}", Shown(request.uri().path()));
         return Refusal::unimplemented(message).into_http::<Body>().into_response();
     }
     StatusCode::NOT_FOUND.into_response()

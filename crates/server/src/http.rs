@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!  accept --> connection --> account --> access --> router --+--> pages, metrics
-//!  (places)   (stalls)       (memory)   (password)           +--> gRPC, downloads
+//!  (places)   (stalls)       (memory)   (names, password)    +--> gRPC, downloads
 //! ```
 //!
-//! **Limits** ([`limits`]). So many connections at once, the others wait; idle ones are closed, and those that take nothing of what is sent to
-//! them. Requests and answers in memory are counted. **Access** (`access`). On loopback addresses nobody is asked for a password, elsewhere
-//! everybody is; that there is one then, the configuration sees to.
+//! **Limits** ([`limits`]). So many connections at once, the others wait; idle ones are closed, and
+//! those that take nothing of what is sent to them. Requests and answers in memory are counted.
+//! **Access** (`access`). On loopback addresses nobody is asked for a password, elsewhere everybody
+//! is; that there is one then, the configuration sees to. Where nobody is asked, requests for hosts
+//! with names of others are refused (`names`).
 
 mod accept;
 mod access;
@@ -16,9 +18,11 @@ mod account;
 mod cache_api;
 mod connection;
 mod figures;
+mod frames;
 mod front;
 pub mod limits;
 mod metrics;
+mod names;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -41,6 +45,7 @@ pub use access::{Access, basic};
 pub use account::{Hold, Received, check_memory};
 pub use front::{Asked, Front};
 pub use limits::CONNECTION_COUNT_LIMIT;
+pub use names::{HostName, Names};
 
 use crate::{
     failure::Failure,

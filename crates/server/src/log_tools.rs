@@ -13,6 +13,7 @@ use crate::{
     config::{Size, log_directory},
     failure::Failure,
     logger::Utc,
+    open_files,
     overlay::OverlayDisk,
     serve::{ended_before, start_failure},
 };
@@ -103,6 +104,7 @@ fn open(data: Option<&Path>) -> Result<(OverlayDisk, std::path::PathBuf), Failur
             directory.parent().unwrap_or(&directory).display()
         )));
     }
+    open_files::fit_log(&directory);
     let disk = OverlayDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
     Ok((disk, directory))
 }

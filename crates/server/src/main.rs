@@ -32,6 +32,7 @@ mod overlay;
 mod progress;
 mod remotesapi;
 mod serve;
+mod shown;
 mod signals;
 mod sources;
 mod status;

@@ -1,5 +1,7 @@
 //! How many files may be open, and who may have how many of them.
 
+use std::{fs, path::Path};
+
 use crate::{config::Config, http::CONNECTION_COUNT_LIMIT, machine::raise_open_files};
 
 /// Files open beside connections and caches: segments, listeners, the standard ones.
@@ -43,6 +45,12 @@ pub fn fit(config: &Config) -> Connections {
         );
     }
     connections
+}
+
+/// Lets all files of a log's directory be open at the same time, if it can: so they are while a log is read.
+pub fn fit_log(directory: &Path) {
+    let count = fs::read_dir(directory).map_or(0, |entries| entries.count() as u64);
+    raise_open_files(count + BESIDE);
 }
 
 impl Connections {

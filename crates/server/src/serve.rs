@@ -115,6 +115,7 @@ struct Recovered {
 
 fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recovered, Failure> {
     let directory = config.log_directory();
+    open_files::fit_log(&directory);
     let disk = RealDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
     announce_recovery(&disk);
     let started = clock.now();

@@ -8,12 +8,13 @@ mod support;
 use std::{
     fs,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use busload_io::{Clock, RealClock};
 use busload_proto::{
     remotesapi::{
         ListTableFilesRequest, RootRequest, StreamChunkLocationsRequest,
@@ -21,7 +22,11 @@ use busload_proto::{
     },
     v1::{HasChunksRequest, chunks_client::ChunksClient},
 };
-use support::{Client, Ended, PATIENCE, Server, busload, fixtures};
+use support::{
+    Client, Ended, PATIENCE, Server, busload,
+    client::{command, connect_from},
+    eventually, fixtures,
+};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::{Code, Request, Status, transport::Endpoint};
@@ -60,9 +65,19 @@ impl Guarded {
 
     /// The status line, the head's other lines and the body of an answer.
     fn ask(&self, method: &str, target: &str, authorization: Option<&str>) -> (String, String, String) {
+        self.ask_from(Ipv4Addr::LOCALHOST, method, target, authorization)
+    }
+
+    /// The same by a client at this address of this machine.
+    fn ask_from(
+        &self,
+        source: Ipv4Addr,
+        method: &str,
+        target: &str,
+        authorization: Option<&str>,
+    ) -> (String, String, String) {
         let authorization = authorization.map_or(String::new(), |text| format!("Authorization: {text}\r\n"));
-        let mut stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = connect_from(source, self.address());
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.address());
         write!(stream, "{head}{authorization}Connection: close\r\n\r\n").unwrap();
         let mut answer = Vec::new();
@@ -189,9 +204,11 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
         ("GET", "/healthz/", "404 Not Found"),
         ("POST", "/metrics", "405 Method Not Allowed"),
     ];
-    for (method, target, answer) in asked {
+    for (from, (method, target, answer)) in (2..).zip(asked) {
+        // Each from elsewhere: an address may be wrong a few times only.
+        let from = Ipv4Addr::new(127, 0, 0, from);
         for (authorization, why) in bad_credentials() {
-            let (status, head, body) = guarded.ask(method, target, authorization.as_deref());
+            let (status, head, body) = guarded.ask_from(from, method, target, authorization.as_deref());
             assert_eq!(status, "HTTP/1.1 401 Unauthorized", "{target} {authorization:?}");
             assert!(head.contains("www-authenticate: basic realm=\"busload\""), "{head}");
             assert!(body.contains(why) && body.contains("`authorization: Basic`"), "{body}");
@@ -341,4 +358,91 @@ fn redis_clients_and_http_have_one_password() {
     assert!(client.text(&["GET", "a"]).starts_with("-NOAUTH"));
     assert!(client.text(&["AUTH", "sesame"]).starts_with("-WRONGPASS"));
     assert_eq!(client.text(&["AUTH", PASSWORD]), "OK");
+}
+
+/// 2.8 million guesses a second were looked at.
+#[test]
+fn wrong_passwords_are_looked_at_slowly_and_nobody_elsewhere_notices() {
+    const GUESSES: usize = 20_000;
+    let guarded = Guarded::start();
+    let server = guarded.server.address("resp");
+    let (guesser, other) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
+    let clock = RealClock::new();
+    let mut logged_in = Client::connect_from(guesser, server);
+    assert_eq!(logged_in.text(&["AUTH", PASSWORD]), "OK");
+    // In one piece, and then one by one.
+    let mut client = Client::connect_from(guesser, server);
+    // It may be closed before it has sent all.
+    let _ = client.stream.write_all(&command(&["AUTH", "guess"]).repeat(GUESSES));
+    let replies: Vec<_> = client.receive_all().iter().map(support::client::text).collect();
+    let (last, wrong) = replies.split_last().unwrap();
+    assert!(wrong.iter().all(|reply| reply.starts_with("-WRONGPASS")), "{wrong:?}");
+    assert!(last.starts_with("-ERR too many wrong passwords") && last.contains("try again in 1 s"), "{last}");
+    for words in
+        [&["AUTH", "guess"][..], &["AUTH", "default", PASSWORD], &["HELLO", "3", "AUTH", "default", "guess"]]
+    {
+        // Time has passed, for which there may be a guess.
+        eventually("none is looked at", || {
+            let reply = Client::connect_from(guesser, server).text(words);
+            if reply == "OK" {
+                // It was the right one; use up what there is now.
+                Client::connect_from(guesser, server).text(&["AUTH", "guess"]);
+            }
+            reply.starts_with("-ERR too many wrong passwords")
+        });
+        assert_eq!(Client::connect_from(other, server).text(&["AUTH", PASSWORD]), "OK");
+    }
+    assert_eq!(logged_in.text(&["PING"]), "PONG", "who has logged in is not asked again");
+    let metrics = guarded.ask("GET", "/metrics", Some(&basic("ada", PASSWORD))).2;
+    let metric = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+        line.parse().unwrap()
+    };
+    let looked_at = metric("busload_auth_denied_total");
+    assert!(looked_at <= 10.0 + clock.now().as_secs_f64(), "{looked_at} in {:?}", clock.now());
+    assert!(4.0 <= metric("busload_auth_refused_total"), "one each time");
+    eventually("the right password is taken again", || {
+        Client::connect_from(guesser, server).text(&["AUTH", PASSWORD]) == "OK"
+    });
+}
+
+#[test]
+fn wrong_passwords_over_http_are_looked_at_slowly_and_nobody_elsewhere_notices() {
+    let guarded = Guarded::start();
+    let (guesser, other) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
+    let (good, wrong) = (basic("ada", PASSWORD), basic("ada", "wrong"));
+    let clock = RealClock::new();
+    // A connection on which the right one was said goes on.
+    let mut scraper = connect_from(guesser, guarded.address());
+    let mut scrape = || {
+        let request = format!("GET /nothing HTTP/1.1\r\nHost: busload\r\nAuthorization: {good}\r\n\r\n");
+        scraper.write_all(request.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            scraper.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        String::from_utf8(head).unwrap()
+    };
+    assert!(scrape().starts_with("HTTP/1.1 404"));
+    let mut looked_at = 0;
+    eventually("none is looked at", || {
+        let (status, head, body) = guarded.ask_from(guesser, "GET", "/metrics", Some(&wrong));
+        if status.contains("401") {
+            looked_at += 1;
+            return false;
+        }
+        assert!(status.contains("429") && head.contains("retry-after: 1"), "{status} {head}");
+        assert!(body.contains("try again in 1 s"), "{body}");
+        true
+    });
+    assert!(f64::from(looked_at) <= 10.0 + clock.now().as_secs_f64(), "{looked_at} in {:?}", clock.now());
+    assert!(scrape().starts_with("HTTP/1.1 404"));
+    let from_elsewhere = guarded.ask_from(other, "GET", "/metrics", Some(&good));
+    assert_eq!(from_elsewhere.0, "HTTP/1.1 200 OK");
+    assert!(from_elsewhere.2.contains("\nbusload_http_auth_refused_total 1\n"), "{}", from_elsewhere.2);
+    eventually("the right password is taken again", || {
+        guarded.ask_from(guesser, "GET", "/metrics", Some(&good)).0 == "HTTP/1.1 200 OK"
+    });
 }

@@ -4,8 +4,11 @@
 
 mod support;
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command, time::Duration};
 
+use busload_io::{OsRng, RealDisk};
+use busload_log::{Options, Room, Step, SyncPolicy, limits::SEGMENT_BYTES_MIN};
+use busload_tables::{TableId, effect};
 use support::{Ended, Server, busload, run};
 use tempfile::{TempDir, tempdir};
 
@@ -75,6 +78,39 @@ fn a_damaged_file_that_names_the_last_segment_is_refused() {
     for ended in looks(directory.path()) {
         let line = ended.failed(1);
         assert!(line.contains(file.to_str().unwrap()) && line.contains("does not verify"), "{line}");
+    }
+}
+
+/// Where a process may have 1,024 files open, logs of 64 GiB, or of a thousand starts, were once no log to these commands.
+#[test]
+fn a_log_of_more_segments_than_files_may_be_open_is_read() {
+    const SEGMENTS: u64 = 200;
+    let directory = tempdir().unwrap();
+    let disk = RealDisk::open(directory.path().join("log")).unwrap();
+    let options = Options { segment_bytes: SEGMENT_BYTES_MIN, first_segment_bytes: 0, ..Options::default() };
+    let mut log = busload_log::open(disk, options, &mut OsRng::new(), &mut |_| Ok(())).unwrap();
+    let mut now = Duration::ZERO;
+    while log.progress.stats().segments < SEGMENTS {
+        if log.writer.room(1000) == Room::Granted {
+            log.writer.begin();
+            effect::put(log.writer.record(), TableId(0), b"key", &[b'x'; 900], None);
+            log.writer.commit(SyncPolicy::Os);
+        }
+        log.writer.flush(0);
+        log.stage.step(now);
+        log.helper.step(now);
+        now += Duration::from_millis(1);
+    }
+    log.writer.close();
+    while log.stage.step(now) != Step::Ended {
+        log.helper.step(now);
+    }
+    drop(log);
+    for arguments in [&["log", "verify"][..], &["log", "dump"], &["check", "--adopt-tables"]] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -Sn 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_busload")]);
+        let ended = Ended::of(command.args(arguments).arg("--data").arg(directory.path()).output().unwrap());
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
     }
 }
 

@@ -29,9 +29,10 @@ fn log_of_three(close: bool) -> (SimDisk, Oracle) {
 /// Every way to look at a log says that this segment is missing, and changes nothing.
 fn assert_missing(disk: &SimDisk, number: u64) {
     let before = disk.snapshot();
-    let verdict = verify(disk).unwrap().verdict.unwrap_err();
-    let dumped = dump(disk, Lsn(0), &mut |_| Ok(())).unwrap_err();
-    for error in [open_log(disk, short_segments()).unwrap_err(), verdict, dumped] {
+    let verdict = verify(disk).expect("the segments are there").verdict.expect_err("verified");
+    let dumped = dump(disk, Lsn(0), &mut |_| Ok(())).expect_err("dumped");
+    let opened = open_log(disk, short_segments()).expect_err("opened");
+    for error in [opened, verdict, dumped] {
         assert!(
             matches!(error, OpenError::MissingEnd { number: missing, .. } if missing == number),
             "{error}"

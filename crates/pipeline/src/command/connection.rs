@@ -1,10 +1,13 @@
 //! Commands about the connection itself: who it is, which protocol and space it uses, how it ends.
 
+use std::time::Duration;
+
 use busload_resp::{Version, parse_i64};
 
 use super::{Call, keys, printable, transactions};
 use crate::{
     error::{CommandError, CommandResult},
+    guesses::{ClientAddress, whole_seconds},
     limits::CLIENT_NAME_BYTES_MAX,
     secret::is_secret,
     session::{ReplyMode, Session},
@@ -130,17 +133,34 @@ pub(super) fn auth(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-fn authenticate(tx: &Tx, session: &mut Session, user: &[u8], password: &[u8]) -> CommandResult {
+/// A connection that guesses on when nothing is looked at any more is closed behind the error: each
+/// further guess costs it a connection.
+fn authenticate(tx: &mut Tx, session: &mut Session, user: &[u8], password: &[u8]) -> CommandResult {
+    let (client, now) = (ClientAddress::from(&session.peer.remote), tx.monotonic());
     let right = match &tx.settings.password {
-        Some(expected) => is_secret(password, expected),
+        Some(expected) => {
+            if let Some(wait) = tx.guesses.wait(client, now) {
+                tx.stats.auth_refused_total.add(1);
+                session.closing = true;
+                return Err(too_many_guesses(wait));
+            }
+            is_secret(password, expected)
+        }
         None => true,
     };
     if user != USER || !right {
         tx.stats.auth_denied_total.add(1);
+        tx.guesses.note_wrong(client, now);
         return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
     }
     session.authenticated = true;
     Ok(())
+}
+
+fn too_many_guesses(wait: Duration) -> CommandError {
+    let seconds = whole_seconds(wait);
+    format!("ERR too many wrong passwords came from this address, so none is looked at now; try again in {seconds} s")
+        .into()
 }
 
 /// SELECT

@@ -200,6 +200,7 @@ fn stats(tx: &Tx, lines: &mut Lines) {
     lines.field("pubsub_patterns", 0);
     lines.figure("total_error_replies", &stats.errors_total);
     lines.figure("acl_access_denied_auth", &stats.auth_denied_total);
+    lines.figure("auth_refused", &stats.auth_refused_total);
     lines.figure("total_deferred_runs", &stats.deferred_total);
 }
 

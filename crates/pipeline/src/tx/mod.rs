@@ -44,6 +44,7 @@ use crate::{
     batch::{Batch, BatchBuffer, Control, DeferReason, Deferred, Held, Request, Run},
     command::CommandId,
     gate::{Gate, GateFilter},
+    guesses::Guesses,
     limits::{
         BATCH_REPLY_BYTES_MAX, BATCH_REPLY_BYTES_SHARED, GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS,
         RUN_REPLY_BYTES_MIN,
@@ -114,6 +115,8 @@ pub struct Tx {
     pub(crate) progress: Progress,
     /// Who watches what.
     pub(crate) watches: Watches,
+    /// Wrong passwords.
+    pub(crate) guesses: Guesses,
     /// Shared with the other threads.
     pub(crate) signals: Arc<Signals>,
     /// When the process started: monotonic, and wall clock.
@@ -402,6 +405,11 @@ impl Tx {
     /// All connections but the one whose command runs.
     pub(crate) fn other_sessions(&self) -> impl Iterator<Item = &Session> {
         self.sessions.iter().flatten().map(|session| &**session)
+    }
+
+    /// When the turn began, of the monotonic clock.
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.now
     }
 
     /// How long the process has been running.

@@ -18,6 +18,7 @@ use busload_tables::{
 use super::{Catalog, Changes, GateFilter, Now, Signals, Tickets, Tx, Watches};
 use crate::{
     gate::Gate,
+    guesses::Guesses,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
     settings::{Settings, SourceTable, SyncMode, TableSettings},
     stats::Stats,
@@ -112,6 +113,7 @@ pub fn open<D: Disk>(
         rng,
         progress: progress.clone(),
         watches: Watches::default(),
+        guesses: Guesses::default(),
         signals,
         started: now,
         log: writer,

@@ -146,6 +146,7 @@ mod tests {
             resp = ["127.0.0.1:6380", "[::1]:6380"]
             unix = "/run/busload.sock"
             http = "none"
+            http_hosts = ["cache.internal", "cache"]
             http_threads = 2
             http_url = "https://cache.example.com/busload/"
             net_threads = 1
@@ -255,6 +256,7 @@ mod tests {
             ("[tables.a]\nkind = 'chunks'\nurl = 's3://k:x@b'", 3, "expected credentials in the environment"),
             ("[tables.a]\nkind = 'chunks'\ndolt_paths = [['a']]", 3, "takes a string or a number"),
             ("[tables.a]\nkind = 'chunks'\ndolt_paths = ['a', '/b']", 3, "`/b` is no path of a repository"),
+            ("http_hosts = ['cache:6381']", 1, "expected a host without scheme and port"),
             ("http_url = 'cache.example.com'", 1, "expected one like https://cache.example.com"),
             ("memory_max = 0", 1, "or none"),
             ("maxclients = 0", 1, "expected 1 to"),

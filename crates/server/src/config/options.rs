@@ -12,6 +12,7 @@ use super::{
     units::{MemoryMax, Size},
     unshown::Unshown,
 };
+use crate::http::HostName;
 
 /// Most connections that can be asked for.
 pub const MAXCLIENTS_MAX: u32 = 1_000_000;
@@ -19,10 +20,11 @@ pub const MAXCLIENTS_MAX: u32 = 1_000_000;
 const HTTP_THREADS_MAX: usize = 64;
 
 /// The file's keys, but for `tables`.
-pub const OPTION_KEYS: [&str; 14] = [
+pub const OPTION_KEYS: [&str; 15] = [
     "client_reply_bytes",
     "data",
     "http",
+    "http_hosts",
     "http_threads",
     "http_url",
     "log_level",
@@ -65,6 +67,15 @@ pub struct Options {
     /// takes it off again.
     #[arg(long, value_name = "URL", value_parser = Unshown::<HttpUrl>::default(), help_heading = "Fronts")]
     pub http_url: Option<HttpUrl>,
+
+    /// Host, like `cache.internal`, under which clients ask HTTP where it asks for no password; may
+    /// be given several times
+    ///
+    /// On a loopback address nobody is asked for a password, and so only requests for localhost,
+    /// for an address, for the host of --http-url and for these are answered: a web page whose own
+    /// name was pointed at this machine says another one.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Fronts")]
+    pub http_hosts: Vec<HostName>,
 
     /// Threads that serve gRPC and HTTP [default: 1]
     #[arg(long, value_name = "N", value_parser = parse_http_threads, help_heading = "Fronts")]
@@ -128,6 +139,10 @@ impl Options {
             self.resp = values.iter().map(|value| value.parse()).collect::<Result<_, _>>()?;
             return Ok(());
         }
+        if key == "http_hosts" {
+            self.http_hosts = values.iter().map(|value| value.parse()).collect::<Result<_, _>>()?;
+            return Ok(());
+        }
         let [value] = values else { return Err(format!("`{key}` takes one value")) };
         match key {
             "data" => self.data = Some(path(value)?),
@@ -161,6 +176,7 @@ impl Options {
             resp: if self.resp.is_empty() { other.resp } else { self.resp },
             unix: self.unix.or(other.unix),
             http: self.http.or(other.http),
+            http_hosts: if self.http_hosts.is_empty() { other.http_hosts } else { self.http_hosts },
             http_url: self.http_url.or(other.http_url),
             http_threads: self.http_threads.or(other.http_threads),
             net_threads: self.net_threads.or(other.net_threads),
@@ -220,6 +236,7 @@ mod tests {
             let value = match key {
                 "data" | "unix" | "password_file" => "x",
                 "resp" | "http" => "127.0.0.1:1",
+                "http_hosts" => "cache.internal",
                 "net_threads" | "http_threads" => "1",
                 "http_url" => "https://cache.example.com",
                 "log_level" => "info",

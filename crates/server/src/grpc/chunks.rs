@@ -19,7 +19,7 @@ use super::{
     limits::STREAMED_CALLS_MAX,
     many::{Answers, Call},
 };
-use crate::{chunk_stores::ChunkTable, http::check_memory, status::Status};
+use crate::{chunk_stores::ChunkTable, http::check_memory, shown::Shown, status::Status};
 
 /// The service.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Chunks {
         };
         let table = stores.tables().iter().find(|table| table.settings.name == name);
         let table = table.ok_or_else(|| {
-            Refusal::not_found(format!("store: no table of kind chunks has the name {name:?}"))
+            Refusal::not_found(format!("store: no table of kind chunks has the name \"{}\"", Shown(name)))
         })?;
         Ok(Target { table, deadline: Deadline::of(headers, table.settings.timeout)? })
     }

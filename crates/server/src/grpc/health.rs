@@ -17,7 +17,10 @@ use super::{
     chunks_name,
     limits::{HEALTH_PERIOD, HEALTH_WATCHERS_MAX},
 };
-use crate::status::{State, Status};
+use crate::{
+    shown::Shown,
+    status::{State, Status},
+};
 
 /// The service.
 #[derive(Debug)]
@@ -97,8 +100,9 @@ impl health_server::Health for Health {
         call: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Refusal> {
         let service = &call.get_ref().service;
-        let patient = Patient::of(service)
-            .ok_or_else(|| Refusal::not_found(format!("service: there is none of the name {service:?}")))?;
+        let patient = Patient::of(service).ok_or_else(|| {
+            Refusal::not_found(format!("service: there is none of the name \"{}\"", Shown(service)))
+        })?;
         Ok(Response::new(response(patient.health(&self.status))))
     }
 

@@ -10,6 +10,10 @@ use crate::http::limits::{PIECE_BYTES, STREAM_WINDOW_BYTES};
 pub const ADDRESS_COUNT_MAX: usize = 16_384;
 /// An encoded request.
 pub const REQUEST_BYTES_MAX: usize = 512 * 1024;
+/// The same for the health: the name of a service.
+pub const HEALTH_REQUEST_BYTES_MAX: usize = 4 * 1024;
+/// The same for reflection: the name of a file or a symbol, which an error repeats.
+pub const REFLECTION_REQUEST_BYTES_MAX: usize = 4 * 1024;
 /// A message of `GetChunks` takes no further chunk that would make it larger. A larger chunk travels alone.
 pub const MESSAGE_BYTES: usize = PIECE_BYTES;
 /// `GetChunks` calls at once; others wait. One holds two messages and, while chunks come from the object store, a window of them.

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    net::IpAddr,
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -9,7 +10,12 @@ use std::{
     },
 };
 
-use axum::{Router, body::Body, http::header};
+use axum::{
+    Router,
+    body::Body,
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -24,7 +30,8 @@ use tokio::{
 };
 
 use super::{
-    account::{Account, AnswerBody, Deliveries, RequestBody},
+    access::Visitor,
+    account::{Account, Accounts, AnswerBody, Deliveries, RequestBody},
     connection::Connection,
     figures::Figures,
     front::Asked,
@@ -35,17 +42,19 @@ use crate::remotesapi::Share;
 /// Accepts for ever. So many connections at once, the others wait.
 pub async fn serve(listener: TcpListener, router: Router, connections_max: u32, figures: Arc<Figures>) {
     let places = Arc::new(Semaphore::new(connections_max as usize));
+    let accounts = Accounts::new(figures);
     let builder = Arc::new(builder());
     loop {
         let place = place(&places, connections_max).await;
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             sleep(limits::ACCEPT_BACKOFF).await;
             continue;
         };
         // Answers leave as they are written. That it cannot be set is no reason not to answer.
         let _ = stream.set_nodelay(true);
-        let open = figures.accept();
-        let (builder, service) = (Arc::clone(&builder), Service::new(router.clone(), &figures));
+        let open = accounts.figures().accept();
+        let service = Service::new(router.clone(), &accounts, peer.ip().to_canonical());
+        let builder = Arc::clone(&builder);
         tokio::spawn(async move {
             connection(stream, &builder, service).await;
             drop((open, place));
@@ -90,12 +99,14 @@ async fn connection(
     service: Service,
 ) {
     let (deliveries, figures) = (Arc::clone(&service.deliveries), Arc::clone(&service.figures));
+    let account = Arc::clone(&service.account);
     tokio::select! {
         () = until_idle(stream, builder, service) => {}
         () = deliveries.stuck() => {
             figures.stuck.fetch_add(1, Ordering::Relaxed);
             log::debug!("HTTP: a connection was closed: its client did not take an answer");
         }
+        () = account.evicted() => {}
     }
 }
 
@@ -169,18 +180,20 @@ struct Service {
     activity: Arc<Activity>,
     deliveries: Arc<Deliveries>,
     share: Arc<Share>,
+    visitor: Arc<Visitor>,
     figures: Arc<Figures>,
 }
 
 impl Service {
-    fn new(router: Router, figures: &Arc<Figures>) -> Self {
+    fn new(router: Router, accounts: &Arc<Accounts>, peer: IpAddr) -> Self {
         Self {
             router: TowerToHyperService::new(router),
-            account: Account::new(figures),
+            account: accounts.open(peer),
             activity: Arc::default(),
             deliveries: Arc::default(),
             share: Arc::default(),
-            figures: Arc::clone(figures),
+            visitor: Visitor::new(peer),
+            figures: Arc::clone(accounts.figures()),
         }
     }
 }
@@ -196,20 +209,41 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let (account, busy) = (Arc::clone(&self.account), self.activity.begin());
         let delivery = self.deliveries.begin();
         let (head, body) = request.into_parts();
-        let body = RequestBody::new(body, &head.headers, &account);
+        let body = RequestBody::new(body, &head, &account);
         let mut request = Request::from_parts(head, body);
         let received = request.body().received();
         request.extensions_mut().insert(received);
         request.extensions_mut().insert(Arc::clone(&account));
         request.extensions_mut().insert(Arc::clone(&self.share));
+        request.extensions_mut().insert(Arc::clone(&self.visitor));
         let asked = asked(&request);
         request.extensions_mut().insert(asked);
-        let answer = self.router.call(request);
+        let head_bytes = head_bytes(&request);
+        let answer = (head_bytes <= limits::HEADER_BYTES_MAX as usize).then(|| self.router.call(request));
         Box::pin(async move {
-            let response: Response<Body> = answer.await?;
+            let response: Response<Body> = match answer {
+                Some(answer) => answer.await?,
+                None => too_long(head_bytes),
+            };
             Ok(response.map(|body| AnswerBody::new(body, account, delivery, busy)))
         })
     }
+}
+
+/// As HTTP/1.1 has it on the wire. HTTP/2 counts more, and has refused it before.
+fn head_bytes<B>(request: &Request<B>) -> usize {
+    let uri = request.uri();
+    let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
+    let target = authority + uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let headers =
+        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    request.method().as_str().len() + target + "  HTTP/1.1\r\n\r\n".len() + headers.sum::<usize>()
+}
+
+fn too_long(head_bytes: usize) -> Response<Body> {
+    let max = limits::HEADER_BYTES_MAX;
+    let text = format!("the head of this request has {head_bytes} bytes, expected at most {max}\n");
+    (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text).into_response()
 }
 
 /// HTTP/2 says it in a pseudo-header, HTTP/1.1 in an ordinary one.
@@ -229,6 +263,8 @@ mod tests {
     };
 
     use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     #[test]
     fn a_connection_is_idle_when_nothing_was_asked_for_long() {
@@ -260,7 +296,7 @@ mod tests {
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let service = Service::new(Router::new().route("/", get(async || "ok")), &Arc::default());
+            let service = Service::new(Router::new().route("/", get(async || "ok")), &Arc::default(), PEER);
             let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
             for _ in 0..3 {
                 far.write_all(b"GET / HTTP/1.1\r\nhost: busload\r\n\r\n").await.unwrap();
@@ -290,7 +326,7 @@ mod tests {
         };
         let router = Router::new().route("/endless", get(endless)).route("/waiting", get(waiting));
         let (near, far) = tokio::io::duplex(64 << 10);
-        let service = Service::new(router, &Arc::default());
+        let service = Service::new(router, &Arc::default(), PEER);
         let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
         let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
         client.initial_stream_window_size(window);

@@ -1,12 +1,16 @@
 //! Who may ask over HTTP: everybody where only this machine can, elsewhere who knows the password.
 //!
 //! ```text
-//!  request --> guard --+-- /healthz, /readyz ------------------------------> answered
+//!  request --> guard --+-- for another host, from another site (`names`) --> 403 (gRPC: PERMISSION_DENIED)
+//!                      +-- /healthz, /readyz ------------------------------> answered
 //!                      +-- downloads: ?key=KEY of their table, which they check themselves
-//!                      +-- everything else: authorization: Basic ----------> answered, or 401 (gRPC: UNAUTHENTICATED)
+//!                      +-- everything else: authorization: Basic ----------> answered, or 401 (gRPC: UNAUTHENTICATED), or 429
+//!                                                                            (RESOURCE_EXHAUSTED) after too many wrong ones
 //! ```
 //!
-//! The guard stands before the router, so that no path can be forgotten. The password is that of Redis clients, with any user name.
+//! The guard stands before the router, so that no path can be forgotten. The password is that of
+//! Redis clients, with any user name. Wrong ones are looked at a few at once and then one a second
+//! from each address (`busload_pipeline::guesses`).
 //!
 //! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a key: a code of the table's name that
 //! only who knows the password can make. It is the same after a restart, good as long as the password is, and opens the downloads of one
@@ -14,19 +18,28 @@
 
 use std::{
     fmt,
-    sync::{Arc, atomic::Ordering},
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use axum::{
+    Extension,
     extract::{Request, State as Extract},
     http::{HeaderMap, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
-use busload_pipeline::secret::is_secret;
+use busload_pipeline::{
+    guesses::{ClientAddress, Guesses, whole_seconds},
+    secret::is_secret,
+};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use tokio::time::Instant;
 use tonic::{Status as Refusal, body::Body};
 
 use super::front::Front;
@@ -55,6 +68,26 @@ struct Secret {
     password: Vec<u8>,
     /// Makes keys.
     keys: Code,
+    /// Wrong passwords.
+    guesses: Mutex<Guesses>,
+    /// From when their time counts.
+    started: Instant,
+}
+
+/// Who is at the other end of a connection. In the extensions of every request.
+#[derive(Debug)]
+pub struct Visitor {
+    address: ClientAddress,
+    /// Whether the last password on this connection was right: then somebody else's guesses from
+    /// the same address do it no harm.
+    knows: AtomicBool,
+}
+
+impl Visitor {
+    /// At this address.
+    pub fn new(peer: IpAddr) -> Arc<Self> {
+        Arc::new(Self { address: peer.into(), knows: AtomicBool::new(false) })
+    }
 }
 
 /// Why somebody may not.
@@ -66,13 +99,20 @@ pub enum Denied {
     Unknown,
     /// Another password.
     Wrong,
+    /// Not looked at for so many seconds, since too many wrong ones came from there.
+    TooMany(u64),
 }
 
 impl Access {
     /// Asks for this password.
     pub fn asking(password: &[u8]) -> Self {
         let derived = derived(password, KEY_PURPOSE, KEY_DERIVATION_STEPS);
-        Self(Some(Arc::new(Secret { password: password.to_owned(), keys: code(&derived) })))
+        Self(Some(Arc::new(Secret {
+            password: password.to_owned(),
+            keys: code(&derived),
+            guesses: Mutex::default(),
+            started: Instant::now(),
+        })))
     }
 
     /// Whether a password is asked for.
@@ -81,11 +121,24 @@ impl Access {
     }
 
     /// Whether credentials in these headers are good, or none are asked for.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), Denied> {
+    pub fn check(&self, headers: &HeaderMap, visitor: &Visitor) -> Result<(), Denied> {
         let Some(secret) = &self.0 else { return Ok(()) };
         let given = headers.get(header::AUTHORIZATION).ok_or(Denied::Missing)?;
         let password = basic_password(given.as_bytes()).ok_or(Denied::Unknown)?;
-        if is_secret(&password, &secret.password) { Ok(()) } else { Err(Denied::Wrong) }
+        let mut guesses = secret.guesses.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = secret.started.elapsed();
+        if let Some(wait) = guesses.wait(visitor.address, now)
+            && !visitor.knows.load(Ordering::Relaxed)
+        {
+            return Err(Denied::TooMany(whole_seconds(wait)));
+        }
+        let is_right = is_secret(&password, &secret.password);
+        visitor.knows.store(is_right, Ordering::Relaxed);
+        if is_right {
+            return Ok(());
+        }
+        guesses.note_wrong(visitor.address, now);
+        Err(Denied::Wrong)
     }
 
     /// What URLs of downloads of a table carry, because clients send no credentials with them; none where none are asked for.
@@ -114,6 +167,12 @@ impl fmt::Display for Denied {
             Self::Missing => "this server asks for a password",
             Self::Unknown => "these credentials are of another kind than this server takes",
             Self::Wrong => "this is not the password of this server",
+            Self::TooMany(seconds) => {
+                return write!(
+                    f,
+                    "too many wrong passwords came from this address, so none is looked at now; try again in {seconds} s"
+                );
+            }
         })?;
         f.write_str(
             "; expected `authorization: Basic` with any user name and the password (of dolt: --user NAME with each clone, fetch and pull, and the \
@@ -125,7 +184,15 @@ impl fmt::Display for Denied {
 impl Denied {
     fn into_response(self, headers: &HeaderMap) -> Response {
         if grpc::is_call(headers) {
-            return Refusal::unauthenticated(self.to_string()).into_http::<Body>().into_response();
+            let refusal = match self {
+                Self::TooMany(_) => Refusal::resource_exhausted(self.to_string()),
+                _ => Refusal::unauthenticated(self.to_string()),
+            };
+            return refusal.into_http::<Body>().into_response();
+        }
+        if let Self::TooMany(seconds) = self {
+            let retry_after = [(header::RETRY_AFTER, seconds.to_string())];
+            return (StatusCode::TOO_MANY_REQUESTS, retry_after, format!("{self}\n")).into_response();
         }
         let challenge = [(header::WWW_AUTHENTICATE, CHALLENGE)];
         (StatusCode::UNAUTHORIZED, challenge, format!("{self}\n")).into_response()
@@ -133,16 +200,28 @@ impl Denied {
 }
 
 /// Stands before everything that is served.
-pub async fn guard(Extract(front): Extract<Arc<Front>>, request: Request, next: Next) -> Response {
+pub async fn guard(
+    Extract(front): Extract<Arc<Front>>,
+    Extension(visitor): Extension<Arc<Visitor>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Front { access, names, figures, .. } = &*front;
+    if let Err(foreign) = names.check(access.asks(), request.uri(), request.headers()) {
+        figures.foreign_refused.fetch_add(1, Ordering::Relaxed);
+        return foreign.into_response(request.headers());
+    }
     let checked = match is_open(request.uri().path()) {
         true => Ok(()),
-        false => front.access.check(request.headers()),
+        false => access.check(request.headers(), &visitor),
     };
     match checked {
         Ok(()) => next.run(request).await,
         Err(denied) => {
-            if denied != Denied::Missing {
-                front.figures.auth_denied.fetch_add(1, Ordering::Relaxed);
+            match denied {
+                Denied::Missing => {}
+                Denied::Unknown | Denied::Wrong => _ = figures.auth_denied.fetch_add(1, Ordering::Relaxed),
+                Denied::TooMany(_) => _ = figures.auth_refused.fetch_add(1, Ordering::Relaxed),
             }
             denied.into_response(request.headers())
         }

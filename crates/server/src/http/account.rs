@@ -6,11 +6,13 @@ mod messages;
 mod request;
 
 use std::{
+    collections::HashMap,
     fmt,
+    net::IpAddr,
     pin::Pin,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -19,8 +21,10 @@ use axum::{
     body::{Body, HttpBody},
     http::Extensions,
 };
+use busload_pipeline::guesses::ClientAddress;
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
+use tokio::sync::Notify;
 use tonic::Status;
 
 pub use self::{
@@ -29,44 +33,131 @@ pub use self::{
 };
 use super::{
     figures::Figures,
-    limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX},
+    limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX, CONNECTION_BYTES_MIN},
 };
 
-/// What one connection holds, and all.
+/// The accounts of all connections.
 #[derive(Debug, Default)]
+pub struct Accounts {
+    figures: Arc<Figures>,
+    /// Numbers accounts.
+    opened: AtomicU64,
+    open: Mutex<HashMap<u64, Weak<Account>>>,
+}
+
+/// What one connection holds.
+#[derive(Debug)]
 pub struct Account {
+    number: u64,
+    /// Who has it.
+    peer: IpAddr,
     own: AtomicUsize,
-    all: Arc<Figures>,
+    all: Arc<Accounts>,
+    /// It holds too much of what is too much.
+    is_evicted: AtomicBool,
+    evicted: Notify,
+}
+
+impl Accounts {
+    /// None yet; counted here.
+    pub fn new(figures: Arc<Figures>) -> Arc<Self> {
+        Arc::new(Self { figures, ..Self::default() })
+    }
+
+    /// Of a new connection.
+    pub fn open(self: &Arc<Self>, peer: IpAddr) -> Arc<Account> {
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        let account = Arc::new(Account {
+            number,
+            peer,
+            own: AtomicUsize::new(0),
+            all: Arc::clone(self),
+            is_evicted: AtomicBool::new(false),
+            evicted: Notify::new(),
+        });
+        self.lock().insert(number, Arc::downgrade(&account));
+        account
+    }
+
+    /// What all connections count.
+    pub fn figures(&self) -> &Arc<Figures> {
+        &self.figures
+    }
+
+    /// Somebody has to go: of the address that holds most, the connection that does. Others may
+    /// have gone a moment ago and still hold something.
+    fn evict(&self) {
+        // None is let go while the lock is held, which its end takes.
+        let open: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        let accounts: Vec<_> = open.iter().filter(|account| !account.is_evicted()).collect();
+        let mut of_peers: HashMap<ClientAddress, usize> = HashMap::new();
+        accounts
+            .iter()
+            .for_each(|account| *of_peers.entry(account.peer.into()).or_default() += account.own());
+        if of_peers.values().sum::<usize>() < ALL_BYTES_MAX {
+            return;
+        }
+        let most = accounts.iter().max_by_key(|account| (of_peers[&account.peer.into()], account.own()));
+        if let Some(account) = most {
+            log::warn!(
+                "HTTP: a connection of {} is closed: all together had {ALL_BYTES_MAX} bytes of requests and answers in memory, and this one {}",
+                account.peer,
+                account.own()
+            );
+            self.figures.evicted.fetch_add(1, Ordering::Relaxed);
+            account.is_evicted.store(true, Ordering::Relaxed);
+            account.evicted.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<Account>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Account {
-    /// Of a new connection.
-    pub fn new(all: &Arc<Figures>) -> Arc<Self> {
-        Arc::new(Self { own: AtomicUsize::new(0), all: Arc::clone(all) })
-    }
-
     /// Why there is no memory for more, if so.
     pub fn check(&self) -> Result<(), Status> {
-        let too_much = |whose: &str, bytes: usize, max: usize| {
-            self.all.memory_refused.fetch_add(1, Ordering::Relaxed);
-            Err(Status::resource_exhausted(format!(
-                "{whose} {bytes} bytes of requests and answers in memory, expected less than {max}: read answers faster, or ask for less"
-            )))
+        let (own, all) = (self.own(), self.all.figures.memory_bytes.load(Ordering::Relaxed));
+        let why = if CONNECTION_BYTES_MAX <= own {
+            format!(
+                "this connection has {own} bytes of requests and answers in memory, expected less than {CONNECTION_BYTES_MAX}"
+            )
+        } else if CONNECTION_BYTES_MIN < own && ALL_BYTES_MAX <= all + own {
+            format!(
+                "all connections together have {all} bytes of requests and answers in memory, and this one {own} of them, more than is \
+                 left of {ALL_BYTES_MAX}"
+            )
+        } else {
+            return Ok(());
         };
-        let (own, all) = (self.own.load(Ordering::Relaxed), self.all.memory_bytes.load(Ordering::Relaxed));
-        if CONNECTION_BYTES_MAX <= own {
-            return too_much("this connection has", own, CONNECTION_BYTES_MAX);
-        }
-        if ALL_BYTES_MAX <= all {
-            return too_much("all connections together have", all, ALL_BYTES_MAX);
-        }
-        Ok(())
+        self.all.figures.memory_refused.fetch_add(1, Ordering::Relaxed);
+        Err(Status::resource_exhausted(format!("{why}: read answers faster, or ask for less")))
+    }
+
+    /// Waits until the connection has to be closed.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.is_evicted.load(Ordering::Relaxed)
+    }
+
+    fn own(&self) -> usize {
+        self.own.load(Ordering::Relaxed)
     }
 
     fn hold(self: &Arc<Self>, bytes: usize) -> Hold {
         let mut hold = Hold { account: Arc::clone(self), bytes: 0 };
         hold.add(bytes);
         hold
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.number);
     }
 }
 
@@ -86,7 +177,10 @@ impl Hold {
     fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
         self.account.own.fetch_add(bytes, Ordering::Relaxed);
-        self.account.all.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let all = &self.account.all;
+        if ALL_BYTES_MAX <= bytes + all.figures.memory_bytes.fetch_add(bytes, Ordering::Relaxed) {
+            all.evict();
+        }
     }
 
     /// So many of its bytes, for somebody else to hold.
@@ -99,7 +193,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.account.own.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.account.all.memory_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.all.figures.memory_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -189,31 +283,34 @@ mod tests {
 
     use super::*;
 
-    fn held(total: &Figures) -> usize {
-        total.memory_bytes.load(Ordering::Relaxed)
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
+
+    fn held(all: &Accounts) -> usize {
+        all.figures.memory_bytes.load(Ordering::Relaxed)
     }
 
     #[test]
     fn a_piece_counts_until_its_last_user_lets_it_go() {
-        let total = Arc::<Figures>::default();
-        let account = Account::new(&total);
+        let all = Arc::<Accounts>::default();
+        let account = all.open(PEER);
         let delivery = Arc::new(Deliveries::default()).begin();
         let mut body = AnswerBody::new(Body::from(vec![1; 1000]), Arc::clone(&account), delivery, ());
-        assert_eq!(held(&total), 0);
+        assert_eq!(held(&all), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let frame = runtime.block_on(poll_fn(|context| Pin::new(&mut body).poll_frame(context)));
         let mut piece = frame.unwrap().unwrap().into_data().unwrap();
         drop(body);
         piece.advance(990);
-        assert_eq!((piece.chunk(), held(&total)), (&[1; 10][..], 1000), "a part keeps all of it");
+        assert_eq!((piece.chunk(), held(&all)), (&[1; 10][..], 1000), "a part keeps all of it");
         drop(piece);
-        assert_eq!(held(&total), 0);
+        assert_eq!(held(&all), 0);
     }
 
     #[test]
     fn a_full_connection_is_told_so_and_others_are_not() {
-        let total = Arc::<Figures>::default();
-        let (slow, other) = (Account::new(&total), Account::new(&total));
+        let all = Arc::<Accounts>::default();
+        let (slow, other) = (all.open(PEER), all.open(PEER));
         let hold = slow.hold(CONNECTION_BYTES_MAX);
         let status = slow.check().unwrap_err();
         assert_eq!(status.code(), tonic::Code::ResourceExhausted);
@@ -225,12 +322,46 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_a_limit_too() {
-        let total = Arc::<Figures>::default();
-        let holds: Vec<_> = (0..4).map(|_| Account::new(&total).hold(ALL_BYTES_MAX / 4)).collect();
-        let status = Account::new(&total).check().unwrap_err();
-        assert!(status.message().starts_with("all connections together have"), "{status}");
+    fn however_many_take_what_they_can_there_is_some_for_others() {
+        for count in [1, 2, 3, 4, 5, 50] {
+            let all = Arc::<Accounts>::default();
+            let greedy: Vec<_> = (0..count).map(|_| all.open(PEER)).collect();
+            let mut holds = Vec::new();
+            // One that has to go is let go at once.
+            let take = |account: &&Arc<Account>| !account.is_evicted() && account.check().is_ok();
+            while let Some(account) = greedy.iter().find(take) {
+                holds.push(account.hold(16 << 10));
+                holds.retain(|hold| !hold.account.is_evicted());
+            }
+            assert!(held(&all) < ALL_BYTES_MAX, "{count} have all of it");
+            all.open(OTHER).check().unwrap();
+            // Few never come so far.
+            let evicted = all.figures.evicted.load(Ordering::Relaxed);
+            assert_eq!(evicted == 0, count < 10, "{evicted} of {count}");
+            let refused = greedy.iter().find_map(|account| account.check().err()).unwrap();
+            assert!(refused.message().contains("bytes of requests and answers in memory"), "{refused}");
+            drop(holds);
+            assert_eq!(held(&all), 0);
+        }
+    }
+
+    /// What was let in may become more than was thought.
+    #[test]
+    fn when_all_together_have_too_much_the_one_with_the_most_of_the_address_with_the_most_goes() {
+        let all = Arc::<Accounts>::default();
+        let (large, others) = (all.open(OTHER), [all.open(PEER), all.open(PEER), all.open(PEER)]);
+        let mut holds = vec![large.hold(ALL_BYTES_MAX / 4), others[1].hold(ALL_BYTES_MAX / 5 + 1)];
+        holds.extend(others.iter().map(|account| account.hold(ALL_BYTES_MAX / 5)));
+        let evicted = |account: &Arc<Account>| account.is_evicted();
+        assert!(evicted(&others[1]) && !evicted(&large));
+        assert_eq!(others.iter().filter(|account| evicted(account)).count(), 1);
+        // It is not gone yet, and nobody else has to go for it.
+        holds.push(others[0].hold(1));
+        assert_eq!(all.figures.evicted.load(Ordering::Relaxed), 1);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(others[1].evicted());
         drop(holds);
-        Account::new(&total).check().unwrap();
+        drop((large, others));
+        assert!(all.lock().is_empty());
     }
 }

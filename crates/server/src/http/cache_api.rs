@@ -7,15 +7,15 @@
 //! ```
 //!
 //! The work runs where the stores run; its answer is a stream, and who hangs up gives it up. So much of it runs at once
-//! ([`WORK_COUNT_MAX`]). A web page of another site cannot ask for it.
+//! ([`WORK_COUNT_MAX`]).
 
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::Body,
     extract::{Path, State as Extract},
-    http::{HeaderMap, StatusCode, header},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -33,6 +33,7 @@ use tokio_stream::{Stream, StreamExt, wrappers::ReceiverStream};
 use crate::{
     cache_work::{self, Action, Listing, progress_to_json},
     chunk_stores::ChunkStores,
+    shown::Shown,
     status::Status,
 };
 
@@ -70,27 +71,18 @@ async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
 async fn act(
     Extract(status): Extract<Arc<Status>>,
     Path((name, action)): Path<(String, String)>,
-    headers: HeaderMap,
 ) -> Response {
-    match begin(&status, &name, &action, &headers) {
+    match begin(&status, &name, &action) {
         Ok(body) => ([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response(),
         Err((code, why)) => (code, format!("{}\n", json!({"failed": why}))).into_response(),
     }
 }
 
-fn begin(
-    status: &Status,
-    name: &str,
-    action: &str,
-    headers: &HeaderMap,
-) -> Result<Body, (StatusCode, String)> {
-    if is_of_another_site(headers) {
-        return Err((StatusCode::FORBIDDEN, "a page of another site may not ask for this".into()));
-    }
+fn begin(status: &Status, name: &str, action: &str) -> Result<Body, (StatusCode, String)> {
     let action: Action = action.parse().map_err(|why| (StatusCode::NOT_FOUND, why))?;
     let ended = || (StatusCode::SERVICE_UNAVAILABLE, format!("the server is {}", status.state()));
     let stores = status.chunk_stores().ok_or_else(ended)?;
-    let unknown = || (StatusCode::NOT_FOUND, format!("no table of kind chunks is called `{name}`"));
+    let unknown = || (StatusCode::NOT_FOUND, format!("no table of kind chunks is called `{}`", Shown(name)));
     let store = stores.get(name).ok_or_else(unknown)?.clone();
     let runtime = stores.handle().ok_or_else(ended)?;
     let busy = |_| (StatusCode::TOO_MANY_REQUESTS, "too much work on caches is under way".to_owned());
@@ -99,23 +91,6 @@ fn begin(
     let task = runtime.spawn(work(store, action, lines, place));
     let lines = Lines { received: ReceiverStream::new(received), _work: GivenUp(task.abort_handle()) };
     Ok(Body::from_stream(lines.map(Ok::<_, Infallible>)))
-}
-
-/// Browsers name the site of the page that posts. A name that somebody else may have pointed at this machine is another site, too.
-fn is_of_another_site(headers: &HeaderMap) -> bool {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    text(header::ORIGIN).is_some_and(|origin| {
-        let site = origin.strip_prefix("http://");
-        site.is_none_or(|site| Some(site) != text(header::HOST) || !is_address(site))
-    })
-}
-
-/// Nobody else decides what an address or `localhost` means.
-fn is_address(site: &str) -> bool {
-    let host =
-        site.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(site, |(host, _)| host);
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    bare == "localhost" || bare.parse::<IpAddr>().is_ok()
 }
 
 async fn work(store: Store, action: Action, lines: mpsc::Sender<Bytes>, _place: SemaphorePermit<'static>) {
@@ -169,36 +144,5 @@ impl Stream for Lines {
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Bytes>> {
         std::pin::Pin::new(&mut self.received).poll_next(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect()
-    }
-
-    #[test]
-    fn pages_of_other_sites_are_told_by_their_origin() {
-        let host = (header::HOST, "127.0.0.1:6381");
-        for (origin, is_other) in [
-            ("http://127.0.0.1:6381", false),
-            ("http://127.0.0.1:80", true),
-            ("https://127.0.0.1:6381", true),
-            ("http://evil.example", true),
-            ("null", true),
-        ] {
-            let headers = headers(&[host.clone(), (header::ORIGIN, origin)]);
-            assert_eq!(is_of_another_site(&headers), is_other, "{origin}");
-        }
-        assert!(!is_of_another_site(&headers(&[host])), "no browser");
-        for (name, is_other) in
-            [("localhost:6381", false), ("[::1]:6381", false), ("evil.example:6381", true)]
-        {
-            let both = [(header::HOST, name), (header::ORIGIN, &*format!("http://{name}"))];
-            assert_eq!(is_of_another_site(&headers(&both)), is_other, "{name}");
-        }
     }
 }

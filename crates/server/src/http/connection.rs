@@ -1,4 +1,5 @@
-//! The socket of a connection: who takes nothing of what is sent to it for too long is gone.
+//! The socket of a connection: who takes nothing of what is sent to it for too long is gone, and so
+//! is who sends too much that asks for nothing.
 
 use std::{
     io::{self, IoSlice},
@@ -12,7 +13,7 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::{figures::Figures, limits::WRITE_STALL_MAX};
+use super::{figures::Figures, frames::FrameBudget, limits::WRITE_STALL_MAX};
 
 /// Reads and writes of a stream, with an end to waiting for room to write.
 #[derive(Debug)]
@@ -22,13 +23,26 @@ pub struct Connection<S> {
     patience: Pin<Box<Sleep>>,
     /// Whether the last write found no room.
     stalled: bool,
+    budget: FrameBudget,
     figures: Arc<Figures>,
 }
 
 impl<S: AsyncWrite + Unpin> Connection<S> {
     /// Within a runtime.
     pub fn new(stream: S, figures: Arc<Figures>) -> Self {
-        Self { stream, patience: Box::pin(sleep(WRITE_STALL_MAX)), stalled: false, figures }
+        let patience = Box::pin(sleep(WRITE_STALL_MAX));
+        Self { stream, patience, stalled: false, budget: FrameBudget::new(), figures }
+    }
+
+    /// Ends a connection that sends too much. Whether its client hears why is up to its client.
+    fn send_away(&mut self, context: &mut Context<'_>) -> io::Error {
+        self.figures.flooded.fetch_add(1, Relaxed);
+        log::debug!("HTTP: a connection was closed: its client sent too many frames that ask for nothing");
+        if let Some(goaway) = self.budget.goaway() {
+            // The socket takes these few bytes, or has not been read for long.
+            let _ = Pin::new(&mut self.stream).poll_write(context, &goaway);
+        }
+        io::Error::new(io::ErrorKind::ConnectionAborted, "too many frames that ask for nothing")
     }
 
     /// What a write came to, once it is known whether that has been too long.
@@ -51,13 +65,18 @@ impl<S: AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.budget.receive(&buffer.filled()[before..]) {
+            return Poll::Ready(Err(self.send_away(context)));
+        }
+        read
     }
 }
 
@@ -68,6 +87,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.budget.send(&bytes[..count]);
+        }
         self.bounded(context, written)
     }
 
@@ -77,6 +99,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        if let Poll::Ready(Ok(mut count)) = written {
+            for slice in slices {
+                let part = count.min(slice.len());
+                self.budget.send(&slice[..part]);
+                count -= part;
+            }
+        }
         self.bounded(context, written)
     }
 

@@ -14,6 +14,10 @@ pub struct Figures {
     pub accepted: AtomicU64,
     /// Connections closed because their client did not take an answer.
     pub stuck: AtomicU64,
+    /// Connections closed because they sent too many frames that ask for nothing.
+    pub flooded: AtomicU64,
+    /// Connections closed because there was too much of their requests and answers in memory.
+    pub evicted: AtomicU64,
     /// Bytes of requests and answers in memory now.
     pub memory_bytes: AtomicUsize,
     /// Requests refused because that was too much.
@@ -21,6 +25,11 @@ pub struct Figures {
     /// Requests refused for a wrong password, credentials that cannot be read, or a wrong key. One without any is none: some clients ask
     /// what is asked for.
     pub auth_denied: AtomicU64,
+    /// Requests whose password was not looked at, since too many wrong ones came from their
+    /// address.
+    pub auth_refused: AtomicU64,
+    /// Requests refused because they were for another host, or came from a page of another site.
+    pub foreign_refused: AtomicU64,
 }
 
 impl Figures {

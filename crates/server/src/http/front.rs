@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, uri::Authority};
 
-use super::{access::Access, figures::Figures};
+use super::{access::Access, figures::Figures, limits::AUTHORITY_BYTES_MAX, names::Names};
 
 /// As it was configured, for all threads.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,8 @@ pub struct Front {
     pub url: Option<String>,
     /// Who may ask.
     pub access: Access,
+    /// Under which names.
+    pub names: Names,
     /// What it counts.
     pub figures: Arc<Figures>,
 }
@@ -28,8 +30,11 @@ impl Front {
             return Some(url.clone());
         }
         let scheme = if is_https(headers) { "https" } else { "http" };
+        let authority = asked.0.as_ref()?;
         // Credentials in it would be given on to whoever gets the URL.
-        let authority = asked.0.as_ref().filter(|authority| !authority.as_str().contains('@'))?;
+        if authority.as_str().contains('@') || AUTHORITY_BYTES_MAX < authority.as_str().len() {
+            return None;
+        }
         Some(format!("{scheme}://{authority}"))
     }
 }
@@ -69,5 +74,6 @@ mod tests {
         expect(base(Some("https://other"), Some("host:6381"), None), "https://other");
         assert_eq!(base(None, None, None), None);
         assert_eq!(base(None, Some("user:password@host:6381"), None), None);
+        assert_eq!(base(None, Some(&"h".repeat(AUTHORITY_BYTES_MAX + 1)), None), None);
     }
 }

@@ -18,7 +18,7 @@ pub const IDLE_MAX: Duration = Duration::from_secs(75);
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
 /// Who takes nothing of what is sent, or nothing of one of the answers, for so long is gone.
 pub const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
-/// A message of a call that began and does not go on for so long ends the call: room is kept for all of it.
+/// A message of a call that began and does not go on for so long ends the call.
 pub const MESSAGE_STALL_MAX: Duration = WRITE_STALL_MAX;
 /// A piece of a long answer is taken within this: nothing is held for ever by who takes a byte now and then.
 pub const PIECE_TIME_MAX: Duration = Duration::from_secs(3600);
@@ -27,14 +27,31 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// and answers within this.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Frames of HTTP/2 that ask for no answer, like PING, SETTINGS and WINDOW_UPDATE, that a
+/// connection may send at once before it was sent any answer. One that sends more is told to calm
+/// down, and closed.
+pub const CONTROL_FRAMES_START: u64 = 200;
+/// The same each second, up to as many,
+pub const CONTROL_FRAMES_PER_SECOND: u64 = 100;
+/// and at most with all that it was sent. A window of 4 MiB is told of in so many frames of 1 KiB,
+/// of stream and connection.
+pub const CONTROL_FRAMES_EARNED_MAX: u64 = 10_000;
+/// DATA with less is such a frame, too, unless it is the last of its stream. Messages of calls are
+/// not cut so small.
+pub const DATA_BYTES_MIN: u64 = 32;
+
+/// A host and a port that a client says: names of DNS have 253 bytes at most. URLs in answers begin
+/// with it, of thousands of files at once.
+pub const AUTHORITY_BYTES_MAX: usize = 260;
 /// The head of a request: HTTP/1.1 counts its bytes, HTTP/2 those of the decoded headers.
 pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
-/// Buffer of an HTTP/1.1 connection, which the head must fit into.
+/// Buffer of an HTTP/1.1 connection; a head that does not fit into it is refused before it has come
+/// whole.
 pub const HTTP1_BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// Headers of an HTTP/1.1 request.
 pub const HEADER_COUNT_MAX: usize = 64;
-/// A message of a call, of any service: a longer one is refused by its header. Those of reflection may be as long as gRPC's usual limit is.
-pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// A message of a call, of any service: a longer one is refused by its header.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// What a client may send on one stream before it is read: the largest request at once.
 pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// The same for all streams of a connection.
@@ -44,21 +61,28 @@ pub const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
 /// The usual piece of a long answer. A stream whose client reads nothing holds two.
 pub const PIECE_BYTES: usize = 256 * 1024;
 
-/// Requests and answers in memory that their clients have not sent completely, or not taken. A message of a call counts whole from its header
-/// on. Of one connection,
+/// Requests and answers in memory that their clients have not sent completely, or not taken: what
+/// has come of them. Of one connection,
 pub const CONNECTION_BYTES_MAX: usize = 160 << 20;
-/// and of all. Beyond it calls fail with `RESOURCE_EXHAUSTED`.
+/// and of all. A connection has no more of it than it leaves to others; beyond that its calls fail
+/// with `RESOURCE_EXHAUSTED`. When there is more all the same, the connection with the most is
+/// closed, of the address with the most.
 pub const ALL_BYTES_MAX: usize = 512 << 20;
+/// A connection with as little is not refused, whatever others have.
+pub const CONNECTION_BYTES_MIN: usize = 64 << 10;
 
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
 const _: () = assert!((HEADER_BYTES_MAX as usize) < HTTP1_BUFFER_BYTES_MAX);
 const _: () = assert!(grpc::limits::REQUEST_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(remotesapi::limits::REQUEST_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX < CONNECTION_BYTES_MAX / 16, "one goes beyond it by little");
-const _: () = assert!(CONNECTION_BYTES_MAX < ALL_BYTES_MAX);
+const _: () = assert!(CONNECTION_BYTES_MIN < CONNECTION_BYTES_MAX && CONNECTION_BYTES_MAX < ALL_BYTES_MAX);
 const _: () = assert!(
     2 * PIECE_BYTES * (STREAM_COUNT_LIMIT as usize) < CONNECTION_BYTES_MAX,
     "long answers alone cannot reach it"
 );
+const _: () = assert!(CONTROL_FRAMES_PER_SECOND <= CONTROL_FRAMES_START);
+const _: () = assert!(1000 % CONTROL_FRAMES_PER_SECOND == 0, "each has a whole number of milliseconds");
+const _: () = assert!(2 * (CONNECTION_WINDOW_BYTES as u64 >> 10) < CONTROL_FRAMES_EARNED_MAX);
 const _: () = assert!(WRITE_STALL_MAX.as_secs() < PIECE_TIME_MAX.as_secs());
 const _: () = assert!(IDLE_MAX.as_secs() > 60, "scrapes keep their connection");

@@ -141,6 +141,11 @@ fn commands(page: &mut Page, stats: &Stats) {
         stats.auth_denied_total.get(),
     );
     page.counter(
+        "busload_auth_refused_total",
+        "AUTH and HELLO not looked at, since too many wrong passwords came from their address.",
+        stats.auth_refused_total.get(),
+    );
+    page.counter(
         "busload_deferred_total",
         "Runs of requests put off because the log was behind.",
         stats.deferred_total.get(),

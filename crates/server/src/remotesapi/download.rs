@@ -50,7 +50,7 @@ use super::{
     rooms::{Rooms, Share},
     url::{FileName, PREFIX, Recipe, Resource},
 };
-use crate::{chunk_stores::ChunkTable, config::ChunksSettings, http::check_memory};
+use crate::{chunk_stores::ChunkTable, config::ChunksSettings, http::check_memory, shown::Shown};
 
 /// What a path looks like.
 const PATHS: &str = "expected /dolt/v1/TABLE/files/VERSION/ID, the same with .darc, or /dolt/v1/TABLE/records/RECIPE, as lists and locations have it";
@@ -141,7 +141,7 @@ impl Downloads {
         let stores = status.chunk_stores().ok_or_else(|| Refusal::later("busload is starting"))?;
         let table = stores.tables().iter().find(|table| table.settings.name == target.table);
         table.ok_or_else(|| {
-            let text = format!("no table of kind chunks has the name {:?}", target.table);
+            let text = format!("no table of kind chunks has the name \"{}\"", Shown(target.table));
             Refusal::new(StatusCode::NOT_FOUND, text)
         })
     }

@@ -16,6 +16,7 @@ use super::{
     target::Target,
     url::{FileName, Resource},
 };
+use crate::shown::Shown;
 
 /// URLs are good for ever. Clients that want to know are told that they are for so long.
 const GOOD_FOR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -46,7 +47,10 @@ pub async fn table_files(target: &Target) -> Result<ListTableFilesResponse, Refu
 pub async fn table_file_url(target: &Target, file_id: &str) -> Result<RefreshTableFileUrlResponse, Refusal> {
     let links = target.links()?;
     let id: FileId = file_id.parse().map_err(|_| {
-        Refusal::invalid_argument(format!("file_id: expected 32 characters of 0-9a-v, got {file_id:?}"))
+        Refusal::invalid_argument(format!(
+            "file_id: expected 32 characters of 0-9a-v, got `{}`",
+            Shown(file_id)
+        ))
     })?;
     target.snapshot().await?;
     let file = target.store().table_file(&id).ok_or_else(|| {

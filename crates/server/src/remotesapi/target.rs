@@ -23,6 +23,7 @@ use crate::{
     config::{ChunksSettings, DoltLayout, unknown},
     grpc::{answer, deadline::Deadline},
     http::Asked,
+    shown::Shown,
 };
 
 /// A request names its repository.
@@ -247,9 +248,12 @@ fn unknown_path(tables: &[ChunkTable], path: &str) -> String {
     let names = settings().map(|settings| settings.name.as_str());
     let paths = settings().flat_map(|settings| settings.dolt_paths.iter().map(|path| path.trim_matches('/')));
     let known: Vec<&str> = names.chain(paths).collect();
+    // Of a longer one nothing that is known is a slip, and looking for that takes as long as both
+    // are.
+    let shown = Shown(path);
     let found = match known.is_empty() {
-        true => format!("there is no chunk store `{path}`, nor any other"),
-        false => unknown(path, "chunk store of this busload", &known),
+        true => format!("there is no chunk store `{shown}`, nor any other"),
+        false => unknown(&shown.to_string(), "chunk store of this busload", &known),
     };
     format!("{found} (expected the name of a table of kind chunks, or one of its dolt_paths)")
 }

@@ -34,7 +34,10 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{answer::count, finished::Finished};
-use crate::config::{CHUNKS, ChunksSettings, Contents};
+use crate::{
+    config::{CHUNKS, ChunksSettings, Contents},
+    shown::shown_error,
+};
 
 /// The store ends a request so much before the pipeline does: its error says more.
 const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
@@ -344,7 +347,7 @@ impl Journey {
 impl Shared {
     /// As clients get it.
     fn error(&self, text: &str) -> String {
-        format!("ERR table {}: {text}", self.name)
+        format!("ERR table {}: {}", self.name, shown_error(text))
     }
 }
 

@@ -22,6 +22,7 @@ use super::{
     answer::{self, Asked, Columns},
     finished::Finished,
 };
+use crate::shown::shown_error;
 
 /// The line ends a request so much before the pipeline does: only the line knows whether a write was on its way.
 const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
@@ -238,7 +239,7 @@ impl Source for PostgresSource {
 impl Shared {
     /// As clients get it.
     fn error(&self, text: &str) -> String {
-        format!("ERR table {}: {text}", self.name)
+        format!("ERR table {}: {}", self.name, shown_error(text))
     }
 
     fn answer(&self, ticket: Ticket, outcome: Result<SourceValue, Error>) {

@@ -37,7 +37,7 @@ fn both_versions_are_spoken_on_one_port_at_the_same_time() {
                 let mut stream = TcpStream::connect(address).unwrap();
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 for _ in 0..50 {
-                    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+                    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
                     let mut answer = Vec::new();
                     while !answer.ends_with(b"\r\n\r\nok\n") {
                         let mut byte = [0];
@@ -156,7 +156,7 @@ fn a_head_that_is_too_long_is_refused() {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let filler = "x".repeat(1 << 20);
     // The server may close before it has read all of it.
-    let _ = write!(stream, "GET / HTTP/1.1\r\nHost: test\r\nFiller: {filler}\r\n\r\n");
+    let _ = write!(stream, "GET / HTTP/1.1\r\nHost: localhost\r\nFiller: {filler}\r\n\r\n");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     assert!(
@@ -177,7 +177,7 @@ fn a_connection_is_cut_off_when_its_head_never_ends() {
     let served = Served::of_fixture(&Fixture::new("synth-sizes-classic"));
     let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: te").unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: lo").unwrap();
     let mut answer = Vec::new();
     // Closed or reset: either way it is over, which the timeout above would not be.
     match stream.read_to_end(&mut answer) {

@@ -331,7 +331,7 @@ fn urls(served: &Served, host: Option<&str>, forwarded: Option<&str>) -> Vec<Str
 #[test]
 fn urls_begin_as_the_client_reached_the_server() {
     let fixture = Fixture::new("real-archive-v3");
-    let served = Served::start(&[fixture.as_db("")]);
+    let served = Served::start_with(&[fixture.as_db("")], &["--http-hosts", "cache.example.com"]);
     let own = served.client.base();
     for (host, forwarded, expected) in [
         (None, None, &*own),
@@ -357,7 +357,8 @@ fn urls_begin_as_the_client_reached_the_server() {
 fn urls_begin_as_configured_if_they_are() {
     let fixture = Fixture::new("real-archive-v3");
     for configured in ["https://cache.example.com", "https://example.com:8443/busload/"] {
-        let served = Served::start_with(&[fixture.as_db("")], &["--http-url", configured]);
+        let arguments = ["--http-url", configured, "--http-hosts", "other"];
+        let served = Served::start_with(&[fixture.as_db("")], &arguments);
         for (host, forwarded) in [(None, None), (Some("other:1"), Some("http"))] {
             for url in urls(&served, host, forwarded) {
                 let base = configured.trim_end_matches('/');

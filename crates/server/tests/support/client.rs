@@ -2,12 +2,13 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::Path,
 };
 
 use busload_resp::reply::{NullKind, Reply};
+use rustix::net::{self, AddressFamily, SocketType};
 
 use super::PATIENCE;
 
@@ -23,12 +24,31 @@ impl Client<TcpStream> {
     pub fn connect(address: SocketAddr) -> Self {
         Self { stream: connect(address), received: Vec::new() }
     }
+
+    /// From this address of this machine.
+    #[track_caller]
+    pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Self {
+        Self { stream: connect_from(source, address), received: Vec::new() }
+    }
 }
 
 /// A socket that sends at once and waits, but not for ever.
 #[track_caller]
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// The same from this address of this machine, as if another client had it.
+#[track_caller]
+pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+    net::connect(&socket, &address).unwrap();
+    let stream = TcpStream::from(socket);
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -1,7 +1,13 @@
+use busload_pipeline::limits::{GUESS_INTERVAL, GUESSES_AT_ONCE};
+
 use super::*;
 
 fn headers(authorization: Option<&str>) -> HeaderMap {
     authorization.into_iter().map(|text| (header::AUTHORIZATION, text.parse().unwrap())).collect()
+}
+
+fn visitor() -> Arc<Visitor> {
+    Visitor::new(IpAddr::from([10, 1, 2, 3]))
 }
 
 fn credentials(scheme: &str, text: &str) -> String {
@@ -17,7 +23,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 fn where_no_password_is_asked_for_everybody_may() {
     let access = Access::default();
     for authorization in [None, Some("nonsense"), Some("Bearer x")] {
-        assert_eq!(access.check(&headers(authorization)), Ok(()));
+        assert_eq!(access.check(&headers(authorization), &visitor()), Ok(()));
     }
     assert_eq!(access.key("db"), None);
     assert!(!access.asks() && access.allows_key("db", None) && access.allows_key("db", Some("x")));
@@ -29,10 +35,10 @@ fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
     for user in ["", "default", "ada"] {
         for scheme in ["Basic", "basic", "BASIC"] {
             let authorization = credentials(scheme, &format!("{user}:open:sesame"));
-            assert_eq!(access.check(&headers(Some(&authorization))), Ok(()), "{authorization}");
+            assert_eq!(access.check(&headers(Some(&authorization)), &visitor()), Ok(()), "{authorization}");
         }
     }
-    assert_eq!(access.check(&headers(Some(&basic(b"open:sesame")))), Ok(()));
+    assert_eq!(access.check(&headers(Some(&basic(b"open:sesame"))), &visitor()), Ok(()));
     for (authorization, denied) in [
         (None, Denied::Missing),
         (Some(credentials("Basic", "ada:open:sesam")), Denied::Wrong),
@@ -46,8 +52,42 @@ fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
         (Some("Bearer eyJhbGciOiJFZERTQSJ9.e30.x".to_owned()), Denied::Unknown),
         (Some(String::new()), Denied::Unknown),
     ] {
-        assert_eq!(access.check(&headers(authorization.as_deref())), Err(denied), "{authorization:?}");
+        assert_eq!(
+            access.check(&headers(authorization.as_deref()), &visitor()),
+            Err(denied),
+            "{authorization:?}"
+        );
     }
+}
+
+#[test]
+fn wrong_passwords_make_their_address_wait_and_nobody_else() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.unwrap().block_on(async {
+        let access = Access::asking(b"secret");
+        let check = |visitor: &Arc<Visitor>, password: &str| {
+            access.check(&headers(Some(&basic(password.as_bytes()))), visitor)
+        };
+        let (guesser, neighbour, logged_in) = (visitor(), visitor(), visitor());
+        let other = Visitor::new(IpAddr::from([10, 1, 2, 4]));
+        assert_eq!(check(&logged_in, "secret"), Ok(()));
+        for _ in 0..GUESSES_AT_ONCE {
+            assert_eq!(check(&guesser, "guess"), Err(Denied::Wrong));
+        }
+        for password in ["guess", "secret"] {
+            assert_eq!(check(&guesser, password), Err(Denied::TooMany(1)), "whatever it is");
+        }
+        assert_eq!(check(&neighbour, "secret"), Err(Denied::TooMany(1)), "it could be the guesser");
+        assert_eq!(access.check(&headers(None), &neighbour), Err(Denied::Missing), "that is no guess");
+        assert_eq!(check(&other, "secret"), Ok(()));
+        for _ in 0..3 {
+            assert_eq!(check(&logged_in, "secret"), Ok(()), "it has said that it knows it");
+        }
+        assert_eq!(check(&logged_in, "guess"), Err(Denied::Wrong));
+        assert_eq!(check(&logged_in, "secret"), Err(Denied::TooMany(2)), "not any more");
+        tokio::time::advance(2 * GUESS_INTERVAL).await;
+        assert_eq!(check(&neighbour, "secret"), Ok(()));
+    });
 }
 
 #[test]
@@ -112,6 +152,16 @@ fn refusals_say_what_is_expected_in_the_words_of_the_protocol() {
     let call = Denied::Wrong.into_response(&grpc);
     assert_eq!(call.status(), StatusCode::OK);
     assert_eq!(call.headers()["grpc-status"], "16");
+    let late = Denied::TooMany(3).into_response(&HeaderMap::new());
+    assert_eq!(
+        (late.status(), &late.headers()["retry-after"]),
+        (StatusCode::TOO_MANY_REQUESTS, &"3".parse().unwrap())
+    );
+    let late = Denied::TooMany(3).into_response(&grpc);
+    assert!(
+        late.headers()["grpc-status"] == "8"
+            && late.headers()["grpc-message"].to_str().unwrap().contains("3")
+    );
     for denied in [Denied::Missing, Denied::Unknown, Denied::Wrong] {
         let text = denied.to_string();
         assert!(text.contains("Basic") && text.contains("DOLT_REMOTE_PASSWORD"), "{text}");

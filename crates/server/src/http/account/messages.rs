@@ -1,77 +1,107 @@
 //! Where the messages of a gRPC call begin and end: each is a byte that says whether it is compressed, its length in four bytes, and as many
 //! bytes of contents. Frames cut them anywhere.
 //!
-//! Who decodes a message makes room for all of it as soon as its length is known, so the whole length counts from then on, and its bytes do not
-//! count again when they come.
+//! Who decodes a message makes room for all of it as soon as its length is known. So it gets none
+//! before it has come whole: what a client announces and does not send costs nothing.
 
-use crate::http::limits::MESSAGE_BYTES_MAX;
+use std::mem;
+
+use bytes::{Bytes, BytesMut};
+use tonic::Status;
 
 /// Before the contents.
 const HEADER_BYTES: usize = 5;
 
-/// How far the messages of a call have come.
-#[derive(Debug, Default)]
+/// The messages of a call, put together.
+#[derive(Debug)]
 pub struct Messages {
-    header: [u8; HEADER_BYTES],
-    /// Those of the header that have come; none of them: the last message is complete.
-    header_bytes: usize,
-    /// Contents that have not come.
-    missing_bytes: usize,
-    /// Whether the missing ones count already.
-    is_announced: bool,
-    /// What counts of the incomplete message.
-    open_bytes: usize,
+    bytes_max: usize,
+    /// The beginning of a message of which something is missing. Its buffer is at most twice as
+    /// long.
+    open: BytesMut,
+    /// Of the last frame, what was not looked at.
+    data: Bytes,
 }
 
 impl Messages {
-    /// More has come: so many bytes count now that did not before.
-    pub fn read(&mut self, mut data: &[u8]) -> usize {
-        let mut more = 0;
-        while !data.is_empty() {
-            let (rest, counted) = if self.header_bytes < HEADER_BYTES {
-                self.read_header(data)
-            } else {
-                self.read_contents(data)
-            };
-            (data, more) = (rest, more + counted);
-            self.open_bytes += counted;
-            if self.header_bytes == HEADER_BYTES && self.missing_bytes == 0 {
-                *self = Self::default();
+    /// With contents of at most so many bytes each.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, open: BytesMut::new(), data: Bytes::new() }
+    }
+
+    /// The next frame, when all of the one before it has gone on.
+    pub fn push(&mut self, data: Bytes) {
+        debug_assert!(self.data.is_empty(), "there is a frame");
+        self.data = data;
+    }
+
+    /// Messages that have come whole; none: something is missing. One that is too long is an error.
+    pub fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        if self.open.is_empty() {
+            // The usual way: a frame of whole messages is not copied.
+            let bytes = self.whole_bytes()?;
+            if bytes != 0 {
+                return Ok(Some(self.data.split_to(bytes)));
             }
         }
-        more
-    }
-
-    /// What counts of a message of which something is missing.
-    pub fn open_bytes(&self) -> usize {
-        self.open_bytes
-    }
-
-    fn read_header<'a>(&mut self, data: &'a [u8]) -> (&'a [u8], usize) {
-        let count = data.len().min(HEADER_BYTES - self.header_bytes);
-        let (part, rest) = data.split_at(count);
-        self.header[self.header_bytes..][..count].copy_from_slice(part);
-        self.header_bytes += count;
-        if self.header_bytes < HEADER_BYTES {
-            return (rest, count);
+        while !self.data.is_empty() {
+            let count = self.missing_bytes(&self.open)?.min(self.data.len());
+            self.open.extend_from_slice(&self.data.split_to(count));
+            if self.missing_bytes(&self.open)? == 0 {
+                return Ok(Some(mem::take(&mut self.open).freeze()));
+            }
         }
-        let [_, length @ ..] = self.header;
-        self.missing_bytes = u32::from_be_bytes(length) as usize;
-        // A longer one is refused by who decodes it before there is room for it.
-        self.is_announced = self.missing_bytes <= MESSAGE_BYTES_MAX;
-        (rest, count + if self.is_announced { self.missing_bytes } else { 0 })
+        Ok(None)
     }
 
-    fn read_contents<'a>(&mut self, data: &'a [u8]) -> (&'a [u8], usize) {
-        let count = data.len().min(self.missing_bytes);
-        self.missing_bytes -= count;
-        (&data[count..], if self.is_announced { 0 } else { count })
+    /// What has come and did not go on.
+    pub fn open_bytes(&self) -> usize {
+        self.open.len() + self.data.len()
+    }
+
+    /// The beginning of a message whose end does not come.
+    pub fn end(&mut self) -> Option<Bytes> {
+        let open = mem::take(&mut self.open).freeze();
+        (!open.is_empty()).then_some(open)
+    }
+
+    /// Of the frame, up to the end of the last message that is whole.
+    fn whole_bytes(&self) -> Result<usize, Status> {
+        let mut at = 0;
+        while at < self.data.len() {
+            let rest = &self.data[at..];
+            let missing = self.missing_bytes(&rest[..rest.len().min(HEADER_BYTES)])?;
+            if rest.len() < HEADER_BYTES || rest.len() - HEADER_BYTES < missing {
+                break;
+            }
+            at += HEADER_BYTES + missing;
+        }
+        Ok(at)
+    }
+
+    /// Of the header that has begun, or after it of the message.
+    fn missing_bytes(&self, message: &[u8]) -> Result<usize, Status> {
+        let Some((&[_, length @ ..], contents)) = message.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(HEADER_BYTES - message.len());
+        };
+        let length = u32::from_be_bytes(length) as usize;
+        if self.bytes_max < length {
+            return Err(Status::out_of_range(format!(
+                "a message of {length} bytes, expected at most {}",
+                self.bytes_max
+            )));
+        }
+        Ok(length - contents.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
+
+    const BYTES_MAX: usize = 1000;
 
     fn message(flag: u8, length: usize) -> Vec<u8> {
         let mut message = vec![flag];
@@ -80,54 +110,85 @@ mod tests {
         message
     }
 
-    /// What each of these frames adds, and what is open after it.
-    fn read<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Vec<(usize, usize)> {
-        let mut messages = Messages::default();
-        frames.into_iter().map(|frame| (messages.read(frame), messages.open_bytes())).collect()
+    /// What goes on with each of these frames, and what is open after it.
+    fn read<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, usize)> {
+        let mut messages = Messages::new(BYTES_MAX);
+        let mut read = |frame: &[u8]| {
+            messages.push(Bytes::copy_from_slice(frame));
+            let mut all = Vec::new();
+            while let Some(whole) = messages.next().unwrap() {
+                assert!(!whole.is_empty());
+                all.extend(whole);
+            }
+            (all, messages.open_bytes())
+        };
+        frames.into_iter().map(&mut read).collect()
     }
 
     #[test]
-    fn a_message_counts_whole_when_its_header_is_there_and_is_open_until_its_last_byte() {
+    fn a_message_goes_on_with_its_last_byte() {
         let message = message(0, 100);
-        assert_eq!(read([&message[..]]), [(105, 0)]);
-        for cut in 1..5 {
-            assert_eq!(read([&message[..cut], &message[cut..]]), [(cut, cut), (105 - cut, 0)], "{cut}");
+        assert_eq!(read([&message[..]]), [(message.clone(), 0)]);
+        for cut in 1..105 {
+            let expected = [(vec![], cut), (message.clone(), 0)];
+            assert_eq!(read([&message[..cut], &message[cut..]]), expected, "{cut}");
         }
-        for cut in 5..105 {
-            assert_eq!(read([&message[..cut], &message[cut..]]), [(105, 105), (0, 0)], "{cut}");
-        }
-        let bytes: Vec<_> = (1..5).map(|open| (1, open)).chain([(101, 105)]).chain([(0, 105); 99]).collect();
-        assert_eq!(read(message.chunks(1))[..104], bytes);
-        assert_eq!(read(message.chunks(1))[104], (0, 0));
+        let bytes = read(message.chunks(1));
+        assert!((1..105).zip(&bytes).all(|(open, byte)| *byte == (vec![], open)));
+        assert_eq!(bytes[104], (message, 0));
     }
 
     #[test]
     fn messages_follow_each_other_in_a_frame_and_over_many() {
         let lengths = [3, 0, 300, 0, 0, 1, 77];
         let all: Vec<u8> = lengths.iter().flat_map(|&length| message(1, length)).collect();
-        assert_eq!(read([&all[..]]), [(all.len(), 0)]);
+        assert_eq!(read([&all[..]]), [(all.clone(), 0)]);
         for size in 1..all.len() {
             let read = read(all.chunks(size));
-            assert_eq!(read.iter().map(|(more, _)| more).sum::<usize>(), all.len(), "{size}");
+            assert_eq!(read.iter().flat_map(|(bytes, _)| bytes).copied().collect::<Vec<_>>(), all, "{size}");
             assert_eq!(read.last().unwrap().1, 0, "{size}");
         }
         let half = &all[..all.len() - 1];
-        assert_eq!(read([half]), [(all.len(), 77 + HEADER_BYTES)], "only the last one is open");
+        let whole = all.len() - (77 + HEADER_BYTES);
+        assert_eq!(read([half]), [(all[..whole].to_vec(), 76 + HEADER_BYTES)], "only the last one is open");
     }
 
     #[test]
-    fn a_message_without_contents_is_complete_with_its_header() {
+    fn a_message_without_contents_is_whole_with_its_header() {
         let message = message(0, 0);
-        assert_eq!(read([&message[..], &[], &message[..4], &message[4..]]), [(5, 0), (0, 0), (4, 4), (1, 0)]);
+        assert_eq!(
+            read([&message[..], &[], &message[..4], &message[4..]]),
+            [(message.clone(), 0), (vec![], 0), (vec![], 4), (message.clone(), 0)]
+        );
     }
 
     #[test]
-    fn a_message_longer_than_any_may_be_counts_as_it_comes() {
-        for length in [MESSAGE_BYTES_MAX + 1, u32::MAX as usize] {
+    fn a_message_that_ends_in_the_middle_is_shown_to_who_decodes_it() {
+        let message = message(0, 100);
+        let mut messages = Messages::new(BYTES_MAX);
+        messages.push(Bytes::copy_from_slice(&message[..50]));
+        assert_eq!(messages.next().unwrap(), None);
+        assert_eq!(messages.end().unwrap(), message[..50]);
+        assert_eq!((messages.end(), messages.open_bytes()), (None, 0));
+    }
+
+    #[test]
+    fn a_message_longer_than_any_may_be_is_refused_by_its_header() {
+        for length in [BYTES_MAX + 1, u32::MAX as usize] {
             let message = message(0, length);
-            assert_eq!(read([&message[..5], &message[5..1005]]), [(5, 5), (1000, 1005)]);
+            for cut in [HEADER_BYTES, 500] {
+                let mut messages = Messages::new(BYTES_MAX);
+                messages.push(Bytes::copy_from_slice(&message[..cut]));
+                let refused = messages.next().unwrap_err();
+                assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+                assert!(refused.message().contains(&length.to_string()), "{refused}");
+            }
+            let mut messages = Messages::new(BYTES_MAX);
+            messages.push(Bytes::copy_from_slice(&message[..2]));
+            assert_eq!(messages.next().unwrap(), None);
+            messages.push(Bytes::copy_from_slice(&message[2..500]));
+            messages.next().unwrap_err();
         }
-        let message = message(0, MESSAGE_BYTES_MAX);
-        assert_eq!(read([&message[..5]]), [(MESSAGE_BYTES_MAX + 5, MESSAGE_BYTES_MAX + 5)]);
+        assert_eq!(read([&message(0, BYTES_MAX)[..]])[0].1, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies of requests. What was read of one counts until who reads it has done so; of the messages of a call, what was announced.
+//! Bodies of requests. What was read of one counts until who reads it has done so.
 
 use std::{
     pin::Pin,
@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use axum::{BoxError, body::HttpBody, http::HeaderMap};
+use axum::{BoxError, body::HttpBody, http::request::Parts};
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
@@ -40,15 +40,20 @@ impl Received {
         untaken.hold.split(bytes)
     }
 
-    /// So many bytes more count, and so many of all are for a message that has not come whole.
-    fn add(&self, bytes: usize, open_bytes: usize) -> Result<(), Status> {
+    /// So many bytes more count, if there is memory for them or the request is answered whether
+    /// there is or not.
+    fn add(&self, bytes: usize, kind: Kind) -> Result<(), Status> {
         let mut untaken = self.untaken();
-        if bytes != 0 {
+        if kind != Kind::Health {
             untaken.hold.account.check()?;
-            untaken.hold.add(bytes);
         }
-        untaken.open_bytes = open_bytes;
+        untaken.hold.add(bytes);
         Ok(())
+    }
+
+    /// So many of all bytes are for a message that has not come whole.
+    fn set_open(&self, bytes: usize) {
+        self.untaken().open_bytes = bytes;
     }
 
     fn untaken(&self) -> MutexGuard<'_, Untaken> {
@@ -56,12 +61,35 @@ impl Received {
     }
 }
 
-/// A request's body. All of it counts until who reads it has done so: readers collect it. A message of a call ends the body if it does not go
-/// on.
+/// What a request asks for, as far as its body is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// A call of gRPC.
+    Call,
+    /// One for the health, which is answered even if there is no memory for others. Its messages
+    /// are short.
+    Health,
+    /// Anything else.
+    Page,
+}
+
+impl Kind {
+    fn of(request: &Parts) -> Self {
+        match (grpc::is_call(&request.headers), request.uri.path().starts_with(grpc::HEALTH)) {
+            (false, _) => Self::Page,
+            (true, false) => Self::Call,
+            (true, true) => Self::Health,
+        }
+    }
+}
+
+/// A request's body. All of it counts until who reads it has done so: readers collect it. The
+/// messages of a call go on when they have come whole; one that does not go on ends the body.
 #[derive(Debug)]
 pub struct RequestBody<B = Incoming> {
     body: B,
     received: Received,
+    kind: Kind,
     /// Of a call.
     messages: Option<Messages>,
     /// Since an incomplete message does not go on.
@@ -73,10 +101,12 @@ pub struct RequestBody<B = Incoming> {
 type Polled = Option<Result<Frame<Bytes>, BoxError>>;
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
-    /// Of a request with these headers, on this account.
-    pub fn new(body: B, headers: &HeaderMap, account: &Arc<Account>) -> Self {
-        let messages = grpc::is_call(headers).then(Messages::default);
-        Self { body, received: Received::new(account), messages, patience: None, is_over: false }
+    /// Of this request, on this account.
+    pub fn new(body: B, request: &Parts, account: &Arc<Account>) -> Self {
+        let kind = Kind::of(request);
+        let bytes_max = grpc::request_bytes_max(request.uri.path());
+        let messages = (kind != Kind::Page).then(|| Messages::new(bytes_max));
+        Self { body, received: Received::new(account), kind, messages, patience: None, is_over: false }
     }
 
     /// What has been read of it.
@@ -85,27 +115,45 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
     }
 
     fn poll_counted(&mut self, context: &mut Context<'_>) -> Poll<Polled> {
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
-            return self.poll_stalled(context).map(|error| Some(Err(error.into())));
-        };
-        let counted = frame.map(|frame| {
-            let frame = frame.map_err(Into::into)?;
-            if let Some(data) = frame.data_ref() {
-                self.count(data)?;
+        loop {
+            if let Some(whole) = self.whole_messages().transpose() {
+                return Poll::Ready(Some(whole.map(Frame::data).map_err(Into::into)));
             }
-            Ok(frame)
-        });
-        Poll::Ready(counted)
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+                return self.poll_stalled(context).map(|error| Some(Err(error.into())));
+            };
+            let Some(frame) = frame else {
+                // That it ended in the middle of a message is for who decodes it to say.
+                let rest = self.messages.as_mut().and_then(Messages::end);
+                return Poll::Ready(rest.map(|rest| Ok(Frame::data(rest))));
+            };
+            match frame.map_err(Into::into)?.into_data() {
+                Ok(data) => {
+                    self.count(&data)?;
+                    match &mut self.messages {
+                        Some(messages) => messages.push(data),
+                        None => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                    }
+                }
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+    }
+
+    /// Those of the last frame, or that ended with it.
+    fn whole_messages(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(messages) = &mut self.messages else { return Ok(None) };
+        let whole = messages.next()?;
+        self.received.set_open(messages.open_bytes());
+        Ok(whole)
     }
 
     fn count(&mut self, data: &[u8]) -> Result<(), Status> {
-        if !data.is_empty() {
-            self.patience = None;
+        if data.is_empty() {
+            return Ok(());
         }
-        match &mut self.messages {
-            Some(messages) => self.received.add(messages.read(data), messages.open_bytes()),
-            None => self.received.add(data.len(), 0),
-        }
+        self.patience = None;
+        self.received.add(data.len(), self.kind)
     }
 
     /// Nothing has come: whether a message waits for it for too long. A call may be silent between two messages.
@@ -137,11 +185,15 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> HttpBody for Requ
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_over || self.body.is_end_stream()
+        let is_open = self.messages.as_ref().is_some_and(|messages| messages.open_bytes() != 0);
+        self.is_over || (!is_open && self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match &self.messages {
+            Some(_) => SizeHint::default(),
+            None => self.body.size_hint(),
+        }
     }
 }
 

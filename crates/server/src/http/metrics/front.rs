@@ -17,6 +17,16 @@ pub(super) fn render(page: &mut Page, figures: &Figures) {
         "HTTP connections closed because their client did not take an answer.",
         figures.stuck.load(Relaxed),
     );
+    page.counter(
+        "busload_http_connections_flooded_total",
+        "HTTP/2 connections closed because they sent too many frames that ask for nothing.",
+        figures.flooded.load(Relaxed),
+    );
+    page.counter(
+        "busload_http_connections_evicted_total",
+        "HTTP connections closed because they held most of too much memory.",
+        figures.evicted.load(Relaxed),
+    );
     page.gauge(
         "busload_http_memory_bytes",
         "Requests and answers of HTTP connections in memory.",
@@ -31,5 +41,15 @@ pub(super) fn render(page: &mut Page, figures: &Figures) {
         "busload_http_auth_denied_total",
         "HTTP requests with a wrong password or a wrong key in the URL.",
         figures.auth_denied.load(Relaxed),
+    );
+    page.counter(
+        "busload_http_auth_refused_total",
+        "HTTP requests whose password was not looked at, since too many wrong ones came from their address.",
+        figures.auth_refused.load(Relaxed),
+    );
+    page.counter(
+        "busload_http_foreign_refused_total",
+        "HTTP requests for another host, or from a page of another site.",
+        figures.foreign_refused.load(Relaxed),
     );
 }

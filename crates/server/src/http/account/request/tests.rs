@@ -1,10 +1,12 @@
 //! What bodies count, message by message, and when they end.
 
-use std::{convert::Infallible, future::poll_fn, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    convert::Infallible, future::poll_fn, net::IpAddr, sync::atomic::Ordering::Relaxed, time::Duration,
+};
 
 use axum::{
     body::Body,
-    http::{HeaderValue, header},
+    http::{Request, header},
 };
 use futures_util::StreamExt;
 use tokio::{
@@ -15,7 +17,12 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Code;
 
 use super::*;
-use crate::http::{figures::Figures, limits::CONNECTION_BYTES_MAX};
+use crate::grpc::limits::HEALTH_REQUEST_BYTES_MAX;
+use crate::http::{
+    account::Accounts,
+    figures::Figures,
+    limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX},
+};
 
 /// A request whose client sends what the test says.
 struct Asked {
@@ -26,18 +33,18 @@ struct Asked {
 }
 
 impl Asked {
-    fn with(content_type: &'static str) -> Self {
+    fn with(path: &str, content_type: &str) -> Self {
         let (client, frames) = unbounded_channel();
         let frames = UnboundedReceiverStream::new(frames).map(Ok::<_, Infallible>);
         let figures = Arc::<Figures>::default();
-        let account = Account::new(&figures);
-        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))]);
-        let body = RequestBody::new(Body::from_stream(frames), &headers, &account);
+        let account = Accounts::new(Arc::clone(&figures)).open(IpAddr::from([127, 0, 0, 1]));
+        let request = Request::post(path).header(header::CONTENT_TYPE, content_type).body(()).unwrap();
+        let body = RequestBody::new(Body::from_stream(frames), &request.into_parts().0, &account);
         Self { client: Some(client), body, account, figures }
     }
 
     fn call() -> Self {
-        Self::with("application/grpc+proto")
+        Self::with("/busload.v1.Chunks/GetChunk", "application/grpc+proto")
     }
 
     fn send(&self, bytes: &[u8]) {
@@ -53,6 +60,13 @@ impl Asked {
     async fn receive(&mut self, bytes: &[u8]) {
         self.send(bytes);
         assert_eq!(self.read().await.unwrap().unwrap(), bytes);
+    }
+
+    /// That this comes, and that nothing goes on for it.
+    async fn wait_after(&mut self, bytes: &[u8]) {
+        self.send(bytes);
+        let mut waits = Box::pin(self.read());
+        assert!(futures_util::poll!(&mut waits).is_pending());
     }
 
     fn held(&self) -> usize {
@@ -85,14 +99,16 @@ async fn over(asked: &mut Asked) -> (Duration, Status) {
 }
 
 #[test]
-fn a_message_counts_before_it_has_come_and_once() {
+fn a_message_counts_as_it_comes_and_goes_on_whole() {
     run(async {
         let mut asked = Asked::call();
-        asked.receive(&message(1000, 10)).await;
-        assert_eq!(asked.held(), 1005);
-        asked.receive(&[7; 990]).await;
-        assert_eq!(asked.held(), 1005);
-        asked.receive(&message(1, 1)).await;
+        asked.wait_after(&message(1000, 10)).await;
+        assert_eq!(asked.held(), 15);
+        asked.send(&[[7; 990].as_slice(), &message(1, 0)].concat());
+        assert_eq!(asked.read().await.unwrap().unwrap(), message(1000, 1000));
+        assert_eq!(asked.held(), 1010);
+        asked.send(&[7]);
+        assert_eq!(asked.read().await.unwrap().unwrap(), message(1, 1));
         assert_eq!(asked.held(), 1011);
         asked.client = None;
         assert!(asked.read().await.is_none());
@@ -105,19 +121,27 @@ fn what_was_taken_of_a_call_counts_until_it_is_let_go_and_an_incomplete_message_
     run(async {
         let mut asked = Asked::call();
         let received = asked.body.received();
-        asked.receive(&[message(100, 100), message(1000, 10)].concat()).await;
+        asked.send(&[message(100, 100), message(1000, 10)].concat());
+        assert_eq!(asked.read().await.unwrap().unwrap(), message(100, 100));
         let first = received.take();
-        assert_eq!((first.bytes, asked.held()), (105, 1110));
+        assert_eq!((first.bytes, asked.held()), (105, 120));
         assert_eq!(received.take().bytes, 0, "there is nothing more that has come whole");
         drop(first);
-        assert_eq!(asked.held(), 1005);
-        asked.receive(&[vec![7; 990], message(0, 0), vec![0; 3]].concat()).await;
+        assert_eq!(asked.held(), 15);
+        asked.send(&[vec![7; 990], message(0, 0), vec![0; 3]].concat());
+        assert_eq!(asked.read().await.unwrap().unwrap(), message(1000, 1000));
+        assert_eq!(asked.read().await.unwrap().unwrap(), message(0, 0));
         let second = received.take();
         assert_eq!((second.bytes, asked.held()), (1010, 1013));
         drop(second);
         assert_eq!(asked.held(), 3);
         asked.client = None;
-        assert!(asked.read().await.is_none(), "that it ended in the middle is for the reader to say");
+        assert_eq!(
+            asked.read().await.unwrap().unwrap(),
+            vec![0; 3],
+            "that it ended is for the reader to say"
+        );
+        assert!(asked.read().await.is_none());
         drop(received);
         assert_eq!(asked.left(), 0);
     });
@@ -126,7 +150,7 @@ fn what_was_taken_of_a_call_counts_until_it_is_let_go_and_an_incomplete_message_
 #[test]
 fn what_is_no_call_counts_as_it_comes_and_may_wait() {
     run(async {
-        let mut asked = Asked::with("application/json");
+        let mut asked = Asked::with("/api/cache", "application/json");
         let received = asked.body.received();
         asked.receive(&message(1000, 10)).await;
         assert_eq!(asked.held(), 15);
@@ -140,22 +164,35 @@ fn what_is_no_call_counts_as_it_comes_and_may_wait() {
 }
 
 #[test]
-fn a_message_for_which_there_is_no_memory_is_refused_with_its_header_and_one_that_began_comes() {
+fn a_message_for_which_there_is_no_memory_is_refused_and_nothing_follows() {
     run(async {
         let mut asked = Asked::call();
         let received = asked.body.received();
-        asked.receive(&message(10, 5)).await;
+        asked.wait_after(&message(10, 5)).await;
         let full = asked.account.hold(CONNECTION_BYTES_MAX - 20);
-        asked.receive(&[vec![7; 5], message(1000, 0)].concat()).await;
-        asked.receive(&[7; 1000]).await;
+        asked.send(&[7; 5]);
+        assert_eq!(asked.read().await.unwrap().unwrap(), message(10, 10));
+        asked.wait_after(&[0, 0, 0, 0, 9]).await;
         asked.send(&[0]);
         let status = asked.read().await.unwrap().unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         asked.send(&[7; 100]);
         assert!(asked.read().await.is_none(), "nothing follows");
-        assert_eq!(received.take().bytes, 15 + 1005);
-        drop(full);
-        assert_eq!(asked.held(), 0);
+        assert_eq!(received.take().bytes, 15);
+        drop((full, received));
+        assert_eq!(asked.left(), 0);
+    });
+}
+
+#[test]
+fn whoever_asks_for_the_health_is_heard_when_there_is_no_memory() {
+    run(async {
+        let mut asked = Asked::with("/grpc.health.v1.Health/Check", "application/grpc");
+        let _full = asked.account.hold(ALL_BYTES_MAX);
+        asked.receive(&message(20, 20)).await;
+        asked.send(&message(u32::try_from(HEALTH_REQUEST_BYTES_MAX + 1).unwrap(), 1));
+        let status = asked.read().await.unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::OutOfRange, "in a few bytes: {status}");
     });
 }
 
@@ -164,7 +201,7 @@ fn a_message_that_does_not_go_on_ends_the_call() {
     run(async {
         for begun in [message(1000, 10), message(1000, 0), vec![0; 3]] {
             let mut asked = Asked::call();
-            asked.receive(&begun).await;
+            asked.send(&begun);
             let (after, status) = over(&mut asked).await;
             assert_eq!((after, status.code()), (MESSAGE_STALL_MAX, Code::DeadlineExceeded), "{status}");
             assert_eq!(asked.left(), 0);
@@ -177,15 +214,18 @@ fn a_message_that_comes_slowly_is_waited_for_and_so_is_the_next_one() {
     run(async {
         let mut asked = Asked::call();
         assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err(), "none began");
-        for part in message(20, 20).chunks(1) {
+        let whole = message(20, 20);
+        for part in whole[..24].chunks(1) {
+            asked.send(part);
             assert!(timeout(MESSAGE_STALL_MAX * 3 / 4, asked.read()).await.is_err());
-            asked.receive(part).await;
         }
+        asked.send(&whole[24..]);
+        assert_eq!(asked.read().await.unwrap().unwrap(), whole);
         assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err(), "between two messages");
-        asked.receive(&message(1, 0)).await;
+        asked.send(&message(1, 0));
         assert!(timeout(MESSAGE_STALL_MAX / 2, asked.read()).await.is_err());
         // An empty frame is nothing.
-        asked.receive(&[]).await;
+        asked.send(&[]);
         assert_eq!(over(&mut asked).await.0, MESSAGE_STALL_MAX / 2);
     });
 }

@@ -1,0 +1,65 @@
+//! What clients send, repeated in an answer or a line of the log: cut, so that it costs no more
+//! than a line.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
+
+/// Shown of one such text.
+pub const SHOWN_BYTES_MAX: usize = 128;
+/// Of an error that others made, like Postgres, which may repeat a value in it.
+pub const ERROR_BYTES_MAX: usize = 1024;
+
+/// A text of any length from outside, as it may be repeated.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a>(pub &'a str);
+
+impl<'a> Shown<'a> {
+    /// The part that is shown.
+    pub fn part(self) -> &'a str {
+        &self.0[..self.0.floor_char_boundary(SHOWN_BYTES_MAX)]
+    }
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nobody writes lines of the log for us.
+        self.part().chars().try_for_each(|char| match char.is_control() {
+            true => write!(f, "{}", char.escape_default()),
+            false => f.write_char(char),
+        })?;
+        if self.part().len() < self.0.len() {
+            write!(f, "... ({} bytes)", self.0.len())?;
+        }
+        Ok(())
+    }
+}
+
+/// An error that others made, as clients get it.
+pub fn shown_error(text: &str) -> Cow<'_, str> {
+    match text.floor_char_boundary(ERROR_BYTES_MAX) {
+        end if end < text.len() => format!("{}... ({} bytes)", &text[..end], text.len()).into(),
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_is_cut_between_characters_and_says_how_long_it_was() {
+        for text in ["", "db", &"x".repeat(SHOWN_BYTES_MAX)] {
+            assert_eq!(Shown(text).to_string(), text);
+        }
+        let long = "\u{e9}".repeat(100_000);
+        let shown = Shown(&long).to_string();
+        assert_eq!(shown, format!("{}... (200000 bytes)", "\u{e9}".repeat(SHOWN_BYTES_MAX / 2)));
+        let odd = format!("x{long}");
+        assert_eq!(Shown(&odd).part().len(), SHOWN_BYTES_MAX - 1);
+        assert_eq!(shown_error(&long), format!("{}... (200000 bytes)", "\u{e9}".repeat(ERROR_BYTES_MAX / 2)));
+        assert_eq!(shown_error("short"), "short");
+        assert_eq!(Shown("a\nb\u{1b}").to_string(), "a\\nb\\u{1b}");
+    }
+}
