@@ -153,11 +153,11 @@ mod tests {
         let reused = pool.take().unwrap();
         assert_eq!((reused.len(), reused.as_ref().len()), (0, 0));
         // The trimmer looks again and again, and finds the others unused.
-        while pool.0.lock().maps.len() != 0 {
+        while !pool.0.lock().maps.is_empty() {
             thread::yield_now();
         }
         drop(reused);
-        while pool.0.lock().maps.len() != 0 {
+        while !pool.0.lock().maps.is_empty() {
             thread::yield_now();
         }
     }
