@@ -62,7 +62,28 @@ impl World {
         Self::start(SimDisk::new(), settings, SimClock::new(1_000_000), 1).expect("a fresh start")
     }
 
+    /// As [`World::with`] over a network that moves up to 256 KiB at once, as real ones do.
+    pub fn wide(settings: Settings) -> World {
+        let wide = SimNetOptions {
+            send_buffer_bytes: 1024 * 1024,
+            piece_bytes_max: 256 * 1024,
+            ..SimNetOptions::default()
+        };
+        let clock = SimClock::new(1_000_000);
+        Self::start_over(wide, SimDisk::new(), settings, clock, 1).expect("a fresh start")
+    }
+
     pub fn start(disk: SimDisk, settings: Settings, clock: SimClock, seed: u64) -> Result<World, StartError> {
+        Self::start_over(SimNetOptions::default(), disk, settings, clock, seed)
+    }
+
+    fn start_over(
+        options: SimNetOptions,
+        disk: SimDisk,
+        settings: Settings,
+        clock: SimClock,
+        seed: u64,
+    ) -> Result<World, StartError> {
         let (stats, signals) = (Arc::new(Stats::default()), Arc::new(Signals::default()));
         let opened = tx::open(
             disk.clone(),
@@ -74,7 +95,7 @@ impl World {
             read(&clock),
         )?;
         let Opened { tx, progress, stage, helper, .. } = opened;
-        let (net, clients) = SimNet::new(seed, SimNetOptions::default());
+        let (net, clients) = SimNet::new(seed, options);
         let net = NetStage::new(net, progress.clone(), Arc::clone(&stats), &settings);
         let batch = Batch::default();
         Ok(World { net, tx, stage, helper, progress, clients, clock, disk, stats, signals, batch })
