@@ -9,14 +9,15 @@
 //! | a client sends | it costs |
 //! |---|---|
 //! | HEADERS | nothing: it is a request, and earns 1 for the first DATA, which may be short |
-//! | DATA of a usual length, or the last of its stream | nothing |
+//! | DATA that holds a message, or the last of its stream | nothing |
 //! | RST_STREAM | 2: it was a request for nothing |
-//! | any other DATA; PING, SETTINGS, WINDOW_UPDATE, PRIORITY, CONTINUATION, ... | 1, and more if it is long |
+//! | WINDOW_UPDATE | 2: who takes an answer byte by byte spends more than it earns |
+//! | any other DATA; PING, SETTINGS, PRIORITY, CONTINUATION, ... | 1, and more if it is long |
 //!
 //! | it is sent | it earns |
 //! |---|---|
 //! | HEADERS | [`HEADERS_CREDIT`] |
-//! | DATA that is not tiny | the same, and more by its length |
+//! | DATA | 1, and more by its length ([`BYTES_PER_CREDIT`]) |
 
 use tokio::time::Instant;
 
@@ -30,9 +31,9 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD_BYTES: usize = 9;
 /// An answer's beginning or end.
 const HEADERS_CREDIT: u64 = 4;
-/// Each so many bytes of an answer are worth a frame: a client may tell of each KiB, of stream and
-/// connection, that it was read.
-const BYTES_PER_CREDIT: u64 = 512;
+/// Each so many bytes of an answer are worth a frame: a client may tell of each 256 bytes, of stream
+/// and connection, that they were read.
+const BYTES_PER_CREDIT: u64 = 64;
 /// Each so many bytes of a frame that asks for nothing are as much work as another one.
 const BYTES_PER_COST: u64 = 256;
 
@@ -40,6 +41,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 /// What a client is told that is sent away.
@@ -65,7 +67,7 @@ impl Head {
         match self.kind {
             HEADERS => 0,
             DATA if DATA_BYTES_MIN <= self.bytes || self.flags & END_STREAM != 0 => 0,
-            RST_STREAM => 2,
+            RST_STREAM | WINDOW_UPDATE => 2,
             _ => 1 + self.bytes / BYTES_PER_COST,
         }
     }
@@ -73,7 +75,7 @@ impl Head {
     fn credit(self) -> u64 {
         match self.kind {
             HEADERS => HEADERS_CREDIT,
-            DATA if DATA_BYTES_MIN <= self.bytes => HEADERS_CREDIT + self.bytes / BYTES_PER_CREDIT,
+            DATA => 1 + self.bytes / BYTES_PER_CREDIT,
             _ => 0,
         }
     }

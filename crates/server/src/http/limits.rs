@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use busload_dolt::ChunkAddress;
+
 use crate::{grpc, remotesapi};
 
 /// Connections served at once, if there are files for so many; further ones wait to be accepted. A client of Dolt has up to 66.
@@ -33,12 +35,11 @@ pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 pub const CONTROL_FRAMES_START: u64 = 200;
 /// The same each second, up to as many,
 pub const CONTROL_FRAMES_PER_SECOND: u64 = 100;
-/// and at most with all that it was sent. A window of 4 MiB is told of in so many frames of 1 KiB,
-/// of stream and connection.
+/// and at most with all that it was sent: what was sent before it was taken is told of later.
 pub const CONTROL_FRAMES_EARNED_MAX: u64 = 10_000;
-/// DATA with less is such a frame, too, unless it is the last of its stream. Messages of calls are
-/// not cut so small.
-pub const DATA_BYTES_MIN: u64 = 32;
+/// DATA with less is such a frame, too, unless it is the last of its stream. Messages with an address
+/// have more, and clients do not cut them so small.
+pub const DATA_BYTES_MIN: u64 = 16;
 
 /// A host and a port that a client says: names of DNS have 253 bytes at most. URLs in answers begin
 /// with it, of thousands of files at once.
@@ -83,6 +84,6 @@ const _: () = assert!(
 );
 const _: () = assert!(CONTROL_FRAMES_PER_SECOND <= CONTROL_FRAMES_START);
 const _: () = assert!(1000 % CONTROL_FRAMES_PER_SECOND == 0, "each has a whole number of milliseconds");
-const _: () = assert!(2 * (CONNECTION_WINDOW_BYTES as u64 >> 10) < CONTROL_FRAMES_EARNED_MAX);
+const _: () = assert!(DATA_BYTES_MIN < ChunkAddress::BYTES as u64);
 const _: () = assert!(WRITE_STALL_MAX.as_secs() < PIECE_TIME_MAX.as_secs());
 const _: () = assert!(IDLE_MAX.as_secs() > 60, "scrapes keep their connection");

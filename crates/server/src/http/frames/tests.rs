@@ -5,7 +5,6 @@ use tokio::time::advance;
 use super::*;
 
 const PING: u8 = 6;
-const WINDOW_UPDATE: u8 = 8;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
     let [_, length @ ..] = u32::try_from(payload).unwrap().to_be_bytes();
@@ -35,7 +34,6 @@ fn a_flood_of_what_asks_for_nothing_is_noticed_whatever_it_is() {
         frame(4, 0, 0, 0),
         frame(4, 1, 0, 0),
         frame(2, 0, 1, 5),
-        frame(WINDOW_UPDATE, 0, 0, 4),
         frame(9, 0, 1, 0),
         frame(DATA, 0, 1, 0),
         frame(DATA, 0, 1, 1),
@@ -79,6 +77,10 @@ fn requests_that_begin_with_little_are_requests_and_those_that_are_reset_are_not
         let reset = [&headers[..], &frame(RST_STREAM, 0, 1, 4)].concat();
         assert!(borne(&mut budget, &reset) <= CONTROL_FRAMES_START);
     });
+    with(async |mut budget| {
+        let update = frame(WINDOW_UPDATE, 0, 1, 4);
+        assert_eq!(borne(&mut budget, &update), CONTROL_FRAMES_START / 2);
+    });
 }
 
 #[test]
@@ -92,18 +94,29 @@ fn who_takes_answers_may_measure_the_line_and_say_what_it_read() {
             budget.send(&frame(HEADERS, 5, 1, 20));
             assert!(!budget.receive(&[&ping[..], &update, &update].concat()));
         }
+        // The smallest messages of a long stream, asked for and measured one by one.
+        for _ in 0..100_000 {
+            assert!(!budget.receive(&frame(DATA, 0, 1, 27)));
+            budget.send(&frame(DATA, 0, 1, 8));
+            assert!(!budget.receive(&ping));
+        }
         // Each KiB of a long answer is told of twice.
         for _ in 0..10_000 {
             budget.send(&frame(DATA, 0, 1, 16_384));
             assert!(!budget.receive(&update.repeat(32)));
         }
         budget.send(&frame(DATA, 0, 1, 16_384));
-        assert_eq!(borne(&mut budget, &ping), CONTROL_FRAMES_EARNED_MAX, "what was earned has a limit");
-        // Who takes an answer byte by byte earns nothing.
-        for _ in 0..CONTROL_FRAMES_EARNED_MAX {
-            budget.send(&frame(DATA, 0, 1, 1));
-        }
-        assert_eq!(borne(&mut budget, &update), 0);
+        let most = borne(&mut budget, &ping);
+        assert_eq!(most, CONTROL_FRAMES_EARNED_MAX, "what was earned has a limit");
+    });
+    with(async |mut budget| {
+        let (byte, update) = (frame(DATA, 0, 1, 1), frame(WINDOW_UPDATE, 0, 1, 4));
+        let mut takes_byte = || {
+            budget.send(&byte);
+            !budget.receive(&update)
+        };
+        let taken = (0..1_000_000).take_while(|_| takes_byte()).count() as u64;
+        assert!(taken <= CONTROL_FRAMES_START, "byte by byte: {taken}");
     });
 }
 
@@ -125,7 +138,7 @@ fn frames_are_found_however_they_are_cut() {
             }
             assert_eq!(budget.stream, 7);
             assert!(budget.received.is_between() && budget.sent.is_between());
-            let earned = 1 + HEADERS_CREDIT + HEADERS_CREDIT;
+            let earned = 1 + HEADERS_CREDIT + (1 + 300 / BYTES_PER_CREDIT) + 1;
             assert_eq!(
                 borne(&mut budget, &frame(PING, 0, 0, 8)),
                 CONTROL_FRAMES_START - 3 + earned,
