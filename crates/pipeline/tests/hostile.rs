@@ -48,7 +48,8 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
     };
     let large = || vec![b"x".repeat(50_000_000)];
     match name {
-        "get" | "strlen" | "getbit" => words(&format!("{name} big")),
+        "get" | "strlen" => words(&format!("{name} big")),
+        "getbit" => words("getbit big 4000000000"),
         "getrange" | "substr" => words(&format!("{name} big 1 -2")),
         "set" => vec![with(&[b"set", b"s"], large())],
         "setnx" => vec![with(&[b"setnx", b"s2"], large())],
@@ -69,14 +70,19 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
         "hmget" => vec![with(&[b"hmget", b"hash"], keys())],
         "hdel" => vec![with(&[b"hdel", b"h"], keys())],
         "hgetall" | "hkeys" | "hvals" => words(&format!("{name} hash")),
-        "hrandfield" => [words("hrandfield hash 400000 withvalues"), words("hrandfield hash -1000000")].concat(),
+        "hrandfield" => {
+            [words("hrandfield hash 400000 withvalues"), words("hrandfield hash -1000000")].concat()
+        }
         "hscan" => {
             [words("hscan hash 0 count 10000000"), pattern(&[b"hscan", b"hash", b"0", b"match"])].concat()
         }
         "scan" => [words("scan 0 count 10000000"), pattern(&[b"scan", b"0", b"match"])].concat(),
         "keys" => [words("keys *"), pattern(&[b"keys"])].concat(),
-        "copy" => [words("copy hash hash2"), words("copy big big2")].concat(),
-        "rename" => [words("rename hash2 hash3"), words("rename big2 big3")].concat(),
+        "copy" => [words("copy hash hash4"), words("copy big big4")].concat(),
+        "rename" => ["copy hash hash2", "copy big big2", "rename hash2 hash3", "rename big2 big3"]
+            .into_iter()
+            .flat_map(words)
+            .collect(),
         "renamenx" => [words("renamenx hash3 hash2"), words("renamenx big3 big2")].concat(),
         "memory" => words("memory usage hash samples 0"),
         "object" => words("object encoding hash"),
