@@ -1,7 +1,9 @@
 //! Effects: their bytes, hostile input, and replay.
 
 use super::Random;
-use crate::effect::{self, ApplyError, Catalogue, Effect, EffectError, OVERHEAD_BYTES_MAX, Replayer, decode};
+use crate::effect::{
+    self, ApplyError, Catalogue, Effect, EffectError, OVERHEAD_BYTES_MAX, PartPlace, Replayer, decode,
+};
 use crate::{StringValue, TableId, Tables};
 
 fn samples() -> Vec<u8> {
@@ -182,4 +184,57 @@ fn replay_of_a_value_by_reference_is_the_same_as_by_copy() {
         effect::apply(&mut tables, effect.expect("our own bytes")).expect("a known table");
     }
     assert_eq!(tables.expiry(TableId(0), hash, b"k", 0), Some(Some(5)));
+}
+
+#[test]
+fn a_transaction_in_parts_takes_effect_with_its_last_and_not_without_it() {
+    let table = TableId(0);
+    let mut whole = Vec::new();
+    effect::put(&mut whole, table, b"a", b"1", None);
+    effect::put(&mut whole, table, b"b", &[b'x'; 500], None);
+    let part = |place, bytes: &[u8]| {
+        let mut record = Vec::new();
+        effect::part_header(&mut record, place);
+        record.extend_from_slice(bytes);
+        record
+    };
+    let get = |tables: &Tables, key: &[u8]| {
+        let value = tables.get(table, tables.hash(key), key, 0).and_then(|value| value.string());
+        value.map(|value| value.as_slice().len())
+    };
+    let other = |key: &[u8]| {
+        let mut record = Vec::new();
+        effect::put(&mut record, table, key, b"other", None);
+        record
+    };
+    use PartPlace::{First, Last, Next};
+    // Cut anywhere, with the records of others in between; what an earlier process left unfinished never was.
+    for cut in 1..whole.len() - 1 {
+        let mut tables = Tables::new(1);
+        let mut replayer = Replayer::new(&mut tables);
+        replayer.push(&part(First, b"left by a crash")).unwrap();
+        replayer.push(&part(First, &whole[..cut])).unwrap();
+        replayer.push(&other(b"a")).unwrap();
+        replayer.push(&part(Next, &whole[cut..=cut])).unwrap();
+        replayer.push(&other(b"c")).unwrap();
+        if cut + 1 < whole.len() - 1 {
+            replayer.push(&part(Last, &whole[cut + 1..])).unwrap();
+            replayer.finish().unwrap();
+            assert_eq!([b"a", b"b", b"c"].map(|key| get(&tables, key)), [Some(1), Some(500), Some(5)]);
+        } else {
+            replayer.finish().unwrap();
+            assert_eq!([b"a", b"b", b"c"].map(|key| get(&tables, key)), [Some(5), None, Some(5)]);
+        }
+    }
+    let mut tables = Tables::new(1);
+    let mut replayer = Replayer::new(&mut tables);
+    assert_eq!(replayer.push(&part(Next, b"x")), Err(ApplyError::MisplacedPart));
+    assert_eq!(replayer.push(&part(Last, b"x")), Err(ApplyError::MisplacedPart));
+    let nested = [other(b"d"), part(First, b"x")].concat();
+    assert_eq!(replayer.push(&nested), Err(ApplyError::MisplacedPart));
+    replayer.push(&part(First, &part(First, b"x"))).unwrap();
+    assert_eq!(replayer.push(&part(Last, b"x")), Err(ApplyError::MisplacedPart));
+    assert!(replayer.push(&part(First, b"")).is_err() && replayer.push(&[10, 3, 1]).is_err());
+    replayer.finish().unwrap();
+    assert_eq!(get(&tables, b"d"), None, "nothing of a bad record is applied");
 }
