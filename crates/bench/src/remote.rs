@@ -33,6 +33,7 @@ impl Distance {
             first_byte: Duration::from_millis(self.first_byte),
             jitter: Duration::from_millis(self.jitter.min(self.first_byte)),
             bandwidth: self.bandwidth,
+            line: 0,
             rules: Vec::new(),
         }
     }

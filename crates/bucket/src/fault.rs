@@ -95,6 +95,8 @@ pub struct Faults {
     pub jitter: Duration,
     /// Bytes per second of one response; 0: as fast as it goes.
     pub bandwidth: u64,
+    /// Bytes per second of all responses together, which share them evenly; 0: as fast as it goes.
+    pub line: u64,
     /// The first rule that applies decides.
     pub rules: Vec<Rule>,
 }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod connection;
+mod line;
 mod request;
 
 use std::{
@@ -23,6 +24,7 @@ use crate::{
     limits::{BACKLOG, SEEN_MAX},
     server::Threads,
 };
+use line::Line;
 
 /// One request that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +61,7 @@ struct Note {
 struct Shared {
     upstream: SocketAddr,
     decider: Mutex<Decider>,
+    line: Line,
     noted: Mutex<Noted>,
 }
 
@@ -110,8 +113,9 @@ pub struct FaultProxy {
 impl FaultProxy {
     /// In front of a server; one seed decides everything that is drawn.
     pub fn start(upstream: SocketAddr, seed: u64, faults: Faults) -> Result<Self, Error> {
+        let line = Line::new(faults.line);
         let decider = Mutex::new(Decider::new(seed, faults));
-        let shared = Arc::new(Shared { upstream, decider, noted: Mutex::default() });
+        let shared = Arc::new(Shared { upstream, decider, line, noted: Mutex::default() });
         let threads = Threads::start("proxy")?;
         let (port, listener) = threads.inside(|| {
             let port = Port::take()?;
@@ -131,6 +135,7 @@ impl FaultProxy {
 
     /// From now on. Counts of rules begin anew.
     pub fn set(&self, faults: Faults) {
+        self.shared.line.set(faults.line);
         self.shared.decider().set(faults);
     }
 

@@ -317,6 +317,20 @@ fn first_bytes_are_delayed_and_bodies_slow() {
 }
 
 #[test]
+fn responses_share_a_line() {
+    let setup = start();
+    setup.proxy.set(Faults { line: 400_000, ..Faults::default() });
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert!(setup.get("0-49999").body == setup.whole[..50_000]));
+        }
+    });
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(490), "200,000 bytes at 400,000 a second: {took:?}");
+}
+
+#[test]
 fn many_wait_at_the_same_time() {
     let setup = start();
     setup.proxy.set(Faults { first_byte: Duration::from_millis(500), ..Faults::default() });

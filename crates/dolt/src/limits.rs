@@ -59,10 +59,16 @@ pub const LOCATE_TURN_CHUNKS: usize = 16;
 pub const PREFETCHES_MAX: usize = 64;
 /// Stored bytes of their chunks together: as many as the objects keep in memory for who asks for them next.
 pub const PREFETCH_BYTES_MAX: u64 = 16 << 20;
+/// Prefetches are to be there within this time, at the rate at which the store brings what is under way: what takes longer is in the way of
+/// what is asked for first.
+pub const PREFETCH_AHEAD_TIME: Duration = Duration::from_secs(2);
+/// As many bytes are prefetched over the slowest link, and over one of which nothing is known yet.
+pub const PREFETCH_BYTES_MIN: u64 = 1 << 20;
 /// One prefetch, at most.
 pub const PREFETCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Chunks of one prefetch that are read from local disk at once, each of which takes a thread.
 pub const PREFETCH_DISK_READS_MAX: usize = 8;
+const _: () = assert!(PREFETCH_BYTES_MIN <= PREFETCH_BYTES_MAX);
 const _: () = assert!(PREFETCH_BYTES_MAX <= u32::MAX as u64, "a permit stands for a byte");
 
 /// Dictionaries of one file that are kept in memory because their places were told. Most archives have one; those made by groups of
@@ -121,7 +127,13 @@ pub const CHECK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Bytes of a range of a file that are read and compared at once, about: a chunk is not cut.
 pub const SEGMENT_BYTES: u64 = 512 << 10;
-/// So many at a time.
+/// So many at a time; over a slow link one, because each that is ahead takes bandwidth from what is waited for.
 pub const SEGMENTS_AHEAD_MAX: usize = 4;
+/// Reads that bring fewer bytes per second come over a slow link, or over one that many share.
+pub const SLOW_LINK_BANDWIDTH: f64 = 1e6;
+/// Pieces of a segment that wait to be taken.
+pub const PIECES_WAITING_MAX: usize = 64;
+/// Reads of chunks of a range go on as long as something comes, but no longer than this.
+pub const RANGE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bytes of a range that are given at once, at most.
 pub const PIECE_BYTES_MAX: usize = 256 << 10;

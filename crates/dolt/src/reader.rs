@@ -92,7 +92,8 @@ impl Shared {
         }
     }
 
-    fn too_late(&self) -> Error {
+    /// Nothing came in time.
+    pub fn too_late(&self) -> Error {
         let url = self.remote.url();
         Error::TooLate(match &*self.state.borrow() {
             State::Open => format!("{url} did not answer within the time given"),

@@ -52,6 +52,7 @@ mod stream;
 mod table;
 mod warm;
 
+use fill::Start;
 use flight::{Asker, Flight, Purpose};
 use lane::Turn;
 use limits::DISK_PATIENCE;
@@ -243,7 +244,7 @@ impl Call<'_> {
         }
         let is_present = shared.is_present(range);
         if self.options.local_only && !is_present {
-            shared.touch(std::slice::from_ref(range));
+            shared.touch(std::slice::from_ref(range), Start::Now);
             return Reading::ready(Err(Error::NotLocal));
         }
         let (asker, answer) = oneshot::channel();
@@ -329,7 +330,7 @@ impl Shared {
                     drop(asker.send(Ok(bytes)));
                 }
                 (None, OnMiss::Tell) => {
-                    shared.touch(&[range]);
+                    shared.touch(&[range], Start::Now);
                     drop(asker.send(Err(Error::NotLocal)));
                 }
                 (None, OnMiss::Ask(purpose)) => {
@@ -355,7 +356,7 @@ impl Shared {
             self.read_disk(range, asker, OnMiss::Ask(purpose));
         }
         if purpose == Use::Again {
-            self.touch(&touched);
+            self.touch(&touched, Start::AfterFirstByte);
         }
     }
 
@@ -368,8 +369,11 @@ impl Shared {
         for (range, asker) in missing {
             let blocks = plan::blocks_of(&range, self.meta.size);
             let is_sooner = |flight: &&Arc<Flight>| due::is_sooner(flight.course(), &range, pace, now);
-            let under_way =
-                table.foreground(&blocks).filter(|flight| flight.is_urgent() || is_sooner(flight));
+            let is_soon = |flight: &&Arc<Flight>| match flight.is_urgent() {
+                true => due::is_near(flight.course(), &range, now),
+                false => is_sooner(flight),
+            };
+            let under_way = table.foreground(&blocks).filter(is_soon);
             // A stream that could do with a part has joined it before it comes here.
             let part = || table.part(&range).filter(|part| purpose == Use::Again && is_sooner(part));
             let asker = match under_way.or_else(part) {

@@ -254,6 +254,11 @@ impl Remote {
         self.figures.stats(self.window.figures())
     }
 
+    /// Moving average of the bytes per second of one read, if one was long enough to tell.
+    pub fn bandwidth(&self) -> Option<f64> {
+        self.figures.pace().bandwidth
+    }
+
     /// What reads take.
     pub(crate) fn pace(&self) -> Pace {
         self.figures.pace()

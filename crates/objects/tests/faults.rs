@@ -74,7 +74,7 @@ async fn faults_mixed_by_seed_cost_time_only() {
         let (store, _directory, cache, object, contents) = one_object(seed).await;
         let first_byte = Duration::from_millis(2);
         let rules = noticeable().into_iter().map(|fault| Rule::sometimes(0.03, fault)).collect();
-        store.proxy.set(Faults { first_byte, jitter: first_byte, bandwidth: 50_000_000, rules });
+        store.proxy.set(Faults { first_byte, jitter: first_byte, bandwidth: 50_000_000, line: 0, rules });
         let tally = read_by_many(&object, &contents, seed, 8).await;
         assert!(tally.errors.is_empty(), "seed {seed}: {:?}", tally.errors);
         cache.close().await;

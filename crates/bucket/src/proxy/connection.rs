@@ -238,7 +238,10 @@ impl Connection {
             let Ok(data) = frame.into_data() else { continue };
             let data = answer::flip(data, sent, plan.flipped.unwrap_or(u64::MAX), fate.draw);
             let data = data.slice(..answer::to_usize(plan.sent - sent).min(data.len()));
-            for piece in data.chunks(piece_bytes(fate.bandwidth)) {
+            let bandwidth =
+                [fate.bandwidth, self.shared.line.bandwidth()].into_iter().filter(|rate| 0 < *rate);
+            for piece in data.chunks(piece_bytes(bandwidth.min().unwrap_or(0))) {
+                self.shared.line.carry(piece.len()).await;
                 if fate.bandwidth > 0 {
                     let due = Duration::from_secs_f64(sent as f64 / fate.bandwidth as f64);
                     sleep_until((started + due).into()).await;
@@ -355,6 +358,6 @@ fn resolved(range: Option<Asked>, answer: &Answer) -> Option<std::ops::Range<u64
 }
 
 #[allow(clippy::disallowed_methods, reason = "a proxy that delays is an edge where time is real")]
-fn now() -> std::time::Instant {
+pub(super) fn now() -> std::time::Instant {
     Instant::now().into_std()
 }

@@ -25,7 +25,10 @@ use super::{Located, Location};
 use crate::{
     Store,
     decode::Want,
-    limits::{PREFETCH_BYTES_MAX, PREFETCH_DISK_READS_MAX, PREFETCH_TIMEOUT, PREFETCHES_MAX},
+    limits::{
+        PREFETCH_AHEAD_TIME, PREFETCH_BYTES_MAX, PREFETCH_BYTES_MIN, PREFETCH_DISK_READS_MAX,
+        PREFETCH_TIMEOUT, PREFETCHES_MAX,
+    },
     reader::Job,
     shared::Shared,
     table_file::range,
@@ -66,20 +69,23 @@ impl Prefetches {
         self.skipped.load(Relaxed)
     }
 
-    /// Room for some of these chunks; those for which there is none are taken out.
-    fn room(&self, items: &mut Vec<Item>) -> Option<Room> {
+    /// Room for some of these chunks; those for which there is none are taken out. All prefetches together take at most so many bytes.
+    fn room(&self, items: &mut Vec<Item>, bytes_max: u64) -> Option<Room> {
         let count = items.len();
-        let room = self.find_room(items);
+        let room = self.find_room(items, bytes_max);
         let prefetched = if room.is_some() { items.len() } else { 0 };
         self.skipped.fetch_add((count - prefetched) as u64, Relaxed);
         room
     }
 
-    fn find_room(&self, items: &mut Vec<Item>) -> Option<Room> {
+    fn find_room(&self, items: &mut Vec<Item>, bytes_max: u64) -> Option<Room> {
         let task = self.tasks.clone().try_acquire_owned().ok()?;
+        let kept_free = usize::try_from(PREFETCH_BYTES_MAX.saturating_sub(bytes_max)).expect("limits say so");
         let (room, mut taken) = (self.bytes.available_permits(), 0);
         items.retain(|item| {
             let bytes = usize::try_from(item.location.span.length).expect("a chunk fits into memory");
+            // What is on disk takes nothing from the store's link.
+            let room = if item.is_local() { room } else { room.saturating_sub(kept_free) };
             let fits = taken + bytes <= room;
             taken += if fits { bytes } else { 0 };
             fits
@@ -100,7 +106,8 @@ impl Store {
         if items.is_empty() || shared.is_closed() {
             return;
         }
-        let Some(room) = shared.prefetches.room(&mut items) else { return };
+        let bytes_max = bytes_ahead(shared.remote.bandwidth());
+        let Some(room) = shared.prefetches.room(&mut items, bytes_max) else { return };
         let (reading, deadline) = (shared.clone(), in_time());
         shared.runtime.spawn(async move {
             let read = reading.prefetch(items, deadline).map(Ok);
@@ -110,6 +117,13 @@ impl Store {
             drop(room);
         });
     }
+}
+
+/// What the store brings soon, when a read brings so much per second. Those under way share a link, so they are not counted.
+fn bytes_ahead(bandwidth: Option<f64>) -> u64 {
+    let bytes = bandwidth.unwrap_or(0.0) * PREFETCH_AHEAD_TIME.as_secs_f64();
+    // A cast of what is out of bounds gives the bound.
+    (bytes as u64).clamp(PREFETCH_BYTES_MIN, PREFETCH_BYTES_MAX)
 }
 
 /// Whether a chunk is on local disk as it was when it was compared with its address.
@@ -199,5 +213,20 @@ impl Shared {
         let options = Box::new(move || ReadOptions { deadline, local_only: false });
         let mut window = Window::new(options, items, finish);
         while window.next().await.is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was prefetched had the line to itself for a minute, and what was asked for waited.
+    #[test]
+    fn no_more_is_prefetched_than_the_store_brings_soon() {
+        assert_eq!(bytes_ahead(None), PREFETCH_BYTES_MIN);
+        assert_eq!(bytes_ahead(Some(5_000.0)), PREFETCH_BYTES_MIN);
+        assert_eq!(bytes_ahead(Some(3e6)), 6_000_000);
+        assert_eq!(bytes_ahead(Some(80e6)), PREFETCH_BYTES_MAX);
+        assert_eq!(bytes_ahead(Some(f64::INFINITY)), PREFETCH_BYTES_MAX);
     }
 }

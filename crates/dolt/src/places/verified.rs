@@ -2,29 +2,39 @@
 //!
 //! ```text
 //!  range --> segments, cut where chunks begin --+-- all compared before, in memory of the system --> as they are on disk
-//!                                               +-- else a task: chunk by chunk, read and compared --> put together
+//!                                               +-- else a task: chunk by chunk, read and compared --> put together --> pieces
 //! ```
 //!
-//! Between chunks there are dictionaries and what no index names; these bytes are those of the object. The order of a file's chunks is found once,
-//! when the first range of the file is asked for.
+//! What is put together leaves as soon as nothing before it is missing: over a slow link a segment takes longer than clients wait for a byte. The
+//! timeout is for silence. Between chunks there are dictionaries and what no index names; these bytes are those of the object. The order of a file's
+//! chunks is found once, when the first range of the file is asked for.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::Range,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use busload_objects::ReadOptions;
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt, stream};
+use tokio::{sync::mpsc, time::timeout};
 
 use super::files::Pieces;
 use crate::{
     Chunk, Error, Form,
     decode::{Answer, Want},
     fault::Fault,
-    limits::{PIECE_BYTES_MAX, SEGMENT_BYTES, SEGMENTS_AHEAD_MAX},
+    limits::{
+        PIECE_BYTES_MAX, PIECES_WAITING_MAX, RANGE_TIMEOUT, SEGMENT_BYTES, SEGMENTS_AHEAD_MAX,
+        SLOW_LINK_BANDWIDTH,
+    },
     reader::Job,
     shared::Shared,
     stats::Origin,
     table_file::{TableFile, range},
-    task::blocking,
+    task::{Owned, blocking},
     view::Place,
     window::{Item, Window},
 };
@@ -42,7 +52,7 @@ pub(super) fn stream(
     shared: &Arc<Shared>,
     file: &Arc<TableFile>,
     wanted: Range<u64>,
-    patience: std::time::Duration,
+    patience: Duration,
 ) -> Pieces {
     let (shared, file) = (shared.clone(), file.clone());
     let begin = async move {
@@ -50,13 +60,95 @@ pub(super) fn stream(
             Ok(segments) => segments,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let read = move |segment| read(shared.clone(), file.clone(), segment, patience);
-        stream::iter(segments).map(read).buffered(SEGMENTS_AHEAD_MAX).flat_map(pieces).boxed()
+        let segments = Segments { shared, file, patience, rest: segments.into(), begun: VecDeque::new() };
+        let next = async |mut segments: Segments| Some((segments.next().await?, segments));
+        stream::unfold(segments, next).boxed()
     };
     ended_by_error(stream::once(begin).flatten().boxed())
 }
 
-fn in_time(patience: std::time::Duration) -> Instant {
+/// Segments of a range.
+struct Segments {
+    shared: Arc<Shared>,
+    file: Arc<TableFile>,
+    patience: Duration,
+    /// Not begun yet.
+    rest: VecDeque<Segment>,
+    /// The first one is being given.
+    begun: VecDeque<Begun>,
+}
+
+/// A segment that is being read.
+enum Begun {
+    /// It was there.
+    Here(Bytes),
+    /// Comes from a task that ends with it.
+    Coming { left: u64, pieces: mpsc::Receiver<Result<Bytes, Error>>, _task: Owned<()> },
+}
+
+impl Segments {
+    async fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        loop {
+            while self.begun.len() < self.ahead()
+                && let Some(segment) = self.rest.pop_front()
+            {
+                self.begun.push_back(self.begin(segment));
+            }
+            if let Some(piece) = self.begun.front_mut()?.next().await {
+                return Some(piece);
+            }
+            self.begun.pop_front();
+        }
+    }
+
+    /// Segments at a time.
+    fn ahead(&self) -> usize {
+        let is_slow = self.shared.remote.bandwidth().is_none_or(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH);
+        if is_slow { 1 } else { SEGMENTS_AHEAD_MAX }
+    }
+
+    fn begin(&self, segment: Segment) -> Begun {
+        if let Some(bytes) = try_read(&self.file, &segment) {
+            return Begun::Here(bytes);
+        }
+        let left = segment.range.end - segment.range.start;
+        let (sender, pieces) = mpsc::channel(PIECES_WAITING_MAX);
+        let (shared, file, patience) = (self.shared.clone(), self.file.clone(), self.patience);
+        let task = self.shared.runtime.spawn(async move {
+            let outcome = tokio::select! {
+                biased;
+                () = shared.closed() => Err(Error::Closed),
+                read = shared.read_segment(&file, segment, patience, &sender) => read,
+            };
+            if let Err(error) = outcome {
+                // Nobody may be there any more.
+                let _ = sender.send(Err(error)).await;
+            }
+        });
+        Begun::Coming { left, pieces, _task: Owned::new(task) }
+    }
+}
+
+impl Begun {
+    /// None: that was all of it.
+    async fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        match self {
+            Self::Here(bytes) => {
+                let piece = bytes.split_to(bytes.len().min(PIECE_BYTES_MAX));
+                (!piece.is_empty()).then_some(Ok(piece))
+            }
+            Self::Coming { left: 0, .. } => None,
+            Self::Coming { left, pieces, .. } => {
+                // The runtime may end before the task does.
+                let piece = pieces.recv().await.unwrap_or(Err(Error::Closed));
+                *left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                Some(piece)
+            }
+        }
+    }
+}
+
+fn in_time(patience: Duration) -> Instant {
     (tokio::time::Instant::now() + patience).into_std()
 }
 
@@ -69,24 +161,6 @@ fn ended_by_error(pieces: Pieces) -> Pieces {
         Some((piece, rest))
     };
     stream::unfold(Some(pieces), next).boxed()
-}
-
-fn pieces(
-    bytes: Result<Bytes, Error>,
-) -> stream::Iter<std::collections::vec_deque::IntoIter<Result<Bytes, Error>>> {
-    let mut pieces = VecDeque::new();
-    match bytes {
-        Err(error) => pieces.push_back(Err(error)),
-        Ok(mut bytes) => {
-            while PIECE_BYTES_MAX < bytes.len() {
-                pieces.push_back(Ok(bytes.split_to(PIECE_BYTES_MAX)));
-            }
-            if !bytes.is_empty() {
-                pieces.push_back(Ok(bytes));
-            }
-        }
-    }
-    stream::iter(pieces)
 }
 
 async fn segments_of(
@@ -151,20 +225,6 @@ fn without_long_gaps(segment: Segment) -> Vec<Segment> {
     range.clone().step_by(step).map(part).collect()
 }
 
-async fn read(
-    shared: Arc<Shared>,
-    file: Arc<TableFile>,
-    segment: Segment,
-    patience: std::time::Duration,
-) -> Result<Bytes, Error> {
-    if let Some(bytes) = try_read(&file, &segment) {
-        return Ok(bytes);
-    }
-    let deadline = in_time(patience);
-    let reading = shared.clone();
-    shared.run(deadline, async move { reading.read_segment(&file, segment, deadline).await }).await
-}
-
 /// What was compared before and is there as it was.
 fn try_read(file: &TableFile, segment: &Segment) -> Option<Bytes> {
     let writes = file.object.disk_writes();
@@ -176,13 +236,15 @@ fn try_read(file: &TableFile, segment: &Segment) -> Option<Bytes> {
 }
 
 impl Shared {
+    /// Gives all of a segment, unless nobody takes it any more.
     async fn read_segment(
         self: &Arc<Self>,
         file: &Arc<TableFile>,
         segment: Segment,
-        deadline: Instant,
-    ) -> Result<Bytes, Error> {
-        let mut bytes = BytesMut::zeroed(within(segment.range.end - segment.range.start));
+        patience: Duration,
+        sender: &mpsc::Sender<Result<Bytes, Error>>,
+    ) -> Result<(), Error> {
+        let mut assembly = Assembly::new(&segment.range);
         let mut covered = Vec::with_capacity(segment.chunks.len());
         let mut far = Vec::new();
         for &position in &segment.chunks {
@@ -191,24 +253,38 @@ impl Shared {
             covered.push(range(item.location.span));
             let address = file.index.address(position);
             match self.try_read(file, position, &address, want(&item)) {
-                Some(answer) => put(&mut bytes, &segment.range, &item, &answer)?,
-                None => far.push(item),
+                Some(answer) => assembly.put(&item, &answer)?,
+                None => {
+                    assembly.expect(&item);
+                    far.push(item);
+                }
             }
             tokio::task::coop::consume_budget().await;
         }
         for gap in gaps(&segment.range, &covered) {
-            let start = within(gap.start - segment.range.start);
             let read = match file.pins.get(&gap) {
                 Some(pinned) => pinned,
-                None => self.read_gap(file, gap, deadline).await?,
+                None => self.read_gap(file, gap.clone(), in_time(patience)).await?,
             };
-            bytes[start..start + read.len()].copy_from_slice(&read);
+            assembly.put_gap(&gap, &read);
         }
-        let mut window = self.window(far, deadline);
-        while let Some((item, answer)) = window.next().await {
-            put(&mut bytes, &segment.range, &item, &answer?)?;
+        let mut window = self.window(far, in_time(RANGE_TIMEOUT));
+        loop {
+            let next = match window.next().now_or_never() {
+                Some(next) => next,
+                None => {
+                    if assembly.give(sender).await.is_err() {
+                        return Ok(());
+                    }
+                    timeout(patience, window.next()).await.map_err(|_| self.too_late())?
+                }
+            };
+            let Some((item, answer)) = next else { break };
+            assembly.put(&item, &answer?)?;
         }
-        Ok(bytes.freeze())
+        // An error: nobody is there any more.
+        let _ = assembly.give(sender).await;
+        Ok(())
     }
 
     async fn read_gap(&self, file: &TableFile, gap: Range<u64>, deadline: Instant) -> Result<Bytes, Error> {
@@ -266,21 +342,66 @@ fn want(item: &Item) -> Want {
     })
 }
 
-/// Of a chunk that may begin before the segment or end behind it.
-fn put(bytes: &mut [u8], segment: &Range<u64>, item: &Item, answer: &Answer) -> Result<(), Error> {
-    let span = range(item.location.span);
-    let own = match answer {
-        Answer::Chunk(Chunk::Contents(own) | Chunk::Snappy(own) | Chunk::Zstd(own, _)) => own,
-        Answer::Length(_) => unreachable!("its bytes were asked for"),
-    };
-    if own.len() as u64 != span.end - span.start {
-        let (name, length) = (item.place.file.name(), own.len());
-        return Err(Error::Damaged(format!("{name}: {length} bytes for the span {span:?}")));
+/// A segment while it is put together, in any order.
+struct Assembly {
+    /// What has not been given.
+    rest: Range<u64>,
+    bytes: BytesMut,
+    /// Chunks that are to come, by where they begin.
+    missing: BTreeSet<(u64, u32)>,
+}
+
+impl Assembly {
+    fn new(segment: &Range<u64>) -> Self {
+        let bytes = BytesMut::zeroed(within(segment.end - segment.start));
+        Self { rest: segment.clone(), bytes, missing: BTreeSet::new() }
     }
-    let (start, end) = (span.start.max(segment.start), span.end.min(segment.end));
-    let part = &own[within(start - span.start)..within(end - span.start)];
-    bytes[within(start - segment.start)..within(end - segment.start)].copy_from_slice(part);
-    Ok(())
+
+    /// Nothing from where it begins is given before it has come.
+    fn expect(&mut self, item: &Item) {
+        self.missing.insert((item.location.span.offset, item.place.position));
+    }
+
+    /// A chunk that may begin before the segment or end behind it.
+    fn put(&mut self, item: &Item, answer: &Answer) -> Result<(), Error> {
+        self.missing.remove(&(item.location.span.offset, item.place.position));
+        let span = range(item.location.span);
+        let own = match answer {
+            Answer::Chunk(Chunk::Contents(own) | Chunk::Snappy(own) | Chunk::Zstd(own, _)) => own,
+            Answer::Length(_) => unreachable!("its bytes were asked for"),
+        };
+        if own.len() as u64 != span.end - span.start {
+            let (name, length) = (item.place.file.name(), own.len());
+            return Err(Error::Damaged(format!("{name}: {length} bytes for the span {span:?}")));
+        }
+        let (start, end) = (span.start.max(self.rest.start), span.end.min(self.rest.end));
+        // Chunks of a strange file may overlap, so that it may have been given as a part of another one.
+        if start < end {
+            let part = &own[within(start - span.start)..within(end - span.start)];
+            self.bytes[within(start - self.rest.start)..within(end - self.rest.start)].copy_from_slice(part);
+        }
+        Ok(())
+    }
+
+    /// Before anything is given.
+    fn put_gap(&mut self, gap: &Range<u64>, bytes: &[u8]) {
+        let start = within(gap.start - self.rest.start);
+        self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Gives all before the first chunk that is missing. An error: nobody takes it any more.
+    async fn give(
+        &mut self,
+        sender: &mpsc::Sender<Result<Bytes, Error>>,
+    ) -> Result<(), mpsc::error::SendError<Result<Bytes, Error>>> {
+        let until = self.missing.first().map_or(self.rest.end, |(start, _)| *start);
+        while self.rest.start < until {
+            let piece = self.bytes.split_to(within(until - self.rest.start).min(PIECE_BYTES_MAX));
+            self.rest.start += piece.len() as u64;
+            sender.send(Ok(piece.freeze())).await?;
+        }
+        Ok(())
+    }
 }
 
 /// What of a range is in none of these, which are in order.

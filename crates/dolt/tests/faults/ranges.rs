@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
 
-use busload_bucket::Rule;
+use busload_bucket::{Fault, Rule};
 use busload_dolt::{ChunkAddress, Error, FileBytes, Located, Store};
 use busload_objects::{StreamOptions, Use};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
 
 use crate::{
@@ -248,4 +248,34 @@ async fn bytes_that_came_wrong_are_right_when_they_are_taken_after_the_prefetch(
         }
         store.close().await;
     }
+}
+
+/// Half a megabyte was given when all of it had come: over a slow link clients gave up before its first byte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range() {
+    let world = World::new(700);
+    let (spec, addresses) = world.put_file(700, 400);
+    world.put_manifest(addresses[0], &[spec]);
+    let store = world.start_with(|settings| settings.disk_bytes_max = 0);
+    open(&store).await;
+    let files = files_of_all(&world, &store, &addresses).await;
+    let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+    let (key, ranges) = regions(&located).remove(0);
+    assert!(ranges.len() == 1 && 200_000 < ranges[0].end, "{ranges:?}");
+    // After so many bytes the store falls silent, for longer than the client's patience.
+    world.rules(vec![Rule::always(Fault::Stall(100_000)).to(&key.name)]);
+    let options = StreamOptions { purpose: Use::Again, patience: Duration::from_secs(4) };
+    let mut pieces = key.bytes(&store).await.unwrap().stream(ranges[0].clone(), options);
+    let (mut got, mut error) = (Vec::new(), None);
+    while let Some(piece) = pieces.next().await {
+        match piece {
+            Ok(piece) => got.extend(piece),
+            Err(told) => error = Some(told),
+        }
+    }
+    assert!(matches!(error, Some(Error::TooLate(_))), "{error:?}");
+    // All whole chunks that came. None has more than 3 KB.
+    assert!(97_000 < got.len() && got.len() <= 100_000, "{}", got.len());
+    assert!(files[&key.name].starts_with(&got), "wrong bytes");
+    store.close().await;
 }

@@ -81,7 +81,7 @@ mod tests {
         for index in 0..50 {
             let (hung, held, handle) = (Arc::clone(&hung), Arc::clone(&held), runtime.handle().clone());
             let access = if index % 2 == 0 { Access::Read } else { Access::Write };
-            let work = move || _ = held.lock().unwrap().recv();
+            let work = move || assert!(held.lock().unwrap().recv().is_err());
             stuck.push(runtime.spawn(async move { hung.run(&handle, access, work).await }));
         }
         let blocked = || DISK_READS_MAX - hung.reads.available_permits();

@@ -1,4 +1,4 @@
-//! Whether bytes of a part under way are due sooner than the first byte of a fresh request. Time is an argument.
+//! Whether bytes of a read under way are due soon enough to wait for them. Time is an argument.
 
 use std::{ops::Range, time::Duration};
 
@@ -6,7 +6,10 @@ use tokio::time::Instant;
 
 use super::{
     flight::Course,
-    limits::{BANDWIDTH_DEFAULT, FIRST_BYTE_DEFAULT, OWN_RATE_BYTES_MIN, QUIET_MAX},
+    limits::{
+        BANDWIDTH_DEFAULT, FIRST_BYTE_DEFAULT, JOIN_TIME_MAX, OWN_RATE_BYTES_MIN, OWN_RATE_TIME_MIN,
+        QUIET_MAX,
+    },
 };
 use crate::remote::Pace;
 
@@ -19,6 +22,17 @@ pub(super) fn is_sooner(course: Course, range: &Range<u64>, pace: Pace, now: Ins
     let bandwidth = pace.bandwidth.unwrap_or(BANDWIDTH_DEFAULT);
     let fresh = first_byte + time_of(range.end - range.start, bandwidth);
     due(course, range.end, first_byte, bandwidth, now).is_some_and(|due| due <= fresh)
+}
+
+/// Whether what a read somebody waits for has before a range is due soon. Else who wants the range asks for it anew, although its bytes
+/// come twice then: over a slow link the end of a long read is a minute away.
+pub(super) fn is_near(course: Course, range: &Range<u64>, now: Instant) -> bool {
+    let before = range.start.saturating_sub(course.position);
+    let Some(begun) = course.begun else { return true };
+    let took = now.saturating_duration_since(begun);
+    // Before that nobody can tell.
+    let rate = (course.position - course.start) as f64 / took.as_secs_f64().max(1e-3);
+    before == 0 || took < OWN_RATE_TIME_MIN || time_of(before, rate) <= JOIN_TIME_MAX
 }
 
 /// None: nobody can tell, because it waits for its turn or has come to a stop.
@@ -81,6 +95,27 @@ mod tests {
         assert!(is_sooner(moving(5_000_000), &next(5_000_000), PACE, now), "50 MB/s: 20 ms");
         assert!(!is_sooner(moving(500_000), &next(500_000), PACE, now), "5 MB/s: 200 ms");
         assert!(is_sooner(moving(500_000), &(0..500_000), PACE, now), "there already");
+    }
+
+    #[test]
+    fn what_is_far_behind_on_a_slow_link_is_asked_for_anew() {
+        let begin = Instant::now();
+        let at = |milliseconds| begin + Duration::from_millis(milliseconds);
+        let moving = |position| Course {
+            position,
+            start: 0,
+            sent: Some(begin),
+            begun: Some(begin),
+            moved: Some(begin),
+        };
+        let far = 500_000..504_092;
+        assert!(!is_near(moving(50_000), &far, at(10_000)), "5 KB/s: 90 s");
+        assert!(is_near(moving(50_000), &(55_000..60_000), at(10_000)), "one second");
+        assert!(is_near(moving(1_000), &far, at(100)), "too early to tell");
+        assert!(is_near(moving(5_000_000), &(9_000_000..9_000_100), at(1_000)), "5 MB/s");
+        assert!(is_near(course(begin), &far, at(10_000)), "not begun: a fresh one would not be sooner");
+        // Many who wait for the same bytes are one read, however slow it is.
+        assert!(is_near(moving(0), &(0..4_092), at(10_000)));
     }
 
     #[test]

@@ -9,14 +9,14 @@ use std::{ops::Range, sync::Arc};
 use bytes::Bytes;
 use tokio::{
     sync::{OwnedSemaphorePermit, oneshot, watch},
-    time::Instant,
+    time::{Instant, sleep},
 };
 
 use super::{
     Shared,
     flight::{Flight, Purpose, Wish},
     lane::{Lane, Turn},
-    limits::{DISK_PAUSE, FILL_PAUSE},
+    limits::{DISK_PAUSE, FILL_PAUSE, FIRST_BYTE_DEFAULT},
     reading::given_up,
     table::Table,
 };
@@ -33,7 +33,7 @@ pub(super) type Kept = oneshot::Receiver<Result<u64, Error>>;
 
 impl Shared {
     /// Somebody wants these bytes and they are not on disk.
-    pub(super) fn touch(self: &Arc<Self>, ranges: &[Range<u64>]) {
+    pub(super) fn touch(self: &Arc<Self>, ranges: &[Range<u64>], start: Start) {
         if self.file.is_none() || self.fills.is_closed() {
             return;
         }
@@ -49,7 +49,7 @@ impl Shared {
         };
         drop(table);
         if must_drive {
-            let driver = Driver { object: Arc::clone(self), is_done: false };
+            let driver = Driver { object: Arc::clone(self), start, is_done: false };
             self.fills.spawn(self.remote.runtime(), driver.run());
         }
     }
@@ -69,7 +69,7 @@ impl Shared {
         file: &Arc<DiskFile>,
         run: Range<u64>,
         permit: OwnedSemaphorePermit,
-    ) -> Option<Kept> {
+    ) -> Option<(Arc<Flight>, Kept)> {
         let mut table = self.table();
         let is_missing =
             run.clone().all(|extent| !file.has_extent(extent) && table.part_of_extent(extent).is_none());
@@ -79,7 +79,7 @@ impl Shared {
         let mut part = self.add_part(&mut table, file, run, Purpose::Fill);
         drop(table);
         part.permit = Some(permit);
-        Some(self.start_part(part))
+        Some((Arc::clone(&part.flight), self.start_part(part)))
     }
 
     /// A part for streams, which are neither there nor under way. To be started when the table is free again.
@@ -145,9 +145,20 @@ fn extents_of(range: &Range<u64>) -> Range<u64> {
     range.start / EXTENT_DATA_BYTES..range.end.div_ceil(EXTENT_DATA_BYTES)
 }
 
+/// When a fill starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// At once: who touched it waits for nothing else.
+    Now,
+    /// When who touched it is likely to have the first bytes. With these come what others ask for at the same moment, and what there is of
+    /// that decides how much is filled beside it.
+    AfterFirstByte,
+}
+
 /// Takes from the queue of an object until it is empty.
 struct Driver {
     object: Arc<Shared>,
+    start: Start,
     /// The queue was empty, and the table knows that nobody drives it.
     is_done: bool,
 }
@@ -155,11 +166,19 @@ struct Driver {
 impl Driver {
     async fn run(mut self) {
         let Some(file) = self.object.file.clone() else { return };
+        let Shared { remote, fills, .. } = &*Arc::clone(&self.object);
+        if self.start == Start::AfterFirstByte {
+            sleep(remote.pace().first_byte.unwrap_or(FIRST_BYTE_DEFAULT).min(FIRST_BYTE_DEFAULT)).await;
+        }
         while let Some(run) = self.next_run(&file) {
+            let mut limiter = fills.limiter.lock().await;
+            limiter.clear(remote).await;
             let span = self.object.span(&run);
-            let permit = self.object.fills.reserve(span.end - span.start).await;
+            let permit = fills.reserve(span.end - span.start).await;
             // Others may have brought it meanwhile; what is still missing is asked for again by its next miss.
-            drop(self.object.bring(&file, run, permit));
+            if let Some((part, _)) = self.object.bring(&file, run, permit) {
+                limiter.add(&part);
+            }
         }
     }
 

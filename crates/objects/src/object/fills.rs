@@ -10,14 +10,15 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore},
+    sync::{Mutex as AsyncMutex, OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore},
     task::JoinSet,
 };
 
 use super::{
     Shared,
     flight::Flight,
-    limits::{LANDED_BYTES_MAX, PART_EXTENTS_MAX, PARTS_AT_ONCE_MIN},
+    lane::Lane,
+    limits::{FILL_AHEAD_TIME, LANDED_BYTES_MAX, PART_EXTENTS_MAX, PARTS_AT_ONCE_MIN},
 };
 use crate::{CacheStats, disk::EXTENT_DATA_BYTES};
 
@@ -31,6 +32,8 @@ pub struct Fills {
     /// Bytes of parts that are under way or being written.
     budget: Arc<Semaphore>,
     budget_bytes: u64,
+    /// The parts that drivers have under way; held by the one that starts the next.
+    pub(super) limiter: AsyncMutex<Lane>,
     landed: Mutex<Landed>,
     tasks: Mutex<JoinSet<()>>,
     /// Held shared by writes of extents, so that closing can wait for them.
@@ -62,6 +65,7 @@ impl Fills {
             whole_max: fill_whole_max,
             budget: Arc::new(Semaphore::new(permits)),
             budget_bytes,
+            limiter: AsyncMutex::new(Lane::new(FILL_AHEAD_TIME)),
             landed: Mutex::default(),
             tasks: Mutex::new(JoinSet::new()),
             writing: Arc::default(),

@@ -1,4 +1,5 @@
-//! How much flies ahead of a stream at once: what the store brings in a part of the stream's patience.
+//! How much flies ahead of a stream at once: what the store brings in a part of the stream's patience. The same for the fills of a cache, for which
+//! nobody waits.
 //!
 //! Flights that share a thin line all come late, the first of them too, which is the one that is waited for. So each leaves when those before
 //! it are due soon, at the rate at which they come. Before a quick store none waits.
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::remote::{Remote, Sink};
 
-/// The flights ahead of one stream, the next one first.
+/// The flights ahead of one stream, or the fills of one cache, the first one first.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     /// What is on its way should be due within this time.
@@ -32,8 +33,14 @@ pub(super) struct Turn {
 }
 
 impl Lane {
-    pub(super) fn new(patience: Duration) -> Self {
-        Self { time: patience / LANE_SHARE, flights: Vec::new() }
+    /// What is in it is to be due within this time.
+    pub(super) fn new(time: Duration) -> Self {
+        Self { time, flights: Vec::new() }
+    }
+
+    /// Of what is ahead of a stream that is so patient.
+    pub(super) fn of_stream(patience: Duration) -> Self {
+        Self::new(patience / LANE_SHARE)
     }
 
     /// The flight is behind all that are there.
@@ -43,21 +50,29 @@ impl Lane {
         self.flights.push(Arc::downgrade(flight));
         Turn { time: self.time, before }
     }
+
+    /// Waits until all that are there are due soon.
+    pub(super) async fn clear(&self, remote: &Remote) {
+        while !may_follow(&self.flights, self.time, remote) {
+            sleep(LANE_LOOK).await;
+        }
+    }
 }
 
 impl Turn {
     /// Waits until it has come, or nobody wants the flight any more.
     pub(super) async fn come(self, mut flight: &Flight, remote: &Remote) {
-        while !self.has_come(remote) && flight.is_wanted() {
+        while !may_follow(&self.before, self.time, remote) && flight.is_wanted() {
             sleep(LANE_LOOK).await;
         }
     }
+}
 
-    fn has_come(&self, remote: &Remote) -> bool {
-        let under_way = self.before.iter().filter_map(Weak::upgrade).filter(|flight| !flight.has_ended());
-        let before: Vec<_> = under_way.map(|flight| (flight.range.end, flight.course())).collect();
-        may_leave(&before, remote.pace().bandwidth, self.time, Instant::now())
-    }
+/// Whether these are due within the time.
+fn may_follow(flights: &[Weak<Flight>], time: Duration, remote: &Remote) -> bool {
+    let under_way = flights.iter().filter_map(Weak::upgrade).filter(|flight| !flight.has_ended());
+    let before: Vec<_> = under_way.map(|flight| (flight.range.end, flight.course())).collect();
+    may_leave(&before, remote.pace().bandwidth, time, Instant::now())
 }
 
 /// Whether what is under way, by its end, is due within the time.

@@ -28,6 +28,9 @@ pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Extents of a part of a fill: 8 MiB, from where on larger requests do not get cheaper.
 pub(super) const PART_EXTENTS_MAX: u64 = 8;
+/// What is under way of fills is to be due within this time, but for one part. Before a store that brings less than a part in it, one
+/// comes after the other: side by side they would take a thin line from reads that somebody waits for, and none would come sooner.
+pub(super) const FILL_AHEAD_TIME: Duration = Duration::from_secs(8);
 /// Parts that the budget of fills should allow at once; they are smaller where it is small.
 pub(super) const PARTS_AT_ONCE_MIN: u64 = 4;
 /// Ranges of extents that wait to be filled, per object. What does not fit is asked for again by its next miss.
@@ -77,6 +80,9 @@ pub(super) const BANDWIDTH_DEFAULT: f64 = 50e6;
 pub(super) const OWN_RATE_BYTES_MIN: u64 = 256 << 10;
 /// From then on after its answer began a part tells its own rate, too, however little has come.
 pub(super) const OWN_RATE_TIME_MIN: Duration = Duration::from_millis(250);
+/// Who wants bytes of a read under way waits for those before them, if they are due within this time. Clients give up after some seconds
+/// without a byte.
+pub(super) const JOIN_TIME_MAX: Duration = Duration::from_secs(2);
 /// A part that brought nothing for so long is not waited for by those who come now.
 pub(super) const QUIET_MAX: Duration = Duration::from_millis(100);
 

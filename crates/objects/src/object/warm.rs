@@ -107,7 +107,7 @@ impl<'a> Warming<'a> {
         };
         let kept = self.object.bring(self.file, run, permit);
         let is_brought = kept.is_some();
-        self.parts.extend(kept);
+        self.parts.extend(kept.map(|(_, kept)| kept));
         Ok(is_brought)
     }
 

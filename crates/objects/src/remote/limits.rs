@@ -26,8 +26,11 @@ pub(super) const WINDOW_MIN: f64 = 1.0;
 /// Part of the window that background reads may take, so that a foreground read seldom waits for one of them to end.
 pub(super) const WINDOW_FILL_SHARE: f64 = 0.75;
 
-/// Part of the window that is theirs even while foreground reads wait.
-pub(super) const WINDOW_FILL_SHARE_MIN: f64 = 0.25;
+/// Of this part so many fewer for each foreground read under way. A few readers leave fills what they need; beside 16 of them, in a window
+/// of 64, there is one.
+pub(super) const WINDOW_FILL_PER_READ: f64 = 3.0;
+/// From this window on one fill may be under way whatever waits.
+pub(super) const WINDOW_WITH_FILL_MIN: f64 = 4.0;
 
 /// Weight of a new measurement of the time to the first byte.
 pub(super) const FIRST_BYTE_WEIGHT: f64 = 0.125;

@@ -3,8 +3,10 @@
 //! * The limit halves when the store asks to slow down, once per round: what was sent before the last halving says nothing about the
 //!   new limit. It grows by one per window of successes, up to the configured number.
 //! * Foreground requests go before fills. Fills take at most a part of the window, and one foreground request may always go, so that a
-//!   window of one is not blocked by a long fill. A smaller part is theirs even while foreground requests wait: who is asked
-//!   all the time has to come to disk, too.
+//!   window of one is not blocked by a long fill.
+//! * The more foreground requests there are, the fewer fills start: these bring megabytes where those bring kilobytes, and the
+//!   processor, the disk and the line that they take are what somebody waits for. One fill may be under way however many wait: who
+//!   is asked all the time has to come to disk, too.
 
 use std::{
     collections::VecDeque,
@@ -13,7 +15,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::limits::{WINDOW_FILL_SHARE, WINDOW_FILL_SHARE_MIN, WINDOW_MIN};
+use super::limits::{WINDOW_FILL_PER_READ, WINDOW_FILL_SHARE, WINDOW_MIN, WINDOW_WITH_FILL_MIN};
 
 /// Who waits for the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,17 +129,19 @@ impl State {
         let in_flight = (self.foreground + self.fill) as f64;
         match urgency {
             Urgency::Foreground => in_flight + 1.0 <= self.limit || self.foreground == 0,
-            Urgency::Fill if self.foreground_waiting.is_empty() => {
-                in_flight + 1.0 <= (self.limit * WINDOW_FILL_SHARE).max(WINDOW_MIN)
+            Urgency::Fill if self.fill_is_due() => in_flight + 1.0 <= self.limit,
+            Urgency::Fill => {
+                let share = (self.limit * WINDOW_FILL_SHARE).max(WINDOW_MIN);
+                let left = share - self.foreground as f64 * WINDOW_FILL_PER_READ;
+                let is_left = self.foreground == 0 || (self.fill + 1) as f64 <= left;
+                self.foreground_waiting.is_empty() && is_left && in_flight + 1.0 <= share
             }
-            Urgency::Fill => self.fill_is_due() && in_flight + 1.0 <= self.limit,
         }
     }
 
-    /// Whether fills have less than the share that is theirs however many wait: a store that is asked all the time would never
-    /// come to disk without it.
+    /// Whether none is under way. A store that is asked all the time would never come to disk if fills only had what is left.
     fn fill_is_due(&self) -> bool {
-        ((self.fill + 1) as f64) <= self.limit * WINDOW_FILL_SHARE_MIN
+        self.fill == 0 && WINDOW_WITH_FILL_MIN <= self.limit
     }
 
     /// Who goes first now.
@@ -284,7 +288,27 @@ mod tests {
                 reads.push_back(waiting.pop_front().expect("it is there").await.unwrap());
             }
         }
-        assert_eq!(fills.iter().filter(|fill| fill.is_finished()).count(), 2, "a quarter of the window");
+        assert_eq!(fills.iter().filter(|fill| fill.is_finished()).count(), 1, "one, and no more");
+    }
+
+    /// The fills that cold reads of 64 callers started took the processor from the reads themselves.
+    #[tokio::test]
+    async fn fills_give_way_to_foreground_requests_under_way() {
+        let window = Window::new(64);
+        let fills_beside = |reads: usize| {
+            let reads: Vec<_> = (0..reads).filter_map(|_| take(&window, Urgency::Foreground)).collect();
+            let fills: Vec<_> = (0..64).map_while(|_| take(&window, Urgency::Fill)).collect();
+            drop(reads);
+            fills.len()
+        };
+        assert_eq!([0, 1, 8, 16, 40, 63].map(fills_beside), [48, 45, 24, 1, 1, 1]);
+        // What waits comes when they have ended.
+        let reads: Vec<_> = (0..40).filter_map(|_| take(&window, Urgency::Foreground)).collect();
+        let mut fills: Vec<_> = (0..10).map(|_| Box::pin(window.acquire(Urgency::Fill))).collect();
+        let slots: Vec<_> = fills.iter_mut().filter_map(|fill| fill.as_mut().now_or_never()).collect();
+        assert_eq!(slots.len(), 1);
+        drop(reads);
+        assert_eq!(fills.iter_mut().skip(1).filter_map(|fill| fill.as_mut().now_or_never()).count(), 9);
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ mod http;
 mod limits;
 mod locations;
 mod metadata;
+mod slow_link;
 #[path = "../support/mod.rs"]
 mod support;
 mod unfinished;

@@ -53,7 +53,7 @@ struct Passing(Arc<Shared>);
 
 impl Ahead {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { lane: Lane::new(patience), ..Self::default() }
+        Self { lane: Lane::of_stream(patience), ..Self::default() }
     }
 
     /// Starts what the stream, which goes on with `rest`, will need soon.

@@ -1,6 +1,9 @@
 //! What comes to disk in the background.
 
+use futures_util::future::join_all;
+
 use super::*;
+use crate::remote::fake::Asked;
 
 #[tokio::test(start_paused = true)]
 async fn the_first_touch_brings_the_whole_object() {
@@ -215,4 +218,48 @@ async fn memory_of_landed_bytes_is_given_back_when_their_extent_is_on_disk() {
     assert!(0 < bench.object.shared.table().landed_bytes());
     bench.settled().await;
     assert_eq!(bench.object.shared.table().landed_bytes(), 0);
+}
+
+/// 64 cold reads started a fill of a megabyte each, which took processor, disk and line from the reads.
+#[tokio::test(start_paused = true)]
+async fn cold_reads_of_many_come_before_the_fills_they_start() {
+    let bench = Bench::new(64 * MIB, Disked { fill_whole_max: 0, ..AMPLE }).await;
+    let ranges =
+        || (0..60).map(|extent| extent * EXTENT_DATA_BYTES + 5_000..extent * EXTENT_DATA_BYTES + 9_000);
+    join_all(ranges().map(|range| bench.reads_well(range))).await;
+    assert_eq!(bench.foreground_reads(), 60);
+    let fills = bench.fake.asked().iter().filter(|asked| is_fill(asked)).count();
+    assert!(fills <= 1, "{fills} fills beside 60 reads");
+    bench.settled().await;
+    assert!(ranges().all(|range| bench.object.is_local(range)), "what was touched is on disk afterwards");
+}
+
+fn is_fill(asked: &Asked) -> bool {
+    asked.range.as_ref().is_some_and(|range| EXTENT_DATA_BYTES <= range.end - range.start)
+}
+
+/// Fills that only took what reads left would never end where reads never do.
+#[tokio::test(start_paused = true)]
+async fn a_fill_ends_beside_reads_that_never_pause() {
+    let bench = Bench::new(24 * MIB, AMPLE).await;
+    bench.fake.store("busy", bench.bytes.clone()).await;
+    let meta = bench.remote.head("busy").await.unwrap().unwrap();
+    let cache = Cache::none(MIB, Handle::current());
+    let busy = cache.object(&bench.remote, &meta);
+    let reads = (0..200u64).map(|reader| {
+        let busy = Arc::clone(&busy);
+        tokio::spawn(async move {
+            // Each elsewhere, so that none joins another's.
+            for turn in 0.. {
+                let start = (reader * 7_919 + turn * 1_000_003) * 4_096 % (20 * MIB);
+                busy.read(start..start + 100, within(Duration::from_secs(100))).await.unwrap();
+            }
+        })
+    });
+    let reads: Vec<_> = reads.collect();
+    bench.reads_well(0..10).await;
+    bench.settled().await;
+    assert!(bench.object.is_local(0..24 * MIB));
+    assert!(reads.iter().all(|read| !read.is_finished()));
+    reads.iter().for_each(|read| read.abort());
 }

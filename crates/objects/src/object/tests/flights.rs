@@ -100,6 +100,23 @@ async fn near_ranges_of_one_call_share_a_trip() {
 
 const BLOCK: usize = crate::disk::BLOCK_DATA_BYTES;
 
+/// Over a slow link the end of a read under way was a minute away, and who wanted bytes of it gave up before.
+#[tokio::test(start_paused = true)]
+async fn who_wants_the_end_of_a_slow_read_does_not_wait_for_all_of_it() {
+    let bench = Bench::diskless(8 * MIB).await;
+    bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
+    bench.fake.line(100_000);
+    let long = bench.read(0..4 * MIB);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let began = Instant::now();
+    bench.reads_well(3 * MIB..3 * MIB + 4_000).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    // What is due soon is not asked for twice.
+    bench.reads_well(MIB / 2 + 100_000..MIB / 2 + 110_000).await;
+    assert_eq!(bench.foreground_reads(), 2);
+    assert_eq!(long.await.unwrap(), bench.expected(&(0..4 * MIB)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_waiter_has_a_deadline_of_its_own() {
     let bench = Bench::diskless(MIB).await;

@@ -1,0 +1,57 @@
+//! A line that all responses share.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use tokio::time::{Duration, sleep_until};
+
+use super::connection::now;
+
+/// Carries pieces one after the other. A response asks with its next piece when the one before is through, so that those under way
+/// take turns.
+#[derive(Debug)]
+pub(super) struct Line(Mutex<Place>);
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// 0: no limit.
+    bytes_per_second: u64,
+    /// When what it was given is through.
+    free: Instant,
+}
+
+impl Line {
+    pub(super) fn new(bytes_per_second: u64) -> Self {
+        Self(Mutex::new(Place { bytes_per_second, free: now() }))
+    }
+
+    /// From now on.
+    pub(super) fn set(&self, bytes_per_second: u64) {
+        *self.lock() = Place { bytes_per_second, free: now() };
+    }
+
+    /// Bytes per second; 0: no limit.
+    pub(super) fn bandwidth(&self) -> u64 {
+        self.lock().bytes_per_second
+    }
+
+    /// Waits until so many bytes are through.
+    pub(super) async fn carry(&self, bytes: usize) {
+        let through = {
+            let mut place = self.lock();
+            if place.bytes_per_second == 0 {
+                return;
+            }
+            let takes = Duration::from_secs_f64(bytes as f64 / place.bytes_per_second as f64);
+            place.free = place.free.max(now()) + takes;
+            place.free
+        };
+        sleep_until(through.into()).await;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Place> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
