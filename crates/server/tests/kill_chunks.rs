@@ -169,6 +169,7 @@ fn killed_while_it_fills_it_reads_right_and_starts_warm() {
         first_byte: Duration::from_millis(5),
         jitter: Duration::from_millis(2),
         bandwidth: 1_500_000,
+        line: 0,
         rules: Vec::new(),
     };
     for round in 0..ROUNDS {
