@@ -184,6 +184,8 @@ pub struct Batch {
     pub held: Vec<Held>,
     /// Connections that have authenticated, or no longer have.
     pub authenticated: Vec<(ConnId, bool)>,
+    /// How many commands that were executed in slices had ended, before this batch was executed and after it.
+    pub jobs_ended: (u64, u64),
 }
 
 impl Batch {

@@ -163,7 +163,8 @@ pub fn run_threads<N: Net + Send + 'static>(
             net_notify.notify();
         } else if requests.is_empty() && !requests.is_closed() {
             // With answers that found no room it sleeps, too: net says when it has taken some.
-            waker.park(earliest(housekeeping.wait(now), None, tx.next_deadline(), now));
+            let deadline = if waiting_answers.is_some() { None } else { tx.next_deadline() };
+            waker.park(earliest(housekeeping.wait(now), None, deadline, now));
         }
         tx_sleeper.awake();
     }

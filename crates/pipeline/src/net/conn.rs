@@ -54,6 +54,10 @@ pub(super) struct Conn {
     pub in_ready: bool,
     /// In the list of connections whose requests wait for the log.
     pub in_blocked: bool,
+    /// In the list of connections whose requests wait for a command executed in slices.
+    pub in_locked: bool,
+    /// How many such commands had ended when its requests were refused.
+    pub jobs_ended: u64,
     /// The asking of the log after which its requests were last offered.
     pub log_epoch_tried: u64,
     /// MULTI queue in tx.
@@ -87,6 +91,8 @@ impl Conn {
             in_dirty: false,
             in_ready: false,
             in_blocked: false,
+            in_locked: false,
+            jobs_ended: 0,
             log_epoch_tried: 0,
             queued_bytes: 0,
             accounted: 0,
@@ -99,6 +105,11 @@ impl Conn {
         // Of a large buffer the system has given only what was written.
         let partial = self.partial.capacity().min(self.partial.len().max(UNTOUCHED_BYTES_MIN));
         self.output.bytes() + partial + args + self.returned.capacity() + self.queued_bytes
+    }
+
+    /// Whether every request that was executed is answered.
+    pub fn is_answered(&self) -> bool {
+        self.in_flight == 0 && self.output.next_seq() == self.next_seq
     }
 
     /// Whether every request it sent whole is answered, and every answer sent.
@@ -332,6 +343,7 @@ impl Conn {
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
             self.hold = Some(reason);
             self.tx_blocked = true;
+            self.jobs_ended = batch.jobs_ended.0;
         }
         for index in first..run.first_request + run.request_count {
             let request = batch.requests[index as usize];

@@ -68,6 +68,10 @@ pub struct NetStage<N: Net> {
     ready_first: Vec<ConnId>,
     /// Connections whose requests wait for the log.
     blocked: Vec<ConnId>,
+    /// Connections whose requests wait for a command executed in slices.
+    locked: Vec<ConnId>,
+    /// How many such commands have ended.
+    jobs_ended: u64,
     /// Closed connections tx has not heard of.
     closed: Vec<ConnId>,
     bytes_total: usize,
@@ -114,6 +118,8 @@ impl<N: Net> NetStage<N> {
             ready: Vec::new(),
             ready_first: Vec::new(),
             blocked: Vec::new(),
+            locked: Vec::new(),
+            jobs_ended: 0,
             closed: Vec::new(),
             bytes_total: 0,
             log_asked: false,
@@ -171,6 +177,15 @@ impl<N: Net> NetStage<N> {
         for &(id, authenticated) in &batch.authenticated {
             if let Some(conn) = lookup(&mut self.conns, id) {
                 conn.authenticated = authenticated;
+            }
+        }
+        if self.jobs_ended < batch.jobs_ended.1 {
+            self.jobs_ended = batch.jobs_ended.1;
+            for id in self.locked.drain(..) {
+                if let Some(conn) = lookup(&mut self.conns, id) {
+                    conn.in_locked = false;
+                    mark(&mut self.dirty, &mut conn.in_dirty, id);
+                }
             }
         }
         self.take_back(batch);
@@ -432,9 +447,17 @@ impl<N: Net> NetStage<N> {
                 let ready = if first { &mut self.ready_first } else { &mut self.ready };
                 mark(ready, &mut conn.in_ready, id);
             }
-            Some(DeferReason::Barrier | DeferReason::Locked) if conn.in_flight == 0 => {
+            Some(DeferReason::Barrier) if conn.is_answered() => {
                 conn.rejoin();
                 mark(&mut self.ready, &mut conn.in_ready, id);
+            }
+            Some(DeferReason::Locked) if conn.in_flight == 0 => {
+                if conn.jobs_ended < self.jobs_ended {
+                    conn.rejoin();
+                    mark(&mut self.ready, &mut conn.in_ready, id);
+                } else {
+                    mark(&mut self.locked, &mut conn.in_locked, id);
+                }
             }
             Some(DeferReason::LogBehind) if conn.in_flight == 0 => {
                 let tried = conn.log_epoch_tried == self.log_epoch;

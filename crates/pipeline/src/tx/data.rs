@@ -345,6 +345,11 @@ impl Tx {
         self.any_change = true;
     }
 
+    /// What the command that runs must wait for so far.
+    pub(super) fn gate(&self) -> Gate {
+        self.gate.get()
+    }
+
     #[inline]
     pub(super) fn join_gate(&self, gate: Gate) {
         if gate != Gate::OPEN {

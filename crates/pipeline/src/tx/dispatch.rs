@@ -68,7 +68,11 @@ impl Tx {
         if self.jobs.has(session.conn) {
             return Outcome::Deferred(DeferReason::Barrier);
         }
-        let refusal = match self.admit(session, id, &args) {
+        let admitted = self.admit(session, id, &args);
+        if !matches!(admitted, Err(Refusal::Defer(_))) {
+            self.jobs.writer_ran(session.conn);
+        }
+        let refusal = match admitted {
             Ok(Admitted::Run(command)) => {
                 session.last_command = Some(command);
                 self.defer_put = self.sliced && command.sliced == SlicedBy::Value;
@@ -83,10 +87,7 @@ impl Tx {
                     call.reply.error(&error.message());
                 }
                 let Call { session, mut reply, .. } = call;
-                return match self.take_suspended(session, &args, seq, &mut reply, start) {
-                    true => Outcome::Pending,
-                    false => Outcome::Replied,
-                };
+                return self.take_suspended(session, &args, seq, &mut reply, start);
             }
             Ok(Admitted::Queued) => {
                 reply.simple("QUEUED");
@@ -156,15 +157,21 @@ impl Tx {
         if queueing && command.flags.has(Flags::NO_MULTI) {
             return Err(CommandError::text("ERR Command not allowed inside a transaction").into());
         }
+        if self.jobs.any() && self.must_wait(session, command, args) {
+            return Err(Refusal::Defer(DeferReason::Locked));
+        }
         if self.catalog.has_named() && command.keys.first != 0 {
             match self.route_command(session, command, args)? {
+                // Keys in memory beside those of a source are read at once.
+                Some(_)
+                    if !queueing && self.jobs.any() && self.wants_locked(session.space, command, args) =>
+                {
+                    return Err(Refusal::Defer(DeferReason::Locked));
+                }
                 Some(source) if queueing => return Err(self.not_in_multi(source, command).into()),
                 Some(ordinal) => return Ok(Admitted::Source { command, ordinal }),
                 None => {}
             }
-        }
-        if !self.jobs.is_empty() && self.must_wait(session, command, args) {
-            return Err(Refusal::Defer(DeferReason::Locked));
         }
         if self.needs_memory(command, session) && self.out_of_memory(session, command, args) {
             let text = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -175,6 +182,9 @@ impl Tx {
             return Ok(Admitted::Queued);
         }
         self.sliced = command.sliced != SlicedBy::Never && self.is_sliced(session, command, args);
+        if self.sliced && !self.can_begin_write(session) {
+            return Err(Refusal::Defer(DeferReason::Locked));
+        }
         if self.catalog.any_logged() {
             self.reserve(session, command, args)?;
         }

@@ -11,8 +11,10 @@
 //!
 //! **Isolation.** A job holds locks on what it has read or will change ([`Locks`]), so it takes effect as if at
 //! one moment. KEYS alone locks nothing: like SCAN it shows every key that stays from start to end, and only those
-//! that were there at some moment in between. Jobs that lock one key after the other run one at a time, so no two
-//! wait for each other. Inside EXEC there are no slices: a transaction executes whole.
+//! that were there at some moment in between. There is at most one job that locks one key after the other, or
+//! that writes; further ones are offered again when it has ended. So no two wait for each other, and the parts of
+//! two transactions never mix in the log. A writer that had to wait for a lock is let through before further
+//! jobs begin. Inside EXEC there are no slices: a transaction executes whole.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -23,12 +25,12 @@ use bytes::Bytes;
 
 use super::{
     Key, Tx,
-    dispatch::{reply_too_long, space_of, target_space},
+    dispatch::{Outcome, reply_too_long, space_of, target_space},
     locks::{Access, Locks},
 };
 use crate::{
     args::Args,
-    batch::{Batch, Held, ReplySegment, SharedPart},
+    batch::{Batch, DeferReason, Held, ReplySegment, SharedPart},
     command::{Call, Command, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
@@ -184,6 +186,12 @@ pub(super) struct Jobs {
     queue: VecDeque<Job>,
     /// Slices in a row in which nothing could be done.
     waited: usize,
+    /// Grows when a job has ended, or the writer that others waited for has run: requests that were refused are offered again.
+    ended: u64,
+    /// A connection whose write was refused because of a lock.
+    waiting_writer: Option<ConnId>,
+    /// The handler that just ran needs a job that cannot begin now.
+    refused: bool,
     /// What the handler that just ran left to be done.
     suspended: Option<Box<dyn Work>>,
 }
@@ -191,6 +199,11 @@ pub(super) struct Jobs {
 impl Jobs {
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether there is anything to look at before a request is executed.
+    pub fn any(&self) -> bool {
+        !self.queue.is_empty() || self.waiting_writer.is_some()
     }
 
     /// How long the next slice can wait: not at all, unless every job waits.
@@ -222,31 +235,35 @@ impl Jobs {
         self.queue.iter().filter_map(|job| job.work.locks()).any(|locks| !locks.is_empty())
     }
 
+    /// A request of this connection was executed or refused for good: if it was the writer that waited, jobs may begin
+    /// again.
+    pub fn writer_ran(&mut self, conn: ConnId) {
+        if self.waiting_writer.take_if(|writer| *writer == conn).is_some() {
+            self.ended += 1;
+        }
+    }
+
+    /// How many have ended, or stopped to be in the way otherwise.
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
     /// The connection is gone.
     pub fn cancel(&mut self, conn: ConnId) {
+        self.writer_ran(conn);
         if let Some(index) = self.queue.iter().position(|job| job.conn == conn && !job.work.must_finish())
             && let Some(job) = self.queue.remove(index)
         {
+            self.ended += 1;
             job.free();
         }
     }
 
-    /// The job whose turn it is. Of those that lock many keys only the first runs.
-    fn next(&mut self) -> Option<Job> {
-        let first_of_many = self.queue.iter().map(|job| job.work.locks_many());
-        let blocked = first_of_many.clone().filter(|many| *many).count();
-        if blocked <= 1 {
-            return self.queue.pop_front();
-        }
-        // The one that already holds locks goes on; the others wait for it.
-        let holder = self
-            .queue
-            .iter()
-            .position(|job| job.work.locks_many() && job.work.locks().is_some_and(|locks| !locks.is_empty()));
-        let holder = holder.or_else(|| first_of_many.clone().position(|many| many));
-        let index = (0..self.queue.len())
-            .find(|&index| !self.queue[index].work.locks_many() || Some(index) == holder)?;
-        self.queue.remove(index)
+    /// Whether a job of this kind can begin: there is at most one that locks many keys, and none begins while a writer
+    /// waits for locks to be given back.
+    fn can_begin(&self, conn: ConnId, locks_many: bool) -> bool {
+        let free = !locks_many || !self.queue.iter().any(|job| job.work.locks_many());
+        free && self.waiting_writer.is_none_or(|writer| writer == conn)
     }
 }
 
@@ -277,7 +294,11 @@ impl Tx {
         match work.step(self, &mut slice)? {
             Step::Done => Ok(()),
             Step::More | Step::Wait => {
-                debug_assert!(!call.in_exec, "a transaction has no slices");
+                assert!(!call.in_exec, "a transaction has no slices");
+                if !self.jobs.can_begin(call.session.conn, work.locks_many()) {
+                    self.jobs.refused = true;
+                    return Ok(());
+                }
                 work.suspend(self, space, &args);
                 self.jobs.suspended = Some(Box::new(work));
                 Ok(())
@@ -293,8 +314,12 @@ impl Tx {
         seq: u64,
         reply: &mut Reply<'_>,
         start: crate::reply::Mark,
-    ) -> bool {
-        let Some(work) = self.jobs.suspended.take() else { return false };
+    ) -> Outcome {
+        if std::mem::take(&mut self.jobs.refused) {
+            reply.rewind(start);
+            return Outcome::Deferred(DeferReason::Locked);
+        }
+        let Some(work) = self.jobs.suspended.take() else { return Outcome::Replied };
         let (out, shared) = reply.take_since(start);
         let mut pieces = Pieces { out, shared, ..Pieces::default() };
         pieces.seal();
@@ -314,12 +339,12 @@ impl Tx {
             reply: pieces,
             gate: self.gate.replace(Gate::OPEN),
         });
-        true
+        Outcome::Pending
     }
 
     /// One slice of one job. Its reply, when it is done, and what it holds go into the batch.
     pub(super) fn run_job(&mut self, batch: &mut Batch) {
-        let Some(mut job) = self.jobs.next() else { return };
+        let Some(mut job) = self.jobs.queue.pop_front() else { return };
         let Pieces { out, shared, .. } = &mut job.reply;
         let mut slice = Slice {
             space: job.space,
@@ -344,10 +369,12 @@ impl Tx {
                 self.jobs.queue.push_back(job);
             }
             Ok(Step::Done) => {
+                self.jobs.ended += 1;
                 answer(job, batch);
                 held = 0;
             }
             Err(error) => {
+                self.jobs.ended += 1;
                 self.stats.errors_total.add(1);
                 job.reply = Pieces::default();
                 Reply::new(&mut job.reply.out, &mut job.reply.shared, job.version).error(&error.message());
@@ -372,8 +399,8 @@ impl Tx {
     }
 
     /// Whether the request must wait until a command that is executed in slices has ended.
-    pub(super) fn must_wait(&self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
-        match &session.multi {
+    pub(super) fn must_wait(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
+        let waits = match &session.multi {
             Some(queue) if command.name == "exec" => {
                 let mut space = session.space;
                 self.jobs.any_locks()
@@ -386,13 +413,29 @@ impl Tx {
                     })
             }
             Some(_) => false,
-            // Commands over so many keys look for themselves, key by key.
-            None if SLICED_ARGS_MIN <= args.len() && command.keys.last < 0 => false,
+            // Commands over so many keys look for themselves, key by key, when it is their turn to lock.
+            None if SLICED_ARGS_MIN <= args.len() && command.keys.last < 0 => {
+                !self.jobs.can_begin(session.conn, true)
+            }
             None => self.wants_locked(session.space, command, args),
+        };
+        let writes = command.flags.has(Flags::WRITE) || command.name == "exec";
+        if waits && writes {
+            self.jobs.waiting_writer.get_or_insert(session.conn);
         }
+        waits
     }
 
-    fn wants_locked(&self, space: u16, command: &Command, args: &Args<'_>) -> bool {
+    /// Whether a write that is executed in slices can begin.
+    pub(super) fn can_begin_write(&mut self, session: &Session) -> bool {
+        let can = self.jobs.can_begin(session.conn, true);
+        if !can {
+            self.jobs.waiting_writer.get_or_insert(session.conn);
+        }
+        can
+    }
+
+    pub(super) fn wants_locked(&self, space: u16, command: &Command, args: &Args<'_>) -> bool {
         let access = if command.flags.has(Flags::WRITE) { Access::Write } else { Access::Read };
         if command.flags.has(Flags::KEYSPACE) && access == Access::Write {
             return self.jobs.any_locks();

@@ -151,6 +151,7 @@ impl Tx {
     /// back to its net stage.
     pub fn execute(&mut self, batch: &mut Batch, now: Now) {
         self.start_turn(now);
+        batch.jobs_ended.0 = self.jobs.ended();
         for control in &batch.control {
             if let Control::Opened { conn, peer } = control {
                 self.open_session(*conn, peer.clone());
@@ -163,6 +164,7 @@ impl Tx {
             }
         }
         batch.closes.append(&mut self.closes);
+        batch.jobs_ended.1 = self.jobs.ended();
     }
 
     /// Work of its own: expired keys, garbage, answers of sources. Returns when it wants to be called again at the latest.

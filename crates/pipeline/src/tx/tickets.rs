@@ -263,7 +263,7 @@ impl Tx {
     /// Takes what sources have answered, and executes a slice of a command that takes long. The batch that comes out holds
     /// replies and what tx holds for connections, and belongs to the net stage of the connections named in it.
     pub fn poll_answers(&mut self, now: super::Now) -> Option<Batch> {
-        self.now = now.monotonic;
+        self.start_turn(now);
         let tickets = &mut self.tickets;
         let mut stream = std::mem::take(&mut tickets.stream);
         for (_, source) in &mut tickets.sources {
@@ -281,6 +281,7 @@ impl Tx {
         self.stats.source_tickets.set(tickets.open.len() as u64);
         let mut answered = std::mem::take(&mut tickets.answered);
         self.run_job(&mut answered);
+        answered.jobs_ended.1 = self.jobs.ended();
         if answered.replies.is_empty() && answered.held.is_empty() {
             self.tickets.answered = answered;
             return None;

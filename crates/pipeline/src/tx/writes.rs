@@ -42,6 +42,11 @@ pub(crate) trait Plan: Send {
 
     /// Writes the reply, when everything is changed.
     fn reply(&self, counts: &Counts, reply: &mut Reply<'_>);
+
+    /// Memory of its own.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// How a slice of planning ended.
@@ -274,7 +279,7 @@ impl<P: Plan> Write<P> {
         self.parts.push_back(lsn);
         if last {
             let level = if policy == SyncPolicy::Always { Level::Durable } else { Level::Written };
-            self.gate = Gate::at(lsn, level);
+            self.gate = self.gate.join(Gate::at(lsn, level));
             self.start_applying();
         }
         Ok(Step::More)
@@ -318,7 +323,10 @@ impl<P: Plan> Work for Write<P> {
         match self.phase {
             Phase::Planning => {
                 self.now = tx.now();
-                Ok(match self.plan.plan(tx, slice, &mut self.changes)? {
+                let planned = self.plan.plan(tx, slice, &mut self.changes)?;
+                // What is written may show what was read, whatever table it goes to.
+                self.gate = self.gate.join(tx.gate());
+                Ok(match planned {
                     Planned::More => Step::More,
                     Planned::Locked => Step::Wait,
                     Planned::Nothing => {
@@ -359,12 +367,13 @@ impl<P: Plan> Work for Write<P> {
     }
 
     fn must_finish(&self) -> bool {
-        true
+        !matches!(self.phase, Phase::Planning)
     }
 
     fn memory_bytes(&self) -> usize {
         let ChangeSet { logged, unlogged, .. } = &self.changes;
-        logged.bytes + unlogged.bytes
+        let open = logged.open.capacity() + unlogged.open.capacity();
+        logged.bytes + unlogged.bytes + open + self.plan.memory_bytes()
     }
 }
 
@@ -375,6 +384,7 @@ impl Tx {
         let bytes = effect.key().expect("a planned effect is about a key");
         let hash = self.tables.hash(bytes);
         let key = Key { table, hash, bytes };
+        let mut changed = true;
         let (is, steps) = match effect {
             Effect::Put { value, expiry, .. } => {
                 self.tables.put(table, hash, bytes, StringValue::Slice(value), expiry);
@@ -382,7 +392,7 @@ impl Tx {
             }
             Effect::Delete { .. } => {
                 let live = self.tables.get(table, hash, bytes, now).is_some();
-                self.tables.delete(table, hash, bytes);
+                changed = self.tables.delete(table, hash, bytes);
                 counts.removed += usize::from(live);
                 (KeyIs::Gone, 1)
             }
@@ -404,7 +414,9 @@ impl Tx {
                 unreachable!("no plan has such an effect")
             }
         };
-        self.planned_key_changed(&key, is, gate);
+        if changed {
+            self.planned_key_changed(&key, is, gate);
+        }
         steps
     }
 
@@ -552,4 +564,8 @@ impl Plan for PatchOne {
     }
 
     fn reply(&self, _: &Counts, _: &mut Reply<'_>) {}
+
+    fn memory_bytes(&self) -> usize {
+        self.new.capacity()
+    }
 }

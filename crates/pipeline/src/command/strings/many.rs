@@ -36,10 +36,10 @@ impl ReadKeys {
         Self { shown, read: 0, found: 0, locks: None }
     }
 
-    /// Whether there was time for the next key.
-    fn read(&mut self, tx: &Tx, slice: &mut Slice<'_>, key: &Key<'_>) -> bool {
+    /// Reads a key; what the slice has come to.
+    fn read(&mut self, tx: &Tx, slice: &mut Slice<'_>, key: &Key<'_>) -> Step {
         if tx.locked_for(key, Access::Read) {
-            return false;
+            return Step::Wait;
         }
         if let Some(locks) = &mut self.locks {
             locks.insert(key.table, key.hash);
@@ -53,7 +53,7 @@ impl ReadKeys {
             }
         }
         self.read += 1;
-        slice.step()
+        if slice.step() { Step::Done } else { Step::More }
     }
 }
 
@@ -69,8 +69,9 @@ impl Work for ReadKeys {
             let keys: Vec<Key<'_>> = group.map(|bytes| tx.key_in(slice.space, bytes)).collect();
             tx.prefetch(&keys);
             for key in &keys {
-                if !self.read(tx, slice, key) && self.read < count {
-                    return Ok(Step::More);
+                let step = self.read(tx, slice, key);
+                if step != Step::Done && self.read < count {
+                    return Ok(step);
                 }
             }
         }
