@@ -481,8 +481,11 @@ fn two_large_writes_at_once_are_both_in_the_log_and_in_order() {
 
 #[test]
 fn commands_over_the_same_keys_in_opposite_order_all_end() {
-    let (mut world, mut first, mut second) = filled(SyncMode::Off);
-    let mut reader = world.connect();
+    // Wide, so that all are received before the first has locked its keys.
+    let mut world = World::wide(settings(SyncMode::Off));
+    let (mut first, mut second, mut reader) = (world.connect(), world.connect(), world.connect());
+    ask(&mut world, &first, &["MSET"], pairs("old"));
+    answer(&mut world, &mut first);
     let mut reversed: Vec<String> = keys().collect();
     reversed.reverse();
     let reversed_pairs = reversed.iter().flat_map(|key| [key.clone(), "second".into()]);

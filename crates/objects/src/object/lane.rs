@@ -1,7 +1,7 @@
 //! How much flies ahead of a stream at once: what the store brings in a part of the stream's patience. The same for the fills of a cache, for which
 //! nobody waits.
 //!
-//! Flights that share a thin line all come late, the first of them too, which is the one that is waited for. So each leaves when those before
+//! Flights that share a slow link all come late, the first of them too, which is the one that is waited for. So each leaves when those before
 //! it are due soon, at the rate at which they come. Before a quick store none waits.
 
 use std::{

@@ -44,7 +44,7 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
-/// What a client is told that is sent away.
+/// Debug data of the GOAWAY frame that a flooding client is sent.
 const WHY: &[u8] = b"too many frames that ask for nothing";
 
 /// The beginning of a frame.
