@@ -54,7 +54,8 @@ fn due(course: Course, end: u64, first_byte: Duration, bandwidth: f64, now: Inst
     }
     let landed = course.position - course.start;
     let own = landed as f64 / since(begun).as_secs_f64().max(1e-3);
-    let rate = if landed < OWN_RATE_BYTES_MIN { bandwidth } else { own };
+    let tells = OWN_RATE_BYTES_MIN <= landed || OWN_RATE_TIME_MIN <= since(begun);
+    let rate = if tells { own } else { bandwidth };
     Some(time_of(end - course.position, rate))
 }
 
@@ -95,6 +96,22 @@ mod tests {
         assert!(is_sooner(moving(5_000_000), &next(5_000_000), PACE, now), "50 MB/s: 20 ms");
         assert!(!is_sooner(moving(500_000), &next(500_000), PACE, now), "5 MB/s: 200 ms");
         assert!(is_sooner(moving(500_000), &(0..500_000), PACE, now), "there already");
+    }
+
+    #[test]
+    fn a_stream_that_brings_little_for_long_tells_its_rate_too() {
+        let begin = Instant::now();
+        let (soon, late) = (begin + OWN_RATE_TIME_MIN / 2, begin + OWN_RATE_TIME_MIN);
+        let moving = |now| Course {
+            position: 9_000,
+            start: 0,
+            sent: Some(begin),
+            begun: Some(begin),
+            moved: Some(now),
+        };
+        let behind = 400_000..404_092;
+        assert!(is_sooner(moving(soon), &behind, PACE, soon), "8 ms, at the store's bandwidth");
+        assert!(!is_sooner(moving(late), &behind, PACE, late), "11 s, at its own rate");
     }
 
     #[test]

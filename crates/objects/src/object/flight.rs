@@ -214,14 +214,17 @@ impl Flight {
 }
 
 impl Sink for &Flight {
+    fn is_waited_for(&self) -> bool {
+        self.purpose == Purpose::Fill || self.lock().is_waited_for()
+    }
+
     /// Decided under the lock under which askers join: one that comes later finds a failed flight and starts another.
     fn is_wanted(&mut self) -> bool {
         if self.purpose == Purpose::Fill {
             return true;
         }
         let mut state = self.lock();
-        let is_waited_for = state.waiters.by_end.values().any(|(_, asker)| !asker.is_closed());
-        let is_wanted = is_waited_for || 0 < state.wish.strong_count();
+        let is_wanted = state.is_waited_for();
         if !is_wanted {
             state.landed = Landed::Failed;
         }
@@ -252,6 +255,13 @@ impl Sink for &Flight {
         for (bytes, asker) in answers {
             drop(asker.send(Ok(bytes)));
         }
+    }
+}
+
+impl State {
+    fn is_waited_for(&self) -> bool {
+        let is_asked_for = || self.waiters.by_end.values().any(|(_, asker)| !asker.is_closed());
+        0 < self.wish.strong_count() || is_asked_for()
     }
 }
 

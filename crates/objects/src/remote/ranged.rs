@@ -32,7 +32,10 @@ use crate::Error;
 
 /// Who takes the bytes.
 pub(crate) trait Sink: Send {
-    /// Asked whenever no request is under way. After it was said that nobody wants the bytes, it has to be true for ever.
+    /// Whether somebody wants the bytes now.
+    fn is_waited_for(&self) -> bool;
+    /// Asked whenever no request is under way, and before one is given up. After it was said that nobody wants the bytes, it has to be true
+    /// for ever.
     fn is_wanted(&mut self) -> bool;
     /// A request leaves.
     fn handle_sent(&mut self);
@@ -55,7 +58,11 @@ struct Trip<'a> {
 pub(super) struct Whole(pub(super) BytesMut);
 
 impl Sink for Whole {
-    /// Who does not, drops the future.
+    /// Who does not wait any more drops the future.
+    fn is_waited_for(&self) -> bool {
+        true
+    }
+
     fn is_wanted(&mut self) -> bool {
         true
     }
@@ -102,12 +109,12 @@ impl Remote {
             Urgency::Fill => self.attempts_max,
         });
         loop {
-            let Some(slot) = self.slot(urgency, trip.sink).await else {
-                return Err(Error::TooLate(format!("read {}: nobody waits for it any more", meta.name)));
-            };
+            let Some(slot) = self.slot(urgency, trip.sink).await else { return Err(unwanted(meta)) };
             let before = trip.rest.start;
             let outcome = self.attempt(&mut trip, urgency).await;
-            let Err(fault) = self.judged(outcome, &slot) else { return Ok(()) };
+            let Err(fault) = self.judged(outcome, &slot) else {
+                return if trip.rest.is_empty() { Ok(()) } else { Err(unwanted(meta)) };
+            };
             drop(slot);
             if before < trip.rest.start {
                 attempts.progressed();
@@ -135,6 +142,7 @@ impl Remote {
         }
     }
 
+    /// Brings all of the rest, or as much as somebody wants.
     async fn attempt(&self, trip: &mut Trip<'_>, urgency: Urgency) -> Result<(), Fault> {
         let reads = match urgency {
             Urgency::Foreground => &self.figures.foreground_reads,
@@ -163,7 +171,8 @@ impl Remote {
         let (began, first) = (Instant::now(), trip.rest.start);
         let mut body = pieces(answer);
         let mut outcome = Ok(());
-        while trip.rest.start < trip.rest.end {
+        let mut interest = Interest::default();
+        while trip.rest.start < trip.rest.end && !interest.is_over(trip.sink) {
             match self.piece(&mut body).await {
                 Ok(Some(bytes)) => outcome = trip.take(bytes),
                 Ok(None) => outcome = Err(trip.ended_early()),
@@ -175,7 +184,7 @@ impl Remote {
         }
         let got = trip.rest.start - first;
         self.figures.bytes.fetch_add(got, Relaxed);
-        if outcome.is_ok() {
+        if outcome.is_ok() && trip.rest.is_empty() {
             self.figures.body_took(got, began.elapsed());
             self.expect_end(&mut body).await;
         }
@@ -227,6 +236,32 @@ impl Remote {
         }
         outcome
     }
+}
+
+/// Looks now and then whether somebody wants what is under way. Reads that all have left would take a slow
+/// link from those who are there; who comes back soon, as the downloads after a question where, finds them.
+#[derive(Default)]
+struct Interest {
+    looked: Option<Instant>,
+    was_lost: bool,
+}
+
+impl Interest {
+    /// That nobody wanted it twice in a row, and nobody does now.
+    fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
+        let now = Instant::now();
+        let looked = *self.looked.get_or_insert(now);
+        if now.duration_since(looked) < WANTED_LOOK {
+            return false;
+        }
+        self.looked = Some(now);
+        let is_lost = !sink.is_waited_for();
+        std::mem::replace(&mut self.was_lost, is_lost) && is_lost && !sink.is_wanted()
+    }
+}
+
+fn unwanted(meta: &ObjectMeta) -> Error {
+    Error::TooLate(format!("read {}: nobody waits for it any more", meta.name))
 }
 
 impl Trip<'_> {

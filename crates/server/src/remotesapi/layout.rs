@@ -5,20 +5,21 @@
 //!  addresses --> located                                                                                        +--> resources, places
 //!                    +-- records: groups, in the order of the files --> RecordsCache::make, some at a time -----+
 //!                                 large records stay in their files --------------------------------------------+
+//!                                 and so do chunks that the store does not bring soon --------------------------+
 //! ```
 
 mod plan;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, future::ready, sync::Arc, time::Instant};
 
-use busload_dolt::{ChunkAddress, Located, Location, Span, Store, TableFile};
+use busload_dolt::{ChunkAddress, Error, Located, Location, Span, TableFile};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tonic::Status as Refusal;
 
 use self::plan::{Group, Plan, Spot};
 use super::{
     Remotesapi,
-    limits::RECORDS_AT_ONCE_MAX,
+    limits::{RECORDS_AT_ONCE_MAX, RECORDS_MAKING_SHARE},
     records::Made,
     rooms::Rooms,
     target::Target,
@@ -46,38 +47,67 @@ pub struct Place {
     pub dictionary: Option<Span>,
 }
 
+/// Where a request wants its chunks to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// In their table files.
+    Files,
+    /// In records, but for chunks that the store does not bring soon: a client takes bytes at the
+    /// pace of a slow link, but an answer that needs all of them first would come too late.
+    RecordsIfSoon,
+    /// In records, for clients that know no dictionaries.
+    Records,
+}
+
+impl From<DoltLayout> for Layout {
+    fn from(layout: DoltLayout) -> Self {
+        match layout {
+            DoltLayout::Files => Self::Files,
+            DoltLayout::Records => Self::RecordsIfSoon,
+        }
+    }
+}
+
 /// Answers from one version of the store.
 pub async fn lay_out(
     remotesapi: &Remotesapi,
     rooms: &Rooms,
     target: &Target,
-    (layout, addresses): (DoltLayout, &[ChunkAddress]),
+    (layout, addresses): (Layout, &[ChunkAddress]),
 ) -> Result<Laid, Refusal> {
     let store = target.store();
     let located = target.in_time(store.locate(addresses, target.deadline().of_trip())).await?;
     match layout {
-        DoltLayout::Files => {
+        Layout::Files => {
             store.prefetch(&located);
-            target.in_time(store.pin_dictionaries(&located, target.deadline().of_trip())).await?;
             let mut laid = Laid::of(addresses);
-            laid.add_files(&located, 0..addresses.len());
+            laid.add_files(target, &located).await?;
             Ok(laid)
         }
-        DoltLayout::Records => records(remotesapi, rooms, target, (addresses, &located)).await,
+        Layout::RecordsIfSoon | Layout::Records => {
+            let may_be_in_files = layout == Layout::RecordsIfSoon;
+            records(remotesapi, rooms, target, (addresses, &located, may_be_in_files)).await
+        }
     }
+}
+
+/// As if only these had been asked for.
+fn only(located: &Located, which: &[usize]) -> Located {
+    let mut locations = vec![None; located.locations.len()];
+    which.iter().for_each(|&index| locations[index].clone_from(&located.locations[index]));
+    Located { snapshot: Arc::clone(&located.snapshot), locations }
 }
 
 async fn records(
     remotesapi: &Remotesapi,
     rooms: &Rooms,
     target: &Target,
-    (addresses, located): (&[ChunkAddress], &Located),
+    (addresses, located, may_be_in_files): (&[ChunkAddress], &Located, bool),
 ) -> Result<Laid, Refusal> {
-    let Plan { in_files, groups } = Plan::new(spots(located));
-    if !in_files.is_empty() {
-        prefetch(target.store(), located, &in_files);
-    }
-    let mut making = stream::iter(groups)
+    let plan = Plan::new(spots(located));
+    let mut in_files = plan.in_files;
+    target.store().prefetch(&only(located, &in_files));
+    let mut making = stream::iter(plan.groups)
         .map(|group| async move {
             let chunks = group.chunks.iter().map(|&index| addresses[index]).collect();
             let until = target.deadline().of_trip();
@@ -85,22 +115,31 @@ async fn records(
             let _room = room.ok_or_else(|| target.too_late())?;
             // The time that was waited for room was for others' chunks.
             let until = target.deadline().of_trip();
-            let made = remotesapi.records.make(target.store(), chunks, until);
-            Ok::<_, Refusal>((target.in_time(made).await?, group))
+            let until = if may_be_in_files { soon(until) } else { until };
+            let made = match remotesapi.records.make(target.store(), chunks, until).await {
+                Err(Error::TooLate(_)) if may_be_in_files => Ok(None),
+                made => target.in_time(ready(made)).await.map(Some),
+            };
+            Ok::<_, Refusal>((made?, group))
         })
         .buffered(RECORDS_AT_ONCE_MAX);
     let mut laid = Laid::of(addresses);
-    laid.add_files(located, in_files);
     while let Some((made, group)) = making.try_next().await? {
-        laid.add_records(made, &group);
+        match made {
+            Some(made) => laid.add_records(made, &group),
+            // No read of theirs begins now: it would be one of long ranges, of which a download
+            // over a slow link wants the beginning.
+            None => in_files.extend(group.chunks),
+        }
     }
+    laid.add_files(target, &only(located, &in_files)).await?;
     Ok(laid)
 }
 
-/// The reads of some of the chunks begin.
-fn prefetch(store: &Store, located: &Located, which: &[usize]) {
-    let locations = which.iter().map(|&index| located.locations[index].clone()).collect();
-    store.prefetch(&Located { snapshot: Arc::clone(&located.snapshot), locations });
+/// What is made before this is not late.
+fn soon(deadline: Instant) -> Instant {
+    let now = tokio::time::Instant::now().into_std();
+    now + deadline.saturating_duration_since(now) / RECORDS_MAKING_SHARE
 }
 
 impl Laid {
@@ -109,17 +148,19 @@ impl Laid {
         Self { resources: Vec::new(), places: vec![None; addresses.len()] }
     }
 
-    /// Some chunks are in their files.
-    fn add_files(&mut self, located: &Located, which: impl IntoIterator<Item = usize>) {
+    /// These chunks are in their files, with dictionaries that are kept ready.
+    async fn add_files(&mut self, target: &Target, located: &Located) -> Result<(), Refusal> {
+        target.in_time(target.store().pin_dictionaries(located, target.deadline().of_trip())).await?;
         let mut known: HashMap<*const TableFile, usize> = HashMap::new();
-        for index in which {
-            let Some(Location { file, span, dictionary, .. }) = &located.locations[index] else { continue };
+        for (place, location) in self.places.iter_mut().zip(&located.locations) {
+            let Some(Location { file, span, dictionary, .. }) = location else { continue };
             let resource = *known.entry(Arc::as_ptr(file)).or_insert_with(|| {
                 self.resources.push(Resource::File(FileName::of(file)));
                 self.resources.len() - 1
             });
-            self.places[index] = Some(Place { resource, span: *span, dictionary: *dictionary });
+            *place = Some(Place { resource, span: *span, dictionary: *dictionary });
         }
+        Ok(())
     }
 
     /// Those of a group are records, one after the other. One that has vanished since it was located is nowhere.

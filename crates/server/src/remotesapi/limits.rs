@@ -30,6 +30,10 @@ pub const RECORDS_AT_ONCE_MAX: usize = 16;
 pub const RECORDS_MAKING_BYTES_MAX: u64 = 64 << 20;
 /// The same of those that are made again for downloads.
 pub const RECORDS_REMAKING_BYTES_MAX: u64 = 64 << 20;
+/// Records are to be made within this part of the time for an answer; chunks of a resource that takes
+/// longer are given in their files. 2.5 s with the default timeout, which a store that is not behind a
+/// slow link does not need for 4 MiB.
+pub const RECORDS_MAKING_SHARE: u32 = 4;
 /// A store that does not answer in time has so much of it, or a twentieth, to say why.
 pub const RECORDS_EXPLANATION_TIME: Duration = Duration::from_millis(100);
 /// Memory for resources of records of all tables that were given out lately. Others are made again when they are asked for. A fetch asks for

@@ -27,17 +27,14 @@ use tonic::{Code, Request, Response, Status as Refusal, Streaming};
 
 use super::{
     Location, Method, Remotesapi,
-    layout::lay_out,
+    layout::{Layout, lay_out},
     limits::{RECORDS_MAKING_BYTES_MAX, REQUEST_BYTES_MAX},
     lists,
     locations::{Answer, Answers, Batched, Question, Together, Told, listed},
     rooms::Rooms,
     target::{Caller, Named, Target},
 };
-use crate::{
-    config::DoltLayout,
-    http::{Hold, Received, check_memory},
-};
+use crate::http::{Hold, Received, check_memory};
 
 /// What writes are answered with.
 const READ_ONLY: &str = "busload serves this store for reading only: push to where it is stored";
@@ -62,7 +59,7 @@ pub struct Service {
 /// A request for locations.
 struct Asked {
     target: Target,
-    layout: DoltLayout,
+    layout: Layout,
     question: Question,
     /// A request of a stream counts as memory until it is answered.
     _held: Option<Hold>,
@@ -149,7 +146,7 @@ impl Service {
         held: Option<Hold>,
     ) -> Result<Asked, Refusal> {
         let target = self.remotesapi.target(message, caller)?;
-        Ok(Asked { layout: target.layout(), target, question: question(message)?, _held: held })
+        Ok(Asked { layout: target.layout().into(), target, question: question(message)?, _held: held })
     }
 
     /// Where the chunks of requests are that go together, from one version of the store. The work is the stores' threads'.
@@ -239,7 +236,7 @@ impl ChunkStoreService for Service {
     ) -> Result<Response<GetDownloadLocsResponse>, Refusal> {
         let answer = async |request: GetDownloadLocsRequest, target| {
             let question = Question::of_list("chunk_hashes", &request.chunk_hashes)?;
-            let asked = Asked { target, layout: DoltLayout::Records, question, _held: None };
+            let asked = Asked { target, layout: Layout::Records, question, _held: None };
             self.answer(asked).await.map(Answer::into_ranges)
         };
         self.unary(Method::GetDownloadLocations, call, answer).await

@@ -263,3 +263,50 @@ async fn a_fill_ends_beside_reads_that_never_pause() {
     assert!(reads.iter().all(|read| !read.is_finished()));
     reads.iter().for_each(|read| read.abort());
 }
+
+/// Until a fill had brought 256 KiB it was thought to be as quick as a store of which nothing is known: those
+/// who came for its bytes waited for it behind all that shared the line.
+#[tokio::test(start_paused = true)]
+async fn reads_do_not_wait_for_a_fill_that_a_slow_link_holds_up() {
+    let bench = Bench::new(24 * MIB, AMPLE).await;
+    bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
+    bench.fake.line(60_000);
+    assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(bench.foreground_reads(), 0);
+    let began = Instant::now();
+    let read = bench.object.read(400_000..400_100, within(Duration::from_secs(60)));
+    assert_eq!(read.await.unwrap(), bench.expected(&(400_000..400_100)));
+    assert_eq!(bench.foreground_reads(), 1);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}: it is 5 s away by the fill", began.elapsed());
+}
+
+/// Whoever had left still had their bytes brought to the end, beside those of who was there.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_nobody_waits_for_any_more_leaves_the_line() {
+    let bench = Bench::diskless(4 * MIB).await;
+    bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
+    bench.fake.line(100_000);
+    let left = bench.object.read(0..2 * MIB, within(Duration::from_secs(2))).await;
+    assert!(matches!(left, Err(Error::TooLate(_))), "{left:?}");
+    let began = Instant::now();
+    let read = bench.object.read(3 * MIB..3 * MIB + 400_000, within(Duration::from_secs(60)));
+    assert_eq!(read.await.unwrap(), bench.expected(&(3 * MIB..3 * MIB + 400_000)));
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(7), "{took:?}: 4 s alone, and 2 s beside what was left");
+}
+
+/// A question where chunks are leaves their reads to the downloads that follow it.
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_soon_finds_the_read_under_way() {
+    let bench = Bench::diskless(4 * MIB).await;
+    bench.fake.pace(Duration::from_millis(30), 4 << 10, Duration::ZERO);
+    bench.fake.line(100_000);
+    for _ in 0..3 {
+        let left = bench.object.read(0..500_000, within(Duration::from_millis(900))).await;
+        assert!(matches!(left, Err(Error::TooLate(_))), "{left:?}");
+        tokio::time::sleep(Duration::from_millis(600)).await;
+    }
+    bench.object.read(0..500_000, within(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(bench.foreground_reads(), 1);
+}

@@ -48,7 +48,7 @@ impl Lab {
         self.remotesapi.target(&message, &caller).unwrap()
     }
 
-    fn lay_out(&self, layout: DoltLayout, addresses: &[ChunkAddress]) -> Laid {
+    fn lay_out(&self, layout: Layout, addresses: &[ChunkAddress]) -> Laid {
         // Less than any group needs: one at a time.
         let (target, rooms) = (self.target(), Rooms::new(1));
         let laid = lay_out(&self.remotesapi, &rooms, &target, (layout, addresses));
@@ -72,7 +72,7 @@ impl Lab {
     }
 
     /// Every chunk is where the answer says, and nothing else is.
-    fn check(&self, layout: DoltLayout) -> Laid {
+    fn check(&self, layout: Layout) -> Laid {
         let mut asked = self.addresses.clone();
         asked.insert(asked.len() / 2, NOWHERE);
         let laid = self.lay_out(layout, &asked);
@@ -123,7 +123,7 @@ fn is_records(laid: &Laid, place: &Place) -> bool {
 #[test]
 fn in_files_chunks_are_where_dolt_put_them() {
     for fixture in ["real-classic", "real-archive-v3", "real-archive-conjoined", "real-bigchunk"] {
-        let laid = Lab::new(fixture).check(DoltLayout::Files);
+        let laid = Lab::new(fixture).check(Layout::Files);
         assert!(laid.resources.iter().all(|resource| matches!(resource, Resource::File(_))), "{fixture}");
     }
 }
@@ -137,7 +137,7 @@ fn as_records_chunks_need_no_dictionary_and_follow_each_other() {
         "synth-many-archive",
         "rewritten-archive-v1",
     ] {
-        let laid = Lab::new(fixture).check(DoltLayout::Records);
+        let laid = Lab::new(fixture).check(Layout::RecordsIfSoon);
         let mut ends = vec![0; laid.resources.len()];
         let mut places: Vec<&Place> = laid.places.iter().flatten().collect();
         places.sort_by_key(|place| (place.resource, place.span.offset));
@@ -156,7 +156,7 @@ fn as_records_chunks_need_no_dictionary_and_follow_each_other() {
 #[test]
 fn large_chunks_stay_in_their_file_if_they_are_records() {
     for fixture in ["real-bigchunk", "synth-sizes-classic", "synth-sizes-archive-zstd"] {
-        let laid = Lab::new(fixture).check(DoltLayout::Records);
+        let laid = Lab::new(fixture).check(Layout::RecordsIfSoon);
         let places = laid.places.iter().flatten();
         let in_files = places.filter(|place| !is_records(&laid, place)).collect::<Vec<_>>();
         assert!(in_files.iter().all(|place| RECORDS_CHUNK_STORED_BYTES_MAX < place.span.length), "{fixture}");
@@ -168,7 +168,7 @@ fn large_chunks_stay_in_their_file_if_they_are_records() {
 #[test]
 fn the_same_question_has_the_same_answer() {
     let lab = Lab::new("real-archive-v3");
-    for layout in [DoltLayout::Files, DoltLayout::Records] {
+    for layout in [Layout::Files, Layout::RecordsIfSoon] {
         let (first, again) = (lab.lay_out(layout, &lab.addresses), lab.lay_out(layout, &lab.addresses));
         assert_eq!(first, again);
     }
@@ -177,7 +177,7 @@ fn the_same_question_has_the_same_answer() {
 #[test]
 fn nothing_is_asked_and_nothing_is_there() {
     let lab = Lab::new("synth-sizes-classic");
-    for layout in [DoltLayout::Files, DoltLayout::Records] {
+    for layout in [Layout::Files, Layout::RecordsIfSoon] {
         assert_eq!(lab.lay_out(layout, &[]), Laid::default());
         assert_eq!(lab.lay_out(layout, &[NOWHERE]), Laid { resources: vec![], places: vec![None] });
     }
