@@ -162,22 +162,22 @@ impl Process {
         self.with_child(|child| child.try_wait().ok().flatten())
     }
 
-    /// Sends a signal and waits for the end; kills it after `patience`.
+    /// Sends a signal and waits for the end; kills it after `timeout`.
     ///
     /// # Errors
     ///
     /// It had to be killed.
-    pub fn stop(self, signal: Signal, patience: Duration) -> Result<ExitStatus> {
+    pub fn stop(self, signal: Signal, timeout: Duration) -> Result<ExitStatus> {
         if self.poll_exit().is_none() {
             kill_process(self.pid(), signal).context("kill")?;
         }
-        let until_ns = now_ns() + duration_ns(patience);
+        let until_ns = now_ns() + duration_ns(timeout);
         loop {
             if let Some(status) = self.poll_exit() {
                 return Ok(status);
             }
             if until_ns < now_ns() {
-                bail!("{} did not stop within {patience:?} and was killed", self.name);
+                bail!("{} did not stop within {timeout:?} and was killed", self.name);
             }
             pause(POLL);
         }

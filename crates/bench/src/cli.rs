@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    cell::Cell,
+    case::Case,
     experiment::{Chunks, Disk, Dolt, Postgres},
     limits::{CLIENTS_MAX, KEYS_MAX, PIPELINE_MAX, VALUE_BYTES_MAX},
     machine::CpuList,
@@ -28,9 +28,9 @@ of different runs: machines differ, and so do their days.";
 
 const KV_HELP: &str = "\
 What is measured
-  A cell is an operation, a pipeline length (or an open-loop rate), a durability and a wiring.
-  For each cell all servers are started afresh and filled with all keys; then they are
-  measured in turn, --rounds times, and every figure of the table is the median of its rounds.
+  A case is an operation, a pipeline length (or an open-loop rate), a durability and a wiring.
+  For each case all servers are started afresh and filled with all keys; then they are
+  measured in turn, --rounds times, and every measurement of the table is the median of its rounds.
   `ratio` is the throughput beside that of the baseline, the server named last in --servers;
   `p99x` the same for the 99th percentile.
 
@@ -55,10 +55,10 @@ Durability
 Examples
   busload-bench kv                                    everything (hours)
   busload-bench kv --pipelines 64 --net-threads 0     one column of it
-  busload-bench kv --cell get:64:none --rounds 3      one cell
+  busload-bench kv --case get:64:none --rounds 3      one case
   busload-bench kv --rate 10k,50k,100k --ops get      open loop
-  busload-bench kv --servers null,redis --cell get:64:none    how much the load side has in hand
-  busload-bench kv --attach 127.0.0.1:6379 --cell get:1:none  a server that already runs";
+  busload-bench kv --servers null,redis --case get:64:none    how much the load side has in hand
+  busload-bench kv --attach 127.0.0.1:6379 --case get:1:none  a server that already runs";
 
 /// Arguments that cannot be followed; the program ends with another code than for what fails later.
 #[derive(Debug)]
@@ -135,14 +135,14 @@ pub struct Kv {
     /// Wirings of busload: its --net-threads
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,1")]
     pub net_threads: Vec<u32>,
-    /// One cell instead of all combinations, as get:64:none or get:64:none:1 (the last is the wiring); with
+    /// One case instead of all combinations, as get:64:none or get:64:none:1 (the last is the wiring); with
     /// --rate as get:none or get:none:1. Can be given several times
-    #[arg(long, value_name = "CELL")]
-    pub cell: Vec<String>,
-    /// Measurements of every server in a cell
+    #[arg(long, value_name = "CASE")]
+    pub case: Vec<String>,
+    /// Measurements of every server in a case
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: usize,
-    /// Do not fill the servers before a cell
+    /// Do not fill the servers before a case
     #[arg(long)]
     pub no_preload: bool,
     /// Measure this server, which already runs, instead of starting any. Its keys key:000000000000 and up are
@@ -319,11 +319,11 @@ pub struct Setup {
     /// Processors of the load, as 1, or `any`
     #[arg(long, value_name = "CPUS", default_value = "1")]
     pub load_cpu: String,
-    /// Where the servers' temporary directories are made; must be on a disk for durable cells
+    /// Where the servers' temporary directories are made; must be on a disk for durable cases
     /// [default: the system's directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Append the figures to this file
+    /// Append the measurements to this file
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 }
@@ -386,23 +386,23 @@ impl Load {
 }
 
 impl Kv {
-    /// The cells to measure, checked.
+    /// The cases to measure, checked.
     ///
     /// # Errors
     ///
-    /// A cell that cannot be understood, or a number out of bounds.
-    pub fn cells(&self) -> Result<Vec<Cell>> {
+    /// A case that cannot be understood, or a number out of bounds.
+    pub fn cases(&self) -> Result<Vec<Case>> {
         check_clients(self.load.clients)?;
         check_rounds(self.rounds)?;
-        let cells = if self.cell.is_empty() {
-            Cell::combinations(self)
+        let cases = if self.case.is_empty() {
+            Case::combinations(self)
         } else {
-            let cells: Result<Vec<Vec<Cell>>> =
-                self.cell.iter().map(|cell| Cell::parse(cell, self)).collect();
-            cells?.concat()
+            let cases: Result<Vec<Vec<Case>>> =
+                self.case.iter().map(|case| Case::parse(case, self)).collect();
+            cases?.concat()
         };
-        cells.iter().try_for_each(|cell| cell.check())?;
-        Ok(cells)
+        cases.iter().try_for_each(|case| case.check())?;
+        Ok(cases)
     }
 }
 

@@ -49,7 +49,7 @@ impl<'a> Bench<'a> {
         setup.bind_load()?;
         if durable && machine::is_memory_file_system(&setup.directory())? {
             eprintln!(
-                "warning: {} is in memory: durable figures mean nothing there (--dir)",
+                "warning: {} is in memory: durable measurements mean nothing there (--dir)",
                 setup.directory().display()
             );
         }

@@ -28,7 +28,7 @@ mod busload;
 #[cfg(target_os = "linux")]
 mod bytes;
 #[cfg(target_os = "linux")]
-mod cell;
+mod case;
 #[cfg(target_os = "linux")]
 mod chart;
 #[cfg(target_os = "linux")]

@@ -64,7 +64,7 @@ pub struct Plan<'a> {
     pub progress: Option<&'a AtomicU64>,
 }
 
-/// The figures of one measurement, or their medians over several.
+/// The measurements of one measurement, or their medians over several.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Replies per second.
@@ -95,10 +95,10 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The median of every figure, each for itself; errors and unanswered requests add up.
+    /// The median of every measurement, each for itself; errors and unanswered requests add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
-        let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
+        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
+        let of_some = |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         let mut oddities = Oddities::default();
         samples.iter().for_each(|sample| oddities.merge(&sample.oddities));
         Self {
@@ -117,7 +117,7 @@ impl Sample {
         }
     }
 
-    /// What a reader must know before trusting the figures.
+    /// What a reader must know before trusting the measurements.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
         let server_idles = self.server_cpu.is_none_or(|share| share < SERVER_SHARE_LOW);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_taken_figure_by_figure() {
+    fn the_median_is_taken_measurement_by_measurement() {
         let samples = [
             Sample { p99_us: 9.0, server_cpu: Some(0.5), ..plain(10.0) },
             Sample { p99_us: 1.0, server_cpu: None, ..plain(30.0) },

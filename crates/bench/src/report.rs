@@ -22,9 +22,9 @@ pub enum Align {
 pub struct Column {
     /// Its heading.
     pub title: &'static str,
-    /// Characters; a longer cell moves the rest of its row.
+    /// Characters; a longer case moves the rest of its row.
     pub width: usize,
-    /// Where cells stand.
+    /// Where cases stand.
     pub align: Align,
 }
 
@@ -39,16 +39,16 @@ pub const fn text(title: &'static str, width: usize) -> Column {
 }
 
 /// One line of a table, without space at its end.
-pub fn row(columns: &[Column], cells: &[String]) -> String {
+pub fn row(columns: &[Column], cases: &[String]) -> String {
     let mut line = String::new();
-    for (column, cell) in columns.iter().zip(cells) {
+    for (column, case) in columns.iter().zip(cases) {
         let width = column.width.max(column.title.len());
         if !line.is_empty() {
             line.push_str("  ");
         }
         match column.align {
-            Align::Left => line.push_str(&format!("{cell:<width$}")),
-            Align::Right => line.push_str(&format!("{cell:>width$}")),
+            Align::Left => line.push_str(&format!("{case:<width$}")),
+            Align::Right => line.push_str(&format!("{case:>width$}")),
         }
     }
     line.truncate(line.trim_end().len());
@@ -66,11 +66,11 @@ pub fn heading(columns: &[Column]) -> String {
 /// Prints a table.
 pub fn print(title: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) {
     println!("\n{title}\n{}", heading(columns));
-    rows.for_each(|cells| println!("{}", row(columns, &cells)));
+    rows.for_each(|cases| println!("{}", row(columns, &cases)));
 }
 
-/// Four significant figures or so: what a ratio of noisy numbers deserves.
-pub fn figure(value: f64) -> String {
+/// Four significant measurements or so: what a ratio of noisy numbers deserves.
+pub fn measurement(value: f64) -> String {
     if 100.0 <= value {
         format!("{value:.0}")
     } else if 10.0 <= value {
@@ -80,12 +80,12 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// A figure, or `-` where there is none.
-pub fn figure_or_dash(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), figure)
+/// A measurement, or `-` where there is none.
+pub fn measurement_or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), measurement)
 }
 
-/// A figure for programs, or nothing where there is none.
+/// A measurement for programs, or nothing where there is none.
 pub fn exact_or_empty(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.4}")).unwrap_or_default()
 }
@@ -157,16 +157,16 @@ mod tests {
 
     const COLUMNS: &[Column] = &[text("op", 5), number("kreq/s", 4), text("notes", 5)];
 
-    fn cells(cells: [&str; 3]) -> Vec<String> {
-        cells.map(str::to_owned).to_vec()
+    fn cases(cases: [&str; 3]) -> Vec<String> {
+        cases.map(str::to_owned).to_vec()
     }
 
     #[test]
     fn columns_are_aligned_under_their_headings() {
         let table = [
             heading(COLUMNS),
-            row(COLUMNS, &cells(["get", "12", ""])),
-            row(COLUMNS, &cells(["mix", "345.6", "late"])),
+            row(COLUMNS, &cases(["get", "12", ""])),
+            row(COLUMNS, &cases(["mix", "345.6", "late"])),
         ];
         assert_eq!(
             table.join("\n"),
@@ -178,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn figures_keep_about_three_digits() {
+    fn measurements_keep_about_three_digits() {
         assert_eq!(
-            [1234.5, 99.94, 1.005, 0.0].map(figure),
+            [1234.5, 99.94, 1.005, 0.0].map(measurement),
             ["1234", "99.9", "1.00", "0.00"].map(str::to_owned)
         );
-        assert_eq!(figure_or_dash(None), "-");
+        assert_eq!(measurement_or_dash(None), "-");
         assert_eq!(percent_or_dash(Some(0.256)), "26%");
     }
 

@@ -14,7 +14,7 @@ pub const KEY_BYTES: usize = 16;
 
 const KEY_PREFIX: &[u8] = b"key:";
 
-/// What a cell asks for.
+/// What a case asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Operation {
     /// Read a key
@@ -26,7 +26,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The name in tables and in `--cell`.
+    /// The name in tables and in `--case`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "get",

@@ -6,8 +6,8 @@ use anyhow::Result;
 #[derive(Clone, Debug)]
 pub struct Measured<C, S> {
     /// What was measured.
-    pub cell: C,
-    /// The figures.
+    pub case: C,
+    /// The measurements.
     pub sample: S,
 }
 
@@ -24,32 +24,32 @@ impl<C, S> Default for Rows<C, S> {
 }
 
 impl<C: Copy, S> Rows<C, S> {
-    /// Measures cells in turns, see [`in_turns`], and adds their medians; the position of the first of them.
+    /// Measures cases in turns, see [`in_turns`], and adds their medians; the position of the first of them.
     ///
     /// # Errors
     ///
     /// A measurement fails.
     pub fn measure(
         &mut self,
-        cells: &[C],
+        cases: &[C],
         rounds: usize,
         median: fn(&[S]) -> S,
         mut measure: impl FnMut(&C, usize) -> Result<S>,
     ) -> Result<usize> {
-        let samples = in_turns(cells.len(), rounds, |index, round| measure(&cells[index], round))?;
+        let samples = in_turns(cases.len(), rounds, |index, round| measure(&cases[index], round))?;
         let first = self.rows.len();
-        cells.iter().zip(&samples).for_each(|(cell, samples)| self.add(*cell, median(samples)));
+        cases.iter().zip(&samples).for_each(|(case, samples)| self.add(*case, median(samples)));
         Ok(first)
     }
 
     /// The first row that `chosen` picks.
     pub fn find(&self, chosen: impl Fn(&C) -> bool) -> Option<&Measured<C, S>> {
-        self.rows.iter().find(|row| chosen(&row.cell))
+        self.rows.iter().find(|row| chosen(&row.case))
     }
 
     /// Adds a row.
-    pub fn add(&mut self, cell: C, sample: S) {
-        self.rows.push(Measured { cell, sample });
+    pub fn add(&mut self, case: C, sample: S) {
+        self.rows.push(Measured { case, sample });
     }
 
     /// All rows, in the order they were measured.
@@ -95,16 +95,16 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_kept_with_their_medians_in_the_order_of_the_cells() {
+    fn rows_are_kept_with_their_medians_in_the_order_of_the_cases() {
         let mut rows = Rows::default();
         rows.add('x', 0);
         let sum = |samples: &[usize]| samples.iter().sum();
         let first =
-            rows.measure(&['a', 'b'], 3, sum, |cell, round| Ok(if *cell == 'a' { round } else { 10 }));
+            rows.measure(&['a', 'b'], 3, sum, |case, round| Ok(if *case == 'a' { round } else { 10 }));
         assert_eq!(first.unwrap(), 1);
-        let kept: Vec<_> = rows.rows().iter().map(|row| (row.cell, row.sample)).collect();
+        let kept: Vec<_> = rows.rows().iter().map(|row| (row.case, row.sample)).collect();
         assert_eq!(kept, [('x', 0), ('a', 6), ('b', 30)]);
-        assert_eq!(rows.find(|cell| *cell == 'b').map(|row| row.sample), Some(30));
+        assert_eq!(rows.find(|case| *case == 'b').map(|row| row.sample), Some(30));
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// The name in tables and in `--cell`.
+    /// The name in tables and in `--case`.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -81,7 +81,7 @@ impl Durability {
     }
 }
 
-/// Where the programs are and how they run, the same for all cells.
+/// Where the programs are and how they run, the same for all cases.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The busload binary.
@@ -252,9 +252,9 @@ impl Server {
 ///
 /// The connection fails or the reply takes more than two seconds.
 pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
-    let patience = Duration::from_secs(2);
-    let mut socket = TcpStream::connect_timeout(&address, patience)?;
-    socket.set_read_timeout(Some(patience))?;
+    let timeout = Duration::from_secs(2);
+    let mut socket = TcpStream::connect_timeout(&address, timeout)?;
+    socket.set_read_timeout(Some(timeout))?;
     let words: Vec<_> = command.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     socket.write_all(format!("*{}\r\n{}", words.len(), words.concat()).as_bytes())?;
     let mut line = String::new();

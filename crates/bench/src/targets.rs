@@ -1,6 +1,6 @@
 //! Numbers that were set as targets, each beside what was measured. What was not measured is said to be so, never guessed.
 
-use crate::report::{self, Column, figure, number, text};
+use crate::report::{self, Column, measurement, number, text};
 
 const COLUMNS: &[Column] = &[text("number", 66), number("measured", 10), text("wanted", 16), text("", 12)];
 
@@ -35,9 +35,9 @@ impl Unit {
     pub fn text(self, value: f64) -> String {
         match self {
             Self::Count if value.fract() == 0.0 => format!("{value:.0}"),
-            Self::Count => figure(value),
-            Self::Times => format!("{}x", figure(value)),
-            _ => format!("{} {}", figure(value), self.name()),
+            Self::Count => measurement(value),
+            Self::Times => format!("{}x", measurement(value)),
+            _ => format!("{} {}", measurement(value), self.name()),
         }
     }
 }
@@ -66,7 +66,7 @@ pub struct Target {
 
 impl Target {
     /// A row of the table: the number, as measured, as wanted, and whether it was reached.
-    pub fn cells(&self) -> Vec<String> {
+    pub fn cases(&self) -> Vec<String> {
         let (wanted, is_reached) = match self.wanted {
             Wanted::AtLeast(wanted) => {
                 (format!("at least {}", self.unit.text(wanted)), self.value.map(|value| wanted <= value))
@@ -87,7 +87,7 @@ impl Target {
 
 /// Prints them.
 pub fn print(targets: &[Target]) {
-    report::print("Numbers, from the medians above", COLUMNS, targets.iter().map(Target::cells));
+    report::print("Numbers, from the medians above", COLUMNS, targets.iter().map(Target::cases));
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn targets_are_reached_or_not_or_not_measured() {
         let verdict = |value, wanted| {
-            Target { what: "it".to_owned(), unit: Unit::Count, value, wanted }.cells().join(" | ")
+            Target { what: "it".to_owned(), unit: Unit::Count, value, wanted }.cases().join(" | ")
         };
         assert_eq!(verdict(Some(2.0), Wanted::AtLeast(2.0)), "it | 2 | at least 2 | reached");
         assert_eq!(verdict(Some(2.0), Wanted::AtMost(1.0)), "it | 2 | at most 1 | NOT REACHED");

@@ -121,7 +121,7 @@ impl Run {
 #[test]
 fn a_closed_loop_counts_every_reply_once() {
     let server = DumbServer::start(POLITE);
-    let arguments = ["--cell", "set:7:none:0", "--clients", "3", "--seconds", "0.5", "--no-preload"];
+    let arguments = ["--case", "set:7:none:0", "--clients", "3", "--seconds", "0.5", "--no-preload"];
     let run = Run::kv("closed", server.address, &arguments);
     assert!(run.output.status.success(), "{:?}", run.output);
     assert_eq!(run.field("errors"), "0");
@@ -135,7 +135,7 @@ fn a_closed_loop_counts_every_reply_once() {
 #[test]
 fn filling_writes_every_key_once() {
     let server = DumbServer::start(POLITE);
-    let arguments = ["--rate", "100", "--cell", "get:none:0", "--clients", "2", "--seconds", "0.2"];
+    let arguments = ["--rate", "100", "--case", "get:none:0", "--clients", "2", "--seconds", "0.2"];
     let run = Run::kv("filling", server.address, &arguments);
     assert!(run.output.status.success(), "{:?}", run.output);
     assert_eq!(server.requests(), 1_000 + 30);
@@ -144,7 +144,7 @@ fn filling_writes_every_key_once() {
 #[test]
 fn an_open_loop_keeps_its_rate() {
     let arguments =
-        ["--rate", "2k", "--cell", "get:none:0", "--clients", "4", "--seconds", "0.4", "--no-preload"];
+        ["--rate", "2k", "--case", "get:none:0", "--clients", "4", "--seconds", "0.4", "--no-preload"];
     let keeps_its_rate = (0..TRIES).any(|_| {
         let server = DumbServer::start(POLITE);
         let run = Run::kv("open", server.address, &arguments);
@@ -161,7 +161,7 @@ fn an_open_loop_keeps_its_rate() {
 fn a_stall_is_charged_for_every_request_it_kept_waiting() {
     let stall = Duration::from_millis(200);
     let arguments =
-        ["--rate", "1k", "--cell", "get:none:0", "--clients", "1", "--seconds", "0.5", "--no-preload"];
+        ["--rate", "1k", "--case", "get:none:0", "--clients", "1", "--seconds", "0.5", "--no-preload"];
     let is_charged = (0..TRIES).any(|_| {
         let server = DumbServer::start(Manners { stalls_at: Some(300), stall, ..POLITE });
         let run = Run::kv("stall", server.address, &arguments);
@@ -176,7 +176,7 @@ fn a_stall_is_charged_for_every_request_it_kept_waiting() {
 #[test]
 fn error_replies_are_counted_and_shown() {
     let server = DumbServer::start(Manners { reply: "-ERR none of that\r\n", ..POLITE });
-    let arguments = ["--cell", "get:2:none:0", "--clients", "1", "--seconds", "0.1", "--no-preload"];
+    let arguments = ["--case", "get:2:none:0", "--clients", "1", "--seconds", "0.1", "--no-preload"];
     let run = Run::kv("errors", server.address, &arguments);
     assert!(0.0 < run.number("errors"));
     assert!(String::from_utf8_lossy(&run.output.stdout).contains("(ERR none of that)"));
@@ -185,7 +185,7 @@ fn error_replies_are_counted_and_shown() {
 #[test]
 fn a_server_that_goes_away_ends_the_run_with_one_clear_line() {
     let server = DumbServer::start(Manners { closes_at: Some(100), ..POLITE });
-    let arguments = ["--cell", "get:1:none:0", "--clients", "1", "--no-preload"];
+    let arguments = ["--case", "get:1:none:0", "--clients", "1", "--no-preload"];
     let run = Run::kv("closed-connection", server.address, &arguments);
     assert_eq!(run.output.status.code(), Some(1));
     let message = String::from_utf8_lossy(&run.output.stderr);

@@ -11,13 +11,13 @@ use bench::{Record, SECONDS, bench, busload, check_pictures, number, records, su
 
 /// Everything as small as it can be: two files of 3 MB, three extents each, and no processor bound.
 const SMALL: &str = "--files 2 --chunks 1500 --chain 20 --callers 1,4 --throughput-callers 2 --batch 32 --pipeline 8 \
-    --herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
+    --thundering_herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
     --rounds 1 --warm-up 0.05 --server-cpu any --load-cpu any";
 
-/// The value of a figure; every round of it is checked elsewhere.
-fn figure(figures: &[Record], name: &str) -> f64 {
-    let found = figures.iter().find(|record| record["figure"] == name);
-    number(found.unwrap_or_else(|| panic!("no {name} in {figures:?}")), "value")
+/// The value of a measurement; every round of it is checked elsewhere.
+fn measurement(measurements: &[Record], name: &str) -> f64 {
+    let found = measurements.iter().find(|record| record["measurement"] == name);
+    number(found.unwrap_or_else(|| panic!("no {name} in {measurements:?}")), "value")
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn every_section_is_measured_and_every_chunk_is_right() {
         let arguments = format!("{SMALL} --seconds {seconds} --busload {}", busload.display());
         let shown = succeeded(&bench("chunks", &arguments, out.path()));
         check_shown(&shown);
-        check_figures(&records(out.path(), "figures.csv"));
+        check_measurements(&records(out.path(), "measurements.csv"));
         check_pictures(out.path(), &["chunks-reads.svg", "chunks-memory.svg"]);
         let records = records(out.path(), "statistics.csv");
         check_rows(&records);
@@ -95,15 +95,16 @@ fn chain<'a>(records: &'a [Record], state: &str, way: &str) -> &'a Record {
     records.iter().find(is_it).unwrap()
 }
 
-fn check_figures(figures: &[Record]) {
-    assert_eq!(figure(figures, "foreground reads of the very same range"), 0.0);
-    assert!(1.0 <= figure(figures, "bytes from the store by those of the file"));
-    let herd: Vec<Record> = figures.iter().filter(|record| record["section"] == "herd").cloned().collect();
-    assert_eq!(figure(&herd, "foreground reads"), 1.0, "{herd:?}");
-    assert!(12.0 <= figure(figures, "cold: reads of indexes"));
-    assert_eq!(figure(figures, "warm: reads of indexes"), 0.0);
-    assert!(0.0 < figure(figures, "index and lookup by chunk"));
-    assert!(1.0 < figure(figures, "resident size before"));
+fn check_measurements(measurements: &[Record]) {
+    assert_eq!(measurement(measurements, "foreground reads of the very same range"), 0.0);
+    assert!(1.0 <= measurement(measurements, "bytes from the store by those of the file"));
+    let thundering_herd: Vec<Record> =
+        measurements.iter().filter(|record| record["section"] == "thundering_herd").cloned().collect();
+    assert_eq!(measurement(&thundering_herd, "foreground reads"), 1.0, "{thundering_herd:?}");
+    assert!(12.0 <= measurement(measurements, "cold: reads of indexes"));
+    assert_eq!(measurement(measurements, "warm: reads of indexes"), 0.0);
+    assert!(0.0 < measurement(measurements, "index and lookup by chunk"));
+    assert!(1.0 < measurement(measurements, "resident size before"));
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_given_postgres_gets_the_table_and_keeps_it() {
     let cluster = Cluster::builder().start().unwrap();
     let run = |seconds: &str, out: &TempDir| {
         let arguments =
-            format!("{SMALL} --seconds {seconds} --section readers,small-memory --cell plain,in-process");
+            format!("{SMALL} --seconds {seconds} --section readers,small-memory --case plain,in-process");
         bench("postgres", &format!("{arguments} --url {}", cluster.url()), out.path())
     };
     let first = run("0.2", &TempDir::new().unwrap());
@@ -133,7 +133,7 @@ fn a_wrong_answer_fails_the_run() {
     let out = TempDir::new().unwrap();
     let run = |seconds: &str| {
         let arguments = format!(
-            "{SMALL} --seconds {seconds} --section readers,ceiling --cell plain,in-process,ceiling --url {}",
+            "{SMALL} --seconds {seconds} --section readers,ceiling --case plain,in-process,ceiling --url {}",
             cluster.url()
         );
         bench("postgres", &arguments, out.path())

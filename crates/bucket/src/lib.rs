@@ -1,8 +1,8 @@
-//! A private S3 server and a proxy in front of it that delays, damages and refuses, for tests and
+//! A private S3 server and a proxy in front of it that delays, corrupts and refuses, for tests and
 //! benchmarks.
 //!
 //! ```text
-//!     client ---> FaultProxy (delays, damages, refuses; notes what it saw) ---> Bucket (S3 over a directory)
+//!     client ---> FaultProxy (delays, corrupts, refuses; notes what it saw) ---> Bucket (S3 over a directory)
 //! ```
 //!
 //! Both listen on loopback, on ports of their own, on few threads of their own, and end when they are

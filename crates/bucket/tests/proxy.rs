@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// For what must not come: long enough to notice it on a slow machine most of the time.
 const SILENCE: Duration = Duration::from_millis(300);
 /// For what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Setup {
     _root: TempDir,
@@ -67,7 +67,7 @@ struct Client(TcpStream);
 impl Client {
     fn connect(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self(socket)
     }
 

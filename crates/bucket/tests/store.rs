@@ -16,11 +16,11 @@ use object_store::{
 use tempfile::TempDir;
 
 /// For what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn builder(address: SocketAddr) -> AmazonS3Builder {
     let options =
-        ClientOptions::new().with_allow_http(true).with_connect_timeout(PATIENCE).with_timeout(PATIENCE);
+        ClientOptions::new().with_allow_http(true).with_connect_timeout(TIMEOUT).with_timeout(TIMEOUT);
     AmazonS3Builder::new()
         .with_endpoint(format!("http://{address}"))
         .with_client_options(options)
@@ -275,5 +275,5 @@ async fn it_ends_when_dropped() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, is_closed).await.expect("the port is closed");
+    tokio::time::timeout(TIMEOUT, is_closed).await.expect("the port is closed");
 }

@@ -13,7 +13,7 @@ use zstd::zstd_safe::{self, DCtx, DDict};
 
 use crate::{
     ChunkAddress, ChunkLocation, FormatError, be,
-    error::{damaged, malformed},
+    error::{corrupt, malformed},
     limits::{CHUNK_BYTES_MAX, DICTIONARY_BYTES_MAX},
 };
 
@@ -41,12 +41,12 @@ impl Dictionary {
     /// From the bytes of its span: one zstd frame, made without a dictionary.
     ///
     /// # Errors
-    /// [`FormatError::Damaged`] if it is none, or what it holds is larger than [`DICTIONARY_BYTES_MAX`] or no dictionary.
+    /// [`FormatError::Corrupt`] if it is none, or what it holds is larger than [`DICTIONARY_BYTES_MAX`] or no dictionary.
     pub fn decode(span: &[u8]) -> Result<Self, FormatError> {
         let bytes = decompress(span, None, DICTIONARY_BYTES_MAX)?;
         // What does not begin as a trained dictionary does is taken as plain bytes to refer to.
         let digested = DDict::try_create(&bytes).ok_or_else(|| {
-            damaged!("expected a zstd dictionary, found {} bytes that are none", bytes.len())
+            corrupt!("expected a zstd dictionary, found {} bytes that are none", bytes.len())
         })?;
         Ok(Self { bytes, digested })
     }
@@ -83,14 +83,14 @@ impl Stored {
     /// From the bytes of a span; checks the CRC of a record. Allocates nothing.
     ///
     /// # Errors
-    /// [`FormatError::Damaged`] if they are not as many as the location says, too few for a record, or have another CRC.
+    /// [`FormatError::Corrupt`] if they are not as many as the location says, too few for a record, or have another CRC.
     pub fn parse(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         let stored = Self::parse_unchecked(span, location)?;
         if stored.encoding == Encoding::Snappy {
             let expected = be::u32_at(&stored.record, stored.bytes.len());
             let found = crc32c::crc32c(&stored.bytes);
             if found != expected {
-                return Err(damaged!("a record says its CRC-32C is {expected:08x}, it is {found:08x}"));
+                return Err(corrupt!("a record says its CRC-32C is {expected:08x}, it is {found:08x}"));
             }
         }
         Ok(stored)
@@ -99,16 +99,16 @@ impl Stored {
     /// [`Stored::parse`] without checking the CRC: for bytes that something else vouches for.
     ///
     /// # Errors
-    /// [`FormatError::Damaged`] if they are not as many as the location says or too few for a record.
+    /// [`FormatError::Corrupt`] if they are not as many as the location says or too few for a record.
     pub fn parse_unchecked(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         if span.len() as u64 != u64::from(location.span.length) {
-            return Err(damaged!("expected {} bytes of a chunk, got {}", location.span.length, span.len()));
+            return Err(corrupt!("expected {} bytes of a chunk, got {}", location.span.length, span.len()));
         }
         if location.dictionary.is_some() {
             return Ok(Self { encoding: Encoding::Zstd, bytes: span, record: Bytes::new() });
         }
         if span.len() <= CRC_BYTES {
-            return Err(damaged!("expected a snappy block and its CRC, got {} bytes", span.len()));
+            return Err(corrupt!("expected a snappy block and its CRC, got {} bytes", span.len()));
         }
         Ok(Self { encoding: Encoding::Snappy, bytes: span.slice(..span.len() - CRC_BYTES), record: span })
     }
@@ -116,7 +116,7 @@ impl Stored {
     /// The contents. `dictionary` is that of the location, if it has one. Not yet compared with an address.
     ///
     /// # Errors
-    /// [`FormatError::Damaged`] if the bytes do not decode, or to more than [`CHUNK_BYTES_MAX`];
+    /// [`FormatError::Corrupt`] if the bytes do not decode, or to more than [`CHUNK_BYTES_MAX`];
     /// [`FormatError::Malformed`] if the dictionary they need was not given.
     pub fn decode(&self, dictionary: Option<&Dictionary>) -> Result<Bytes, FormatError> {
         match self.encoding {
@@ -131,14 +131,14 @@ impl Stored {
     /// Length of the contents as announced, without decoding; only to be trusted once the chunk has been checked.
     ///
     /// # Errors
-    /// [`FormatError::Damaged`] if the bytes announce nothing or something they cannot become. A zstd frame need not announce its
+    /// [`FormatError::Corrupt`] if the bytes announce nothing or something they cannot become. A zstd frame need not announce its
     /// length (Dolt's do); only decoding tells the length of one that does not.
     pub fn contents_bytes(&self) -> Result<u64, FormatError> {
         match self.encoding {
             Encoding::Snappy => snappy::contents_bytes(&self.bytes).map(|bytes| bytes as u64),
             Encoding::Zstd => frame::Frame::parse(&self.bytes)?
                 .contents_bytes
-                .ok_or_else(|| damaged!("a zstd frame does not say how long its contents are")),
+                .ok_or_else(|| corrupt!("a zstd frame does not say how long its contents are")),
         }
     }
 
@@ -157,11 +157,11 @@ impl Stored {
 /// Whether contents are those of an address.
 ///
 /// # Errors
-/// [`FormatError::Damaged`] if they are not.
+/// [`FormatError::Corrupt`] if they are not.
 pub fn check(address: &ChunkAddress, contents: &[u8]) -> Result<(), FormatError> {
     let found = ChunkAddress::of(contents);
     if found != *address {
-        return Err(damaged!(
+        return Err(corrupt!(
             "contents and address disagree: expected {address}, the contents are those of {found}"
         ));
     }
@@ -186,7 +186,7 @@ fn decompress(bytes: &[u8], dictionary: Option<&Dictionary>, bytes_max: usize) -
                 None => context.decompress(&mut contents, bytes),
             }
         })
-        .map_err(|code| damaged!("zstd: {}", zstd_safe::get_error_name(code)))?;
+        .map_err(|code| corrupt!("zstd: {}", zstd_safe::get_error_name(code)))?;
     // A frame that does not announce its length got the room of its longest possible contents.
     contents.shrink_to_fit();
     Ok(Bytes::from(contents))

@@ -12,7 +12,7 @@ pub enum FormatError {
     /// The bytes of a chunk or a dictionary: a checksum or the address disagrees with them, or they do not decode. Whoever read
     /// them from a place that may be wrong reads them again.
     #[error("{0}")]
-    Damaged(String),
+    Corrupt(String),
 }
 
 /// [`FormatError::Malformed`] with a formatted text.
@@ -25,9 +25,9 @@ macro_rules! refused {
     ($($text:tt)*) => { $crate::FormatError::Refused(format!($($text)*)) };
 }
 
-/// [`FormatError::Damaged`] with a formatted text.
-macro_rules! damaged {
-    ($($text:tt)*) => { $crate::FormatError::Damaged(format!($($text)*)) };
+/// [`FormatError::Corrupt`] with a formatted text.
+macro_rules! corrupt {
+    ($($text:tt)*) => { $crate::FormatError::Corrupt(format!($($text)*)) };
 }
 
-pub(crate) use {damaged, malformed, refused};
+pub(crate) use {corrupt, malformed, refused};

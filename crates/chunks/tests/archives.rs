@@ -216,19 +216,19 @@ fn index_takes_at_most_thirty_bytes_per_chunk() {
 }
 
 #[test]
-fn dictionaries_that_are_none_are_damaged() {
-    let damaged = |span: &[u8]| match Dictionary::decode(span) {
-        Err(FormatError::Damaged(text)) => text,
-        other => panic!("expected damage, got {other:?}"),
+fn dictionaries_that_are_none_are_corrupt() {
+    let corrupt = |span: &[u8]| match Dictionary::decode(span) {
+        Err(FormatError::Corrupt(text)) => text,
+        other => panic!("expected corruption, got {other:?}"),
     };
-    assert_eq!(damaged(b""), "a zstd frame ends too early");
-    assert_eq!(damaged(b"something else"), "expected a zstd frame, found other bytes");
+    assert_eq!(corrupt(b""), "a zstd frame ends too early");
+    assert_eq!(corrupt(b"something else"), "expected a zstd frame, found other bytes");
     // Begins as a trained one does and goes on as none.
     let trained = [&[0x37, 0xa4, 0x30, 0xec][..], &[0xff; 200]].concat();
     let frame = zstd::bulk::compress(&trained, 3).unwrap();
-    assert_eq!(damaged(&frame), "expected a zstd dictionary, found 204 bytes that are none");
+    assert_eq!(corrupt(&frame), "expected a zstd dictionary, found 204 bytes that are none");
     let large = zstd::bulk::compress(&vec![0; (16 << 20) + 1], 3).unwrap();
-    assert_eq!(damaged(&large), "a zstd frame announces 16777217 bytes, expected at most 16777216");
+    assert_eq!(corrupt(&large), "a zstd frame announces 16777217 bytes, expected at most 16777216");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn zstd_chunks_need_their_own_dictionary() {
     assert!(matches!(chunk.decode(None), Err(FormatError::Malformed(_))));
     let other = zstd::bulk::compress(b"other bytes that could be a dictionary", 3).unwrap();
     let other = Dictionary::decode(&other).unwrap();
-    assert!(matches!(chunk.decode(Some(&other)), Err(FormatError::Damaged(_))));
+    assert!(matches!(chunk.decode(Some(&other)), Err(FormatError::Corrupt(_))));
     let own = file.dictionary(&location).unwrap();
     assert_eq!((own.bytes().len(), &own.bytes()[..4]), (4096, &[0x37, 0xa4, 0x30, 0xec][..]));
     check(&file.index.address(0), &chunk.decode(Some(&own)).unwrap()).unwrap();
@@ -253,5 +253,5 @@ fn frames_that_do_not_announce_their_length_are_decoded() {
     let frame = zstd::stream::encode_all(&*contents, 3).unwrap();
     let chunk = stored(&frame, true).unwrap();
     assert_eq!(chunk.decode(Some(&dictionary)).unwrap(), contents);
-    assert!(matches!(chunk.contents_bytes(), Err(FormatError::Damaged(_))));
+    assert!(matches!(chunk.contents_bytes(), Err(FormatError::Corrupt(_))));
 }

@@ -157,7 +157,7 @@ fn made_up_addresses_are_found_and_disagree_with_their_contents() {
             let location = file.index.location(file.index.find(&address).unwrap());
             let contents =
                 file.stored(&location).unwrap().decode(file.dictionary(&location).as_ref()).unwrap();
-            let Err(FormatError::Damaged(text)) = check(&address, &contents) else {
+            let Err(FormatError::Corrupt(text)) = check(&address, &contents) else {
                 panic!("{name}: {address}")
             };
             assert!(

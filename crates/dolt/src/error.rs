@@ -13,7 +13,7 @@ pub enum Error {
     Refused(String),
     /// What the store holds is not what it should be.
     #[error("{0}")]
-    Damaged(String),
+    Corrupt(String),
     /// Not on local disk, and that was all that was asked for.
     #[error("the chunk is not on local disk")]
     NotLocal,
@@ -46,8 +46,8 @@ impl Error {
     pub(crate) fn of_format(what: &str, error: FormatError) -> Self {
         match error {
             FormatError::Refused(text) => Self::Refused(format!("{what}: {text}")),
-            FormatError::Malformed(text) | FormatError::Damaged(text) => {
-                Self::Damaged(format!("{what}: {text}"))
+            FormatError::Malformed(text) | FormatError::Corrupt(text) => {
+                Self::Corrupt(format!("{what}: {text}"))
             }
         }
     }

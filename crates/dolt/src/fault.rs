@@ -11,7 +11,7 @@ pub(crate) enum Fault {
     /// The object is not there (any more) in the version that was asked for.
     Gone,
     /// The bytes are not what they should be; the text says what is wrong.
-    Damaged(String),
+    Corrupt(String),
     /// Nothing else is worth trying.
     Error(Error),
 }
@@ -29,7 +29,7 @@ impl From<FormatError> for Fault {
     fn from(error: FormatError) -> Self {
         match error {
             FormatError::Refused(text) => Self::Error(Error::Refused(text)),
-            FormatError::Malformed(text) | FormatError::Damaged(text) => Self::Damaged(text),
+            FormatError::Malformed(text) | FormatError::Corrupt(text) => Self::Corrupt(text),
         }
     }
 }

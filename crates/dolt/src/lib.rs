@@ -1,7 +1,7 @@
 //! One Dolt chunk store: versions of its manifest, lookups, and checked chunks from local disk or the object store.
 //!
 //! ```text
-//!              keeper (a task) --looks at--> manifest, listing, indexes
+//!              refresher (a task) --looks at--> manifest, listing, indexes
 //!                 | switches                         ^
 //!                 v                                  | one look for all who ask at once
 //!  try_get --> view (ArcSwap): lookup --+--> nowhere-+--> none, or an error if that is not certain
@@ -13,7 +13,7 @@
 //! takes ranges of files by their names ([`Store::file_bytes`]).
 //!
 //! * **Versions.** A version is a root and its files; requests see one or another, never a mixture. A new one is switched
-//!   to when all of its files are open. Files it dropped stay readable for `linger`.
+//!   to when all of its files are open. Files it dropped stay readable for `grace_period`.
 //! * **Certainty.** A chunk is compared with its address before it is handed out, again whenever other bytes may have
 //!   taken its place on disk. It does not exist if no file holds it after a look at the manifest that began after the
 //!   question; if that look fails, the answer is an error.
@@ -31,12 +31,11 @@
 mod checked;
 mod checks;
 mod chunk;
-mod damage;
+mod corruption;
 mod decode;
 mod dictionaries;
 mod error;
 mod fault;
-mod keeper;
 mod layout;
 pub mod limits;
 mod listing;
@@ -45,6 +44,7 @@ mod memory;
 mod opener;
 mod places;
 mod reader;
+mod refresher;
 mod settings;
 mod shared;
 mod state;

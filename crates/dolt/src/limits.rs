@@ -30,15 +30,15 @@ pub const INLINE_STORED_BYTES_MAX: u32 = 64 << 10;
 pub const INLINE_CONTENTS_BYTES_MAX: u64 = 256 << 10;
 
 /// Reads of one copy of a chunk whose bytes are wrong, the first one included: the wrong bytes may have been on local
-/// disk, and another may be damaged on its way.
+/// disk, and another may be corrupt on its way.
 pub const COPY_READS_MAX: u32 = 3;
 /// A chunk whose bytes were wrong in each of these reads, and the same in the last two, is not read again for so long.
-pub const DAMAGE_REMEMBERED: Duration = Duration::from_secs(10);
+pub const CORRUPTION_REMEMBERED: Duration = Duration::from_secs(10);
 /// Chunks of which that is remembered.
-pub const DAMAGED_CHUNKS_MAX: usize = 4096;
+pub const CORRUPT_CHUNKS_MAX: usize = 4096;
 /// Lookups of one request: a file may be dropped, or replaced, between the lookup and the read.
 pub const LOOKUPS_MAX: u32 = 3;
-/// Copies of a chunk in different files that are tried when one is damaged.
+/// Copies of a chunk in different files that are tried when one is corrupt.
 pub const COPIES_MAX: usize = 8;
 
 /// Chunks of one request for many that are under way at once.
@@ -78,7 +78,7 @@ pub const PINNED_DICTIONARIES_MAX: usize = 16 << 10;
 pub const PINNED_BYTES_MAX: u64 = 64 << 20;
 /// Dictionaries that are read for this at once.
 pub const PINNING_MAX: usize = 16;
-/// Reads of chunks with which one of them is proved: the chunk may be damaged instead.
+/// Reads of chunks with which one of them is proved: the chunk may be corrupt instead.
 pub const DICTIONARY_PROOFS_MAX: usize = 4;
 /// Table files that no version names and that were asked for, or whose dictionaries were told of: the last ones are remembered, with
 /// dictionaries of [`PINNED_BYTES_MAX`] together.
@@ -105,7 +105,7 @@ pub const COMPARISON_DELAY: Duration = Duration::from_secs(1);
 /// Nobody waits for it, so it rests three times as long as it works.
 pub const COMPARISON_RESTS: u32 = 3;
 /// With more wrong chunks than this it is the store, or the disk as a whole, that somebody should look at.
-pub const COMPARISON_DAMAGED_MAX: u32 = 4096;
+pub const COMPARISON_CORRUPT_MAX: u32 = 4096;
 /// Times that what is on disk of a file is compared after a copy: once more when something came to disk meanwhile.
 pub const COMPARISONS_MAX: usize = 4;
 /// One read of a comparison, at most.

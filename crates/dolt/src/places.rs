@@ -12,7 +12,7 @@
 //! * **One version.** All that one question is told is of one version. What no file has is looked for by one look at the manifest, and then
 //!   all of the answer is of the version after it.
 //! * **Who reads bytes cannot tell whether they are right**: each chunk in a range of an open file is compared with its address before a byte of
-//!   it leaves, and in place of one that is damaged in the store there is an error. Whole files and old ones are given as they come: of these
+//!   it leaves, and in place of one that is corrupt in the store there is an error. Whole files and old ones are given as they come: of these
 //!   only clients can see what is wrong. But what came to disk with a copy of a file is compared afterwards, so that it goes on to nobody else (`copies`).
 //! * **Dictionaries** are served for as long as their file is open, and for a while afterwards, whatever becomes of disk and store: some
 //!   clients wait for ever for one that they cannot have.

@@ -176,7 +176,7 @@ impl Shared {
                 Some(place) => match self.read_any(&view, &place, started.take(), job).await {
                     Ok(found) => return Ok(Some(found)),
                     Err(Fault::Error(error)) => return Err(error),
-                    Err(Fault::Damaged(text)) => return Err(Error::Damaged(text)),
+                    Err(Fault::Corrupt(text)) => return Err(Error::Corrupt(text)),
                     Err(Fault::Gone) if job.local_only => return Err(Error::NotLocal),
                     Err(Fault::Gone) => {}
                 },
@@ -191,7 +191,7 @@ impl Shared {
         )))
     }
 
-    /// From one file, or from others that have the chunk, too, if it is damaged there.
+    /// From one file, or from others that have the chunk, too, if it is corrupt there.
     async fn read_any(
         self: &Arc<Self>,
         view: &View,
@@ -199,8 +199,8 @@ impl Shared {
         started: Option<Started>,
         job: Job,
     ) -> Result<(Answer, Origin), Fault> {
-        let first = self.read_copy_unless_damaged(place, started, job).await;
-        let Err(Fault::Damaged(_)) = first else {
+        let first = self.read_copy_unless_corrupt(place, started, job).await;
+        let Err(Fault::Corrupt(_)) = first else {
             return first;
         };
         let others = view.files().filter(|file| file.serial != place.file.serial);
@@ -209,26 +209,26 @@ impl Shared {
             Some(Place { file: file.clone(), position })
         });
         for copy in copies.take(COPIES_MAX - 1) {
-            match self.read_copy_unless_damaged(&copy, None, job).await {
-                Err(Fault::Damaged(_) | Fault::Gone) => {}
+            match self.read_copy_unless_corrupt(&copy, None, job).await {
+                Err(Fault::Corrupt(_) | Fault::Gone) => {}
                 outcome => return outcome,
             }
         }
         first
     }
 
-    /// One copy of a chunk, if it was not found damaged a moment ago.
-    pub async fn read_copy_unless_damaged(
+    /// One copy of a chunk, if it was not found corrupt a moment ago.
+    pub async fn read_copy_unless_corrupt(
         self: &Arc<Self>,
         place: &Place,
         started: Option<Started>,
         job: Job,
     ) -> Result<(Answer, Origin), Fault> {
-        match self.damage.of(&place.file, place.position) {
+        match self.corruption.of(&place.file, place.position) {
             None => self.read_copy(place, started, job).await,
             Some(text) => {
-                self.counters.count_damaged();
-                Err(Fault::Damaged(text))
+                self.counters.count_corrupt();
+                Err(Fault::Corrupt(text))
             }
         }
     }
@@ -252,7 +252,7 @@ impl Shared {
                     self.remember(&job.address, &answer);
                     return Ok((answer, origin));
                 }
-                Err(Fault::Damaged(text)) => last = text,
+                Err(Fault::Corrupt(text)) => last = text,
                 Err(Fault::Gone) => {
                     file.set_gone();
                     return Err(Fault::Gone);
@@ -260,24 +260,24 @@ impl Shared {
                 Err(fault) => return Err(fault),
             }
             if attempt == 0 {
-                self.counters.count_damaged();
+                self.counters.count_corrupt();
             }
             is_agreed = seen.is_whole(&location) && seen == before;
             // What the last two reads brought alike from the store is what the store has. It stays on disk, with its neighbours.
             if attempt + 1 < COPY_READS_MAX || origin == Origin::Disk || !is_agreed {
-                self.distrust(file, &location);
+                self.invalidate(file, &location);
             }
         }
-        let text = self.log_damage(file, &location, &job.address, &last);
-        // What differs from read to read is damaged on its way, and may be right at any time.
+        let text = self.log_corruption(file, &location, &job.address, &last);
+        // What differs from read to read is corrupt on its way, and may be right at any time.
         if is_agreed {
-            self.damage.note(file, *position, &text);
+            self.corruption.note(file, *position, &text);
         }
-        Err(Fault::Damaged(text))
+        Err(Fault::Corrupt(text))
     }
 
     /// Returns what is to be said of it.
-    fn log_damage(
+    fn log_corruption(
         &self,
         file: &TableFile,
         location: &ChunkLocation,
@@ -290,20 +290,20 @@ impl Shared {
             location.span.length,
             location.span.offset
         );
-        if file.should_log_damage() {
-            log::error!("table {}: damaged in the store: {text}", self.name);
+        if file.should_log_corruption() {
+            log::error!("table {}: corrupt in the store: {text}", self.name);
         }
         text
     }
 
     /// What is on local disk of a chunk, or on its way there, is not used any more; and its dictionary only if nothing came
     /// out right with it, for a file's other chunks need it, too.
-    fn distrust(&self, file: &TableFile, location: &ChunkLocation) {
-        file.object.distrust(range(location.span));
+    fn invalidate(&self, file: &TableFile, location: &ChunkLocation) {
+        file.object.invalidate(range(location.span));
         if let Some(span) = location.dictionary
             && self.dictionaries.doubt(file, span)
         {
-            file.object.distrust(range(span));
+            file.object.invalidate(range(span));
         }
     }
 
@@ -336,7 +336,7 @@ impl Shared {
         };
         if let (true, Some(span), Some(used)) = (is_last, location.dictionary, used) {
             // What others had of it was wrong in a byte that this chunk needs.
-            file.object.distrust(range(span));
+            file.object.invalidate(range(span));
             self.dictionaries.insert(file, span, used);
         }
         Ok(answer)
@@ -371,7 +371,7 @@ impl Shared {
             return Ok(dictionary);
         }
         if DICTIONARY_STORED_BYTES_MAX < span.length {
-            return Err(Fault::Damaged(format!(
+            return Err(Fault::Corrupt(format!(
                 "its dictionary has {} bytes, expected at most {DICTIONARY_STORED_BYTES_MAX}",
                 span.length
             )));

@@ -34,7 +34,7 @@ pub struct Settings {
     /// Requests to the object store at once.
     pub requests_max: usize,
     /// A file dropped from the manifest stays readable for so long.
-    pub linger: Duration,
+    pub grace_period: Duration,
     /// Where names of variables are looked up.
     pub environment: Environment,
     /// Everything that waits runs here.

@@ -1,4 +1,4 @@
-//! Figures, and the counters behind them.
+//! Metrics, and the counters behind them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use busload_objects::{CacheStats, RemoteStats};
 
 use crate::Error;
 
-/// Figures.
+/// Metrics.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStats {
     /// Chunks asked for and answered.
@@ -23,7 +23,7 @@ pub struct StoreStats {
     /// Answered with an error. That a chunk is not on local disk is none.
     pub errors: u64,
     /// Chunks whose contents were not those of the address, whether or not another read or copy was right.
-    pub damaged: u64,
+    pub corrupt: u64,
     /// Prefetches under way.
     pub prefetches: u64,
     /// Chunks that were not prefetched because too much was under way.
@@ -63,7 +63,7 @@ pub(crate) struct Counters {
     absent: AtomicU64,
     errors: AtomicU64,
     not_local: AtomicU64,
-    damaged: AtomicU64,
+    corrupt: AtomicU64,
     versions: AtomicU64,
 }
 
@@ -87,8 +87,8 @@ impl Counters {
         counter.fetch_add(1, Relaxed);
     }
 
-    pub fn count_damaged(&self) {
-        self.damaged.fetch_add(1, Relaxed);
+    pub fn count_corrupt(&self) {
+        self.corrupt.fetch_add(1, Relaxed);
     }
 
     pub fn count_version(&self) {
@@ -102,7 +102,7 @@ impl Counters {
             remote: self.remote.load(Relaxed),
             absent: self.absent.load(Relaxed),
             errors: self.errors.load(Relaxed),
-            damaged: self.damaged.load(Relaxed),
+            corrupt: self.corrupt.load(Relaxed),
             versions: self.versions.load(Relaxed),
             ..StoreStats::default()
         };

@@ -14,10 +14,10 @@ use crate::{
     Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State, StoreStats,
     decode::{Answer, Want},
     fault::Fault,
-    keeper::Keeper,
     limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
     opener::Opener,
     reader::Job,
+    refresher::Refresher,
     shared::{Parts, Shared},
     table_file::{TableFile, range},
     task::blocking,
@@ -33,7 +33,7 @@ pub struct Store {
 /// What ends the store when it is dropped.
 struct Handle {
     shared: Arc<Shared>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    refresher: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Drop for Handle {
@@ -57,8 +57,8 @@ impl Store {
         let cache = open_cache(&settings)?;
         let opener = Opener::new(&settings.url, remote.clone(), cache.clone());
         let shared = Arc::new(Shared::new(Parts { settings, remote, cache }));
-        let keeper = shared.runtime.spawn(Keeper::new(shared.clone(), opener).run());
-        Ok(Self { handle: Arc::new(Handle { shared, keeper: Mutex::new(Some(keeper)) }) })
+        let refresher = shared.runtime.spawn(Refresher::new(shared.clone(), opener).run());
+        Ok(Self { handle: Arc::new(Handle { shared, refresher: Mutex::new(Some(refresher)) }) })
     }
 
     /// Its name.
@@ -200,7 +200,7 @@ impl Store {
         &self.shared().cache
     }
 
-    /// Figures.
+    /// Metrics.
     pub fn stats(&self) -> StoreStats {
         let shared = self.shared();
         let view = shared.view.load();
@@ -230,10 +230,10 @@ impl Store {
     pub async fn close(&self) {
         let shared = self.shared();
         shared.set_closed();
-        let keeper = self.handle.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(keeper) = keeper {
+        let refresher = self.handle.refresher.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(refresher) = refresher {
             // However the task ended, it has.
-            let _ = keeper.await;
+            let _ = refresher.await;
         }
         let cache = shared.cache.clone();
         let _ = shared.runtime.spawn(async move { cache.close().await }).await;
@@ -297,7 +297,7 @@ impl Shared {
             return dictionary.map(|dictionary| Some(dictionary.dictionary().bytes().clone())).map_err(
                 |fault| match fault {
                     Fault::Error(error) => error,
-                    Fault::Damaged(text) => Error::Damaged(text),
+                    Fault::Corrupt(text) => Error::Corrupt(text),
                     Fault::Gone => {
                         Error::Unreachable(format!("{} is being replaced: ask again", file.name()))
                     }

@@ -33,7 +33,7 @@ pub struct TableFile {
     pub(crate) pins: Arc<Pins>,
     version: u64,
     is_gone: AtomicBool,
-    was_damage_logged: AtomicBool,
+    was_corruption_logged: AtomicBool,
     dictionaries: OnceLock<Box<[Span]>>,
     order: OnceLock<Box<[u32]>>,
 }
@@ -55,7 +55,7 @@ impl TableFile {
             pins: Arc::default(),
             version,
             is_gone: AtomicBool::new(false),
-            was_damage_logged: AtomicBool::new(false),
+            was_corruption_logged: AtomicBool::new(false),
             dictionaries: OnceLock::new(),
             order: OnceLock::new(),
         }
@@ -80,9 +80,9 @@ impl TableFile {
         self.is_gone.load(Relaxed)
     }
 
-    /// Whether damage in it is to be logged, which is true once.
-    pub(crate) fn should_log_damage(&self) -> bool {
-        !self.was_damage_logged.swap(true, Relaxed)
+    /// Whether corruption in it is to be logged, which is true once.
+    pub(crate) fn should_log_corruption(&self) -> bool {
+        !self.was_corruption_logged.swap(true, Relaxed)
     }
 
     /// Memory for its index and what belongs to it.

@@ -63,10 +63,10 @@ struct Dropped {
 }
 
 impl View {
-    /// The first version, or one after another. What the other had and this has not stays readable for `linger`.
-    pub fn new(snapshot: Snapshot, previous: Option<&Self>, now: Instant, linger: Duration) -> Self {
+    /// The first version, or one after another. What the other had and this has not stays readable for `grace_period`.
+    pub fn new(snapshot: Snapshot, previous: Option<&Self>, now: Instant, grace_period: Duration) -> Self {
         let lookup = Lookup::new(&indexes(&snapshot.files), previous.map(|view| &view.lookup));
-        let dropped = previous.and_then(|view| view.dropped_after(&snapshot, now, linger));
+        let dropped = previous.and_then(|view| view.dropped_after(&snapshot, now, grace_period));
         Self { snapshot: Arc::new(snapshot), lookup, dropped }
     }
 
@@ -121,11 +121,11 @@ impl View {
         dropped.flat_map(|dropped| dropped.files.iter().cloned().zip(dropped.until.iter().copied()))
     }
 
-    fn dropped_after(&self, next: &Snapshot, now: Instant, linger: Duration) -> Option<Arc<Dropped>> {
+    fn dropped_after(&self, next: &Snapshot, now: Instant, grace_period: Duration) -> Option<Arc<Dropped>> {
         let next: HashSet<u64> = next.files.iter().map(|file| file.serial).collect();
         let is_wanted = |file: &Arc<TableFile>| !next.contains(&file.serial) && !file.is_gone();
         let before = self.dropped_files().filter(|(_, until)| now < *until);
-        let now_dropped = self.snapshot.files.iter().map(|file| (file.clone(), now + linger));
+        let now_dropped = self.snapshot.files.iter().map(|file| (file.clone(), now + grace_period));
         let files: Vec<_> = before.chain(now_dropped).filter(|(file, _)| is_wanted(file)).collect();
         Dropped::new(files, self.dropped.as_ref().map(|dropped| &dropped.lookup))
     }

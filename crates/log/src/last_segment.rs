@@ -112,5 +112,5 @@ pub(crate) fn check_records<D: Disk>(
         "the records end here, and yet {LAST_SEGMENT_NAME} says that everything up to LSN {} was durable",
         last.durable
     );
-    Err(OpenError::Damaged { path: disk.path(name), offset: walked.end, lsn: walked.next_lsn, what })
+    Err(OpenError::Corrupt { path: disk.path(name), offset: walked.end, lsn: walked.next_lsn, what })
 }

@@ -2,7 +2,7 @@
 //!
 //! Every segment is synced before it is read, so nothing is acted upon that a power loss could still take. Then the
 //! frames are followed from the first segment on, each checked against its place and its predecessor, until one is missing.
-//! If anything behind that point names a durable LSN at or above the missing one, the log is **damaged** and the start is refused.
+//! If anything behind that point names a durable LSN at or above the missing one, the log is **corrupt** and the start is refused.
 //! Otherwise the rest is a **torn tail**, which nobody was told is durable: it is cut.
 //!
 //! A file names the last segment ([`last_segment`]): the loss of the end is refused, too.
@@ -128,8 +128,8 @@ pub enum OpenError {
     WrongNumber { path: PathBuf, found: u64 },
     #[error("{} has format version {version}, this program reads version {known}: use the program that wrote it, or a newer one", path.display(), known = crate::format::FORMAT_VERSION)]
     Version { path: PathBuf, version: u32 },
-    #[error("the log is damaged: {} at offset {offset}, LSN {lsn}: {what}", path.display())]
-    Damaged { path: PathBuf, offset: u64, lsn: Lsn, what: String },
+    #[error("the log is corrupt: {} at offset {offset}, LSN {lsn}: {what}", path.display())]
+    Corrupt { path: PathBuf, offset: u64, lsn: Lsn, what: String },
     #[error("record {lsn} ({} at offset {offset}) cannot be applied: {source}", path.display())]
     Replay { path: PathBuf, offset: u64, lsn: Lsn, source: ReplayError },
     #[error("the log has used up its positions (LSN {lsn})")]

@@ -191,7 +191,7 @@ impl<D: Disk> LogStage<D> {
     }
 
     /// Seals what recovery found: begins the first segment, if there was room for one. Its header names the last frame before
-    /// it, so that from now on the loss of that frame is damage.
+    /// it, so that from now on the loss of that frame is corruption.
     pub(crate) fn seal(&mut self) -> Result<(), DiskError> {
         if matches!(self.next, Next::Ready(_)) {
             self.begin_next()?;
@@ -528,7 +528,7 @@ impl<D: Disk> LogStage<D> {
         Step::Ended
     }
 
-    /// A frame without records that names everything durable, so that damage anywhere before it is told from a torn tail.
+    /// A frame without records that names everything durable, so that corruption anywhere before it is told from a torn tail.
     fn mark_clean_end(&mut self) -> Result<Step, DiskError> {
         let current = self.current.as_mut().expect("the caller looked");
         let seed = FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };

@@ -152,7 +152,7 @@ impl<D: Disk> SegmentCheck<'_, D> {
             self.frames.pass_found(&mut last_used)?;
         }
         if offset < last_used {
-            self.problem(offset, lsn, "no frame verifies here: a torn tail, or a damaged last frame");
+            self.problem(offset, lsn, "no frame verifies here: a torn tail, or a corrupt last frame");
         }
         Ok(false)
     }

@@ -93,7 +93,7 @@ impl Cache {
         self.on_disk(|disk| disk.drop_files(|_| true) + disk.keep_only(&|_| false)).await.unwrap_or(0)
     }
 
-    /// Reads every block on disk and removes what is damaged.
+    /// Reads every block on disk and removes what is corrupt.
     pub async fn verify(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Progress {
         let mut progress = Progress::default();
         let Some(disk) = &self.disk else { return progress };
@@ -117,11 +117,11 @@ impl Cache {
         }
         let body = Arc::clone(body);
         let verified = self.on_disk(move |disk| disk.verify(&body, extent)).await;
-        let (bytes, damaged) = verified.unwrap_or_default();
+        let (bytes, corrupt) = verified.unwrap_or_default();
         progress.done += bytes;
         // What came meanwhile is read too.
         progress.total = progress.total.max(progress.done);
-        progress.damaged += damaged;
+        progress.corrupt += corrupt;
         true
     }
 
@@ -145,7 +145,7 @@ impl Cache {
         }
     }
 
-    /// Figures.
+    /// Metrics.
     pub fn stats(&self) -> CacheStats {
         let mut stats = CacheStats::default();
         self.fills.add_stats(&mut stats);

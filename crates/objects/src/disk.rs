@@ -1,12 +1,12 @@
 //! Files of the cache: self-checking blocks, which extents are there, the journal, eviction.
 //!
 //! ```text
-//!           DiskFile (one object)                       Ledger (one lock)
+//!           DiskFile (one object)                       Accounting (one lock)
 //!  read  -> is it there? (a byte each, no lock)         bytes, queues, who is busy with what
 //!           pread, check, mark          write, evict ->       |
 //!             |                              |                | changes
 //!             v                              v                v
-//!   directory/0000002a.data  pwrite, punch a hole      Keeper (a task)   --> directory/journal
+//!   directory/0000002a.data  pwrite, punch a hole      Maintenance (a task)   --> directory/journal
 //!             /NAME.keep     small things by name         flush, look, try again
 //!             /lock          one process only
 //! ```
@@ -18,6 +18,7 @@
 //!   **Of an eviction**: readers are shown nothing any more, space is given back, the bytes are free to be set aside.
 //! * **Failure**: what fails is counted and leads to a pause in which the disk is left alone ([`health`]). Nothing is an error to a reader.
 
+mod accounting;
 mod block;
 mod body;
 mod extents;
@@ -27,11 +28,10 @@ mod ghosts;
 mod handles;
 mod health;
 mod journal;
-mod keeper;
 mod kept;
-mod ledger;
 mod load;
 mod log_file;
+mod maintenance;
 mod queues;
 mod read;
 mod space;
@@ -57,22 +57,22 @@ use std::{
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
+use self::{
+    accounting::Accounting,
+    body::Key,
+    files::{Files, Open, OpenFile, System},
+    handles::Handles,
+    health::Health,
+    log_file::LogFile,
+    maintenance::Notifier,
+    read::{How, Outcome},
+    threads::DiskThreads,
+};
 pub(crate) use self::{
     body::Body,
     file::{Count, DiskFile},
     queues::Entrance,
     threads::Access,
-};
-use self::{
-    body::Key,
-    files::{Files, Open, OpenFile, System},
-    handles::Handles,
-    health::Health,
-    keeper::Bell,
-    ledger::Ledger,
-    log_file::LogFile,
-    read::{How, Outcome},
-    threads::DiskThreads,
 };
 use crate::{
     CacheOptions, CacheStats, CachedObject, Error, ObjectMeta,
@@ -95,8 +95,8 @@ pub(crate) struct Disk {
     bytes_max: u64,
     free_bytes_min: u64,
     files: Arc<dyn Files>,
-    ledger: Mutex<Ledger>,
-    /// Taken before the ledger's lock, never under it.
+    accounting: Mutex<Accounting>,
+    /// Taken before the accounting's lock, never under it.
     journal: Mutex<LogFile>,
     /// Held while something is kept by name.
     keeping: Mutex<()>,
@@ -104,7 +104,7 @@ pub(crate) struct Disk {
     lock: Mutex<Option<Box<dyn OpenFile>>>,
     health: Health,
     handles: Handles,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     threads: DiskThreads,
     /// The queues' period, for readers.
     tick: AtomicU8,
@@ -114,14 +114,14 @@ pub(crate) struct Disk {
     is_low: AtomicBool,
     is_closed: AtomicBool,
     evicted: AtomicU64,
-    damaged: AtomicU64,
+    corrupt: AtomicU64,
 }
 
 impl Disk {
     /// See [`crate::Cache::open`].
     pub(crate) fn open(options: &CacheOptions) -> Result<Arc<Self>, Error> {
         let disk = Self::with_files(options, Arc::new(System))?;
-        keeper::start(&disk, &options.runtime);
+        maintenance::start(&disk, &options.runtime);
         Ok(disk)
     }
 
@@ -134,20 +134,20 @@ impl Disk {
             bytes_max: options.bytes_max,
             free_bytes_min: options.free_bytes_min,
             files,
-            ledger: Mutex::new(Ledger::new(options.bytes_max, room)),
+            accounting: Mutex::new(Accounting::new(options.bytes_max, room)),
             journal: Mutex::new(LogFile::new(options.bytes_max)),
             keeping: Mutex::new(()),
             lock: Mutex::new(None),
             health: Health::new(options.directory.clone()),
             handles: Handles::new(),
-            bell: Arc::new(Bell::default()),
+            notifier: Arc::new(Notifier::default()),
             threads: DiskThreads::new(),
             tick: AtomicU8::new(0),
             can_punch: AtomicBool::new(true),
             is_low: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
             evicted: AtomicU64::new(0),
-            damaged: AtomicU64::new(0),
+            corrupt: AtomicU64::new(0),
         };
         disk.load()?;
         Ok(Arc::new(disk))
@@ -156,7 +156,7 @@ impl Disk {
     /// Of a version of an object of a store; made when its first extent is written.
     pub(crate) fn file(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskFile> {
         let key = Key { store: store.to_owned(), meta: meta.clone() };
-        self.ledger().file(key, |key| Arc::new(DiskFile::new(Arc::clone(self), key)))
+        self.accounting().file(key, |key| Arc::new(DiskFile::new(Arc::clone(self), key)))
     }
 
     /// Runs work that blocks for the device where it holds up nobody but this disk. None: the runtime ended before.
@@ -180,13 +180,13 @@ impl Disk {
         (self.bytes_max - self.bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
     }
 
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accounting(&self) -> MutexGuard<'_, Accounting> {
+        self.accounting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All data files.
     pub(crate) fn bodies(&self) -> Vec<Arc<Body>> {
-        self.ledger().bodies.values().cloned().collect()
+        self.accounting().bodies.values().cloned().collect()
     }
 
     /// Everything of which something is on disk.
@@ -204,7 +204,7 @@ impl Disk {
         let bodies = self.bodies();
         let freed =
             bodies.iter().filter(|body| is_meant(&body.key.meta)).map(|body| self.drop_body(body)).sum();
-        self.bell.ring();
+        self.notifier.notify();
         freed
     }
 
@@ -238,9 +238,9 @@ impl Disk {
             Ok((0, 0)) => (bytes, 0),
             // Its space was given back while it was read.
             Ok(_) if body.evictions.load(Acquire) != evictions => (bytes, 0),
-            Ok((damaged, holes)) => {
-                self.forget_wrong(body, extent, damaged);
-                (bytes, bytes.min((damaged + holes) * BLOCK_DATA_BYTES as u64))
+            Ok((corrupt, holes)) => {
+                self.forget_wrong(body, extent, corrupt);
+                (bytes, bytes.min((corrupt + holes) * BLOCK_DATA_BYTES as u64))
             }
             Err(error) => {
                 self.health.read_failed(&error);
@@ -250,13 +250,13 @@ impl Disk {
         }
     }
 
-    /// Blocks of an extent were wrong; holes are no damage but what a crash leaves.
-    fn forget_wrong(&self, body: &Arc<Body>, extent: u32, damaged: u64) {
-        if 0 < damaged {
-            self.damaged.fetch_add(damaged, Relaxed);
+    /// Blocks of an extent were wrong; holes are no corruption but what a crash leaves.
+    fn forget_wrong(&self, body: &Arc<Body>, extent: u32, corrupt: u64) {
+        if 0 < corrupt {
+            self.corrupt.fetch_add(corrupt, Relaxed);
             let Key { store, meta } = &*body.key;
             log::warn!(
-                "cache {}: damaged on disk: extent {extent} of {} of {store}; read again from the store",
+                "cache {}: corrupt on disk: extent {extent} of {} of {store}; read again from the store",
                 self.directory.display(),
                 meta.name
             );
@@ -309,14 +309,14 @@ impl Disk {
 
     /// Adds what it knows.
     pub(crate) fn add_stats(&self, stats: &mut CacheStats) {
-        let ledger = self.ledger();
-        stats.bytes = ledger.bytes;
+        let accounting = self.accounting();
+        stats.bytes = accounting.bytes;
         stats.bytes_max = self.bytes_max;
-        stats.objects = ledger.bodies.values().filter(|body| !body.extents.is_empty()).count() as u64;
-        stats.extents = ledger.extents;
-        drop(ledger);
+        stats.objects = accounting.bodies.values().filter(|body| !body.extents.is_empty()).count() as u64;
+        stats.extents = accounting.extents;
+        drop(accounting);
         stats.evicted = self.evicted.load(Relaxed);
-        stats.damaged = self.damaged.load(Relaxed);
+        stats.corrupt = self.corrupt.load(Relaxed);
         stats.disk_errors = self.health.errors();
         stats.bypassed = self.health.reason().or_else(|| self.low());
     }
@@ -326,7 +326,7 @@ impl Disk {
         if self.is_closed.swap(true, Release) {
             return;
         }
-        self.bell.stop();
+        self.notifier.stop();
         self.flush();
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -334,7 +334,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.bell.stop();
+        self.notifier.stop();
     }
 }
 

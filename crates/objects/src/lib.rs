@@ -8,7 +8,7 @@
 //!                       |                    | checksum per 4 KiB block,   |
 //!                       |  no                | journal, S3-FIFO            |
 //!                       v                    +-----------------------------+
-//!                    flights: one trip per         ^
+//!                    fetches: one read per         ^
 //!                    missing range, however        | whole extents
 //!                    many wait                     |
 //!                       |                    fills, in the background,

@@ -3,23 +3,23 @@
 //! ```text
 //!  read --> on disk, in memory of the system? ---------------------------> answered at once
 //!            | no      on disk? --> a thread that may block -------------> answered
-//!            |            | damaged, evicted
+//!            |            | corrupt, evicted
 //!            v            v
-//!          missing --> a flight that covers it (under way or landed)? ---> waits for its bytes, not for its end
+//!          missing --> a fetch that covers it (under way or arrived)? ---> waits for its bytes, not for its end
 //!            |         a part of the fill whose bytes are due sooner? ---> the same
 //!            v
-//!          trips: missing ranges near each other --> one flight each ----> waits
+//!          reads: missing ranges near each other --> one fetch each ----> waits
 //!            |
 //!            +--> fill: the whole object, or the extents touched, in parts, to disk
 //! ```
 //!
-//! * **One foreground read per missing range**, however many wait: finding a flight and making one is one step under the table's lock.
-//! * **Flights belong to the runtime**, not to who asked first. Whoever waits has a deadline of its own; giving up costs the others nothing.
-//!   A flight for which nobody waits does not leave, and is not tried again: a store that hung is not asked for what nobody wants.
+//! * **One foreground read per missing range**, however many wait: finding a fetch and making one is one step under the table's lock.
+//! * **Fetches belong to the runtime**, not to who asked first. Whoever waits has a deadline of its own; giving up costs the others nothing.
+//!   A fetch for which nobody waits does not leave, and is not tried again: a store that hung is not asked for what nobody wants.
 //! * **Bytes are checked** before they get here: the range, the version and the length of an answer by [`Remote`], blocks on disk by their
-//!   checksums. That contents are what an address promises only the caller can tell, and says so by [`Object::distrust`].
-//! * **Nobody waits for ever**: a flight that ends in whatever way, a panic or the end of the runtime included, answers all who wait.
-//! * **Memory**: a flight holds its bytes, at most four times what was asked for; landed ones up to [`limits::LANDED_BYTES_MAX`] per cache;
+//!   checksums. That contents are what an address promises only the caller can tell, and says so by [`Object::invalidate`].
+//! * **Nobody waits for ever**: a fetch that ends in whatever way, a panic or the end of the runtime included, answers all who wait.
+//! * **Memory**: a fetch holds its bytes, at most four times what was asked for; arrived ones up to [`limits::RECEIVED_BYTES_MAX`] per cache;
 //!   fills their budget.
 
 use std::{
@@ -41,21 +41,21 @@ use crate::{
 };
 
 mod due;
+mod fetch;
 mod fill;
 mod fills;
-mod flight;
-mod lane;
 mod limits;
 mod plan;
+mod readahead_limiter;
 mod reading;
 mod stream;
 mod table;
 mod warm;
 
+use fetch::{Fetch, Purpose, Waiter};
 use fill::Start;
-use flight::{Asker, Flight, Purpose};
-use lane::Turn;
-use limits::DISK_PATIENCE;
+use limits::DISK_TIMEOUT;
+use readahead_limiter::Turn;
 use reading::{Deadline, Timer, given_up};
 use table::Table;
 
@@ -78,7 +78,7 @@ pub struct Object {
     shared: Arc<Shared>,
 }
 
-/// What flights and fills need of an object.
+/// What fetches and fills need of an object.
 #[derive(Debug)]
 struct Shared {
     meta: ObjectMeta,
@@ -92,7 +92,7 @@ struct Shared {
 }
 
 /// Ranges that somebody waits for.
-type Wanted = Vec<(Range<u64>, Asker)>;
+type Wanted = Vec<(Range<u64>, Waiter)>;
 
 /// Where a read was looked for in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,8 +162,8 @@ impl Object {
         self.shared.is_present(&range)
     }
 
-    /// Starts reads of several ranges, in any order and overlapping; nearby ones share a trip. May be called from any thread. The answers come as
-    /// they land; what nobody waits for any more is given up before its request is sent, and not afterwards. Also starts the fill that the cache's options want.
+    /// Starts reads of several ranges, in any order and overlapping; nearby ones share a read. May be called from any thread. The answers come as
+    /// they arrive; what nobody waits for any more is given up before its request is sent, and not afterwards. Also starts the fill that the cache's options want.
     ///
     /// # Errors
     /// Of each reading: [`Error::Settings`] for a range that is not within the object, [`Error::NotLocal`], [`Error::TooLate`], and what
@@ -201,17 +201,17 @@ impl Object {
     }
 
     /// The bytes are not what they should be, although they came as the store sent them or as they were on disk: what is on disk of them is removed.
-    pub fn distrust(&self, range: Range<u64>) {
-        self.shared.table().distrust(&range);
+    pub fn invalidate(&self, range: Range<u64>) {
+        self.shared.table().invalidate(&range);
         if let Some(file) = &self.shared.file {
             file.remove(&range);
         }
     }
 
-    /// What is on its way or landed lately is not given to anybody any more, nor written to disk: called when the object is dropped from disk.
+    /// What is on its way or arrived lately is not given to anybody any more, nor written to disk: called when the object is dropped from disk.
     pub(crate) fn forget(&self) {
         let mut table = self.shared.table();
-        table.distrust(&(0..self.shared.meta.size));
+        table.invalidate(&(0..self.shared.meta.size));
         table.queue.forget();
     }
 }
@@ -247,12 +247,12 @@ impl Call<'_> {
             shared.touch(std::slice::from_ref(range), Start::Now);
             return Reading::ready(Err(Error::NotLocal));
         }
-        let (asker, answer) = oneshot::channel();
+        let (waiter, answer) = oneshot::channel();
         if is_present {
             let missed = if self.options.local_only { OnMiss::Tell } else { OnMiss::Ask(Use::Again) };
-            shared.read_disk(range.clone(), asker, missed);
+            shared.read_disk(range.clone(), waiter, missed);
         } else {
-            self.missing.push((range.clone(), asker));
+            self.missing.push((range.clone(), waiter));
         }
         let runtime = shared.remote.runtime();
         let deadline = self.deadline.get_or_insert_with(|| Timer::start(runtime, self.options.deadline));
@@ -287,8 +287,8 @@ impl Shared {
     /// When bytes came last of what is under way and brings all of a range.
     fn brought(&self, range: &Range<u64>) -> Option<tokio::time::Instant> {
         let table = self.table();
-        let flights = [table.part(range), table.foreground(&plan::blocks_of(range, self.meta.size))];
-        flights.into_iter().flatten().filter_map(|flight| flight.brought()).max()
+        let fetches = [table.part(range), table.foreground(&plan::blocks_of(range, self.meta.size))];
+        fetches.into_iter().flatten().filter_map(|fetch| fetch.brought()).max()
     }
 
     /// That a range is one of the object.
@@ -309,7 +309,7 @@ impl Shared {
     }
 
     /// On a thread that may block for the device.
-    fn read_disk(self: &Arc<Self>, range: Range<u64>, asker: Asker, on_miss: OnMiss) {
+    fn read_disk(self: &Arc<Self>, range: Range<u64>, waiter: Waiter, on_miss: OnMiss) {
         let Some(file) = self.file.clone() else { return };
         let (shared, count) = (Arc::clone(self), on_miss.count());
         self.remote.runtime().spawn(async move {
@@ -320,66 +320,66 @@ impl Shared {
                 begins.store(true, Relaxed);
                 reader.read(&wanted, count)
             });
-            let read = timeout(DISK_PATIENCE, read).await;
+            let read = timeout(DISK_TIMEOUT, read).await;
             if read.is_err() && has_begun.load(Relaxed) {
-                file.hangs(DISK_PATIENCE);
+                file.hangs(DISK_TIMEOUT);
             }
             match (read.ok().flatten().flatten(), on_miss) {
                 (Some(bytes), _) => {
                     shared.fills.hits.fetch_add(1, Relaxed);
-                    drop(asker.send(Ok(bytes)));
+                    drop(waiter.send(Ok(bytes)));
                 }
                 (None, OnMiss::Tell) => {
                     shared.touch(&[range], Start::Now);
-                    drop(asker.send(Err(Error::NotLocal)));
+                    drop(waiter.send(Err(Error::NotLocal)));
                 }
                 (None, OnMiss::Ask(purpose)) => {
-                    shared.read_missing(vec![(range, asker)], Missed::Disk, purpose);
+                    shared.read_missing(vec![(range, waiter)], Missed::Disk, purpose);
                 }
             }
         });
     }
 
-    /// Joins flights or starts some.
+    /// Joins fetches or starts some.
     fn read_missing(self: &Arc<Self>, missing: Wanted, missed: Missed, purpose: Use) {
         if missing.is_empty() {
             return;
         }
         self.fills.misses.fetch_add(missing.len() as u64, Relaxed);
         let touched: Vec<_> = missing.iter().map(|(range, _)| range.clone()).collect();
-        let (flights, landed) = self.board(missing, missed, purpose);
-        for flight in flights {
-            let task = Foreground { object: Arc::clone(self), flight };
-            self.remote.runtime().spawn(task.fly(Urgency::Foreground));
+        let (fetches, received) = self.board(missing, missed, purpose);
+        for fetch in fetches {
+            let task = Foreground { object: Arc::clone(self), fetch };
+            self.remote.runtime().spawn(task.run(Urgency::Foreground));
         }
-        for (range, asker) in landed {
-            self.read_disk(range, asker, OnMiss::Ask(purpose));
+        for (range, waiter) in received {
+            self.read_disk(range, waiter, OnMiss::Ask(purpose));
         }
         if purpose == Use::Again {
             self.touch(&touched, Start::AfterFirstByte);
         }
     }
 
-    /// Under one lock, so that of many who miss the same bytes one starts the flight. Returns the flights to start, and what has come to
+    /// Under one lock, so that of many who miss the same bytes one starts the fetch. Returns the fetches to start, and what has come to
     /// disk just now.
-    fn board(&self, missing: Wanted, missed: Missed, purpose: Use) -> (Vec<Arc<Flight>>, Wanted) {
+    fn board(&self, missing: Wanted, missed: Missed, purpose: Use) -> (Vec<Arc<Fetch>>, Wanted) {
         let (pace, now) = (self.remote.pace(), tokio::time::Instant::now());
-        let (mut alone, mut landed) = (Wanted::new(), Wanted::new());
+        let (mut alone, mut received) = (Wanted::new(), Wanted::new());
         let mut table = self.table();
-        for (range, asker) in missing {
+        for (range, waiter) in missing {
             let blocks = plan::blocks_of(&range, self.meta.size);
-            let is_sooner = |flight: &&Arc<Flight>| due::is_sooner(flight.course(), &range, pace, now);
-            let is_soon = |flight: &&Arc<Flight>| match flight.is_urgent() {
-                true => due::is_near(flight.course(), &range, now),
-                false => is_sooner(flight),
+            let is_sooner = |fetch: &&Arc<Fetch>| due::is_sooner(fetch.course(), &range, pace, now);
+            let is_soon = |fetch: &&Arc<Fetch>| match fetch.is_urgent() {
+                true => due::is_near(fetch.course(), &range, now),
+                false => is_sooner(fetch),
             };
             let under_way = table.foreground(&blocks).filter(is_soon);
             // A stream that could do with a part has joined it before it comes here.
             let part = || table.part(&range).filter(|part| purpose == Use::Again && is_sooner(part));
-            let asker = match under_way.or_else(part) {
-                None => asker,
-                Some(flight) => match flight.join(range.clone(), asker) {
-                    Err(asker) => asker,
+            let waiter = match under_way.or_else(part) {
+                None => waiter,
+                Some(fetch) => match fetch.join(range.clone(), waiter) {
+                    Err(waiter) => waiter,
                     Ok(()) => {
                         self.fills.joined.fetch_add(1, Relaxed);
                         continue;
@@ -388,59 +388,59 @@ impl Shared {
             };
             // A part leaves the table after it is on disk: what was missing a moment ago may be there now.
             if missed == Missed::Presence && self.is_present(&range) {
-                landed.push((range, asker));
+                received.push((range, waiter));
             } else {
-                alone.push((range, asker));
+                alone.push((range, waiter));
             }
         }
-        (self.take_off(&mut table, alone, plan::gap_of(pace)), landed)
+        (self.start(&mut table, alone, plan::gap_of(pace)), received)
     }
 
-    fn take_off(&self, table: &mut Table, alone: Wanted, gap_max: u64) -> Vec<Arc<Flight>> {
+    fn start(&self, table: &mut Table, alone: Wanted, gap_max: u64) -> Vec<Arc<Fetch>> {
         let ranges: Vec<_> = alone.iter().map(|(range, _)| range.clone()).collect();
-        let mut askers: Vec<_> = alone.into_iter().map(|(_, asker)| Some(asker)).collect();
-        let mut flights = Vec::new();
-        for trip in plan::trips(&ranges, self.meta.size, gap_max) {
-            let flight = Arc::new(Flight::new(trip.range, Purpose::Askers));
-            for index in trip.members {
-                let asker = askers[index].take().expect("a range is in one trip");
-                flight.join(ranges[index].clone(), asker).expect("a new flight has not failed");
+        let mut waiters: Vec<_> = alone.into_iter().map(|(_, waiter)| Some(waiter)).collect();
+        let mut fetches = Vec::new();
+        for read in plan::reads(&ranges, self.meta.size, gap_max) {
+            let fetch = Arc::new(Fetch::new(read.range, Purpose::Waiters));
+            for index in read.members {
+                let waiter = waiters[index].take().expect("a range is in one read");
+                fetch.join(ranges[index].clone(), waiter).expect("a new fetch has not failed");
             }
-            table.add_foreground(&flight);
-            flights.push(flight);
+            table.add_foreground(&fetch);
+            fetches.push(fetch);
         }
-        flights
+        fetches
     }
 }
 
-/// A flight that somebody waits for, as long as its task lives.
+/// A fetch that somebody waits for, as long as its task lives.
 struct Foreground {
     object: Arc<Shared>,
-    flight: Arc<Flight>,
+    fetch: Arc<Fetch>,
 }
 
 impl Foreground {
-    /// Within the budget of fills, and as patient: a trip ahead of a stream, whose bytes go to no disk.
-    async fn fly_ahead(self, turn: Turn) {
-        turn.come(&self.flight, &self.object.remote).await;
-        if self.flight.has_ended() {
+    /// Within the budget of fills, and as patient: a read ahead of a stream, whose bytes go to no disk.
+    async fn run_ahead(self, turn: Turn) {
+        turn.come(&self.fetch, &self.object.remote).await;
+        if self.fetch.has_ended() {
             return;
         }
-        let bytes = self.flight.range.end - self.flight.range.start;
+        let bytes = self.fetch.range.end - self.fetch.range.start;
         let _permit = self.object.fills.reserve(bytes).await;
-        self.fly(Urgency::Fill).await;
+        self.run(Urgency::Fill).await;
     }
 
-    async fn fly(self, urgency: Urgency) {
+    async fn run(self, urgency: Urgency) {
         let Shared { remote, meta, .. } = &*self.object;
-        let mut sink = &*self.flight;
-        let read = remote.read_range(meta, self.flight.range.clone(), urgency, &mut sink).await;
+        let mut sink = &*self.fetch;
+        let read = remote.read_range(meta, self.fetch.range.clone(), urgency, &mut sink).await;
         match read {
-            Ok(()) => self.object.fills.keep_landed(&self.object, &self.flight),
+            Ok(()) => self.object.fills.keep_received(&self.object, &self.fetch),
             Err(error) => {
                 // Out of the table first: whoever comes now starts anew.
-                self.object.table().remove_foreground(&self.flight);
-                self.flight.fail(&error);
+                self.object.table().remove_foreground(&self.fetch);
+                self.fetch.fail(&error);
             }
         }
     }
@@ -449,9 +449,9 @@ impl Foreground {
 impl Drop for Foreground {
     /// A task that is given up, or that panics, leaves nobody waiting.
     fn drop(&mut self) {
-        if self.flight.landed().is_none() {
-            self.object.table().remove_foreground(&self.flight);
-            self.flight.fail(&given_up(&self.object.what()));
+        if self.fetch.received().is_none() {
+            self.object.table().remove_foreground(&self.fetch);
+            self.fetch.fail(&given_up(&self.object.what()));
         }
     }
 }

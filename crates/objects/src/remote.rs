@@ -1,4 +1,4 @@
-//! One object store, with retries, a window of parallel requests that adapts, and figures.
+//! One object store, with retries, a window of parallel requests that adapts, and metrics.
 //!
 //! ```text
 //!  list, head, fetch --+                                   +-- attempt -- object_store -- the store
@@ -32,9 +32,9 @@ mod attempts;
 #[cfg(test)]
 pub(crate) mod fake;
 mod fault;
-mod figures;
 mod http;
 mod limits;
+mod metrics;
 mod ranged;
 mod version;
 mod window;
@@ -42,12 +42,12 @@ mod window;
 use address::Address;
 use attempts::Attempts;
 use fault::{Fault, FaultKind};
-use figures::Figures;
 use http::{Seen, observed};
 use limits::LIST_TIMEOUT;
+use metrics::Metrics;
 use window::Window;
 
-pub(crate) use figures::Pace;
+pub(crate) use metrics::Pace;
 pub(crate) use ranged::Sink;
 pub(crate) use window::Urgency;
 
@@ -96,7 +96,7 @@ pub enum Fetched {
     },
 }
 
-/// Figures since the start.
+/// Metrics since the start.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteStats {
     /// GETs, HEADs and LISTs sent, retries included.
@@ -137,7 +137,7 @@ pub struct Remote {
     stall_timeout: Duration,
     attempts_max: u32,
     window: Arc<Window>,
-    figures: Figures,
+    metrics: Metrics,
 }
 
 impl Remote {
@@ -161,7 +161,7 @@ impl Remote {
             stall_timeout: options.stall_timeout,
             attempts_max: options.attempts_max,
             window: Window::new(options.requests_max),
-            figures: Figures::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -189,7 +189,7 @@ impl Remote {
         let listed = self
             .call(&what, || async {
                 let (listed, seen) = observed(timeout(time, self.store.list_with_delimiter(below))).await;
-                self.figures.requests.fetch_add(seen.requests.max(1), Relaxed);
+                self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
                 let late = |_| Fault::new(FaultKind::Transient, format!("no listing within {time:?}"));
                 match listed.map_err(late)? {
                     Err(error) => Err(self.fault(&error, seen).await),
@@ -230,7 +230,7 @@ impl Remote {
     pub async fn fetch(&self, name: &str, unless: Option<&str>, bytes_max: u64) -> Result<Fetched, Error> {
         let path = self.path(name)?;
         let fetch = || async {
-            self.figures.foreground_reads.fetch_add(1, Relaxed);
+            self.metrics.foreground_reads.fetch_add(1, Relaxed);
             let answer = self.get(&path, version::unless(unless, GetOptions::new())).await?;
             if unless.is_some_and(|etag| version::is_same(etag, &answer.meta)) {
                 return Err(Fault::new(FaultKind::NotModified, "the same ETag"));
@@ -249,23 +249,23 @@ impl Remote {
         })
     }
 
-    /// Figures.
+    /// Metrics.
     pub fn stats(&self) -> RemoteStats {
-        self.figures.stats(self.window.figures())
+        self.metrics.stats(self.window.metrics())
     }
 
     /// Moving average of the bytes per second of one read, if one was long enough to tell.
     pub fn bandwidth(&self) -> Option<f64> {
-        self.figures.pace().bandwidth
+        self.metrics.pace().bandwidth
     }
 
     /// What reads take.
     pub(crate) fn pace(&self) -> Pace {
-        self.figures.pace()
+        self.metrics.pace()
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.figures.last_error()
+        self.metrics.last_error()
     }
 
     /// Reads and fills run here.
@@ -277,11 +277,11 @@ impl Remote {
     async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult, Fault> {
         let began = Instant::now();
         let (answer, seen) = observed(timeout(self.stall_timeout, self.store.get_opts(path, options))).await;
-        self.figures.requests.fetch_add(seen.requests.max(1), Relaxed);
+        self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
         match answer.map_err(|_| self.stalled("no answer"))? {
             Err(error) => Err(self.fault(&error, seen).await),
             Ok(answer) => {
-                self.figures.first_byte_after(began.elapsed());
+                self.metrics.first_byte_after(began.elapsed());
                 Ok(answer)
             }
         }
@@ -307,7 +307,7 @@ impl Remote {
                 }
             }
         }
-        self.figures.bytes.fetch_add(size, Relaxed);
+        self.metrics.bytes.fetch_add(size, Relaxed);
         Ok(bytes.freeze())
     }
 
@@ -342,14 +342,14 @@ impl Remote {
             if !fault.is_worth_another_try() || attempts.are_exhausted() {
                 return Err(self.told(fault, what, attempts.made()));
             }
-            self.figures.retries.fetch_add(1, Relaxed);
+            self.metrics.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
         }
     }
 
     fn told(&self, fault: Fault, what: &str, attempts: u32) -> Error {
         let error = fault.into_error(&format!("cannot {what} of {}", self.url), attempts);
-        self.figures.failed(&error.to_string());
+        self.metrics.failed(&error.to_string());
         error
     }
 
@@ -357,7 +357,7 @@ impl Remote {
     async fn fault(&self, error: &object_store::Error, seen: Seen) -> Fault {
         let fault = Fault::of(error, seen);
         if !matches!(fault.kind, FaultKind::Missing | FaultKind::NotModified) {
-            self.figures.failed(&fault.text);
+            self.metrics.failed(&fault.text);
         }
         match fault.kind {
             FaultKind::Missing => self.directory_is_there().await.map_or_else(|other| other, |()| fault),

@@ -99,8 +99,8 @@ impl Scene {
     }
 
     async fn read_all_right(&self, seed: u64, why: &str) {
-        let tally = read_by_many(&self.object, &self.contents, seed, 8).await;
-        assert!(tally.errors.is_empty(), "{why}: {:?}", tally.errors);
+        let counters = read_by_many(&self.object, &self.contents, seed, 8).await;
+        assert!(counters.errors.is_empty(), "{why}: {:?}", counters.errors);
     }
 
     /// Bytes that are on disk, all of them right.
@@ -255,11 +255,15 @@ fn a_directory_removed_under_a_running_cache_breaks_no_read() {
         until("something is on disk", || cache.stats().extents > 0).await;
         // The journal may be written into it while it is removed.
         until("it is removed", || fs::remove_dir_all(directory.path()).is_ok()).await;
-        let tally = readers.await.unwrap();
-        assert!(tally.errors.is_empty(), "while it is removed: {:?}", tally.errors);
+        let counters = readers.await.unwrap();
+        assert!(counters.errors.is_empty(), "while it is removed: {:?}", counters.errors);
         let other = store.put_and_open(&cache, "other", &contents).await;
-        let tally = read_by_many(&other, &contents, 11, 10).await;
-        assert!(tally.errors.is_empty(), "a new object in a directory that is gone: {:?}", tally.errors);
+        let counters = read_by_many(&other, &contents, 11, 10).await;
+        assert!(
+            counters.errors.is_empty(),
+            "a new object in a directory that is gone: {:?}",
+            counters.errors
+        );
         cache.keep("name", b"value");
         cache.close().await;
     });
@@ -285,8 +289,8 @@ fn data_files_removed_or_cut_under_a_running_cache_break_no_read() {
                     fs::remove_file(path).unwrap();
                 }
             }
-            let tally = read_by_many(&object, &contents, 12, 10).await;
-            assert!(tally.errors.is_empty(), "cut: {is_cut}: {:?}", tally.errors);
+            let counters = read_by_many(&object, &contents, 12, 10).await;
+            assert!(counters.errors.is_empty(), "cut: {is_cut}: {:?}", counters.errors);
             cache.close().await;
         }
     });

@@ -47,16 +47,16 @@ async fn eviction_under_pressure_breaks_no_read_and_the_limit_is_hard() {
                 most
             }
         });
-        let tally = read_by_many(&object, &contents, seed, 40).await;
+        let counters = read_by_many(&object, &contents, seed, 40).await;
         is_over.store(true, Ordering::Relaxed);
         let most = watcher.join().unwrap();
 
-        assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+        assert!(counters.errors.is_empty(), "{:?}", counters.errors);
         assert!(most <= disk + SLACK, "{most} bytes of disk were used, with a limit of {disk}");
         let stats = cache.stats();
         assert!(stats.bytes <= disk, "{stats:?}");
         assert!(stats.evicted > 0, "the pressure was real: {stats:?}");
-        assert_eq!(stats.damaged, 0, "what is evicted under a reader is not damaged: {stats:?}");
+        assert_eq!(stats.corrupt, 0, "what is evicted under a reader is not corrupt: {stats:?}");
         cache.close().await;
     }
 }

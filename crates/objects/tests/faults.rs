@@ -1,4 +1,4 @@
-//! Reads through a store that delays, damages and refuses: never a wrong byte, and an error only where the
+//! Reads through a store that delays, corrupts and refuses: never a wrong byte, and an error only where the
 //! truth cannot be had.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -61,9 +61,9 @@ async fn every_fault_alone_costs_time_only() {
         let seed = index as u64;
         let (store, _directory, cache, object, contents) = one_object(seed).await;
         store.rule(fault.clone(), 0.2);
-        let tally = read_by_many(&object, &contents, seed, 4).await;
-        assert!(tally.errors.is_empty(), "{fault:?}: {:?}", tally.errors);
-        assert!(tally.right > 0);
+        let counters = read_by_many(&object, &contents, seed, 4).await;
+        assert!(counters.errors.is_empty(), "{fault:?}: {:?}", counters.errors);
+        assert!(counters.right > 0);
         cache.close().await;
     }
 }
@@ -75,8 +75,8 @@ async fn faults_mixed_by_seed_cost_time_only() {
         let first_byte = Duration::from_millis(2);
         let rules = noticeable().into_iter().map(|fault| Rule::sometimes(0.03, fault)).collect();
         store.proxy.set(Faults { first_byte, jitter: first_byte, bandwidth: 50_000_000, line: 0, rules });
-        let tally = read_by_many(&object, &contents, seed, 8).await;
-        assert!(tally.errors.is_empty(), "seed {seed}: {:?}", tally.errors);
+        let counters = read_by_many(&object, &contents, seed, 8).await;
+        assert!(counters.errors.is_empty(), "seed {seed}: {:?}", counters.errors);
         cache.close().await;
     }
 }
@@ -93,23 +93,23 @@ async fn bytes_that_are_not_trusted_are_read_again_from_the_store() {
             let remote = store.remote();
             let object = cache.object(&remote, &meta(&remote, "object").await);
             store.rules(vec![Rule::times(20, fault.clone())]);
-            let (mut numbers, mut distrusted) = (Numbers(seed), 0);
+            let (mut numbers, mut invalidated) = (Numbers(seed), 0);
             for round in 0..200 {
                 // The first read looks where the first flipped bit is.
                 let range = if round == 0 { 700..900 } else { numbers.range(3 * MIB) };
                 let mut bytes = object.read(range.clone(), patiently()).await.unwrap();
-                // Each GET that is damaged is found out once; 20 are.
+                // Each GET that is corrupt is found out once; 20 are.
                 for _ in 0..21 {
                     if *bytes == *slice(&contents, &range) {
                         break;
                     }
-                    distrusted += 1;
-                    object.distrust(range.clone());
+                    invalidated += 1;
+                    object.invalidate(range.clone());
                     bytes = object.read(range.clone(), patiently()).await.unwrap();
                 }
                 assert_right(&bytes, &contents, &range, &format!("{fault:?}"));
             }
-            assert!(distrusted > 0, "the fault happened where somebody looked");
+            assert!(invalidated > 0, "the fault happened where somebody looked");
             cache.close().await;
         }
     }
@@ -117,11 +117,11 @@ async fn bytes_that_are_not_trusted_are_read_again_from_the_store() {
 
 /// Bytes of one version or an error, never of another one.
 async fn old_or_gone(object: &Arc<Object>, contents: &Bytes, seed: u64) -> (u64, u64) {
-    let tally = read_by_many(object, contents, seed, 10).await;
-    for error in &tally.errors {
+    let counters = read_by_many(object, contents, seed, 10).await;
+    for error in &counters.errors {
         assert!(matches!(error, Error::Gone(_)), "expected Gone: {error:?}");
     }
-    (tally.right, tally.errors.len() as u64)
+    (counters.right, counters.errors.len() as u64)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,8 +144,8 @@ async fn an_object_replaced_in_the_middle_of_a_fill_is_read_as_it_was_or_gone() 
     let after = meta(&remote, "object").await;
     assert_ne!(before.etag, after.etag);
     let replaced = cache.object(&remote, &after);
-    let tally = read_by_many(&replaced, &new, 2, 10).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_by_many(&replaced, &new, 2, 10).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     old_or_gone(&object, &old, 3).await;
     cache.close().await;
 }
@@ -205,8 +205,8 @@ async fn a_storm_of_503_slows_down_and_passes() {
     let stats = remote.stats();
     assert_eq!((stats.slow_downs, stats.retries), (6, 6), "{stats:?}");
     assert!(stats.window < window, "{stats:?}, was {window}");
-    let tally = read_by_many(&object, &contents, 6, 20).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_by_many(&object, &contents, 6, 20).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     assert!(remote.stats().window > stats.window, "it recovers: {:?}", remote.stats());
     cache.close().await;
 }

@@ -1,4 +1,4 @@
-//! Processes killed in the middle of fills and journal writes, and what is on disk damaged between two: the
+//! Processes killed in the middle of fills and journal writes, and what is on disk corrupt between two: the
 //! next process never takes a wrong byte for a right one, and keeps most of what was there.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -49,9 +49,9 @@ async fn read_until_killed(sizes: Sizes) {
     let object = cache.object(&remote, &meta(&remote, "object").await);
     let mut numbers = Numbers(child::given("SEED").parse().unwrap());
     loop {
-        let tally = read_randomly(Arc::clone(&object), contents.clone(), numbers, 1).await;
+        let counters = read_randomly(Arc::clone(&object), contents.clone(), numbers, 1).await;
         numbers.below(2);
-        assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+        assert!(counters.errors.is_empty(), "{:?}", counters.errors);
         let stats = cache.stats();
         child::say(&(stats.extents + stats.evicted).to_string());
     }
@@ -286,7 +286,7 @@ fn what_was_closed_in_order_is_there_whole() {
 }
 
 #[test]
-fn damage_in_data_files_costs_what_was_damaged() {
+fn corruption_in_data_files_costs_what_was_corrupt() {
     runtime().block_on(async {
         let filled = Filled::new().await;
         let mut numbers = Numbers(5);
@@ -322,7 +322,7 @@ fn damage_in_data_files_costs_what_was_damaged() {
 }
 
 #[test]
-fn damage_in_the_journal_never_makes_a_wrong_byte() {
+fn corruption_in_the_journal_never_makes_a_wrong_byte() {
     runtime().block_on(async {
         let filled = Filled::new().await;
         let mut numbers = Numbers(6);

@@ -10,7 +10,7 @@ use busload_bucket::{Fault, Faults, Rule};
 use busload_objects::{Cache, Error, Object, StreamOptions, Use};
 use futures_util::StreamExt;
 use support::{
-    AMPLE, MIB, Numbers, PATIENCE, Sizes, Store, TOUCHED, cache, contents, meta, patient_remote, slice, until,
+    AMPLE, MIB, Numbers, Sizes, Store, TIMEOUT, TOUCHED, cache, contents, meta, patient_remote, slice, until,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
@@ -19,7 +19,7 @@ const SIZE: u64 = 40 * MIB + 17;
 
 /// All of a range; what comes has to be right.
 async fn follow(object: &Object, contents: &[u8], range: Range<u64>, purpose: Use) -> Result<(), Error> {
-    let mut stream = object.stream(range.clone(), StreamOptions { purpose, patience: PATIENCE });
+    let mut stream = object.stream(range.clone(), StreamOptions { purpose, timeout: TIMEOUT });
     let mut next = range.start;
     while let Some(piece) = stream.next().await {
         let piece = piece?;

@@ -8,7 +8,7 @@
 
 mod world;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use busload_pipeline::{command::COMMANDS, settings::SyncMode};
 use busload_resp::reply::ReplyCounter;
@@ -121,8 +121,25 @@ fn run(world: &mut World, client: &Client, words: &[Vec<u8>]) -> (Duration, Stri
     }
 }
 
+/// A machine that takes the processor away in the middle of a turn, or gives memory late, makes a turn long
+/// now and then; what a command costs makes it long every time.
+const PASSES_MAX: u32 = 3;
+
 #[test]
 fn whatever_a_client_asks_for_nobody_waits_long() {
+    let mut slow = slow_commands();
+    for _ in 1..PASSES_MAX {
+        if slow.is_empty() {
+            break;
+        }
+        let again = slow_commands();
+        slow.retain(|name| again.contains(name));
+    }
+    assert!(slow.is_empty(), "turns above {LONGEST_TURN:?}, {PASSES_MAX} times: {slow:?}");
+}
+
+/// Names of commands of which one turn was too long.
+fn slow_commands() -> BTreeSet<&'static str> {
     let mut world = World::wide(settings(SyncMode::Off));
     let client = world.connect();
     let big = VALUE_BYTES.to_string();
@@ -141,7 +158,7 @@ fn whatever_a_client_asks_for_nobody_waits_long() {
         let (_, reply) = run(&mut world, &client, &prepared);
         assert!(!reply.starts_with('-'), "{reply}");
     }
-    let mut slow = Vec::new();
+    let mut slow = BTreeSet::new();
     let last = |name: &&str| !matches!(*name, "flushdb" | "flushall");
     let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
     let (first, flushes): (Vec<&str>, Vec<&str>) = names.into_iter().partition(last);
@@ -150,9 +167,9 @@ fn whatever_a_client_asks_for_nobody_waits_long() {
             let (longest, reply) = run(&mut world, &client, &words);
             println!("{name:12} {longest:9.1?}  {reply}");
             if LONGEST_TURN < longest {
-                slow.push(format!("{name}: {longest:?}"));
+                slow.insert(name);
             }
         }
     }
-    assert!(slow.is_empty(), "turns above {LONGEST_TURN:?}: {slow:?}");
+    slow
 }

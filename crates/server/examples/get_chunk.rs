@@ -26,9 +26,9 @@ use tonic::{
 };
 
 /// Local disk answers within milliseconds; waiting longer than this is not worth it.
-const PATIENCE: Duration = Duration::from_millis(250);
+const TIMEOUT: Duration = Duration::from_millis(250);
 /// The object store may take so long.
-const STORE_PATIENCE: Duration = Duration::from_secs(30);
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A chunk may be larger than the 4 MiB that clients expect.
 const MESSAGE_BYTES_MAX: usize = 300 << 20;
 
@@ -52,7 +52,7 @@ async fn main() -> ExitCode {
 
 async fn run(busload: &str, table: &str, url: &str, addresses: &[String]) -> Result<(), Failure> {
     // Lazily: that nobody is there is no reason not to start.
-    let channel = Endpoint::from_shared(busload.to_owned())?.connect_timeout(PATIENCE).connect_lazy();
+    let channel = Endpoint::from_shared(busload.to_owned())?.connect_timeout(TIMEOUT).connect_lazy();
     let client = ChunksClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let own = OwnStore { url: url.to_owned(), store: OnceCell::new() };
     let mut chunks = Chunks { client, table: table.to_owned(), own };
@@ -84,7 +84,7 @@ impl Chunks {
             only_if_local: true,
             ..GetChunkRequest::default()
         };
-        let answer = timeout(PATIENCE, self.client.get_chunk(request)).await;
+        let answer = timeout(TIMEOUT, self.client.get_chunk(request)).await;
         let reason = match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer"))) {
             Ok(answer) if answer.get_ref().not_local => "it is not on busload's disk".to_owned(),
             Ok(answer) => {
@@ -106,7 +106,7 @@ struct OwnStore {
 impl OwnStore {
     async fn get(&self, address: ChunkAddress) -> Result<Option<Bytes>, Failure> {
         let store = self.store.get_or_try_init(async || self.open().await).await?;
-        let deadline = (tokio::time::Instant::now() + STORE_PATIENCE).into_std();
+        let deadline = (tokio::time::Instant::now() + STORE_TIMEOUT).into_std();
         let request = Request { form: Form::Contents, local_only: false, deadline };
         match store.get(address, request).await? {
             Some(Chunk::Contents(contents)) => Ok(Some(contents)),
@@ -127,7 +127,7 @@ impl OwnStore {
             poll: Duration::from_secs(5),
             memory_bytes_max: 0,
             requests_max: 64,
-            linger: Duration::from_secs(60),
+            grace_period: Duration::from_secs(60),
             environment: Arc::new(|name: &str| env::var(name).ok()),
             runtime: Handle::current(),
         };

@@ -104,16 +104,16 @@ fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
 
 /// What is to be said at the end.
 fn conclude(action: Action, name: &str, progress: Progress) -> Result<(), Failure> {
-    let (done, damaged) = (Size(progress.done), Size(progress.damaged));
+    let (done, corrupt) = (Size(progress.done), Size(progress.corrupt));
     match action {
         Action::Warm => print(&format!("table {name}: {done} are on disk\n")),
         Action::Drop => print(&format!("table {name}: {done} of disk are free again\n")),
-        Action::Verify if progress.damaged == 0 => {
+        Action::Verify if progress.corrupt == 0 => {
             print(&format!("table {name}: {done} on disk are sound\n"))
         }
         Action::Verify => {
             return Err(Failure::run(format!(
-                "table {name}: {damaged} of {done} on disk were damaged; they are removed and will be read again from the \
+                "table {name}: {corrupt} of {done} on disk were corrupt; they are removed and will be read again from the \
                  store"
             )));
         }
@@ -296,10 +296,10 @@ mod tests {
 
     #[test]
     fn the_lines_of_a_server_are_read() {
-        let progress = Progress { done: 1, total: 2, damaged: 0 };
+        let progress = Progress { done: 1, total: 2, corrupt: 0 };
         for (line, expected) in [
-            (r#"{"progress":{"done":1,"total":2,"damaged":0}}"#, Some(Line::Progress(progress))),
-            (r#"{"finished":{"done":1,"total":2,"damaged":0}}"#, Some(Line::Finished(progress))),
+            (r#"{"progress":{"done":1,"total":2,"corrupt":0}}"#, Some(Line::Progress(progress))),
+            (r#"{"finished":{"done":1,"total":2,"corrupt":0}}"#, Some(Line::Finished(progress))),
             (r#"{"failed":"why"}"#, Some(Line::Failed("why".into()))),
             (r#"{"failed":5}"#, None),
             (r#"{"finished":{}}"#, None),

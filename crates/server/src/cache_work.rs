@@ -16,7 +16,7 @@ use crate::{
 pub enum Action {
     /// Bring everything to disk.
     Warm,
-    /// Read every block on disk and remove what is damaged.
+    /// Read every block on disk and remove what is corrupt.
     Verify,
     /// Remove everything.
     Drop,
@@ -65,10 +65,10 @@ pub async fn verify(store: &Store, report: &mut (dyn FnMut(Progress) + Send)) ->
     }
     let mut compare = |compared: Progress| {
         let done = on_disk.done + compared.done.min(on_disk.done);
-        report(Progress { done, total: 2 * on_disk.done, damaged: on_disk.damaged + compared.damaged });
+        report(Progress { done, total: 2 * on_disk.done, corrupt: on_disk.corrupt + compared.corrupt });
     };
     let compared = store.verify_local(&mut compare).await.map_err(|error| error.to_string())?;
-    Ok(Progress { damaged: on_disk.damaged + compared.damaged, ..on_disk })
+    Ok(Progress { corrupt: on_disk.corrupt + compared.corrupt, ..on_disk })
 }
 
 fn twice(progress: Progress) -> Progress {
@@ -78,7 +78,7 @@ fn twice(progress: Progress) -> Progress {
 /// Removes everything; what is done are the bytes freed.
 pub async fn drop_all(cache: &Cache) -> Progress {
     let freed = cache.drop_all().await;
-    Progress { done: freed, total: freed, damaged: 0 }
+    Progress { done: freed, total: freed, corrupt: 0 }
 }
 
 /// A cache, as it is listed.
@@ -197,13 +197,13 @@ pub fn absolute(settings: &ChunksSettings) -> String {
 
 /// How far work has come, as a line of the server's answer.
 pub fn progress_to_json(progress: Progress) -> Value {
-    json!({"done": progress.done, "total": progress.total, "damaged": progress.damaged})
+    json!({"done": progress.done, "total": progress.total, "corrupt": progress.corrupt})
 }
 
 /// The same, read.
 pub fn progress_from_json(value: &Value) -> Option<Progress> {
     let number = |key: &str| value.get(key)?.as_u64();
-    Some(Progress { done: number("done")?, total: number("total")?, damaged: number("damaged")? })
+    Some(Progress { done: number("done")?, total: number("total")?, corrupt: number("corrupt")? })
 }
 
 #[cfg(test)]
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn progress_comes_back_from_json_as_it_was() {
-        let progress = Progress { done: 1, total: u64::MAX, damaged: 3 };
+        let progress = Progress { done: 1, total: u64::MAX, corrupt: 3 };
         assert_eq!(progress_from_json(&progress_to_json(progress)), Some(progress));
         assert_eq!(progress_from_json(&json!({"done": 1})), None);
     }

@@ -12,7 +12,7 @@ use busload_pipeline::{
     tx::{self, Now, Signals},
 };
 use busload_postgres::Settings;
-use tokio::{runtime::Runtime, time::timeout};
+use tokio::runtime::Runtime;
 
 use crate::{
     chunk_stores,
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// A store that is not open for so long is not served, whatever the table's timeout.
-const STORE_PATIENCE: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Says what a start would do, on standard output; fails where it would fail.
 pub fn check(config: &Config) -> Result<(), Failure> {
@@ -92,11 +92,11 @@ where
 }
 
 async fn look_at_store(settings: ChunksSettings, store: Store) -> Result<String, String> {
-    let patience = STORE_PATIENCE.max(settings.timeout);
-    match timeout(patience, store.opened()).await {
+    let timeout = STORE_TIMEOUT.max(settings.timeout);
+    match tokio::time::timeout(timeout, store.opened()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return Err(error.to_string()),
-        Err(_) => return Err(format!("{} is not open after {patience:?}", settings.url)),
+        Err(_) => return Err(format!("{} is not open after {timeout:?}", settings.url)),
     }
     let stats = store.stats();
     let root = stats.root.map_or_else(|| "none".to_owned(), |root| root.to_string());

@@ -33,7 +33,7 @@ const BLOCKING_THREADS_MAX: usize = 32;
 /// What is under way at the end may take so long.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 /// The start waits no longer than this for a store, and never longer than for one of its requests.
-const FIRST_ATTEMPT_PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A store is there, but there is nothing in it: a typing error looks like that.
 pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the one that was meant";
@@ -117,9 +117,9 @@ impl ChunkStores {
 
 impl ChunkTable {
     async fn wait_for_first_attempt(&self) {
-        let patience = FIRST_ATTEMPT_PATIENCE.min(self.settings.timeout);
+        let timeout = FIRST_ATTEMPT_TIMEOUT.min(self.settings.timeout);
         // Why a store is not open the store itself says.
-        if timeout(patience, self.store.opened()).await.is_err() {
+        if tokio::time::timeout(timeout, self.store.opened()).await.is_err() {
             let name = &self.settings.name;
             log::warn!("table {name}: the store is not open yet; its requests wait for it or time out");
         }

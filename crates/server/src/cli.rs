@@ -87,7 +87,7 @@ Chunk tables
     memory         memory for decoded chunks [default: 0, none]
     requests       requests to the object store at once [default: 64]
     timeout        time of one request of a client [default: 10s]
-    linger         how long files dropped from the manifest stay readable [default: 10m]
+    grace_period         how long files dropped from the manifest stay readable [default: 10m]
     contents       decoded, or stored: GET gives records as they are in table files [default: decoded]
     line_requests  requests that may wait; more are refused [default: 10000]
     dolt_paths     paths for Dolt's clients beside the table's name: org/repo[,..] [default: none]
@@ -200,7 +200,7 @@ impl ServeArgs {
 /// What to do with a log. A running server keeps it locked against a second one, but not against being looked at.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Check every frame of the log and say what is in it; ends with 1 when it is damaged
+    /// Check every frame of the log and say what is in it; ends with 1 when it is corrupt
     Verify(LogArgs),
     /// Print every record as lines of text: position, time, and what changed
     Dump(DumpArgs),
@@ -213,7 +213,7 @@ pub enum CacheCommand {
     List(ListArgs),
     /// Bring every file of the store to disk
     Warm(CacheArgs),
-    /// Read and check every block on disk and remove what is damaged; ends with 1 when something was
+    /// Read and check every block on disk and remove what is corrupt; ends with 1 when something was
     Verify(CacheArgs),
     /// Remove everything from disk
     Drop(CacheArgs),

@@ -363,7 +363,7 @@ fn check_open(resp: &[SocketAddr], http: Option<SocketAddr>, has_password: bool)
         return refuse("listen on", open, "read and write everything");
     }
     match http.filter(|address| is_open(*address)) {
-        Some(open) => refuse("serve HTTP on", open, "read chunks and figures"),
+        Some(open) => refuse("serve HTTP on", open, "read chunks and metrics"),
         None => Ok(()),
     }
 }

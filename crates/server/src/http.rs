@@ -1,4 +1,4 @@
-//! The HTTP front: for people, for metrics, and for gRPC. HTTP/1.1 and HTTP/2 without TLS on one port, on threads of its own; it reads figures
+//! The HTTP front: for people, for metrics, and for gRPC. HTTP/1.1 and HTTP/2 without TLS on one port, on threads of its own; it reads metrics
 //! the pipeline writes and is never on the way of a request to it.
 //!
 //! ```text
@@ -17,9 +17,9 @@ mod access;
 mod account;
 mod cache_api;
 mod connection;
-mod figures;
 mod frames;
 mod front;
+mod front_metrics;
 pub mod limits;
 mod metrics;
 mod names;
@@ -61,7 +61,7 @@ const PAGE: &str = "\
 <ul>
 <li><a href=\"/healthz\">/healthz</a>: 200 while the process lives
 <li><a href=\"/readyz\">/readyz</a>: 200 when it serves, else 503 and why not
-<li><a href=\"/metrics\">/metrics</a>: figures, for Prometheus
+<li><a href=\"/metrics\">/metrics</a>: metrics, for Prometheus
 </ul>
 </html>
 ";
@@ -93,8 +93,8 @@ pub fn start(
         tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
     // With more threads than one this one only waits.
-    let figures = Arc::clone(&front.figures);
-    let accept = accept::serve(listener, router(status, front), size.connections_max, figures);
+    let metrics = Arc::clone(&front.metrics);
+    let accept = accept::serve(listener, router(status, front), size.connections_max, metrics);
     let serve = async move { tokio::spawn(accept).await };
     let body = move || {
         if let Err(error) = runtime.block_on(serve) {
@@ -123,9 +123,9 @@ fn router(status: Arc<Status>, front: Front) -> Router {
         .route(
             "/metrics",
             get({
-                let figures = Arc::clone(&front.figures);
+                let metrics = Arc::clone(&front.metrics);
                 async move |Extract(status): Extract<Arc<Status>>| {
-                    text("text/plain; version=0.0.4; charset=utf-8", metrics::render(&status, &figures))
+                    text("text/plain; version=0.0.4; charset=utf-8", metrics::render(&status, &metrics))
                 }
             }),
         )

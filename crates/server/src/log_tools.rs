@@ -25,7 +25,7 @@ const SHOWN_BYTES_MAX: usize = 64;
 pub const END_UNNAMED: &str = "no file `last-segment`, as in the log of an older version: \
     it cannot be told whether segments are missing at the end";
 
-/// Checks every frame; damage is a failure.
+/// Checks every frame; corruption is a failure.
 pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
     let report = tools::verify(&disk).map_err(|error| failure(error, &directory))?;

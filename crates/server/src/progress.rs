@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn progress_is_told_in_bytes_and_rate() {
-        let progress = Progress { done: 3 << 20, total: 6 << 20, damaged: 0 };
+        let progress = Progress { done: 3 << 20, total: 6 << 20, corrupt: 0 };
         assert_eq!(far(progress, Duration::from_secs(2)), "3 MiB of 6 MiB in 2.0 s, 1.5 MiB/s");
         assert_eq!(far(Progress::default(), Duration::ZERO), "0 B of 0 B in 0.0 s, 0 B/s");
     }

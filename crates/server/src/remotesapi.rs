@@ -46,7 +46,7 @@ use crate::{http::Front, status::Status};
 /// What the service and the downloads share.
 #[derive(Debug)]
 pub struct Remotesapi {
-    /// Has the stores, and the figures.
+    /// Has the stores, and the metrics.
     status: Arc<Status>,
     front: Arc<Front>,
     records: RecordsCache,

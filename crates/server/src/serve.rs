@@ -71,8 +71,8 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     sources.attach(&mut tx);
     attach_chunks(&chunk_stores, &mut tx, &status.signals, &clock, &waker);
     status.watch(sources.watched());
-    if let Some(guest) = sources.guest() {
-        net.set_idle(Box::new(guest));
+    if let Some(embedded_runtime) = sources.embedded_runtime() {
+        net.set_idle(Box::new(embedded_runtime));
     }
 
     let stage = NetStage::new(net, progress.clone(), Arc::clone(&status.stats), &config.settings);

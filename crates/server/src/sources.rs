@@ -7,7 +7,7 @@
 //!     +--- woken once per batch <--- finished <---+
 //! ```
 //!
-//! **Threads.** Where sockets and transactions share a thread, the tables share it, too ([`Guest`]); otherwise each table has a thread of
+//! **Threads.** Where sockets and transactions share a thread, the tables share it, too ([`EmbeddedRuntime`]); otherwise each table has a thread of
 //! its own. Chunk stores have a runtime of theirs ([`ChunkStores`]) in both cases.
 //!
 //! **Start.** All connect at the same time; the start waits for the outcome of the first attempts and then serves, whatever it
@@ -16,8 +16,8 @@
 
 mod answer;
 mod chunks;
+mod embedded_runtime;
 mod finished;
-mod guest;
 mod postgres;
 mod thread;
 
@@ -41,8 +41,8 @@ use crate::{
 };
 use chunks::{About, ChunksSource};
 pub use chunks::{Line, state_of as store_state};
+pub use embedded_runtime::{EmbeddedRuntime, Notifier};
 use finished::Finished;
-pub use guest::{Bell, Guest};
 use postgres::{PostgresSource, Waiter};
 pub use postgres::{batches_in_flight, state_of};
 use thread::TableThread;
@@ -59,8 +59,8 @@ type Table = busload_postgres::Table<Waiter>;
 pub enum Place {
     /// Each on a thread of its own; the waker wakes who polls sources.
     Threads(Waker),
-    /// As guests of the thread that polls them; it comes back when the bell rings.
-    Guests(Arc<Bell>),
+    /// As guests of the thread that polls them; it comes back when the notifier rings.
+    Guests(Arc<Notifier>),
 }
 
 /// All of them.
@@ -76,7 +76,7 @@ pub struct Sources {
 #[derive(Debug)]
 enum Hosts {
     Threads(Vec<TableThread>),
-    Guests { runtime: Arc<Runtime>, bell: Arc<Bell> },
+    Guests { runtime: Arc<Runtime>, notifier: Arc<Notifier> },
 }
 
 /// One table.
@@ -87,7 +87,7 @@ struct Running {
     finished: Arc<Finished>,
 }
 
-/// For whoever shows figures.
+/// For whoever shows metrics.
 #[derive(Debug)]
 pub struct Watched {
     /// The table's name.
@@ -96,7 +96,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// The figures now.
+    /// The metrics now.
     pub fn stats(&self) -> TableStats {
         self.table.stats()
     }
@@ -117,20 +117,20 @@ impl Sources {
                 }
                 Hosts::Threads(threads)
             }
-            Place::Guests(bell) => {
+            Place::Guests(notifier) => {
                 let runtime = Arc::new(runtime()?);
-                tables.extend(settings.iter().map(|table| Running::start(table, &runtime, bell.waker())));
-                Hosts::Guests { runtime, bell }
+                tables.extend(settings.iter().map(|table| Running::start(table, &runtime, notifier.waker())));
+                Hosts::Guests { runtime, notifier }
             }
         };
         Ok(Self { tables, hosts, origin: origin_of(clock) })
     }
 
     /// What runs the tables while the pipeline waits, if that is where they run and there are any.
-    pub fn guest(&self) -> Option<Guest> {
+    pub fn embedded_runtime(&self) -> Option<EmbeddedRuntime> {
         match &self.hosts {
-            Hosts::Guests { runtime, bell } if !self.tables.is_empty() => {
-                Some(Guest::new(Arc::clone(runtime), Arc::clone(bell)))
+            Hosts::Guests { runtime, notifier } if !self.tables.is_empty() => {
+                Some(EmbeddedRuntime::new(Arc::clone(runtime), Arc::clone(notifier)))
             }
             _ => None,
         }
@@ -141,14 +141,14 @@ impl Sources {
         match &self.hosts {
             Hosts::Threads(threads) => {
                 for (running, thread) in self.tables.iter().zip(threads) {
-                    running.say_if_unknown(thread.wait_for_first_attempt(running.patience()));
+                    running.say_if_unknown(thread.wait_for_first_attempt(running.timeout()));
                 }
             }
             Hosts::Guests { runtime, .. } => runtime.block_on(async {
                 // They connect at the same time, whoever is waited for.
                 for running in &self.tables {
                     running
-                        .say_if_unknown(timeout(running.patience(), running.table.connected()).await.is_ok());
+                        .say_if_unknown(timeout(running.timeout(), running.table.connected()).await.is_ok());
                 }
             }),
         }
@@ -162,7 +162,7 @@ impl Sources {
         }
     }
 
-    /// For whoever shows figures.
+    /// For whoever shows metrics.
     pub fn watched(&self) -> Vec<Watched> {
         let watched =
             |running: &Running| Watched { name: running.settings.name.clone(), table: running.table.clone() };
@@ -200,13 +200,13 @@ impl Running {
         let finished = Arc::new(Finished::new(pipeline));
         let _entered = runtime.enter();
         let table = Table::start(settings.clone());
-        let bell = Arc::clone(&finished);
-        tokio::spawn(async move { bell.ring().await });
+        let notifier = Arc::clone(&finished);
+        tokio::spawn(async move { notifier.notify().await });
         Self { settings: settings.clone(), table, finished }
     }
 
     /// For how long the outcome of the first attempt is worth waiting for.
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         self.settings.server.connect_timeout + FIRST_ATTEMPT_MARGIN
     }
 
@@ -242,8 +242,8 @@ pub fn attach_chunks(
     let origin = origin_of(clock);
     for ChunkTable { settings, store, line } in stores.tables() {
         let finished = Arc::new(Finished::new(pipeline.clone()));
-        let bell = Arc::clone(&finished);
-        runtime.spawn(async move { bell.ring().await });
+        let notifier = Arc::clone(&finished);
+        runtime.spawn(async move { notifier.notify().await });
         let about = About { settings, line, signals, origin, runtime: runtime.clone() };
         tx.add_source(&settings.name, Box::new(ChunksSource::new(about, store.clone(), finished)));
     }

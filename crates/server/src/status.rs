@@ -12,7 +12,8 @@ use busload_log::Progress;
 use busload_pipeline::{stats::Stats, tx::Signals};
 
 use crate::{
-    chunk_stores::ChunkStores, complaints::Complaints, remotesapi::RemotesapiStats, sources::Watched,
+    chunk_stores::ChunkStores, rate_limited_log::RateLimitedLog, remotesapi::RemotesapiStats,
+    sources::Watched,
 };
 
 /// Shared by all threads of the server.
@@ -33,7 +34,7 @@ pub struct Status {
     /// What Dolt's clients asked for.
     pub remotesapi: RemotesapiStats,
     /// What the log was told lately.
-    pub complaints: Complaints,
+    pub rate_limited_log: RateLimitedLog,
     serving: AtomicBool,
 }
 
@@ -64,7 +65,7 @@ impl Status {
         let _ = self.progress.set(progress);
     }
 
-    /// These tables have figures, too.
+    /// These tables have metrics, too.
     pub fn watch(&self, tables: Vec<Watched>) {
         // Once per process.
         let _ = self.tables.set(tables);

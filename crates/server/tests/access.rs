@@ -23,7 +23,7 @@ use busload_proto::{
     v1::{HasChunksRequest, chunks_client::ChunksClient},
 };
 use support::{
-    Client, Ended, PATIENCE, Server, busload,
+    Client, Ended, Server, TIMEOUT, busload,
     client::{command, connect_from},
     eventually, fixtures,
 };
@@ -135,7 +135,7 @@ impl Calls {
 
     fn channel(&self, server: SocketAddr) -> tonic::transport::Channel {
         let endpoint = Endpoint::from_shared(format!("http://{server}")).unwrap();
-        self.0.block_on(endpoint.connect_timeout(PATIENCE).connect()).unwrap()
+        self.0.block_on(endpoint.connect_timeout(TIMEOUT).connect()).unwrap()
     }
 
     fn has_chunks(&self, server: SocketAddr, credentials: Option<&str>) -> Result<Vec<u32>, Status> {

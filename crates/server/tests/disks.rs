@@ -69,7 +69,7 @@ fn a_lost_last_segment_is_refused_and_named() {
 }
 
 #[test]
-fn a_damaged_file_that_names_the_last_segment_is_refused() {
+fn a_corrupt_file_that_names_the_last_segment_is_refused() {
     let directory = three_lives();
     let file = directory.path().join("log/last-segment");
     let mut bytes = fs::read(&file).unwrap();

@@ -11,7 +11,7 @@ use std::{
 
 use busload_resp::reply::Reply;
 use support::{
-    Client, PATIENCE, Server,
+    Client, Server, TIMEOUT,
     client::{binary_command, command},
 };
 use tempfile::tempdir;
@@ -193,7 +193,7 @@ fn http_says_how_it_is() {
 fn http_speaks_version_2_without_upgrade() {
     let (_directory, server) = server();
     let mut stream = TcpStream::connect(server.address("http")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     // The preface, and an empty SETTINGS frame (RFC 9113, 3.4).
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     let mut header = [0; 9];

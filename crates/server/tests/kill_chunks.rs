@@ -13,7 +13,7 @@ use busload_chunks::{
     write::{ClassicWriter, manifest},
 };
 use busload_resp::reply::Reply;
-use support::{Client, PATIENCE, Server, client::command, eventually};
+use support::{Client, Server, TIMEOUT, client::command, eventually};
 use tempfile::{TempDir, tempdir};
 
 const FILES: u64 = 4;
@@ -83,7 +83,7 @@ impl World {
             if self.fetched() == 0 && at_least <= started.elapsed() {
                 break;
             }
-            assert!(started.elapsed() < PATIENCE, "everything comes to disk");
+            assert!(started.elapsed() < TIMEOUT, "everything comes to disk");
         }
     }
 
@@ -157,7 +157,7 @@ fn wait_until_open(client: &mut Resp, address: &ChunkAddress) {
     eventually("the store is opened", || !matches!(client.call(&["GET", &get]), Reply::Error(_)));
 }
 
-#[allow(clippy::disallowed_methods, reason = "patience of tests is real")]
+#[allow(clippy::disallowed_methods, reason = "timeout of tests is real")]
 fn support_now() -> std::time::Instant {
     std::time::Instant::now()
 }
@@ -189,7 +189,7 @@ fn killed_while_it_fills_it_reads_right_and_starts_warm() {
     let mut up = Duration::from_millis(100);
     while world.bytes / 4 < world.fetched_after_a_kill(up) {
         up *= 2;
-        assert!(up < PATIENCE, "what came to disk is known after a kill");
+        assert!(up < TIMEOUT, "what came to disk is known after a kill");
     }
 }
 

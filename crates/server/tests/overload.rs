@@ -17,7 +17,7 @@ use std::{
 
 use busload_io::{Clock, RealClock};
 use busload_resp::reply::{Reply, ReplyCounter};
-use support::{Client, PATIENCE, Server, client::command};
+use support::{Client, Server, TIMEOUT, client::command};
 use tempfile::tempdir;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -213,7 +213,7 @@ fn a_slow_reader_gets_everything_in_order() {
             }
         }
     });
-    client.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     for number in 0..20_000 {
         assert_eq!(client.receive().unwrap(), Reply::Bulk(format!("{number:0>1000}").into_bytes()));
     }

@@ -256,7 +256,7 @@ fn a_second_process_on_the_same_data_is_refused_and_told_who_has_it() {
 }
 
 #[test]
-fn a_damaged_log_is_refused_naming_file_offset_and_lsn() {
+fn a_corrupt_log_is_refused_naming_file_offset_and_lsn() {
     let directory = tempdir().unwrap();
     let server = Server::start(directory.path(), &[]);
     let mut client = server.client();
@@ -279,7 +279,7 @@ fn a_damaged_log_is_refused_naming_file_offset_and_lsn() {
     {
         let line = ended.failed(1);
         let named = line.contains(path.to_str().unwrap()) && line.contains("offset") && line.contains("LSN");
-        assert!(named && line.contains("damaged"), "{line}");
+        assert!(named && line.contains("corrupt"), "{line}");
     }
     assert!(run(&["log", "verify", "--data", data]).stdout.contains("problem"));
 }

@@ -135,7 +135,7 @@ fn timer() -> (Timer, Clock, Receiver<Duration>) {
     (timer, clock, rings)
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
 fn rings_come_never_early_and_finer_than_a_millisecond() {
@@ -145,12 +145,12 @@ fn rings_come_never_early_and_finer_than_a_millisecond() {
     // The fastest of as many as it takes, so that a busy machine does not matter. A timer in units of milliseconds needs
     // 1 ms at least.
     for round in 0.. {
-        if 100 <= round && (fastest < us(950) || PATIENCE < clock.now() - begun) {
+        if 100 <= round && (fastest < us(950) || TIMEOUT < clock.now() - begun) {
             break;
         }
         let asked = clock.now();
         timer.want(Some(asked + us(500))).expect("a thread");
-        let took = rings.recv_timeout(PATIENCE).expect("it rings") - asked;
+        let took = rings.recv_timeout(TIMEOUT).expect("it rings") - asked;
         assert!(us(500) <= took, "{took:?}");
         fastest = fastest.min(took);
     }
@@ -162,17 +162,17 @@ fn a_timer_that_wants_nothing_has_no_thread_and_one_that_is_dropped_ends_it() {
     let (mut timer, clock, rings) = timer();
     timer.want(None).expect("no thread is needed");
     assert_eq!(timer.thread, Thread::NotStarted);
-    timer.want(Some(clock.now() + PATIENCE * 100)).expect("a thread");
+    timer.want(Some(clock.now() + TIMEOUT * 100)).expect("a thread");
     assert_eq!(timer.thread, Thread::Started);
     drop(timer);
-    let ended = rings.recv_timeout(PATIENCE).expect_err("it does not ring");
+    let ended = rings.recv_timeout(TIMEOUT).expect_err("it does not ring");
     assert_eq!(ended, std::sync::mpsc::RecvTimeoutError::Disconnected, "the thread has ended");
 }
 
 #[test]
 fn a_time_that_has_come_rings_at_once() {
     let (mut timer, _, rings) = timer();
-    timer.want(Some(PATIENCE * 100)).expect("a thread");
+    timer.want(Some(TIMEOUT * 100)).expect("a thread");
     timer.want(Some(us(0))).expect("a thread");
-    rings.recv_timeout(PATIENCE).expect("it rings");
+    rings.recv_timeout(TIMEOUT).expect("it rings");
 }

@@ -1,13 +1,13 @@
 //! `chunks`: chunks of a store some milliseconds away, read directly and through busload, cold, filling and warm.
 //!
 //! ```text
-//!   arguments --> cells: which rows --> lab: measures one ---------------------------+
+//!   arguments --> cases: which rows --> harness: measures one ---------------------------+
 //!                                         |                                          |
 //!      contents --> store: files, manifest, chain <-- remote: S3 server, proxy, log  |
 //!                                         |             ^                            |
 //!      load: callers in turns --clients---+--> server: busload                       |
 //!          gRPC, RESP, S3, bare loops                                                |
-//!                 tables, statistics.csv, figures.csv, plot, summary <--- results <--+
+//!                 tables, statistics.csv, measurements.csv, plot, summary <--- results <--+
 //! ```
 //!
 //! The server runs on one processor, the load on another, the S3 server wherever there is room. Rows that are compared are
@@ -15,12 +15,13 @@
 //! and a directory of its own. Every chunk is checked by number and size.
 
 mod arguments;
-mod cells;
+mod cases;
 mod clients;
 mod contents;
-mod figures;
-mod lab;
+mod counters;
+mod harness;
 mod load;
+mod measurements;
 mod plot;
 mod results;
 mod sample;
@@ -28,16 +29,15 @@ mod sections;
 mod store;
 mod summary;
 mod table;
-mod tally;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
 use self::{
-    cells::{Cell, Section},
-    figures::Figures,
-    lab::{Lab, PREFIX},
+    cases::{Case, Section},
+    harness::{Harness, PREFIX},
+    measurements::Measurements,
     plot::Growth,
     results::{Ratios, Results},
     sample::Sample,
@@ -51,7 +51,7 @@ use crate::{
     clock::utc_now,
     machine,
     remote::Remote,
-    report::{Csv, figure},
+    report::{Csv, measurement},
 };
 
 pub use self::arguments::Chunks;
@@ -60,7 +60,7 @@ pub use self::arguments::Chunks;
 const STATISTICS: &str = "statistics.csv";
 
 /// The numbers of other sections.
-const FIGURES: &str = "figures.csv";
+const MEASUREMENTS: &str = "measurements.csv";
 
 /// Runs the experiment.
 ///
@@ -83,16 +83,22 @@ pub fn chunks(arguments: &Chunks) -> Result<()> {
         first_byte_ms: arguments.distance.first_byte,
     };
     let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
-    let figures = Figures::open(&arguments.out.join(FIGURES), &about)?;
+    let measurements = Measurements::open(&arguments.out.join(MEASUREMENTS), &about)?;
     let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
     arguments.served.bind_load()?;
-    let lab = Lab::new(arguments, cleanup, starter, remote, store)?;
-    let mut run =
-        Run { lab, statistics, setting, figures, results: Results::default(), growth: Growth::default() };
+    let harness = Harness::new(arguments, cleanup, starter, remote, store)?;
+    let mut run = Run {
+        harness,
+        statistics,
+        setting,
+        measurements,
+        results: Results::default(),
+        growth: Growth::default(),
+    };
     run.sections()?;
     plot::draw_all(&arguments.out, &run.results, &run.growth)?;
-    summary::print(&run.results, &run.figures);
+    summary::print(&run.results, &run.measurements);
     run.check()
 }
 
@@ -103,7 +109,7 @@ fn about(arguments: &Chunks, busload: &Path, store: &Store) -> Result<String> {
     parts.push(format!(
         "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%",
         store.count(),
-        figure(mean),
+        measurement(mean),
         store.files.len(),
         bytes_text(store.bytes()),
         ratio * 100.0
@@ -115,59 +121,59 @@ fn about(arguments: &Chunks, busload: &Path, store: &Store) -> Result<String> {
 
 /// The experiment as it goes.
 struct Run<'a> {
-    lab: Lab<'a>,
+    harness: Harness<'a>,
     statistics: Csv,
     setting: Setting,
-    figures: Figures,
+    measurements: Measurements,
     results: Results,
     growth: Growth,
 }
 
 impl Run<'_> {
     fn sections(&mut self) -> Result<()> {
-        let arguments = self.lab.arguments;
+        let arguments = self.harness.arguments;
         let ms = arguments.distance.first_byte;
         if arguments.wants(Section::Chain) {
             let title = format!("A chain of {} dependent reads, store {ms} ms away", arguments.chain);
-            self.group(&title, &cells::chain())?;
+            self.group(&title, &cases::chain())?;
         }
         if arguments.wants(Section::Reads) {
-            let cells = cells::reads(&arguments.callers, arguments.batches());
-            self.group(&format!("Random reads, store {ms} ms away"), &cells)?;
+            let cases = cases::reads(&arguments.callers, arguments.batches());
+            self.group(&format!("Random reads, store {ms} ms away"), &cases)?;
         }
         if arguments.wants(Section::Throughput) {
-            let cells = cells::throughput(arguments.throughput_callers, arguments.batches());
-            self.group("As many warm chunks as the server's processor gives", &cells)?;
+            let cases = cases::throughput(arguments.throughput_callers, arguments.batches());
+            self.group("As many warm chunks as the server's processor gives", &cases)?;
         }
-        self.lab.stop()?;
+        self.harness.stop()?;
         if arguments.wants(Section::Cold) {
-            sections::cold::run(&self.lab, &mut self.figures)?;
+            sections::cold::run(&self.harness, &mut self.measurements)?;
         }
-        if arguments.wants(Section::Herd) {
-            sections::herd::run(&self.lab, &mut self.figures)?;
+        if arguments.wants(Section::ThunderingHerd) {
+            sections::thundering_herd::run(&self.harness, &mut self.measurements)?;
         }
         if arguments.wants(Section::Open) {
-            sections::open::run(&self.lab, &mut self.figures)?;
+            sections::open::run(&self.harness, &mut self.measurements)?;
         }
         if arguments.wants(Section::Memory) {
-            self.growth = sections::memory::run(&self.lab, &mut self.figures)?;
+            self.growth = sections::memory::run(&self.harness, &mut self.measurements)?;
         }
         Ok(())
     }
 
     /// Measures rows in turns and shows them as a table.
-    fn group(&mut self, title: &str, cells: &[Cell]) -> Result<()> {
-        let rounds = self.lab.arguments.rounds;
-        let first = self.results.measure(cells, rounds, Sample::median, |cell, round| {
-            let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
-            self.statistics.append(&self.setting.fields(cell, &sample, round, Ratios::default()))?;
-            tell(round, rounds, cell, &sample);
+    fn group(&mut self, title: &str, cases: &[Case]) -> Result<()> {
+        let rounds = self.harness.arguments.rounds;
+        let first = self.results.measure(cases, rounds, Sample::median, |case, round| {
+            let sample = self.harness.measure(case, round).with_context(|| case.name())?;
+            self.statistics.append(&self.setting.fields(case, &sample, round, Ratios::default()))?;
+            tell(round, rounds, case, &sample);
             Ok(sample)
         })?;
         let rows: Vec<_> = self.results.rows()[first..].iter().collect();
         table::print(title, &rows, &self.results);
         for row in rows {
-            let fields = self.setting.fields(&row.cell, &row.sample, 0, self.results.ratios(row));
+            let fields = self.setting.fields(&row.case, &row.sample, 0, self.results.ratios(row));
             self.statistics.append(&fields)?;
         }
         Ok(())
@@ -184,7 +190,7 @@ impl Run<'_> {
 }
 
 /// One line for whoever waits.
-fn tell(round: usize, rounds: usize, cell: &Cell, sample: &Sample) {
-    let (per_s, p50) = (figure(sample.per_s / 1_000.0), figure(sample.p50_us));
-    eprintln!("round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}", cell.name(), sample.notes());
+fn tell(round: usize, rounds: usize, case: &Case, sample: &Sample) {
+    let (per_s, p50) = (measurement(sample.per_s / 1_000.0), measurement(sample.p50_us));
+    eprintln!("round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}", case.name(), sample.notes());
 }

@@ -9,7 +9,9 @@ use crate::{
     cli::{Connections, bail_usage, check_clients, check_pipeline},
     measure::{Pace, Plan, Sample, fill, measure},
     random::Random,
-    report::{self, Column, Csv, exact_or_empty, figure, figure_or_dash, number, percent_or_dash, text},
+    report::{
+        self, Column, Csv, exact_or_empty, measurement, measurement_or_dash, number, percent_or_dash, text,
+    },
     requests::Pool,
     server::Durability,
     stats::ratio,
@@ -84,9 +86,9 @@ pub fn connections(arguments: &Connections) -> Result<()> {
     }
     println!("{}", report::heading(COLUMNS));
     for &clients in &arguments.counts {
-        let figures = run_count(&bench, arguments, &pool, &targets, clients)?;
-        let base = figures.last().map(|(sample, _)| sample.clone()).unwrap_or_default();
-        for (index, (target, (sample, calls))) in targets.iter().zip(&figures).enumerate() {
+        let measurements = run_count(&bench, arguments, &pool, &targets, clients)?;
+        let base = measurements.last().map(|(sample, _)| sample.clone()).unwrap_or_default();
+        for (index, (target, (sample, calls))) in targets.iter().zip(&measurements).enumerate() {
             let base = (index + 1 < targets.len()).then_some(&base);
             println!("{}", report::row(COLUMNS, &row(clients, target, sample, base, calls.as_ref())));
             if let Some(csv) = &mut csv {
@@ -127,7 +129,7 @@ fn run_count(
                 .push(measure(&plan(target, start)).with_context(|| format!("measuring {}", target.name))?);
         }
     }
-    let mut figures = Vec::new();
+    let mut measurements = Vec::new();
     for (target, samples) in targets.iter().zip(&samples) {
         let calls = match target.pid {
             Some(pid) if strace::is_available() => {
@@ -138,9 +140,9 @@ fn run_count(
             }
             _ => None,
         };
-        figures.push((Sample::median(samples), calls));
+        measurements.push((Sample::median(samples), calls));
     }
-    Ok(figures)
+    Ok(measurements)
 }
 
 fn row(
@@ -153,14 +155,14 @@ fn row(
     vec![
         clients.to_string(),
         target.name.to_owned(),
-        figure(sample.requests_per_s / 1_000.0),
-        figure_or_dash(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
-        figure(sample.p50_us),
-        figure(sample.p99_us),
-        figure_or_dash(sample.server_us_per_request),
+        measurement(sample.requests_per_s / 1_000.0),
+        measurement_or_dash(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
+        measurement(sample.p50_us),
+        measurement(sample.p99_us),
+        measurement_or_dash(sample.server_us_per_request),
         percent_or_dash(sample.server_cpu),
         percent_or_dash(Some(sample.load_cpu)),
-        figure_or_dash(calls.map(SystemCalls::per_request)),
+        measurement_or_dash(calls.map(SystemCalls::per_request)),
         calls.map(SystemCalls::most).unwrap_or_default(),
         sample.notes(),
     ]

@@ -28,7 +28,7 @@ use crate::{
     clock::utc_now,
     limits::{DISK_BLOCK_BYTES_MAX, DISK_BLOCKS_MAX, DISK_JOBS_MAX},
     machine,
-    report::{self, Column, Csv, figure, number, text},
+    report::{self, Column, Csv, measurement, number, text},
     stats::percentile_us,
 };
 
@@ -72,10 +72,10 @@ pub struct Disk {
     /// Decides the order of the blocks
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures to this file, in the shape of fio's JSON
+    /// Write the measurements to this file, in the shape of fio's JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Append the figures to this file
+    /// Append the measurements to this file
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 }
@@ -190,7 +190,7 @@ pub fn disk(arguments: &Disk) -> Result<()> {
         }
     }
     println!("\n{}", report::heading(COLUMNS));
-    measured.iter().for_each(|one| println!("{}", report::row(COLUMNS, &cells(one))));
+    measured.iter().for_each(|one| println!("{}", report::row(COLUMNS, &cases(one))));
     if let Some(path) = &arguments.json {
         std::fs::write(path, fio::json(&measured))
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -208,14 +208,14 @@ fn about(arguments: &Disk, parent: &std::path::Path) -> Result<String> {
     Ok(parts.join("; "))
 }
 
-fn cells(measured: &Measured) -> Vec<String> {
-    let percentile = |percent| figure(percentile_us(&measured.latency_ns, percent));
+fn cases(measured: &Measured) -> Vec<String> {
+    let percentile = |percent| measurement(percentile_us(&measured.latency_ns, percent));
     vec![
         measured.mode.name().to_owned(),
         measured.jobs.to_string(),
-        figure(measured.iops()),
-        figure(measured.mib_per_s()),
-        figure(measured.latency_ns.mean() / 1_000.0),
+        measurement(measured.iops()),
+        measurement(measured.mib_per_s()),
+        measurement(measured.latency_ns.mean() / 1_000.0),
         percentile(50.0),
         percentile(99.0),
         percentile(99.9),

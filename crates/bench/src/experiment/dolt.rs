@@ -2,7 +2,7 @@
 //! cold and warm.
 //!
 //! ```text
-//!   arguments --> cells: which rows --> lab: measures one ----------------------------------+
+//!   arguments --> cases: which rows --> harness: measures one ----------------------------------+
 //!                                         |                                                 |
 //!        store: a tree in table files <-- remote: S3 server, proxy, log (far, and at 0 ms)  |
 //!                                         |             ^                                   |
@@ -17,9 +17,9 @@
 //! chunk is checked against its address, every file against what was written.
 
 mod arguments;
-mod cells;
+mod cases;
 mod client;
-mod lab;
+mod harness;
 mod plot;
 mod results;
 mod sample;
@@ -32,8 +32,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use self::{
-    cells::{Cell, Section},
-    lab::{Lab, PREFIX, Remotes},
+    cases::{Case, Section},
+    harness::{Harness, PREFIX, Remotes},
     results::{Ratios, Results},
     sample::Sample,
     store::Store,
@@ -46,7 +46,7 @@ use crate::{
     clock::utc_now,
     machine,
     remote::{Distance, Remote},
-    report::{Csv, figure},
+    report::{Csv, measurement},
 };
 
 pub use self::arguments::Dolt;
@@ -75,8 +75,8 @@ pub fn dolt(arguments: &Dolt) -> Result<()> {
     let starter = arguments.served.starter(busload, directory.path().to_owned())?;
     // From here on this thread is the load. Threads of the object store are older and run anywhere.
     arguments.served.bind_load()?;
-    let lab = Lab::new(arguments, cleanup, starter, Remotes { far, near }, store)?;
-    let mut run = Run { lab, statistics, setting, results: Results::default() };
+    let harness = Harness::new(arguments, cleanup, starter, Remotes { far, near }, store)?;
+    let mut run = Run { harness, statistics, setting, results: Results::default() };
     run.sections()?;
     plot::draw_all(&arguments.out, &run.results)?;
     summary::print(&run.results, &arguments.layout, setting.store_bytes);
@@ -90,7 +90,7 @@ fn about(arguments: &Dolt, busload: &Path, store: &Store) -> Result<String> {
     parts.push(format!(
         "{} chunks of {} B on average in {} table files, {}, stored at {:.0}%, {} of them in the current version",
         store.count(),
-        figure(mean),
+        measurement(mean),
         store.files.len(),
         bytes_text(store.bytes()),
         ratio * 100.0,
@@ -103,7 +103,7 @@ fn about(arguments: &Dolt, busload: &Path, store: &Store) -> Result<String> {
 
 /// The experiment as it goes.
 struct Run<'a> {
-    lab: Lab<'a>,
+    harness: Harness<'a>,
     statistics: Csv,
     setting: Setting,
     results: Results,
@@ -111,47 +111,47 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn sections(&mut self) -> Result<()> {
-        let arguments = self.lab.arguments;
+        let arguments = self.harness.arguments;
         let ms = arguments.distance.first_byte;
         let bytes = bytes_text(self.setting.store_bytes);
         if arguments.wants(Section::Clone) {
-            self.group(&format!("A clone of {bytes}, store {ms} ms away"), &cells::clone())?;
+            self.group(&format!("A clone of {bytes}, store {ms} ms away"), &cases::clone())?;
         }
         if arguments.wants(Section::Clones) {
             let clients = arguments.clients;
-            self.group(&format!("{clients} clones at once of {bytes}"), &cells::clones(clients))?;
+            self.group(&format!("{clients} clones at once of {bytes}"), &cases::clones(clients))?;
         }
         if arguments.wants(Section::Scan) {
-            let (count, bytes) = (self.lab.store.current, bytes_text(self.lab.leaves_bytes()));
+            let (count, bytes) = (self.harness.store.current, bytes_text(self.harness.leaves_bytes()));
             let title =
                 format!("A scan of {count} chunks, node by node; plain: {bytes}, as long as the leaves");
-            self.group(&title, &cells::scan(&arguments.layout))?;
+            self.group(&title, &cases::scan(&arguments.layout))?;
         }
         if arguments.wants(Section::Point) {
             let title = format!("{} rows by key, a chain of chunks each", arguments.chains);
-            self.group(&title, &cells::point(&arguments.layout))?;
+            self.group(&title, &cases::point(&arguments.layout))?;
         }
         if arguments.wants(Section::Fetch) {
             let (new, pushes) = (arguments.new, arguments.pushes);
             let title = format!("A fetch of the last {new} of {pushes} pushes");
-            self.group(&title, &cells::fetch(&arguments.layout))?;
+            self.group(&title, &cases::fetch(&arguments.layout))?;
         }
-        self.lab.stop()
+        self.harness.stop()
     }
 
     /// Measures rows in turns and shows them as a table.
-    fn group(&mut self, title: &str, cells: &[Cell]) -> Result<()> {
-        let rounds = self.lab.arguments.rounds;
-        let first = self.results.measure(cells, rounds, Sample::median, |cell, round| {
-            let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
-            self.statistics.append(&self.setting.fields(cell, &sample, round, Ratios::default()))?;
-            tell(round, rounds, cell, &sample);
+    fn group(&mut self, title: &str, cases: &[Case]) -> Result<()> {
+        let rounds = self.harness.arguments.rounds;
+        let first = self.results.measure(cases, rounds, Sample::median, |case, round| {
+            let sample = self.harness.measure(case, round).with_context(|| case.name())?;
+            self.statistics.append(&self.setting.fields(case, &sample, round, Ratios::default()))?;
+            tell(round, rounds, case, &sample);
             Ok(sample)
         })?;
         let rows: Vec<_> = self.results.rows()[first..].iter().collect();
         table::print(title, &rows, &self.results);
         for row in rows {
-            let fields = self.setting.fields(&row.cell, &row.sample, 0, self.results.ratios(row));
+            let fields = self.setting.fields(&row.case, &row.sample, 0, self.results.ratios(row));
             self.statistics.append(&fields)?;
         }
         Ok(())
@@ -168,11 +168,11 @@ impl Run<'_> {
 }
 
 /// One line for whoever waits.
-fn tell(round: usize, rounds: usize, cell: &Cell, sample: &Sample) {
+fn tell(round: usize, rounds: usize, case: &Case, sample: &Sample) {
     let (seconds, replays) = (sample.seconds, sample.replays);
     eprintln!(
         "round {round} of {rounds}: {}: {seconds:.4} s, median of {replays} {}",
-        cell.name(),
+        case.name(),
         sample.notes()
     );
 }

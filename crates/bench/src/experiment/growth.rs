@@ -13,7 +13,7 @@ use crate::{
     machine::{resident_bytes, run_queue_wait_ns, steal_ns},
     measure::Fill,
     random::Random,
-    report::{self, Column, Csv, figure, number, text},
+    report::{self, Column, Csv, measurement, number, text},
     requests::{KEY_BYTES, KeySpace, write_get},
     server::Durability,
     stats::{float, new_histogram, percentile_us, record},
@@ -115,7 +115,7 @@ fn grow(arguments: &Growth, space: KeySpace, target: &Target, mut csv: Option<&m
     Ok(growing.summary(target.name))
 }
 
-/// Figures of one step that no client sees.
+/// Measurements of one step that no client sees.
 struct Step {
     keys: u64,
     writes_per_s: f64,
@@ -136,15 +136,15 @@ impl Step {
         vec![
             name.to_owned(),
             self.keys.to_string(),
-            figure(self.writes_per_s / 1_000.0),
-            figure(percentile_us(&growing.probe_ns, 50.0)),
-            figure(percentile_us(&growing.probe_ns, 99.0)),
-            figure(percentile_us(&growing.probe_ns, 99.99)),
-            figure(percentile_us(&growing.probe_ns, 100.0) / 1_000.0),
-            figure(percentile_us(&growing.writers_ns, 100.0) / 1_000.0),
-            figure(float(self.resident) / 1_048_576.0),
-            figure(self.overhead_bytes(growing.space)),
-            figure(self.lost_ms),
+            measurement(self.writes_per_s / 1_000.0),
+            measurement(percentile_us(&growing.probe_ns, 50.0)),
+            measurement(percentile_us(&growing.probe_ns, 99.0)),
+            measurement(percentile_us(&growing.probe_ns, 99.99)),
+            measurement(percentile_us(&growing.probe_ns, 100.0) / 1_000.0),
+            measurement(percentile_us(&growing.writers_ns, 100.0) / 1_000.0),
+            measurement(float(self.resident) / 1_048_576.0),
+            measurement(self.overhead_bytes(growing.space)),
+            measurement(self.lost_ms),
         ]
     }
 
@@ -250,17 +250,17 @@ impl Growing {
             "{name}: {} probe replies, p99.99 {} us, slowest {} ms; slowest pipeline of the writers {} ms; \
              {} probe replies above {SLOW_REPLY:?}",
             self.all_probe_ns.len(),
-            figure(percentile_us(&self.all_probe_ns, 99.99)),
-            figure(percentile_us(&self.all_probe_ns, 100.0) / 1_000.0),
-            figure(percentile_us(&self.all_writers_ns, 100.0) / 1_000.0),
+            measurement(percentile_us(&self.all_probe_ns, 99.99)),
+            measurement(percentile_us(&self.all_probe_ns, 100.0) / 1_000.0),
+            measurement(percentile_us(&self.all_writers_ns, 100.0) / 1_000.0),
             self.slow_count
         )];
         lines.extend(self.slow.iter().map(|slow| {
             format!(
                 "  slow: {} ms at {} keys; without a processor since the one before: {} ms",
-                figure(slow.ms),
+                measurement(slow.ms),
                 slow.keys,
-                figure(slow.lost_ms)
+                measurement(slow.lost_ms)
             )
         }));
         lines.join("\n")

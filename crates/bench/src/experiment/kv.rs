@@ -1,15 +1,17 @@
-//! `kv`: cells of operation, pace, durability and wiring, server beside server.
+//! `kv`: cases of operation, pace, durability and wiring, server beside server.
 
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 
 use super::{Bench, Target, require};
 use crate::{
-    cell::Cell,
+    case::Case,
     cli::Kv,
     measure::{Pace, Plan, Sample, fill, measure},
     random::Random,
-    report::{self, Column, Csv, exact_or_empty, figure, figure_or_dash, number, percent_or_dash, text},
+    report::{
+        self, Column, Csv, exact_or_empty, measurement, measurement_or_dash, number, percent_or_dash, text,
+    },
     requests::{KeySpace, Pool},
     server::Durability,
     stats::ratio,
@@ -66,13 +68,13 @@ const CSV_HEADER: &[&str] = &[
 ///
 /// Wrong arguments, or a server that cannot be started or measured.
 pub fn kv(arguments: &Kv) -> Result<()> {
-    let cells = arguments.cells()?;
-    require(&cells, "a list of cells")?;
+    let cases = arguments.cases()?;
+    require(&cases, "a list of cases")?;
     require(&arguments.servers, "--servers")?;
     let space = arguments.load.space()?;
     arguments.load.times()?;
     let kinds = if arguments.attach.is_some() { &[] } else { &arguments.servers[..] };
-    let durable = cells.iter().any(|cell| cell.durability != Durability::None);
+    let durable = cases.iter().any(|case| case.durability != Durability::None);
     let bench = Bench::new(&arguments.setup, kinds, durable)?;
     let csv = arguments.setup.csv.as_deref();
     let mut csv = csv.map(|path| Csv::open(path, &bench.about, CSV_HEADER)).transpose()?;
@@ -81,15 +83,15 @@ pub fn kv(arguments: &Kv) -> Result<()> {
         arguments.load.clients, space.keys, space.value_bytes, arguments.load.seconds, arguments.rounds
     );
     println!("{}", report::heading(COLUMNS));
-    for cell in &cells {
-        let figures = run_cell(&bench, arguments, space, cell)
-            .with_context(|| format!("cell {}:{}", cell.operation.name(), cell.pace_name()))?;
-        let base = figures.last().map(|(_, sample)| sample.clone()).unwrap_or_default();
-        for (index, (name, sample)) in figures.iter().enumerate() {
-            let base = (index + 1 < figures.len()).then_some(&base);
-            println!("{}", report::row(COLUMNS, &row(cell, name, sample, base)));
+    for case in &cases {
+        let measurements = run_case(&bench, arguments, space, case)
+            .with_context(|| format!("case {}:{}", case.operation.name(), case.pace_name()))?;
+        let base = measurements.last().map(|(_, sample)| sample.clone()).unwrap_or_default();
+        for (index, (name, sample)) in measurements.iter().enumerate() {
+            let base = (index + 1 < measurements.len()).then_some(&base);
+            println!("{}", report::row(COLUMNS, &row(case, name, sample, base)));
             if let Some(csv) = &mut csv {
-                csv.append(&csv_fields(arguments, cell, name, sample, base))?;
+                csv.append(&csv_fields(arguments, case, name, sample, base))?;
             }
         }
     }
@@ -97,18 +99,18 @@ pub fn kv(arguments: &Kv) -> Result<()> {
 }
 
 /// The medians of every server, in the order they were named.
-fn run_cell(
+fn run_case(
     bench: &Bench<'_>,
     arguments: &Kv,
     space: KeySpace,
-    cell: &Cell,
+    case: &Case,
 ) -> Result<Vec<(&'static str, Sample)>> {
-    let pipeline = match cell.pace {
+    let pipeline = match case.pace {
         Pace::Pipeline(pipeline) => pipeline,
         Pace::Rate(_) => 1,
     };
-    let pool = Pool::build(cell.operation, space, pipeline);
-    let targets = start_targets(bench, arguments, space, cell)?;
+    let pool = Pool::build(case.operation, space, pipeline);
+    let targets = start_targets(bench, arguments, space, case)?;
     let (warm_up, window) = arguments.load.times()?;
     let mut samples = vec![Vec::new(); targets.len()];
     let mut random = Random::new(space.seed);
@@ -116,14 +118,14 @@ fn run_cell(
         let start = random.next() >> 8;
         // The baseline, named last, goes first.
         for (target, samples) in targets.iter().zip(&mut samples).rev() {
-            if cell.durability != Durability::None {
+            if case.durability != Durability::None {
                 target.settle()?;
             }
             let plan = Plan {
                 address: target.address,
                 pid: target.pid,
                 clients: arguments.load.clients,
-                pace: cell.pace,
+                pace: case.pace,
                 pool: &pool,
                 start,
                 warm_up,
@@ -133,22 +135,22 @@ fn run_cell(
             samples.push(measure(&plan).with_context(|| format!("measuring {}", target.name))?);
         }
     }
-    let figures =
+    let measurements =
         targets.iter().zip(&samples).map(|(target, samples)| (target.name, Sample::median(samples)));
-    let figures = figures.collect();
+    let measurements = measurements.collect();
     targets.into_iter().for_each(Target::discard);
-    Ok(figures)
+    Ok(measurements)
 }
 
-fn start_targets(bench: &Bench<'_>, arguments: &Kv, space: KeySpace, cell: &Cell) -> Result<Vec<Target>> {
+fn start_targets(bench: &Bench<'_>, arguments: &Kv, space: KeySpace, case: &Case) -> Result<Vec<Target>> {
     let targets = match arguments.attach {
         Some(address) => {
             let pid = arguments.attach_pid.and_then(Pid::from_raw);
             vec![Target { name: "attached", address, pid, started: None }]
         }
         None => {
-            let null = (cell.operation, space.value_bytes);
-            let start = |kind: &_| bench.start(*kind, cell.durability, cell.net_threads, null);
+            let null = (case.operation, space.value_bytes);
+            let start = |kind: &_| bench.start(*kind, case.durability, case.net_threads, null);
             arguments.servers.iter().map(start).collect::<Result<_>>()?
         }
     };
@@ -161,20 +163,20 @@ fn start_targets(bench: &Bench<'_>, arguments: &Kv, space: KeySpace, cell: &Cell
     Ok(targets)
 }
 
-fn row(cell: &Cell, name: &str, sample: &Sample, base: Option<&Sample>) -> Vec<String> {
+fn row(case: &Case, name: &str, sample: &Sample, base: Option<&Sample>) -> Vec<String> {
     vec![
-        cell.operation.name().to_owned(),
-        cell.pace_name(),
-        cell.durability.name().to_owned(),
-        cell.net_threads.to_string(),
+        case.operation.name().to_owned(),
+        case.pace_name(),
+        case.durability.name().to_owned(),
+        case.net_threads.to_string(),
         name.to_owned(),
-        figure(sample.requests_per_s / 1_000.0),
-        figure_or_dash(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
-        figure(sample.p50_us),
-        figure(sample.p99_us),
-        figure(sample.p999_us),
-        figure_or_dash(base.and_then(|base| ratio(sample.p99_us, base.p99_us))),
-        figure_or_dash(sample.server_us_per_request),
+        measurement(sample.requests_per_s / 1_000.0),
+        measurement_or_dash(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
+        measurement(sample.p50_us),
+        measurement(sample.p99_us),
+        measurement(sample.p999_us),
+        measurement_or_dash(base.and_then(|base| ratio(sample.p99_us, base.p99_us))),
+        measurement_or_dash(sample.server_us_per_request),
         percent_or_dash(sample.server_cpu),
         percent_or_dash(Some(sample.load_cpu)),
         sample.notes(),
@@ -183,16 +185,16 @@ fn row(cell: &Cell, name: &str, sample: &Sample, base: Option<&Sample>) -> Vec<S
 
 fn csv_fields(
     arguments: &Kv,
-    cell: &Cell,
+    case: &Case,
     name: &str,
     sample: &Sample,
     base: Option<&Sample>,
 ) -> Vec<String> {
     vec![
-        cell.operation.name().to_owned(),
-        cell.pace_name(),
-        cell.durability.name().to_owned(),
-        cell.net_threads.to_string(),
+        case.operation.name().to_owned(),
+        case.pace_name(),
+        case.durability.name().to_owned(),
+        case.net_threads.to_string(),
         name.to_owned(),
         arguments.load.clients.to_string(),
         arguments.load.keys.to_string(),

@@ -1,9 +1,9 @@
 //! `postgres`: many clients' single-key reads and writes of one Postgres table, not batched, in fixed windows, and by busload.
 //!
 //! ```text
-//!   arguments --> sections: which rows --> lab: measures one -----------------+
+//!   arguments --> sections: which rows --> harness: measures one -----------------+
 //!                                            |                                |
-//!       database: given or own cluster <-----+--> tasks: clients in process   |--> tally --> sample
+//!       database: given or own cluster <-----+--> tasks: clients in process   |--> counters --> sample
 //!       loading: the table                   |      plain, library, ceiling   |
 //!       server: the busload binary <---------+--> wire: clients over RESP ----+
 //!                                                                             |
@@ -17,8 +17,9 @@
 mod approach;
 mod arguments;
 mod ceiling;
+mod counters;
 mod database;
-mod lab;
+mod harness;
 mod library;
 mod loading;
 mod plain;
@@ -30,7 +31,6 @@ mod sections;
 mod server;
 mod summary;
 mod table;
-mod tally;
 mod tasks;
 mod wire;
 
@@ -41,7 +41,7 @@ use anyhow::{Context, Result, bail};
 use self::{
     approach::Section,
     database::Database,
-    lab::Lab,
+    harness::Harness,
     results::{Ratios, Results},
     sample::Sample,
     sections::Group,
@@ -52,7 +52,7 @@ use crate::{
     cli::busload_at,
     clock::utc_now,
     machine,
-    report::{Csv, figure},
+    report::{Csv, measurement},
     stats::float,
 };
 
@@ -80,10 +80,10 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
     println!("{about}");
     let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
     let starter = arguments.binary.starter(busload, None, std::env::temp_dir());
-    let lab = Lab::new(arguments, database, cleanup, starter);
-    let mut run = Run { lab, statistics, setting, results: Results::default() };
+    let harness = Harness::new(arguments, database, cleanup, starter);
+    let mut run = Run { harness, statistics, setting, results: Results::default() };
     run.sections()?;
-    run.lab.stop_server()?;
+    run.harness.stop_server()?;
     plot::draw_all(&arguments.out, &run.results)?;
     summary::print(&run.results);
     run.check()
@@ -110,7 +110,7 @@ fn about(
         parts.push(machine::program_version(busload)?);
     }
     let gigabytes = float(loading::table_bytes(database)?) / 1e9;
-    parts.push(format!("{} rows, {} GB with the index", setting.rows, figure(gigabytes)));
+    parts.push(format!("{} rows, {} GB with the index", setting.rows, measurement(gigabytes)));
     parts.push(format!("shared_buffers {}", setting.shared_buffers));
     parts.push(format!("fsync {}", database.setting("fsync")?));
     parts.push(format!("synchronous_commit {}", database.setting("synchronous_commit")?));
@@ -124,7 +124,7 @@ fn about(
 
 /// The experiment as it goes.
 struct Run<'a> {
-    lab: Lab<'a>,
+    harness: Harness<'a>,
     statistics: Csv,
     setting: Setting,
     results: Results,
@@ -132,7 +132,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn sections(&mut self) -> Result<()> {
-        let arguments = self.lab.arguments;
+        let arguments = self.harness.arguments;
         let wants = |section| arguments.section.contains(&section);
         for keys in &arguments.keys {
             self.group(&sections::many_readers(arguments, *keys))?;
@@ -151,25 +151,25 @@ impl Run<'_> {
         if wants(Section::Upserts) {
             let group = sections::upserts(arguments, keys);
             self.group(&group)?;
-            if !group.cells.is_empty() {
-                loading::tidy(&mut self.lab.database)?;
+            if !group.cases.is_empty() {
+                loading::tidy(&mut self.harness.database)?;
             }
         }
         Ok(())
     }
 
     fn small_memory(&mut self) -> Result<()> {
-        let arguments = self.lab.arguments;
-        if !self.lab.database.is_own() {
+        let arguments = self.harness.arguments;
+        if !self.harness.database.is_own() {
             println!("\nsmall-memory is left out: only an own cluster can be restarted");
             return Ok(());
         }
         let size = &arguments.source.small_shared_buffers;
         self.restart(Some(size.as_str()))?;
-        let bytes = loading::table_bytes(&mut self.lab.database)?;
+        let bytes = loading::table_bytes(&mut self.harness.database)?;
         let about_sizes = format!(
             "{} GB of table and index, shared_buffers {}, {}",
-            figure(float(bytes) / 1e9),
+            measurement(float(bytes) / 1e9),
             self.setting.shared_buffers,
             match machine::memory_bytes() {
                 Some(memory) if memory < bytes => "larger than memory",
@@ -181,20 +181,20 @@ impl Run<'_> {
     }
 
     fn restart(&mut self, shared_buffers: Option<&str>) -> Result<()> {
-        self.lab.stop_server()?;
-        self.lab.database.restart_with_buffers(shared_buffers)?;
-        loading::settle(&mut self.lab.database)?;
-        self.setting.shared_buffers = self.lab.database.setting("shared_buffers")?;
+        self.harness.stop_server()?;
+        self.harness.database.restart_with_buffers(shared_buffers)?;
+        loading::settle(&mut self.harness.database)?;
+        self.setting.shared_buffers = self.harness.database.setting("shared_buffers")?;
         Ok(())
     }
 
     /// Measures rows in turns and shows them as a table.
     fn group(&mut self, group: &Group) -> Result<()> {
-        let rounds = self.lab.arguments.rounds;
-        let first = self.results.measure(&group.cells, rounds, Sample::median, |cell, round| {
-            let sample = self.lab.measure(cell, round).with_context(|| cell.name())?;
-            self.statistics.append(&self.setting.fields(cell, &sample, round, Ratios::default()))?;
-            tell(round, rounds, cell, &sample);
+        let rounds = self.harness.arguments.rounds;
+        let first = self.results.measure(&group.cases, rounds, Sample::median, |case, round| {
+            let sample = self.harness.measure(case, round).with_context(|| case.name())?;
+            self.statistics.append(&self.setting.fields(case, &sample, round, Ratios::default()))?;
+            tell(round, rounds, case, &sample);
             Ok(sample)
         })?;
         self.report(&group.title, first)
@@ -207,7 +207,7 @@ impl Run<'_> {
         }
         table::print(title, &rows, &self.results);
         for row in rows {
-            let fields = self.setting.fields(&row.cell, &row.sample, 0, self.results.ratios(row));
+            let fields = self.setting.fields(&row.case, &row.sample, 0, self.results.ratios(row));
             self.statistics.append(&fields)?;
         }
         Ok(())
@@ -224,7 +224,7 @@ impl Run<'_> {
 }
 
 /// One line for whoever waits.
-fn tell(round: usize, rounds: usize, cell: &approach::Cell, sample: &Sample) {
-    let (per_s, p50) = (figure(sample.per_s / 1_000.0), figure(sample.p50_us));
-    eprintln!("round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}", cell.name(), sample.notes());
+fn tell(round: usize, rounds: usize, case: &approach::Case, sample: &Sample) {
+    let (per_s, p50) = (measurement(sample.per_s / 1_000.0), measurement(sample.p50_us));
+    eprintln!("round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}", case.name(), sample.notes());
 }

@@ -7,7 +7,7 @@ use crate::{
     cli::{Recovery, bail_usage, key_space},
     clock::now_ns,
     measure::fill,
-    report::{self, Column, Csv, figure, number, text},
+    report::{self, Column, Csv, measurement, number, text},
     requests::KeySpace,
     server::{Durability, Kind, Server, ask},
     stats::{float, median},
@@ -76,7 +76,7 @@ pub fn recovery(arguments: &Recovery) -> Result<()> {
     Ok(())
 }
 
-/// Figures of one server.
+/// Measurements of one server.
 struct CameBack {
     written_per_s: f64,
     stop_s: f64,
@@ -151,10 +151,10 @@ impl CameBack {
             arguments.durability.name().to_owned(),
             arguments.records.to_string(),
             space.keys.to_string(),
-            figure(self.written_per_s / 1_000.0),
-            figure(self.stop_s),
-            figure(self.ready_s),
-            figure(self.records_per_s(arguments) / 1_000.0),
+            measurement(self.written_per_s / 1_000.0),
+            measurement(self.stop_s),
+            measurement(self.ready_s),
+            measurement(self.records_per_s(arguments) / 1_000.0),
         ]
     }
 

@@ -1,6 +1,6 @@
 //! The headers of a zstd frame (RFC 8878, section 3.1.1), read to know how long its contents can be before anything is allocated.
 
-use crate::{FormatError, error::damaged};
+use crate::{FormatError, error::corrupt};
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -23,7 +23,7 @@ impl Frame {
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader { rest: bytes };
         if reader.take()? != MAGIC {
-            return Err(damaged!("expected a zstd frame, found other bytes"));
+            return Err(corrupt!("expected a zstd frame, found other bytes"));
         }
         let [descriptor] = reader.take()?;
         let single_segment = descriptor & 0x20 != 0;
@@ -37,10 +37,10 @@ impl Frame {
         let checksum_bytes = if descriptor & 4 == 0 { 0 } else { 4 };
         reader.skip(checksum_bytes)?;
         if !reader.rest.is_empty() {
-            return Err(damaged!("{} bytes follow a zstd frame, expected none", reader.rest.len()));
+            return Err(corrupt!("{} bytes follow a zstd frame, expected none", reader.rest.len()));
         }
         if contents_bytes.is_some_and(|announced| announced > contents_bytes_max) {
-            return Err(damaged!(
+            return Err(corrupt!(
                 "a zstd frame of {} bytes announces contents longer than it can hold",
                 bytes.len()
             ));
@@ -54,7 +54,7 @@ impl Frame {
         usize::try_from(announced)
             .ok()
             .filter(|&bytes| bytes <= bytes_max)
-            .ok_or_else(|| damaged!("a zstd frame announces {announced} bytes, expected at most {bytes_max}"))
+            .ok_or_else(|| corrupt!("a zstd frame announces {announced} bytes, expected at most {bytes_max}"))
     }
 }
 
@@ -98,10 +98,10 @@ impl Reader<'_> {
                 0 => (size, size),
                 1 => (1, size),
                 2 => (size, BLOCK_CONTENTS_BYTES_MAX),
-                _ => return Err(damaged!("a zstd block of a reserved kind")),
+                _ => return Err(corrupt!("a zstd block of a reserved kind")),
             };
             if contents > BLOCK_CONTENTS_BYTES_MAX {
-                return Err(damaged!(
+                return Err(corrupt!(
                     "a zstd block of {size} bytes, expected at most {BLOCK_CONTENTS_BYTES_MAX}"
                 ));
             }
@@ -116,5 +116,5 @@ impl Reader<'_> {
 }
 
 fn too_short() -> FormatError {
-    damaged!("a zstd frame ends too early")
+    corrupt!("a zstd frame ends too early")
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use bytes::Bytes;
 
-use crate::{FormatError, decode::CRC_BYTES, error::damaged, limits::CHUNK_BYTES_MAX};
+use crate::{FormatError, decode::CRC_BYTES, error::corrupt, limits::CHUNK_BYTES_MAX};
 
 /// The element that gives most for its bytes: a copy with a two-byte offset has three bytes ...
 const ELEMENT_BYTES: u64 = 3;
@@ -19,10 +19,10 @@ thread_local! {
 
 /// Length of a block's contents as announced, if its bytes can become so many.
 pub(crate) fn contents_bytes(block: &[u8]) -> Result<usize, FormatError> {
-    let announced = snap::raw::decompress_len(block).map_err(|error| damaged!("{error}"))?;
+    let announced = snap::raw::decompress_len(block).map_err(|error| corrupt!("{error}"))?;
     let most = block.len() as u64 * ELEMENT_CONTENTS_BYTES / ELEMENT_BYTES;
     if announced as u64 > most {
-        return Err(damaged!(
+        return Err(corrupt!(
             "a snappy block of {} bytes announces contents of {announced} bytes, more than it can hold",
             block.len()
         ));
@@ -33,11 +33,11 @@ pub(crate) fn contents_bytes(block: &[u8]) -> Result<usize, FormatError> {
 pub(crate) fn decompress(block: &[u8]) -> Result<Bytes, FormatError> {
     let length = contents_bytes(block)?;
     if length > CHUNK_BYTES_MAX {
-        return Err(damaged!("a chunk of {length} bytes, expected at most {CHUNK_BYTES_MAX}"));
+        return Err(corrupt!("a chunk of {length} bytes, expected at most {CHUNK_BYTES_MAX}"));
     }
     let mut contents = vec![0; length];
     let decoded = snap::raw::Decoder::new().decompress(block, &mut contents);
-    decoded.map_err(|error| damaged!("{error}"))?;
+    decoded.map_err(|error| corrupt!("{error}"))?;
     Ok(Bytes::from(contents))
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn record_of(contents: &[u8]) -> Result<Vec<u8>, FormatError> {
     let mut record = vec![0; snap::raw::max_compress_len(contents.len()) + CRC_BYTES];
     let length = ENCODER
         .with_borrow_mut(|encoder| encoder.compress(contents, &mut record))
-        .map_err(|error| damaged!("{error}"))?;
+        .map_err(|error| corrupt!("{error}"))?;
     record.truncate(length);
     record.extend_from_slice(&crc32c::crc32c(&record).to_be_bytes());
     record.shrink_to_fit();

@@ -9,7 +9,7 @@ fn error_of(text: &str) -> String {
         Ok(manifest) => format!("parsed: {} files", manifest.files.len()),
         Err(FormatError::Malformed(text)) => format!("malformed: {text}"),
         Err(FormatError::Refused(text)) => format!("refused: {text}"),
-        Err(FormatError::Damaged(text)) => format!("damaged: {text}"),
+        Err(FormatError::Corrupt(text)) => format!("corrupt: {text}"),
     }
 }
 

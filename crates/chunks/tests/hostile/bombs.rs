@@ -42,17 +42,19 @@ fn decode(bytes: &[u8], bytes_max: usize) -> Result<usize, FormatError> {
     within(bytes_max, "a bomb", || chunk.decode(Some(&dictionary)).map(|contents| contents.len()))
 }
 
-fn damage(bytes: &[u8]) -> String {
+fn corruption(bytes: &[u8]) -> String {
     match decode(bytes, 10_000) {
-        Err(FormatError::Damaged(text)) => text,
-        other => panic!("expected damage, got {other:?}"),
+        Err(FormatError::Corrupt(text)) => text,
+        other => panic!("expected corruption, got {other:?}"),
     }
 }
 
 #[test]
 fn frames_that_announce_more_than_their_blocks_hold_are_errors() {
     for announced in [BLOCK_BYTES as u64 + 1, 1 << 30, u64::MAX / 2, u64::MAX] {
-        assert!(damage(&frame(Some(announced), 1)).ends_with("announces contents longer than it can hold"));
+        assert!(
+            corruption(&frame(Some(announced), 1)).ends_with("announces contents longer than it can hold")
+        );
     }
     assert_eq!(decode(&frame(Some(BLOCK_BYTES as u64), 1), 2 * BLOCK_BYTES), Ok(BLOCK_BYTES));
 }
@@ -62,21 +64,21 @@ fn frames_that_become_too_much_are_errors_before_they_do() {
     let blocks = CHUNK_BYTES_MAX / BLOCK_BYTES;
     let bomb = frame(Some((blocks + 1) as u64 * BLOCK_BYTES as u64), blocks + 1);
     assert!(bomb.len() < 10_000);
-    assert_eq!(damage(&bomb), "a zstd frame announces 268566528 bytes, expected at most 268435456");
+    assert_eq!(corruption(&bomb), "a zstd frame announces 268566528 bytes, expected at most 268435456");
 }
 
 #[test]
 fn frames_that_announce_nothing_get_no_more_than_the_limit() {
     let blocks = CHUNK_BYTES_MAX / BLOCK_BYTES;
     let result = decode(&frame(None, blocks * 3), CHUNK_BYTES_MAX + 10_000);
-    assert!(matches!(result, Err(FormatError::Damaged(_))), "{result:?}");
+    assert!(matches!(result, Err(FormatError::Corrupt(_))), "{result:?}");
     assert_eq!(decode(&frame(None, 3), 7 * BLOCK_BYTES), Ok(3 * BLOCK_BYTES));
 }
 
 #[test]
 fn frames_that_announce_less_than_they_hold_are_errors() {
     for announced in [0, 1, BLOCK_BYTES as u64] {
-        assert!(matches!(decode(&frame(Some(announced), 2), 3 * BLOCK_BYTES), Err(FormatError::Damaged(_))));
+        assert!(matches!(decode(&frame(Some(announced), 2), 3 * BLOCK_BYTES), Err(FormatError::Corrupt(_))));
     }
 }
 
@@ -84,21 +86,21 @@ fn frames_that_announce_less_than_they_hold_are_errors() {
 fn dictionaries_that_become_too_much_are_errors_before_they_do() {
     let bomb = frame(Some(200 * BLOCK_BYTES as u64), 200);
     let result = within(10_000, "a dictionary", || Dictionary::decode(&bomb));
-    assert!(matches!(result, Err(FormatError::Damaged(_))));
+    assert!(matches!(result, Err(FormatError::Corrupt(_))));
 }
 
 #[test]
 fn what_is_no_single_frame_is_an_error() {
     let one = frame(Some(BLOCK_BYTES as u64), 1);
-    assert_eq!(damage(&[&*one, &one].concat()), "18 bytes follow a zstd frame, expected none");
-    assert_eq!(damage(&[&*one, b"x"].concat()), "1 bytes follow a zstd frame, expected none");
+    assert_eq!(corruption(&[&*one, &one].concat()), "18 bytes follow a zstd frame, expected none");
+    assert_eq!(corruption(&[&*one, b"x"].concat()), "1 bytes follow a zstd frame, expected none");
     // A skippable frame.
     assert_eq!(
-        damage(&[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]),
+        corruption(&[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]),
         "expected a zstd frame, found other bytes"
     );
     for length in 1..one.len() {
-        assert!(matches!(decode(&one[..length], 10_000), Err(FormatError::Damaged(_))), "{length}");
+        assert!(matches!(decode(&one[..length], 10_000), Err(FormatError::Corrupt(_))), "{length}");
     }
 }
 
@@ -106,16 +108,16 @@ fn what_is_no_single_frame_is_an_error() {
 fn blocks_of_impossible_kinds_and_sizes_are_errors() {
     let with_header =
         |header: u32| [&MAGIC[..], &[0, 0b0011_1000], &header.to_le_bytes()[..3], b"x"].concat();
-    assert_eq!(damage(&with_header(1 << 3 | 3 << 1 | 1)), "a zstd block of a reserved kind");
+    assert_eq!(corruption(&with_header(1 << 3 | 3 << 1 | 1)), "a zstd block of a reserved kind");
     assert_eq!(
-        damage(&with_header(131_073 << 3 | 1 << 1 | 1)),
+        corruption(&with_header(131_073 << 3 | 1 << 1 | 1)),
         "a zstd block of 131073 bytes, expected at most 131072"
     );
     assert_eq!(
-        damage(&with_header(131_073 << 3 | 1)),
+        corruption(&with_header(131_073 << 3 | 1)),
         "a zstd block of 131073 bytes, expected at most 131072"
     );
-    assert_eq!(damage(&with_header(2 << 3 | 2 << 1 | 1)), "a zstd frame ends too early");
+    assert_eq!(corruption(&with_header(2 << 3 | 2 << 1 | 1)), "a zstd frame ends too early");
 }
 
 /// A snappy block with a right CRC that announces this.
@@ -138,7 +140,7 @@ fn snappy_blocks_that_announce_more_than_they_hold_are_errors() {
         let chunk = snappy(announced, b"\x00x").unwrap();
         let results =
             within(10_000, "a block", || [chunk.decode(None).map(drop), chunk.contents_bytes().map(drop)]);
-        assert!(results.iter().all(|result| matches!(result, Err(FormatError::Damaged(_)))), "{results:?}");
+        assert!(results.iter().all(|result| matches!(result, Err(FormatError::Corrupt(_)))), "{results:?}");
     }
 }
 
@@ -157,7 +159,7 @@ fn snappy_blocks_beyond_the_limit_are_errors() {
     let result = within(10_000, "a block", || chunk.decode(None));
     assert_eq!(
         result,
-        Err(FormatError::Damaged("a chunk of 268435457 bytes, expected at most 268435456".into()))
+        Err(FormatError::Corrupt("a chunk of 268435457 bytes, expected at most 268435456".into()))
     );
     assert_eq!(chunk.contents_bytes(), Ok(CHUNK_BYTES_MAX as u64 + 1));
 }

@@ -62,8 +62,8 @@ fn exercise(what: &str, chunk: &Chunk, bytes: &[u8], dictionary: Option<&Diction
                 || is_same(chunk, &contents, dictionary),
             "{what}: wrong contents pass"
         ),
-        Err(FormatError::Damaged(text)) => assert!(!text.is_empty()),
-        Err(other) => panic!("{what}: expected damage, got {other:?}"),
+        Err(FormatError::Corrupt(text)) => assert!(!text.is_empty()),
+        Err(other) => panic!("{what}: expected corruption, got {other:?}"),
     }
 }
 
@@ -148,7 +148,7 @@ fn spans_of_another_length_are_errors() {
         for length in [0, 1, 4, span.len() - 1] {
             let result = busload_chunks::Stored::parse(span.slice(..length), &location);
             let text = format!("expected {} bytes of a chunk, got {length}", span.len());
-            assert_eq!(result.map(drop), Err(FormatError::Damaged(text)));
+            assert_eq!(result.map(drop), Err(FormatError::Corrupt(text)));
         }
     }
 }
@@ -157,7 +157,7 @@ fn spans_of_another_length_are_errors() {
 fn records_too_short_for_their_crc_are_errors() {
     for length in 0..=4 {
         let text = format!("expected a snappy block and its CRC, got {length} bytes");
-        assert_eq!(stored(&vec![0; length], false).map(drop), Err(FormatError::Damaged(text)));
+        assert_eq!(stored(&vec![0; length], false).map(drop), Err(FormatError::Corrupt(text)));
     }
     assert_eq!(stored(&[0; 4], true).unwrap().bytes.len(), 4);
 }
@@ -166,6 +166,6 @@ fn records_too_short_for_their_crc_are_errors() {
 fn wrong_crc_is_said() {
     let mut record = support::archive::record(b"contents");
     *record.last_mut().unwrap() ^= 1;
-    let Err(FormatError::Damaged(text)) = stored(&record, false) else { panic!("parsed") };
+    let Err(FormatError::Corrupt(text)) = stored(&record, false) else { panic!("parsed") };
     assert!(text.starts_with("a record says its CRC-32C is ") && text.contains(", it is "), "{text}");
 }

@@ -156,8 +156,8 @@ impl Opener {
                 // What the listing said was not true, or is no longer.
                 Err(Fault::Gone) => {}
                 Err(Fault::Error(error)) => return Err(error),
-                Err(Fault::Damaged(text)) => {
-                    return Err(Error::Damaged(format!("{}: {}: {text}", self.remote.url(), meta.name)));
+                Err(Fault::Corrupt(text)) => {
+                    return Err(Error::Corrupt(format!("{}: {}: {text}", self.remote.url(), meta.name)));
                 }
             }
         }

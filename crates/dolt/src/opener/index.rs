@@ -69,12 +69,12 @@ impl Opener {
         target: &Target,
         permit: &mut Permit<'a>,
     ) -> Result<Bytes, Fault> {
-        let mut was_damaged = false;
+        let mut was_corrupt = false;
         for _ in 0..OPENING_ATTEMPTS_MAX {
             match self.read_tail(target, permit).await {
                 Ok(tail) if !self.is_remote || self.is_read_again(target, &tail).await? => return Ok(tail),
-                // A footer damaged on its way makes no sense; so it is read again, like what differs.
-                Err(Fault::Damaged(_)) if self.is_remote && !was_damaged => was_damaged = true,
+                // A footer corrupt on its way makes no sense; so it is read again, like what differs.
+                Err(Fault::Corrupt(_)) if self.is_remote && !was_corrupt => was_corrupt = true,
                 Ok(_) => {}
                 Err(error) => return Err(error),
             }
@@ -111,7 +111,7 @@ impl Opener {
     async fn read_classic_tail(&self, target: &Target) -> Result<Bytes, Fault> {
         let bytes = TableIndex::classic_tail_bytes(target.chunk_count);
         let Some(range) = target.end(bytes) else {
-            return Err(Fault::Damaged(format!(
+            return Err(Fault::Corrupt(format!(
                 "it has {} bytes, but the index of {} chunks alone has {bytes}",
                 target.meta.size, target.chunk_count
             )));

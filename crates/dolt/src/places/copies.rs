@@ -30,7 +30,7 @@ use crate::{
     dictionaries::Proved,
     fault::Fault,
     limits::{
-        COMPARISON_DAMAGED_MAX, COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT, COMPARISONS_MAX,
+        COMPARISON_CORRUPT_MAX, COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT, COMPARISONS_MAX,
         INLINE_CONTENTS_BYTES_MAX,
     },
     opener::kept_name,
@@ -60,8 +60,8 @@ impl Default for Copies {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compared {
     pub bytes: u64,
-    pub damaged: u64,
-    damaged_chunks: u32,
+    pub corrupt: u64,
+    corrupt_chunks: u32,
 }
 
 /// A copy of a file, until it has ended or was given up.
@@ -182,16 +182,16 @@ impl Shared {
                     file.checked.set(position, writes);
                 }
             } else {
-                compared.damaged += span.end - span.start;
-                compared.damaged_chunks += 1;
-                if COMPARISON_DAMAGED_MAX < compared.damaged_chunks {
+                compared.corrupt += span.end - span.start;
+                compared.corrupt_chunks += 1;
+                if COMPARISON_CORRUPT_MAX < compared.corrupt_chunks {
                     let name = file.name();
-                    return Err(Error::Damaged(format!(
-                        "more than {COMPARISON_DAMAGED_MAX} chunks of {name} are wrong on disk; the rest is not compared"
+                    return Err(Error::Corrupt(format!(
+                        "more than {COMPARISON_CORRUPT_MAX} chunks of {name} are wrong on disk; the rest is not compared"
                     )));
                 }
                 // The first one is worth a line.
-                let level = if compared.damaged_chunks == 1 { Level::Warn } else { Level::Debug };
+                let level = if compared.corrupt_chunks == 1 { Level::Warn } else { Level::Debug };
                 self.read_again(file, position, level).await;
             }
             // Others have come meanwhile who wait for a chunk.
@@ -213,7 +213,7 @@ impl Shared {
             Some(span) => match self.read_dictionary(file, span, job).await {
                 Ok(dictionary) => Some(dictionary),
                 // With what is to be read instead, its chunks are looked at again.
-                Err(Fault::Damaged(_)) => return Ok(false),
+                Err(Fault::Corrupt(_)) => return Ok(false),
                 Err(Fault::Error(error)) => return Err(error),
                 Err(Fault::Gone) => {
                     file.set_gone();
@@ -293,14 +293,14 @@ impl Shared {
     fn remove_wrong(&self, file: &TableFile, wrong: Range<u64>, compared: &mut Compared) {
         let bytes = wrong.end - wrong.start;
         compared.bytes += bytes;
-        compared.damaged += bytes;
-        self.counters.count_damaged();
+        compared.corrupt += bytes;
+        self.counters.count_corrupt();
         log::warn!(
             "table {}: bytes {wrong:?} of {} are wrong on disk and are removed",
             self.name,
             file.name()
         );
-        file.object.distrust(wrong);
+        file.object.invalidate(wrong);
     }
 }
 
@@ -309,7 +309,7 @@ async fn local_bytes(file: &TableFile, range: Range<u64>) -> Option<Bytes> {
     if !file.object.is_local(range.clone()) {
         return None;
     }
-    let options = StreamOptions { purpose: Use::Once, patience: COMPARISON_TIMEOUT };
+    let options = StreamOptions { purpose: Use::Once, timeout: COMPARISON_TIMEOUT };
     let mut pieces = file.object.stream(range, options);
     let mut bytes = BytesMut::new();
     while let Some(piece) = pieces.try_next().await.ok()? {

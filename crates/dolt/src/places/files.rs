@@ -67,7 +67,7 @@ impl FileBytes {
     ///
     /// # Errors
     /// Of the stream, which ends with it: [`Error::Unreachable`], also if the object was replaced or removed meanwhile; [`Error::TooLate`];
-    /// [`Error::Damaged`] for a chunk that is not what its address says; [`Error::Refused`] for a range that is not within the object.
+    /// [`Error::Corrupt`] for a chunk that is not what its address says; [`Error::Refused`] for a range that is not within the object.
     pub fn stream(
         &self,
         range: Range<u64>,
@@ -79,7 +79,7 @@ impl FileBytes {
         let is_within = range.start <= range.end && range.end <= self.size();
         match (&self.of, options.purpose) {
             (Of::Open(file), Use::Again) if is_within => {
-                verified::stream(&self.shared, file, range, options.patience)
+                verified::stream(&self.shared, file, range, options.timeout)
             }
             (Of::Open(file), Use::Once) => {
                 let copying = Copying { shared: self.shared.clone(), file: file.clone() };

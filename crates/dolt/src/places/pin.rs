@@ -86,7 +86,7 @@ impl Shared {
         let is_remote = !self.remote.url().starts_with("file:");
         if is_remote && self.remote.read(file.object.meta(), range(*span)).await? != stored {
             self.dictionaries.forget(file, *span);
-            file.object.distrust(range(*span));
+            file.object.invalidate(range(*span));
             return Ok(false);
         }
         file.pins.insert(*span, &stored).map_err(|_| too_many(file))?;
@@ -106,7 +106,7 @@ impl Shared {
             let place = Place { file: file.clone(), position: *position };
             let address = file.index.address(*position);
             let job = Job { address, want: Want::Length, local_only: false, deadline };
-            let pinned = match self.read_copy_unless_damaged(&place, None, job).await {
+            let pinned = match self.read_copy_unless_corrupt(&place, None, job).await {
                 Ok(_) => self.try_pin(&unpinned).await,
                 Err(fault) => Err(fault),
             };
@@ -114,7 +114,7 @@ impl Shared {
                 Ok(true) => return Ok(()),
                 // Others took its place in memory meanwhile, or two reads do not agree.
                 Ok(false) => {}
-                Err(Fault::Damaged(text)) => last = Some(text),
+                Err(Fault::Corrupt(text)) => last = Some(text),
                 Err(Fault::Gone) => {
                     return Err(Error::Unreachable(format!("{} is being replaced: ask again", file.name())));
                 }
@@ -122,7 +122,7 @@ impl Shared {
             }
         }
         Err(match last {
-            Some(text) => Error::Damaged(text),
+            Some(text) => Error::Corrupt(text),
             None => Error::Unreachable(format!("a dictionary of {} was not kept: ask again", file.name())),
         })
     }

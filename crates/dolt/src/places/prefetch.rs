@@ -206,7 +206,7 @@ impl Shared {
             async move {
                 let job = item.job(From::Anywhere, deadline);
                 // Whoever comes for the bytes is told what is wrong; here it is enough that they were looked at.
-                shared.read_copy_unless_damaged(&item.place, Some(started), job).await.is_ok()
+                shared.read_copy_unless_corrupt(&item.place, Some(started), job).await.is_ok()
             }
             .boxed()
         });

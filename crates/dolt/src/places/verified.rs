@@ -19,7 +19,7 @@ use std::{
 use busload_objects::ReadOptions;
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, StreamExt, stream};
-use tokio::{sync::mpsc, time::timeout};
+use tokio::sync::mpsc;
 
 use super::files::Pieces;
 use crate::{
@@ -47,20 +47,20 @@ pub(super) struct Segment {
     pub chunks: Vec<u32>,
 }
 
-/// Pieces of a range that is within the file. Each may take the patience.
+/// Pieces of a range that is within the file. Each may take the timeout.
 pub(super) fn stream(
     shared: &Arc<Shared>,
     file: &Arc<TableFile>,
     wanted: Range<u64>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Pieces {
     let (shared, file) = (shared.clone(), file.clone());
     let begin = async move {
-        let segments = match segments_of(&shared, &file, wanted, in_time(patience)).await {
+        let segments = match segments_of(&shared, &file, wanted, in_time(timeout)).await {
             Ok(segments) => segments,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let segments = Segments { shared, file, patience, rest: segments.into(), begun: VecDeque::new() };
+        let segments = Segments { shared, file, timeout, rest: segments.into(), begun: VecDeque::new() };
         let next = async |mut segments: Segments| Some((segments.next().await?, segments));
         stream::unfold(segments, next).boxed()
     };
@@ -71,7 +71,7 @@ pub(super) fn stream(
 struct Segments {
     shared: Arc<Shared>,
     file: Arc<TableFile>,
-    patience: Duration,
+    timeout: Duration,
     /// Not begun yet.
     rest: VecDeque<Segment>,
     /// The first one is being given.
@@ -113,12 +113,12 @@ impl Segments {
         }
         let left = segment.range.end - segment.range.start;
         let (sender, pieces) = mpsc::channel(PIECES_WAITING_MAX);
-        let (shared, file, patience) = (self.shared.clone(), self.file.clone(), self.patience);
+        let (shared, file, timeout) = (self.shared.clone(), self.file.clone(), self.timeout);
         let task = self.shared.runtime.spawn(async move {
             let outcome = tokio::select! {
                 biased;
                 () = shared.closed() => Err(Error::Closed),
-                read = shared.read_segment(&file, segment, patience, &sender) => read,
+                read = shared.read_segment(&file, segment, timeout, &sender) => read,
             };
             if let Err(error) = outcome {
                 // Nobody may be there any more.
@@ -148,8 +148,8 @@ impl Begun {
     }
 }
 
-fn in_time(patience: Duration) -> Instant {
-    (tokio::time::Instant::now() + patience).into_std()
+fn in_time(timeout: Duration) -> Instant {
+    (tokio::time::Instant::now() + timeout).into_std()
 }
 
 /// After an error there is nothing.
@@ -241,7 +241,7 @@ impl Shared {
         self: &Arc<Self>,
         file: &Arc<TableFile>,
         segment: Segment,
-        patience: Duration,
+        timeout: Duration,
         sender: &mpsc::Sender<Result<Bytes, Error>>,
     ) -> Result<(), Error> {
         let mut assembly = Assembly::new(&segment.range);
@@ -264,7 +264,7 @@ impl Shared {
         for gap in gaps(&segment.range, &covered) {
             let read = match file.pins.get(&gap) {
                 Some(pinned) => pinned,
-                None => self.read_gap(file, gap.clone(), in_time(patience)).await?,
+                None => self.read_gap(file, gap.clone(), in_time(timeout)).await?,
             };
             assembly.put_gap(&gap, &read);
         }
@@ -276,7 +276,7 @@ impl Shared {
                     if assembly.give(sender).await.is_err() {
                         return Ok(());
                     }
-                    timeout(patience, window.next()).await.map_err(|_| self.too_late())?
+                    tokio::time::timeout(timeout, window.next()).await.map_err(|_| self.too_late())?
                 }
             };
             let Some((item, answer)) = next else { break };
@@ -296,7 +296,7 @@ impl Shared {
     fn noted(&self, file: &TableFile, fault: Fault) -> Error {
         match fault {
             Fault::Error(error) => error,
-            Fault::Damaged(text) => Error::Damaged(text),
+            Fault::Corrupt(text) => Error::Corrupt(text),
             Fault::Gone => {
                 file.set_gone();
                 let url = self.remote.url();
@@ -318,7 +318,7 @@ impl Shared {
                 let Place { file, position } = &item.place;
                 let address = file.index.address(*position);
                 let job = Job { address, want: want(&item), local_only: false, deadline };
-                let read = shared.read_copy_unless_damaged(&item.place, Some(started), job).await;
+                let read = shared.read_copy_unless_corrupt(&item.place, Some(started), job).await;
                 let is_on_disk = || file.object.is_local(range(item.location.span));
                 let is_of_disk = matches!(read, Ok((_, Origin::Disk)));
                 if is_of_disk && is_on_disk() && file.object.disk_writes() == writes {
@@ -372,7 +372,7 @@ impl Assembly {
         };
         if own.len() as u64 != span.end - span.start {
             let (name, length) = (item.place.file.name(), own.len());
-            return Err(Error::Damaged(format!("{name}: {length} bytes for the span {span:?}")));
+            return Err(Error::Corrupt(format!("{name}: {length} bytes for the span {span:?}")));
         }
         let (start, end) = (span.start.max(self.rest.start), span.end.min(self.rest.end));
         // Chunks of a strange file may overlap, so that it may have been given as a part of another one.

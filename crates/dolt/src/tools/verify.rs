@@ -51,7 +51,7 @@ pub(super) async fn verify_local(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -
         let before = progress;
         let after = |compared: Compared| Progress {
             done: before.done + compared.bytes,
-            damaged: before.damaged + compared.damaged,
+            corrupt: before.corrupt + compared.corrupt,
             ..before
         };
         // Progress that nobody takes is left out.
@@ -94,9 +94,9 @@ impl Checked {
         progress.done = (progress.done + self.bytes).min(progress.total);
         match self.outcome {
             Ok(()) => Ok(None),
-            Err(Fault::Damaged(text)) => {
-                progress.damaged += self.bytes;
-                Ok(Some((self.address, Error::Damaged(text))))
+            Err(Fault::Corrupt(text)) => {
+                progress.corrupt += self.bytes;
+                Ok(Some((self.address, Error::Corrupt(text))))
             }
             Err(Fault::Gone) => {
                 Err(Error::Unreachable(format!("{} was replaced while it was verified", file.name())))

@@ -79,7 +79,7 @@ impl Sum {
     fn add(&self, before: Progress, now: Progress) {
         let mut sum = self.lock();
         sum.done += now.done.saturating_sub(before.done);
-        sum.damaged += now.damaged.saturating_sub(before.damaged);
+        sum.corrupt += now.corrupt.saturating_sub(before.corrupt);
         self.changed.notify_one();
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     open,
-    support::{PATIENCE, World, mix, now, until},
+    support::{TIMEOUT, World, mix, now, until},
 };
 
 /// Stores of each format, and how many times each is read.
@@ -24,13 +24,13 @@ fn range(location: &Location) -> Range<u64> {
 
 async fn bytes_of(store: &Store, location: &Location) -> FileBytes {
     let file = &location.file;
-    let found = store.file_bytes(file.id, file.kind, file.version(), now() + PATIENCE).await.unwrap();
+    let found = store.file_bytes(file.id, file.kind, file.version(), now() + TIMEOUT).await.unwrap();
     found.expect("the file is there")
 }
 
-async fn take(file: &FileBytes, range: Range<u64>, patience: Duration) -> Result<Vec<u8>, Error> {
+async fn take(file: &FileBytes, range: Range<u64>, timeout: Duration) -> Result<Vec<u8>, Error> {
     let length = range.end - range.start;
-    let options = StreamOptions { purpose: Use::Again, patience };
+    let options = StreamOptions { purpose: Use::Again, timeout };
     let bytes = file.stream(range, options).try_collect::<Vec<_>>().await?.concat();
     assert_eq!(bytes.len() as u64, length, "ended early, as if that were all");
     Ok(bytes)
@@ -64,7 +64,7 @@ async fn take_all(world: &World, store: &Store, located: &Located) {
         let file = bytes_of(store, &locations[0]).await;
         let expected = fs::read(world.path(locations[0].file.name())).unwrap();
         reads.spawn(async move {
-            let got = take(&file, region.clone(), PATIENCE).await.unwrap();
+            let got = take(&file, region.clone(), TIMEOUT).await.unwrap();
             for location in locations {
                 let own = range(&location);
                 let within = own.start - region.start..own.end - region.start;
@@ -84,7 +84,7 @@ fn draw(addresses: &[ChunkAddress], seed: u64) -> Vec<ChunkAddress> {
 /// The first bodies come with a flipped bit each, and the check finds some of them while their ranges are asked for.
 async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
     let (world, addresses) = World::with_fixture(700, name);
-    let mut damaged = 0;
+    let mut corrupt = 0;
     for seed in 0..ROUNDS {
         let store = world.start_with(|settings| {
             settings.disk_bytes_max = disk_bytes_max;
@@ -92,9 +92,9 @@ async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
             settings.fill_whole_max = if seed % 2 == 0 { 0 } else { 1 << 30 };
         });
         open(&store).await;
-        let located = store.locate(&draw(&addresses, seed), now() + PATIENCE).await.unwrap();
+        let located = store.locate(&draw(&addresses, seed), now() + TIMEOUT).await.unwrap();
         // Dictionaries are had before the faults begin: this is about chunks.
-        store.pin_dictionaries(&located, now() + PATIENCE).await.unwrap();
+        store.pin_dictionaries(&located, now() + TIMEOUT).await.unwrap();
         // With them came what is near them, and on a quick machine whole files.
         store.cache().drop_all().await;
         let flips = (0..1 + seed % 2).map(|body| Rule::times(1, Fault::Flip(mix(seed ^ mix(body)) % 60_000)));
@@ -107,11 +107,11 @@ async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
         // And when all is over, as clients that are slow would.
         until("the prefetch has ended", || store.stats().prefetches == 0).await;
         take_all(&world, &store, &located).await;
-        damaged += store.stats().damaged;
+        corrupt += store.stats().corrupt;
         world.rules(Vec::new());
         store.close().await;
     }
-    assert!(0 < damaged, "no flip hit a chunk that was checked");
+    assert!(0 < corrupt, "no flip hit a chunk that was checked");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,7 +139,7 @@ async fn one_file(seed: u64, chunks: u64) -> (World, Store, Located, FileSpec) {
         settings.poll = Duration::from_secs(3600);
     });
     open(&store).await;
-    let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+    let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
     (world, store, located, spec)
 }
 
@@ -156,19 +156,19 @@ async fn what_the_store_has_wrong_is_an_error_that_names_the_chunk() {
     let store = world.start_with(|settings| settings.disk_bytes_max = 0);
     open(&store).await;
     let addresses: Vec<_> = all.iter().map(|place| place.file.index.address(place.position)).collect();
-    let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+    let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
     let file = bytes_of(&store, located.locations[0].as_ref().unwrap()).await;
     store.prefetch(&located);
     let all: Vec<_> = located.locations.iter().flatten().collect();
     // While it is checked, and then again.
     for _ in 0..2 {
         for (index, location) in all.iter().enumerate().skip(wrong - 2).take(5) {
-            match take(&file, range(location), PATIENCE).await {
+            match take(&file, range(location), TIMEOUT).await {
                 Ok(got) => {
                     assert_ne!(index, wrong, "wrong bytes");
                     assert_eq!(got, cut(&bytes, &range(location)));
                 }
-                Err(Error::Damaged(text)) => {
+                Err(Error::Corrupt(text)) => {
                     assert_eq!(index, wrong, "{text}");
                     assert!(text.contains(&addresses[wrong].to_string()), "{text}");
                 }
@@ -178,8 +178,8 @@ async fn what_the_store_has_wrong_is_an_error_that_names_the_chunk() {
         until("the prefetch has ended", || store.stats().prefetches == 0).await;
     }
     let end = range(all[99]).end;
-    let region = take(&file, 0..end, PATIENCE).await;
-    assert!(matches!(region, Err(Error::Damaged(_))), "one chunk of it is damaged");
+    let region = take(&file, 0..end, TIMEOUT).await;
+    assert!(matches!(region, Err(Error::Corrupt(_))), "one chunk of it is corrupt");
     store.close().await;
 }
 
@@ -190,18 +190,18 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
     let file = bytes_of(&store, location).await;
     world.rules(vec![Rule::always(Fault::Stall(0))]);
     store.prefetch(&located);
-    let patience = Duration::from_millis(100);
-    let late = take(&file, range(location), patience).await;
+    let timeout = Duration::from_millis(100);
+    let late = take(&file, range(location), timeout).await;
     assert!(matches!(&late, Err(Error::TooLate(_))), "{late:?}");
     // One that is dropped while it waits leaves nothing behind.
-    let mut dropped = file.stream(range(location), StreamOptions { purpose: Use::Again, patience: PATIENCE });
+    let mut dropped = file.stream(range(location), StreamOptions { purpose: Use::Again, timeout: TIMEOUT });
     let soon = tokio::time::timeout(Duration::from_millis(1), dropped.try_next()).await;
     assert!(soon.is_err(), "{soon:?}");
     drop(dropped);
     world.rules(Vec::new());
     until("the prefetch has ended", || store.stats().prefetches == 0).await;
     let expected = fs::read(world.path(&spec.id.to_string())).unwrap();
-    let got = take(&file, range(location), PATIENCE).await.unwrap();
+    let got = take(&file, range(location), TIMEOUT).await.unwrap();
     assert_eq!(got, cut(&expected, &range(location)));
     store.close().await;
 }
@@ -213,7 +213,7 @@ async fn who_waits_when_the_store_is_closed_is_told() {
     let file = bytes_of(&store, location).await;
     world.rules(vec![Rule::always(Fault::Stall(0))]);
     store.prefetch(&located);
-    let options = StreamOptions { purpose: Use::Again, patience: PATIENCE };
+    let options = StreamOptions { purpose: Use::Again, timeout: TIMEOUT };
     let waiting = file.stream(range(location), options);
     world.rules(vec![Rule::always(Fault::Status(403))]);
     store.close().await;
@@ -230,7 +230,7 @@ async fn whole_files_and_chunks_that_were_checked_before_wait_for_nothing() {
     store.warm(&mut |_| {}).await.unwrap();
     let addresses: Vec<_> =
         located.locations.iter().flatten().map(|at| at.file.index.address(at.position)).collect();
-    let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+    let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
     store.prefetch(&located);
     until("the disk was checked", || store.stats().prefetches == 0).await;
     world.rules(vec![Rule::always(Fault::Stall(0))]);
@@ -240,9 +240,9 @@ async fn whole_files_and_chunks_that_were_checked_before_wait_for_nothing() {
     let location = located.locations[7].as_ref().unwrap();
     let file = bytes_of(&store, location).await;
     // The store would never give it.
-    let got = take(&file, range(location), PATIENCE).await.unwrap();
+    let got = take(&file, range(location), TIMEOUT).await.unwrap();
     assert_eq!(got, cut(&expected, &range(location)));
-    let options = StreamOptions { purpose: Use::Once, patience: PATIENCE };
+    let options = StreamOptions { purpose: Use::Once, timeout: TIMEOUT };
     let whole = file.stream(0..file.size(), options).try_collect::<Vec<_>>().await.unwrap();
     assert_eq!(whole.concat(), expected);
     store.close().await;
@@ -283,7 +283,7 @@ async fn any_range_of_a_file_has_its_bytes() {
         start..(start + length).min(size)
     });
     for range in draws.chain([0..size, 0..1, size - 1..size]) {
-        let got = take(&file, range.clone(), PATIENCE).await.unwrap();
+        let got = take(&file, range.clone(), TIMEOUT).await.unwrap();
         assert!(got == cut(&expected, &range), "{range:?}");
     }
     store.close().await;

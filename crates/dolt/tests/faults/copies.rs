@@ -9,7 +9,7 @@ use futures_util::TryStreamExt;
 
 use crate::{
     open,
-    support::{PATIENCE, World, mix, now},
+    support::{TIMEOUT, World, mix, now},
 };
 
 const FORMATS: [&str; 2] = ["real-classic", "real-archive-conjoined"];
@@ -29,13 +29,13 @@ impl Copied {
 
     async fn bytes(&self, store: &Store) -> FileBytes {
         let Self { file, .. } = self;
-        store.file_bytes(file.id, file.kind, file.version(), now() + PATIENCE).await.unwrap().unwrap()
+        store.file_bytes(file.id, file.kind, file.version(), now() + TIMEOUT).await.unwrap().unwrap()
     }
 
     /// Whether a copy that is made now is right.
     async fn is_right(&self, store: &Store) -> bool {
         let bytes = self.bytes(store).await;
-        let options = StreamOptions { purpose: Use::Once, patience: PATIENCE };
+        let options = StreamOptions { purpose: Use::Once, timeout: TIMEOUT };
         let copy = bytes.stream(0..bytes.size(), options).try_collect::<Vec<_>>().await.unwrap().concat();
         assert_eq!(copy.len(), self.expected.len());
         copy == self.expected
@@ -75,7 +75,7 @@ async fn what_came_wrong_with_a_copy_is_found_afterwards_and_not_given_to_others
             let started = now();
             for copied in wrong {
                 while !copied.is_right(&store).await {
-                    assert!(started.elapsed() < PATIENCE, "{name} {seed}: it stays wrong");
+                    assert!(started.elapsed() < TIMEOUT, "{name} {seed}: it stays wrong");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -98,13 +98,13 @@ async fn what_an_earlier_process_left_wrong_is_found_when_it_is_looked_for() {
             let store = start(&world, seed);
             open(&store).await;
             let progress = store.verify_local(&mut |_| {}).await.unwrap();
-            assert!(progress.damaged <= progress.done && progress.done == progress.total);
-            found += progress.damaged;
+            assert!(progress.corrupt <= progress.done && progress.done == progress.total);
+            found += progress.corrupt;
             for copied in Copied::all(&world, &store).await {
                 assert!(copied.is_right(&store).await, "{name} {seed}");
             }
             let again = store.verify_local(&mut |_| {}).await.unwrap();
-            assert_eq!(again.damaged, 0, "{name} {seed}");
+            assert_eq!(again.corrupt, 0, "{name} {seed}");
             store.close().await;
         }
         assert!(0 < found, "{name}: nothing wrong was on disk");

@@ -15,7 +15,7 @@ use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkAddress, write::ClassicWriter};
 use busload_dolt::{Error, Request, State};
 use support::{
-    FIXTURES, PATIENCE, Tally, World, absent, contents, now, patiently, read_by_many, read_each, until,
+    Counters, FIXTURES, TIMEOUT, World, absent, contents, now, patiently, read_by_many, read_each, until,
 };
 
 /// Everything that can happen to a response.
@@ -50,9 +50,9 @@ async fn faults_from_the_first_request_on_cost_time_only() {
         world.rule(fault.clone(), 0.1);
         let store = world.start();
         open(&store).await;
-        let tally = read_by_many(&store, &Arc::new(addresses), seed, 8).await;
-        assert!(tally.errors.is_empty(), "{fault:?}: {:?}", tally.errors);
-        assert!(tally.right > 0);
+        let counters = read_by_many(&store, &Arc::new(addresses), seed, 8).await;
+        assert!(counters.errors.is_empty(), "{fault:?}: {:?}", counters.errors);
+        assert!(counters.right > 0);
         store.close().await;
     }
 }
@@ -68,12 +68,12 @@ async fn lies_about_chunks_are_found_out() {
                 });
                 open(&store).await;
                 world.rules(vec![Rule::times(5, fault.clone())]);
-                let tally = read_by_many(&store, &Arc::new(addresses.clone()), seed, 6).await;
+                let counters = read_by_many(&store, &Arc::new(addresses.clone()), seed, 6).await;
                 // What came wrong twice is an error and not a wrong chunk; later it is right.
                 assert!(
-                    tally.errors.iter().all(|error| matches!(error, Error::Damaged(_))),
+                    counters.errors.iter().all(|error| matches!(error, Error::Corrupt(_))),
                     "{:?}",
-                    tally.errors
+                    counters.errors
                 );
                 let what = format!("{name} {fault:?}");
                 read_until_right(&what, &store, &Arc::new(addresses), (seed, 6)).await;
@@ -93,8 +93,12 @@ async fn everything_mixed_by_seed() {
         let all = faults().into_iter().chain(lies());
         world.rules(all.map(|fault| Rule::sometimes(0.02, fault)).collect());
         let addresses = Arc::new(addresses);
-        let tally = read_by_many(&store, &addresses, seed, 12).await;
-        assert!(tally.errors.iter().all(|error| matches!(error, Error::Damaged(_))), "{:?}", tally.errors);
+        let counters = read_by_many(&store, &addresses, seed, 12).await;
+        assert!(
+            counters.errors.iter().all(|error| matches!(error, Error::Corrupt(_))),
+            "{:?}",
+            counters.errors
+        );
         world.rules(Vec::new());
         read_until_right(name, &store, &addresses, (seed + 1, 12)).await;
         store.close().await;
@@ -117,13 +121,13 @@ async fn read_until_right(
 ) {
     let started = now();
     loop {
-        let tally = read_by_many(store, addresses, seed, rounds).await;
-        if tally.errors.is_empty() {
+        let counters = read_by_many(store, addresses, seed, rounds).await;
+        if counters.errors.is_empty() {
             return;
         }
-        // What came wrong in the same way again and again is remembered as damaged for a while.
-        let is_remembered = tally.errors.iter().all(|error| matches!(error, Error::Damaged(_)));
-        assert!(is_remembered && started.elapsed() < PATIENCE, "{what}, seed {seed}: {:?}", tally.errors);
+        // What came wrong in the same way again and again is remembered as corrupt for a while.
+        let is_remembered = counters.errors.iter().all(|error| matches!(error, Error::Corrupt(_)));
+        assert!(is_remembered && started.elapsed() < TIMEOUT, "{what}, seed {seed}: {:?}", counters.errors);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -139,9 +143,9 @@ async fn a_flipped_bit_in_an_index_never_makes_a_chunk_nil() {
         world.rules(vec![Rule::times(1, Fault::Flip(support::mix(seed) % tail)).to(&spec.id.to_string())]);
         let store = world.start();
         open(&store).await;
-        let tally = read_each(&store, &addresses).await;
-        for error in &tally.errors {
-            assert!(matches!(error, Error::Damaged(_)), "seed {seed}: {error:?}");
+        let counters = read_each(&store, &addresses).await;
+        for error in &counters.errors {
+            assert!(matches!(error, Error::Corrupt(_)), "seed {seed}: {error:?}");
         }
         store.close().await;
     }
@@ -164,8 +168,8 @@ async fn a_store_away_is_an_error_for_what_is_not_local_and_never_nil() {
     let error = store.get(addresses[0], quick()).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_) | Error::TooLate(_)), "{error:?}");
     world.proxy.come_back();
-    let tally = read_each(&store, addresses.iter().take(50)).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_each(&store, addresses.iter().take(50)).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     assert_eq!(store.get(absent(1), patiently()).await, Ok(None));
     store.close().await;
 }
@@ -183,8 +187,8 @@ async fn a_store_away_at_the_start_is_an_error_and_opens_later() {
     assert!(matches!(store.state(), State::Failed(Error::Unreachable(_))), "{:?}", store.state());
     world.proxy.come_back();
     open(&store).await;
-    let tally = read_by_many(&store, &Arc::new(addresses), 2, 5).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_by_many(&store, &Arc::new(addresses), 2, 5).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     store.close().await;
 }
 
@@ -196,15 +200,15 @@ async fn a_warm_store_needs_the_object_store_only_for_what_does_not_exist() {
     open(&store).await;
     store.warm(&mut |_| {}).await.unwrap();
     world.proxy.go_away();
-    let tally = read_each(&store, &addresses).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_each(&store, &addresses).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     let quick = Request { deadline: now() + Duration::from_secs(2), ..patiently() };
     assert!(store.get(absent(3), quick).await.is_err());
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_chunk_damaged_in_the_object_store_is_an_error_that_names_the_file() {
+async fn a_chunk_corrupt_in_the_object_store_is_an_error_that_names_the_file() {
     let world = World::new(4);
     let (spec, addresses) = world.put_file(7, 200);
     world.put_manifest(addresses[0], &[spec]);
@@ -217,21 +221,21 @@ async fn a_chunk_damaged_in_the_object_store_is_an_error_that_names_the_file() {
         let store = world.start_with(|settings| settings.fill_whole_max = fill_whole_max);
         open(&store).await;
         let error = store.get(addresses[0], patiently()).await.unwrap_err();
-        assert!(matches!(&error, Error::Damaged(text) if text.contains(&name)), "{error:?}");
-        let tally = read_each(&store, &addresses[1..]).await;
-        assert!(tally.errors.is_empty(), "{:?}", tally.errors);
-        assert!(store.stats().damaged > 0);
+        assert!(matches!(&error, Error::Corrupt(text) if text.contains(&name)), "{error:?}");
+        let counters = read_each(&store, &addresses[1..]).await;
+        assert!(counters.errors.is_empty(), "{:?}", counters.errors);
+        assert!(store.stats().corrupt > 0);
         store.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_copy_of_a_chunk_is_made_up_for_by_a_whole_one() {
+async fn a_corrupt_copy_of_a_chunk_is_made_up_for_by_a_whole_one() {
     let world = World::new(5);
-    let mut damaged = ClassicWriter::new(Vec::new());
-    let address = damaged.push(&contents(1, 1)).unwrap();
-    damaged.push(&contents(1, 2)).unwrap();
-    let (first, mut bytes) = damaged.finish().unwrap();
+    let mut corrupt = ClassicWriter::new(Vec::new());
+    let address = corrupt.push(&contents(1, 1)).unwrap();
+    corrupt.push(&contents(1, 2)).unwrap();
+    let (first, mut bytes) = corrupt.finish().unwrap();
     bytes[20] ^= 1;
     world.put(&first.id.to_string(), &bytes);
     let mut whole = ClassicWriter::new(Vec::new());
@@ -243,14 +247,14 @@ async fn a_damaged_copy_of_a_chunk_is_made_up_for_by_a_whole_one() {
         world.put_manifest(address, &order);
         let store = world.start();
         open(&store).await;
-        let tally = read_each(&store, [&address]).await;
-        assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+        let counters = read_each(&store, [&address]).await;
+        assert!(counters.errors.is_empty(), "{:?}", counters.errors);
         store.close().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_disk_is_read_again_from_the_object_store() {
+async fn a_corrupt_disk_is_read_again_from_the_object_store() {
     use std::os::unix::fs::FileExt;
     let (world, addresses) = World::with_fixture(6, "real-archive-conjoined");
     let store = world.start();
@@ -272,8 +276,8 @@ async fn a_damaged_disk_is_read_again_from_the_object_store() {
     }
     let store = world.start();
     open(&store).await;
-    let tally = read_each(&store, &addresses).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_each(&store, &addresses).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     store.close().await;
 }
 
@@ -292,11 +296,11 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_chunk_make_one_get() {
         let store = store.clone();
         callers.spawn(async move { store.get(address, patiently()).await });
     }
-    let mut tally = Tally::default();
+    let mut counters = Counters::default();
     for answer in callers.join_all().await {
-        tally.count(&address, true, answer);
+        counters.count(&address, true, answer);
     }
-    assert_eq!((tally.right, tally.errors.len()), (256, 0), "{:?}", tally.errors);
+    assert_eq!((counters.right, counters.errors.len()), (256, 0), "{:?}", counters.errors);
     let name = spec.id.to_string();
     let gets = world.proxy.seen().into_iter().filter(|seen| seen.path.contains(&name)).count();
     assert_eq!(gets, 1);
@@ -313,7 +317,7 @@ async fn what_waits_for_a_store_that_never_answers_is_told_in_time() {
     let quick = Request { deadline: started + Duration::from_millis(300), ..patiently() };
     let error = store.get(addresses[0], quick).await.unwrap_err();
     assert!(matches!(error, Error::TooLate(_)), "{error:?}");
-    assert!(started.elapsed() < PATIENCE / 2);
+    assert!(started.elapsed() < TIMEOUT / 2);
     store.close().await;
     let closed = store.get(ChunkAddress::of(b"any"), patiently()).await;
     assert_eq!(closed, Err(Error::Closed));

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     faults, lies, open,
-    support::{FIXTURES, PATIENCE, World, mix, now, until},
+    support::{FIXTURES, TIMEOUT, World, mix, now, until},
 };
 
 /// Ranges of one file with smaller gaps are asked for together.
@@ -73,7 +73,7 @@ impl FileKey {
     }
 
     async fn bytes(&self, store: &Store) -> Result<FileBytes, Error> {
-        let found = store.file_bytes(self.id, self.kind, self.version, now() + PATIENCE).await?;
+        let found = store.file_bytes(self.id, self.kind, self.version, now() + TIMEOUT).await?;
         Ok(found.expect("the file is there"))
     }
 }
@@ -81,7 +81,7 @@ impl FileKey {
 /// All of a range; a stream that ends before it without an error fails the test.
 async fn take(file: &FileBytes, range: Range<u64>) -> Result<Vec<u8>, Error> {
     let length = range.end - range.start;
-    let options = StreamOptions { purpose: Use::Again, patience: PATIENCE };
+    let options = StreamOptions { purpose: Use::Again, timeout: TIMEOUT };
     let pieces: Vec<_> = file.stream(range.clone(), options).try_collect().await?;
     let bytes = pieces.concat();
     assert_eq!(bytes.len() as u64, length, "{range:?} ended early, as if that were all");
@@ -94,7 +94,7 @@ fn cut<'a>(files: &'a Files, name: &str, range: &Range<u64>) -> &'a [u8] {
 
 /// One client: some addresses, then all of their regions at the same time.
 async fn fetch(store: Store, files: Arc<Files>, wanted: Vec<ChunkAddress>) -> Result<Outcome, Error> {
-    let located = store.locate(&wanted, now() + PATIENCE).await?;
+    let located = store.locate(&wanted, now() + TIMEOUT).await?;
     assert!(located.locations.iter().all(Option::is_some), "nil for a chunk that exists");
     store.prefetch(&located);
     let mut outcome = Outcome::default();
@@ -137,7 +137,7 @@ async fn fetch_by_many(
 }
 
 async fn files_of_all(world: &World, store: &Store, addresses: &[ChunkAddress]) -> Arc<Files> {
-    let located = store.locate(addresses, now() + PATIENCE).await.unwrap();
+    let located = store.locate(addresses, now() + TIMEOUT).await.unwrap();
     Arc::new(files_of(world, &located))
 }
 
@@ -199,19 +199,19 @@ async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
             world.start_with(|settings| settings.disk_bytes_max = if seed % 2 == 0 { 0 } else { 1 << 30 });
         open(&store).await;
         let files = files_of_all(&world, &store, &addresses).await;
-        let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+        let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
         world.rule(fault.clone(), 0.4);
         store.prefetch(&located);
-        let mut pinned = store.pin_dictionaries(&located, now() + PATIENCE).await;
+        let mut pinned = store.pin_dictionaries(&located, now() + TIMEOUT).await;
         if let Err(error) = &pinned {
             // What came wrong again and again is an error, and later it is right.
-            assert!(matches!(error, Error::Damaged(_) | Error::Unreachable(_)), "{fault:?}: {error:?}");
+            assert!(matches!(error, Error::Corrupt(_) | Error::Unreachable(_)), "{fault:?}: {error:?}");
             world.rules(Vec::new());
             let started = now();
-            // Damage is remembered for a while.
-            while pinned.is_err() && started.elapsed() < PATIENCE {
+            // Corruption is remembered for a while.
+            while pinned.is_err() && started.elapsed() < TIMEOUT {
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                pinned = store.pin_dictionaries(&located, now() + PATIENCE).await;
+                pinned = store.pin_dictionaries(&located, now() + TIMEOUT).await;
             }
         }
         pinned.unwrap();
@@ -234,10 +234,10 @@ async fn bytes_that_came_wrong_are_right_when_they_are_taken_after_the_prefetch(
         open(&store).await;
         let files = files_of_all(&world, &store, &addresses).await;
         world.rules(lies().into_iter().map(|fault| Rule::times(1, fault)).collect());
-        let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+        let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
         store.prefetch(&located);
         until("the prefetch has begun", || 0 < store.stats().store.foreground_reads).await;
-        until("wrong bytes were found", || 0 < store.stats().damaged).await;
+        until("wrong bytes were found", || 0 < store.stats().corrupt).await;
         until("they were read again", || store.stats().prefetches == 0).await;
         // What is read again from now on comes right; what stayed in memory was found to be right.
         world.rules(Vec::new());
@@ -259,12 +259,12 @@ async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range()
     let store = world.start_with(|settings| settings.disk_bytes_max = 0);
     open(&store).await;
     let files = files_of_all(&world, &store, &addresses).await;
-    let located = store.locate(&addresses, now() + PATIENCE).await.unwrap();
+    let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
     let (key, ranges) = regions(&located).remove(0);
     assert!(ranges.len() == 1 && 200_000 < ranges[0].end, "{ranges:?}");
-    // After so many bytes the store falls silent, for longer than the client's patience.
+    // After so many bytes the store falls silent, for longer than the client's timeout.
     world.rules(vec![Rule::always(Fault::Stall(100_000)).to(&key.name)]);
-    let options = StreamOptions { purpose: Use::Again, patience: Duration::from_secs(4) };
+    let options = StreamOptions { purpose: Use::Again, timeout: Duration::from_secs(4) };
     let mut pieces = key.bytes(&store).await.unwrap().stream(ranges[0].clone(), options);
     let (mut got, mut error) = (Vec::new(), None);
     while let Some(piece) = pieces.next().await {

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
 /// For what has to happen at some time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One MiB.
 pub const MIB: u64 = 1 << 20;
@@ -97,7 +97,7 @@ impl World {
             poll: Duration::from_millis(200),
             memory_bytes_max: 0,
             requests_max: 32,
-            linger: Duration::from_secs(600),
+            grace_period: Duration::from_secs(600),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
         };
@@ -155,7 +155,7 @@ pub fn now() -> Instant {
 }
 
 pub fn patiently() -> Request {
-    Request { form: Form::Contents, local_only: false, deadline: now() + PATIENCE }
+    Request { form: Form::Contents, local_only: false, deadline: now() + TIMEOUT }
 }
 
 /// That nothing has this address: it is that of bytes nobody wrote.
@@ -165,13 +165,13 @@ pub fn absent(seed: u64) -> ChunkAddress {
 
 /// How reads went. A wrong chunk fails at once, and so does nil for one that exists.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct Counters {
     pub right: u64,
     pub absent: u64,
     pub errors: Vec<Error>,
 }
 
-impl Tally {
+impl Counters {
     #[track_caller]
     pub fn count(&mut self, address: &ChunkAddress, exists: bool, answer: Result<Option<Chunk>, Error>) {
         match answer {
@@ -191,23 +191,28 @@ impl Tally {
 }
 
 /// Reads chunks that exist, one after the other.
-pub async fn read_each<'a>(store: &Store, addresses: impl IntoIterator<Item = &'a ChunkAddress>) -> Tally {
-    let mut tally = Tally::default();
+pub async fn read_each<'a>(store: &Store, addresses: impl IntoIterator<Item = &'a ChunkAddress>) -> Counters {
+    let mut counters = Counters::default();
     for address in addresses {
-        tally.count(address, true, store.get(*address, patiently()).await);
+        counters.count(address, true, store.get(*address, patiently()).await);
     }
-    tally
+    counters
 }
 
 /// Reads by one reader: single chunks and many at once, now and then one that does not exist.
-pub async fn read_randomly(store: Store, addresses: Arc<Vec<ChunkAddress>>, seed: u64, rounds: u64) -> Tally {
-    let mut tally = Tally::default();
+pub async fn read_randomly(
+    store: Store,
+    addresses: Arc<Vec<ChunkAddress>>,
+    seed: u64,
+    rounds: u64,
+) -> Counters {
+    let mut counters = Counters::default();
     for round in 0..rounds {
         let draw = |what: u64| mix(seed ^ mix(round) ^ mix(what).rotate_left(7));
         let any = |what: u64| addresses[usize::try_from(draw(what) % addresses.len() as u64).unwrap()];
         if draw(0).is_multiple_of(3) {
             let address = any(1);
-            tally.count(&address, true, store.get(address, patiently()).await);
+            counters.count(&address, true, store.get(address, patiently()).await);
             continue;
         }
         let mut wanted: Vec<_> = (0..1 + draw(2) % 40).map(any).collect();
@@ -223,7 +228,7 @@ pub async fn read_randomly(store: Store, addresses: Arc<Vec<ChunkAddress>>, seed
             for (index, answer) in answers.drain(..) {
                 let index = usize::try_from(index).unwrap();
                 assert!(!std::mem::replace(&mut is_answered[index], true), "one answer for each");
-                tally.count(&wanted[index], !(is_last_absent && index == last), answer);
+                counters.count(&wanted[index], !(is_last_absent && index == last), answer);
             }
             if !is_more {
                 break;
@@ -231,7 +236,7 @@ pub async fn read_randomly(store: Store, addresses: Arc<Vec<ChunkAddress>>, seed
         }
         assert!(is_answered.iter().all(|answered| *answered), "an answer for each");
     }
-    tally
+    counters
 }
 
 /// Many readers at once.
@@ -240,16 +245,16 @@ pub async fn read_by_many(
     addresses: &Arc<Vec<ChunkAddress>>,
     seed: u64,
     rounds: u64,
-) -> Tally {
+) -> Counters {
     let mut readers = JoinSet::new();
     for reader in 0..8 {
         readers.spawn(read_randomly(store.clone(), Arc::clone(addresses), mix(seed ^ mix(reader)), rounds));
     }
-    let mut all = Tally::default();
-    for tally in readers.join_all().await {
-        all.right += tally.right;
-        all.absent += tally.absent;
-        all.errors.extend(tally.errors);
+    let mut all = Counters::default();
+    for counters in readers.join_all().await {
+        all.right += counters.right;
+        all.absent += counters.absent;
+        all.errors.extend(counters.errors);
     }
     all
 }
@@ -258,7 +263,7 @@ pub async fn read_by_many(
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "not within a minute: {what}");
+        assert!(started.elapsed() < TIMEOUT, "not within a minute: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     open,
-    support::{Tally, World, mix, patiently, read_by_many, read_each, until},
+    support::{Counters, World, mix, patiently, read_by_many, read_each, until},
 };
 
 /// Addresses that readers may ask for: everything that a version held which was seen.
@@ -35,18 +35,18 @@ async fn versions_switched_under_load_leave_old_and_new_chunks_readable() {
     for reader in 0..8u64 {
         let (store, known, is_over) = (store.clone(), Arc::clone(&known), Arc::clone(&is_over));
         readers.spawn(async move {
-            let (mut tally, mut turn) = (Tally::default(), 0);
+            let (mut counters, mut turn) = (Counters::default(), 0);
             while !is_over.load(Ordering::Relaxed) {
                 turn += 1;
                 let address = {
                     let known = known.lock().unwrap();
                     known[usize::try_from(mix(reader ^ mix(turn)) % known.len() as u64).unwrap()]
                 };
-                tally.count(&address, true, store.get(address, patiently()).await);
+                counters.count(&address, true, store.get(address, patiently()).await);
                 // What is local is answered without waiting, which would leave nobody else a turn.
                 tokio::task::yield_now().await;
             }
-            tally
+            counters
         });
     }
 
@@ -72,9 +72,9 @@ async fn versions_switched_under_load_leave_old_and_new_chunks_readable() {
     }
     is_over.store(true, Ordering::Relaxed);
     let (mut right, mut errors) = (0, Vec::new());
-    for tally in readers.join_all().await {
-        right += tally.right;
-        errors.extend(tally.errors);
+    for counters in readers.join_all().await {
+        right += counters.right;
+        errors.extend(counters.errors);
     }
     assert!(errors.is_empty(), "{errors:?}");
     assert!(right > 0);
@@ -96,21 +96,21 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     world.put_manifest(new[0], &[first, second]);
     until("it says why there is no newer version", || matches!(store.state(), State::Failed(_))).await;
     assert_eq!(store.snapshot().unwrap().manifest.root, old[0]);
-    let tally = read_by_many(&store, &Arc::new(old), 2, 3).await;
-    let is_nil_uncertain = |error: &Error| matches!(error, Error::Unreachable(_) | Error::Damaged(_));
+    let counters = read_by_many(&store, &Arc::new(old), 2, 3).await;
+    let is_nil_uncertain = |error: &Error| matches!(error, Error::Unreachable(_) | Error::Corrupt(_));
     assert!(
-        tally.errors.iter().all(is_nil_uncertain),
+        counters.errors.iter().all(is_nil_uncertain),
         "only for what may be in the new version: {:?}",
-        tally.errors
+        counters.errors
     );
-    assert!(tally.right > 0);
+    assert!(counters.right > 0);
     let error = store.get(new[1], patiently()).await.unwrap_err();
     assert!(is_nil_uncertain(&error), "it exists, in a version that cannot be opened: {error:?}");
 
     world.put(&name, &bytes);
     until("the new version is served", || store.state() == State::Open).await;
-    let tally = read_each(&store, &new).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_each(&store, &new).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     store.close().await;
 }
 
@@ -127,8 +127,8 @@ async fn a_listing_that_lacks_files_is_made_up_for() {
     world.rules(vec![Rule::always(Fault::HalfListing)]);
     let store = world.start();
     store.opened().await.unwrap();
-    let tally = read_each(&store, &addresses).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_each(&store, &addresses).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     store.close().await;
 }
 
@@ -146,8 +146,8 @@ async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     world.bucket.delete(&format!("db/{}", old.id)).unwrap();
     store.refresh().await.unwrap();
     assert_eq!(store.snapshot().unwrap().manifest.root, new_addresses[0]);
-    let tally = read_each(&store, old_addresses.iter().chain(&new_addresses)).await;
-    assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+    let counters = read_each(&store, old_addresses.iter().chain(&new_addresses)).await;
+    assert!(counters.errors.is_empty(), "{:?}", counters.errors);
     store.close().await;
 }
 
@@ -165,13 +165,13 @@ async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
         let (spec, added) = world.put_file(version, 20);
         files.push(spec);
         world.put_manifest(added[0], &files);
-        let tally = read_each(&store, [&added[3]]).await;
-        assert!(tally.errors.is_empty(), "version {version}: {:?}", tally.errors);
+        let counters = read_each(&store, [&added[3]]).await;
+        assert!(counters.errors.is_empty(), "version {version}: {:?}", counters.errors);
     }
     store.close().await;
 }
 
-/// A manifest that is damaged, empty or gone is no newer version, and no reason to forget the one that is
+/// A manifest that is corrupt, empty or gone is no newer version, and no reason to forget the one that is
 /// served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
@@ -186,8 +186,8 @@ async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
         let shown = String::from_utf8_lossy(bad);
         until(&format!("it says what is wrong with {shown}"), || matches!(store.state(), State::Failed(_)))
             .await;
-        let tally = read_each(&store, &addresses).await;
-        assert!(tally.errors.is_empty(), "{:?}", tally.errors);
+        let counters = read_each(&store, &addresses).await;
+        assert!(counters.errors.is_empty(), "{:?}", counters.errors);
         world.put("manifest", &good);
         until(&format!("it is well again after {shown}"), || store.state() == State::Open).await;
     }

@@ -8,25 +8,25 @@ use busload_objects::{StreamOptions, Use};
 use futures_util::TryStreamExt;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{LONG, Lab, copy, open};
+use crate::support::{Harness, LONG, copy, open};
 
-/// A copy of a lab's store in a bucket.
+/// A copy of a harness's store in a bucket.
 pub struct Far {
-    pub lab: Lab,
+    pub harness: Harness,
     pub proxy: FaultProxy,
     pub bucket: Bucket,
 }
 
 impl Far {
-    pub fn of(lab: Lab) -> Self {
-        copy(&lab.store(), &lab.path().join("s3/bucket/db"));
-        let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+    pub fn of(harness: Harness) -> Self {
+        copy(&harness.store(), &harness.path().join("s3/bucket/db"));
+        let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
         let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
-        Self { lab, proxy, bucket }
+        Self { harness, proxy, bucket }
     }
 
     pub fn settings(&self) -> Settings {
-        Settings { url: url(self.proxy.address(), "db"), ..self.lab.settings() }
+        Settings { url: url(self.proxy.address(), "db"), ..self.harness.settings() }
     }
 
     /// Nothing of it comes to local disk.
@@ -72,7 +72,7 @@ pub fn deadline() -> std::time::Instant {
 
 /// All of a range.
 pub async fn stream(file: &FileBytes, range: Range<u64>) -> Result<Vec<u8>, Error> {
-    let options = StreamOptions { purpose: Use::Again, patience: LONG };
+    let options = StreamOptions { purpose: Use::Again, timeout: LONG };
     let pieces = file.stream(range, options).try_collect::<Vec<_>>();
     Ok(timeout(LONG, pieces).await.expect("a stream ends")?.concat())
 }

@@ -4,7 +4,7 @@ use busload_chunks::{ChunkLocation, Span, Stored};
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Settings, State, Store};
 use busload_objects::Progress;
 
-use crate::support::{Lab, Listed, collect, fixture_list, get, open, request, until};
+use crate::support::{Harness, Listed, collect, fixture_list, get, open, request, until};
 
 pub fn with_lists() -> impl Iterator<Item = &'static str> {
     include_str!("../../../chunks/tests/fixtures/dolt/sound.txt").lines()
@@ -69,7 +69,7 @@ async fn check_store(settings: Settings, listed: &[Listed]) {
         let length = store.length(listed.address, request(Form::Contents)).await;
         assert_eq!(length, Ok(Some(listed.length)), "{}", listed.address);
     }
-    assert_eq!(store.stats().damaged, 0);
+    assert_eq!(store.stats().corrupt, 0);
     assert_eq!(get(&store, ChunkAddress([7; 20])).await, Ok(None));
     store.close().await;
 }
@@ -77,15 +77,15 @@ async fn check_store(settings: Settings, listed: &[Listed]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_comes_out_right_by_way_of_the_disk() {
     for name in with_lists() {
-        check_store(Lab::of_fixture(name).settings(), &list(name)).await;
+        check_store(Harness::of_fixture(name).settings(), &list(name)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_comes_out_right_without_a_disk() {
     for name in with_lists() {
-        let lab = Lab::of_fixture(name);
-        let settings = Settings { disk_bytes_max: 0, memory_bytes_max: 1 << 20, ..lab.settings() };
+        let harness = Harness::of_fixture(name);
+        let settings = Settings { disk_bytes_max: 0, memory_bytes_max: 1 << 20, ..harness.settings() };
         check_store(settings, &list(name)).await;
     }
 }
@@ -93,8 +93,8 @@ async fn every_chunk_of_every_fixture_comes_out_right_without_a_disk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_a_warm_store_can_be_had_without_waiting() {
     for name in with_lists() {
-        let lab = Lab::of_fixture(name);
-        let store = lab.open().await;
+        let harness = Harness::of_fixture(name);
+        let store = harness.open().await;
         let warmed = store.warm(&mut |_| {}).await.unwrap();
         assert_eq!(warmed.done, warmed.total, "{name}");
         let (listed, mut waits) = (list(name), 0);
@@ -117,8 +117,8 @@ async fn every_chunk_of_a_warm_store_can_be_had_without_waiting() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_is_served_as_its_record_from_where_it_is() {
-    let lab = Lab::of_fixture("real-classic");
-    let store = lab.open().await;
+    let harness = Harness::of_fixture("real-classic");
+    let store = harness.open().await;
     for listed in list("real-classic") {
         let record = store.get(listed.address, request(Form::Record)).await.unwrap().unwrap();
         let stored = store.get(listed.address, request(Form::Stored)).await.unwrap().unwrap();
@@ -129,8 +129,8 @@ async fn a_chunk_is_served_as_its_record_from_where_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dictionary_is_given_only_where_there_is_one() {
-    let lab = Lab::of_fixture("real-archive-v3");
-    let store = lab.open().await;
+    let harness = Harness::of_fixture("real-archive-v3");
+    let store = harness.open().await;
     let mut ids = Vec::new();
     for listed in list("real-archive-v3") {
         if let Some(Chunk::Zstd(_, id)) = store.get(listed.address, request(Form::Stored)).await.unwrap() {
@@ -152,13 +152,13 @@ async fn a_dictionary_is_given_only_where_there_is_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_whose_contents_are_not_those_of_the_address_are_refused_one_by_one() {
     for name in ["synth-collide-classic", "synth-collide-archive"] {
-        let lab = Lab::of_fixture(name);
-        let store = lab.open().await;
+        let harness = Harness::of_fixture(name);
+        let store = harness.open().await;
         let listed = list(name);
         for form in FORMS {
             for listed in &listed {
                 match store.get(listed.address, request(form)).await {
-                    Err(Error::Damaged(text)) => {
+                    Err(Error::Corrupt(text)) => {
                         assert!(text.contains(&listed.address.to_string()), "{text}")
                     }
                     other => panic!("{name}: {}: {other:?}", listed.address),
@@ -171,8 +171,8 @@ async fn chunks_whose_contents_are_not_those_of_the_address_are_refused_one_by_o
             }
         }
         let length = store.length(listed[0].address, request(Form::Contents)).await;
-        assert!(matches!(length, Err(Error::Damaged(_))), "{length:?}");
-        assert_eq!(store.stats().damaged, listed.len() as u64 * 3 + 1);
+        assert!(matches!(length, Err(Error::Corrupt(_))), "{length:?}");
+        assert_eq!(store.stats().corrupt, listed.len() as u64 * 3 + 1);
         let has = listed.iter().map(|listed| listed.address).collect::<Vec<_>>();
         let has = store.has_many(&has, request(Form::Contents)).await.unwrap();
         assert_eq!(has, vec![true; listed.len()], "there they are, though");
@@ -181,8 +181,8 @@ async fn chunks_whose_contents_are_not_those_of_the_address_are_refused_one_by_o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_with_a_journal_is_refused_with_the_reason() {
-    let lab = Lab::of_fixture("real-journal");
-    let store = lab.start();
+    let harness = Harness::of_fixture("real-journal");
+    let store = harness.start();
     let Err(Error::Refused(text)) = store.opened().await else { panic!("{:?}", store.state()) };
     assert!(text.contains("journal"), "{text}");
     assert_eq!(store.state(), State::Failed(Error::Refused(text.clone())));
@@ -194,10 +194,10 @@ async fn a_store_with_a_journal_is_refused_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_beside_a_manifest_that_does_not_name_it_is_refused_as_well() {
-    let lab = Lab::of_fixture("real-classic");
-    let journal = lab.store().join("v".repeat(32));
+    let harness = Harness::of_fixture("real-classic");
+    let journal = harness.store().join("v".repeat(32));
     std::fs::write(&journal, b"x").unwrap();
-    let store = lab.start();
+    let store = harness.start();
     assert!(matches!(store.opened().await, Err(Error::Refused(text)) if text.contains("journal")));
     std::fs::remove_file(journal).unwrap();
     until(&store, |state| *state == State::Open).await;
@@ -205,10 +205,10 @@ async fn a_journal_beside_a_manifest_that_does_not_name_it_is_refused_as_well() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_4_manifest_is_as_good() {
-    let lab = Lab::of_fixture("real-classic");
+    let harness = Harness::of_fixture("real-classic");
     let text = std::fs::read(crate::support::fixture("manifest-v4.txt")).unwrap();
-    std::fs::write(lab.store().join("manifest"), text).unwrap();
-    let store = lab.open().await;
+    std::fs::write(harness.store().join("manifest"), text).unwrap();
+    let store = harness.open().await;
     let root = store.stats().root.unwrap();
     assert!(matches!(get(&store, root).await, Ok(Some(_))));
     store.close().await;
@@ -216,8 +216,8 @@ async fn a_version_4_manifest_is_as_good() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_old_generation_is_a_part_of_the_store_under_the_outer_root() {
-    let lab = Lab::of_fixture("real-generational");
-    let store = lab.open().await;
+    let harness = Harness::of_fixture("real-generational");
+    let store = harness.open().await;
     let snapshot = store.snapshot().unwrap();
     let names: Vec<&str> = snapshot.files.iter().map(|file| file.name()).collect();
     assert_eq!(
@@ -237,8 +237,8 @@ async fn the_old_generation_is_a_part_of_the_store_under_the_outer_root() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_is_verified() {
     for name in with_lists() {
-        let lab = Lab::of_fixture(name);
-        let store = open(Settings { disk_bytes_max: 0, ..lab.settings() }).await;
+        let harness = Harness::of_fixture(name);
+        let store = open(Settings { disk_bytes_max: 0, ..harness.settings() }).await;
         let mut last = None;
         let mut report = |progress: Progress, wrong: Option<_>| {
             assert_eq!(wrong, None, "{name}");
@@ -246,6 +246,6 @@ async fn every_chunk_of_every_fixture_is_verified() {
             last = Some(progress);
         };
         let end = store.verify(&mut report).await.unwrap();
-        assert_eq!((end.done, end.damaged, Some(end)), (end.total, 0, last), "{name}");
+        assert_eq!((end.done, end.corrupt, Some(end)), (end.total, 0, last), "{name}");
     }
 }

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use crate::{
     far::until,
-    support::{LONG, Lab, addresses, collect, contents, contents_of, copy, get, open, request},
+    support::{Harness, LONG, addresses, collect, contents, contents_of, copy, get, open, request},
 };
 
 /// A store behind a proxy.
 struct Far {
-    lab: Lab,
+    harness: Harness,
     proxy: FaultProxy,
     _bucket: Bucket,
     known: Vec<ChunkAddress>,
@@ -22,18 +22,18 @@ struct Far {
 
 impl Far {
     fn new() -> Self {
-        let lab = Lab::new();
+        let harness = Harness::new();
         let chunks: Vec<Vec<u8>> = (0..50).map(contents).collect();
         let known = addresses(&chunks);
-        lab.write_manifest(known[0], &[lab.write_file(&chunks)]);
-        copy(&lab.store(), &lab.path().join("s3/bucket/db"));
-        let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+        harness.write_manifest(known[0], &[harness.write_file(&chunks)]);
+        copy(&harness.store(), &harness.path().join("s3/bucket/db"));
+        let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
         let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
-        Self { lab, proxy, _bucket: bucket, known, chunks }
+        Self { harness, proxy, _bucket: bucket, known, chunks }
     }
 
     async fn open(&self) -> Store {
-        open(Settings { url: url(self.proxy.address(), "db"), ..self.lab.settings() }).await
+        open(Settings { url: url(self.proxy.address(), "db"), ..self.harness.settings() }).await
     }
 
     /// From now on no answer comes, not even that the manifest is the same as before, which has no body that could stall.
@@ -116,7 +116,8 @@ async fn a_deadline_that_passes_is_an_error_that_says_so() {
 async fn many_callers_for_one_cold_chunk_are_one_read() {
     let far = Far::new();
     let store =
-        open(Settings { url: url(far.proxy.address(), "db"), fill_whole_max: 0, ..far.lab.settings() }).await;
+        open(Settings { url: url(far.proxy.address(), "db"), fill_whole_max: 0, ..far.harness.settings() })
+            .await;
     let before = store.stats().store.foreground_reads;
     let callers: Vec<_> = (0..256)
         .map(|_| {
@@ -133,18 +134,18 @@ async fn many_callers_for_one_cold_chunk_are_one_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_store_in_the_same_directory_is_refused() {
-    let lab = Lab::of_fixture("real-classic");
-    let store = lab.open().await;
-    let Err(Error::Refused(text)) = Store::start(lab.settings()) else { panic!("two of them") };
-    assert!(text.contains(&lab.settings().directory.display().to_string()), "{text}");
+    let harness = Harness::of_fixture("real-classic");
+    let store = harness.open().await;
+    let Err(Error::Refused(text)) = Store::start(harness.settings()) else { panic!("two of them") };
+    assert!(text.contains(&harness.settings().directory.display().to_string()), "{text}");
     store.close().await;
 }
 
 #[test]
 fn a_store_can_be_asked_from_threads_that_know_no_runtime() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let lab = Arc::new(Lab::of_fixture("real-classic"));
-    let store = runtime.block_on(lab.open());
+    let harness = Arc::new(Harness::of_fixture("real-classic"));
+    let store = runtime.block_on(harness.open());
     let root = store.stats().root.unwrap();
     let asked = std::thread::spawn({
         let store = store.clone();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 mod archives;
-mod damage;
+mod corruption;
 mod far;
 mod fixtures;
 mod life;

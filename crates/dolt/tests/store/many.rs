@@ -2,17 +2,17 @@
 
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Settings, Store};
 
-use crate::support::{Lab, addresses, collect, contents, local, noise, open, request};
+use crate::support::{Harness, addresses, collect, contents, local, noise, open, request};
 
 /// A store of some files; what is in it.
-async fn some(settings: impl Fn(Settings) -> Settings) -> (Lab, Store, Vec<ChunkAddress>, Vec<Vec<u8>>) {
-    let lab = Lab::new();
+async fn some(settings: impl Fn(Settings) -> Settings) -> (Harness, Store, Vec<ChunkAddress>, Vec<Vec<u8>>) {
+    let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..600).map(contents).collect();
-    let files: Vec<_> = chunks.chunks(150).map(|chunks| lab.write_file(chunks)).collect();
+    let files: Vec<_> = chunks.chunks(150).map(|chunks| harness.write_file(chunks)).collect();
     let known = addresses(&chunks);
-    lab.write_manifest(known[0], &files);
-    let store = open(settings(lab.settings())).await;
-    (lab, store, known, chunks)
+    harness.write_manifest(known[0], &files);
+    let store = open(settings(harness.settings())).await;
+    (harness, store, known, chunks)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,7 +22,7 @@ async fn each_of_many_is_answered_once_whether_it_is_there_or_not() {
         |settings| Settings { disk_bytes_max: 0, ..settings },
         |settings| Settings { memory_bytes_max: 1 << 20, ..settings },
     ] {
-        let (_lab, store, known, chunks) = some(settings).await;
+        let (_harness, store, known, chunks) = some(settings).await;
         for _ in 0..2 {
             let mut asked = Vec::new();
             for (index, address) in known.iter().enumerate() {
@@ -47,7 +47,7 @@ async fn each_of_many_is_answered_once_whether_it_is_there_or_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_asked_for_is_nothing_answered() {
-    let (_lab, store, ..) = some(|settings| settings).await;
+    let (_harness, store, ..) = some(|settings| settings).await;
     assert_eq!(collect(store.get_many(Vec::new(), request(Form::Contents)), 0).await, []);
     assert_eq!(store.has_many(&[], request(Form::Contents)).await, Ok(Vec::new()));
     store.close().await;
@@ -55,7 +55,7 @@ async fn nothing_asked_for_is_nothing_answered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_only_wanted_from_disk_does_not_wait_for_the_store() {
-    let (_lab, store, known, _) = some(|settings| Settings { disk_bytes_max: 0, ..settings }).await;
+    let (_harness, store, known, _) = some(|settings| Settings { disk_bytes_max: 0, ..settings }).await;
     let mut asked = known.clone();
     asked.push(ChunkAddress([3; 20]));
     let answers = collect(store.get_many(asked.clone(), local(Form::Stored)), asked.len()).await;
@@ -67,7 +67,7 @@ async fn what_is_only_wanted_from_disk_does_not_wait_for_the_store() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_is_on_disk_after_warming() {
-    let (_lab, store, known, _) = some(|settings| settings).await;
+    let (_harness, store, known, _) = some(|settings| settings).await;
     let progress = store.warm(&mut |_| {}).await.unwrap();
     assert_eq!(progress.done, store.snapshot().unwrap().file_bytes());
     assert_eq!(store.has_many(&known, local(Form::Contents)).await, Ok(vec![true; known.len()]));
@@ -81,12 +81,12 @@ async fn all_is_on_disk_after_warming() {
 /// More than any window holds, and readers that stop in the middle.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_at_once_get_what_they_asked_for() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..400).map(|seed| noise(seed, 40_000)).collect();
     let known = addresses(&chunks);
-    let files: Vec<_> = chunks.chunks(200).map(|chunks| lab.write_file(chunks)).collect();
-    lab.write_manifest(known[0], &files);
-    let store = lab.open().await;
+    let files: Vec<_> = chunks.chunks(200).map(|chunks| harness.write_file(chunks)).collect();
+    harness.write_manifest(known[0], &files);
+    let store = harness.open().await;
     let mut callers = Vec::new();
     for caller in 0..8usize {
         let (store, known) = (store.clone(), known.clone());

@@ -8,7 +8,7 @@ use busload_dolt::{ChunkAddress, Error, FileBytes, Settings, Store, TableFile};
 
 use crate::{
     far::{Far, deadline, stream},
-    support::{Lab, addresses, contents, open, write_file, write_manifest},
+    support::{Harness, addresses, contents, open, write_file, write_manifest},
 };
 
 fn chunks(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
@@ -35,18 +35,18 @@ impl Named {
 }
 
 /// Files that were dropped are let go at once.
-fn without_linger(settings: Settings) -> Settings {
-    Settings { linger: Duration::ZERO, disk_bytes_max: 0, ..settings }
+fn without_grace_period(settings: Settings) -> Settings {
+    Settings { grace_period: Duration::ZERO, disk_bytes_max: 0, ..settings }
 }
 
 /// A store with one file that its manifest named a moment ago, and another one.
 async fn dropped() -> (Far, Store, Named, String) {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (old, new) = (chunks(0..200), chunks(200..205));
-    let spec = lab.write_file(&old);
-    lab.write_manifest(addresses(&old)[0], &[spec]);
-    let far = Far::of(lab);
-    let store = open(without_linger(far.settings())).await;
+    let spec = harness.write_file(&old);
+    harness.write_manifest(addresses(&old)[0], &[spec]);
+    let far = Far::of(harness);
+    let store = open(without_grace_period(far.settings())).await;
     let named = Named::of(&store.snapshot().unwrap().files[0]);
     let next = write_file(&far.path(""), &new);
     write_manifest(&far.path(""), addresses(&new)[0], &[next]);
@@ -65,7 +65,7 @@ async fn a_file_that_the_manifest_dropped_is_served_as_long_as_the_store_has_it(
     assert_eq!(stream(&file, 100..700).await.unwrap(), &bytes[100..700]);
     assert_eq!(stream(&file, 5..5).await.unwrap(), b"");
     // Also by a process that never saw a manifest that names it.
-    let other = open(without_linger(far.settings())).await;
+    let other = open(without_grace_period(far.settings())).await;
     assert_eq!(named.whole(&other).await, bytes);
     other.close().await;
     store.close().await;
@@ -165,32 +165,32 @@ async fn an_old_file_that_was_replaced_is_none_in_its_old_version() {
 #[tokio::test(flavor = "multi_thread")]
 async fn old_files_have_the_names_of_the_store_they_are_in() {
     // All objects of this one end in `.bs`.
-    let lab = Lab::of_fixture("real-localbs");
-    let store = open(without_linger(lab.settings())).await;
+    let harness = Harness::of_fixture("real-localbs");
+    let store = open(without_grace_period(harness.settings())).await;
     let files = store.snapshot().unwrap().files.clone();
     store.close().await;
-    let manifest = lab.store().join("manifest.bs");
+    let manifest = harness.store().join("manifest.bs");
     let text = fs::read_to_string(&manifest).unwrap();
     let head: Vec<_> = text.split(':').take(5).collect();
     fs::write(&manifest, head.join(":")).unwrap();
-    let store = open(without_linger(lab.settings())).await;
+    let store = open(without_grace_period(harness.settings())).await;
     assert_eq!(store.stats().files, 0);
     for file in &files {
-        assert_eq!(Named::of(file).whole(&store).await, fs::read(lab.store().join(file.name())).unwrap());
+        assert_eq!(Named::of(file).whole(&store).await, fs::read(harness.store().join(file.name())).unwrap());
     }
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_files_of_the_old_generation_are_found() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (young, old) = (chunks(0..5), chunks(5..9));
-    lab.write_manifest(addresses(&young)[0], &[lab.write_file(&young)]);
-    let generation = lab.store().join("oldgen");
+    harness.write_manifest(addresses(&young)[0], &[harness.write_file(&young)]);
+    let generation = harness.store().join("oldgen");
     fs::create_dir(&generation).unwrap();
     let spec = write_file(&generation, &old);
     write_manifest(&generation, ChunkAddress::ZERO, &[spec]);
-    let store = open(without_linger(lab.settings())).await;
+    let store = open(without_grace_period(harness.settings())).await;
     let file = store.snapshot().unwrap().files[1].clone();
     let next = write_file(&generation, &chunks(9..12));
     write_manifest(&generation, ChunkAddress::ZERO, &[next]);
@@ -203,10 +203,10 @@ async fn old_files_of_the_old_generation_are_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_lingers_is_served_without_asking_for_it() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (old, new) = (chunks(0..200), chunks(200..205));
-    lab.write_manifest(addresses(&old)[0], &[lab.write_file(&old)]);
-    let far = Far::of(lab);
+    harness.write_manifest(addresses(&old)[0], &[harness.write_file(&old)]);
+    let far = Far::of(harness);
     let store = far.open_without_disk().await;
     let named = Named::of(&store.snapshot().unwrap().files[0]);
     let next = write_file(&far.path(""), &new);

@@ -6,27 +6,27 @@ use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
 use busload_dolt::{Attempt, Error, Form, Settings, State, Store};
 use tokio::time::Instant;
 
-use crate::support::{Lab, addresses, contents, contents_of, copy, fixture_list, get, open, until};
+use crate::support::{Harness, addresses, contents, contents_of, copy, fixture_list, get, open, until};
 
 const FILES: usize = 1000;
 
 /// A thousand files of two chunks; the addresses of their chunks.
-fn many_files(lab: &Lab) -> (Vec<busload_dolt::ChunkAddress>, Vec<Vec<u8>>) {
+fn many_files(harness: &Harness) -> (Vec<busload_dolt::ChunkAddress>, Vec<Vec<u8>>) {
     let chunks: Vec<Vec<u8>> = (0..2 * FILES).map(contents).collect();
-    let files: Vec<_> = chunks.chunks(2).map(|chunks| lab.write_file(chunks)).collect();
+    let files: Vec<_> = chunks.chunks(2).map(|chunks| harness.write_file(chunks)).collect();
     let known = addresses(&chunks);
-    lab.write_manifest(known[0], &files);
+    harness.write_manifest(known[0], &files);
     (known, chunks)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_files_are_opened_and_opened_again_with_one_or_two_requests() {
-    let lab = Lab::new();
-    let (known, chunks) = many_files(&lab);
-    copy(&lab.store(), &lab.path().join("s3/bucket/db"));
-    let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+    let harness = Harness::new();
+    let (known, chunks) = many_files(&harness);
+    copy(&harness.store(), &harness.path().join("s3/bucket/db"));
+    let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
     let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
-    let settings = || Settings { url: url(proxy.address(), "db"), fill_whole_max: 0, ..lab.settings() };
+    let settings = || Settings { url: url(proxy.address(), "db"), fill_whole_max: 0, ..harness.settings() };
     let began = Instant::now();
     let store = open(settings()).await;
     let cold = began.elapsed();
@@ -55,7 +55,7 @@ async fn a_thousand_files_are_opened_and_opened_again_with_one_or_two_requests()
 #[tokio::test(flavor = "multi_thread")]
 async fn indexes_take_forty_bytes_of_memory_for_a_chunk() {
     for name in ["synth-many-classic", "synth-many-archive"] {
-        let store = Lab::of_fixture(name).open().await;
+        let store = Harness::of_fixture(name).open().await;
         let stats = store.stats();
         assert_eq!(stats.chunks, 3000);
         // And what a file takes whatever is in it.
@@ -67,37 +67,37 @@ async fn indexes_take_forty_bytes_of_memory_for_a_chunk() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_kept_of_another_version_is_of_no_use() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..40).map(contents).collect();
     let known = addresses(&chunks);
-    let first = lab.write_file(&chunks[..20]);
-    lab.write_manifest(known[0], &[first]);
-    lab.open().await.close().await;
-    let second = lab.write_file(&chunks[20..]);
-    lab.write_manifest(known[1], &[first, second]);
-    let store = lab.open().await;
+    let first = harness.write_file(&chunks[..20]);
+    harness.write_manifest(known[0], &[first]);
+    harness.open().await.close().await;
+    let second = harness.write_file(&chunks[20..]);
+    harness.write_manifest(known[1], &[first, second]);
+    let store = harness.open().await;
     assert_eq!(contents_of(&store, known[30]).await, chunks[30]);
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_make_no_sense_are_refused_with_the_reason() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let refused = |settings: Settings| match Store::start(settings) {
         Err(Error::Refused(text)) => text,
         other => panic!("{other:?}"),
     };
-    let text = refused(Settings { poll: Duration::ZERO, ..lab.settings() });
+    let text = refused(Settings { poll: Duration::ZERO, ..harness.settings() });
     assert!(text.contains("poll"), "{text}");
-    assert!(refused(Settings { requests_max: 0, ..lab.settings() }).contains("requests"));
-    refused(Settings { url: "nowhere".to_owned(), ..lab.settings() });
+    assert!(refused(Settings { requests_max: 0, ..harness.settings() }).contains("requests"));
+    refused(Settings { url: "nowhere".to_owned(), ..harness.settings() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_cannot_be_opened_says_so_to_everybody_at_once() {
-    let lab = Lab::new();
-    std::fs::write(lab.store().join("manifest"), "9:__DOLT__:what").unwrap();
-    let store = lab.start();
+    let harness = Harness::new();
+    std::fs::write(harness.store().join("manifest"), "9:__DOLT__:what").unwrap();
+    let store = harness.start();
     let error = store.opened().await.unwrap_err();
     let address = busload_dolt::ChunkAddress([1; 20]);
     assert_eq!(store.try_get(&address, Form::Contents), Attempt::Ready(Err(error.clone())));
@@ -108,22 +108,22 @@ async fn a_store_that_cannot_be_opened_says_so_to_everybody_at_once() {
 
 /// A store in a bucket, and a proxy before it.
 struct Far {
-    lab: Lab,
+    harness: Harness,
     _bucket: Bucket,
     proxy: FaultProxy,
 }
 
 impl Far {
-    /// With a copy of what a lab's store has.
-    fn new(lab: Lab) -> Self {
-        copy(&lab.store(), &lab.path().join("s3/bucket/db"));
-        let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+    /// With a copy of what a harness's store has.
+    fn new(harness: Harness) -> Self {
+        copy(&harness.store(), &harness.path().join("s3/bucket/db"));
+        let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
         let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
-        Self { lab, _bucket: bucket, proxy }
+        Self { harness, _bucket: bucket, proxy }
     }
 
     fn settings(&self) -> Settings {
-        Settings { url: url(self.proxy.address(), "db"), ..self.lab.settings() }
+        Settings { url: url(self.proxy.address(), "db"), ..self.harness.settings() }
     }
 
     fn rules(&self, rules: Vec<Rule>) {
@@ -131,18 +131,18 @@ impl Far {
     }
 
     fn object(&self, name: &str) -> std::path::PathBuf {
-        self.lab.path().join("s3/bucket/db").join(name)
+        self.harness.path().join("s3/bucket/db").join(name)
     }
 }
 
 /// A prefix with a typing error looks like an empty store, and is told apart by this only.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_tells_whether_there_is_a_manifest() {
-    let lab = Lab::new();
-    let store = lab.open().await;
+    let harness = Harness::new();
+    let store = harness.open().await;
     assert!(!store.snapshot().unwrap().has_manifest);
     let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
-    lab.write_manifest(addresses(&chunks)[0], &[lab.write_file(&chunks)]);
+    harness.write_manifest(addresses(&chunks)[0], &[harness.write_file(&chunks)]);
     store.refresh().await.unwrap();
     assert!(store.snapshot().unwrap().has_manifest);
     store.close().await;
@@ -154,16 +154,16 @@ async fn table_files_without_a_manifest_are_no_empty_store() {
     let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
     let known = addresses(&chunks);
     for far in [false, true] {
-        let lab = Lab::new();
-        let file = lab.write_file(&chunks);
-        let lab = Far::new(lab);
-        let settings = if far { lab.settings() } else { lab.lab.settings() };
+        let harness = Harness::new();
+        let file = harness.write_file(&chunks);
+        let harness = Far::new(harness);
+        let settings = if far { harness.settings() } else { harness.harness.settings() };
         let store = Store::start(settings).unwrap();
         let Err(Error::Unreachable(text)) = store.opened().await else { panic!("{:?}", store.state()) };
         assert!(text.contains("no manifest") && text.contains(&file.id.to_string()), "{text}");
         assert!(matches!(get(&store, known[0]).await, Err(Error::Unreachable(_))));
-        lab.lab.write_manifest(known[0], &[file]);
-        std::fs::copy(lab.lab.store().join("manifest"), lab.object("manifest")).unwrap();
+        harness.harness.write_manifest(known[0], &[file]);
+        std::fs::copy(harness.harness.store().join("manifest"), harness.object("manifest")).unwrap();
         until(&store, |state| *state == State::Open).await;
         assert_eq!(contents_of(&store, known[0]).await, chunks[0]);
         store.close().await;
@@ -173,10 +173,10 @@ async fn table_files_without_a_manifest_are_no_empty_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_look_or_two_that_miss_the_manifest_are_not_believed() {
     for count in [1, 2] {
-        let lab = Lab::new();
+        let harness = Harness::new();
         let chunks: Vec<Vec<u8>> = (0..3).map(contents).collect();
-        lab.write_manifest(addresses(&chunks)[0], &[lab.write_file(&chunks)]);
-        let far = Far::new(lab);
+        harness.write_manifest(addresses(&chunks)[0], &[harness.write_file(&chunks)]);
+        let far = Far::new(harness);
         far.rules(vec![Rule::times(count, Fault::Status(404)).to("db/manifest")]);
         let store = open(far.settings()).await;
         assert_eq!(store.stats().root, Some(addresses(&chunks)[0]), "{count}");
@@ -188,11 +188,11 @@ async fn one_look_or_two_that_miss_the_manifest_are_not_believed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_may_not_be_listed_is_opened_by_name() {
     for name in ["real-archive-v3", "real-classic"] {
-        let lab = Lab::of_fixture(name);
-        let far = Far::new(lab);
+        let harness = Harness::of_fixture(name);
+        let far = Far::new(harness);
         let denied = |path: &str| Rule::always(Fault::Status(403)).to(path);
         let mut rules = vec![denied("list-type"), denied("oldgen/manifest"), denied(&"v".repeat(32))];
-        for entry in std::fs::read_dir(far.lab.store()).unwrap() {
+        for entry in std::fs::read_dir(far.harness.store()).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             match name.strip_suffix(".darc") {
                 // The first rule that applies decides, so this one spares the archive itself.
@@ -214,7 +214,7 @@ async fn a_store_that_may_not_be_listed_is_opened_by_name() {
 /// A prefix with very many other objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_whose_listing_does_not_end_is_opened_by_name() {
-    let far = Far::new(Lab::of_fixture("real-classic"));
+    let far = Far::new(Harness::of_fixture("real-classic"));
     far.rules(vec![Rule::always(Fault::Delay(Duration::from_secs(3600))).to("list-type")]);
     let store = open(far.settings()).await;
     let first = &fixture_list("real-classic", "chunks.jsonl")[0];
@@ -225,7 +225,7 @@ async fn a_store_whose_listing_does_not_end_is_opened_by_name() {
 /// Nobody may take "denied" for "there is no old generation" because the credentials have just expired.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_generation_that_is_denied_while_it_can_be_listed_is_an_error() {
-    let far = Far::new(Lab::of_fixture("real-generational"));
+    let far = Far::new(Harness::of_fixture("real-generational"));
     far.rules(vec![Rule::always(Fault::Status(403)).to("oldgen/manifest")]);
     let store = Store::start(far.settings()).unwrap();
     assert!(matches!(store.opened().await, Err(Error::Unreachable(_))), "{:?}", store.state());
@@ -237,7 +237,7 @@ async fn an_old_generation_that_is_denied_while_it_can_be_listed_is_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_is_refused_also_where_nothing_may_be_listed() {
-    let far = Far::new(Lab::of_fixture("real-classic"));
+    let far = Far::new(Harness::of_fixture("real-classic"));
     std::fs::write(far.object(&"v".repeat(32)), b"x").unwrap();
     far.rules(vec![Rule::always(Fault::Status(403)).to("list-type")]);
     let store = Store::start(far.settings()).unwrap();
@@ -248,16 +248,16 @@ async fn a_journal_is_refused_also_where_nothing_may_be_listed() {
 /// It was taken for removed when the outer manifest changed at the same time, and its chunks were nil after a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
-    let lab = Lab::of_fixture("real-generational");
-    let store = lab.open().await;
-    let path = lab.store().join("oldgen/manifest");
+    let harness = Harness::of_fixture("real-generational");
+    let store = harness.open().await;
+    let path = harness.store().join("oldgen/manifest");
     let manifest = std::fs::read(&path).unwrap();
     let files = store.stats().files;
     std::fs::remove_file(&path).unwrap();
     let snapshot = store.snapshot().unwrap();
     let outer: Vec<_> = snapshot.manifest.lookup_order().collect();
     let another_root = busload_dolt::ChunkAddress([3; 20]);
-    lab.write_manifest(another_root, &outer);
+    harness.write_manifest(another_root, &outer);
     let Err(Error::Unreachable(text)) = store.refresh().await else { panic!("{:?}", store.state()) };
     assert!(text.contains("oldgen/manifest"), "{text}");
     assert_eq!(store.stats().files, files, "the last version is served on");
@@ -271,12 +271,12 @@ async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_index_is_read_again_in_pieces_and_as_a_whole_if_they_differ() {
     const PIECE: u64 = 1 << 20;
-    let lab = Lab::new();
+    let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..40_000u32).map(|number| number.to_le_bytes().to_vec()).collect();
     let known = addresses(&chunks);
-    let file = lab.write_file(&chunks);
-    lab.write_manifest(known[0], &[file]);
-    let far = Far::new(lab);
+    let file = harness.write_file(&chunks);
+    harness.write_manifest(known[0], &[file]);
+    let far = Far::new(harness);
     let id = file.id.to_string();
     // The second of three reads: the first piece is not what it was in the whole.
     for (flip, wholes_expected) in [(false, 1), (true, 2)] {

@@ -9,7 +9,7 @@ use busload_dolt::{Error, FileBytes, Located, Settings, Store};
 use crate::{
     archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
     far::{Far, deadline, stream},
-    support::{Lab, addresses, contents, copy, open, write_manifest},
+    support::{Harness, addresses, contents, copy, open, write_manifest},
 };
 
 /// An archive of two with a dictionary each.
@@ -22,17 +22,17 @@ struct Two {
 
 impl Two {
     fn new() -> Self {
-        let lab = Lab::new();
+        let harness = Harness::new();
         let sets: [Vec<Vec<u8>>; 2] = [
             (0..DICTIONARY_CHUNKS_MIN).map(contents).collect(),
             (0..DICTIONARY_CHUNKS_MIN)
                 .map(|number| format!("line {number} of another; ").repeat(9).into_bytes())
                 .collect(),
         ];
-        let spec = write_conjoined(&lab.store(), &sets.each_ref().map(|chunks| archive(chunks)));
-        lab.write_manifest(ChunkAddress::ZERO, &[spec]);
+        let spec = write_conjoined(&harness.store(), &sets.each_ref().map(|chunks| archive(chunks)));
+        harness.write_manifest(ChunkAddress::ZERO, &[spec]);
         let known = sets.each_ref().map(|chunks| addresses(&chunks[10..20]));
-        Self { far: Far::of(lab), name: format!("{}.darc", spec.id), known }
+        Self { far: Far::of(harness), name: format!("{}.darc", spec.id), known }
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -137,17 +137,17 @@ async fn a_dictionary_is_pinned_only_after_a_chunk_came_out_right_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dictionary_is_proved_by_another_chunk_if_one_is_damaged() {
+async fn a_dictionary_is_proved_by_another_chunk_if_one_is_corrupt() {
     let two = Two::new();
     let mut bytes = two.bytes();
     let store = two.far.open_without_disk().await;
     let located = store.locate(&two.known[0], deadline()).await.unwrap();
-    // The chunk of this place is damaged in the store.
-    let damaged = located.locations[0].as_ref().unwrap().span;
+    // The chunk of this place is corrupt in the store.
+    let corrupt = located.locations[0].as_ref().unwrap().span;
     store.close().await;
-    let start = usize::try_from(damaged.offset).unwrap();
+    let start = usize::try_from(corrupt.offset).unwrap();
     // Behind the frame's header.
-    bytes[start + damaged.length as usize - 3] ^= 0x55;
+    bytes[start + corrupt.length as usize - 3] ^= 0x55;
     two.far.put(&two.name, &bytes);
     let store = two.far.open_without_disk().await;
     let located = store.locate(&two.known[0], deadline()).await.unwrap();
@@ -159,14 +159,14 @@ async fn a_dictionary_is_proved_by_another_chunk_if_one_is_damaged() {
     let store = two.far.open_without_disk().await;
     let alone = store.locate(&two.known[0][..1], deadline()).await.unwrap();
     let error = store.pin_dictionaries(&alone, deadline()).await.unwrap_err();
-    assert!(matches!(error, Error::Damaged(_)), "{error:?}");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     store.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_without_dictionaries_need_nothing() {
-    let lab = Lab::of_fixture("real-classic");
-    let far = Far::of(lab);
+    let harness = Harness::of_fixture("real-classic");
+    let far = Far::of(harness);
     let store = far.open_without_disk().await;
     let root = store.snapshot().unwrap().manifest.root;
     let located = store.locate(&[root], deadline()).await.unwrap();
@@ -181,7 +181,7 @@ async fn chunks_without_dictionaries_need_nothing() {
 async fn dictionaries_of_files_that_were_closed_are_served_for_a_while() {
     let two = Two::new();
     let bytes = two.bytes();
-    let settings = Settings { linger: Duration::ZERO, disk_bytes_max: 0, ..two.far.settings() };
+    let settings = Settings { grace_period: Duration::ZERO, disk_bytes_max: 0, ..two.far.settings() };
     for is_replaced in [false, true] {
         let store = open(settings.clone()).await;
         let located = store.locate(&two.known[0], deadline()).await.unwrap();
@@ -221,6 +221,6 @@ async fn dictionaries_of_files_that_were_closed_are_served_for_a_while() {
         two.far.rules(Vec::new());
         store.close().await;
         two.far.put(&two.name, &bytes);
-        copy(&two.far.lab.store(), &two.far.path(""));
+        copy(&two.far.harness.store(), &two.far.path(""));
     }
 }

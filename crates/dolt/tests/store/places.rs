@@ -13,7 +13,7 @@ use crate::{
     archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
     far::{Far, deadline, stream},
     fixtures::{list, with_lists},
-    support::{LONG, Lab, addresses, contents, fixture, noise, open, write_file, write_manifest},
+    support::{Harness, LONG, addresses, contents, fixture, noise, open, write_file, write_manifest},
 };
 
 async fn locate(store: &Store, addresses: &[ChunkAddress]) -> Located {
@@ -43,14 +43,14 @@ fn decode(location: &Location, span: Bytes, dictionary: Option<&Bytes>) -> Bytes
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bytes_at_the_place_of_every_chunk_of_every_fixture_are_the_chunk() {
     for name in with_lists() {
-        let lab = Lab::of_fixture(name);
-        let store = lab.open().await;
+        let harness = Harness::of_fixture(name);
+        let store = harness.open().await;
         let known: Vec<_> = list(name).iter().map(|listed| listed.address).collect();
         let mut files = HashMap::new();
         for (address, location) in known.iter().zip(places(&store, &known).await) {
             let file = location.file.name().to_owned();
             let bytes =
-                files.entry(file).or_insert_with_key(|file| fs::read(lab.store().join(file)).unwrap());
+                files.entry(file).or_insert_with_key(|file| fs::read(harness.store().join(file)).unwrap());
             let dictionary = location.dictionary.map(|span| cut(bytes, span));
             let contents = decode(&location, cut(bytes, location.span), dictionary.as_ref());
             check(address, &contents).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -64,8 +64,8 @@ async fn the_bytes_at_the_place_of_every_chunk_of_every_fixture_are_the_chunk() 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_chunk_of_every_fixture_comes_out_right_by_ranges() {
     for name in with_lists() {
-        let lab = Lab::of_fixture(name);
-        let store = lab.open().await;
+        let harness = Harness::of_fixture(name);
+        let store = harness.open().await;
         let known: Vec<_> = list(name).iter().map(|listed| listed.address).collect();
         let located = locate(&store, &known).await;
         store.prefetch(&located);
@@ -93,8 +93,8 @@ async fn every_chunk_of_every_fixture_comes_out_right_by_ranges() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_with_addresses_that_are_made_up_are_where_the_fixtures_say() {
     for name in ["synth-collide-classic", "synth-collide-archive"] {
-        let lab = Lab::of_fixture(name);
-        let store = lab.open().await;
+        let harness = Harness::of_fixture(name);
+        let store = harness.open().await;
         let text = fs::read_to_string(fixture(name).join("chunks.jsonl")).unwrap();
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -111,7 +111,7 @@ async fn chunks_with_addresses_that_are_made_up_are_where_the_fixtures_say() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_an_archive_of_several_have_the_dictionary_they_were_made_with() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     // Contents of each have their own words, so the dictionaries differ; the last has too few chunks for one.
     let sets: [Vec<Vec<u8>>; 3] = [
         (0..DICTIONARY_CHUNKS_MIN).map(contents).collect(),
@@ -120,16 +120,16 @@ async fn chunks_of_an_archive_of_several_have_the_dictionary_they_were_made_with
             .collect(),
         (0..3).map(|seed| noise(seed, 500)).collect(),
     ];
-    let spec = write_conjoined(&lab.store(), &sets.each_ref().map(|chunks| archive(chunks)));
-    lab.write_manifest(ChunkAddress::ZERO, &[spec]);
-    let store = lab.open().await;
+    let spec = write_conjoined(&harness.store(), &sets.each_ref().map(|chunks| archive(chunks)));
+    harness.write_manifest(ChunkAddress::ZERO, &[spec]);
+    let store = harness.open().await;
     let mut dictionaries = Vec::new();
     for chunks in &sets {
         let found = places(&store, &addresses(chunks)).await;
         let of_set: Vec<_> = found.iter().map(|location| location.dictionary).collect();
         assert!(of_set.iter().all(|span| *span == of_set[0]), "{of_set:?}");
         dictionaries.push(of_set[0]);
-        let bytes = fs::read(lab.store().join(found[0].file.name())).unwrap();
+        let bytes = fs::read(harness.store().join(found[0].file.name())).unwrap();
         let dictionary = of_set[0].map(|span| cut(&bytes, span));
         for (chunk, location) in chunks.iter().zip(&found) {
             assert_eq!(decode(location, cut(&bytes, location.span), dictionary.as_ref()), *chunk);
@@ -149,10 +149,10 @@ fn chunks(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_known_takes_no_request_and_all_that_is_not_takes_one_look() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let known = addresses(&chunks(0..600));
-    lab.write_manifest(known[0], &[lab.write_file(&chunks(0..600))]);
-    let far = Far::of(lab);
+    harness.write_manifest(known[0], &[harness.write_file(&chunks(0..600))]);
+    let far = Far::of(harness);
     let store = far.open_without_disk().await;
     let root = store.snapshot().unwrap().manifest.root;
     far.proxy.forget();
@@ -171,15 +171,15 @@ async fn what_is_known_takes_no_request_and_all_that_is_not_takes_one_look() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_in_an_answer_is_of_the_version_that_the_look_found() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (old, new) = (chunks(0..20), chunks(20..30));
-    lab.write_manifest(addresses(&old)[0], &[lab.write_file(&old)]);
+    harness.write_manifest(addresses(&old)[0], &[harness.write_file(&old)]);
     // Dropped files are let go at once.
-    let store = open(Settings { linger: std::time::Duration::ZERO, ..lab.settings() }).await;
+    let store = open(Settings { grace_period: std::time::Duration::ZERO, ..harness.settings() }).await;
     let all = [old.clone(), new.clone()].concat();
     // The same chunks in another file, as after a conjoin.
-    let spec = lab.write_file(&all);
-    lab.write_manifest(addresses(&new)[0], &[spec]);
+    let spec = harness.write_file(&all);
+    harness.write_manifest(addresses(&new)[0], &[spec]);
     assert!(places(&store, &addresses(&old)).await.iter().all(|location| location.file.id != spec.id));
     let located = locate(&store, &addresses(&all)).await;
     assert_eq!(located.snapshot.manifest.root, addresses(&new)[0]);
@@ -191,12 +191,12 @@ async fn everything_in_an_answer_is_of_the_version_that_the_look_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_a_file_dropped_lately_are_found_in_it() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (old, new) = (chunks(0..20), chunks(20..30));
-    let first = lab.write_file(&old);
-    lab.write_manifest(addresses(&old)[0], &[first]);
-    let store = lab.open().await;
-    lab.write_manifest(addresses(&new)[0], &[lab.write_file(&new)]);
+    let first = harness.write_file(&old);
+    harness.write_manifest(addresses(&old)[0], &[first]);
+    let store = harness.open().await;
+    harness.write_manifest(addresses(&new)[0], &[harness.write_file(&new)]);
     store.refresh().await.unwrap();
     let located = locate(&store, &addresses(&[old, new].concat())).await;
     assert_eq!(located.snapshot.files.len(), 1);
@@ -207,10 +207,10 @@ async fn chunks_of_a_file_dropped_lately_are_found_in_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_in_no_known_file_is_an_error_while_the_store_is_away() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let known = addresses(&chunks(0..20));
-    lab.write_manifest(known[0], &[lab.write_file(&chunks(0..20))]);
-    let far = Far::of(lab);
+    harness.write_manifest(known[0], &[harness.write_file(&chunks(0..20))]);
+    let far = Far::of(harness);
     let store = far.open_without_disk().await;
     far.proxy.go_away();
     let asked = [known[3], ChunkAddress([9; 20])];
@@ -225,9 +225,9 @@ async fn a_chunk_in_no_known_file_is_an_error_while_the_store_is_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_does_not_open_in_time_is_too_late() {
-    let lab = Lab::new();
-    lab.write_manifest(ChunkAddress::ZERO, &[]);
-    let far = Far::of(lab);
+    let harness = Harness::new();
+    harness.write_manifest(ChunkAddress::ZERO, &[]);
+    let far = Far::of(harness);
     far.rules(vec![Rule::always(Fault::Stall(0))]);
     let store = Store::start(far.settings()).unwrap();
     let soon = (tokio::time::Instant::now() + std::time::Duration::from_millis(20)).into_std();
@@ -238,21 +238,24 @@ async fn a_store_that_does_not_open_in_time_is_too_late() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_refused_says_why_and_what_to_do_to_who_asks_for_places() {
-    let lab = Lab::of_fixture("real-journal");
-    let store = lab.start();
-    let error = store.locate(&[ChunkAddress::ZERO], deadline()).await.unwrap_err();
-    let Error::Refused(text) = &error else { panic!("{error:?}") };
-    assert!(text.contains(&lab.url()) && text.contains("journal") && text.contains("dolt push"), "{text}");
-    assert_eq!(store.state(), State::Failed(error.clone()));
-    assert_eq!(store.opened().await, Err(error));
-    store.close().await;
-    let lab = Lab::new();
-    fs::write(lab.store().join("manifest"), format!("6:__DOLT__:{0}:{0}:{0}", "0".repeat(32))).unwrap();
-    let store = lab.start();
+    let harness = Harness::of_fixture("real-journal");
+    let store = harness.start();
     let error = store.locate(&[ChunkAddress::ZERO], deadline()).await.unwrap_err();
     let Error::Refused(text) = &error else { panic!("{error:?}") };
     assert!(
-        text.contains(&lab.url()) && text.contains("version \"6\"") && text.contains("4 and 5"),
+        text.contains(&harness.url()) && text.contains("journal") && text.contains("dolt push"),
+        "{text}"
+    );
+    assert_eq!(store.state(), State::Failed(error.clone()));
+    assert_eq!(store.opened().await, Err(error));
+    store.close().await;
+    let harness = Harness::new();
+    fs::write(harness.store().join("manifest"), format!("6:__DOLT__:{0}:{0}:{0}", "0".repeat(32))).unwrap();
+    let store = harness.start();
+    let error = store.locate(&[ChunkAddress::ZERO], deadline()).await.unwrap_err();
+    let Error::Refused(text) = &error else { panic!("{error:?}") };
+    assert!(
+        text.contains(&harness.url()) && text.contains("version \"6\"") && text.contains("4 and 5"),
         "{text}"
     );
     store.close().await;
@@ -260,17 +263,17 @@ async fn a_store_that_is_refused_says_why_and_what_to_do_to_who_asks_for_places(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_gone_is_looked_for_again_before_chunks_are_said_to_be_in_it() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let all = chunks(0..20);
     let known = addresses(&all);
-    let spec = lab.write_file(&all);
-    lab.write_manifest(known[0], &[spec]);
-    let far = Far::of(lab);
+    let spec = harness.write_file(&all);
+    harness.write_manifest(known[0], &[spec]);
+    let far = Far::of(harness);
     let store = far.open_without_disk().await;
     let old = places(&store, &known).await.remove(0);
     let name = spec.id.to_string();
     // The same chunks in another order of records: a file of the same name and length, with another ETag.
-    let next = far.lab.path().join("next");
+    let next = far.harness.path().join("next");
     fs::create_dir(&next).unwrap();
     let reversed: Vec<_> = all.iter().rev().cloned().collect();
     let other = write_file(&next, &reversed);
@@ -296,8 +299,8 @@ async fn a_file_that_is_gone_is_looked_for_again_before_chunks_are_said_to_be_in
 #[test]
 fn places_can_be_asked_for_and_bytes_be_taken_from_threads_that_know_no_runtime() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let lab = Lab::of_fixture("real-archive-v3");
-    let store = runtime.block_on(lab.open());
+    let harness = Harness::of_fixture("real-archive-v3");
+    let store = runtime.block_on(harness.open());
     let known: Vec<_> = list("real-archive-v3").iter().map(|listed| listed.address).collect();
     let asking = std::thread::spawn({
         let store = store.clone();
@@ -312,7 +315,7 @@ fn places_can_be_asked_for_and_bytes_be_taken_from_threads_that_know_no_runtime(
                 let (file, start) = (&location.file, location.span.offset);
                 let bytes =
                     store.file_bytes(file.id, file.kind, file.version(), deadline()).await.unwrap().unwrap();
-                let options = StreamOptions { purpose: Use::Once, patience: LONG };
+                let options = StreamOptions { purpose: Use::Once, timeout: LONG };
                 let pieces: Vec<_> = bytes.stream(start..start + 1, options).collect().await;
                 assert_eq!(pieces.into_iter().map(|piece| piece.unwrap().len()).sum::<usize>(), 1);
                 let other = file.version() ^ 1;
@@ -326,11 +329,11 @@ fn places_can_be_asked_for_and_bytes_be_taken_from_threads_that_know_no_runtime(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_are_the_same_in_every_process_and_for_every_way_of_opening() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (first, second) = (chunks(0..5), chunks(5..9));
-    let files = [lab.write_file(&first), lab.write_file(&second)];
-    lab.write_manifest(addresses(&first)[0], &files[..1]);
-    let far = Far::of(lab);
+    let files = [harness.write_file(&first), harness.write_file(&second)];
+    harness.write_manifest(addresses(&first)[0], &files[..1]);
+    let far = Far::of(harness);
     let versions = |store: &Store| -> HashMap<_, _> {
         store.snapshot().unwrap().files.iter().map(|file| (file.id, file.version())).collect()
     };

@@ -7,7 +7,7 @@ use busload_dolt::{ChunkAddress, FileBytes, Located, Store, limits};
 
 use crate::{
     far::{Far, deadline, stream, until},
-    support::{Lab, addresses, noise, open},
+    support::{Harness, addresses, noise, open},
 };
 
 /// Chunks of which each is in a block of its own or more, most of them next to each other.
@@ -19,12 +19,12 @@ struct Some {
 
 impl Some {
     fn new() -> Self {
-        let lab = Lab::new();
+        let harness = Harness::new();
         let chunks: Vec<Vec<u8>> = (0..300).map(|seed| noise(seed, 6_000)).collect();
         let known = addresses(&chunks);
-        let spec = lab.write_file(&chunks);
-        lab.write_manifest(known[0], &[spec]);
-        Self { far: Far::of(lab), name: spec.id.to_string(), known }
+        let spec = harness.write_file(&chunks);
+        harness.write_manifest(known[0], &[spec]);
+        Self { far: Far::of(harness), name: spec.id.to_string(), known }
     }
 
     /// Some next to each other, some alone.
@@ -153,7 +153,7 @@ async fn wrong_bytes_are_found_and_read_again_before_they_are_asked_for() {
     })
     .await;
     stream_all(&store, &located, &fs::read(some.far.path(&some.name)).unwrap()).await;
-    assert_eq!((some.far.ranges(&some.name).len(), store.stats().damaged), (2, 1));
+    assert_eq!((some.far.ranges(&some.name).len(), store.stats().corrupt), (2, 1));
     store.close().await;
 }
 
@@ -168,7 +168,7 @@ async fn wrong_bytes_on_disk_are_found_and_read_again_before_they_are_asked_for(
     some.far.rules(Vec::new());
     let located = store.locate(&some.known, deadline()).await.unwrap();
     store.prefetch(&located);
-    until("the damage is found", || store.stats().damaged == 1).await;
+    until("the corruption is found", || store.stats().corrupt == 1).await;
     until("and read again", || {
         let wrong = (95..105).map(|index| some.known[index]);
         let is_local = |address| {
@@ -201,11 +201,11 @@ async fn prefetches_are_limited_and_what_they_leave_out_is_read_when_it_is_asked
 
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_one_prefetch_are_read_as_long_as_their_bytes_fit() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..8).map(|seed| noise(seed, 200 << 10)).collect();
     let known = addresses(&chunks);
-    lab.write_manifest(known[0], &[lab.write_file(&chunks)]);
-    let far = Far::of(lab);
+    harness.write_manifest(known[0], &[harness.write_file(&chunks)]);
+    let far = Far::of(harness);
     let store = far.open_without_disk().await;
     far.rules(vec![Rule::always(Fault::Stall(0))]);
     let located = store.locate(&known, deadline()).await.unwrap();

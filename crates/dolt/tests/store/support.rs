@@ -19,7 +19,7 @@ use tokio::{runtime::Handle, time::Instant};
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// A directory with a store and one with a cache.
-pub struct Lab {
+pub struct Harness {
     directory: TempDir,
 }
 
@@ -29,18 +29,18 @@ pub struct Listed {
     pub length: u64,
 }
 
-impl Lab {
+impl Harness {
     pub fn new() -> Self {
-        let lab = Self { directory: tempfile::tempdir().unwrap() };
-        fs::create_dir(lab.store()).unwrap();
-        lab
+        let harness = Self { directory: tempfile::tempdir().unwrap() };
+        fs::create_dir(harness.store()).unwrap();
+        harness
     }
 
     /// With a copy of a fixture.
     pub fn of_fixture(name: &str) -> Self {
-        let lab = Self { directory: tempfile::tempdir().unwrap() };
-        copy(&fixture(name).join("store"), &lab.store());
-        lab
+        let harness = Self { directory: tempfile::tempdir().unwrap() };
+        copy(&fixture(name).join("store"), &harness.store());
+        harness
     }
 
     pub fn path(&self) -> &Path {
@@ -68,7 +68,7 @@ impl Lab {
             poll: Duration::from_secs(3600),
             memory_bytes_max: 0,
             requests_max: 64,
-            linger: Duration::from_secs(3600),
+            grace_period: Duration::from_secs(3600),
             environment: Arc::new(|_| None),
             runtime: Handle::current(),
         }

@@ -6,7 +6,8 @@ use busload_bucket::{Bucket, FaultProxy, Faults, url};
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Settings, State};
 
 use crate::support::{
-    Lab, addresses, contents, contents_of, copy, get, local, open, request, until, write_file, write_manifest,
+    Harness, addresses, contents, contents_of, copy, get, local, open, request, until, write_file,
+    write_manifest,
 };
 
 fn chunks(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
@@ -15,14 +16,14 @@ fn chunks(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_without_a_manifest_is_empty_until_there_is_one() {
-    let lab = Lab::new();
-    let store = lab.open().await;
+    let harness = Harness::new();
+    let store = harness.open().await;
     let first = chunks(0..5);
     let known = addresses(&first);
     assert_eq!(store.stats().root, Some(ChunkAddress::ZERO));
     assert_eq!(get(&store, known[0]).await, Ok(None));
-    let spec = lab.write_file(&first);
-    lab.write_manifest(known[0], &[spec]);
+    let spec = harness.write_file(&first);
+    harness.write_manifest(known[0], &[spec]);
     assert_eq!(contents_of(&store, known[0]).await, first[0], "asking for it looks at the manifest");
     assert_eq!(store.stats().root, Some(known[0]));
     store.close().await;
@@ -30,21 +31,21 @@ async fn a_store_without_a_manifest_is_empty_until_there_is_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_whose_manifest_vanishes_is_served_on_but_says_nothing_of_what_it_does_not_know() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let first = chunks(0..5);
     let known = addresses(&first);
-    lab.write_manifest(known[0], &[lab.write_file(&first)]);
-    let store = lab.open().await;
+    harness.write_manifest(known[0], &[harness.write_file(&first)]);
+    let store = harness.open().await;
     let unknown = ChunkAddress([9; 20]);
     assert_eq!(get(&store, unknown).await, Ok(None));
-    fs::rename(lab.store(), lab.path().join("elsewhere")).unwrap();
+    fs::rename(harness.store(), harness.path().join("elsewhere")).unwrap();
     store.refresh().await.unwrap_err();
     assert!(matches!(store.state(), State::Failed(Error::Unreachable(_))), "{:?}", store.state());
     assert!(matches!(get(&store, unknown).await, Err(Error::Unreachable(_))));
     let has = store.has_many(&[known[1], unknown], request(Form::Contents)).await;
     assert!(matches!(has, Err(Error::Unreachable(_))), "{has:?}");
     assert_eq!(store.has_many(&known, request(Form::Contents)).await, Ok(vec![true; 5]));
-    fs::rename(lab.path().join("elsewhere"), lab.store()).unwrap();
+    fs::rename(harness.path().join("elsewhere"), harness.store()).unwrap();
     assert_eq!(get(&store, unknown).await, Ok(None));
     assert_eq!(store.state(), State::Open);
     assert_eq!(contents_of(&store, known[2]).await, first[2]);
@@ -53,17 +54,17 @@ async fn a_store_whose_manifest_vanishes_is_served_on_but_says_nothing_of_what_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_whose_file_is_missing_is_not_switched_to() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (first, second) = (chunks(0..5), chunks(5..9));
     let (old, new) = (addresses(&first), addresses(&second));
-    let first_file = lab.write_file(&first);
-    lab.write_manifest(old[0], &[first_file]);
-    let store = lab.open().await;
-    let second_file = lab.write_file(&second);
-    let path = lab.store().join(second_file.id.to_string());
+    let first_file = harness.write_file(&first);
+    harness.write_manifest(old[0], &[first_file]);
+    let store = harness.open().await;
+    let second_file = harness.write_file(&second);
+    let path = harness.store().join(second_file.id.to_string());
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    lab.write_manifest(new[0], &[first_file, second_file]);
+    harness.write_manifest(new[0], &[first_file, second_file]);
     let Err(Error::Unreachable(text)) = store.refresh().await else { panic!("{:?}", store.state()) };
     assert!(text.contains(&second_file.id.to_string()), "{text}");
     assert_eq!(store.stats().root, Some(old[0]), "the old version goes on");
@@ -77,12 +78,12 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let all = chunks(0..60);
     let known = addresses(&all);
-    let files: Vec<_> = all.chunks(10).map(|chunks| lab.write_file(chunks)).collect();
-    lab.write_manifest(known[0], &files[..1]);
-    let store = lab.open().await;
+    let files: Vec<_> = all.chunks(10).map(|chunks| harness.write_file(chunks)).collect();
+    harness.write_manifest(known[0], &files[..1]);
+    let store = harness.open().await;
     let seen = Arc::new(std::sync::atomic::AtomicUsize::new(10));
     let readers: Vec<_> = (0..4)
         .map(|reader| {
@@ -99,7 +100,7 @@ async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
         .collect();
     for version in 1..files.len() {
         // Each version has one file only, so the others are dropped.
-        lab.write_manifest(known[version * 10], &files[version..=version]);
+        harness.write_manifest(known[version * 10], &files[version..=version]);
         store.refresh().await.unwrap();
         let snapshot = store.snapshot().unwrap();
         assert_eq!(snapshot.manifest.root, known[version * 10]);
@@ -117,12 +118,12 @@ async fn old_and_new_roots_stay_readable_while_versions_change_under_load() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_dropped_from_the_manifest_is_let_go_in_the_end() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (first, second) = (chunks(0..5), chunks(5..9));
     let (old, new) = (addresses(&first), addresses(&second));
-    lab.write_manifest(old[0], &[lab.write_file(&first)]);
-    let store = open(Settings { linger: Duration::ZERO, ..lab.settings() }).await;
-    lab.write_manifest(new[0], &[lab.write_file(&second)]);
+    harness.write_manifest(old[0], &[harness.write_file(&first)]);
+    let store = open(Settings { grace_period: Duration::ZERO, ..harness.settings() }).await;
+    harness.write_manifest(new[0], &[harness.write_file(&second)]);
     store.refresh().await.unwrap();
     assert_eq!(store.stats().root, Some(new[0]));
     assert_eq!(get(&store, old[0]).await, Ok(None));
@@ -133,17 +134,17 @@ async fn a_file_dropped_from_the_manifest_is_let_go_in_the_end() {
 /// As a conjoin does in a directory: one file for several, which are removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_a_file_that_is_removed_are_found_in_the_one_that_took_its_place() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let all = chunks(0..20);
     let known = addresses(&all);
-    let small: Vec<_> = all.chunks(10).map(|chunks| lab.write_file(chunks)).collect();
-    lab.write_manifest(known[0], &small);
+    let small: Vec<_> = all.chunks(10).map(|chunks| harness.write_file(chunks)).collect();
+    harness.write_manifest(known[0], &small);
     // Nothing on disk, so that every read touches the store.
-    let store = open(Settings { disk_bytes_max: 0, ..lab.settings() }).await;
-    let large = lab.write_file(&all);
-    lab.write_manifest(known[0], &[large]);
+    let store = open(Settings { disk_bytes_max: 0, ..harness.settings() }).await;
+    let large = harness.write_file(&all);
+    harness.write_manifest(known[0], &[large]);
     for file in small {
-        fs::remove_file(lab.store().join(file.id.to_string())).unwrap();
+        fs::remove_file(harness.store().join(file.id.to_string())).unwrap();
     }
     for (address, contents) in known.iter().zip(&all) {
         assert_eq!(contents_of(&store, *address).await, *contents);
@@ -154,15 +155,15 @@ async fn chunks_of_a_file_that_is_removed_are_found_in_the_one_that_took_its_pla
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_old_generation_is_seen_with_the_outer_manifest() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let (young, old) = (chunks(0..5), chunks(5..9));
-    let young_file = lab.write_file(&young);
-    lab.write_manifest(addresses(&young)[0], &[young_file]);
-    let store = lab.open().await;
-    let generation = lab.store().join("oldgen");
+    let young_file = harness.write_file(&young);
+    harness.write_manifest(addresses(&young)[0], &[young_file]);
+    let store = harness.open().await;
+    let generation = harness.store().join("oldgen");
     fs::create_dir(&generation).unwrap();
     write_manifest(&generation, ChunkAddress::ZERO, &[write_file(&generation, &old)]);
-    lab.write_manifest(addresses(&young)[1], &[young_file]);
+    harness.write_manifest(addresses(&young)[1], &[young_file]);
     assert_eq!(contents_of(&store, addresses(&old)[0]).await, old[0]);
     let more = chunks(9..12);
     write_manifest(&generation, ChunkAddress::ZERO, &[write_file(&generation, &more)]);
@@ -172,14 +173,14 @@ async fn a_new_old_generation_is_seen_with_the_outer_manifest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_that_cannot_be_reached_is_an_error_and_never_an_absent_chunk() {
-    let lab = Lab::new();
+    let harness = Harness::new();
     let all = chunks(0..20);
     let known = addresses(&all);
-    lab.write_manifest(known[0], &[lab.write_file(&all)]);
-    copy(&lab.store(), &lab.path().join("s3/bucket/db"));
-    let bucket = Bucket::start(&lab.path().join("s3")).unwrap();
+    harness.write_manifest(known[0], &[harness.write_file(&all)]);
+    copy(&harness.store(), &harness.path().join("s3/bucket/db"));
+    let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
     let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
-    let store = open(Settings { url: url(proxy.address(), "db"), ..lab.settings() }).await;
+    let store = open(Settings { url: url(proxy.address(), "db"), ..harness.settings() }).await;
     assert_eq!(contents_of(&store, known[0]).await, all[0]);
     store.warm(&mut |_| {}).await.unwrap();
     proxy.go_away();

@@ -27,7 +27,7 @@
 //! **Space.** With [`SimDisk::set_space`] a write or extension that would make the lengths of all files sum to more fails with
 //! `NoSpace`, a write after filling what was left. Files without a name count while they are open.
 //!
-//! **Damage.** [`SimDisk::flip_bit`] changes stored contents. Misdirected writes and reads that differ from call to
+//! **Corruption.** [`SimDisk::flip_bit`] changes stored contents. Misdirected writes and reads that differ from call to
 //! call are not modelled.
 //!
 //! **Crash points.** Operations that change something have ordinals from 0 in the order they take effect. After

@@ -59,7 +59,7 @@ fn check_numbers<D: Disk>(disk: &D, numbered: &[(u64, String)]) -> Result<(), Op
 fn read_header<D: Disk>(disk: &D, number: u64, name: String) -> Result<Segment<D::File>, OpenError> {
     let file = disk.open(&name)?;
     let bytes = disk.length(&file)?;
-    let damaged = |what: &str| OpenError::Damaged {
+    let corrupt = |what: &str| OpenError::Corrupt {
         path: disk.path(&name),
         offset: 0,
         lsn: Lsn(0),
@@ -67,7 +67,7 @@ fn read_header<D: Disk>(disk: &D, number: u64, name: String) -> Result<Segment<D
     };
     let mut block = vec![0; SEGMENT_HEADER_BYTES];
     if disk.read_at(&file, 0, &mut block)? < block.len() {
-        return Err(damaged("the file is shorter than a segment's header"));
+        return Err(corrupt("the file is shorter than a segment's header"));
     }
     let header = match SegmentHeader::decode(&block) {
         Ok((header, _)) if header.number != number => {
@@ -78,7 +78,7 @@ fn read_header<D: Disk>(disk: &D, number: u64, name: String) -> Result<Segment<D
         Err(HeaderError::Version(version)) => {
             return Err(OpenError::Version { path: disk.path(&name), version });
         }
-        Err(HeaderError::Invalid) => return Err(damaged("the segment's header does not verify")),
+        Err(HeaderError::Invalid) => return Err(corrupt("the segment's header does not verify")),
     };
     Ok(Segment { name, number, file, bytes, header })
 }

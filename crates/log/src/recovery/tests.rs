@@ -66,7 +66,7 @@ fn a_sound_one_opens() {
 }
 
 #[test]
-fn counts_that_do_not_add_up_are_damage() {
+fn counts_that_do_not_add_up_are_corruption() {
     for count in [0, 1, 3, u32::MAX] {
         let message = refused(&[(frame(1, count, 0), TWO)], segment());
         assert!(message.contains("offset 4096, LSN 1") && message.contains("records"), "{message}");
@@ -76,7 +76,7 @@ fn counts_that_do_not_add_up_are_damage() {
 }
 
 #[test]
-fn a_durable_lsn_of_the_future_is_damage() {
+fn a_durable_lsn_of_the_future_is_corruption() {
     let message = refused(&[(frame(1, 2, 1), TWO)], segment());
     assert!(message.contains("not written yet"), "{message}");
     let message = refused(&[], SegmentHeader { durable: Lsn(u64::MAX), ..segment() });
@@ -95,7 +95,7 @@ fn kinds_nobody_knows_are_not_skipped() {
 }
 
 #[test]
-fn a_frame_out_of_order_ends_the_walk_and_proves_damage_if_it_names_what_is_missing() {
+fn a_frame_out_of_order_ends_the_walk_and_proves_corruption_if_it_names_what_is_missing() {
     assert_eq!(open_frames(&[(frame(1, 2, 0), TWO), (frame(9, 2, 2), TWO)], segment()).unwrap(), 2);
     let message = refused(&[(frame(1, 2, 0), TWO), (frame(9, 2, 3), TWO)], segment());
     assert!(message.contains("LSN 3") && message.contains("up to LSN 3 was durable"), "{message}");

@@ -85,7 +85,7 @@ impl<D: Disk> Walk<'_, D> {
         while let Some(header) = self.next_header() {
             if !self.continues(&header) {
                 if self.found.kept_count == 0 {
-                    return Err(self.damaged(0, "this is not the beginning of a log, going by its header"));
+                    return Err(self.corrupt(0, "this is not the beginning of a log, going by its header"));
                 }
                 break;
             }
@@ -109,7 +109,7 @@ impl<D: Disk> Walk<'_, D> {
 
     fn enter(&mut self, header: SegmentHeader) -> Result<(), OpenError> {
         if header.first_lsn <= header.durable {
-            return Err(self.damaged(0, "its header names records durable that were not written yet"));
+            return Err(self.corrupt(0, "its header names records durable that were not written yet"));
         }
         let checksum = self.segments[self.index].header.map_or(0, |(_, checksum)| checksum);
         let found = &mut self.found;
@@ -174,14 +174,14 @@ impl<D: Disk> Walk<'_, D> {
             }
             _ => "the frame is of a kind this program does not know",
         };
-        Err(self.damaged(self.found.end, what))
+        Err(self.corrupt(self.found.end, what))
     }
 
     fn replay(&self, header: &FrameHeader, body: &[u8], replay: &mut Replay<'_>) -> Result<(), OpenError> {
         let mut count = 0;
         for bytes in Records::new(body) {
             let (Ok(bytes), true) = (bytes, count < header.record_count) else {
-                return Err(self.damaged(self.found.end, "the frame verifies, but its records do not add up"));
+                return Err(self.corrupt(self.found.end, "the frame verifies, but its records do not add up"));
             };
             let lsn = Lsn(header.first_lsn.0 + u64::from(count));
             count += 1;
@@ -190,7 +190,7 @@ impl<D: Disk> Walk<'_, D> {
             })?;
         }
         if count != header.record_count {
-            return Err(self.damaged(self.found.end, "the frame verifies, but records are missing in it"));
+            return Err(self.corrupt(self.found.end, "the frame verifies, but records are missing in it"));
         }
         Ok(())
     }
@@ -213,9 +213,9 @@ impl<D: Disk> Walk<'_, D> {
         self.disk.path(&self.segments[index].name)
     }
 
-    fn damaged(&self, offset: u64, what: &str) -> OpenError {
+    fn corrupt(&self, offset: u64, what: &str) -> OpenError {
         let (path, lsn) = (self.path(self.index), self.found.next_lsn);
-        OpenError::Damaged { path, offset, lsn, what: what.to_owned() }
+        OpenError::Corrupt { path, offset, lsn, what: what.to_owned() }
     }
 
     /// The walk has ended: is what is missing something that was durable?
@@ -252,7 +252,7 @@ impl<D: Disk> Walk<'_, D> {
                 evidence.durable,
                 evidence.count
             );
-            return Err(self.damaged(end, &what));
+            return Err(self.corrupt(end, &what));
         }
         if end < last_used || 0 < removed_count {
             let path = self.path(self.index);

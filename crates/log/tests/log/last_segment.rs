@@ -80,7 +80,7 @@ fn a_log_without_the_file_opens_and_says_so_and_has_it_from_then_on() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_wherever_it_is_damaged() {
+fn a_corrupt_file_is_refused_wherever_it_is_corrupt() {
     let (disk, oracle) = log_of_three(true);
     let refused = |contents: &[u8]| {
         let left = without(&disk, &[]);
@@ -120,7 +120,7 @@ fn the_file_of_another_log_is_refused() {
 
 /// Also the mark of the clean end may be gone with them.
 #[test]
-fn records_missing_at_the_end_of_the_last_segment_are_damage() {
+fn records_missing_at_the_end_of_the_last_segment_are_corruption() {
     let (disk, oracle) = log_of_three(true);
     let last = segments_of(&disk).swap_remove(2);
     let contents = disk.contents(&last).unwrap();
@@ -130,7 +130,7 @@ fn records_missing_at_the_end_of_the_last_segment_are_damage() {
         left.put_file(&last, &contents[..length]);
         let error = open_log(&left, short_segments()).unwrap_err();
         assert_eq!(verify(&left).unwrap().verdict.unwrap_err().to_string(), error.to_string());
-        let OpenError::Damaged { path, offset, lsn, what } = error else { panic!("{error}") };
+        let OpenError::Corrupt { path, offset, lsn, what } = error else { panic!("{error}") };
         assert!(path.ends_with(&last) && offset == length as u64, "{offset}");
         assert!(lsn.0 <= oracle.durable && what.contains(LAST_SEGMENT_NAME), "{what}");
     }

@@ -1,10 +1,10 @@
-//! The log on a simulated disk (and once on a real one): what survives which crash, what damage is noticed, what faults do.
+//! The log on a simulated disk (and once on a real one): what survives which crash, what corruption is noticed, what faults do.
 
 mod harness;
 
 mod basics;
+mod corruption;
 mod crash;
-mod damage;
 mod faults;
 mod last_segment;
 mod real;

@@ -51,8 +51,8 @@ fn every_problem_is_listed_with_its_place() {
     let disk = log_of(8);
     let sound = verify(&disk).unwrap();
     let frame_bytes = (sound.segments[0].used_bytes - 4096 - 88) / 8;
-    for damaged in [2, 5] {
-        disk.flip_bit(FIRST, 4096 + damaged * frame_bytes + 200, 0);
+    for corrupt in [2, 5] {
+        disk.flip_bit(FIRST, 4096 + corrupt * frame_bytes + 200, 0);
     }
     let report = verify(&disk).unwrap();
     let places: Vec<_> = report.problems.iter().map(|problem| (problem.offset, problem.lsn)).collect();
@@ -60,7 +60,7 @@ fn every_problem_is_listed_with_its_place() {
     assert!(report.problems.iter().all(|problem| problem.path.ends_with(FIRST)));
     assert_eq!(report.segments[0].records, 12);
     let verdict = report.verdict.unwrap_err();
-    assert!(matches!(verdict, OpenError::Damaged { lsn: Lsn(5), .. }), "{verdict}");
+    assert!(matches!(verdict, OpenError::Corrupt { lsn: Lsn(5), .. }), "{verdict}");
 }
 
 #[test]

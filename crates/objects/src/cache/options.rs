@@ -24,7 +24,7 @@ pub struct CacheOptions {
     pub runtime: Handle,
 }
 
-/// Figures since the start.
+/// Metrics since the start.
 #[derive(Clone, Debug, Default)]
 pub struct CacheStats {
     /// Bytes of disk used now.
@@ -44,10 +44,10 @@ pub struct CacheStats {
     /// Extents evicted.
     pub evicted: u64,
     /// Blocks on disk whose checksum was wrong: read again from the store.
-    pub damaged: u64,
+    pub corrupt: u64,
     /// Reads and writes of the disk that failed.
     pub disk_errors: u64,
-    /// Whether the disk is left alone because it is sick or full, and why.
+    /// Whether the disk is left alone because it is degraded or full, and why.
     pub bypassed: Option<String>,
     /// Bytes of fills in memory now.
     pub fill_bytes: u64,
@@ -71,6 +71,6 @@ pub struct Progress {
     pub done: u64,
     /// Bytes in all.
     pub total: u64,
-    /// Of those done, bytes that were damaged.
-    pub damaged: u64,
+    /// Of those done, bytes that were corrupt.
+    pub corrupt: u64,
 }

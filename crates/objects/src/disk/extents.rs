@@ -15,7 +15,7 @@ const TICK_SHIFT: u8 = 2;
 /// In how many periods it was read, at most 3.
 const READS: u8 = 0b11;
 
-/// One byte for each extent of a file. Readers look and mark without a lock; all else is done by those who hold the ledger's lock.
+/// One byte for each extent of a file. Readers look and mark without a lock; all else is done by those who hold the accounting's lock.
 #[derive(Debug)]
 pub(crate) struct Extents {
     states: Box<[AtomicU8]>,

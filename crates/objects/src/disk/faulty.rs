@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     /// Writes are taken by half, and then no byte more.
     FullInside,
     /// Everything fails.
-    Sick,
+    Degraded,
     /// Reads fail.
     ReadsFail,
     /// Nothing can be changed.
@@ -45,7 +45,7 @@ pub(crate) enum Fault {
 pub(crate) const FAULTS: [Fault; 11] = [
     Fault::Full,
     Fault::FullInside,
-    Fault::Sick,
+    Fault::Degraded,
     Fault::ReadsFail,
     Fault::ReadOnly,
     Fault::Vanished,
@@ -116,7 +116,7 @@ impl Plan {
         let named = matches!(call, Call::Open | Call::Make | Call::Remove | Call::Rename | Call::Names);
         let error = match fault {
             Fault::Full if matches!(call, Call::Write | Call::Make) => Errno::NOSPC,
-            Fault::Sick => Errno::IO,
+            Fault::Degraded => Errno::IO,
             Fault::ReadsFail if call == Call::Read => Errno::IO,
             Fault::ReadOnly if changes => Errno::ROFS,
             Fault::Vanished if named || call == Call::Look => Errno::NOENT,

@@ -66,7 +66,7 @@ impl DiskFile {
         self.disk.run(runtime, access, work).await
     }
 
-    /// Whether writes have a chance now: while the disk is sick they are refused.
+    /// Whether writes have a chance now: while the disk is degraded they are refused.
     pub(crate) fn is_writable(&self) -> bool {
         self.disk.is_writable() && self.key.is_keepable()
     }
@@ -107,7 +107,7 @@ impl DiskFile {
         }
     }
 
-    /// Reads and checks; blocks for the device. None: it has to come from the store. What was damaged is forgotten.
+    /// Reads and checks; blocks for the device. None: it has to come from the store. What was corrupt is forgotten.
     pub(crate) fn read(&self, range: &Range<u64>, count: Count) -> Option<Bytes> {
         let body = self.body.load_full().filter(|body| is_present(body, range))?;
         if !self.disk.health.is_readable() {
@@ -119,8 +119,8 @@ impl DiskFile {
     }
 
     /// A read that has begun does not end: the disk is left alone for a while.
-    pub(crate) fn hangs(&self, patience: Duration) {
-        self.disk.health.fail(Bypass::All, "reading", &format_args!("nothing came for {patience:?}"));
+    pub(crate) fn hangs(&self, timeout: Duration) {
+        self.disk.health.fail(Bypass::All, "reading", &format_args!("nothing came for {timeout:?}"));
     }
 
     /// For the queues, and for those who look for a file to close.

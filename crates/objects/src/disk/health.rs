@@ -96,7 +96,7 @@ impl Health {
         *reason = Some(why);
     }
 
-    /// A read failed: a few in a row mean that the disk is sick.
+    /// A read failed: a few in a row mean that the disk is degraded.
     pub(crate) fn read_failed(&self, error: &dyn Display) {
         if READ_FAILURES_MAX <= self.read_failures.fetch_add(1, Relaxed) + 1 {
             return self.fail(Bypass::All, "reading", error);

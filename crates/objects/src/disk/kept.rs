@@ -45,18 +45,19 @@ impl Disk {
             return;
         }
         let freed = match self.write_kept(name, &file) {
-            Ok(()) => self.ledger().kept.insert(name.to_owned(), bytes).unwrap_or(0),
+            Ok(()) => self.accounting().kept.insert(name.to_owned(), bytes).unwrap_or(0),
             Err(error) => {
                 self.keep_failed(name, &error);
                 bytes
             }
         };
-        self.ledger().release_bytes(freed);
+        self.accounting().release_bytes(freed);
     }
 
     fn has_room_to_keep(&self, name: &str, bytes: u64) -> bool {
-        let ledger = self.ledger();
-        let others: u64 = ledger.kept.iter().filter(|(kept, _)| *kept != name).map(|(_, bytes)| bytes).sum();
+        let accounting = self.accounting();
+        let others: u64 =
+            accounting.kept.iter().filter(|(kept, _)| *kept != name).map(|(_, bytes)| bytes).sum();
         others + bytes <= self.bytes_max / KEPT_SHARE
     }
 
@@ -74,7 +75,7 @@ impl Disk {
 
     /// See [`crate::Cache::kept`].
     pub(crate) fn kept(&self, name: &str) -> Option<Bytes> {
-        if !self.health.is_readable() || !self.ledger().kept.contains_key(name) {
+        if !self.health.is_readable() || !self.accounting().kept.contains_key(name) {
             return None;
         }
         match self.read_kept(name) {
@@ -98,7 +99,8 @@ impl Disk {
     /// See [`crate::Cache::keep_only`]. Returns bytes freed.
     pub(crate) fn keep_only(&self, is_wanted: &dyn Fn(&str) -> bool) -> u64 {
         let _keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
-        let names: Vec<String> = self.ledger().kept.keys().filter(|name| !is_wanted(name)).cloned().collect();
+        let names: Vec<String> =
+            self.accounting().kept.keys().filter(|name| !is_wanted(name)).cloned().collect();
         names.iter().map(|name| self.drop_kept(name)).sum()
     }
 
@@ -106,7 +108,7 @@ impl Disk {
     /// not evicted, so nothing else would ever bring the disk under its limit.
     pub(super) fn shrink_kept(&self) {
         let mut kept: Vec<(u64, String)> =
-            self.ledger().kept.iter().map(|(name, bytes)| (*bytes, name.clone())).collect();
+            self.accounting().kept.iter().map(|(name, bytes)| (*bytes, name.clone())).collect();
         kept.sort_unstable();
         let mut left: u64 = kept.iter().map(|(bytes, _)| bytes).sum();
         while self.bytes_max / KEPT_SHARE < left {
@@ -123,9 +125,9 @@ impl Disk {
                 0
             }
             _ => {
-                let mut ledger = self.ledger();
-                let bytes = ledger.kept.remove(name).unwrap_or(0);
-                ledger.release_bytes(bytes);
+                let mut accounting = self.accounting();
+                let bytes = accounting.kept.remove(name).unwrap_or(0);
+                accounting.release_bytes(bytes);
                 bytes
             }
         }

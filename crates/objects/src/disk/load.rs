@@ -8,12 +8,12 @@ use std::{
 
 use super::{
     Body, Disk,
+    accounting::mark,
     body::{DATA_SUFFIX, Key, data_id},
     files::{Open, OpenFile, read_full, write_full},
     health::Bypass,
     journal::{FileRecord, Record, Records},
     kept::{KEPT_SUFFIX, NEW_KEPT_SUFFIX, cost},
-    ledger::mark,
     log_file::{JOURNAL_NAME, NEW_JOURNAL_NAME},
 };
 use crate::{
@@ -117,7 +117,7 @@ impl Disk {
         let mut is_exact = records.skipped() == 0 && !journal.is_empty();
         let mut ids: Vec<u32> = bodies.keys().copied().collect();
         ids.extend(names.iter().filter_map(|name| data_id(name)));
-        ids.iter().for_each(|id| self.ledger().skip_ids(*id));
+        ids.iter().for_each(|id| self.accounting().skip_ids(*id));
         for body in newest(bodies) {
             is_exact &= self.restore_body(body);
         }
@@ -139,7 +139,7 @@ impl Disk {
         if !fits && self.trim(&body).is_err() {
             return false;
         }
-        self.ledger().restore_body(body);
+        self.accounting().restore_body(body);
         fits
     }
 
@@ -165,16 +165,16 @@ impl Disk {
             let Some(kept) = name.strip_suffix(KEPT_SUFFIX) else { continue };
             let Ok(status) = self.files.status(&self.directory.join(name)) else { continue };
             let bytes = cost(status.length);
-            let mut ledger = self.ledger();
-            ledger.bytes += bytes;
-            ledger.kept.insert(kept.to_owned(), bytes);
+            let mut accounting = self.accounting();
+            accounting.bytes += bytes;
+            accounting.kept.insert(kept.to_owned(), bytes);
         }
         self.shrink_kept();
     }
 
     /// Files that look like ours and are not known.
     fn remove_unknown(&self, names: &[String]) {
-        let known = self.ledger().ids();
+        let known = self.accounting().ids();
         for name in names {
             let is_unknown =
                 name.ends_with(DATA_SUFFIX) && data_id(name).is_some_and(|id| !known.contains(&id));
@@ -186,7 +186,7 @@ impl Disk {
     }
 
     fn go_on_with_journal(&self, length: u64, is_exact: bool) {
-        self.ledger().bytes += length;
+        self.accounting().bytes += length;
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         match self.files.open(&self.directory.join(JOURNAL_NAME), Open::Write) {
             Ok(file) if is_exact => journal.go_on(file, length),
@@ -213,9 +213,9 @@ impl Disk {
         self.health.fail(Bypass::All, "looking at the directory", &"it was removed or replaced");
         let length = self.journal.lock().unwrap_or_else(PoisonError::into_inner).reset();
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let mut ledger = self.ledger();
-        ledger.forget_all();
-        ledger.release_bytes(length);
+        let mut accounting = self.accounting();
+        accounting.forget_all();
+        accounting.release_bytes(length);
     }
 }
 

@@ -4,10 +4,10 @@ use std::{io, sync::PoisonError};
 
 use super::{
     Body, Disk,
+    accounting::{Accounting, Change},
     files::{Open, OpenFile, write_full},
     health::Bypass,
     journal::{self, FileRecord, Presence},
-    ledger::{Change, Ledger},
     queues::Place,
 };
 use crate::limits::{JOURNAL_SLACK_BYTES_MAX, JOURNAL_SLACK_BYTES_MIN, PENDING_CHANGES_MAX};
@@ -63,12 +63,12 @@ impl LogFile {
 impl Disk {
     /// Something is to be written to the journal soon.
     pub(super) fn changed(&self) {
-        let ledger = self.ledger();
-        self.tick.store(ledger.queues.tick(), std::sync::atomic::Ordering::Relaxed);
-        let count = ledger.changes.len();
-        drop(ledger);
+        let accounting = self.accounting();
+        self.tick.store(accounting.queues.tick(), std::sync::atomic::Ordering::Relaxed);
+        let count = accounting.changes.len();
+        drop(accounting);
         if 0 < count {
-            self.bell.ring();
+            self.notifier.notify();
         }
         // Who has the journal's lock writes what there is; it may be this thread, on its way to make room for the journal.
         if let (true, Ok(mut journal)) = (PENDING_CHANGES_MAX <= count, self.journal.try_lock()) {
@@ -99,7 +99,7 @@ impl Disk {
     }
 
     fn append(&self, journal: &mut LogFile) -> io::Result<()> {
-        let changes = std::mem::take(&mut self.ledger().changes);
+        let changes = std::mem::take(&mut self.accounting().changes);
         let mut bytes = Vec::new();
         write_changes(&mut bytes, &changes);
         let (Some(file), false) = (&journal.file, bytes.is_empty()) else { return Ok(()) };
@@ -113,18 +113,18 @@ impl Disk {
     }
 
     fn rewrite(&self, journal: &mut LogFile) -> io::Result<()> {
-        let mut ledger = self.ledger();
+        let mut accounting = self.accounting();
         // What follows says it all.
-        ledger.changes.clear();
+        accounting.changes.clear();
         let mut bytes = Vec::new();
-        write_all(&mut bytes, &ledger);
-        drop(ledger);
+        write_all(&mut bytes, &accounting);
+        drop(accounting);
         let count = bytes.len() as u64;
         if !self.reserve(count) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let file = self.replace_journal(&bytes).inspect_err(|_| self.ledger().release_bytes(count))?;
-        self.ledger().release_bytes(journal.length);
+        let file = self.replace_journal(&bytes).inspect_err(|_| self.accounting().release_bytes(count))?;
+        self.accounting().release_bytes(journal.length);
         journal.file = Some(file);
         journal.length = count;
         journal.length_max = 2 * count + journal.slack;
@@ -145,8 +145,8 @@ impl Disk {
     }
 }
 
-fn write_all(out: &mut Vec<u8>, ledger: &Ledger) {
-    for body in ledger.bodies.values() {
+fn write_all(out: &mut Vec<u8>, accounting: &Accounting) {
+    for body in accounting.bodies.values() {
         write_body(out, body);
         journal::write_extents(out, body.id, Presence::Present, body.extents.present());
     }

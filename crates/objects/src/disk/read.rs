@@ -41,7 +41,7 @@ pub(crate) enum Outcome {
 }
 
 thread_local! {
-    /// Blocks land here and are checked here, so that a small read makes one allocation, of the size asked for.
+    /// Blocks arrive here and are checked here, so that a small read makes one allocation, of the size asked for.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -131,15 +131,15 @@ pub(crate) fn check_extent(body: &Body, file: &dyn OpenFile, extent: u32) -> io:
     let bytes = usize::try_from(body.key.extent_disk_bytes(extent)).expect("at most 1 MiB");
     let mut buffer = vec![0; bytes];
     read_full(file, &mut buffer, first * BLOCK_BYTES as u64)?;
-    let (mut damaged, mut holes) = (0, 0);
+    let (mut corrupt, mut holes) = (0, 0);
     for (number, block) in (first..).zip(buffer.chunks(BLOCK_BYTES)) {
         match body.seal.open(number, block).map_or_else(|| Some(wrong(number, block)), |_| None) {
             Some(Outcome::Wrong { is_hole: true, .. }) => holes += 1,
-            Some(_) => damaged += 1,
+            Some(_) => corrupt += 1,
             None => {}
         }
     }
-    Ok((damaged, holes))
+    Ok((corrupt, holes))
 }
 
 /// Blocks that a range of the object touches.

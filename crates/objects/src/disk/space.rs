@@ -10,10 +10,10 @@ use std::{
 
 use super::{
     BLOCK_BYTES, BLOCK_DATA_BYTES, Body, Disk, EXTENT_BLOCKS,
+    accounting::{Reservation, Written},
     body::Key,
     files::{Open, OpenFile, write_full},
     health::Bypass,
-    ledger::{Reservation, Written},
     queues::Entrance,
 };
 use crate::limits::{EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX, SCRATCH_BLOCKS};
@@ -41,7 +41,7 @@ impl Disk {
 
     fn write_reserved(&self, body: &Arc<Body>, extent: u32, data: &[u8], entrance: Entrance) -> bool {
         let is_whole = self.write_extent(body, extent, data);
-        let written = self.ledger().finish_write(body, extent, entrance, is_whole);
+        let written = self.accounting().finish_write(body, extent, entrance, is_whole);
         if written == Written::Unwanted {
             self.give_back(body, extent);
         }
@@ -54,7 +54,7 @@ impl Disk {
             return Reservation::Full;
         }
         for _ in 0..EVICTIONS_PER_WRITE_MAX {
-            let reservation = self.ledger().reserve_extent(body, extent);
+            let reservation = self.accounting().reserve_extent(body, extent);
             if reservation != Reservation::Full || !self.evict_one() {
                 return reservation;
             }
@@ -64,15 +64,15 @@ impl Disk {
 
     /// Extents that may come before the first of them goes again, if nothing else comes meanwhile.
     pub(super) fn room(&self) -> u64 {
-        let ledger = self.ledger();
-        let free = ledger.ceiling.saturating_sub(ledger.bytes) / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
-        free + ledger.queues.small_room() as u64
+        let accounting = self.accounting();
+        let free = accounting.ceiling.saturating_sub(accounting.bytes) / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
+        free + accounting.queues.small_room() as u64
     }
 
     /// Sets bytes aside, if need be in place of extents.
     pub(super) fn reserve(&self, bytes: u64) -> bool {
         for _ in 0..EVICTIONS_PER_WRITE_MAX {
-            if self.ledger().reserve(bytes) {
+            if self.accounting().reserve(bytes) {
                 return true;
             }
             if !self.evict_one() {
@@ -84,7 +84,7 @@ impl Disk {
 
     /// A data file with nothing in it. None: it cannot be had now.
     pub(super) fn make_body(&self, key: &Arc<Key>) -> Option<Arc<Body>> {
-        if let Some(body) = self.ledger().body_of(key) {
+        if let Some(body) = self.accounting().body_of(key) {
             return Some(body);
         }
         if !self.reserve(FILE_OVERHEAD_BYTES) {
@@ -92,13 +92,13 @@ impl Disk {
         }
         let made = self.make_file(key);
         if made.is_none() {
-            self.ledger().release_bytes(FILE_OVERHEAD_BYTES);
+            self.accounting().release_bytes(FILE_OVERHEAD_BYTES);
         }
         made
     }
 
     fn make_file(&self, key: &Arc<Key>) -> Option<Arc<Body>> {
-        let id = self.ledger().take_id()?;
+        let id = self.accounting().take_id()?;
         let body = Arc::new(Body::new(id, random(), Arc::clone(key)));
         let path = body.path(&self.directory);
         // Its length is set at once: some file systems set space aside behind the end of a file that grows.
@@ -109,7 +109,7 @@ impl Disk {
         match made {
             Ok(file) => {
                 self.handles.keep(&body, file);
-                self.ledger().add_body(&body);
+                self.accounting().add_body(&body);
                 Some(body)
             }
             Err(error) => {
@@ -139,11 +139,11 @@ impl Disk {
     /// ours that could go.
     fn lower_ceiling(&self, cost: u64) -> bool {
         self.health.count_error();
-        let mut ledger = self.ledger();
-        let was_whole = ledger.ceiling == self.bytes_max;
-        ledger.ceiling = ledger.ceiling.min(ledger.bytes.saturating_sub(cost));
-        let ceiling = ledger.ceiling;
-        drop(ledger);
+        let mut accounting = self.accounting();
+        let was_whole = accounting.ceiling == self.bytes_max;
+        accounting.ceiling = accounting.ceiling.min(accounting.bytes.saturating_sub(cost));
+        let ceiling = accounting.ceiling;
+        drop(accounting);
         if was_whole {
             let directory = self.directory.display();
             log::warn!(
@@ -155,7 +155,7 @@ impl Disk {
 
     /// Evicts one extent. False: there is none.
     pub(super) fn evict_one(&self) -> bool {
-        let Some((body, extent)) = self.ledger().take_victim() else { return false };
+        let Some((body, extent)) = self.accounting().take_victim() else { return false };
         self.evicted.fetch_add(1, Relaxed);
         self.give_back(&body, extent);
         self.changed();
@@ -165,7 +165,7 @@ impl Disk {
     /// Evicts what is more than the limit.
     pub(super) fn shrink(&self) {
         loop {
-            let is_over = self.ledger().is_over();
+            let is_over = self.accounting().is_over();
             if !is_over || !self.evict_one() {
                 return;
             }
@@ -174,7 +174,7 @@ impl Disk {
 
     /// Forgets an extent, if it is there.
     pub(super) fn remove_extent(&self, body: &Arc<Body>, extent: u32) {
-        if self.ledger().take(body, extent) {
+        if self.accounting().take(body, extent) {
             self.give_back(body, extent);
             self.changed();
         }
@@ -183,14 +183,14 @@ impl Disk {
     /// Gives back the space of an extent that nobody is shown any more. With the last one the file goes, and also where single
     /// extents cannot be given back.
     fn give_back(&self, body: &Arc<Body>, extent: u32) {
-        let is_last = self.ledger().is_last(body, extent);
+        let is_last = self.accounting().is_last(body, extent);
         if is_last || !self.can_punch.load(Acquire) {
             self.drop_body(body);
         }
         if self.is_given_back(body, extent) {
-            self.ledger().release(body, extent);
+            self.accounting().release(body, extent);
         } else {
-            self.ledger().unpunched.push((Arc::clone(body), extent));
+            self.accounting().unpunched.push((Arc::clone(body), extent));
         }
     }
 
@@ -224,7 +224,7 @@ impl Disk {
 
     /// A file into which nothing came after all.
     fn drop_if_unused(&self, body: &Arc<Body>) {
-        let is_unused = self.ledger().is_unused(body);
+        let is_unused = self.accounting().is_unused(body);
         if is_unused {
             self.drop_body(body);
         }
@@ -232,7 +232,7 @@ impl Disk {
 
     /// Removes a file with all that is in it. Returns the bytes that this frees.
     pub(super) fn drop_body(&self, body: &Arc<Body>) -> u64 {
-        let Some(bytes) = self.ledger().give_up(body) else { return 0 };
+        let Some(bytes) = self.accounting().give_up(body) else { return 0 };
         body.handle.store(None);
         self.release_file(body.id, bytes);
         bytes
@@ -240,9 +240,9 @@ impl Disk {
 
     fn release_file(&self, id: u32, bytes: u64) {
         if self.remove_file(id) {
-            self.ledger().release_bytes(bytes);
+            self.accounting().release_bytes(bytes);
         } else {
-            self.ledger().undead.push((id, bytes));
+            self.accounting().undead.push((id, bytes));
         }
     }
 
@@ -259,16 +259,16 @@ impl Disk {
 
     /// Gives back what could not be given back before. Returns whether nothing of that is left.
     pub(super) fn bury(&self) -> bool {
-        let unpunched = std::mem::take(&mut self.ledger().unpunched);
+        let unpunched = std::mem::take(&mut self.accounting().unpunched);
         for (body, extent) in unpunched {
             self.give_back(&body, extent);
         }
-        let undead = std::mem::take(&mut self.ledger().undead);
+        let undead = std::mem::take(&mut self.accounting().undead);
         for (id, bytes) in undead {
             self.release_file(id, bytes);
         }
-        let ledger = self.ledger();
-        ledger.undead.is_empty() && ledger.unpunched.is_empty()
+        let accounting = self.accounting();
+        accounting.undead.is_empty() && accounting.unpunched.is_empty()
     }
 
     /// Whether so many bytes may be written without taking from others what is to stay free: else something of ours goes for it.
@@ -317,7 +317,7 @@ impl Disk {
             }
         }
         if self.free_bytes_min.saturating_add(FLOOR_EVICTIONS_MAX << 20) <= free {
-            self.ledger().ceiling = self.bytes_max;
+            self.accounting().ceiling = self.bytes_max;
         }
     }
 }

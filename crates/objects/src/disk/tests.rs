@@ -242,7 +242,7 @@ fn dropped_objects_are_gone_and_bytes_freed_are_told() {
 }
 
 #[test]
-fn damage_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
+fn corruption_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
     use std::os::unix::fs::FileExt;
     let place = Place::new(16);
     let disk = place.open();
@@ -254,7 +254,7 @@ fn damage_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
     assert!(read(&file, &meta, 0..4092), "another block");
     assert!(file.try_read(&(4092..4093), Count::AsUse).is_none() && !read(&file, &meta, 4092..4093));
     assert!(!file.has_extent(0) && file.has_extent(1));
-    assert_eq!(stats(&disk).damaged, 1);
+    assert_eq!(stats(&disk).corrupt, 1);
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..meta.size));
     // A block at another's place has a right checksum of its own.
     let block = std::fs::read(&place.data_files()[0]).unwrap()[..BLOCK_BYTES].to_vec();
@@ -263,7 +263,7 @@ fn damage_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
 }
 
 #[test]
-fn verify_reads_every_block_and_removes_what_is_damaged() {
+fn verify_reads_every_block_and_removes_what_is_corrupt() {
     use std::os::unix::fs::FileExt;
     let place = Place::new(16);
     let disk = place.open();
@@ -278,7 +278,7 @@ fn verify_reads_every_block_and_removes_what_is_damaged() {
     assert_eq!(disk.verify(&body, 0), (EXTENT_DATA_BYTES, 2 * BLOCK_DATA_BYTES as u64));
     assert_eq!(disk.verify(&body, 1), (100, 100));
     assert!(!file.has_extent(0) && !file.has_extent(1));
-    assert_eq!((stats(&disk).damaged, stats(&disk).bytes), (3, 0));
+    assert_eq!((stats(&disk).corrupt, stats(&disk).bytes), (3, 0));
     assert_eq!(disk.verify(&body, 0), (0, 0), "it is not there any more");
 }
 
@@ -336,7 +336,7 @@ fn settings_that_hold_nothing_are_refused() {
     assert!(!place.options.directory.exists());
 }
 
-/// Figures of the disk alone.
+/// Metrics of the disk alone.
 pub(super) fn stats(disk: &Disk) -> CacheStats {
     let mut stats = CacheStats::default();
     disk.add_stats(&mut stats);

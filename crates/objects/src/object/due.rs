@@ -5,7 +5,7 @@ use std::{ops::Range, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    flight::Course,
+    fetch::Course,
     limits::{
         BANDWIDTH_DEFAULT, FIRST_BYTE_DEFAULT, JOIN_TIME_MAX, OWN_RATE_BYTES_MIN, OWN_RATE_TIME_MIN,
         QUIET_MAX,
@@ -52,9 +52,9 @@ fn due(course: Course, end: u64, first_byte: Duration, bandwidth: f64, now: Inst
     if QUIET_MAX.max(first_byte) < since(moved) {
         return None;
     }
-    let landed = course.position - course.start;
-    let own = landed as f64 / since(begun).as_secs_f64().max(1e-3);
-    let tells = OWN_RATE_BYTES_MIN <= landed || OWN_RATE_TIME_MIN <= since(begun);
+    let received = course.position - course.start;
+    let own = received as f64 / since(begun).as_secs_f64().max(1e-3);
+    let tells = OWN_RATE_BYTES_MIN <= received || OWN_RATE_TIME_MIN <= since(begun);
     let rate = if tells { own } else { bandwidth };
     Some(time_of(end - course.position, rate))
 }

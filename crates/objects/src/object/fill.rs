@@ -1,7 +1,7 @@
 //! Brings extents to disk in the background, in parts, within the budget of the cache.
 //!
 //! A part takes its bytes from the budget before it is asked for and gives them back when its extents are written: what all fills of a
-//! cache have in memory never exceeds the budget. A part is a flight that others may join; those of streams can be joined even before
+//! cache have in memory never exceeds the budget. A part is a fetch that others may join; those of streams can be joined even before
 //! they have their share of the budget, so that no two ask for it, and take it in a task of their own, so that no slow reader holds it.
 
 use std::{ops::Range, sync::Arc};
@@ -14,9 +14,9 @@ use tokio::{
 
 use super::{
     Shared,
-    flight::{Flight, Purpose, Wish},
-    lane::{Lane, Turn},
+    fetch::{Fetch, Interest, Purpose},
     limits::{DISK_PAUSE, FILL_PAUSE, FIRST_BYTE_DEFAULT},
+    readahead_limiter::{ReadaheadLimiter, Turn},
     reading::given_up,
     table::Table,
 };
@@ -69,7 +69,7 @@ impl Shared {
         file: &Arc<DiskFile>,
         run: Range<u64>,
         permit: OwnedSemaphorePermit,
-    ) -> Option<(Arc<Flight>, Kept)> {
+    ) -> Option<(Arc<Fetch>, Kept)> {
         let mut table = self.table();
         let is_missing =
             run.clone().all(|extent| !file.has_extent(extent) && table.part_of_extent(extent).is_none());
@@ -79,7 +79,7 @@ impl Shared {
         let mut part = self.add_part(&mut table, file, run, Purpose::Fill);
         drop(table);
         part.permit = Some(permit);
-        Some((Arc::clone(&part.flight), self.start_part(part)))
+        Some((Arc::clone(&part.fetch), self.start_part(part)))
     }
 
     /// A part for streams, which are neither there nor under way. To be started when the table is free again.
@@ -88,12 +88,12 @@ impl Shared {
         table: &mut Table,
         file: &Arc<DiskFile>,
         run: Range<u64>,
-        lane: &mut Lane,
+        limiter: &mut ReadaheadLimiter,
     ) -> Promised {
         let mut part = self.add_part(table, file, run, Purpose::Streams);
-        part.turn = Some(lane.add(&part.flight));
-        let wish = part.flight.wish().expect("a new flight has not failed");
-        Promised { part, wish }
+        part.turn = Some(limiter.add(&part.fetch));
+        let interest = part.fetch.interest().expect("a new fetch has not failed");
+        Promised { part, interest }
     }
 
     fn add_part(
@@ -103,19 +103,19 @@ impl Shared {
         run: Range<u64>,
         purpose: Purpose,
     ) -> Part {
-        let flight = Arc::new(Flight::new(self.span(&run), purpose));
+        let fetch = Arc::new(Fetch::new(self.span(&run), purpose));
         let (over, ends) = watch::channel(());
-        table.add_part(&flight, ends);
+        table.add_part(&fetch, ends);
         let entrance = if purpose == Purpose::Streams { Entrance::Once } else { Entrance::New };
         let (object, file) = (Arc::clone(self), Arc::clone(file));
-        Part { object, file, flight, run, entrance, turn: None, permit: None, _over: over }
+        Part { object, file, fetch, run, entrance, turn: None, permit: None, _over: over }
     }
 
     fn start_part(&self, part: Part) -> Kept {
         let (ended, kept) = oneshot::channel();
         self.fills.spawn(self.remote.runtime(), async move {
             // Nobody but a warming waits for the end.
-            drop(ended.send(part.fly().await));
+            drop(ended.send(part.run().await));
         });
         kept
     }
@@ -124,7 +124,7 @@ impl Shared {
 /// See [`Shared::promise`].
 pub(super) struct Promised {
     part: Part,
-    wish: Arc<Wish>,
+    interest: Arc<Interest>,
 }
 
 impl Promised {
@@ -134,10 +134,10 @@ impl Promised {
     }
 
     /// What comes back has to be kept for as long as the part is wanted.
-    pub(super) fn start(self) -> Arc<Wish> {
+    pub(super) fn start(self) -> Arc<Interest> {
         let object = Arc::clone(&self.part.object);
         drop(object.start_part(self.part));
-        self.wish
+        self.interest
     }
 }
 
@@ -206,7 +206,7 @@ impl Drop for Driver {
 struct Part {
     object: Arc<Shared>,
     file: Arc<DiskFile>,
-    flight: Arc<Flight>,
+    fetch: Arc<Fetch>,
     run: Range<u64>,
     entrance: Entrance,
     /// To be waited for before anything else.
@@ -218,12 +218,12 @@ struct Part {
 }
 
 impl Part {
-    async fn fly(mut self) -> Result<u64, Error> {
-        let length = self.flight.range.end - self.flight.range.start;
+    async fn run(mut self) -> Result<u64, Error> {
+        let length = self.fetch.range.end - self.fetch.range.start;
         if let Some(turn) = self.turn.take() {
-            turn.come(&self.flight, &self.object.remote).await;
+            turn.come(&self.fetch, &self.object.remote).await;
             // Given up: out of the table now, so that others may begin it anew.
-            if self.flight.has_ended() {
+            if self.fetch.has_ended() {
                 return Err(given_up(&self.object.what()));
             }
         }
@@ -231,35 +231,35 @@ impl Part {
             self.permit = Some(self.object.fills.reserve(length).await);
         }
         let Shared { remote, meta, .. } = &*self.object;
-        let mut sink = &*self.flight;
-        let read = remote.read_range(meta, self.flight.range.clone(), Urgency::Fill, &mut sink).await;
+        let mut sink = &*self.fetch;
+        let read = remote.read_range(meta, self.fetch.range.clone(), Urgency::Fill, &mut sink).await;
         if let Err(error) = read {
             log::debug!("fill: {error}");
             // That nobody wants it any more says nothing about the store.
             if !matches!(error, Error::TooLate(_)) {
                 self.object.table().queue.pause(Instant::now() + FILL_PAUSE);
             }
-            self.flight.fail(&error);
+            self.fetch.fail(&error);
             return Err(error);
         }
-        let bytes = self.flight.landed().expect("a read that succeeded has landed");
+        let bytes = self.fetch.received().expect("a read that succeeded has received");
         let kept = self.write(bytes).await;
-        if kept == 0 && !self.flight.is_distrusted() {
+        if kept == 0 && !self.fetch.is_invalidated() {
             self.object.table().queue.pause(Instant::now() + DISK_PAUSE);
         }
-        self.object.table().remove_part(&self.flight, kept == length);
+        self.object.table().remove_part(&self.fetch, kept == length);
         Ok(kept)
     }
 
     /// Returns the bytes that are on disk now.
     async fn write(&self, bytes: Bytes) -> u64 {
         let Some(guard) = self.object.fills.may_write() else { return 0 };
-        let (file, flight, run) = (Arc::clone(&self.file), Arc::clone(&self.flight), self.run.clone());
+        let (file, fetch, run) = (Arc::clone(&self.file), Arc::clone(&self.fetch), self.run.clone());
         let entrance = self.entrance;
         let write = move || {
             let _guard = guard;
             let extents = run.zip(bytes.chunks(EXTENT_BYTES));
-            extents.map(|(extent, data)| write_extent(&file, &flight, extent, data, entrance)).sum()
+            extents.map(|(extent, data)| write_extent(&file, &fetch, extent, data, entrance)).sum()
         };
         self.file.run(&self.object.fills.runtime, Access::Write, write).await.unwrap_or(0)
     }
@@ -268,17 +268,17 @@ impl Part {
 impl Drop for Part {
     /// A task that is given up, or that panics, leaves nobody waiting.
     fn drop(&mut self) {
-        self.object.table().remove_part(&self.flight, false);
-        self.flight.fail(&given_up(&self.object.what()));
+        self.object.table().remove_part(&self.fetch, false);
+        self.fetch.fail(&given_up(&self.object.what()));
     }
 }
 
 /// Returns the bytes kept.
-fn write_extent(file: &DiskFile, flight: &Flight, extent: u64, data: &[u8], entrance: Entrance) -> u64 {
-    if flight.is_distrusted() || !file.write(extent, data, entrance) {
+fn write_extent(file: &DiskFile, fetch: &Fetch, extent: u64, data: &[u8], entrance: Entrance) -> u64 {
+    if fetch.is_invalidated() || !file.write(extent, data, entrance) {
         return 0;
     }
-    if flight.is_distrusted() {
+    if fetch.is_invalidated() {
         // The doubt came between the look and the write, and what it removed was written again.
         let start = extent * EXTENT_DATA_BYTES;
         file.remove(&(start..start + data.len() as u64));

@@ -1,4 +1,4 @@
-//! What all objects of a cache share: the budget of fills, the bytes that landed lately, figures, the tasks that fill.
+//! What all objects of a cache share: the budget of fills, the bytes that arrived lately, metrics, the tasks that fill.
 
 use std::{
     collections::VecDeque,
@@ -16,9 +16,9 @@ use tokio::{
 
 use super::{
     Shared,
-    flight::Flight,
-    lane::Lane,
-    limits::{FILL_AHEAD_TIME, LANDED_BYTES_MAX, PART_EXTENTS_MAX, PARTS_AT_ONCE_MIN},
+    fetch::Fetch,
+    limits::{FILL_AHEAD_TIME, PART_EXTENTS_MAX, PARTS_AT_ONCE_MIN, RECEIVED_BYTES_MAX},
+    readahead_limiter::ReadaheadLimiter,
 };
 use crate::{CacheStats, disk::EXTENT_DATA_BYTES};
 
@@ -33,8 +33,8 @@ pub struct Fills {
     budget: Arc<Semaphore>,
     budget_bytes: u64,
     /// The parts that drivers have under way; held by the one that starts the next.
-    pub(super) limiter: AsyncMutex<Lane>,
-    landed: Mutex<Landed>,
+    pub(super) limiter: AsyncMutex<ReadaheadLimiter>,
+    received: Mutex<Received>,
     tasks: Mutex<JoinSet<()>>,
     /// Held shared by writes of extents, so that closing can wait for them.
     writing: Arc<RwLock<()>>,
@@ -46,10 +46,10 @@ pub struct Fills {
     pub(super) joined: AtomicU64,
 }
 
-/// Foreground flights whose bytes are still in memory, oldest first.
+/// Foreground fetches whose bytes are still in memory, oldest first.
 #[derive(Debug, Default)]
-struct Landed {
-    flights: VecDeque<(Weak<Shared>, Weak<Flight>, u64)>,
+struct Received {
+    fetches: VecDeque<(Weak<Shared>, Weak<Fetch>, u64)>,
     bytes: u64,
 }
 
@@ -65,8 +65,8 @@ impl Fills {
             whole_max: fill_whole_max,
             budget: Arc::new(Semaphore::new(permits)),
             budget_bytes,
-            limiter: AsyncMutex::new(Lane::new(FILL_AHEAD_TIME)),
-            landed: Mutex::default(),
+            limiter: AsyncMutex::new(ReadaheadLimiter::new(FILL_AHEAD_TIME)),
+            received: Mutex::default(),
             tasks: Mutex::new(JoinSet::new()),
             writing: Arc::default(),
             is_closed: AtomicBool::new(false),
@@ -124,29 +124,29 @@ impl Fills {
         }
     }
 
-    /// A foreground flight has landed: its bytes stay until newer ones need the room.
-    pub(super) fn keep_landed(&self, object: &Arc<Shared>, flight: &Arc<Flight>) {
-        let bytes = flight.range.end - flight.range.start;
-        let mut landed = self.landed();
-        landed.bytes += bytes;
-        landed.flights.push_back((Arc::downgrade(object), Arc::downgrade(flight), bytes));
+    /// A foreground fetch has arrived: its bytes stay until newer ones need the room.
+    pub(super) fn keep_received(&self, object: &Arc<Shared>, fetch: &Arc<Fetch>) {
+        let bytes = fetch.range.end - fetch.range.start;
+        let mut received = self.received();
+        received.bytes += bytes;
+        received.fetches.push_back((Arc::downgrade(object), Arc::downgrade(fetch), bytes));
         let mut old = Vec::new();
-        while LANDED_BYTES_MAX < landed.bytes
-            && let Some((object, flight, bytes)) = landed.flights.pop_front()
+        while RECEIVED_BYTES_MAX < received.bytes
+            && let Some((object, fetch, bytes)) = received.fetches.pop_front()
         {
-            landed.bytes -= bytes;
-            old.push((object, flight));
+            received.bytes -= bytes;
+            old.push((object, fetch));
         }
-        drop(landed);
-        for (object, flight) in old {
-            if let (Some(object), Some(flight)) = (object.upgrade(), flight.upgrade()) {
-                object.table().remove_foreground(&flight);
+        drop(received);
+        for (object, fetch) in old {
+            if let (Some(object), Some(fetch)) = (object.upgrade(), fetch.upgrade()) {
+                object.table().remove_foreground(&fetch);
             }
         }
     }
 
-    fn landed(&self) -> MutexGuard<'_, Landed> {
-        self.landed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {

@@ -1,30 +1,30 @@
-//! Every limit of flights and fills, with its reason.
+//! Every limit of fetches and fills, with its reason.
 
 use std::time::Duration;
 
 use crate::disk::{BLOCK_DATA_BYTES, EXTENT_BLOCKS, EXTENT_DATA_BYTES};
 
-/// Bytes between two ranges that are read in one trip all the same, until a store's pace is known.
+/// Bytes between two ranges that are read in one read all the same, until a store's pace is known.
 pub(super) const GAP_DEFAULT: u64 = 1 << 20;
 /// Smallest such gap: below it a second request costs more than the bytes, whatever the store.
 pub(super) const GAP_MIN: u64 = 64 << 10;
 /// Largest such gap.
 pub(super) const GAP_MAX: u64 = 2 << 20;
-/// A trip brings at most so many times the bytes asked for.
+/// A read brings at most so many times the bytes asked for.
 pub(super) const WASTE_FACTOR_MAX: u64 = 4;
-/// Trips up to this size may waste more: they take hardly longer than their first byte.
+/// Reads up to this size may waste more: they take hardly longer than their first byte.
 pub(super) const WASTE_FREE_BYTES: u64 = 64 << 10;
-/// Ranges that do not overlap are not merged into trips beyond this: two streams bring them sooner.
-pub(super) const TRIP_BYTES_MAX: u64 = 8 << 20;
+/// Ranges that do not overlap are not merged into reads beyond this: two streams bring them sooner.
+pub(super) const READ_BYTES_MAX: u64 = 8 << 20;
 
-/// Foreground bytes of a cache that stay in memory after they landed, until their extent is on disk.
-pub(super) const LANDED_BYTES_MAX: u64 = 16 << 20;
-/// Flights that begin before a range and are looked at to see whether one covers it. Identical ranges are always found.
+/// Foreground bytes of a cache that stay in memory after they arrived, until their extent is on disk.
+pub(super) const RECEIVED_BYTES_MAX: u64 = 16 << 20;
+/// Fetches that begin before a range and are looked at to see whether one covers it. Identical ranges are always found.
 pub(super) const LOOK_BACK_MAX: usize = 32;
 
 /// A read of the disk that takes longer comes from the store instead. A disk that has really begun it and not ended it is left alone for a
 /// while: each such read holds a thread.
-pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const DISK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Extents of a part of a fill: 8 MiB, from where on larger requests do not get cheaper.
 pub(super) const PART_EXTENTS_MAX: u64 = 8;
@@ -49,25 +49,25 @@ pub(super) const PIECE_BYTES: u64 = (PIECE_BLOCKS * BLOCK_DATA_BYTES) as u64;
 pub(super) const SMALL_RANGE_BYTES: u64 = 256 << 10;
 /// Pieces that a stream has asked for and not given on: 2 MiB, which is what it holds for a reader that has come to a halt.
 pub(super) const PIECES_AHEAD_MAX: usize = 8;
-/// When so many are left, as many more as there is room for are asked for together: in one trip, while the rest is on its way.
+/// When so many are left, as many more as there is room for are asked for together: in one read, while the rest is on its way.
 pub(super) const PIECES_AHEAD_MIN: usize = PIECES_AHEAD_MAX / 2;
 /// Pieces that are read from a disk at once where they are not in memory of the system.
 pub(super) const PIECES_FROM_DISK: usize = 4;
-/// A stream's patience with a piece, at most: instants have an end.
-pub(super) const PATIENCE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// A stream's timeout with a piece, at most: instants have an end.
+pub(super) const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Parts ahead of where it is that a stream brings to disk: they come in parallel, and hide the time to the first byte.
 pub(super) const PARTS_AHEAD: u64 = 4;
-/// What flies ahead of a stream is to be due within this part of its patience: what is waited for shares the line with it.
-pub(super) const LANE_SHARE: u32 = 4;
-/// A flight that waits for those before it looks so often how far they are: a third of the time to a first byte.
-pub(super) const LANE_LOOK: Duration = Duration::from_millis(10);
+/// What is under way ahead of a stream is to be due within this part of its timeout: what is waited for shares the line with it.
+pub(super) const READAHEAD_SHARE: u32 = 4;
+/// A fetch that waits for those before it looks so often how far they are: a third of the time to a first byte.
+pub(super) const READAHEAD_LOOK: Duration = Duration::from_millis(10);
 /// Extents that a stream must be able to bring ahead, so that its pieces lie within: else it leaves the disk alone.
 pub(super) const EXTENTS_AHEAD_MIN: u64 = 4;
-/// Extents of a trip of a stream that reads past the disk.
-pub(super) const PASSING_TRIP_EXTENTS: u64 = 2;
-/// Extents ahead of such a stream, at most: their bytes are among those that landed lately, until it gets there.
+/// Extents of a read of a stream that reads past the disk.
+pub(super) const PASSING_READ_EXTENTS: u64 = 2;
+/// Extents ahead of such a stream, at most: their bytes are among those that arrived lately, until it gets there.
 pub(super) const PASSING_AHEAD_MAX: u64 = 8;
-/// Of what landed lately streams that read past the disk take about this part together.
+/// Of what arrived lately streams that read past the disk take about this part together.
 pub(super) const PASSING_SHARE: u64 = 2;
 /// A stream's parts take this part of the room that the disk has for what is new, so that they are not driven out before they are read.
 pub(super) const ROOM_SHARE: u64 = 2;
@@ -89,18 +89,18 @@ pub(super) const QUIET_MAX: Duration = Duration::from_millis(100);
 const _: () = {
     assert!(EXTENT_BLOCKS.is_multiple_of(PIECE_BLOCKS));
     assert!(PIECE_BYTES <= SMALL_RANGE_BYTES);
-    // The pieces that a stream asks for begin in an extent and end at most two behind it; parts and trips may end an extent short of the reach.
+    // The pieces that a stream asks for begin in an extent and end at most two behind it; parts and reads may end an extent short of the reach.
     assert!((PIECES_AHEAD_MAX * PIECE_BLOCKS).div_ceil(EXTENT_BLOCKS) + 1 < EXTENTS_AHEAD_MIN as usize);
-    assert!(EXTENTS_AHEAD_MIN <= PASSING_AHEAD_MAX && PASSING_TRIP_EXTENTS < EXTENTS_AHEAD_MIN);
-    assert!(PASSING_AHEAD_MAX * EXTENT_DATA_BYTES <= LANDED_BYTES_MAX / PASSING_SHARE);
-    assert!(LANE_LOOK.as_millis() < OWN_RATE_TIME_MIN.as_millis());
-    // A stream turns to the foreground after half of its patience: what flies ahead is due before.
-    assert!(2 < LANE_SHARE);
-    assert!(PARTS_AHEAD <= EXTENTS_AHEAD_MIN && PASSING_TRIP_EXTENTS <= PART_EXTENTS_MAX);
+    assert!(EXTENTS_AHEAD_MIN <= PASSING_AHEAD_MAX && PASSING_READ_EXTENTS < EXTENTS_AHEAD_MIN);
+    assert!(PASSING_AHEAD_MAX * EXTENT_DATA_BYTES <= RECEIVED_BYTES_MAX / PASSING_SHARE);
+    assert!(READAHEAD_LOOK.as_millis() < OWN_RATE_TIME_MIN.as_millis());
+    // A stream turns to the foreground after half of its timeout: what is under way ahead is due before.
+    assert!(2 < READAHEAD_SHARE);
+    assert!(PARTS_AHEAD <= EXTENTS_AHEAD_MIN && PASSING_READ_EXTENTS <= PART_EXTENTS_MAX);
     assert!(
         0 < PIECES_AHEAD_MIN && PIECES_AHEAD_MIN < PIECES_AHEAD_MAX && PIECES_FROM_DISK <= PIECES_AHEAD_MAX
     );
-    assert!(PIECES_AHEAD_MAX as u64 * PIECE_BYTES <= TRIP_BYTES_MAX);
+    assert!(PIECES_AHEAD_MAX as u64 * PIECE_BYTES <= READ_BYTES_MAX);
     assert!(GAP_MIN <= GAP_DEFAULT && GAP_DEFAULT <= GAP_MAX);
     // A single part always fits into the count of the budget's semaphore.
     assert!(PART_EXTENTS_MAX * EXTENT_DATA_BYTES < u32::MAX as u64);

@@ -1,13 +1,13 @@
-//! Which ranges share a trip. No IO, no clock.
+//! Which ranges share a read. No IO, no clock.
 
 use std::{ops::Range, time::Duration};
 
-use super::limits::{GAP_DEFAULT, GAP_MAX, GAP_MIN, TRIP_BYTES_MAX, WASTE_FACTOR_MAX, WASTE_FREE_BYTES};
+use super::limits::{GAP_DEFAULT, GAP_MAX, GAP_MIN, READ_BYTES_MAX, WASTE_FACTOR_MAX, WASTE_FREE_BYTES};
 use crate::{disk::BLOCK_DATA_BYTES, remote::Pace};
 
 /// One GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trip {
+pub(super) struct Read {
     pub(super) range: Range<u64>,
     /// Positions of the ranges it brings, among those asked for.
     pub(super) members: Vec<usize>,
@@ -20,21 +20,21 @@ pub(super) fn gap_of(pace: Pace) -> u64 {
     (bytes as u64).clamp(GAP_MIN, GAP_MAX)
 }
 
-/// The blocks that a range touches, cut off at the object's end. Neighbours thus find their bytes in each other's trips.
+/// The blocks that a range touches, cut off at the object's end. Neighbours thus find their bytes in each other's reads.
 pub(super) fn blocks_of(range: &Range<u64>, size: u64) -> Range<u64> {
     let block = BLOCK_DATA_BYTES as u64;
     range.start / block * block..range.end.next_multiple_of(block).min(size)
 }
 
-/// Merges ranges (in any order, overlapping, none empty) into trips. Every range is in exactly one trip.
-pub(super) fn trips(asked: &[Range<u64>], size: u64, gap_max: u64) -> Vec<Trip> {
+/// Merges ranges (in any order, overlapping, none empty) into reads. Every range is in exactly one read.
+pub(super) fn reads(asked: &[Range<u64>], size: u64, gap_max: u64) -> Vec<Read> {
     let mut order: Vec<usize> = (0..asked.len()).collect();
     order.sort_unstable_by_key(|&index| (asked[index].start, asked[index].end));
-    let mut trips: Vec<Trip> = Vec::new();
+    let mut reads: Vec<Read> = Vec::new();
     let mut useful = Useful::default();
     for index in order {
         let blocks = blocks_of(&asked[index], size);
-        match trips.last_mut() {
+        match reads.last_mut() {
             Some(last) if useful.allows(last, &asked[index], &blocks, gap_max) => {
                 useful.add(&asked[index]);
                 last.range.end = last.range.end.max(blocks.end);
@@ -43,14 +43,14 @@ pub(super) fn trips(asked: &[Range<u64>], size: u64, gap_max: u64) -> Vec<Trip> 
             _ => {
                 useful = Useful::default();
                 useful.add(&asked[index]);
-                trips.push(Trip { range: blocks, members: vec![index] });
+                reads.push(Read { range: blocks, members: vec![index] });
             }
         }
     }
-    trips
+    reads
 }
 
-/// Bytes of a trip that somebody asked for, each counted once. Ranges come in order of their starts.
+/// Bytes of a read that somebody asked for, each counted once. Ranges come in order of their starts.
 #[derive(Debug, Default)]
 struct Useful {
     bytes: u64,
@@ -67,15 +67,15 @@ impl Useful {
         asked.end.saturating_sub(asked.start.max(self.end))
     }
 
-    fn allows(&self, trip: &Trip, asked: &Range<u64>, blocks: &Range<u64>, gap_max: u64) -> bool {
-        if blocks.start < trip.range.end {
-            // Two trips would bring some bytes twice.
+    fn allows(&self, read: &Read, asked: &Range<u64>, blocks: &Range<u64>, gap_max: u64) -> bool {
+        if blocks.start < read.range.end {
+            // Two reads would bring some bytes twice.
             return true;
         }
-        let length = blocks.end.max(trip.range.end) - trip.range.start;
+        let length = blocks.end.max(read.range.end) - read.range.start;
         let useful = self.bytes + self.new_of(asked);
         let is_wasteful = WASTE_FREE_BYTES < length && useful.saturating_mul(WASTE_FACTOR_MAX) < length;
-        blocks.start - trip.range.end <= gap_max && length <= TRIP_BYTES_MAX && !is_wasteful
+        blocks.start - read.range.end <= gap_max && length <= READ_BYTES_MAX && !is_wasteful
     }
 }
 
@@ -106,30 +106,30 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_byte_is_brought_once_and_no_trip_goes_beyond_the_caps(
+        fn every_byte_is_brought_once_and_no_read_goes_beyond_the_caps(
             asked in ranges(),
             gap_max in GAP_MIN..=GAP_MAX,
         ) {
-            let trips = trips(&asked, SIZE, gap_max);
+            let reads = reads(&asked, SIZE, gap_max);
             let mut seen = vec![0; asked.len()];
-            for trip in &trips {
-                prop_assert!(trip.range.end <= SIZE);
-                let members: Vec<_> = trip.members.iter().map(|&index| asked[index].clone()).collect();
-                for (index, member) in trip.members.iter().zip(&members) {
+            for read in &reads {
+                prop_assert!(read.range.end <= SIZE);
+                let members: Vec<_> = read.members.iter().map(|&index| asked[index].clone()).collect();
+                for (index, member) in read.members.iter().zip(&members) {
                     seen[*index] += 1;
-                    prop_assert!(trip.range.start <= member.start && member.end <= trip.range.end);
+                    prop_assert!(read.range.start <= member.start && member.end <= read.range.end);
                 }
-                check_caps(trip, &members, gap_max)?;
+                check_caps(read, &members, gap_max)?;
             }
             prop_assert!(seen.iter().all(|&count| count == 1));
-            for pair in trips.windows(2) {
+            for pair in reads.windows(2) {
                 prop_assert!(pair[0].range.end <= pair[1].range.start, "no byte is brought twice");
             }
         }
     }
 
     /// Runs of overlapping blocks are one range to the caps: they cannot be cut.
-    fn check_caps(trip: &Trip, members: &[Range<u64>], gap_max: u64) -> Result<(), TestCaseError> {
+    fn check_caps(read: &Read, members: &[Range<u64>], gap_max: u64) -> Result<(), TestCaseError> {
         let mut blocks: Vec<_> = members.iter().map(|range| blocks_of(range, SIZE)).collect();
         blocks.sort_by_key(|range| range.start);
         let mut end = blocks[0].end;
@@ -142,10 +142,10 @@ mod tests {
             end = end.max(next.end);
         }
         if 1 < runs {
-            let length = trip.range.end - trip.range.start;
+            let length = read.range.end - read.range.start;
             let useful = union(members);
             let cap = (useful * WASTE_FACTOR_MAX).max(WASTE_FREE_BYTES);
-            // Ranges that overlap the last one of a full trip still have to come along, whole and each rounded to its blocks.
+            // Ranges that overlap the last one of a full read still have to come along, whole and each rounded to its blocks.
             let along = union(&blocks);
             prop_assert!(length <= cap + along, "{length} for {useful}");
         }
@@ -153,19 +153,19 @@ mod tests {
     }
 
     #[test]
-    fn near_ranges_share_a_trip_and_far_ones_do_not() {
+    fn near_ranges_share_a_read_and_far_ones_do_not() {
         let at = |start: u64| start * 1_000..start * 1_000 + 900;
-        assert_eq!(trips(&[at(0), at(4), at(2)], SIZE, GAP_DEFAULT).len(), 1);
+        assert_eq!(reads(&[at(0), at(4), at(2)], SIZE, GAP_DEFAULT).len(), 1);
         let far = [at(0), at(5_000)];
-        assert_eq!(trips(&far, SIZE, GAP_DEFAULT).len(), 2, "the gap is too wide");
+        assert_eq!(reads(&far, SIZE, GAP_DEFAULT).len(), 2, "the gap is too wide");
         let wasteful = [0..900, 500_000..500_900];
-        assert_eq!(trips(&wasteful, SIZE, GAP_DEFAULT).len(), 2, "two small reads are no 500 KB");
+        assert_eq!(reads(&wasteful, SIZE, GAP_DEFAULT).len(), 2, "two small reads are no 500 KB");
         let useful = [0..400_000, 900_000..1_300_000];
-        assert_eq!(trips(&useful, SIZE, GAP_DEFAULT).len(), 1);
+        assert_eq!(reads(&useful, SIZE, GAP_DEFAULT).len(), 1);
     }
 
     #[test]
-    fn a_trip_is_of_whole_blocks_within_the_object() {
+    fn a_read_is_of_whole_blocks_within_the_object() {
         let block = BLOCK_DATA_BYTES as u64;
         assert_eq!(blocks_of(&(1..2), SIZE), 0..block);
         assert_eq!(blocks_of(&(block - 1..block + 1), SIZE), 0..2 * block);

@@ -3,29 +3,29 @@
 //! ```text
 //!  poll --> first piece --> here, on disk and in memory of the system? ------> given on at once
 //!             |                on disk? ----------> a thread that may block ->
-//!             |                started ahead? ----> its bytes as they land -->
-//!             |                else --------------> a flight of its own ----->
+//!             |                started ahead? ----> its bytes as they arrive -->
+//!             |                else --------------> a fetch of its own ----->
 //!             +--> few pieces left? the next ones are asked for together
 //!                        Once: what comes after them is started ahead, as parts to disk or, if that does not take them, past it
 //! ```
 //!
-//! * **Nothing happens between polls** but what others could want too: flights and parts belong to the runtime. A stream that is dropped
+//! * **Nothing happens between polls** but what others could want too: fetches and parts belong to the runtime. A stream that is dropped
 //!   leaves behind what had left for the store, nothing else.
 //! * [`Use::Again`] reads as [`Object::read_many`] does: it counts as use, and what is missing starts the usual fill.
 //! * [`Use::Once`] brings what is missing in parts of the fill, ahead of where it is, in parallel. Streams that run together find each other's
 //!   parts in the table and each other's extents on disk: every byte is asked for once, as long as the disk takes it. Neither their reads nor
 //!   their extents count as use for the eviction.
-//! * **Past the disk** comes what it does not take, or had to give up before the stream got there: in shorter trips, whose bytes are among
-//!   those that landed lately. Streams at about the same place share these. Nothing comes more than once each way for a stream, so that a disk
+//! * **Past the disk** comes what it does not take, or had to give up before the stream got there: in shorter reads, whose bytes are among
+//!   those that arrived lately. Streams at about the same place share these. Nothing comes more than once each way for a stream, so that a disk
 //!   that keeps nothing costs no more than that.
 //! * **What is started ahead is a convenience**: a part that fails or waits too long (for the budget, for the window) costs time, never the
 //!   stream: its pieces are read in the foreground then, with all the attempts that such reads have.
 //! * **A thin line** is not shared among more than it can bring: what is started ahead leaves when what is before it is due soon (see
-//!   [`super::lane`]), and a piece is waited for as long as bytes come.
+//!   [`super::limiter`]), and a piece is waited for as long as bytes come.
 //! * **Fairness**: what is started ahead has the urgency of fills, so copies do not stand before those who wait for a few bytes.
 //! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. What is under way ahead of it is in the budget of fills,
-//!   takes its share of that in a task of its own, and gives it back when it is on disk or, past the disk, among what landed lately
-//!   ([`super::limits::LANDED_BYTES_MAX`] for all): nothing of that depends on who reads.
+//!   takes its share of that in a task of its own, and gives it back when it is on disk or, past the disk, among what arrived lately
+//!   ([`super::limits::RECEIVED_BYTES_MAX`] for all): nothing of that depends on who reads.
 
 use std::{
     collections::VecDeque,
@@ -43,7 +43,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Missed, Object, OnMiss, Shared, Wanted,
-    limits::{PATIENCE_MAX, PIECES_AHEAD_MAX, PIECES_AHEAD_MIN, PIECES_FROM_DISK},
+    limits::{PIECES_AHEAD_MAX, PIECES_AHEAD_MIN, PIECES_FROM_DISK, TIMEOUT_MAX},
     plan::blocks_of,
     reading::{Deadline, Timer, given_up, too_late},
 };
@@ -79,14 +79,14 @@ pub struct StreamOptions {
     /// See there.
     pub purpose: Use,
     /// A piece of which nothing has come for so long, from when it is polled for, is an error.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// Pieces of a range, in order, none empty. After an error there is nothing.
 pub struct ObjectStream {
     shared: Arc<Shared>,
     purpose: Use,
-    patience: Duration,
+    timeout: Duration,
     /// Told first.
     refused: Option<Error>,
     /// Not cut into pieces yet.
@@ -117,11 +117,11 @@ impl Object {
         ObjectStream {
             shared: Arc::clone(&self.shared),
             purpose: options.purpose,
-            patience: options.patience.min(PATIENCE_MAX),
+            timeout: options.timeout.min(TIMEOUT_MAX),
             refused,
             rest,
             pieces: VecDeque::new(),
-            ahead: Ahead::new(options.patience.min(PATIENCE_MAX)),
+            ahead: Ahead::new(options.timeout.min(TIMEOUT_MAX)),
             alone_until: None,
             wait: Wait::default(),
         }
@@ -189,8 +189,8 @@ impl ObjectStream {
     fn ask_disk(&mut self) {
         for piece in self.pieces.iter_mut().take(PIECES_FROM_DISK) {
             if matches!(piece.state, State::Local) && self.shared.is_present(&piece.range) {
-                let asker = piece.ask();
-                self.shared.read_disk(piece.range.clone(), asker, OnMiss::Ask(self.purpose));
+                let waiter = piece.ask();
+                self.shared.read_disk(piece.range.clone(), waiter, OnMiss::Ask(self.purpose));
             }
         }
         self.ask_for_missing();
@@ -218,8 +218,8 @@ impl ObjectStream {
                     Poll::Ready(_) => self.leave_parts(),
                     Poll::Pending => {
                         // Half of the time is left for a read that does not depend on fills.
-                        ready!(self.wait.poll(&self.shared, &first.range, self.patience / 2, context));
-                        self.alone_until = Some(Instant::now() + self.patience);
+                        ready!(self.wait.poll(&self.shared, &first.range, self.timeout / 2, context));
+                        self.alone_until = Some(Instant::now() + self.timeout);
                         self.leave_parts();
                     }
                 },
@@ -229,7 +229,7 @@ impl ObjectStream {
                         return Poll::Ready(Some(answer));
                     }
                     let has_passed =
-                        ready!(self.wait.poll(&self.shared, &first.range, self.patience, context));
+                        ready!(self.wait.poll(&self.shared, &first.range, self.timeout, context));
                     let error =
                         if has_passed { too_late(&self.shared) } else { given_up(&self.shared.what()) };
                     return Poll::Ready(Some(Err(error)));
@@ -254,30 +254,30 @@ impl ObjectStream {
     }
 }
 
-/// Waits for bytes of a part or a trip that was started ahead, if there is one.
+/// Waits for bytes of a part or a read that was started ahead, if there is one.
 fn join(shared: &Shared, range: &Range<u64>) -> Option<oneshot::Receiver<Result<Bytes, Error>>> {
-    let flight = {
+    let fetch = {
         let table = shared.table();
         table.part(range).or_else(|| table.foreground(&blocks_of(range, shared.meta.size))).cloned()?
     };
-    let (asker, answer) = oneshot::channel();
-    flight.join(range.clone(), asker).ok()?;
+    let (waiter, answer) = oneshot::channel();
+    fetch.join(range.clone(), waiter).ok()?;
     shared.count_joined();
     Some(answer)
 }
 
 impl Wait {
-    /// Ready when nothing has come for too long (true), or when the runtime ended before (false). Patience is for silence: what comes
+    /// Ready when nothing has come for too long (true), or when the runtime ended before (false). Timeout is for silence: what comes
     /// slowly would come no sooner if it were asked for again.
     fn poll(
         &mut self,
         shared: &Shared,
         range: &Range<u64>,
-        patience: Duration,
+        timeout: Duration,
         context: &mut Context<'_>,
     ) -> Poll<bool> {
         let began = *self.began.get_or_insert_with(Instant::now);
-        let until = || shared.brought(range).map_or(began, |brought| brought.max(began)) + patience;
+        let until = || shared.brought(range).map_or(began, |brought| brought.max(began)) + timeout;
         loop {
             let start = || Timer::start(shared.remote.runtime(), until().into_std());
             let has_passed = ready!(self.timer.get_or_insert_with(start).poll_unpin(context));

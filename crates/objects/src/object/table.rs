@@ -1,4 +1,4 @@
-//! Flights of one object, and the extents that wait to be filled.
+//! Fetches of one object, and the extents that wait to be filled.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +9,7 @@ use std::{
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    flight::Flight,
+    fetch::Fetch,
     limits::{LOOK_BACK_MAX, QUEUE_RANGES_MAX},
 };
 use crate::disk::EXTENT_DATA_BYTES;
@@ -17,10 +17,10 @@ use crate::disk::EXTENT_DATA_BYTES;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// By start and end. Under way, or landed and not yet forgotten.
-    foreground: BTreeMap<(u64, u64), Arc<Flight>>,
+    /// By start and end. Under way, or arrived and not yet forgotten.
+    foreground: BTreeMap<(u64, u64), Arc<Fetch>>,
     /// Parts of the fill by start, until they are on disk.
-    parts: BTreeMap<u64, (Arc<Flight>, watch::Receiver<()>)>,
+    parts: BTreeMap<u64, (Arc<Fetch>, watch::Receiver<()>)>,
     pub(super) queue: Queue,
 }
 
@@ -37,37 +37,37 @@ pub(super) struct Queue {
 }
 
 impl Table {
-    /// A foreground flight that brings all of a range.
-    pub(super) fn foreground(&self, blocks: &Range<u64>) -> Option<&Arc<Flight>> {
+    /// A foreground fetch that brings all of a range.
+    pub(super) fn foreground(&self, blocks: &Range<u64>) -> Option<&Arc<Fetch>> {
         let before = self.foreground.range(..=(blocks.start, u64::MAX)).rev().take(LOOK_BACK_MAX);
         let exact = self.foreground.get(&(blocks.start, blocks.end));
-        exact.or_else(|| before.map(|(_, flight)| flight).find(|flight| flight.covers(blocks)))
+        exact.or_else(|| before.map(|(_, fetch)| fetch).find(|fetch| fetch.covers(blocks)))
     }
 
-    pub(super) fn add_foreground(&mut self, flight: &Arc<Flight>) {
-        self.foreground.insert(key(flight), Arc::clone(flight));
+    pub(super) fn add_foreground(&mut self, fetch: &Arc<Fetch>) {
+        self.foreground.insert(key(fetch), Arc::clone(fetch));
     }
 
-    /// Another flight of the same range is left alone.
-    pub(super) fn remove_foreground(&mut self, flight: &Arc<Flight>) {
-        if self.foreground.get(&key(flight)).is_some_and(|other| Arc::ptr_eq(other, flight)) {
-            self.foreground.remove(&key(flight));
+    /// Another fetch of the same range is left alone.
+    pub(super) fn remove_foreground(&mut self, fetch: &Arc<Fetch>) {
+        if self.foreground.get(&key(fetch)).is_some_and(|other| Arc::ptr_eq(other, fetch)) {
+            self.foreground.remove(&key(fetch));
         }
     }
 
     /// A part of the fill that brings all of a range.
-    pub(super) fn part(&self, range: &Range<u64>) -> Option<&Arc<Flight>> {
+    pub(super) fn part(&self, range: &Range<u64>) -> Option<&Arc<Fetch>> {
         let (_, (part, _)) = self.parts.range(..=range.start).next_back()?;
         part.covers(range).then_some(part)
     }
 
     /// `ends` closes when the part has ended, written or not.
-    pub(super) fn add_part(&mut self, part: &Arc<Flight>, ends: watch::Receiver<()>) {
+    pub(super) fn add_part(&mut self, part: &Arc<Fetch>, ends: watch::Receiver<()>) {
         self.parts.insert(part.range.start, (Arc::clone(part), ends));
     }
 
-    /// What landed of the part by foreground reads is forgotten too when the part is on disk.
-    pub(super) fn remove_part(&mut self, part: &Arc<Flight>, is_on_disk: bool) {
+    /// What arrived of the part by foreground reads is forgotten too when the part is on disk.
+    pub(super) fn remove_part(&mut self, part: &Arc<Fetch>, is_on_disk: bool) {
         let start = part.range.start;
         if self.parts.get(&start).is_some_and(|(other, _)| Arc::ptr_eq(other, part)) {
             self.parts.remove(&start);
@@ -75,28 +75,28 @@ impl Table {
         if is_on_disk {
             let within = self.foreground.range((start, 0)..(part.range.end, 0));
             let old: Vec<_> = within
-                .filter(|(_, flight)| part.covers(&flight.range) && flight.landed().is_some())
+                .filter(|(_, fetch)| part.covers(&fetch.range) && fetch.received().is_some())
                 .map(|(key, _)| *key)
                 .collect();
             old.iter().for_each(|key| drop(self.foreground.remove(key)));
         }
     }
 
-    /// Nobody joins flights of this range any more, and what they bring is not written.
-    pub(super) fn distrust(&mut self, range: &Range<u64>) {
-        let take = |flight: &Arc<Flight>| {
-            let is_hit = flight.overlaps(range);
+    /// Nobody joins fetches of this range any more, and what they bring is not written.
+    pub(super) fn invalidate(&mut self, range: &Range<u64>) {
+        let take = |fetch: &Arc<Fetch>| {
+            let is_hit = fetch.overlaps(range);
             if is_hit {
-                flight.distrust();
+                fetch.invalidate();
             }
             !is_hit
         };
-        self.foreground.retain(|_, flight| take(flight));
+        self.foreground.retain(|_, fetch| take(fetch));
         self.parts.retain(|_, (part, _)| take(part));
     }
 
     /// The part under way that has this extent, and its end.
-    pub(super) fn part_of_extent(&self, extent: u64) -> Option<&(Arc<Flight>, watch::Receiver<()>)> {
+    pub(super) fn part_of_extent(&self, extent: u64) -> Option<&(Arc<Fetch>, watch::Receiver<()>)> {
         let start = extent * EXTENT_DATA_BYTES;
         let (_, part) = self.parts.range(..=start).next_back()?;
         (start < part.0.range.end).then_some(part)
@@ -127,10 +127,10 @@ impl Table {
 
 #[cfg(test)]
 impl Table {
-    /// Bytes of foreground flights that have landed.
-    pub(super) fn landed_bytes(&self) -> u64 {
-        let landed = self.foreground.values().filter_map(|flight| flight.landed());
-        landed.map(|bytes| bytes.len() as u64).sum()
+    /// Bytes of foreground fetches that have arrived.
+    pub(super) fn received_bytes(&self) -> u64 {
+        let received = self.foreground.values().filter_map(|fetch| fetch.received());
+        received.map(|bytes| bytes.len() as u64).sum()
     }
 }
 
@@ -194,6 +194,6 @@ impl Queue {
     }
 }
 
-fn key(flight: &Flight) -> (u64, u64) {
-    (flight.range.start, flight.range.end)
+fn key(fetch: &Fetch) -> (u64, u64) {
+    (fetch.range.start, fetch.range.end)
 }

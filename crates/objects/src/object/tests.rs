@@ -16,8 +16,8 @@ use crate::{
     remote::fake::{Answer, Fake, contents},
 };
 
+mod fetches;
 mod fills;
-mod flights;
 mod model;
 mod streams;
 

@@ -45,7 +45,7 @@ pub(crate) trait Sink: Send {
     fn handle_bytes(&mut self, bytes: Bytes);
 }
 
-struct Trip<'a> {
+struct Read<'a> {
     meta: &'a ObjectMeta,
     path: Path,
     /// What has not come yet.
@@ -102,27 +102,27 @@ impl Remote {
     ) -> Result<(), Error> {
         debug_assert!(range.start < range.end && range.end <= meta.size, "{range:?} of {}", meta.size);
         let path = self.path(&meta.name)?;
-        let mut trip = Trip { meta, path, rest: range, sink };
+        let mut read = Read { meta, path, rest: range, sink };
         let mut attempts = Attempts::new(match urgency {
             // As long as somebody waits, and until long after the usual deadline: an error is only for when the truth cannot be had.
             Urgency::Foreground => self.attempts_max.saturating_mul(FOREGROUND_ATTEMPTS_FACTOR),
             Urgency::Fill => self.attempts_max,
         });
         loop {
-            let Some(slot) = self.slot(urgency, trip.sink).await else { return Err(unwanted(meta)) };
-            let before = trip.rest.start;
-            let outcome = self.attempt(&mut trip, urgency).await;
+            let Some(slot) = self.slot(urgency, read.sink).await else { return Err(unwanted(meta)) };
+            let before = read.rest.start;
+            let outcome = self.attempt(&mut read, urgency).await;
             let Err(fault) = self.judged(outcome, &slot) else {
-                return if trip.rest.is_empty() { Ok(()) } else { Err(unwanted(meta)) };
+                return if read.rest.is_empty() { Ok(()) } else { Err(unwanted(meta)) };
             };
             drop(slot);
-            if before < trip.rest.start {
+            if before < read.rest.start {
                 attempts.progressed();
             }
             if !fault.is_worth_another_try() || attempts.are_exhausted() {
                 return Err(self.told(fault, &format!("read {}", meta.name), attempts.made()));
             }
-            self.figures.retries.fetch_add(1, Relaxed);
+            self.metrics.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
         }
     }
@@ -143,49 +143,49 @@ impl Remote {
     }
 
     /// Brings all of the rest, or as much as somebody wants.
-    async fn attempt(&self, trip: &mut Trip<'_>, urgency: Urgency) -> Result<(), Fault> {
+    async fn attempt(&self, read: &mut Read<'_>, urgency: Urgency) -> Result<(), Fault> {
         let reads = match urgency {
-            Urgency::Foreground => &self.figures.foreground_reads,
-            Urgency::Fill => &self.figures.fill_reads,
+            Urgency::Foreground => &self.metrics.foreground_reads,
+            Urgency::Fill => &self.metrics.fill_reads,
         };
         reads.fetch_add(1, Relaxed);
-        trip.sink.handle_sent();
+        read.sink.handle_sent();
         let began = Instant::now();
-        let range = GetRange::Bounded(trip.rest.clone());
-        let options = version::pinned(&trip.meta.etag, GetOptions::new().with_range(Some(range)));
-        let call = timeout(self.stall_timeout, self.store.get_opts(&trip.path, options));
+        let range = GetRange::Bounded(read.rest.clone());
+        let options = version::pinned(&read.meta.etag, GetOptions::new().with_range(Some(range)));
+        let call = timeout(self.stall_timeout, self.store.get_opts(&read.path, options));
         let (answer, seen) = observed(call).await;
-        self.figures.requests.fetch_add(seen.requests.max(1), Relaxed);
+        self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
         let answer = answer.map_err(|_| self.stalled("no answer"))?;
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => return Err(self.fault(&error, seen).await),
         };
-        check(&answer, trip)?;
-        self.figures.first_byte_after(began.elapsed());
-        trip.sink.handle_begun();
-        self.body(answer, trip).await
+        check(&answer, read)?;
+        self.metrics.first_byte_after(began.elapsed());
+        read.sink.handle_begun();
+        self.body(answer, read).await
     }
 
-    async fn body(&self, answer: GetResult, trip: &mut Trip<'_>) -> Result<(), Fault> {
-        let (began, first) = (Instant::now(), trip.rest.start);
+    async fn body(&self, answer: GetResult, read: &mut Read<'_>) -> Result<(), Fault> {
+        let (began, first) = (Instant::now(), read.rest.start);
         let mut body = pieces(answer);
         let mut outcome = Ok(());
         let mut interest = Interest::default();
-        while trip.rest.start < trip.rest.end && !interest.is_over(trip.sink) {
+        while read.rest.start < read.rest.end && !interest.is_over(read.sink) {
             match self.piece(&mut body).await {
-                Ok(Some(bytes)) => outcome = trip.take(bytes),
-                Ok(None) => outcome = Err(trip.ended_early()),
+                Ok(Some(bytes)) => outcome = read.take(bytes),
+                Ok(None) => outcome = Err(read.ended_early()),
                 Err(fault) => outcome = Err(fault),
             }
             if outcome.is_err() {
                 break;
             }
         }
-        let got = trip.rest.start - first;
-        self.figures.bytes.fetch_add(got, Relaxed);
-        if outcome.is_ok() && trip.rest.is_empty() {
-            self.figures.body_took(got, began.elapsed());
+        let got = read.rest.start - first;
+        self.metrics.bytes.fetch_add(got, Relaxed);
+        if outcome.is_ok() && read.rest.is_empty() {
+            self.metrics.body_took(got, began.elapsed());
             self.expect_end(&mut body).await;
         }
         outcome
@@ -195,7 +195,7 @@ impl Remote {
     async fn expect_end(&self, body: &mut BoxStream<'static, object_store::Result<Bytes>>) {
         while let Ok(Some(bytes)) = self.piece(body).await {
             if !bytes.is_empty() {
-                self.figures.wrong_responses.fetch_add(1, Relaxed);
+                self.metrics.wrong_responses.fetch_add(1, Relaxed);
                 return;
             }
         }
@@ -226,10 +226,10 @@ impl Remote {
             Ok(_) => slot.succeeded(),
             Err(fault) => {
                 if fault.is_wrong_response() {
-                    self.figures.wrong_responses.fetch_add(1, Relaxed);
+                    self.metrics.wrong_responses.fetch_add(1, Relaxed);
                 }
                 if fault.kind == FaultKind::SlowDown {
-                    self.figures.slow_downs.fetch_add(1, Relaxed);
+                    self.metrics.slow_downs.fetch_add(1, Relaxed);
                     slot.slowed_down();
                 }
             }
@@ -264,7 +264,7 @@ fn unwanted(meta: &ObjectMeta) -> Error {
     Error::TooLate(format!("read {}: nobody waits for it any more", meta.name))
 }
 
-impl Trip<'_> {
+impl Read<'_> {
     fn take(&mut self, bytes: Bytes) -> Result<(), Fault> {
         let length = bytes.len() as u64;
         if self.rest.end - self.rest.start < length {
@@ -282,8 +282,8 @@ impl Trip<'_> {
 }
 
 /// Everything that the header says must be as it was asked for.
-fn check(answer: &GetResult, trip: &Trip<'_>) -> Result<(), Fault> {
-    let (meta, found) = (trip.meta, &answer.meta);
+fn check(answer: &GetResult, read: &Read<'_>) -> Result<(), Fault> {
+    let (meta, found) = (read.meta, &answer.meta);
     if !version::is_same(&meta.etag, found) {
         let other = found.e_tag.as_deref().unwrap_or("no ETag");
         let text = format!("expected ETag {}, got {other}", meta.etag);
@@ -293,8 +293,8 @@ fn check(answer: &GetResult, trip: &Trip<'_>) -> Result<(), Fault> {
         let text = format!("expected an object of {} bytes, got one of {}", meta.size, found.size);
         return Err(Fault::new(FaultKind::WrongVersion, text));
     }
-    if answer.range != trip.rest {
-        let text = format!("asked for bytes {:?}, got bytes {:?}", trip.rest, answer.range);
+    if answer.range != read.rest {
+        let text = format!("asked for bytes {:?}, got bytes {:?}", read.rest, answer.range);
         return Err(Fault::new(FaultKind::Wrong, text));
     }
     Ok(())

@@ -86,7 +86,7 @@ impl Window {
     }
 
     /// Requests allowed now, and requests under way.
-    pub(super) fn figures(&self) -> (u64, u64) {
+    pub(super) fn metrics(&self) -> (u64, u64) {
         let state = self.lock();
         (state.limit as u64, (state.foreground + state.fill) as u64)
     }
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     fn limit(window: &Window) -> u64 {
-        window.figures().0
+        window.metrics().0
     }
 
     fn take(window: &Arc<Window>, urgency: Urgency) -> Option<Slot> {
@@ -326,7 +326,7 @@ mod tests {
         yield_now().await;
         drop(held);
         drop(last.await.unwrap());
-        assert_eq!(window.figures(), (1, 0));
+        assert_eq!(window.metrics(), (1, 0));
     }
 
     #[tokio::test]
@@ -337,7 +337,7 @@ mod tests {
             let urgency = if index % 3 == 0 { Urgency::Fill } else { Urgency::Foreground };
             tokio::spawn(async move {
                 let slot = window.acquire(urgency).await;
-                assert!(window.figures().1 <= 3);
+                assert!(window.metrics().1 <= 3);
                 yield_now().await;
                 drop(slot);
             })
@@ -345,6 +345,6 @@ mod tests {
         for done in join_all(work).await {
             done.unwrap();
         }
-        assert_eq!(window.figures(), (3, 0));
+        assert_eq!(window.metrics(), (3, 0));
     }
 }

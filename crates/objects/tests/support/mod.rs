@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 
 /// For what has to happen at some time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Readers at once.
 pub const READERS: u64 = 16;
@@ -89,12 +89,12 @@ pub fn remote(url: &str) -> Arc<Remote> {
 
 /// So many attempts, for stores that fail at once: a slow machine is to use up none of them.
 pub fn remote_with(url: &str, attempts_max: u32) -> Arc<Remote> {
-    connect(url, attempts_max, PATIENCE)
+    connect(url, attempts_max, TIMEOUT)
 }
 
 /// For tests that count requests: on a busy machine nothing is taken for a stall.
 pub fn patient_remote(url: &str) -> Arc<Remote> {
-    connect(url, 25, PATIENCE)
+    connect(url, 25, TIMEOUT)
 }
 
 fn connect(url: &str, attempts_max: u32, stall_timeout: Duration) -> Arc<Remote> {
@@ -128,7 +128,7 @@ pub fn cache(directory: &Path, sizes: Sizes) -> Arc<Cache> {
     let started = now();
     loop {
         match Cache::open(options(directory, sizes)) {
-            Err(Error::Locked(_)) if started.elapsed() < PATIENCE => std::thread::yield_now(),
+            Err(Error::Locked(_)) if started.elapsed() < TIMEOUT => std::thread::yield_now(),
             outcome => return outcome.unwrap(),
         }
     }
@@ -188,7 +188,7 @@ pub fn now() -> Instant {
 }
 
 pub fn patiently() -> ReadOptions {
-    ReadOptions { deadline: now() + PATIENCE, local_only: false }
+    ReadOptions { deadline: now() + TIMEOUT, local_only: false }
 }
 
 pub fn locally() -> ReadOptions {
@@ -206,14 +206,19 @@ pub fn assert_right(got: &[u8], contents: &[u8], range: &Range<u64>, why: &str) 
 
 /// How a reader's reads went. Wrong bytes fail at once.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct Counters {
     pub right: u64,
     pub errors: Vec<Error>,
 }
 
 /// So many rounds of a few random reads each, by one reader.
-pub async fn read_randomly(object: Arc<Object>, contents: Bytes, mut numbers: Numbers, rounds: u64) -> Tally {
-    let mut tally = Tally::default();
+pub async fn read_randomly(
+    object: Arc<Object>,
+    contents: Bytes,
+    mut numbers: Numbers,
+    rounds: u64,
+) -> Counters {
+    let mut counters = Counters::default();
     let seed = numbers.0;
     for _ in 0..rounds {
         let count = 1 + numbers.below(4);
@@ -229,26 +234,26 @@ pub async fn read_randomly(object: Arc<Object>, contents: Bytes, mut numbers: Nu
             match reading.await {
                 Ok(bytes) => {
                     assert_right(&bytes, &contents, range, &format!("reader {seed:x}"));
-                    tally.right += 1;
+                    counters.right += 1;
                 }
-                Err(error) => tally.errors.push(error),
+                Err(error) => counters.errors.push(error),
             }
         }
     }
-    tally
+    counters
 }
 
 /// Many readers at once.
-pub async fn read_by_many(object: &Arc<Object>, contents: &Bytes, seed: u64, rounds: u64) -> Tally {
+pub async fn read_by_many(object: &Arc<Object>, contents: &Bytes, seed: u64, rounds: u64) -> Counters {
     let mut readers = JoinSet::new();
     for reader in 0..READERS {
         let numbers = Numbers(mix(seed ^ mix(reader)));
         readers.spawn(read_randomly(Arc::clone(object), contents.clone(), numbers, rounds));
     }
-    let mut all = Tally::default();
-    for tally in readers.join_all().await {
-        all.right += tally.right;
-        all.errors.extend(tally.errors);
+    let mut all = Counters::default();
+    for counters in readers.join_all().await {
+        all.right += counters.right;
+        all.errors.extend(counters.errors);
     }
     all
 }
@@ -262,7 +267,7 @@ pub async fn meta(remote: &Remote, name: &str) -> ObjectMeta {
 pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "not within a minute: {what}");
+        assert!(started.elapsed() < TIMEOUT, "not within a minute: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -35,7 +35,7 @@ pub const CHUNKS_KEYS: [&str; 17] = [
     "fill_memory",
     "fill_whole_max",
     "line_requests",
-    "linger",
+    "grace_period",
     "memory",
     "poll",
     "requests",
@@ -82,7 +82,7 @@ const POLL_DEFAULT: Duration = Duration::from_secs(5);
 const POLL_MIN: Duration = Duration::from_millis(10);
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
-const LINGER_DEFAULT: Duration = Duration::from_secs(600);
+const GRACE_PERIOD_DEFAULT: Duration = Duration::from_secs(600);
 /// Longest of the durations.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 const REQUESTS_DEFAULT: usize = 64;
@@ -107,7 +107,7 @@ pub struct ChunksSpec {
     memory: Option<Size>,
     requests: Option<usize>,
     timeout: Option<Duration>,
-    linger: Option<Duration>,
+    grace_period: Option<Duration>,
     contents: Option<Contents>,
     line_requests: Option<usize>,
     dolt_paths: Option<Vec<String>>,
@@ -177,7 +177,7 @@ pub struct ChunksSettings {
     /// Time of one request of a client.
     pub timeout: Duration,
     /// A file dropped from the manifest stays readable for so long.
-    pub linger: Duration,
+    pub grace_period: Duration,
     /// What GET answers with.
     pub contents: Contents,
     /// Requests of RESP clients that may wait.
@@ -230,7 +230,7 @@ impl ChunksSpec {
             "memory" => once(&mut self.memory, key, size(key, value)?),
             "requests" => once(&mut self.requests, key, count(key, value)?),
             "timeout" => once(&mut self.timeout, key, parse_duration(value)?),
-            "linger" => once(&mut self.linger, key, parse_duration(value)?),
+            "grace_period" => once(&mut self.grace_period, key, parse_duration(value)?),
             "contents" => once(&mut self.contents, key, contents(value)?),
             "line_requests" => once(&mut self.line_requests, key, count(key, value)?),
             "dolt_layout" => once(&mut self.dolt_layout, key, dolt_layout(value)?),
@@ -312,7 +312,7 @@ impl ChunksSpec {
             memory_bytes_max: self.memory.unwrap_or(Size(0)).0,
             requests_max: one_to("requests", self.requests, REQUESTS_DEFAULT, REQUESTS_MAX)?,
             timeout: within("timeout", self.timeout, TIMEOUT_DEFAULT, TIMEOUT_MIN)?,
-            linger: within("linger", self.linger, LINGER_DEFAULT, Duration::ZERO)?,
+            grace_period: within("grace_period", self.grace_period, GRACE_PERIOD_DEFAULT, Duration::ZERO)?,
             contents: self.contents.unwrap_or(Contents::Decoded),
             line_requests: one_to(
                 "line_requests",
@@ -354,7 +354,7 @@ impl ChunksSettings {
             poll: self.poll,
             memory_bytes_max: self.memory_bytes_max,
             requests_max: self.requests_max,
-            linger: self.linger,
+            grace_period: self.grace_period,
             environment: environment(),
             runtime,
         }

@@ -21,7 +21,7 @@ pub fn status(error: &Error, deadline: &Deadline) -> Status {
     match error {
         Error::Unreachable(message) => Status::unavailable(message),
         Error::Refused(message) => Status::failed_precondition(message),
-        Error::Damaged(message) => Status::data_loss(message),
+        Error::Corrupt(message) => Status::data_loss(message),
         Error::TooLate(message) if deadline.of_client().is_none() => Status::unavailable(message),
         Error::TooLate(message) => Status::deadline_exceeded(message),
         Error::NotLocal => Status::unavailable("the chunk is not on local disk"),
@@ -156,7 +156,7 @@ fn bytes_of(outcome: &Outcome) -> usize {
             Err(
                 Error::Unreachable(message)
                 | Error::Refused(message)
-                | Error::Damaged(message)
+                | Error::Corrupt(message)
                 | Error::TooLate(message),
             ) => message.len(),
         }

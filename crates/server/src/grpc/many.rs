@@ -92,9 +92,9 @@ pub struct Answers<R> {
     /// Indexes of addresses on trips.
     under_way: BTreeSet<u32>,
     /// When those have failed, unless something lands.
-    patience: Pin<Box<Sleep>>,
+    timeout: Pin<Box<Sleep>>,
     landed: VecDeque<(u32, Outcome)>,
-    /// The end of the client's patience.
+    /// The end of the client's timeout.
     end: Option<Pin<Box<Sleep>>>,
     over: bool,
 }
@@ -114,7 +114,7 @@ impl<R: Reader> Answers<R> {
     /// To this call.
     pub fn new(reader: R, call: Call) -> Self {
         let end = call.deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
-        let patience = Box::pin(sleep(call.deadline.timeout()));
+        let timeout = Box::pin(sleep(call.deadline.timeout()));
         Self {
             reader,
             call,
@@ -122,7 +122,7 @@ impl<R: Reader> Answers<R> {
             waiting: Vec::new(),
             trips: SelectAll::new(),
             under_way: BTreeSet::new(),
-            patience,
+            timeout,
             landed: VecDeque::new(),
             end,
             over: false,
@@ -151,7 +151,7 @@ impl<R: Reader> Answers<R> {
                 self.under_way.remove(index);
             }
             self.landed.extend(landed);
-            self.begin_patience();
+            self.begin_timeout();
         }
     }
 
@@ -182,7 +182,7 @@ impl<R: Reader> Answers<R> {
         }
         let indexes: Vec<u32> = self.waiting.drain(..room).collect();
         if self.under_way.is_empty() {
-            self.begin_patience();
+            self.begin_timeout();
         }
         self.under_way.extend(&indexes);
         let addresses = indexes.iter().filter_map(|index| self.address(*index)).collect();
@@ -196,14 +196,14 @@ impl<R: Reader> Answers<R> {
         true
     }
 
-    fn begin_patience(&mut self) {
+    fn begin_timeout(&mut self) {
         let until = Instant::now() + self.call.deadline.timeout();
-        self.patience.as_mut().reset(until);
+        self.timeout.as_mut().reset(until);
     }
 
     /// Whether nothing has landed for too long. Asked when the client waits, and only without a deadline of its own.
     fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
-        self.end.is_none() && !self.under_way.is_empty() && self.patience.as_mut().poll(context).is_ready()
+        self.end.is_none() && !self.under_way.is_empty() && self.timeout.as_mut().poll(context).is_ready()
     }
 
     /// What is under way has failed.

@@ -33,16 +33,16 @@ use super::{
     access::Visitor,
     account::{Account, Accounts, AnswerBody, Deliveries, RequestBody},
     connection::Connection,
-    figures::Figures,
     front::Asked,
+    front_metrics::FrontMetrics,
     limits,
 };
 use crate::remotesapi::Share;
 
 /// Accepts for ever. So many connections at once, the others wait.
-pub async fn serve(listener: TcpListener, router: Router, connections_max: u32, figures: Arc<Figures>) {
+pub async fn serve(listener: TcpListener, router: Router, connections_max: u32, metrics: Arc<FrontMetrics>) {
     let places = Arc::new(Semaphore::new(connections_max as usize));
-    let accounts = Accounts::new(figures);
+    let accounts = Accounts::new(metrics);
     let builder = Arc::new(builder());
     loop {
         let place = place(&places, connections_max).await;
@@ -52,7 +52,7 @@ pub async fn serve(listener: TcpListener, router: Router, connections_max: u32, 
         };
         // Answers leave as they are written. That it cannot be set is no reason not to answer.
         let _ = stream.set_nodelay(true);
-        let open = accounts.figures().accept();
+        let open = accounts.metrics().accept();
         let service = Service::new(router.clone(), &accounts, peer.ip().to_canonical());
         let builder = Arc::clone(&builder);
         tokio::spawn(async move {
@@ -98,12 +98,12 @@ async fn connection(
     builder: &Builder<TokioExecutor>,
     service: Service,
 ) {
-    let (deliveries, figures) = (Arc::clone(&service.deliveries), Arc::clone(&service.figures));
+    let (deliveries, metrics) = (Arc::clone(&service.deliveries), Arc::clone(&service.metrics));
     let account = Arc::clone(&service.account);
     tokio::select! {
         () = until_idle(stream, builder, service) => {}
         () = deliveries.stuck() => {
-            figures.stuck.fetch_add(1, Ordering::Relaxed);
+            metrics.stuck.fetch_add(1, Ordering::Relaxed);
             log::debug!("HTTP: a connection was closed: its client did not take an answer");
         }
         () = account.evicted() => {}
@@ -116,7 +116,7 @@ async fn until_idle(
     service: Service,
 ) {
     let activity = Arc::clone(&service.activity);
-    let io = TokioIo::new(Connection::new(stream, Arc::clone(&service.figures)));
+    let io = TokioIo::new(Connection::new(stream, Arc::clone(&service.metrics)));
     let mut serving = pin!(builder.serve_connection(io, service));
     tokio::select! {
         _ = serving.as_mut() => return,
@@ -181,7 +181,7 @@ struct Service {
     deliveries: Arc<Deliveries>,
     share: Arc<Share>,
     visitor: Arc<Visitor>,
-    figures: Arc<Figures>,
+    metrics: Arc<FrontMetrics>,
 }
 
 impl Service {
@@ -193,7 +193,7 @@ impl Service {
             deliveries: Arc::default(),
             share: Arc::default(),
             visitor: Visitor::new(peer),
-            figures: Arc::clone(accounts.figures()),
+            metrics: Arc::clone(accounts.metrics()),
         }
     }
 }

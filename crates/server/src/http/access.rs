@@ -206,9 +206,9 @@ pub async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let Front { access, names, figures, .. } = &*front;
+    let Front { access, names, metrics, .. } = &*front;
     if let Err(foreign) = names.check(access.asks(), request.uri(), request.headers()) {
-        figures.foreign_refused.fetch_add(1, Ordering::Relaxed);
+        metrics.foreign_refused.fetch_add(1, Ordering::Relaxed);
         return foreign.into_response(request.headers());
     }
     let checked = match is_open(request.uri().path()) {
@@ -220,8 +220,8 @@ pub async fn guard(
         Err(denied) => {
             match denied {
                 Denied::Missing => {}
-                Denied::Unknown | Denied::Wrong => _ = figures.auth_denied.fetch_add(1, Ordering::Relaxed),
-                Denied::TooMany(_) => _ = figures.auth_refused.fetch_add(1, Ordering::Relaxed),
+                Denied::Unknown | Denied::Wrong => _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed),
+                Denied::TooMany(_) => _ = metrics.auth_refused.fetch_add(1, Ordering::Relaxed),
             }
             denied.into_response(request.headers())
         }

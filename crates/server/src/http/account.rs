@@ -32,14 +32,14 @@ pub use self::{
     request::{Received, RequestBody},
 };
 use super::{
-    figures::Figures,
+    front_metrics::FrontMetrics,
     limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX, CONNECTION_BYTES_MIN},
 };
 
 /// The accounts of all connections.
 #[derive(Debug, Default)]
 pub struct Accounts {
-    figures: Arc<Figures>,
+    metrics: Arc<FrontMetrics>,
     /// Numbers accounts.
     opened: AtomicU64,
     open: Mutex<HashMap<u64, Weak<Account>>>,
@@ -60,8 +60,8 @@ pub struct Account {
 
 impl Accounts {
     /// None yet; counted here.
-    pub fn new(figures: Arc<Figures>) -> Arc<Self> {
-        Arc::new(Self { figures, ..Self::default() })
+    pub fn new(metrics: Arc<FrontMetrics>) -> Arc<Self> {
+        Arc::new(Self { metrics, ..Self::default() })
     }
 
     /// Of a new connection.
@@ -80,8 +80,8 @@ impl Accounts {
     }
 
     /// What all connections count.
-    pub fn figures(&self) -> &Arc<Figures> {
-        &self.figures
+    pub fn metrics(&self) -> &Arc<FrontMetrics> {
+        &self.metrics
     }
 
     /// Somebody has to go: of the address that holds most, the connection that does. Others may
@@ -104,7 +104,7 @@ impl Accounts {
                 account.peer,
                 account.own()
             );
-            self.figures.evicted.fetch_add(1, Ordering::Relaxed);
+            self.metrics.evicted.fetch_add(1, Ordering::Relaxed);
             account.is_evicted.store(true, Ordering::Relaxed);
             account.evicted.notify_one();
         }
@@ -118,7 +118,7 @@ impl Accounts {
 impl Account {
     /// Why there is no memory for more, if so.
     pub fn check(&self) -> Result<(), Status> {
-        let (own, all) = (self.own(), self.all.figures.memory_bytes.load(Ordering::Relaxed));
+        let (own, all) = (self.own(), self.all.metrics.memory_bytes.load(Ordering::Relaxed));
         let why = if CONNECTION_BYTES_MAX <= own {
             format!(
                 "this connection has {own} bytes of requests and answers in memory, expected less than {CONNECTION_BYTES_MAX}"
@@ -131,7 +131,7 @@ impl Account {
         } else {
             return Ok(());
         };
-        self.all.figures.memory_refused.fetch_add(1, Ordering::Relaxed);
+        self.all.metrics.memory_refused.fetch_add(1, Ordering::Relaxed);
         Err(Status::resource_exhausted(format!("{why}: read answers faster, or ask for less")))
     }
 
@@ -178,7 +178,7 @@ impl Hold {
         self.bytes += bytes;
         self.account.own.fetch_add(bytes, Ordering::Relaxed);
         let all = &self.account.all;
-        if ALL_BYTES_MAX <= bytes + all.figures.memory_bytes.fetch_add(bytes, Ordering::Relaxed) {
+        if ALL_BYTES_MAX <= bytes + all.metrics.memory_bytes.fetch_add(bytes, Ordering::Relaxed) {
             all.evict();
         }
     }
@@ -193,7 +193,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.account.own.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.account.all.figures.memory_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.account.all.metrics.memory_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
     const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
 
     fn held(all: &Accounts) -> usize {
-        all.figures.memory_bytes.load(Ordering::Relaxed)
+        all.metrics.memory_bytes.load(Ordering::Relaxed)
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
             assert!(held(&all) < ALL_BYTES_MAX, "{count} have all of it");
             all.open(OTHER).check().unwrap();
             // Few never come so far.
-            let evicted = all.figures.evicted.load(Ordering::Relaxed);
+            let evicted = all.metrics.evicted.load(Ordering::Relaxed);
             assert_eq!(evicted == 0, count < 10, "{evicted} of {count}");
             let refused = greedy.iter().find_map(|account| account.check().err()).unwrap();
             assert!(refused.message().contains("bytes of requests and answers in memory"), "{refused}");
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(others.iter().filter(|account| evicted(account)).count(), 1);
         // It is not gone yet, and nobody else has to go for it.
         holds.push(others[0].hold(1));
-        assert_eq!(all.figures.evicted.load(Ordering::Relaxed), 1);
+        assert_eq!(all.metrics.evicted.load(Ordering::Relaxed), 1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(others[1].evicted());
         drop(holds);

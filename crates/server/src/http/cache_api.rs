@@ -3,7 +3,7 @@
 //! ```text
 //!  GET  /api/cache                          all caches and what is in them, as JSON
 //!  POST /api/cache/NAME/warm|verify|drop    does it; answers with lines of JSON while it does
-//!        {"progress": {"done", "total", "damaged"}} ...   then   {"finished": {...}}   or   {"failed": "why"}
+//!        {"progress": {"done", "total", "corrupt"}} ...   then   {"finished": {...}}   or   {"failed": "why"}
 //! ```
 //!
 //! The work runs where the stores run; its answer is a stream, and who hangs up gives it up. So much of it runs at once

@@ -13,30 +13,30 @@ use tokio::{
     time::{Instant, Sleep, sleep},
 };
 
-use super::{figures::Figures, frames::FrameBudget, limits::WRITE_STALL_MAX};
+use super::{frames::FrameBudget, front_metrics::FrontMetrics, limits::WRITE_STALL_MAX};
 
 /// Reads and writes of a stream, with an end to waiting for room to write.
 #[derive(Debug)]
 pub struct Connection<S> {
     stream: S,
     /// When to give up.
-    patience: Pin<Box<Sleep>>,
+    timeout: Pin<Box<Sleep>>,
     /// Whether the last write found no room.
     stalled: bool,
     budget: FrameBudget,
-    figures: Arc<Figures>,
+    metrics: Arc<FrontMetrics>,
 }
 
 impl<S: AsyncWrite + Unpin> Connection<S> {
     /// Within a runtime.
-    pub fn new(stream: S, figures: Arc<Figures>) -> Self {
-        let patience = Box::pin(sleep(WRITE_STALL_MAX));
-        Self { stream, patience, stalled: false, budget: FrameBudget::new(), figures }
+    pub fn new(stream: S, metrics: Arc<FrontMetrics>) -> Self {
+        let timeout = Box::pin(sleep(WRITE_STALL_MAX));
+        Self { stream, timeout, stalled: false, budget: FrameBudget::new(), metrics }
     }
 
     /// Ends a connection that sends too much. Whether its client hears why is up to its client.
     fn send_away(&mut self, context: &mut Context<'_>) -> io::Error {
-        self.figures.flooded.fetch_add(1, Relaxed);
+        self.metrics.flooded.fetch_add(1, Relaxed);
         log::debug!("HTTP: a connection was closed: its client sent too many frames that ask for nothing");
         if let Some(goaway) = self.budget.goaway() {
             // The socket takes these few bytes, or has not been read for long.
@@ -53,11 +53,11 @@ impl<S: AsyncWrite + Unpin> Connection<S> {
         }
         if !self.stalled {
             self.stalled = true;
-            self.patience.as_mut().reset(Instant::now() + WRITE_STALL_MAX);
+            self.timeout.as_mut().reset(Instant::now() + WRITE_STALL_MAX);
         }
-        match self.patience.as_mut().poll(context) {
+        match self.timeout.as_mut().poll(context) {
             Poll::Ready(()) => {
-                self.figures.stuck.fetch_add(1, Relaxed);
+                self.metrics.stuck.fetch_add(1, Relaxed);
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             Poll::Pending => Poll::Pending,
@@ -139,11 +139,11 @@ mod tests {
         paused().block_on(async {
             let (near, _far) = duplex(100);
             let started = Instant::now();
-            let figures = Arc::<Figures>::default();
-            let error = Connection::new(near, Arc::clone(&figures)).write_all(&[0; 1000]).await.unwrap_err();
+            let metrics = Arc::<FrontMetrics>::default();
+            let error = Connection::new(near, Arc::clone(&metrics)).write_all(&[0; 1000]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             assert_eq!(started.elapsed(), WRITE_STALL_MAX);
-            assert_eq!(figures.stuck.load(Relaxed), 1);
+            assert_eq!(metrics.stuck.load(Relaxed), 1);
         });
     }
 

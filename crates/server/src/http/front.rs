@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, uri::Authority};
 
-use super::{access::Access, figures::Figures, limits::AUTHORITY_BYTES_MAX, names::Names};
+use super::{access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names};
 
 /// As it was configured, for all threads.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Front {
     /// Under which names.
     pub names: Names,
     /// What it counts.
-    pub figures: Arc<Figures>,
+    pub metrics: Arc<FrontMetrics>,
 }
 
 /// What a request was sent to, as far as it says so. In the extensions of every request.

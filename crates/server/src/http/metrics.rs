@@ -13,13 +13,13 @@ use busload_pipeline::stats::{BatchReading, Stats};
 use busload_postgres::TableStats;
 
 use crate::{
-    http::figures::Figures,
+    http::front_metrics::FrontMetrics,
     sources::{batches_in_flight, state_of},
     status::{State, Status},
 };
 
-/// All figures.
-pub fn render(status: &Status, front: &Figures) -> String {
+/// All metrics.
+pub fn render(status: &Status, front: &FrontMetrics) -> String {
     let mut page = Page::default();
     process(&mut page, status);
     stages(&mut page, &status.stats);
@@ -29,7 +29,7 @@ pub fn render(status: &Status, front: &Figures) -> String {
     memory(&mut page, &status.stats);
     let tables = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
     postgres(&mut page, &tables.collect::<Vec<_>>());
-    let stores = status.chunk_stores().map(|stores| stores.tables().iter().map(chunks::Figures::of));
+    let stores = status.chunk_stores().map(|stores| stores.tables().iter().map(chunks::Metrics::of));
     let stores: Vec<_> = stores.into_iter().flatten().collect();
     chunks::render(&mut page, &stores);
     if !stores.is_empty() {
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn every_sample_belongs_to_a_family_that_is_described_once() {
-        let mut page = Page { text: render(&Status::default(), &Figures::default()) };
+        let mut page = Page { text: render(&Status::default(), &FrontMetrics::default()) };
         let mut sync_us_buckets = [0; busload_log::SYNC_BUCKET_COUNT];
         sync_us_buckets[3] = 2;
         sync_us_buckets[7] = 1;

@@ -8,7 +8,7 @@
 //!
 //! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then has a status and a text of its own. All of it
 //! together has one deadline, the table's timeout from the request's arrival: clients wait 15 seconds for a status, whatever it is made of. What
-//! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that ends in order and early for damage.
+//! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that ends in order and early for corruption.
 //! **Ranges** are answered one at a time. Several, and what makes no sense, are refused: the standard would allow to send all of the file instead,
 //! which Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`] of a table, a part of it of
 //! one connection); downloads beyond it wait. Who takes nothing is gone after a while ([`WRITE_STALL_MAX`](crate::http::limits::WRITE_STALL_MAX)). **Shutdown.** Answers under way are cut off.
@@ -99,7 +99,10 @@ impl Downloads {
             // Clients print the status of a download that was refused, if that.
             if refusal.status.is_server_error() {
                 let text = format!("a download was refused: {}", refusal.text);
-                self.remotesapi.status.complaints.warn(&format!("table {}", table.settings.name), &text);
+                self.remotesapi
+                    .status
+                    .rate_limited_log
+                    .warn(&format!("table {}", table.settings.name), &text);
             }
         })
     }
@@ -134,7 +137,7 @@ impl Downloads {
     fn table(&self, target: &Target<'_>) -> Result<&ChunkTable, Refusal> {
         let Remotesapi { status, front, .. } = &*self.remotesapi;
         if !front.access.allows_key(target.table, target.key) {
-            front.figures.auth_denied.fetch_add(u64::from(target.key.is_some()), Ordering::Relaxed);
+            front.metrics.auth_denied.fetch_add(u64::from(target.key.is_some()), Ordering::Relaxed);
             let text = "the key of this URL is not that of the table now: ask for locations again";
             return Err(Refusal::new(StatusCode::FORBIDDEN, text));
         }

@@ -103,7 +103,7 @@ struct Coming<Flying = WeakFlight> {
 }
 
 struct Cache {
-    /// Has the stores' runtime, and the figures.
+    /// Has the stores' runtime, and the metrics.
     status: Arc<Status>,
     recent: Mutex<Recent>,
     coming: Mutex<HashMap<Name, Coming>>,

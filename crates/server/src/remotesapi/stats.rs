@@ -1,4 +1,4 @@
-//! Figures of Dolt's protocol, of all tables together.
+//! Metrics of Dolt's protocol, of all tables together.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -82,7 +82,7 @@ impl Download {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::File, Self::Range, Self::Records];
 
-    /// In figures.
+    /// In metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -105,7 +105,7 @@ impl Location {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::Found, Self::Missing];
 
-    /// In figures.
+    /// In metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Found => "found",
@@ -129,7 +129,7 @@ impl RecordsOrigin {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Made, Self::MadeAgain, Self::Memory];
 
-    /// In figures.
+    /// In metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Made => "made",
@@ -139,7 +139,7 @@ impl RecordsOrigin {
     }
 }
 
-/// What was asked and sent. Any thread counts; figures that are read together need not be of one moment.
+/// What was asked and sent. Any thread counts; metrics that are read together need not be of one moment.
 #[derive(Debug, Default)]
 pub struct RemotesapiStats {
     calls: Counters<{ Method::ALL.len() }>,

@@ -49,7 +49,7 @@ const CHUNK_COST_BYTES: usize = 1024;
 /// Bytes of a key that is no address that an error shows.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// Requests of RESP clients that wait for a store, and trips that left for them. Shared with whoever shows figures.
+/// Requests of RESP clients that wait for a store, and trips that left for them. Shared with whoever shows metrics.
 #[derive(Debug, Default)]
 pub struct Line {
     /// Requests that wait now.
@@ -149,7 +149,7 @@ impl Drop for Places {
 pub struct About<'a> {
     /// As it was configured.
     pub settings: &'a ChunksSettings,
-    /// Its figures.
+    /// Its metrics.
     pub line: &'a Arc<Line>,
     /// Whether the pipeline is to end.
     pub signals: &'a Arc<Signals>,
@@ -493,7 +493,7 @@ pub fn state_of(state: &State) -> &'static str {
     }
 }
 
-/// The figures for INFO.
+/// The metrics for INFO.
 fn info(store: &Store, line: &Line) -> SourceInfo {
     let (stats, state) = (store.stats(), store.state());
     let StoreStats { cache, store: remote, .. } = &stats;
@@ -509,7 +509,7 @@ fn info(store: &Store, line: &Line) -> SourceInfo {
         ("remote", stats.remote.to_string()),
         ("absent", stats.absent.to_string()),
         ("errors", stats.errors.to_string()),
-        ("damaged", (stats.damaged + cache.damaged).to_string()),
+        ("corrupt", (stats.corrupt + cache.corrupt).to_string()),
         ("waiting", line.waiting.load(Ordering::Relaxed).to_string()),
         ("refused", line.refused.load(Ordering::Relaxed).to_string()),
         ("disk_bytes", cache.bytes.to_string()),

@@ -1,7 +1,7 @@
 //! Answers on their way from a table's thread to the pipeline: one list, taken whole.
 //!
 //! ```text
-//!  replies of a batch --> list --(the first rings)--> bell: a task behind those that run --> wakes the pipeline once
+//!  replies of a batch --> list --(the first rings)--> notifier: a task behind those that run --> wakes the pipeline once
 //!                           +--------------------------- taken by the pipeline's next turn
 //! ```
 
@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub struct Finished {
     list: Mutex<Vec<SourceEvent>>,
-    bell: Notify,
+    notifier: Notify,
     pipeline: Waker,
 }
 
 impl Finished {
     /// An empty list; `pipeline` wakes who takes it.
     pub fn new(pipeline: Waker) -> Self {
-        Self { list: Mutex::new(Vec::new()), bell: Notify::new(), pipeline }
+        Self { list: Mutex::new(Vec::new()), notifier: Notify::new(), pipeline }
     }
 
     /// Adds an answer.
@@ -34,7 +34,7 @@ impl Finished {
         let is_first = list.len() == 1;
         drop(list);
         if is_first {
-            self.bell.notify_one();
+            self.notifier.notify_one();
         }
     }
 
@@ -50,9 +50,9 @@ impl Finished {
 
     /// Wakes the pipeline for as long as it is polled. On the runtime that answers, it runs when the batch that is being
     /// answered is done, so that the pipeline finds all of it.
-    pub async fn ring(&self) {
+    pub async fn notify(&self) {
         loop {
-            self.bell.notified().await;
+            self.notifier.notified().await;
             self.pipeline.wake_by_ref();
         }
     }
@@ -91,7 +91,7 @@ mod tests {
         runtime.block_on(async {
             tokio::spawn({
                 let finished = Arc::clone(&finished);
-                async move { finished.ring().await }
+                async move { finished.notify().await }
             });
             for batch in 1..4 {
                 for ticket in 0..100 {

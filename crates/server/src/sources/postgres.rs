@@ -271,7 +271,7 @@ impl Reply<PgService> for Waiter {
     }
 }
 
-/// The figures for INFO.
+/// The metrics for INFO.
 fn info(stats: &TableStats) -> SourceInfo {
     let (reads, writes, pool) = (&stats.line.reads, &stats.line.writes, &stats.pool);
     let batches = |class: &busload_batch::ClassStats| BatchReading {

@@ -39,8 +39,8 @@ impl TableThread {
     }
 
     /// Whether the outcome of the first attempt to connect was known in time.
-    pub fn wait_for_first_attempt(&self, patience: Duration) -> bool {
-        self.first_attempt.recv_timeout(patience) != Err(mpsc::RecvTimeoutError::Timeout)
+    pub fn wait_for_first_attempt(&self, timeout: Duration) -> bool {
+        self.first_attempt.recv_timeout(timeout) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 
     /// Tells it to end.
@@ -53,9 +53,9 @@ impl TableThread {
 
 impl Stopping {
     /// Waits until it has ended.
-    pub fn wait(self, patience: Duration) {
+    pub fn wait(self, timeout: Duration) {
         // The sender is dropped without a word: that is the end of the thread.
-        if self.stopped.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if self.stopped.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
             log::warn!("table {}: its thread does not end and is left behind", self.name);
         }
     }

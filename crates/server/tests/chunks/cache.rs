@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Served, away, fixtures,
-    support::{Ended, PATIENCE, Server, run},
+    support::{Ended, Server, TIMEOUT, run},
 };
 
 /// A configuration, and the address of the server that has its caches, if there is one.
@@ -84,7 +84,7 @@ fn live(tool: &Tool<'_>) {
     let ended = tool.run(&["verify", "db"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let line = ended.stderr.lines().last().unwrap();
-    assert!(line.contains("were damaged; they are removed"), "{line}");
+    assert!(line.contains("were corrupt; they are removed"), "{line}");
     assert_eq!(tool.run(&["verify", "db"]).code, Some(0), "it is removed");
     assert_ne!(files(), listed);
     tool.succeed(&["warm", "db"]);
@@ -185,7 +185,7 @@ fn the_server_takes_orders_only_from_where_it_should() {
     let served = Served::start(&[&fixtures::table("db", "real-classic", "")], &[]);
     let post = |path: &str, header: &str| {
         let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost:1\r\n{header}Connection: close\r\n\r\n")
             .unwrap();
         let mut response = String::new();

@@ -42,7 +42,7 @@ fn info_and_metrics_show_stores_and_where_answers_came_from() {
     assert!(1120.0 <= outcome("local") + outcome("remote"));
     let info = format!("busload_chunks_info{{table=\"db\",state=\"open\",root=\"{root}\",error=\"\"}}");
     assert_eq!(served.server.metric(&info), 1.0);
-    // Without such tables there are no such figures.
+    // Without such tables there are no such metrics.
     let directory = tempfile::tempdir().unwrap();
     let plain = Server::start(directory.path(), &[]);
     assert!(!plain.http("/metrics").1.contains("busload_chunks"));

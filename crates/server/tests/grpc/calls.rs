@@ -144,7 +144,7 @@ fn what_is_not_local_comes_to_disk_afterwards() {
         if answer.found {
             break answer;
         }
-        assert!(answer.not_local && started.elapsed() < super::PATIENCE, "it never comes");
+        assert!(answer.not_local && started.elapsed() < super::TIMEOUT, "it never comes");
     };
     assert!(!answer.not_local);
     check(address, &answer.contents);
@@ -158,7 +158,7 @@ fn what_is_not_local_comes_to_disk_afterwards() {
         if answer.not_local.is_empty() {
             break;
         }
-        assert!(started.elapsed() < super::PATIENCE, "{} never come", answer.not_local.len());
+        assert!(started.elapsed() < super::TIMEOUT, "{} never come", answer.not_local.len());
     }
     let nowhere = served.get(GetChunkRequest { only_if_local: true, ..one(NOWHERE) }).unwrap();
     assert!(!nowhere.found && nowhere.not_local, "only the object store knows of newer files");

@@ -10,7 +10,7 @@ use busload_proto::v1::{Form, GetChunkRequest, GetChunksRequest, GetDictionaryRe
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tonic::Code;
 
-use super::{NOWHERE, PATIENCE, Served, eventually, fixture::Fixture, has, many, one, refused};
+use super::{NOWHERE, Served, TIMEOUT, eventually, fixture::Fixture, has, many, one, refused};
 
 #[test]
 fn an_unknown_store_is_not_found() {
@@ -148,12 +148,12 @@ fn the_deadline_of_a_call_is_kept_and_that_of_the_table_otherwise() {
     let remote = Remote::new();
     let served = Served::start(&[&remote.table("timeout=2s&poll=3600s")]);
     let address = remote.fixture.chunks[0].address;
-    let stall = Rule::always(Fault::Delay(PATIENCE));
+    let stall = Rule::always(Fault::Delay(TIMEOUT));
     remote.proxy.set(Faults { rules: vec![stall], ..Faults::default() });
     let timed = |timeout| served.runtime.block_on(raw_get(served.server.address("http"), address, timeout));
     let started = Instant::now();
     assert_eq!(timed("100m"), Code::DeadlineExceeded);
-    assert!(started.elapsed() < PATIENCE / 2);
+    assert!(started.elapsed() < TIMEOUT / 2);
     assert_eq!(timed("soon"), Code::InvalidArgument);
     let started = Instant::now();
     refused(served.get(one(address)), Code::Unavailable, "");
@@ -162,7 +162,7 @@ fn the_deadline_of_a_call_is_kept_and_that_of_the_table_otherwise() {
     // Requests that are stuck are given up by and by.
     let started = Instant::now();
     while served.get(one(address)).is_err() {
-        assert!(started.elapsed() < PATIENCE, "it never recovers");
+        assert!(started.elapsed() < TIMEOUT, "it never recovers");
     }
 }
 

@@ -17,7 +17,7 @@ use busload_proto::v1::{
     Form, GetChunkRequest, GetChunkResponse, GetChunksRequest, GetChunksResponse, HasChunksRequest,
     chunks_client::ChunksClient,
 };
-use support::{PATIENCE, Server, eventually};
+use support::{Server, TIMEOUT, eventually};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tonic::{
@@ -92,7 +92,7 @@ fn client(runtime: &Runtime, address: SocketAddr) -> ChunksClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     // Streams that are not read leave the others room: the window of a connection is that of many streams.
     let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
-    let endpoint = endpoint.connect_timeout(PATIENCE);
+    let endpoint = endpoint.connect_timeout(TIMEOUT);
     let channel = runtime.block_on(endpoint.connect()).unwrap();
     ChunksClient::new(channel).max_decoding_message_size(300 << 20)
 }

@@ -15,7 +15,7 @@ use tonic_health::pb::{
 use tonic_reflection::pb::{v1, v1alpha};
 
 use super::{
-    PATIENCE, Served,
+    Served, TIMEOUT,
     fixture::{Fixture, check},
     one, refused,
 };
@@ -35,7 +35,7 @@ fn both_versions_are_spoken_on_one_port_at_the_same_time() {
         for _ in 0..4 {
             scope.spawn(move || {
                 let mut stream = TcpStream::connect(address).unwrap();
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                 for _ in 0..50 {
                     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
                     let mut answer = Vec::new();
@@ -153,7 +153,7 @@ fn unknown_methods_and_services_are_unimplemented() {
 fn a_head_that_is_too_long_is_refused() {
     let served = Served::of_fixture(&Fixture::new("synth-sizes-classic"));
     let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let filler = "x".repeat(1 << 20);
     // The server may close before it has read all of it.
     let _ = write!(stream, "GET / HTTP/1.1\r\nHost: localhost\r\nFiller: {filler}\r\n\r\n");
@@ -176,7 +176,7 @@ fn a_head_that_is_too_long_is_refused() {
 fn a_connection_is_cut_off_when_its_head_never_ends() {
     let served = Served::of_fixture(&Fixture::new("synth-sizes-classic"));
     let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lo").unwrap();
     let mut answer = Vec::new();
     // Closed or reset: either way it is over, which the timeout above would not be.

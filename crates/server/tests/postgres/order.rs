@@ -87,14 +87,14 @@ fn many_clients_share_statements() {
     let statements = served.server.metric("busload_postgres_statements_total{table=\"objects\"}");
     assert!(statements <= 400.0, "{statements} statements for {} reads", 20 * KEYS);
     let stages = served.run("INFO stages");
-    let figure = |name: &str| -> f64 {
+    let metric = |name: &str| -> f64 {
         stages
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok())
             .unwrap()
     };
-    assert!(10.0 <= figure("table_objects_read_batch_mean"), "{stages}");
-    assert!(figure("table_objects_read_batch_mean") <= figure("table_objects_read_batch_max"), "{stages}");
+    assert!(10.0 <= metric("table_objects_read_batch_mean"), "{stages}");
+    assert!(metric("table_objects_read_batch_mean") <= metric("table_objects_read_batch_max"), "{stages}");
 }
 
 /// Late answers once took the places of batches of requests on their way between two threads, whose requests then were lost.

@@ -44,7 +44,7 @@ fn info_and_metrics_show_tables_and_their_batches() {
     }
     let info = "busload_postgres_info{table=\"objects\",state=\"up\",error=\"\"}";
     assert_eq!(served.server.metric(info), 1.0);
-    // Without such tables there are no such figures.
+    // Without such tables there are no such metrics.
     let directory = tempfile::tempdir().unwrap();
     let plain = super::support::Server::start(directory.path(), &[]);
     assert!(!plain.http("/metrics").1.contains("postgres"));

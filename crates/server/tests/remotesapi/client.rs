@@ -20,7 +20,7 @@ use tonic::{
 use super::{
     eventually,
     http::{Head, Http, target},
-    support::PATIENCE,
+    support::TIMEOUT,
 };
 
 /// An address.
@@ -83,7 +83,7 @@ impl Client {
     /// What comes at some time.
     #[track_caller]
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        let waited = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await });
+        let waited = self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await });
         waited.expect("an answer in time")
     }
 
@@ -159,7 +159,7 @@ async fn connect(address: SocketAddr) -> Grpc {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     // Streams that are not read leave the others room.
     let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
-    let channel = endpoint.connect_timeout(PATIENCE).connect().await.unwrap();
+    let channel = endpoint.connect_timeout(TIMEOUT).connect().await.unwrap();
     ChunkStoreServiceClient::new(channel).max_decoding_message_size(128 << 20)
 }
 

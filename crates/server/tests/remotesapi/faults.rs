@@ -356,7 +356,7 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
 }
 
 #[test]
-fn a_dictionary_that_is_damaged_in_the_store_is_never_given_out() {
+fn a_dictionary_that_is_corrupt_in_the_store_is_never_given_out() {
     let fixture = Fixture::new("real-archive-v3");
     let archive = fixture.files().into_iter().max_by_key(|file| file.path.metadata().unwrap().len()).unwrap();
     let world = World::of(&fixture);

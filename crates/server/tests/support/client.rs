@@ -10,7 +10,7 @@ use std::{
 use busload_resp::reply::{NullKind, Reply};
 use rustix::net::{self, AddressFamily, SocketType};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// A connection.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl Client<TcpStream> {
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -50,8 +50,8 @@ pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
     net::connect(&socket, &address).unwrap();
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -59,7 +59,7 @@ impl Client<UnixStream> {
     #[track_caller]
     pub fn connect_unix(path: &Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Self { stream, received: Vec::new() }
     }
 }

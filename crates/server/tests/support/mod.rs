@@ -24,14 +24,14 @@ use rustix::process::{Pid, Signal, kill_process};
 pub use client::Client;
 
 /// Longer than anything takes on a slow machine; what takes longer hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Asks until it is so.
 #[track_caller]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = RealClock::new();
     while !is_so() {
-        assert!(clock.now() < PATIENCE, "not in time: {what}");
+        assert!(clock.now() < TIMEOUT, "not in time: {what}");
         thread::yield_now();
     }
 }
@@ -135,7 +135,7 @@ impl Server {
     #[track_caller]
     pub fn wait_for_line(&mut self, beginning: &str) -> Option<String> {
         loop {
-            match self.stderr.recv_timeout(PATIENCE) {
+            match self.stderr.recv_timeout(TIMEOUT) {
                 Ok(line) => {
                     self.said.push(line.clone());
                     if line.starts_with(beginning) {
@@ -208,7 +208,7 @@ impl Server {
     #[track_caller]
     pub fn http(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address("http")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
@@ -216,7 +216,7 @@ impl Server {
         (head.lines().next().unwrap().to_owned(), body.to_owned())
     }
 
-    /// One figure of `/metrics`.
+    /// One metric of `/metrics`.
     #[track_caller]
     pub fn metric(&self, name: &str) -> f64 {
         let (_, body) = self.http("/metrics");

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{
-    cells::{Batches, Section},
+    cases::{Batches, Section},
     contents::{Filler, HEADER_BYTES},
     store::Design,
 };
@@ -43,7 +43,7 @@ Sections
   reads        random reads by --callers
   throughput   as many warm chunks a second as one core gives, as stored and decoded: server on one processor, load on another
   cold         random reads of a whole file from an empty cache: foreground reads, fills and bytes, from the proxy's log
-  herd         --herd callers ask for one cold chunk at once: GETs
+  thundering_herd         --thundering_herd callers ask for one cold chunk at once: GETs
   open         a store of --open-files table files: seconds until its chunks are found, with an empty and a warm cache
   memory       memory of the index by chunk; resident size while a file of --memory-bytes fills
 
@@ -56,7 +56,7 @@ Columns
   was local before the measurement ended), `REFUSED`, `WRONG`.
 
 Files
-  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0), figures.csv the numbers of the
+  statistics.csv in --out gets every measurement (round 1, 2, ..) and the medians (round 0), measurements.csv the numbers of the
   sections without a table; chunks-*.svg show them.
 
 Examples
@@ -74,7 +74,7 @@ pub struct Chunks {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "chain,reads,throughput,cold,herd,open,memory"
+        default_value = "chain,reads,throughput,cold,thundering_herd,open,memory"
     )]
     pub section: Vec<Section>,
     /// Table files of the store
@@ -104,9 +104,9 @@ pub struct Chunks {
     /// Connections that gRPC callers share
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub grpc_connections: usize,
-    /// Callers of the section herd
+    /// Callers of the section thundering_herd
     #[arg(long, value_name = "N", default_value_t = 256)]
-    pub herd: usize,
+    pub thundering_herd: usize,
     /// Table files of the section open
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub open_files: usize,
@@ -119,7 +119,7 @@ pub struct Chunks {
     /// The same while files fill
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2M")]
     pub filling_bandwidth: u64,
-    /// Measurements of every row; its figures are the medians
+    /// Measurements of every row; its measurements are the medians
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
     /// Seconds of a measurement
@@ -131,7 +131,7 @@ pub struct Chunks {
     /// Decides contents, delays and the order of reads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Where statistics.csv, figures.csv and the pictures go
+    /// Where statistics.csv, measurements.csv and the pictures go
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
     /// Where stores and caches are made [default: the system's directory for temporary files]
@@ -152,8 +152,11 @@ impl Chunks {
         if self.section.is_empty() || self.callers.is_empty() || self.chunk_bytes.is_empty() {
             bail_usage!("--section, --callers and --chunk-bytes need at least one value");
         }
-        for count in self.callers.iter().chain([&self.herd, &self.throughput_callers, &self.grpc_connections])
-        {
+        for count in self.callers.iter().chain([
+            &self.thundering_herd,
+            &self.throughput_callers,
+            &self.grpc_connections,
+        ]) {
             check_clients(*count)?;
         }
         if [self.batch, self.pipeline].iter().any(|count| *count == 0 || CHUNK_BATCH_MAX < *count) {
@@ -238,7 +241,7 @@ mod tests {
         assert_eq!(chunks.section.len(), 7);
         assert_eq!(chunks.distance.first_byte, 30);
         assert_eq!((chunks.design().chunks_per_file, chunks.open_files), (16_384, 1_000));
-        assert!(chunks.wants(Section::Herd));
+        assert!(chunks.wants(Section::ThunderingHerd));
     }
 
     #[test]

@@ -13,9 +13,9 @@ use futures_util::future::join_all;
 use super::{
     clients::Caller,
     contents,
+    counters::Counters,
     sample::{Answering, Cpu, Mark, Sample},
     store::Store,
-    tally::Tally,
 };
 use crate::{
     clock::{Window, duration_ns, now_ns},
@@ -76,7 +76,7 @@ pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sam
     let shared = Shared {
         store,
         window,
-        tally: RefCell::new(Tally::new()?),
+        counters: RefCell::new(Counters::new()?),
         position: Cell::new(0),
         batch: plan.batch,
     };
@@ -91,7 +91,7 @@ pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sam
         bail!("a request is unanswered after {SILENCE:?}");
     };
     let end = Mark::now(plan.answering);
-    let sample = Sample::new(&shared.tally.borrow(), window, Cpu::between(&start, &end));
+    let sample = Sample::new(&shared.counters.borrow(), window, Cpu::between(&start, &end));
     Ok(sample)
 }
 
@@ -99,7 +99,7 @@ pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sam
 struct Shared<'a> {
     store: &'a Store,
     window: Window,
-    tally: RefCell<Tally>,
+    counters: RefCell<Counters>,
     /// In a list.
     position: Cell<usize>,
     batch: usize,
@@ -159,16 +159,16 @@ impl Shared<'_> {
         }
         let outcome = caller.ask(self.store, numbers).await;
         let now_ns = now_ns();
-        let mut tally = self.tally.borrow_mut();
+        let mut counters = self.counters.borrow_mut();
         match outcome {
             Ok(contents) => {
                 let chunks = u64::try_from(numbers.len()).expect("a count fits in 64 bits");
-                tally.answer(self.window, chunks, asked_ns, now_ns);
+                counters.answer(self.window, chunks, asked_ns, now_ns);
                 Some(contents)
             }
             Err(failure) => {
-                tally.failed.add(failure);
-                (tally.failed.count() < CHUNK_FAILURES_MAX).then(Bytes::new)
+                counters.failed.add(failure);
+                (counters.failed.count() < CHUNK_FAILURES_MAX).then(Bytes::new)
             }
         }
     }
@@ -184,7 +184,7 @@ pub fn run_blocking(store: &Store, plan: &Plan, mut ask: impl FnMut(&[u32]) -> R
     let from_ns = now_ns() + duration_ns(plan.warm_up);
     let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.seconds) };
     let mut random = Random::new(seed);
-    let mut tally = Tally::new()?;
+    let mut counters = Counters::new()?;
     let mut numbers = vec![0; plan.batch];
     let chunks = u64::try_from(plan.batch).expect("a count fits in 64 bits");
     let count = u64::from(store.count());
@@ -198,9 +198,9 @@ pub fn run_blocking(store: &Store, plan: &Plan, mut ask: impl FnMut(&[u32]) -> R
         numbers.iter_mut().for_each(draw);
         ask(&numbers)?;
         let answered_ns = now_ns();
-        tally.answer(window, chunks, asked_ns, answered_ns);
+        counters.answer(window, chunks, asked_ns, answered_ns);
         asked_ns = answered_ns;
     }
     let end = Mark::now(plan.answering);
-    Ok(Sample::new(&tally, window, Cpu::between(&start.unwrap_or(end), &end)))
+    Ok(Sample::new(&counters, window, Cpu::between(&start.unwrap_or(end), &end)))
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use anyhow::Result;
 
 use super::{
-    cells::{Section, State, Way},
+    cases::{Section, State, Way},
     results::{Measured, Results},
     sample::Sample,
 };
@@ -52,15 +52,15 @@ fn by_callers(results: &Results) -> Vec<Chart> {
 fn curves(results: &Results, singles: bool, y: fn(&Sample) -> f64) -> Vec<Line> {
     let mut kinds: BTreeMap<(State, Way), Vec<Point>> = BTreeMap::new();
     let shown = |row: &&Measured| {
-        row.cell.section == Section::Reads
-            && row.cell.way != Way::Pread
-            && (!singles || row.cell.batch == 1)
+        row.case.section == Section::Reads
+            && row.case.way != Way::Pread
+            && (!singles || row.case.batch == 1)
             && 0.0 < row.sample.per_s
     };
     for row in results.rows().iter().filter(shown) {
-        let x = float(u64::try_from(row.cell.callers).expect("a count fits in 64 bits"));
+        let x = float(u64::try_from(row.case.callers).expect("a count fits in 64 bits"));
         let point = Point { x, y: y(&row.sample), label: String::new() };
-        kinds.entry((row.cell.state, row.cell.way)).or_default().push(point);
+        kinds.entry((row.case.state, row.case.way)).or_default().push(point);
     }
     kinds.into_iter().map(|((state, way), points)| line(state, way, points)).collect()
 }

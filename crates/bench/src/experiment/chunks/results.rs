@@ -1,16 +1,16 @@
 //! All rows measured so far, and what they are compared with.
 
 use super::{
-    cells::{Cell, State, Way},
+    cases::{Case, State, Way},
     sample::Sample,
 };
 use crate::{rounds, stats::ratio};
 
 /// A row and its medians.
-pub type Measured = rounds::Measured<Cell, Sample>;
+pub type Measured = rounds::Measured<Case, Sample>;
 
 /// All rows.
-pub type Results = rounds::Rows<Cell, Sample>;
+pub type Results = rounds::Rows<Case, Sample>;
 
 /// Beside what a row stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,14 +24,14 @@ pub struct Ratios {
 impl Results {
     /// What a row is compared with in its table.
     pub fn ratios(&self, row: &Measured) -> Ratios {
-        if row.cell.state == State::None {
+        if row.case.state == State::None {
             return Ratios::default();
         }
-        let alike = |cell: &Cell, way| {
-            cell.way == way && cell.section == row.cell.section && cell.callers == row.cell.callers
+        let alike = |case: &Case, way| {
+            case.way == way && case.section == row.case.section && case.callers == row.case.callers
         };
-        let direct = self.find(|cell| alike(cell, Way::Direct));
-        let check = self.find(|cell| alike(cell, Way::Check)).filter(|_| row.cell.batch == 1);
+        let direct = self.find(|case| alike(case, Way::Direct));
+        let check = self.find(|case| alike(case, Way::Check)).filter(|_| row.case.batch == 1);
         Ratios {
             of_direct: direct.and_then(|direct| ratio(row.sample.per_s, direct.sample.per_s)),
             of_check: check.and_then(|check| ratio(row.sample.p50_us, check.sample.p50_us)),
@@ -43,13 +43,13 @@ impl Results {
 pub mod tests {
     use super::*;
     use crate::experiment::chunks::{
-        cells::{Section, Work},
+        cases::{Section, Work},
         clients::Form,
     };
 
     /// A row of random reads with the given throughput and median time.
-    pub fn add(results: &mut Results, state: State, way: Way, callers: usize, figures: (f64, f64)) {
-        let cell = Cell {
+    pub fn add(results: &mut Results, state: State, way: Way, callers: usize, measurements: (f64, f64)) {
+        let case = Case {
             section: Section::Reads,
             state,
             way,
@@ -58,8 +58,8 @@ pub mod tests {
             callers,
             batch: 1,
         };
-        let (per_s, p50_us) = figures;
-        results.add(cell, Sample { per_s, p50_us, mean_us: p50_us, ..Sample::default() });
+        let (per_s, p50_us) = measurements;
+        results.add(case, Sample { per_s, p50_us, mean_us: p50_us, ..Sample::default() });
     }
 
     #[test]

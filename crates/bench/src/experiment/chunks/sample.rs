@@ -1,10 +1,10 @@
-//! The figures of one row, and the clocks they come from.
+//! The measurements of one row, and the clocks they come from.
 
 use std::fs;
 
 use rustix::process::Pid;
 
-use super::tally::Tally;
+use super::counters::Counters;
 use crate::{
     clock::{Window, thread_cpu_ns},
     failures::{Failed, Failures},
@@ -80,7 +80,7 @@ impl Cpu {
     }
 }
 
-/// The figures of one row, or their medians over several rounds.
+/// The measurements of one row, or their medians over several rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Length of the measurement in seconds.
@@ -107,18 +107,19 @@ pub struct Sample {
 
 impl Sample {
     /// From what callers saw between two marks.
-    pub fn new(tally: &Tally, window: Window, cpu: Cpu) -> Self {
+    pub fn new(counters: &Counters, window: Window, cpu: Cpu) -> Self {
         // A load that ends when its work is done ends before its window.
-        let until_ns = if tally.chunks == 0 { window.until_ns } else { tally.last_ns.min(window.until_ns) };
+        let until_ns =
+            if counters.chunks == 0 { window.until_ns } else { counters.last_ns.min(window.until_ns) };
         let seconds = float(until_ns.saturating_sub(window.from_ns).max(1)) / 1e9;
         Self {
             seconds,
-            per_s: float(tally.chunks) / seconds,
-            mean_us: if tally.latency_ns.is_empty() { 0.0 } else { tally.latency_ns.mean() / 1e3 },
-            p50_us: percentile_us(&tally.latency_ns, 50.0),
-            p99_us: percentile_us(&tally.latency_ns, 99.0),
+            per_s: float(counters.chunks) / seconds,
+            mean_us: if counters.latency_ns.is_empty() { 0.0 } else { counters.latency_ns.mean() / 1e3 },
+            p50_us: percentile_us(&counters.latency_ns, 50.0),
+            p99_us: percentile_us(&counters.latency_ns, 99.0),
             cpu,
-            failed: tally.failed.clone(),
+            failed: counters.failed.clone(),
             ..Self::default()
         }
     }
@@ -144,10 +145,10 @@ impl Sample {
         }
     }
 
-    /// The median of every figure, each for itself; failures add up.
+    /// The median of every measurement, each for itself; failures add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
-        let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
+        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
+        let of_some = |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         Self {
             seconds: of(|sample| sample.seconds),
             per_s: of(|sample| sample.per_s),
@@ -166,7 +167,7 @@ impl Sample {
         }
     }
 
-    /// What a reader must know before trusting the figures.
+    /// What a reader must know before trusting the measurements.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
         if self.cpu.server.is_some_and(|share| share < SERVER_SHARE_LOW) && LOAD_SHARE_HIGH < self.cpu.load {
@@ -193,20 +194,20 @@ mod tests {
     }
 
     #[test]
-    fn figures_follow_from_what_was_seen_in_the_window() {
-        let mut tally = Tally::new().unwrap();
+    fn measurements_follow_from_what_was_seen_in_the_window() {
+        let mut counters = Counters::new().unwrap();
         for (millisecond, latency_us) in [(500, 9_999), (1_500, 100), (2_000, 300), (3_000, 9_999)] {
             let now_ns = millisecond * 1_000_000;
-            tally.answer(WINDOW, 16, now_ns - latency_us * 1_000, now_ns);
+            counters.answer(WINDOW, 16, now_ns - latency_us * 1_000, now_ns);
         }
-        let sample = Sample::new(&tally, WINDOW, Cpu::default());
+        let sample = Sample::new(&counters, WINDOW, Cpu::default());
         // The last answer that counts came after one second.
         assert!(near(sample.seconds, 1.0) && near(sample.per_s, 32.0), "{sample:?}");
         assert!(near(sample.mean_us, 200.0) && near(sample.p99_us, 300.0), "{sample:?}");
     }
 
     #[test]
-    fn the_median_is_taken_figure_by_figure_and_failures_add_up() {
+    fn the_median_is_taken_measurement_by_measurement_and_failures_add_up() {
         let round = |per_s, store_bytes, wrong| {
             let wrong = Failures { count: wrong, example: (0 < wrong).then(|| "x".to_owned()) };
             let failed = Failed { wrong, ..Failed::default() };

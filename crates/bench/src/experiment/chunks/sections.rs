@@ -1,6 +1,6 @@
 //! Sections that are numbers rather than tables.
 
 pub mod cold;
-pub mod herd;
 pub mod memory;
 pub mod open;
+pub mod thundering_herd;

@@ -2,11 +2,11 @@
 //! said to be so, never guessed.
 
 use super::{
-    cells::{Section, State, Way},
+    cases::{Section, State, Way},
     clients::Form,
-    figures::Figures,
+    measurements::Measurements,
     results::{Measured, Results},
-    sections::{cold, herd, memory, open},
+    sections::{cold, memory, open, thundering_herd},
 };
 use crate::{
     stats::ratio,
@@ -14,11 +14,11 @@ use crate::{
 };
 
 /// Prints them.
-pub fn print(results: &Results, figures: &Figures) {
-    targets::print(&numbers(results, &|section, name| figures.median(section, name)));
+pub fn print(results: &Results, measurements: &Measurements) {
+    targets::print(&numbers(results, &|section, name| measurements.median(section, name)));
 }
 
-fn numbers(results: &Results, figure: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Target> {
+fn numbers(results: &Results, measurement: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Target> {
     let line = |what: &str, unit, value, wanted| Target { what: what.to_owned(), unit, value, wanted };
     let per_s = |way, form| throughput(results, way, form).map(|row| row.sample.per_s / 1_000.0);
     let thousand = |what, value, wanted| line(what, Unit::Count, value, Wanted::AtLeast(wanted));
@@ -37,33 +37,43 @@ fn numbers(results: &Results, figure: &dyn Fn(Section, &str) -> Option<f64>) -> 
         line(
             "bytes from the store beside the file, random reads from cold",
             Unit::Times,
-            figure(Section::Cold, cold::BYTES_OF_FILE),
+            measurement(Section::Cold, cold::BYTES_OF_FILE),
             Wanted::AtMost(1.3),
         ),
         line(
             "foreground reads of ranges read before",
             Unit::Count,
-            figure(Section::Cold, cold::REPEATED),
+            measurement(Section::Cold, cold::REPEATED),
             Wanted::AtMost(0.0),
         ),
         line(
             "GETs for one cold chunk that many ask for",
             Unit::Count,
-            figure(Section::Herd, herd::GETS),
+            measurement(Section::ThunderingHerd, thundering_herd::GETS),
             Wanted::AtMost(1.0),
         ),
-        line("a store opened, cold", Unit::Seconds, figure(Section::Open, open::COLD), Wanted::AtMost(2.0)),
-        line("a store opened, warm", Unit::Seconds, figure(Section::Open, open::WARM), Wanted::AtMost(0.2)),
+        line(
+            "a store opened, cold",
+            Unit::Seconds,
+            measurement(Section::Open, open::COLD),
+            Wanted::AtMost(2.0),
+        ),
+        line(
+            "a store opened, warm",
+            Unit::Seconds,
+            measurement(Section::Open, open::WARM),
+            Wanted::AtMost(0.2),
+        ),
         line(
             "memory of the index by chunk",
             Unit::Bytes,
-            figure(Section::Memory, memory::INDEX_BYTES),
+            measurement(Section::Memory, memory::INDEX_BYTES),
             Wanted::AtMost(40.0),
         ),
         line(
             "resident size beyond the idle server while a file fills",
             Unit::Mebibytes,
-            figure(Section::Memory, memory::GROWN),
+            measurement(Section::Memory, memory::GROWN),
             Wanted::AtMost(memory::GROWN_WANTED_MIB),
         ),
     ]
@@ -71,14 +81,14 @@ fn numbers(results: &Results, figure: &dyn Fn(Section, &str) -> Option<f64>) -> 
 
 /// A single caller: with more of them, waiting for each other is a part of both.
 fn of_check(results: &Results) -> Option<f64> {
-    let row = results.find(|cell| {
-        cell.section == Section::Reads
-            && cell.state == State::Disk
-            && cell.way == Way::GetChunk
-            && cell.callers == 1
+    let row = results.find(|case| {
+        case.section == Section::Reads
+            && case.state == State::Disk
+            && case.way == Way::GetChunk
+            && case.callers == 1
     });
     let chain =
-        || results.find(|cell| is_chain(cell.section, cell.state, cell.way, State::Disk, Way::GetChunk));
+        || results.find(|case| is_chain(case.section, case.state, case.way, State::Disk, Way::GetChunk));
     row.or_else(chain).and_then(|row| results.ratios(row).of_check)
 }
 
@@ -87,12 +97,12 @@ fn is_chain(section: Section, state: State, way: Way, wanted: State, wanted_way:
 }
 
 fn throughput(results: &Results, way: Way, form: Form) -> Option<&Measured> {
-    results.find(|cell| cell.section == Section::Throughput && cell.way == way && cell.form == form)
+    results.find(|case| case.section == Section::Throughput && case.way == way && case.form == form)
 }
 
 /// By the time of a step, which throughput is the inverse of.
 fn chain(results: &Results) -> Option<f64> {
-    let find = |state, way| results.find(|cell| is_chain(cell.section, cell.state, cell.way, state, way));
+    let find = |state, way| results.find(|case| is_chain(case.section, case.state, case.way, state, way));
     let (direct, warm) = (find(State::None, Way::Direct)?, find(State::Disk, Way::GetChunk)?);
     ratio(warm.sample.per_s, direct.sample.per_s)
 }
@@ -107,11 +117,12 @@ mod tests {
         let mut results = Results::default();
         add(&mut results, State::None, Way::Check, 1, (20_000.0, 50.0));
         add(&mut results, State::Disk, Way::GetChunk, 1, (15_000.0, 75.0));
-        let figure = |section, name: &str| match (section, name) {
-            (Section::Herd, herd::GETS) => Some(2.0),
+        let measurement = |section, name: &str| match (section, name) {
+            (Section::ThunderingHerd, thundering_herd::GETS) => Some(2.0),
             _ => None,
         };
-        let lines: Vec<_> = numbers(&results, &figure).iter().map(|line| line.cells().join(" | ")).collect();
+        let lines: Vec<_> =
+            numbers(&results, &measurement).iter().map(|line| line.cases().join(" | ")).collect();
         assert_eq!(
             lines[0],
             "warm GetChunk beside an empty unary call, median times | 1.50x | at most 2.00x | reached"

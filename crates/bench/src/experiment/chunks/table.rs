@@ -1,11 +1,11 @@
 //! The tables on stdout and the records of statistics.csv.
 
 use super::{
-    cells::{Cell, Way, Work},
+    cases::{Case, Way, Work},
     results::{Measured, Ratios, Results},
     sample::Sample,
 };
-use crate::report::{self, Column, exact_or_empty, figure, figure_or_dash, number, text};
+use crate::report::{self, Column, exact_or_empty, measurement, measurement_or_dash, number, text};
 
 const COLUMNS: &[Column] = &[
     text("state", 9),
@@ -58,33 +58,33 @@ pub const CSV_HEADER: &[&str] = &[
 
 /// Prints the rows of one table.
 pub fn print(title: &str, rows: &[&Measured], results: &Results) {
-    report::print(title, COLUMNS, rows.iter().map(|row| cells(row, results.ratios(row))));
+    report::print(title, COLUMNS, rows.iter().map(|row| cases(row, results.ratios(row))));
 }
 
-fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {
+fn cases(row: &Measured, ratios: Ratios) -> Vec<String> {
     let sample = &row.sample;
     vec![
-        row.cell.state.name().to_owned(),
-        row.cell.way.name().to_owned(),
-        form(&row.cell),
-        row.cell.load(),
-        figure(sample.seconds),
-        figure(sample.per_s / 1_000.0),
-        figure_or_dash(ratios.of_direct),
-        figure(sample.mean_us),
-        figure(sample.p50_us),
-        figure(sample.p99_us),
-        figure_or_dash(ratios.of_check),
-        figure_or_dash(sample.cpu.server),
-        figure(sample.cpu.load),
+        row.case.state.name().to_owned(),
+        row.case.way.name().to_owned(),
+        form(&row.case),
+        row.case.load(),
+        measurement(sample.seconds),
+        measurement(sample.per_s / 1_000.0),
+        measurement_or_dash(ratios.of_direct),
+        measurement(sample.mean_us),
+        measurement(sample.p50_us),
+        measurement(sample.p99_us),
+        measurement_or_dash(ratios.of_check),
+        measurement_or_dash(sample.cpu.server),
+        measurement(sample.cpu.load),
         sample.store_requests.map_or_else(|| "-".to_owned(), |count| format!("{count:.0}")),
-        figure_or_dash(sample.store_bytes.map(|bytes| bytes / 1_048_576.0)),
+        measurement_or_dash(sample.store_bytes.map(|bytes| bytes / 1_048_576.0)),
         sample.notes(),
     ]
 }
 
-fn form(cell: &Cell) -> String {
-    if cell.way == Way::Check { String::new() } else { cell.form.name().to_owned() }
+fn form(case: &Case) -> String {
+    if case.way == Way::Check { String::new() } else { case.form.name().to_owned() }
 }
 
 /// What all records of a run have in common.
@@ -100,19 +100,19 @@ pub struct Setting {
 
 impl Setting {
     /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(&self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
-        let work = match cell.work {
+    pub fn fields(&self, case: &Case, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+        let work = match case.work {
             Work::Chain => "chain",
             Work::Random => "random",
         };
         vec![
-            cell.section.name().to_owned(),
-            cell.state.name().to_owned(),
-            cell.way.name().to_owned(),
-            form(cell),
+            case.section.name().to_owned(),
+            case.state.name().to_owned(),
+            case.way.name().to_owned(),
+            form(case),
             work.to_owned(),
-            cell.callers.to_string(),
-            cell.batch.to_string(),
+            case.callers.to_string(),
+            case.batch.to_string(),
             format!("{:.0}", self.chunk_bytes),
             self.store_bytes.to_string(),
             self.first_byte_ms.to_string(),
@@ -139,7 +139,7 @@ impl Setting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::chunks::{cells::State, results::tests::add, sample::Cpu};
+    use crate::experiment::chunks::{cases::State, results::tests::add, sample::Cpu};
 
     #[test]
     fn a_row_shows_throughput_ratios_and_what_the_store_was_asked_for() {
@@ -150,7 +150,7 @@ mod tests {
         row.sample.cpu = Cpu { load: 0.4, server: Some(0.5), others: 0.0 };
         row.sample.store_requests = Some(17.0);
         row.sample.store_bytes = Some(1_048_576.0);
-        let shown = report::row(COLUMNS, &cells(&row, results.ratios(&row)));
+        let shown = report::row(COLUMNS, &cases(&row, results.ratios(&row)));
         assert_eq!(
             shown.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
             "cold GetChunk decoded 16 0.00 0.96 2.00 31000 31000 0.00 - 0.50 0.40 17 1.00"
@@ -163,7 +163,7 @@ mod tests {
         add(&mut results, State::Disk, Way::Resp, 5, (1.0, 1.0));
         let row = &results.rows()[0];
         let setting = Setting { chunk_bytes: 4_096.0, store_bytes: 10, first_byte_ms: 30 };
-        let fields = setting.fields(&row.cell, &row.sample, 1, results.ratios(row));
+        let fields = setting.fields(&row.case, &row.sample, 1, results.ratios(row));
         assert_eq!(fields.len(), CSV_HEADER.len());
         assert_eq!(fields[..6].join(" "), "reads warm disk RESP decoded random 5");
     }

@@ -1,4 +1,4 @@
-//! Figures the way fio 3 prints them, as text and as JSON.
+//! Measurements the way fio 3 prints them, as text and as JSON.
 
 use hdrhistogram::Histogram;
 
@@ -47,8 +47,8 @@ fn percentiles(latency: &Histogram<u64>, unit: Unit) -> String {
     let of = |percent: f64| unit.whole(latency.value_at_percentile(percent));
     let width =
         PERCENTILES.map(|percent| of(percent).to_string().len()).into_iter().max().unwrap_or(1).max(5);
-    let cells = PERCENTILES.map(|percent| format!("{percent:>5.2}th=[{:>width$}]", of(percent)));
-    let lines: Vec<_> = cells.chunks(PER_LINE).map(|cells| format!("     | {}", cells.join(", "))).collect();
+    let cases = PERCENTILES.map(|percent| format!("{percent:>5.2}th=[{:>width$}]", of(percent)));
+    let lines: Vec<_> = cases.chunks(PER_LINE).map(|cases| format!("     | {}", cases.join(", "))).collect();
     lines.join(",\n")
 }
 
@@ -105,7 +105,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// All job groups, with the names that fio's JSON gives to these figures.
+/// All job groups, with the names that fio's JSON gives to these measurements.
 pub fn json(measured: &[Measured]) -> String {
     let jobs: Vec<_> = measured.iter().map(job).collect();
     format!("{{\n  \"jobs\": [\n{}\n  ]\n}}\n", jobs.join(",\n"))

@@ -38,7 +38,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// Its figures.
+/// Its measurements.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// How the file was opened.

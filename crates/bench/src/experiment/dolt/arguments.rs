@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{
-    cells::{Layout, Section},
+    cases::{Layout, Section},
     store::{Design, Order},
 };
 use crate::{
@@ -107,7 +107,7 @@ pub struct Dolt {
     /// The object store
     #[command(flatten)]
     pub distance: Distance,
-    /// Measurements of every row; its figures are the medians
+    /// Measurements of every row; its measurements are the medians
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
     /// Seconds for which a warm replay is repeated, at least; the time is the median

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::{
-    cells::{Section, Way},
+    cases::{Section, Way},
     results::{Measured, Results},
 };
 use crate::{
@@ -40,7 +40,7 @@ fn times(results: &Results) -> Chart {
     // Ways of one section stand beside each other.
     let places = [0.0, 0.13, 0.26, 0.39, 0.52, 0.65];
     let lines = WAYS.into_iter().zip(places).map(|((way, colour), place)| {
-        let rows = results.rows().iter().filter(|row| row.cell.way == way);
+        let rows = results.rows().iter().filter(|row| row.case.way == way);
         let points = rows.filter_map(|row| point(row, place)).collect();
         Line { title: way.name().to_owned(), colour, style: Style::Points, points }
     });
@@ -54,8 +54,8 @@ fn times(results: &Results) -> Chart {
 }
 
 fn point(row: &Measured, beside: f64) -> Option<Point> {
-    let place = SECTIONS.iter().position(|section| *section == row.cell.section)?;
+    let place = SECTIONS.iter().position(|section| *section == row.case.section)?;
     let x = float(u64::try_from(place + 1).ok()?) + beside;
-    let label = row.cell.layout.map_or_else(String::new, |layout| layout.name().to_owned());
+    let label = row.case.layout.map_or_else(String::new, |layout| layout.name().to_owned());
     (0.0 < row.sample.seconds).then_some(Point { x, y: row.sample.seconds, label })
 }

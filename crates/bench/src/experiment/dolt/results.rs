@@ -1,16 +1,16 @@
 //! All rows measured so far, and what they are compared with.
 
 use super::{
-    cells::{Cell, Section, Way},
+    cases::{Case, Section, Way},
     sample::Sample,
 };
 use crate::{rounds, stats::ratio};
 
 /// A row and its medians.
-pub type Measured = rounds::Measured<Cell, Sample>;
+pub type Measured = rounds::Measured<Case, Sample>;
 
 /// All rows.
-pub type Results = rounds::Rows<Cell, Sample>;
+pub type Results = rounds::Rows<Case, Sample>;
 
 /// Beside what a row stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,22 +26,22 @@ pub struct Ratios {
 impl Results {
     /// What a row is compared with in its table.
     pub fn ratios(&self, row: &Measured) -> Ratios {
-        let cell = row.cell;
+        let case = row.case;
         let faster_than = |way| {
-            let base = self.find(|other| other.section == cell.section && other.way == way)?;
+            let base = self.find(|other| other.section == case.section && other.way == way)?;
             ratio(base.sample.seconds, row.sample.seconds)
         };
         // What is downloaded as it is compares with a download of the same bytes; chains and fetches wait for each other.
-        let is_bulk = matches!(cell.section, Section::Clone | Section::Scan) && cell.way != Way::Download;
+        let is_bulk = matches!(case.section, Section::Clone | Section::Scan) && case.way != Way::Download;
         Ratios {
-            of_direct: faster_than(Way::Direct).filter(|_| cell.way.is_busload()),
+            of_direct: faster_than(Way::Direct).filter(|_| case.way.is_busload()),
             of_plain: faster_than(Way::Download).filter(|_| is_bulk),
-            of_near: self.of_near(row).filter(|_| cell.way == Way::Warm),
+            of_near: self.of_near(row).filter(|_| case.way == Way::Warm),
         }
     }
 
     fn of_near(&self, row: &Measured) -> Option<f64> {
-        let near = self.find(|other| *other == Cell { way: Way::Near, ..row.cell })?;
+        let near = self.find(|other| *other == Case { way: Way::Near, ..row.case })?;
         ratio(row.sample.seconds, near.sample.seconds)
     }
 }
@@ -49,12 +49,12 @@ impl Results {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::experiment::dolt::{cells::Layout, client::Streams};
+    use crate::experiment::dolt::{cases::Layout, client::Streams};
 
     /// A row of a layout that took so long.
     pub fn add(results: &mut Results, section: Section, way: Way, layout: Option<Layout>, seconds: f64) {
-        let cell = Cell { section, way, layout, streams: Streams::New, clients: 1 };
-        results.add(cell, Sample { seconds, replays: 1.0, ..Sample::default() });
+        let case = Case { section, way, layout, streams: Streams::New, clients: 1 };
+        results.add(case, Sample { seconds, replays: 1.0, ..Sample::default() });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The figures of one row, and what they come from.
+//! The measurements of one row, and what they come from.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct Watched {
     pub end: Mark,
 }
 
-/// The figures of one row, or their medians over several rounds.
+/// The measurements of one row, or their medians over several rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Replays that the times come from.
@@ -119,9 +119,9 @@ impl Sample {
         self.p99_ms = percentile_us(&parts, 99.0) / 1e3;
     }
 
-    /// The median of every figure, each for itself; failures add up.
+    /// The median of every measurement, each for itself; failures add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
+        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
         let methods = samples.iter().flat_map(|sample| sample.calls.keys().copied());
         let calls_of = |method: &'static str| {
             median(samples.iter().filter_map(|sample| sample.calls.get(method).copied())).unwrap_or(0.0)
@@ -152,7 +152,7 @@ impl Sample {
         calls.collect::<Vec<_>>().join(" + ")
     }
 
-    /// What a reader must know before trusting the figures.
+    /// What a reader must know before trusting the measurements.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
         notes.extend(disturbed(self.others));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_one_replay() {
+    fn measurements_are_those_of_one_replay() {
         let reports = [report(300, 4), report(100, 4), report(200, 6)];
         let sample = Sample::new(&reports, None, &watched(), Count { requests: 2, bytes: 10 });
         assert!((sample.seconds - 0.2).abs() < 1e-9 && (sample.gets - 4.0).abs() < 1e-9, "{sample:?}");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_taken_figure_by_figure() {
+    fn the_median_is_taken_measurement_by_measurement() {
         let sample = |milliseconds, gets| {
             Sample::new(&[report(milliseconds, gets)], None, &watched(), Count::default())
         };

@@ -1,7 +1,7 @@
 //! What the experiment is to show: each number that was set as a target beside what was measured.
 
 use super::{
-    cells::{Cell, Layout, Section, Way},
+    cases::{Case, Layout, Section, Way},
     client::Streams,
     results::{Measured, Results},
 };
@@ -59,8 +59,8 @@ fn numbers(results: &Results, layouts: &[Layout], store_bytes: u64) -> Vec<Targe
 
 /// By the streams that clients use today.
 fn find(results: &Results, section: Section, way: Way, layout: Option<Layout>) -> Option<&Measured> {
-    let is_it = |cell: &Cell| {
-        cell.section == section && cell.way == way && cell.layout == layout && cell.streams == Streams::New
+    let is_it = |case: &Case| {
+        case.section == section && case.way == way && case.layout == layout && case.streams == Streams::New
     };
     results.find(is_it).filter(|row| row.sample.failed.count() == 0)
 }
@@ -80,11 +80,11 @@ mod tests {
         add(&mut results, Section::Scan, Way::Cold, records, 2.5);
         add(&mut results, Section::Point, Way::Warm, records, 0.0105);
         add(&mut results, Section::Point, Way::Near, records, 0.01);
-        let cell = Cell { clients: 20, ..results.rows()[1].cell };
+        let case = Case { clients: 20, ..results.rows()[1].case };
         let sample = Sample { store_bytes: 1_000.0, ..Sample::default() };
-        results.add(Cell { section: Section::Clones, ..cell }, sample);
+        results.add(Case { section: Section::Clones, ..case }, sample);
         let numbers = numbers(&results, &[Layout::Records], 1_000);
-        let lines: Vec<_> = numbers.iter().map(|target| target.cells().join(" | ")).collect();
+        let lines: Vec<_> = numbers.iter().map(|target| target.cases().join(" | ")).collect();
         assert_eq!(
             lines,
             [

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    cells::{Cell, Layout},
+    cases::{Case, Layout},
     client::Streams,
     results::{Measured, Ratios, Results},
     sample::Sample,
 };
 use crate::{
     remote::Distance,
-    report::{self, Column, exact_or_empty, figure, figure_or_dash, number, text},
+    report::{self, Column, exact_or_empty, measurement, measurement_or_dash, number, text},
     stats::ratio,
 };
 
@@ -70,7 +70,7 @@ pub const CSV_HEADER: &[&str] = &[
 
 /// Prints the rows of one table, and which calls they made.
 pub fn print(title: &str, rows: &[&Measured], results: &Results) {
-    report::print(title, COLUMNS, rows.iter().map(|row| cells(row, results.ratios(row))));
+    report::print(title, COLUMNS, rows.iter().map(|row| cases(row, results.ratios(row))));
     for (calls, titles) in by_calls(rows) {
         println!("{calls}: {}", titles.join("; "));
     }
@@ -80,7 +80,7 @@ pub fn print(title: &str, rows: &[&Measured], results: &Results) {
 fn by_calls(rows: &[&Measured]) -> BTreeMap<String, Vec<String>> {
     let mut titles: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for row in rows.iter().filter(|row| !row.sample.calls.is_empty()) {
-        titles.entry(row.sample.calls_text()).or_default().push(row.cell.title());
+        titles.entry(row.sample.calls_text()).or_default().push(row.case.title());
     }
     titles
 }
@@ -89,37 +89,37 @@ fn mebibytes(bytes: f64) -> f64 {
     bytes / 1_048_576.0
 }
 
-fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {
+fn cases(row: &Measured, ratios: Ratios) -> Vec<String> {
     let sample = &row.sample;
-    let is_busload = row.cell.way.is_busload();
+    let is_busload = row.case.way.is_busload();
     let count = |count: f64| format!("{count:.0}");
     // A fetch has no parts.
-    let part = |ms: f64| figure_or_dash((0.0 < ms).then_some(ms));
+    let part = |ms: f64| measurement_or_dash((0.0 < ms).then_some(ms));
     let of_server = |text: String| if is_busload { text } else { "-".to_owned() };
     vec![
-        row.cell.title(),
+        row.case.title(),
         seconds(sample.seconds),
-        figure_or_dash(ratios.of_direct),
-        figure_or_dash(ratios.of_plain),
-        figure_or_dash(ratios.of_near),
-        figure_or_dash(ratio(mebibytes(sample.client_bytes), sample.seconds)),
+        measurement_or_dash(ratios.of_direct),
+        measurement_or_dash(ratios.of_plain),
+        measurement_or_dash(ratios.of_near),
+        measurement_or_dash(ratio(mebibytes(sample.client_bytes), sample.seconds)),
         part(sample.p50_ms),
         part(sample.p99_ms),
         of_server(count(sample.calls.values().sum())),
         count(sample.gets),
         count(sample.dictionary_gets),
-        figure(mebibytes(sample.client_bytes)),
+        measurement(mebibytes(sample.client_bytes)),
         count(sample.store_gets),
-        figure(mebibytes(sample.store_bytes)),
+        measurement(mebibytes(sample.store_bytes)),
         sample.server_s.map_or_else(|| "-".to_owned(), seconds),
-        figure(sample.load),
+        measurement(sample.load),
         sample.notes(),
     ]
 }
 
 /// What is warm may be done in milliseconds.
 fn seconds(value: f64) -> String {
-    if value < 1.0 { format!("{value:.4}") } else { figure(value) }
+    if value < 1.0 { format!("{value:.4}") } else { measurement(value) }
 }
 
 /// What all records of a run have in common.
@@ -133,18 +133,18 @@ pub struct Setting {
 
 impl Setting {
     /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(&self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+    pub fn fields(&self, case: &Case, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
         let count = |value: f64| format!("{value:.0}");
-        let stream = match cell.streams {
+        let stream = match case.streams {
             Streams::New => "new",
             Streams::Legacy => "legacy",
         };
         vec![
-            cell.section.name().to_owned(),
-            cell.way.name().replace(',', ""),
-            cell.layout.map(Layout::name).unwrap_or_default().to_owned(),
+            case.section.name().to_owned(),
+            case.way.name().replace(',', ""),
+            case.layout.map(Layout::name).unwrap_or_default().to_owned(),
             stream.to_owned(),
-            cell.clients.to_string(),
+            case.clients.to_string(),
             self.store_bytes.to_string(),
             self.distance.first_byte.to_string(),
             self.distance.bandwidth.to_string(),
@@ -178,7 +178,7 @@ impl Setting {
 mod tests {
     use super::*;
     use crate::experiment::dolt::{
-        cells::{Section, Way},
+        cases::{Section, Way},
         results::tests::add,
     };
 
@@ -198,7 +198,7 @@ mod tests {
         (row.sample.client_bytes, row.sample.store_bytes) = (2.0 * 1_048_576.0, 1_048_576.0);
         row.sample.store_gets = 5.0;
         row.sample.server_s = Some(0.5);
-        let shown = report::row(COLUMNS, &cells(&row, results.ratios(&row)));
+        let shown = report::row(COLUMNS, &cases(&row, results.ratios(&row)));
         assert_eq!(
             shown.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
             "cold, records 2.00 3.00 - - 1.00 - - 10 12 3 2.00 5 1.00 0.5000 0.00"
@@ -214,7 +214,7 @@ mod tests {
         let row = &results.rows()[1];
         let distance = Distance { first_byte: 30, jitter: 5, bandwidth: 0 };
         let fields =
-            Setting { store_bytes: 10, distance }.fields(&row.cell, &row.sample, 1, results.ratios(row));
+            Setting { store_bytes: 10, distance }.fields(&row.case, &row.sample, 1, results.ratios(row));
         assert_eq!(fields.len(), CSV_HEADER.len());
         assert_eq!(fields[..6].join(" "), "scan cold records new 1 10");
         assert!(fields.iter().all(|field| !field.contains(',')), "{fields:?}");

@@ -34,7 +34,7 @@ pub enum Approach {
 }
 
 impl Approach {
-    /// The name in `--cell` and in the CSV.
+    /// The name in `--case` and in the CSV.
     pub fn name(self) -> String {
         match self {
             Self::Ceiling { connections } => format!("ceiling:{connections}"),
@@ -87,7 +87,7 @@ impl FromStr for Approach {
     }
 }
 
-/// What `--cell` names: one way, or all ways of a kind.
+/// What `--case` names: one way, or all ways of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// This one.
@@ -162,7 +162,7 @@ pub enum Pace {
 
 /// One row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct Case {
     /// Which table.
     pub section: Section,
     /// How requests are answered.
@@ -177,7 +177,7 @@ pub struct Cell {
     pub keys: Distribution,
 }
 
-impl Cell {
+impl Case {
     /// The name in messages.
     pub fn name(&self) -> String {
         let pace = match self.pace {

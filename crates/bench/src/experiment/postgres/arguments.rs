@@ -70,7 +70,7 @@ Files
 Examples
   busload-bench postgres                                              everything: half an hour and 10 GB of disk
   busload-bench postgres --cluster /data/bench --rows 10M             the same, keeping the loaded table for the next time
-  busload-bench postgres --rows 1M --section readers,ceiling --cell plain:20,in-process,ceiling:2
+  busload-bench postgres --rows 1M --section readers,ceiling --case plain:20,in-process,ceiling:2
   busload-bench postgres --url postgres://bench@db/bench --section low-load";
 
 /// Arguments of `postgres`.
@@ -87,7 +87,7 @@ pub struct Postgres {
     pub section: Vec<Section>,
     /// Only these ways, as plain:20, window:16, in-process, resp:300, ceiling:2, memory; or all of a kind, as plain
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
-    pub cell: Vec<Choice>,
+    pub case: Vec<Choice>,
     /// Readers of the sections with a fixed number, and writers of the upserts
     #[arg(long, value_name = "N", default_value_t = 300)]
     pub readers: usize,
@@ -130,7 +130,7 @@ pub struct Postgres {
         default_value = "5k,10k,20k,40k,80k,120k,160k"
     )]
     pub rates: Vec<u64>,
-    /// Measurements of every row; its figures are the medians
+    /// Measurements of every row; its measurements are the medians
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
     /// Seconds of a measurement
@@ -227,7 +227,7 @@ impl Postgres {
 
     /// Whether this way was asked for.
     pub fn wants(&self, approach: Approach) -> bool {
-        self.cell.is_empty() || self.cell.iter().any(|choice| choice.names(approach))
+        self.case.is_empty() || self.case.iter().any(|choice| choice.names(approach))
     }
 }
 
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn ways_can_be_chosen() {
-        let postgres = parse(&["--cell", "plain:20,in-process", "--section", "rate"]).unwrap();
+        let postgres = parse(&["--case", "plain:20,in-process", "--section", "rate"]).unwrap();
         assert!(postgres.wants(Approach::Plain { connections: 20 }) && postgres.wants(Approach::Library));
         assert!(!postgres.wants(Approach::Plain { connections: 10 }) && !postgres.wants(Approach::Memory));
     }
@@ -321,8 +321,8 @@ mod tests {
             ["--connections", "0"],
             ["--rounds", "0"],
             ["--seconds", "0"],
-            ["--cell", "plain:"],
-            ["--cell", "magic"],
+            ["--case", "plain:"],
+            ["--case", "magic"],
             ["--relation", "x; drop table y"],
             ["--pg-setting", "fsync"],
             ["--url", "mysql://x"],

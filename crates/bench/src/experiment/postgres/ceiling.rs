@@ -8,9 +8,9 @@ use tokio::task::JoinSet;
 use tokio_postgres::{Client, Config, Statement};
 
 use super::{
+    counters::Counters,
     plain::{check, connect, refused},
     rows::{Key, Sequence},
-    tally::Tally,
     tasks::{Plan, Tasks},
 };
 use crate::{clock::Window, clock::now_ns, failures::Failure, limits::SILENCE};
@@ -24,7 +24,13 @@ pub const KEYS: usize = 1_024;
 /// # Errors
 ///
 /// Postgres cannot be reached, or a statement stays unanswered.
-pub fn run(tasks: &Tasks, config: &Config, relation: &str, connections: usize, plan: &Plan) -> Result<Tally> {
+pub fn run(
+    tasks: &Tasks,
+    config: &Config,
+    relation: &str,
+    connections: usize,
+    plan: &Plan,
+) -> Result<Counters> {
     tasks.block_on(async {
         let mut loops = JoinSet::new();
         for index in 0..connections {
@@ -34,7 +40,7 @@ pub fn run(tasks: &Tasks, config: &Config, relation: &str, connections: usize, p
             loops.spawn(repeat(Arc::new(client), select, plan.sequences.client(index), plan.window));
         }
         let left = Duration::from_nanos(plan.window.until_ns.saturating_sub(now_ns()));
-        let mut total = Tally::new()?;
+        let mut total = Counters::new()?;
         while let Ok(Some(ended)) = tokio::time::timeout(left + SILENCE, loops.join_next()).await {
             total.merge(&ended.context("a loop of statements")??)?;
         }
@@ -45,8 +51,13 @@ pub fn run(tasks: &Tasks, config: &Config, relation: &str, connections: usize, p
     })
 }
 
-async fn repeat(client: Arc<Client>, select: Statement, mut rows: Sequence, window: Window) -> Result<Tally> {
-    let mut tally = Tally::new()?;
+async fn repeat(
+    client: Arc<Client>,
+    select: Statement,
+    mut rows: Sequence,
+    window: Window,
+) -> Result<Counters> {
+    let mut counters = Counters::new()?;
     while now_ns() < window.until_ns {
         // Sorted, as busload sends them: Postgres would sort them itself otherwise.
         let mut numbers: Vec<u64> = (0..KEYS).map(|_| rows.next()).collect();
@@ -54,11 +65,11 @@ async fn repeat(client: Arc<Client>, select: Statement, mut rows: Sequence, wind
         numbers.dedup();
         let asked_ns = now_ns();
         match ask(&client, &select, &numbers).await {
-            Ok(rows) => tally.answer(window, rows, asked_ns, now_ns()),
-            Err(failure) => tally.failed.add(failure),
+            Ok(rows) => counters.answer(window, rows, asked_ns, now_ns()),
+            Err(failure) => counters.failed.add(failure),
         }
     }
-    Ok(tally)
+    Ok(counters)
 }
 
 async fn ask(client: &Client, select: &Statement, numbers: &[u64]) -> Result<u64, Failure> {

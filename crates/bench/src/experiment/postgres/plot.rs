@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path};
 use anyhow::Result;
 
 use super::{
-    approach::{Approach, Cell, Pace, Section},
+    approach::{Approach, Case, Pace, Section},
     ceiling,
     results::{Measured, Results},
     rows::Distribution,
@@ -35,11 +35,11 @@ pub fn draw_all(directory: &Path, results: &Results) -> Result<()> {
 
 /// Throughput and response time by requests per statement.
 fn by_batch_size(results: &Results, keys: Distribution) -> Vec<Chart> {
-    let rows = results.of_group(Section::Readers).filter(|row| row.cell.keys == keys);
+    let rows = results.of_group(Section::Readers).filter(|row| row.case.keys == keys);
     let rows: Vec<_> = rows.collect();
-    let clients = rows.iter().map(|row| row.cell.clients).max().unwrap_or_default();
+    let clients = rows.iter().map(|row| row.case.clients).max().unwrap_or_default();
     let lines = |y: fn(&Sample) -> f64, with_ceiling: bool| {
-        let rows = rows.iter().filter(|row| with_ceiling || !is_ceiling(&row.cell));
+        let rows = rows.iter().filter(|row| with_ceiling || !is_ceiling(&row.case));
         lines(rows.copied(), batch_size, y)
     };
     let x = || Axis::logarithmic("requests per statement, mean", 2.0);
@@ -66,7 +66,7 @@ fn by_readers(results: &Results) -> Vec<Chart> {
         title: title.to_owned(),
         x: Axis::logarithmic("readers", 2.0),
         y: Axis::logarithmic(y_title, 10.0),
-        lines: curves(results.of_group(Section::LowLoad), |cell| float_of(cell.clients), y),
+        lines: curves(results.of_group(Section::LowLoad), |case| float_of(case.clients), y),
         legend: Corner::UpperLeft,
     };
     vec![
@@ -79,7 +79,7 @@ fn by_readers(results: &Results) -> Vec<Chart> {
 fn by_rate(results: &Results) -> Vec<Chart> {
     let chart = |title: &str, y_title: &str, y: fn(&Sample) -> f64| {
         let kept = results.of_group(Section::Rate).filter(|row| keeps_up(&row.sample));
-        let rate = |cell: &Cell| match cell.pace {
+        let rate = |case: &Case| match case.pace {
             Pace::Rate(rate) => float(rate) / 1e3,
             Pace::Closed => 0.0,
         };
@@ -101,13 +101,13 @@ fn keeps_up(sample: &Sample) -> bool {
     !sample.overloaded && sample.unanswered == 0 && sample.failed.refused.count == 0
 }
 
-fn is_ceiling(cell: &Cell) -> bool {
-    matches!(cell.approach, Approach::Ceiling { .. })
+fn is_ceiling(case: &Case) -> bool {
+    matches!(case.approach, Approach::Ceiling { .. })
 }
 
 /// What was counted; where nothing was, what was asked for.
 fn batch_size(row: &Measured) -> f64 {
-    let asked = match row.cell.approach {
+    let asked = match row.case.approach {
         Approach::Ceiling { .. } => ceiling::KEYS,
         Approach::Window { keys } => keys,
         _ => 1,
@@ -123,13 +123,13 @@ fn lines<'a>(
 ) -> Vec<Line> {
     let mut kinds: BTreeMap<Kind, Vec<Point>> = BTreeMap::new();
     for row in rows {
-        let label = match row.cell.approach {
+        let label = match row.case.approach {
             Approach::Window { keys } => keys.to_string(),
             Approach::Plain { connections } | Approach::Ceiling { connections } => connections.to_string(),
             Approach::Resp { connections } => connections.to_string(),
             Approach::Library | Approach::Memory => String::new(),
         };
-        kinds.entry(Kind::of(row.cell.approach)).or_default().push(Point {
+        kinds.entry(Kind::of(row.case.approach)).or_default().push(Point {
             x: x(row),
             y: y(&row.sample),
             label,
@@ -147,13 +147,13 @@ fn lines<'a>(
 /// One line for each kind.
 fn curves<'a>(
     rows: impl Iterator<Item = &'a Measured>,
-    x: impl Fn(&Cell) -> f64,
+    x: impl Fn(&Case) -> f64,
     y: fn(&Sample) -> f64,
 ) -> Vec<Line> {
     let mut kinds: BTreeMap<Kind, Vec<Point>> = BTreeMap::new();
-    for row in rows.filter(|row| row.cell.approach != Approach::Memory) {
-        let point = Point { x: x(&row.cell), y: y(&row.sample), label: String::new() };
-        kinds.entry(Kind::of(row.cell.approach)).or_default().push(point);
+    for row in rows.filter(|row| row.case.approach != Approach::Memory) {
+        let point = Point { x: x(&row.case), y: y(&row.sample), label: String::new() };
+        kinds.entry(Kind::of(row.case.approach)).or_default().push(point);
     }
     kinds.into_iter().map(|(kind, points)| kind.line("", Style::Joined, points)).collect()
 }
@@ -236,7 +236,7 @@ mod tests {
     fn overloaded_rates_are_left_out() {
         let mut results = Results::default();
         for (rate, overloaded) in [(1_000, false), (2_000, true)] {
-            let cell = Cell {
+            let case = Case {
                 section: Section::Rate,
                 approach: Approach::Library,
                 clients: 20,
@@ -244,7 +244,7 @@ mod tests {
                 operation: crate::experiment::postgres::tasks::Operation::Read,
                 keys: Distribution::Uniform,
             };
-            results.add(cell, Sample { mean_us: 5.0, overloaded, ..Sample::default() });
+            results.add(case, Sample { mean_us: 5.0, overloaded, ..Sample::default() });
         }
         let charts = by_rate(&results);
         assert_eq!(charts[0].lines[0].points, [Point { x: 1.0, y: 5.0, label: String::new() }]);

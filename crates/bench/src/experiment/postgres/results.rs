@@ -1,7 +1,7 @@
 //! All rows measured so far, and what they are compared with.
 
 use super::{
-    approach::{Approach, Cell, Pace, Section},
+    approach::{Approach, Case, Pace, Section},
     rows::Distribution,
     sample::Sample,
     tasks::Operation,
@@ -9,10 +9,10 @@ use super::{
 use crate::{rounds, stats::ratio};
 
 /// A row and its medians.
-pub type Measured = rounds::Measured<Cell, Sample>;
+pub type Measured = rounds::Measured<Case, Sample>;
 
 /// All rows.
-pub type Results = rounds::Rows<Cell, Sample>;
+pub type Results = rounds::Rows<Case, Sample>;
 
 /// Beside what a row stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,36 +26,36 @@ pub struct Ratios {
 impl Results {
     /// The sections whose rows are compared with each other.
     pub fn of_group(&self, section: Section) -> impl Iterator<Item = &Measured> {
-        self.rows().iter().filter(move |row| group(row.cell.section) == group(section))
+        self.rows().iter().filter(move |row| group(row.case.section) == group(section))
     }
 
     /// The fastest of the rows that `chosen` picks.
-    pub fn fastest(&self, section: Section, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
-        let rows = self.of_group(section).filter(|row| chosen(&row.cell));
+    pub fn fastest(&self, section: Section, chosen: impl Fn(&Case) -> bool) -> Option<&Measured> {
+        let rows = self.of_group(section).filter(|row| chosen(&row.case));
         rows.max_by(|first, second| first.sample.per_s.total_cmp(&second.sample.per_s))
     }
 
     /// The row of one approach.
-    pub fn first(&self, section: Section, chosen: impl Fn(&Cell) -> bool) -> Option<&Measured> {
-        self.of_group(section).find(|row| chosen(&row.cell))
+    pub fn first(&self, section: Section, chosen: impl Fn(&Case) -> bool) -> Option<&Measured> {
+        self.of_group(section).find(|row| chosen(&row.case))
     }
 
     /// What a row is compared with in its table. Response times of an open loop are not compared by throughput.
     pub fn ratios(&self, row: &Measured) -> Ratios {
-        if row.cell.pace != Pace::Closed || row.cell.approach == Approach::Memory {
+        if row.case.pace != Pace::Closed || row.case.approach == Approach::Memory {
             return Ratios::default();
         }
-        let alike = |cell: &Cell| cell.keys == row.cell.keys && cell.operation == row.cell.operation;
-        let ceiling = match row.cell.operation {
-            Operation::Read => self.ceiling(row.cell.section, alike),
+        let alike = |case: &Case| case.keys == row.case.keys && case.operation == row.case.operation;
+        let ceiling = match row.case.operation {
+            Operation::Read => self.ceiling(row.case.section, alike),
             Operation::Upsert => None,
         };
-        let plain = self.fastest(row.cell.section, |cell| {
-            matches!(cell.approach, Approach::Plain { .. }) && alike(cell) && cell.clients == row.cell.clients
+        let plain = self.fastest(row.case.section, |case| {
+            matches!(case.approach, Approach::Plain { .. }) && alike(case) && case.clients == row.case.clients
         });
         let beside =
             |base: Option<&Measured>| base.and_then(|base| ratio(row.sample.per_s, base.sample.per_s));
-        let of_plain = match row.cell.approach {
+        let of_plain = match row.case.approach {
             Approach::Ceiling { .. } => None,
             _ => beside(plain),
         };
@@ -63,17 +63,17 @@ impl Results {
     }
 
     /// The ceiling beside which a section stands: its own, or else that of the many readers.
-    fn ceiling(&self, section: Section, alike: impl Fn(&Cell) -> bool) -> Option<&Measured> {
-        let is_ceiling = |cell: &Cell| cell.approach == Approach::Ceiling { connections: 2 } && alike(cell);
+    fn ceiling(&self, section: Section, alike: impl Fn(&Case) -> bool) -> Option<&Measured> {
+        let is_ceiling = |case: &Case| case.approach == Approach::Ceiling { connections: 2 } && alike(case);
         let own = self.first(section, is_ceiling);
         own.or_else(|| self.first(Section::Ceiling, is_ceiling).filter(|_| section != Section::SmallMemory))
     }
 
     /// The window that many readers get the most from, in keys.
     pub fn best_window(&self, keys: Distribution) -> Option<usize> {
-        let is_window = |cell: &Cell| matches!(cell.approach, Approach::Window { .. }) && cell.keys == keys;
+        let is_window = |case: &Case| matches!(case.approach, Approach::Window { .. }) && case.keys == keys;
         let best = self.fastest(Section::Windows, is_window)?;
-        match best.cell.approach {
+        match best.case.approach {
             Approach::Window { keys } => Some(keys),
             _ => None,
         }
@@ -101,13 +101,13 @@ pub mod tests {
         section: Section,
         approach: Approach,
         clients: usize,
-        figures: (f64, f64),
+        measurements: (f64, f64),
     ) {
         let operation = if section == Section::Upserts { Operation::Upsert } else { Operation::Read };
-        let cell =
-            Cell { section, approach, clients, pace: Pace::Closed, operation, keys: Distribution::Uniform };
-        let (per_s, us) = figures;
-        results.add(cell, Sample { per_s, mean_us: us, p50_us: us, ..Sample::default() });
+        let case =
+            Case { section, approach, clients, pace: Pace::Closed, operation, keys: Distribution::Uniform };
+        let (per_s, us) = measurements;
+        results.add(case, Sample { per_s, mean_us: us, p50_us: us, ..Sample::default() });
     }
 
     fn results() -> Results {
@@ -133,7 +133,7 @@ pub mod tests {
         clients: usize,
     ) -> (Option<f64>, Option<f64>) {
         let row =
-            results.first(section, |cell| cell.approach == approach && cell.clients == clients).unwrap();
+            results.first(section, |case| case.approach == approach && case.clients == clients).unwrap();
         let ratios = results.ratios(row);
         (ratios.of_ceiling, ratios.of_plain)
     }

@@ -1,4 +1,4 @@
-//! The figures of one row: clocks read at both ends of the window, and what the load saw in between.
+//! The measurements of one row: clocks read at both ends of the window, and what the load saw in between.
 
 use std::{
     sync::mpsc,
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result};
 use rustix::process::Pid;
 
-use super::tally::Tally;
+use super::counters::Counters;
 use crate::{
     clock::{Window, now_ns},
     failures::Failed,
@@ -111,7 +111,7 @@ fn wait_until(hurried: &mpsc::Receiver<()>, at_ns: u64) {
     let _ = hurried.recv_timeout(Duration::from_nanos(at_ns.saturating_sub(now_ns())));
 }
 
-/// The figures of one row, or their medians over several rounds.
+/// The measurements of one row, or their medians over several rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Length of the window in seconds.
@@ -144,35 +144,35 @@ pub struct Sample {
 
 impl Sample {
     /// From what a load saw in `window`, with the statements that Postgres counted meanwhile.
-    pub fn new(tally: &Tally, window: Window, cpu: Cpu, statements: Option<u64>) -> Self {
+    pub fn new(counters: &Counters, window: Window, cpu: Cpu, statements: Option<u64>) -> Self {
         let seconds = float(window.until_ns - window.from_ns) / 1e9;
-        let per_s = float(tally.answered) / seconds;
+        let per_s = float(counters.answered) / seconds;
         // The warm-up is part of both, so that statements need not be counted at the very ends of the window.
         let batch = statements
-            .filter(|statements| 0 < *statements && 0 < tally.answered_ever)
-            .map(|statements| float(tally.answered_ever) / float(statements));
-        let has_times = !tally.latency_ns.is_empty();
+            .filter(|statements| 0 < *statements && 0 < counters.answered_ever)
+            .map(|statements| float(counters.answered_ever) / float(statements));
+        let has_times = !counters.latency_ns.is_empty();
         Self {
             seconds,
             per_s,
-            mean_us: if has_times { tally.latency_ns.mean() / 1_000.0 } else { 0.0 },
-            p50_us: percentile_us(&tally.latency_ns, 50.0),
-            p99_us: percentile_us(&tally.latency_ns, 99.0),
-            max_us: float(tally.latency_ns.max()) / 1_000.0,
+            mean_us: if has_times { counters.latency_ns.mean() / 1_000.0 } else { 0.0 },
+            p50_us: percentile_us(&counters.latency_ns, 50.0),
+            p99_us: percentile_us(&counters.latency_ns, 99.0),
+            max_us: float(counters.latency_ns.max()) / 1_000.0,
             batch,
             statements_per_s: batch.map(|batch| per_s / batch),
             cpu,
-            late_p99_us: (!tally.late_ns.is_empty()).then(|| percentile_us(&tally.late_ns, 99.0)),
-            unanswered: tally.unanswered,
-            overloaded: tally.overloaded,
-            failed: tally.failed.clone(),
+            late_p99_us: (!counters.late_ns.is_empty()).then(|| percentile_us(&counters.late_ns, 99.0)),
+            unanswered: counters.unanswered,
+            overloaded: counters.overloaded,
+            failed: counters.failed.clone(),
         }
     }
 
-    /// The median of every figure, each for itself; failures add up.
+    /// The median of every measurement, each for itself; failures add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |figure: fn(&Self) -> f64| median(samples.iter().map(figure)).unwrap_or(0.0);
-        let of_some = |figure: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(figure));
+        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
+        let of_some = |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         Self {
             seconds: of(|sample| sample.seconds),
             per_s: of(|sample| sample.per_s),
@@ -195,7 +195,7 @@ impl Sample {
         }
     }
 
-    /// What a reader must know before trusting the figures.
+    /// What a reader must know before trusting the measurements.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
         notes.extend(disturbed(self.cpu.others));
@@ -225,15 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn figures_follow_from_what_was_seen_in_the_window() {
-        let mut tally = Tally::new().unwrap();
+    fn measurements_follow_from_what_was_seen_in_the_window() {
+        let mut counters = Counters::new().unwrap();
         for (millisecond, latency_us) in
             [(500, 9_999), (1_000, 100), (1_500, 200), (2_999, 600), (3_000, 9_999)]
         {
             let now_ns = millisecond * 1_000_000;
-            tally.answer(WINDOW, 1, now_ns - latency_us * 1_000, now_ns);
+            counters.answer(WINDOW, 1, now_ns - latency_us * 1_000, now_ns);
         }
-        let sample = Sample::new(&tally, WINDOW, Cpu::default(), Some(2));
+        let sample = Sample::new(&counters, WINDOW, Cpu::default(), Some(2));
         assert!(near(sample.seconds, 2.0) && near(sample.per_s, 1.5), "{sample:?}");
         assert!(near(sample.mean_us, 300.0) && near(sample.p50_us, 200.0), "{sample:?}");
         assert!(near(sample.p99_us, 600.0) && near(sample.max_us, 600.0), "{sample:?}");
@@ -246,13 +246,13 @@ mod tests {
 
     #[test]
     fn without_answers_nothing_is_made_up() {
-        let sample = Sample::new(&Tally::new().unwrap(), WINDOW, Cpu::default(), None);
+        let sample = Sample::new(&Counters::new().unwrap(), WINDOW, Cpu::default(), None);
         assert!(sample.per_s == 0.0 && sample.mean_us == 0.0 && sample.max_us == 0.0);
         assert_eq!((sample.batch, sample.statements_per_s, sample.late_p99_us), (None, None, None));
     }
 
     #[test]
-    fn the_median_is_taken_figure_by_figure_and_failures_add_up() {
+    fn the_median_is_taken_measurement_by_measurement_and_failures_add_up() {
         let round = |per_s, mean_us, batch, refused| {
             let refused = Failures { count: refused, example: (0 < refused).then(|| "full".to_owned()) };
             let failed = Failed { refused, ..Failed::default() };
@@ -281,9 +281,9 @@ mod tests {
 
     #[test]
     fn wrong_answers_are_shown_whatever_else_is() {
-        let mut tally = Tally::new().unwrap();
-        tally.failed.add(Failure::Wrong("row 5 is missing".to_owned()));
-        let sample = Sample::new(&tally, WINDOW, Cpu::default(), None);
+        let mut counters = Counters::new().unwrap();
+        counters.failed.add(Failure::Wrong("row 5 is missing".to_owned()));
+        let sample = Sample::new(&counters, WINDOW, Cpu::default(), None);
         assert_eq!(sample.notes(), "WRONG:1 (row 5 is missing)");
     }
 

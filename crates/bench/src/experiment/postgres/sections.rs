@@ -1,7 +1,7 @@
 //! The sections: which rows each has, in the order they are shown.
 
 use super::{
-    approach::{Approach, Cell, Pace, Section},
+    approach::{Approach, Case, Pace, Section},
     arguments::Postgres,
     rows::Distribution,
     tasks::Operation,
@@ -22,10 +22,10 @@ pub struct Group {
     /// What stands above the table.
     pub title: String,
     /// Its rows.
-    pub cells: Vec<Cell>,
+    pub cases: Vec<Case>,
 }
 
-/// Makes cells of one kind.
+/// Makes cases of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Maker<'a> {
     arguments: &'a Postgres,
@@ -35,17 +35,17 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn closed(&self, approach: Approach, clients: usize) -> Option<Cell> {
-        self.cell(approach, clients, Pace::Closed)
+    fn closed(&self, approach: Approach, clients: usize) -> Option<Case> {
+        self.case(approach, clients, Pace::Closed)
     }
 
-    fn cell(&self, approach: Approach, clients: usize, pace: Pace) -> Option<Cell> {
+    fn case(&self, approach: Approach, clients: usize, pace: Pace) -> Option<Case> {
         let Self { section, keys, operation, .. } = *self;
-        self.arguments.wants(approach).then_some(Cell { section, approach, clients, pace, operation, keys })
+        self.arguments.wants(approach).then_some(Case { section, approach, clients, pace, operation, keys })
     }
 
-    /// As many connections as there are clients to use them; what the row is called by in `--cell`.
-    fn plain(&self, connections: usize, clients: usize) -> Option<Cell> {
+    /// As many connections as there are clients to use them; what the row is called by in `--case`.
+    fn plain(&self, connections: usize, clients: usize) -> Option<Case> {
         self.closed(Approach::Plain { connections }, clients)
     }
 }
@@ -55,48 +55,48 @@ pub fn many_readers(arguments: &Postgres, keys: Distribution) -> Group {
     let maker = |section| Maker { arguments, section, keys, operation: Operation::Read };
     let readers = arguments.readers;
     let wants = |section| arguments.section.contains(&section);
-    let mut cells = Vec::new();
+    let mut cases = Vec::new();
     if wants(Section::Ceiling) {
         let ceiling =
             |connections| maker(Section::Ceiling).closed(Approach::Ceiling { connections }, connections);
-        cells.extend([1, 2].map(ceiling));
+        cases.extend([1, 2].map(ceiling));
     }
     if wants(Section::Readers) {
-        cells
+        cases
             .extend(arguments.connections.iter().map(|count| maker(Section::Readers).plain(*count, readers)));
     }
     if wants(Section::Windows) {
         let window = |keys: &_| maker(Section::Windows).closed(Approach::Window { keys: *keys }, readers);
-        cells.extend(arguments.windows.iter().map(window));
+        cases.extend(arguments.windows.iter().map(window));
     }
     if wants(Section::Readers) {
-        cells.push(maker(Section::Readers).closed(Approach::Library, readers));
+        cases.push(maker(Section::Readers).closed(Approach::Library, readers));
         let resp =
             |count: &_| maker(Section::Readers).closed(Approach::Resp { connections: *count }, readers);
-        cells.extend(arguments.resp_connections.iter().map(resp));
+        cases.extend(arguments.resp_connections.iter().map(resp));
     }
     let title = format!("{readers} readers, {} keys", keys.name());
-    Group { title, cells: cells.into_iter().flatten().collect() }
+    Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
 /// From one reader to many, beside the window that was best for many.
 pub fn low_load(arguments: &Postgres, keys: Distribution, best_window: Option<usize>) -> Group {
     let maker = Maker { arguments, section: Section::LowLoad, keys, operation: Operation::Read };
-    let mut cells = vec![maker.closed(Approach::Memory, 1)];
+    let mut cases = vec![maker.closed(Approach::Memory, 1)];
     for &readers in &arguments.low_load {
-        cells.push(maker.plain(readers.min(PLAIN_CONNECTIONS), readers));
-        cells.push(maker.closed(window(best_window), readers));
-        cells.push(maker.closed(Approach::Library, readers));
-        cells.push(maker.closed(Approach::Resp { connections: readers.min(RESP_CONNECTIONS) }, readers));
+        cases.push(maker.plain(readers.min(PLAIN_CONNECTIONS), readers));
+        cases.push(maker.closed(window(best_window), readers));
+        cases.push(maker.closed(Approach::Library, readers));
+        cases.push(maker.closed(Approach::Resp { connections: readers.min(RESP_CONNECTIONS) }, readers));
     }
     let title = format!("Response times from one reader on, {} keys", keys.name());
-    Group { title, cells: cells.into_iter().flatten().collect() }
+    Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
 /// Open loop.
 pub fn rate(arguments: &Postgres, keys: Distribution, best_window: Option<usize>) -> Group {
     let maker = Maker { arguments, section: Section::Rate, keys, operation: Operation::Read };
-    let mut cells = Vec::new();
+    let mut cases = Vec::new();
     for &rate in &arguments.rates {
         let approaches = [
             Approach::Plain { connections: PLAIN_CONNECTIONS },
@@ -105,23 +105,23 @@ pub fn rate(arguments: &Postgres, keys: Distribution, best_window: Option<usize>
             Approach::Resp { connections: RESP_CONNECTIONS },
         ];
         // Pipelines are as deep as the rate makes them: as many clients as connections.
-        cells.extend(approaches.map(|approach| maker.cell(approach, RESP_CONNECTIONS, Pace::Rate(rate))));
+        cases.extend(approaches.map(|approach| maker.case(approach, RESP_CONNECTIONS, Pace::Rate(rate))));
     }
     let title =
         format!("Requests at a fixed rate, {} keys; response times from when each was due", keys.name());
-    Group { title, cells: cells.into_iter().flatten().collect() }
+    Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
 /// Many readers of a table that does not fit into `shared_buffers`.
 pub fn small_memory(arguments: &Postgres, keys: Distribution, about_sizes: &str) -> Group {
     let maker = Maker { arguments, section: Section::SmallMemory, keys, operation: Operation::Read };
     let readers = arguments.readers;
-    let mut cells = vec![maker.closed(Approach::Ceiling { connections: 2 }, 2)];
-    cells.extend(arguments.connections.iter().map(|count| maker.plain(*count, readers)));
-    cells.push(maker.closed(Approach::Library, readers));
-    cells.push(maker.closed(Approach::Resp { connections: RESP_CONNECTIONS }, readers));
+    let mut cases = vec![maker.closed(Approach::Ceiling { connections: 2 }, 2)];
+    cases.extend(arguments.connections.iter().map(|count| maker.plain(*count, readers)));
+    cases.push(maker.closed(Approach::Library, readers));
+    cases.push(maker.closed(Approach::Resp { connections: RESP_CONNECTIONS }, readers));
     let title = format!("{readers} readers, {} keys, {about_sizes}", keys.name());
-    Group { title, cells: cells.into_iter().flatten().collect() }
+    Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
 /// Many writers.
@@ -129,12 +129,12 @@ pub fn upserts(arguments: &Postgres, keys: Distribution) -> Group {
     let maker = Maker { arguments, section: Section::Upserts, keys, operation: Operation::Upsert };
     let writers = arguments.readers;
     let plain = arguments.upsert_connections.iter().map(|count| maker.plain(*count, writers));
-    let mut cells: Vec<_> = plain.collect();
-    cells.push(maker.closed(Approach::Library, writers));
+    let mut cases: Vec<_> = plain.collect();
+    cases.push(maker.closed(Approach::Library, writers));
     let resp = |count: &_| maker.closed(Approach::Resp { connections: *count }, writers);
-    cells.extend(arguments.resp_connections.iter().map(resp));
+    cases.extend(arguments.resp_connections.iter().map(resp));
     let title = format!("{writers} writers, upserts of {} keys", keys.name());
-    Group { title, cells: cells.into_iter().flatten().collect() }
+    Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
 /// Whether the busload server is needed.
@@ -147,12 +147,12 @@ pub fn need_server(arguments: &Postgres) -> bool {
         wanted(arguments, Section::SmallMemory, small_memory(arguments, keys, "")),
         wanted(arguments, Section::Upserts, upserts(arguments, keys)),
     ];
-    let mut cells = groups.iter().flat_map(|group| &group.cells);
-    cells.any(|cell| matches!(cell.approach, Approach::Resp { .. } | Approach::Memory))
+    let mut cases = groups.iter().flat_map(|group| &group.cases);
+    cases.any(|case| matches!(case.approach, Approach::Resp { .. } | Approach::Memory))
 }
 
 fn wanted(arguments: &Postgres, section: Section, group: Group) -> Group {
-    if arguments.section.contains(&section) { group } else { Group { cells: Vec::new(), ..group } }
+    if arguments.section.contains(&section) { group } else { Group { cases: Vec::new(), ..group } }
 }
 
 fn window(best: Option<usize>) -> Approach {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn names(group: &Group) -> String {
-        let names: Vec<_> = group.cells.iter().map(|cell| cell.approach.name()).collect();
+        let names: Vec<_> = group.cases.iter().map(|case| case.approach.name()).collect();
         names.join(" ")
     }
 
@@ -188,10 +188,10 @@ mod tests {
             "ceiling:1 ceiling:2 plain:10 plain:20 plain:50 plain:300 window:1 window:2 window:4 window:8 \
              window:16 window:24 window:32 window:64 in-process resp:20 resp:300"
         );
-        let some = arguments(&["--section", "readers", "--cell", "plain:20,resp:300", "--readers", "7"]);
+        let some = arguments(&["--section", "readers", "--case", "plain:20,resp:300", "--readers", "7"]);
         let group = many_readers(&some, KEYS);
         assert_eq!(names(&group), "plain:20 resp:300");
-        assert!(group.cells.iter().all(|cell| cell.clients == 7));
+        assert!(group.cases.iter().all(|case| case.clients == 7));
     }
 
     #[test]
@@ -206,23 +206,23 @@ mod tests {
     #[test]
     fn every_rate_is_offered_to_every_way() {
         let group = rate(&arguments(&["--rates", "1k,2k"]), KEYS, None);
-        assert_eq!(group.cells.len(), 8);
-        assert_eq!(group.cells[5].pace, Pace::Rate(2_000));
-        assert_eq!(group.cells[5].approach, Approach::Window { keys: WINDOW_KEYS });
+        assert_eq!(group.cases.len(), 8);
+        assert_eq!(group.cases[5].pace, Pace::Rate(2_000));
+        assert_eq!(group.cases[5].approach, Approach::Window { keys: WINDOW_KEYS });
     }
 
     #[test]
     fn upserts_write() {
         let group = upserts(&arguments(&[]), KEYS);
         assert_eq!(names(&group), "plain:10 plain:20 plain:50 in-process resp:20 resp:300");
-        assert!(group.cells.iter().all(|cell| cell.operation == Operation::Upsert));
+        assert!(group.cases.iter().all(|case| case.operation == Operation::Upsert));
     }
 
     #[test]
     fn the_server_is_needed_for_resp_only() {
         assert!(need_server(&arguments(&[])));
         assert!(!need_server(&arguments(&["--section", "ceiling,windows"])));
-        assert!(!need_server(&arguments(&["--cell", "plain:20,in-process"])));
-        assert!(need_server(&arguments(&["--section", "low-load", "--cell", "memory"])));
+        assert!(!need_server(&arguments(&["--case", "plain:20,in-process"])));
+        assert!(need_server(&arguments(&["--section", "low-load", "--case", "memory"])));
     }
 }

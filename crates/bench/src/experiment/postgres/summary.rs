@@ -3,12 +3,12 @@
 //! All of it is computed from medians. A number whose rows were not measured is said to be so, never guessed.
 
 use super::{
-    approach::{Approach, Cell, Section},
+    approach::{Approach, Case, Section},
     results::{Measured, Results},
     rows::Distribution,
 };
 use crate::{
-    report::{self, Column, figure, number, text},
+    report::{self, Column, measurement, number, text},
     stats::ratio,
 };
 
@@ -46,8 +46,8 @@ enum Unit {
 impl Quotient {
     fn text(&self) -> String {
         let write = |value: f64| match self.unit {
-            Unit::PerSecond => format!("{} k/s", figure(value / 1e3)),
-            Unit::Microseconds => format!("{} us", figure(value)),
+            Unit::PerSecond => format!("{} k/s", measurement(value / 1e3)),
+            Unit::Microseconds => format!("{} us", measurement(value)),
         };
         format!("{} by {}", write(self.value), write(self.base))
     }
@@ -85,10 +85,10 @@ impl Line {
         }
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn cases(&self) -> Vec<String> {
         let write = |value: f64| match self.form {
             Form::Percent => format!("{:.1}%", value * 100.0),
-            Form::Times => format!("{}x", figure(value)),
+            Form::Times => format!("{}x", measurement(value)),
         };
         let wanted = match self.wanted {
             Wanted::AtLeast(wanted) => format!("at least {}", plain(self.form, wanted)),
@@ -121,12 +121,12 @@ pub fn print(results: &Results) {
     if lines.iter().all(|line| line.value().is_none()) {
         return;
     }
-    report::print("Numbers, from the medians above", COLUMNS, lines.iter().map(Line::cells));
+    report::print("Numbers, from the medians above", COLUMNS, lines.iter().map(Line::cases));
 }
 
 fn lines(results: &Results) -> Vec<Line> {
     let Some(first) = results.rows().first() else { return Vec::new() };
-    let numbers = Numbers { results, keys: first.cell.keys };
+    let numbers = Numbers { results, keys: first.case.keys };
     [numbers.many_readers(), numbers.windows(), numbers.one_reader(), numbers.upserts()].concat()
 }
 
@@ -139,8 +139,8 @@ struct Numbers<'a> {
 impl Numbers<'_> {
     fn many_readers(&self) -> Vec<Line> {
         let section = Section::Readers;
-        let library = self.throughput(section, |cell| cell.approach == Approach::Library);
-        let ceiling = self.throughput(section, |cell| cell.approach == Approach::Ceiling { connections: 2 });
+        let library = self.throughput(section, |case| case.approach == Approach::Library);
+        let ceiling = self.throughput(section, |case| case.approach == Approach::Ceiling { connections: 2 });
         let plain = self.throughput(section, is_plain);
         let pipelined = self.throughput(section, is_pipelined);
         let unpipelined = self.throughput(section, is_unpipelined);
@@ -176,10 +176,10 @@ impl Numbers<'_> {
 
     fn windows(&self) -> Vec<Line> {
         let section = Section::Windows;
-        let library = self.throughput(section, |cell| cell.approach == Approach::Library);
-        let best = self.throughput(section, |cell| matches!(cell.approach, Approach::Window { .. }));
-        let published = self.throughput(section, |cell| {
-            PUBLISHED_WINDOWS.iter().any(|keys| cell.approach == Approach::Window { keys: *keys })
+        let library = self.throughput(section, |case| case.approach == Approach::Library);
+        let best = self.throughput(section, |case| matches!(case.approach, Approach::Window { .. }));
+        let published = self.throughput(section, |case| {
+            PUBLISHED_WINDOWS.iter().any(|keys| case.approach == Approach::Window { keys: *keys })
         });
         let readers = self.readers();
         let mut lines = vec![
@@ -202,8 +202,8 @@ impl Numbers<'_> {
 
     fn windows_at_low_load(&self) -> Vec<Line> {
         let rows = self.results.of_group(Section::LowLoad);
-        let is_library = |row: &&Measured| row.cell.approach == Approach::Library;
-        let few = rows.filter(is_library).filter(|row| row.cell.clients <= LOW_LOAD_MAX);
+        let is_library = |row: &&Measured| row.case.approach == Approach::Library;
+        let few = rows.filter(is_library).filter(|row| row.case.clients <= LOW_LOAD_MAX);
         let lines: Vec<_> = few.map(|row| self.window_at(row)).collect();
         if !lines.is_empty() {
             return lines;
@@ -217,9 +217,9 @@ impl Numbers<'_> {
     }
 
     fn window_at(&self, library: &Measured) -> Line {
-        let clients = library.cell.clients;
-        let window = self.results.first(Section::LowLoad, |cell| {
-            matches!(cell.approach, Approach::Window { .. }) && cell.clients == clients
+        let clients = library.case.clients;
+        let window = self.results.first(Section::LowLoad, |case| {
+            matches!(case.approach, Approach::Window { .. }) && case.clients == clients
         });
         let quotient = of_times(Some(library.sample.mean_us), window.map(|window| window.sample.mean_us));
         let s = if clients == 1 { "" } else { "s" };
@@ -232,14 +232,14 @@ impl Numbers<'_> {
     }
 
     fn one_reader(&self) -> Vec<Line> {
-        let p50_us = |chosen: fn(&Cell) -> bool| {
-            let row = self.results.first(Section::LowLoad, |cell| cell.clients == 1 && chosen(cell));
+        let p50_us = |chosen: fn(&Case) -> bool| {
+            let row = self.results.first(Section::LowLoad, |case| case.clients == 1 && chosen(case));
             row.map(|row| row.sample.p50_us)
         };
         let plain = p50_us(is_plain);
-        let library = p50_us(|cell| cell.approach == Approach::Library);
-        let resp = p50_us(|cell| matches!(cell.approach, Approach::Resp { .. }));
-        let memory = p50_us(|cell| cell.approach == Approach::Memory);
+        let library = p50_us(|case| case.approach == Approach::Library);
+        let resp = p50_us(|case| matches!(case.approach, Approach::Resp { .. }));
+        let memory = p50_us(|case| case.approach == Approach::Memory);
         let more = resp.zip(plain).map(|(resp, plain)| resp - plain);
         vec![
             Line {
@@ -260,14 +260,14 @@ impl Numbers<'_> {
     fn upserts(&self) -> Vec<Line> {
         let section = Section::Upserts;
         let plain = self.throughput(section, is_plain);
-        let writers = self.results.first(section, |_| true).map_or(300, |row| row.cell.clients);
+        let writers = self.results.first(section, |_| true).map_or(300, |row| row.case.clients);
         let line = |what: &str, quotient, wanted| Line {
             what: format!("{writers} writers {what}, beside the best not batched"),
             form: Form::Times,
             quotient,
             wanted,
         };
-        let library = self.throughput(section, |cell| cell.approach == Approach::Library);
+        let library = self.throughput(section, |case| case.approach == Approach::Library);
         let pipelined = self.throughput(section, is_pipelined);
         let unpipelined = self.throughput(section, is_unpipelined);
         vec![
@@ -278,28 +278,28 @@ impl Numbers<'_> {
     }
 
     /// Rows per second of the fastest row that `chosen` picks.
-    fn throughput(&self, section: Section, chosen: impl Fn(&Cell) -> bool) -> Option<f64> {
-        let row = self.results.fastest(section, |cell| cell.keys == self.keys && chosen(cell));
+    fn throughput(&self, section: Section, chosen: impl Fn(&Case) -> bool) -> Option<f64> {
+        let row = self.results.fastest(section, |case| case.keys == self.keys && chosen(case));
         row.map(|row| row.sample.per_s)
     }
 
     fn readers(&self) -> usize {
         let row =
-            self.results.first(Section::Readers, |cell| !matches!(cell.approach, Approach::Ceiling { .. }));
-        row.map_or(300, |row| row.cell.clients)
+            self.results.first(Section::Readers, |case| !matches!(case.approach, Approach::Ceiling { .. }));
+        row.map_or(300, |row| row.case.clients)
     }
 }
 
-fn is_plain(cell: &Cell) -> bool {
-    matches!(cell.approach, Approach::Plain { .. })
+fn is_plain(case: &Case) -> bool {
+    matches!(case.approach, Approach::Plain { .. })
 }
 
-fn is_pipelined(cell: &Cell) -> bool {
-    matches!(cell.approach, Approach::Resp { connections } if connections < cell.clients)
+fn is_pipelined(case: &Case) -> bool {
+    matches!(case.approach, Approach::Resp { connections } if connections < case.clients)
 }
 
-fn is_unpipelined(cell: &Cell) -> bool {
-    matches!(cell.approach, Approach::Resp { connections } if cell.clients <= connections)
+fn is_unpipelined(case: &Case) -> bool {
+    matches!(case.approach, Approach::Resp { connections } if case.clients <= connections)
 }
 
 fn of(value: Option<f64>, base: Option<f64>) -> Option<Quotient> {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     fn shown(results: &Results) -> String {
-        let rows = lines(results).iter().map(|line| line.cells().join(" | ")).collect::<Vec<_>>();
+        let rows = lines(results).iter().map(|line| line.cases().join(" | ")).collect::<Vec<_>>();
         rows.join("\n")
     }
 
@@ -373,7 +373,7 @@ mod tests {
         add(&mut results, Section::Readers, Approach::Library, 300, (225e3, 1.0));
         let lines = lines(&results);
         assert!(lines.iter().all(|line| line.value().is_none() && line.is_reached().is_none()));
-        assert_eq!(lines[0].cells()[3], "not measured");
+        assert_eq!(lines[0].cases()[3], "not measured");
         assert!(super::lines(&Results::default()).is_empty());
     }
 
@@ -386,7 +386,7 @@ mod tests {
             wanted,
         };
         assert_eq!(line(0.7499, Wanted::AtLeast(0.75)).is_reached(), Some(false));
-        assert_eq!(line(0.7499, Wanted::AtLeast(0.75)).cells()[1], "75.0%");
+        assert_eq!(line(0.7499, Wanted::AtLeast(0.75)).cases()[1], "75.0%");
         assert_eq!(line(0.5001, Wanted::AtMost(0.5)).is_reached(), Some(false));
     }
 }

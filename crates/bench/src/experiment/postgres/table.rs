@@ -1,12 +1,12 @@
 //! The tables on stdout and the records of statistics.csv.
 
 use super::{
-    approach::{Approach, Cell, Pace},
+    approach::{Approach, Case, Pace},
     results::{Measured, Ratios, Results},
     sample::Sample,
     tasks::Operation,
 };
-use crate::report::{self, Column, exact_or_empty, figure, figure_or_dash, number, text};
+use crate::report::{self, Column, exact_or_empty, measurement, measurement_or_dash, number, text};
 
 const COLUMNS: &[Column] = &[
     text("way", 34),
@@ -61,27 +61,27 @@ pub const CSV_HEADER: &[&str] = &[
 
 /// Prints the rows of one table.
 pub fn print(title: &str, rows: &[&Measured], results: &Results) {
-    report::print(title, COLUMNS, rows.iter().map(|row| cells(row, results.ratios(row))));
+    report::print(title, COLUMNS, rows.iter().map(|row| cases(row, results.ratios(row))));
 }
 
-fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {
+fn cases(row: &Measured, ratios: Ratios) -> Vec<String> {
     let sample = &row.sample;
     vec![
-        row.cell.approach.title(row.cell.clients),
-        load(&row.cell),
-        figure(sample.seconds),
-        figure(sample.per_s / 1_000.0),
+        row.case.approach.title(row.case.clients),
+        load(&row.case),
+        measurement(sample.seconds),
+        measurement(sample.per_s / 1_000.0),
         report::percent_or_dash(ratios.of_ceiling),
-        figure_or_dash(ratios.of_plain),
-        figure(sample.mean_us),
-        figure(sample.p50_us),
-        figure(sample.p99_us),
-        figure(sample.max_us),
-        figure_or_dash(sample.batch),
-        figure_or_dash(sample.statements_per_s.map(|per_s| per_s / 1_000.0)),
-        figure_or_dash(sample.cpu.postgres),
-        busload_cpu(row.cell.approach, sample),
-        figure(sample.cpu.load),
+        measurement_or_dash(ratios.of_plain),
+        measurement(sample.mean_us),
+        measurement(sample.p50_us),
+        measurement(sample.p99_us),
+        measurement(sample.max_us),
+        measurement_or_dash(sample.batch),
+        measurement_or_dash(sample.statements_per_s.map(|per_s| per_s / 1_000.0)),
+        measurement_or_dash(sample.cpu.postgres),
+        busload_cpu(row.case.approach, sample),
+        measurement(sample.cpu.load),
         sample.notes(),
     ]
 }
@@ -90,13 +90,13 @@ fn cells(row: &Measured, ratios: Ratios) -> Vec<String> {
 fn busload_cpu(approach: Approach, sample: &Sample) -> String {
     match approach {
         Approach::Window { .. } | Approach::Library => "=".to_owned(),
-        _ => figure_or_dash(sample.cpu.busload),
+        _ => measurement_or_dash(sample.cpu.busload),
     }
 }
 
-fn load(cell: &Cell) -> String {
-    match cell.pace {
-        Pace::Closed => cell.clients.to_string(),
+fn load(case: &Case) -> String {
+    match case.pace {
+        Pace::Closed => case.clients.to_string(),
         Pace::Rate(rate) if rate % 1_000 == 0 => format!("{}k/s", rate / 1_000),
         Pace::Rate(rate) => format!("{rate}/s"),
     }
@@ -113,21 +113,21 @@ pub struct Setting {
 
 impl Setting {
     /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(&self, cell: &Cell, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
-        let operation = match cell.operation {
+    pub fn fields(&self, case: &Case, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+        let operation = match case.operation {
             Operation::Read => "read",
             Operation::Upsert => "upsert",
         };
-        let rate = match cell.pace {
+        let rate = match case.pace {
             Pace::Closed => String::new(),
             Pace::Rate(rate) => rate.to_string(),
         };
         vec![
-            cell.section.name().to_owned(),
-            cell.approach.name(),
+            case.section.name().to_owned(),
+            case.approach.name(),
             operation.to_owned(),
-            cell.keys.name().to_owned(),
-            cell.clients.to_string(),
+            case.keys.name().to_owned(),
+            case.clients.to_string(),
             rate,
             self.rows.to_string(),
             self.shared_buffers.clone(),
@@ -170,7 +170,7 @@ mod tests {
         row.sample.batch = Some(1.0);
         row.sample.statements_per_s = Some(40_000.0);
         row.sample.cpu = Cpu { load: 0.4, postgres: Some(1.5), busload: None, others: 0.0 };
-        let shown = report::row(COLUMNS, &cells(&row, results.ratios(&row)));
+        let shown = report::row(COLUMNS, &cases(&row, results.ratios(&row)));
         assert_eq!(
             shown.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
             "not batched, 20 connections 300 5.00 40.0 12% 1.00 7500 7500 0.00 0.00 1.00 40.0 1.50 - 0.40"
@@ -183,7 +183,7 @@ mod tests {
         add(&mut results, Section::LowLoad, Approach::Library, 5, (1.0, 1.0));
         let row = &results.rows()[0];
         let setting = Setting { rows: 10, shared_buffers: "1GB".to_owned() };
-        let fields = setting.fields(&row.cell, &row.sample, 1, results.ratios(row));
+        let fields = setting.fields(&row.case, &row.sample, 1, results.ratios(row));
         assert_eq!(fields.len(), CSV_HEADER.len());
         assert_eq!(fields[..4].join(" "), "low-load in-process read uniform");
     }

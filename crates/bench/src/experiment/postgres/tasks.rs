@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The runtime is either the calling thread alone (no wakeups between threads, the default) or a pool of `workers` threads.
-//! Each of its threads notes what it sees in a tally of its own.
+//! Each of its threads notes what it sees in counters of its own.
 
 use std::{
     future::Future,
@@ -26,8 +26,8 @@ use tokio::{
 };
 
 use super::{
+    counters::{Counters, Shards},
     rows::{Sequence, Sequences},
-    tally::{Shards, Tally},
 };
 use crate::{
     clock::{Window, now_ns, pause},
@@ -68,7 +68,7 @@ pub struct Plan {
     pub first_version: u64,
 }
 
-/// A runtime and the tallies of its threads.
+/// A runtime and the counters of its threads.
 pub struct Tasks {
     runtime: Runtime,
     shards: Arc<Shards>,
@@ -104,7 +104,12 @@ impl Tasks {
     /// # Errors
     ///
     /// A request stays unanswered, or a client panics.
-    pub fn run_closed<R: Requests>(&self, requests: &Arc<R>, plan: &Plan, clients: usize) -> Result<Tally> {
+    pub fn run_closed<R: Requests>(
+        &self,
+        requests: &Arc<R>,
+        plan: &Plan,
+        clients: usize,
+    ) -> Result<Counters> {
         let versions = Arc::new(AtomicU64::new(plan.first_version));
         self.runtime.block_on(async {
             let mut tasks = JoinSet::new();
@@ -127,7 +132,7 @@ impl Tasks {
     /// # Errors
     ///
     /// The system refuses a thread, or a task panics.
-    pub fn run_open<R: Requests>(&self, requests: &Arc<R>, plan: &Plan, rate: u64) -> Result<Tally> {
+    pub fn run_open<R: Requests>(&self, requests: &Arc<R>, plan: &Plan, rate: u64) -> Result<Counters> {
         let (due, dues) = mpsc::unbounded_channel();
         let versions = Arc::new(AtomicU64::new(plan.first_version));
         let stop = Arc::new(AtomicBool::new(false));
@@ -150,7 +155,7 @@ impl Tasks {
         self.total(plan, &versions)
     }
 
-    fn total(&self, plan: &Plan, versions: &AtomicU64) -> Result<Tally> {
+    fn total(&self, plan: &Plan, versions: &AtomicU64) -> Result<Counters> {
         let mut total = self.shards.total()?;
         total.versions = versions.load(Ordering::Relaxed) - plan.first_version;
         Ok(total)
@@ -183,7 +188,7 @@ impl<R: Requests> Client<R> {
             let row = rows.next();
             let outcome = self.ask(row).await;
             let answered_ns = now_ns();
-            self.note(row, outcome, |tally| tally.answer(window, 1, asked_ns, answered_ns));
+            self.note(row, outcome, |counters| counters.answer(window, 1, asked_ns, answered_ns));
             asked_ns = answered_ns;
         }
     }
@@ -224,17 +229,17 @@ impl<R: Requests> Client<R> {
         if window.contains(due_ns) {
             record(&mut self.shards.own().late_ns, sent_ns.saturating_sub(due_ns));
         }
-        self.note(row, outcome, |tally| tally.answer_due(window, due_ns, now_ns()));
+        self.note(row, outcome, |counters| counters.answer_due(window, due_ns, now_ns()));
     }
 
-    fn note(&self, row: u64, outcome: Result<(), Failure>, answer: impl FnOnce(&mut Tally)) {
-        let mut tally = self.shards.own();
+    fn note(&self, row: u64, outcome: Result<(), Failure>, answer: impl FnOnce(&mut Counters)) {
+        let mut counters = self.shards.own();
         match outcome {
-            Ok(()) => answer(&mut tally),
-            Err(failure) => return tally.failed.add(failure),
+            Ok(()) => answer(&mut counters),
+            Err(failure) => return counters.failed.add(failure),
         }
         if self.operation == Operation::Upsert {
-            tally.acknowledge(row);
+            counters.acknowledge(row);
         }
     }
 

@@ -20,8 +20,8 @@ use anyhow::{Result, bail};
 use self::connection::Connection;
 pub use self::protocol::Prefix;
 use super::{
+    counters::Counters,
     rows::{Sequence, Sequences},
-    tally::Tally,
     tasks::Operation,
 };
 use crate::{
@@ -75,7 +75,7 @@ struct Load {
     received: Vec<u8>,
     rows: Sequence,
     unanswered: usize,
-    tally: Tally,
+    counters: Counters,
 }
 
 /// Keeps `clients` requests under way, spread evenly over the connections, until the window ends.
@@ -83,7 +83,7 @@ struct Load {
 /// # Errors
 ///
 /// A connection fails, or the server falls silent or sends what is no RESP.
-pub fn run_closed(plan: Plan, clients: usize) -> Result<Tally> {
+pub fn run_closed(plan: Plan, clients: usize) -> Result<Counters> {
     let connections = plan.connections;
     let mut load = Load::connect(plan, Pace::Closed)?;
     for client in 0..clients {
@@ -99,7 +99,7 @@ pub fn run_closed(plan: Plan, clients: usize) -> Result<Tally> {
             bail!("the server has sent nothing for {SILENCE:?}");
         }
     }
-    Ok(load.tally)
+    Ok(load.counters)
 }
 
 /// Asks `rate` times a second until the window ends.
@@ -107,13 +107,13 @@ pub fn run_closed(plan: Plan, clients: usize) -> Result<Tally> {
 /// # Errors
 ///
 /// As [`run_closed`].
-pub fn run_open(plan: Plan, rate: u64) -> Result<Tally> {
+pub fn run_open(plan: Plan, rate: u64) -> Result<Counters> {
     let until_ns = plan.window.until_ns;
     let mut load = Load::connect(plan, Pace::Open)?;
     let slack = rustix::thread::current_timer_slack().ok().and_then(NonZeroU64::new);
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut schedule = Schedule::new(now_ns(), rate);
-    while schedule.next_due_ns() < until_ns && !load.tally.overloaded {
+    while schedule.next_due_ns() < until_ns && !load.counters.overloaded {
         load.ask_due(&mut schedule);
         load.send_all()?;
         let due_ns = schedule.next_due_ns();
@@ -121,7 +121,7 @@ pub fn run_open(plan: Plan, rate: u64) -> Result<Tally> {
     }
     let _ = rustix::thread::set_current_timer_slack(slack);
     load.drain()?;
-    Ok(load.tally)
+    Ok(load.counters)
 }
 
 impl Load {
@@ -133,7 +133,7 @@ impl Load {
             received: vec![0; RECEIVE_BYTES],
             rows: plan.sequences.client(0),
             unanswered: 0,
-            tally: Tally::new()?,
+            counters: Counters::new()?,
             plan,
             pace,
         })
@@ -146,9 +146,9 @@ impl Load {
         match self.plan.operation {
             Operation::Read => self.plan.prefix.write_get(connection.unsent(), row),
             Operation::Upsert => {
-                let version = self.plan.first_version + self.tally.versions;
+                let version = self.plan.first_version + self.counters.versions;
                 self.plan.prefix.write_set(connection.unsent(), row, version);
-                self.tally.versions += 1;
+                self.counters.versions += 1;
             }
         }
         connection.pending.push_back(Pending { row, since_ns });
@@ -160,13 +160,13 @@ impl Load {
         let until_ns = self.plan.window.until_ns;
         while let Some((number, due_ns)) = schedule.poll(now_ns.min(until_ns - 1)) {
             if OPEN_LOOP_TASKS <= self.unanswered {
-                self.tally.overloaded = true;
+                self.counters.overloaded = true;
                 return;
             }
             let connections = u64::try_from(self.connections.len()).expect("a count fits in 64 bits");
             self.ask(usize::try_from(number % connections).expect("below a count"), due_ns);
             if self.plan.window.contains(due_ns) {
-                record(&mut self.tally.late_ns, now_ns - due_ns);
+                record(&mut self.counters.late_ns, now_ns - due_ns);
             }
         }
     }
@@ -202,12 +202,12 @@ impl Load {
             self.unanswered -= 1;
             answered += 1;
             if outcome.is_ok() && self.plan.operation == Operation::Upsert {
-                self.tally.acknowledge(pending.row);
+                self.counters.acknowledge(pending.row);
             }
             match (outcome, self.pace) {
-                (Err(failure), _) => self.tally.failed.add(failure),
-                (Ok(()), Pace::Closed) => self.tally.answer(self.plan.window, 1, pending.since_ns, now_ns),
-                (Ok(()), Pace::Open) => self.tally.answer_due(self.plan.window, pending.since_ns, now_ns),
+                (Err(failure), _) => self.counters.failed.add(failure),
+                (Ok(()), Pace::Closed) => self.counters.answer(self.plan.window, 1, pending.since_ns, now_ns),
+                (Ok(()), Pace::Open) => self.counters.answer_due(self.plan.window, pending.since_ns, now_ns),
             }
             if self.pace == Pace::Closed && now_ns < self.plan.window.until_ns {
                 self.ask(index, now_ns);
@@ -225,7 +225,7 @@ impl Load {
         }
         let pending = self.connections.iter().flat_map(|connection| &connection.pending);
         for pending in pending {
-            self.tally.give_up(self.plan.window, pending.since_ns, now_ns());
+            self.counters.give_up(self.plan.window, pending.since_ns, now_ns());
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::*;
 use crate::{Rng, sim::SimRng};
 
 /// Long enough that only a lost event can reach it.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 fn loopback() -> Address {
     Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
@@ -77,7 +77,7 @@ impl Server {
             match self.told.pop_front() {
                 Some(Told::Timer) => panic!("nothing came"),
                 Some(told) => return told,
-                None => self.poll(PATIENCE),
+                None => self.poll(TIMEOUT),
             }
         }
     }
@@ -91,7 +91,7 @@ impl Server {
 
     fn connect(&mut self) -> (TcpStream, ConnId) {
         let client = TcpStream::connect(self.address()).unwrap();
-        client.set_read_timeout(PATIENCE).unwrap();
+        client.set_read_timeout(TIMEOUT).unwrap();
         (client, self.accepted())
     }
 
@@ -116,7 +116,7 @@ impl Server {
         };
         let stream = TcpStream::from(stream.as_fd().try_clone_to_owned().unwrap());
         stream.set_nonblocking(false).unwrap();
-        stream.set_read_timeout(PATIENCE).unwrap();
+        stream.set_read_timeout(TIMEOUT).unwrap();
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::WAITALL;
         let (_, arrived) = rustix::net::recv(&stream, &mut vec![0_u8; count][..], flags).unwrap();
         assert_eq!(arrived, count);
@@ -154,7 +154,7 @@ fn many_connections_get_their_own_bytes_back() {
                 let count = 100_000 + rng.index(100_000);
                 let bytes = random_bytes(&mut rng, count);
                 let client = TcpStream::connect(address).unwrap();
-                client.set_read_timeout(PATIENCE).unwrap();
+                client.set_read_timeout(TIMEOUT).unwrap();
                 let mut back = vec![0; bytes.len()];
                 thread::scope(|scope| {
                     scope.spawn(|| (&client).write_all(&bytes).unwrap());
@@ -216,11 +216,11 @@ fn everyone_is_heard_in_turn_when_there_is_more_than_one_poll_takes() {
         client.write_all(&[b'x'; 1000]).unwrap();
     }
     while clients.iter().any(|(_, conn)| !server.net.connections.get_mut(*conn).unwrap().unread) {
-        server.poll(PATIENCE);
+        server.poll(TIMEOUT);
     }
     clients.iter().for_each(|(_, conn)| server.net.resume(*conn));
     let polls = 40_usize.div_ceil(RECEIVE_BUFFERS_PER_POLL);
-    (0..polls).for_each(|_| server.poll(PATIENCE));
+    (0..polls).for_each(|_| server.poll(TIMEOUT));
     let mut heard = std::collections::HashSet::new();
     for told in server.told.drain(..) {
         match told {
@@ -476,10 +476,10 @@ fn a_client_above_the_limit_is_told_so_and_a_free_place_is_given_again() {
     let (_first, conn) = server.connect();
     let (_second, _) = server.connect();
     let mut third = TcpStream::connect(server.address()).unwrap();
-    third.set_read_timeout(PATIENCE).unwrap();
+    third.set_read_timeout(TIMEOUT).unwrap();
     // The room to send of the one before is an edge, too, and may come first.
     while server.net.counters().refusals == 0 {
-        server.poll(PATIENCE);
+        server.poll(TIMEOUT);
         assert!(server.told.is_empty(), "{:?}", server.told);
     }
     server.assert_silent();
@@ -569,7 +569,7 @@ fn peers_and_our_own_addresses_are_told() {
         let mut events = Vec::new();
         // The room to send of the connection before is an edge of which nothing is told.
         while events.is_empty() {
-            net.poll(&mut events, PATIENCE).unwrap();
+            net.poll(&mut events, TIMEOUT).unwrap();
         }
         match events.as_slice() {
             [Event::Accepted { peer, .. }] => {
@@ -590,7 +590,7 @@ fn a_unix_socket_serves_and_its_file_goes_with_it() {
     let mut server = Server { net, told: Default::default() };
     assert_eq!(server.net.addresses(), std::slice::from_ref(&address));
     let mut client = UnixStream::connect(&path).unwrap();
-    client.set_read_timeout(PATIENCE).unwrap();
+    client.set_read_timeout(TIMEOUT).unwrap();
     let conn = server.accepted();
     client.write_all(b"ping").unwrap();
     client.shutdown(Shutdown::Write).unwrap();

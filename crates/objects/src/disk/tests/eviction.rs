@@ -28,7 +28,7 @@ fn the_limit_is_never_passed() {
     }
     assert_eq!(kept, 6 * 32, "something else went each time");
     let stats = stats(&disk);
-    assert!(7 <= stats.extents && 50 < stats.evicted && stats.damaged == 0, "{stats:?}");
+    assert!(7 <= stats.extents && 50 < stats.evicted && stats.corrupt == 0, "{stats:?}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn sixteen_readers_under_eviction_never_see_a_wrong_byte() {
         assert!(300 < written, "{written}");
     });
     let stats = stats(&disk);
-    assert!(50 < stats.evicted && stats.damaged == 0 && stats.disk_errors == 0, "{stats:?}");
+    assert!(50 < stats.evicted && stats.corrupt == 0 && stats.disk_errors == 0, "{stats:?}");
     assert!(allocated(&place.options.directory) <= 8 << 20);
 }
 

@@ -169,7 +169,7 @@ fn space_of_a_file_that_could_not_be_opened_is_given_back_later() {
 }
 
 #[test]
-fn a_truncated_data_file_is_damage() {
+fn a_truncated_data_file_is_corruption() {
     let (place, disk, meta, file) = filled();
     std::fs::File::options().write(true).open(&place.data_files()[0]).unwrap().set_len(1 << 20).unwrap();
     assert!(!read(&file, &meta, extent_range(&meta, 2)) && read(&file, &meta, extent_range(&meta, 0)));

@@ -1,4 +1,4 @@
-//! Any operations in any order, with faults, damage and restarts between them, against what the objects hold.
+//! Any operations in any order, with faults, corruption and restarts between them, against what the objects hold.
 
 use proptest::{prelude::*, sample::select};
 
@@ -20,7 +20,7 @@ enum Operation {
     Kill,
     Fail { calls: u64, fault: Fault },
     Heal,
-    Damage { position: u64 },
+    Corruption { position: u64 },
     Vanish,
 }
 
@@ -46,7 +46,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::Kill),
         3 => (0..60_u64, select(&FAULTS[..])).prop_map(|(calls, fault)| Operation::Fail { calls, fault }),
         2 => Just(Operation::Heal),
-        1 => any::<u64>().prop_map(|position| Operation::Damage { position }),
+        1 => any::<u64>().prop_map(|position| Operation::Corruption { position }),
         1 => Just(Operation::Vanish),
     ]
 }
@@ -109,7 +109,7 @@ impl Run {
             }
             Operation::Fail { calls, fault } => self.place.files.fail_after(calls, fault),
             Operation::Heal => self.place.files.heal(),
-            Operation::Damage { position } => self.damage(position),
+            Operation::Corruption { position } => self.corrupt(position),
             Operation::Vanish => self.vanish(),
         }
     }
@@ -131,7 +131,7 @@ impl Run {
         read(&self.files[object], meta, range);
     }
 
-    fn damage(&self, position: u64) {
+    fn corrupt(&self, position: u64) {
         use std::os::unix::fs::FileExt;
         let paths = if self.place.options.directory.exists() { self.place.data_files() } else { Vec::new() };
         let Some(path) = paths.first() else { return };
@@ -170,7 +170,7 @@ proptest! {
         faults::look_while_locked(&run.disk);
         let after = stats(&run.disk);
         prop_assert_eq!(after.bypassed, None);
-        // What was damaged by hand and not read since is said to be there.
+        // What was corrupt by hand and not read since is said to be there.
         run.files[0].remove(&(0..run.metas[0].size));
         run.write(0, 1);
         prop_assert!(read(&run.files[0], &run.metas[0], extent_range(&run.metas[0], 1)));

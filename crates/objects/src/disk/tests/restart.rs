@@ -45,7 +45,7 @@ fn a_restart_keeps_what_was_written() {
     assert_eq!(count_present(&disk), 8);
     let journal = std::fs::metadata(place.options.directory.join(JOURNAL_NAME)).unwrap().len();
     assert_eq!(stats(&disk).bytes, bytes + journal);
-    assert_eq!((stats(&disk).extents, stats(&disk).objects, stats(&disk).damaged), (8, 3, 0));
+    assert_eq!((stats(&disk).extents, stats(&disk).objects, stats(&disk).corrupt), (8, 3, 0));
     assert_eq!(disk.list().iter().map(|object| object.present).sum::<u64>(), size(2, 10) + 77 + size(4, 0));
 }
 
@@ -73,7 +73,7 @@ fn killed_before_the_journal_was_written_only_less_is_there() {
 }
 
 #[test]
-fn an_eviction_that_the_journal_did_not_learn_of_is_a_miss_and_no_damage() {
+fn an_eviction_that_the_journal_did_not_learn_of_is_a_miss_and_no_corruption() {
     let place = Place::new(32);
     let disk = place.open();
     write_all(&disk);
@@ -85,7 +85,7 @@ fn an_eviction_that_the_journal_did_not_learn_of_is_a_miss_and_no_damage() {
     let file = disk.file("s3://b", meta);
     assert!(file.has_extent(0), "the journal says so");
     assert!(!read(&file, meta, 0..10) && !file.has_extent(0));
-    assert_eq!(stats(&disk).damaged, 0);
+    assert_eq!(stats(&disk).corrupt, 0);
     assert!(write(&file, meta, 0) && read(&file, meta, 0..10));
 }
 
@@ -209,7 +209,7 @@ fn blocks_of_an_earlier_life_are_not_taken_for_those_of_this_one() {
     assert!(write(&file, &changed, 0));
     std::fs::write(&place.data_files()[0], old).unwrap();
     assert!(!read(&file, &changed, 0..10), "right blocks, of something else");
-    assert_eq!(stats(&disk).damaged, 1);
+    assert_eq!(stats(&disk).corrupt, 1);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
     let disk = place.open();
     let took = start.elapsed();
     assert_eq!(stats(&disk).extents, u64::from(FILES * EXTENTS));
-    let memory = disk.ledger().queues.memory_bytes();
+    let memory = disk.accounting().queues.memory_bytes();
     println!("{} bytes of journal, {took:?}, {memory} bytes of queues", journal.len());
     assert!(memory <= 30 << 20, "{memory}: 32 MiB are for all");
     // Thirty times the limit's second: the machine may be slow, and busy with other tests.

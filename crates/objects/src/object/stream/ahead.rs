@@ -1,4 +1,4 @@
-//! What a stream starts ahead of where it is: parts of the fill, or trips past the disk.
+//! What a stream starts ahead of where it is: parts of the fill, or reads past the disk.
 
 use std::{
     ops::Range,
@@ -12,14 +12,14 @@ use crate::{
     disk::{DiskFile, EXTENT_DATA_BYTES},
     object::{
         Foreground, Shared,
+        fetch::{Fetch, Interest, Purpose},
         fill::Promised,
-        flight::{Flight, Purpose, Wish},
-        lane::{Lane, Turn},
         limits::{
-            EXTENTS_AHEAD_MIN, LANDED_BYTES_MAX, PARTS_AHEAD, PASSING_AHEAD_MAX, PASSING_SHARE,
-            PASSING_TRIP_EXTENTS, ROOM_SHARE,
+            EXTENTS_AHEAD_MIN, PARTS_AHEAD, PASSING_AHEAD_MAX, PASSING_READ_EXTENTS, PASSING_SHARE,
+            RECEIVED_BYTES_MAX, ROOM_SHARE,
         },
         plan,
+        readahead_limiter::{ReadaheadLimiter, Turn},
         table::Table,
     },
 };
@@ -32,17 +32,17 @@ pub(super) struct Ahead {
     /// Up to here those that were to be on disk, and were not, came past it: none does a second time.
     past_disk: u64,
     passing: Option<Passing>,
-    /// That the stream will want flights that are not behind it, by the extent at which they end.
-    wishes: Vec<(u64, Arc<Wish>)>,
+    /// That the stream will want fetches that are not behind it, by the extent at which they end.
+    wishes: Vec<(u64, Arc<Interest>)>,
     /// What is under way ahead of the stream, whoever started it.
-    lane: Lane,
+    limiter: ReadaheadLimiter,
 }
 
 /// How far ahead.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
-    /// Of one trip.
-    trip: u64,
+    /// Of one read.
+    read: u64,
     /// Of all.
     all: u64,
 }
@@ -52,8 +52,8 @@ struct Reach {
 struct Passing(Arc<Shared>);
 
 impl Ahead {
-    pub(super) fn new(patience: Duration) -> Self {
-        Self { lane: Lane::of_stream(patience), ..Self::default() }
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { limiter: ReadaheadLimiter::of_stream(timeout), ..Self::default() }
     }
 
     /// Starts what the stream, which goes on with `rest`, will need soon.
@@ -80,7 +80,7 @@ impl Ahead {
                 return false;
             }
             self.to_disk = extents.end;
-            self.promise(shared, &mut table, file, extents, reach.trip)
+            self.promise(shared, &mut table, file, extents, reach.read)
         };
         self.wishes.extend(promised.into_iter().map(|part| (part.end(), part.start())));
         true
@@ -99,7 +99,7 @@ impl Ahead {
         let mut next = extents.start;
         while next < extents.end {
             if let Some((part, _)) = table.part_of_extent(next) {
-                next = self.wish_for(part);
+                next = self.interest_for(part);
             } else if file.has_extent(next) {
                 next += 1;
             } else {
@@ -107,7 +107,7 @@ impl Ahead {
                     |extent: &u64| file.has_extent(*extent) || table.part_of_extent(*extent).is_some();
                 let limit = (next + 1).next_multiple_of(part_extents).min(extents.end);
                 let end = (next + 1..limit).find(is_taken).unwrap_or(limit);
-                promised.push(shared.promise(table, file, next..end, &mut self.lane));
+                promised.push(shared.promise(table, file, next..end, &mut self.limiter));
                 next = end;
             }
         }
@@ -123,27 +123,27 @@ impl Ahead {
             return;
         }
         self.past_disk = extents.end;
-        let flights = {
+        let fetches = {
             let mut table = shared.table();
-            self.take_off(shared, &mut table, extents, rest, reach.trip)
+            self.start(shared, &mut table, extents, rest, reach.read)
         };
-        for (flight, turn) in flights {
+        for (fetch, turn) in fetches {
             self.passing.get_or_insert_with(|| Passing::new(shared));
-            let task = Foreground { object: Arc::clone(shared), flight };
-            shared.remote.runtime().spawn(task.fly_ahead(turn));
+            let task = Foreground { object: Arc::clone(shared), fetch };
+            shared.remote.runtime().spawn(task.run_ahead(turn));
         }
     }
 
     /// Under the table's lock, too.
-    fn take_off(
+    fn start(
         &mut self,
         shared: &Shared,
         table: &mut Table,
         extents: Range<u64>,
         rest: &Range<u64>,
-        trip_extents: u64,
-    ) -> Vec<(Arc<Flight>, Turn)> {
-        let mut flights = Vec::new();
+        read_extents: u64,
+    ) -> Vec<(Arc<Fetch>, Turn)> {
+        let mut fetches = Vec::new();
         let wanted = plan::blocks_of(rest, shared.meta.size);
         let of = |run: Range<u64>| {
             let span = shared.span(&run);
@@ -156,32 +156,32 @@ impl Ahead {
         while next < extents.end {
             if is_there(table, next) {
                 next += 1;
-            } else if let Some(flight) = table.foreground(&of(next..next + 1)) {
-                next = self.wish_for(flight).max(next + 1);
+            } else if let Some(fetch) = table.foreground(&of(next..next + 1)) {
+                next = self.interest_for(fetch).max(next + 1);
             } else {
-                let limit = (next + 1).next_multiple_of(trip_extents).min(extents.end);
+                let limit = (next + 1).next_multiple_of(read_extents).min(extents.end);
                 let end = (next + 1..limit).find(|&extent| is_there(table, extent)).unwrap_or(limit);
-                let flight = Arc::new(Flight::new(of(next..end), Purpose::Streams));
-                table.add_foreground(&flight);
-                let turn = self.lane.add(&flight);
-                self.wish_own(&flight);
-                flights.push((flight, turn));
+                let fetch = Arc::new(Fetch::new(of(next..end), Purpose::Streams));
+                table.add_foreground(&fetch);
+                let turn = self.limiter.add(&fetch);
+                self.interest_own(&fetch);
+                fetches.push((fetch, turn));
                 next = end;
             }
         }
-        flights
+        fetches
     }
 
-    /// The extent behind a flight of others, which comes before what this stream starts next.
-    fn wish_for(&mut self, flight: &Arc<Flight>) -> u64 {
-        self.lane.add(flight);
-        self.wish_own(flight)
+    /// The extent behind a fetch of others, which comes before what this stream starts next.
+    fn interest_for(&mut self, fetch: &Arc<Fetch>) -> u64 {
+        self.limiter.add(fetch);
+        self.interest_own(fetch)
     }
 
-    /// The extent behind a flight, which leaves although nobody waits for bytes of it yet.
-    fn wish_own(&mut self, flight: &Flight) -> u64 {
-        let end = flight.range.end.div_ceil(EXTENT_DATA_BYTES);
-        self.wishes.extend(flight.wish().map(|wish| (end, wish)));
+    /// The extent behind a fetch, which leaves although nobody waits for bytes of it yet.
+    fn interest_own(&mut self, fetch: &Fetch) -> u64 {
+        let end = fetch.range.end.div_ceil(EXTENT_DATA_BYTES);
+        self.wishes.extend(fetch.interest().map(|interest| (end, interest)));
         end
     }
 }
@@ -191,21 +191,21 @@ impl Reach {
     fn to_disk(shared: &Shared, file: &DiskFile) -> Option<Self> {
         let part = shared.fills.part_extents();
         let all = (part * PARTS_AHEAD).min(file.room() / ROOM_SHARE);
-        (EXTENTS_AHEAD_MIN <= all).then_some(Self { trip: part.min(all / PARTS_AHEAD), all })
+        (EXTENTS_AHEAD_MIN <= all).then_some(Self { read: part.min(all / PARTS_AHEAD), all })
     }
 
     /// Streams of different objects share what may be in memory; those of one object have the same there.
     fn past_disk(shared: &Shared) -> Self {
         let objects = shared.fills.passing.load(Relaxed).max(1);
-        let all = LANDED_BYTES_MAX / PASSING_SHARE / EXTENT_DATA_BYTES / objects;
-        let trip = PASSING_TRIP_EXTENTS.min(shared.fills.part_extents());
-        Self { trip, all: all.clamp(EXTENTS_AHEAD_MIN, PASSING_AHEAD_MAX) }
+        let all = RECEIVED_BYTES_MAX / PASSING_SHARE / EXTENT_DATA_BYTES / objects;
+        let read = PASSING_READ_EXTENTS.min(shared.fills.part_extents());
+        Self { read, all: all.clamp(EXTENTS_AHEAD_MIN, PASSING_AHEAD_MAX) }
     }
 
-    /// Where what is started now ends: at the end of a trip, if that is not behind the end of all.
+    /// Where what is started now ends: at the end of a read, if that is not behind the end of all.
     fn until(self, here: u64, rest: &Range<u64>) -> u64 {
         let (end, until) = (rest.end.div_ceil(EXTENT_DATA_BYTES), here + self.all);
-        if end <= until { end } else { until / self.trip * self.trip }
+        if end <= until { end } else { until / self.read * self.read }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     Error,
     object::{
         Use,
-        flight::Asker,
+        fetch::Waiter,
         limits::{PIECE_BYTES, SMALL_RANGE_BYTES},
     },
 };
@@ -38,14 +38,14 @@ type Answer = oneshot::Receiver<Result<Bytes, Error>>;
 
 impl Piece {
     /// Waits for an answer from now on.
-    pub(super) fn ask(&mut self) -> Asker {
-        let (asker, answer) = oneshot::channel();
+    pub(super) fn ask(&mut self) -> Waiter {
+        let (waiter, answer) = oneshot::channel();
         self.state = State::Asked(answer);
-        asker
+        waiter
     }
 
     /// Does not wait for a part any more. Who has to be answered instead, if it did and the part has not brought it.
-    pub(super) fn leave_part(&mut self) -> Option<(Range<u64>, Asker)> {
+    pub(super) fn leave_part(&mut self) -> Option<(Range<u64>, Waiter)> {
         let State::Part(answer) = &mut self.state else { return None };
         if let Ok(Ok(bytes)) = answer.try_recv() {
             self.state = State::Here(bytes);

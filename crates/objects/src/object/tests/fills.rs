@@ -50,13 +50,13 @@ async fn a_miss_joins_a_part_only_if_its_bytes_are_due_sooner() {
     let bench = Bench::new(8 * MIB, AMPLE).await;
     // The pace is learned: 30 ms, 64 KiB a millisecond.
     for _ in 0..3 {
-        bench.object.distrust(0..8 * MIB);
+        bench.object.invalidate(0..8 * MIB);
         bench.object.shared.table().queue.forget();
         bench.reads_well(0..2 * MIB).await;
         bench.settled().await;
     }
     bench.object.forget();
-    bench.object.distrust(0..8 * MIB);
+    bench.object.invalidate(0..8 * MIB);
     let before = bench.foreground_reads();
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -104,7 +104,7 @@ async fn warming_brings_everything_once_and_tells_how_far_it_is() {
     bench.reads_well(9 * EXTENT_DATA_BYTES..9 * EXTENT_DATA_BYTES + 1).await;
     let mut reports = Vec::new();
     let progress = bench.object.warm(&mut |progress| reports.push(progress)).await.unwrap();
-    assert_eq!(progress, Progress { done: size, total: size, damaged: 0 });
+    assert_eq!(progress, Progress { done: size, total: size, corrupt: 0 });
     assert_eq!(reports.last(), Some(&progress));
     assert!(reports.windows(2).all(|pair| pair[0].done <= pair[1].done), "{reports:?}");
     assert!(5 < reports.len());
@@ -190,7 +190,7 @@ async fn bytes_in_doubt_that_are_on_their_way_are_not_written() {
     let bench = Bench::new(3 * MIB, AMPLE).await;
     assert_eq!(bench.object.read(0..10, LOCAL()).await, Err(Error::NotLocal));
     tokio::time::sleep(Duration::from_millis(35)).await;
-    bench.object.distrust(MIB..MIB + 1);
+    bench.object.invalidate(MIB..MIB + 1);
     bench.settled().await;
     assert!(!bench.object.is_local(MIB..MIB + 1));
     bench.reads_well(MIB..MIB + 1).await;
@@ -212,12 +212,12 @@ async fn an_object_dropped_from_disk_does_not_come_back_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn memory_of_landed_bytes_is_given_back_when_their_extent_is_on_disk() {
+async fn memory_of_received_bytes_is_given_back_when_their_extent_is_on_disk() {
     let bench = Bench::new(8 * MIB, AMPLE).await;
     bench.reads_well(MIB..MIB + 100_000).await;
-    assert!(0 < bench.object.shared.table().landed_bytes());
+    assert!(0 < bench.object.shared.table().received_bytes());
     bench.settled().await;
-    assert_eq!(bench.object.shared.table().landed_bytes(), 0);
+    assert_eq!(bench.object.shared.table().received_bytes(), 0);
 }
 
 /// 64 cold reads started a fill of a megabyte each, which took processor, disk and line from the reads.

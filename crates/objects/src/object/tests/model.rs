@@ -14,7 +14,7 @@ enum Operation {
     },
     /// The next requests fail like this.
     Fault(Vec<Answer>),
-    Distrust {
+    Invalidate {
         start: u64,
         length: u64,
     },
@@ -55,7 +55,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         6 => (ranges, any::<bool>(), 1u64..20_000)
             .prop_map(|(ranges, local_only, milliseconds)| Operation::Read { ranges, local_only, milliseconds }),
         3 => prop::collection::vec(fault(), 1..6).prop_map(Operation::Fault),
-        1 => (0u64..1_000, 1u64..60).prop_map(|(start, length)| Operation::Distrust { start, length }),
+        1 => (0u64..1_000, 1u64..60).prop_map(|(start, length)| Operation::Invalidate { start, length }),
         1 => Just(Operation::Drop),
         3 => (0u64..500).prop_map(|milliseconds| Operation::Pass { milliseconds }),
     ]
@@ -83,7 +83,7 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
                 );
             }
             Operation::Fault(answers) => bench.fake.answer(answers),
-            Operation::Distrust { start, length } => bench.object.distrust(span(start, length)),
+            Operation::Invalidate { start, length } => bench.object.invalidate(span(start, length)),
             Operation::Drop => drop(bench.cache.drop_object("a").await),
             Operation::Pass { milliseconds } => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
         }

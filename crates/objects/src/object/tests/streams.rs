@@ -9,8 +9,8 @@ mod model;
 mod pace;
 mod sharing;
 
-const AGAIN: StreamOptions = StreamOptions { purpose: Use::Again, patience: Duration::from_secs(60) };
-const ONCE: StreamOptions = StreamOptions { purpose: Use::Once, patience: Duration::from_secs(60) };
+const AGAIN: StreamOptions = StreamOptions { purpose: Use::Again, timeout: Duration::from_secs(60) };
+const ONCE: StreamOptions = StreamOptions { purpose: Use::Once, timeout: Duration::from_secs(60) };
 
 /// What a stream gives, which has to be right from `range`'s start up to where it ends; whether that is all.
 async fn take(bench: &Bench, stream: &mut ObjectStream, range: Range<u64>) -> Result<(), Error> {
@@ -193,8 +193,8 @@ async fn a_reader_that_stands_still_holds_its_pieces_and_nothing_else() {
         let next = bench.takes(&mut stream, 1, 0).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let stats = bench.cache.stats();
-        assert_eq!(stats.fill_bytes, 0, "what it has started is on disk, or among what landed lately");
-        assert!(bench.object.shared.table().landed_bytes() <= limits::LANDED_BYTES_MAX);
+        assert_eq!(stats.fill_bytes, 0, "what it has started is on disk, or among what received lately");
+        assert!(bench.object.shared.table().received_bytes() <= limits::RECEIVED_BYTES_MAX);
         assert!(bench.remote.stats().bytes <= 33 * MIB, "it does not run away: {:?}", bench.remote.stats());
         assert!(stream.held_bytes() <= 2 * MIB, "{}", stream.held_bytes());
         // Others go on beside it, also those that are behind it.
@@ -213,7 +213,7 @@ fn a_stream_can_be_polled_without_a_runtime_and_from_several_threads() {
         while next < 5 * MIB {
             let polling = std::thread::spawn(move || {
                 let piece = futures_util::FutureExt::now_or_never(stream.next())
-                    .unwrap_or_else(|| flights::wait_for(stream.next()));
+                    .unwrap_or_else(|| fetches::wait_for(stream.next()));
                 (piece, stream)
             });
             let (piece, again) = polling.join().unwrap();
@@ -222,6 +222,6 @@ fn a_stream_can_be_polled_without_a_runtime_and_from_several_threads() {
             assert!(piece == bench.expected(&(next..next + piece.len() as u64)));
             next += piece.len() as u64;
         }
-        assert!(flights::wait_for(stream.next()).is_none());
+        assert!(fetches::wait_for(stream.next()).is_none());
     }
 }

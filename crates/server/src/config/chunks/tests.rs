@@ -35,7 +35,7 @@ const EVERYTHING: [(&str, &str); 15] = [
     ("memory", "256MiB"),
     ("requests", "32"),
     ("timeout", "2s"),
-    ("linger", "1m"),
+    ("grace_period", "1m"),
     ("contents", "stored"),
     ("line_requests", "500"),
     ("dolt_paths", "org/repo,other"),
@@ -57,7 +57,7 @@ fn nothing_said_is_ten_gibibytes_of_disk_below_the_data() {
         memory_bytes_max: 0,
         requests_max: 64,
         timeout: Duration::from_secs(10),
-        linger: Duration::from_secs(600),
+        grace_period: Duration::from_secs(600),
         contents: Contents::Decoded,
         line_requests: 10_000,
         dolt_paths: Vec::new(),
@@ -98,7 +98,7 @@ fn settings_mean_what_they_say() {
         (settings.fill_whole_max, settings.disk_bytes_max, settings.memory_bytes_max),
         (0, 0, 1 << 20)
     );
-    assert_eq!(in_file(&[("url", "file:///d"), ("linger", "0")]).unwrap().linger, Duration::ZERO);
+    assert_eq!(in_file(&[("url", "file:///d"), ("grace_period", "0")]).unwrap().grace_period, Duration::ZERO);
     assert_eq!(resolved("db=chunks+file:///d?directory=%2Fa%20b").unwrap().directory, Path::new("/a b"));
 }
 

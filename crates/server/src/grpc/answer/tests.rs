@@ -17,7 +17,7 @@ fn errors() -> [(Error, Code); 6] {
     [
         (Error::Unreachable(text()), Code::Unavailable),
         (Error::Refused(text()), Code::FailedPrecondition),
-        (Error::Damaged(text()), Code::DataLoss),
+        (Error::Corrupt(text()), Code::DataLoss),
         (Error::TooLate(text()), Code::Unavailable),
         (Error::NotLocal, Code::Unavailable),
         (Error::Closed, Code::Unavailable),
@@ -111,7 +111,7 @@ fn results_are_sorted_by_what_they_are() {
     assert!(message.is_empty());
     message.add(4, Ok(None), &deadline);
     message.add(1, Err(Error::NotLocal), &deadline);
-    message.add(3, Err(Error::Damaged("file f, offset 7".into())), &deadline);
+    message.add(3, Err(Error::Corrupt("file f, offset 7".into())), &deadline);
     message.add(2, Ok(Some(Chunk::Snappy(Bytes::from_static(b"s")))), &deadline);
     assert!(!message.is_empty());
     let results = message.into_inner();

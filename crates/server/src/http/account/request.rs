@@ -93,7 +93,7 @@ pub struct RequestBody<B = Incoming> {
     /// Of a call.
     messages: Option<Messages>,
     /// Since an incomplete message does not go on.
-    patience: Option<Pin<Box<Sleep>>>,
+    timeout: Option<Pin<Box<Sleep>>>,
     /// Nothing follows an error.
     is_over: bool,
 }
@@ -106,7 +106,7 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         let kind = Kind::of(request);
         let bytes_max = grpc::request_bytes_max(request.uri.path());
         let messages = (kind != Kind::Page).then(|| Messages::new(bytes_max));
-        Self { body, received: Received::new(account), kind, messages, patience: None, is_over: false }
+        Self { body, received: Received::new(account), kind, messages, timeout: None, is_over: false }
     }
 
     /// What has been read of it.
@@ -152,7 +152,7 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         if data.is_empty() {
             return Ok(());
         }
-        self.patience = None;
+        self.timeout = None;
         self.received.add(data.len(), self.kind)
     }
 
@@ -161,8 +161,8 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         if self.messages.as_ref().is_none_or(|messages| messages.open_bytes() == 0) {
             return Poll::Pending;
         }
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(MESSAGE_STALL_MAX)));
-        patience.as_mut().poll(context).map(|()| {
+        let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep(MESSAGE_STALL_MAX)));
+        timeout.as_mut().poll(context).map(|()| {
             Status::deadline_exceeded(format!(
                 "a message of this request began, and nothing more of it came for {} s",
                 MESSAGE_STALL_MAX.as_secs()

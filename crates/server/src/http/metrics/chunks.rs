@@ -1,4 +1,4 @@
-//! Figures of chunk stores: families are there only when such tables are.
+//! Metrics of chunk stores: families are there only when such tables are.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use super::Page;
 use crate::{chunk_stores::ChunkTable, sources::store_state};
 
 /// What one table shows.
-pub(super) struct Figures {
+pub(super) struct Metrics {
     pub name: String,
     pub stats: StoreStats,
     pub state: State,
@@ -18,7 +18,7 @@ pub(super) struct Figures {
     pub trips: BatchReading,
 }
 
-impl Figures {
+impl Metrics {
     pub fn of(table: &ChunkTable) -> Self {
         Self {
             name: table.settings.name.clone(),
@@ -31,7 +31,7 @@ impl Figures {
     }
 }
 
-pub(super) fn render(page: &mut Page, tables: &[Figures]) {
+pub(super) fn render(page: &mut Page, tables: &[Metrics]) {
     if tables.is_empty() {
         return;
     }
@@ -58,7 +58,7 @@ pub(super) fn render(page: &mut Page, tables: &[Figures]) {
     }
 }
 
-fn outcomes(page: &mut Page, tables: &[Figures]) {
+fn outcomes(page: &mut Page, tables: &[Metrics]) {
     each(page, tables, "busload_chunks_requests_total", COUNTER, "Chunks asked for.", |table| {
         table.stats.requests
     });
@@ -79,15 +79,15 @@ fn outcomes(page: &mut Page, tables: &[Figures]) {
     each(
         page,
         tables,
-        "busload_chunks_damaged_total",
+        "busload_chunks_corrupt_total",
         COUNTER,
         "Chunks whose contents were not those of the address.",
-        |table| table.stats.damaged,
+        |table| table.stats.corrupt,
     );
 }
 
-fn versions(page: &mut Page, tables: &[Figures]) {
-    let mut each = |name, kind, help, of: fn(&Figures) -> u64| each(page, tables, name, kind, help, of);
+fn versions(page: &mut Page, tables: &[Metrics]) {
+    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
     each("busload_chunks_versions_total", COUNTER, "Versions of the manifest seen.", |table| {
         table.stats.versions
     });
@@ -100,8 +100,8 @@ fn versions(page: &mut Page, tables: &[Figures]) {
 }
 
 /// Of chunks whose places Dolt's clients were told.
-fn prefetches(page: &mut Page, tables: &[Figures]) {
-    let mut each = |name, kind, help, of: fn(&Figures) -> u64| each(page, tables, name, kind, help, of);
+fn prefetches(page: &mut Page, tables: &[Metrics]) {
+    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
     each("busload_chunks_prefetches", GAUGE, "Prefetches under way.", |table| table.stats.prefetches);
     each(
         "busload_chunks_prefetches_skipped_total",
@@ -111,8 +111,8 @@ fn prefetches(page: &mut Page, tables: &[Figures]) {
     );
 }
 
-fn line(page: &mut Page, tables: &[Figures]) {
-    let mut each = |name, kind, help, of: fn(&Figures) -> u64| each(page, tables, name, kind, help, of);
+fn line(page: &mut Page, tables: &[Metrics]) {
+    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
     each("busload_chunks_waiting", GAUGE, "Requests of Redis clients that wait for the store.", |table| {
         table.waiting as u64
     });
@@ -128,8 +128,8 @@ fn line(page: &mut Page, tables: &[Figures]) {
     each("busload_chunks_batch_items_max", GAUGE, "Requests in the fullest batch.", |table| table.trips.max);
 }
 
-fn disk(page: &mut Page, tables: &[Figures]) {
-    let mut each = |name, kind, help, of: fn(&Figures) -> u64| each(page, tables, name, kind, help, of);
+fn disk(page: &mut Page, tables: &[Metrics]) {
+    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
     each("busload_chunks_disk_bytes", GAUGE, "Disk space of the cache.", |table| table.stats.cache.bytes);
     each("busload_chunks_disk_bytes_max", GAUGE, "The most it may take.", |table| {
         table.stats.cache.bytes_max
@@ -149,10 +149,10 @@ fn disk(page: &mut Page, tables: &[Figures]) {
     });
     each("busload_chunks_evicted_total", COUNTER, "Extents evicted.", |table| table.stats.cache.evicted);
     each(
-        "busload_chunks_disk_damaged_total",
+        "busload_chunks_disk_corrupt_total",
         COUNTER,
         "Blocks on disk whose checksum was wrong; they were read again from the store.",
-        |table| table.stats.cache.damaged,
+        |table| table.stats.cache.corrupt,
     );
     each("busload_chunks_disk_errors_total", COUNTER, "Reads and writes of the disk that failed.", |table| {
         table.stats.cache.disk_errors
@@ -160,7 +160,7 @@ fn disk(page: &mut Page, tables: &[Figures]) {
     each(
         "busload_chunks_disk_bypassed",
         GAUGE,
-        "1 while the disk is left alone because it is sick or full.",
+        "1 while the disk is left alone because it is degraded or full.",
         |table| u64::from(table.stats.cache.bypassed.is_some()),
     );
     each("busload_chunks_fill_bytes", GAUGE, "Bytes of fills in memory.", |table| {
@@ -168,8 +168,8 @@ fn disk(page: &mut Page, tables: &[Figures]) {
     });
 }
 
-fn object_store(page: &mut Page, tables: &[Figures]) {
-    let mut count = |name, kind, help, of: fn(&Figures) -> u64| each(page, tables, name, kind, help, of);
+fn object_store(page: &mut Page, tables: &[Metrics]) {
+    let mut count = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
     count("busload_chunks_store_requests_total", COUNTER, "Requests to the object store.", |table| {
         table.stats.store.requests
     });
@@ -226,11 +226,11 @@ const GAUGE: &str = "gauge";
 
 fn each(
     page: &mut Page,
-    tables: &[Figures],
+    tables: &[Metrics],
     name: &str,
     kind: &str,
     help: &str,
-    of: impl Fn(&Figures) -> u64,
+    of: impl Fn(&Metrics) -> u64,
 ) {
     page.family(name, kind, help);
     tables.iter().for_each(|table| page.sample(name, &[("table", &table.name)], of(table)));

@@ -1,4 +1,4 @@
-//! Figures of Dolt's protocol: families are there only when there are chunk stores.
+//! Metrics of Dolt's protocol: families are there only when there are chunk stores.
 
 use super::Page;
 use crate::remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};

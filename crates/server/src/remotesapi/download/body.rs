@@ -24,7 +24,7 @@ pub type Pieces = BoxStream<'static, Result<Bytes, Error>>;
 /// What belongs to an answer.
 #[derive(Debug)]
 pub struct Sending {
-    /// Has the figures.
+    /// Has the metrics.
     pub status: Arc<Status>,
     /// Counted as.
     pub kind: Download,
@@ -73,7 +73,7 @@ impl AnswerBody {
         let Sending { status, kind, table, .. } = &self.sending;
         status.remotesapi.count_cut_off(*kind);
         let text = format!("a download was cut off {} bytes before its end: {fault}", self.left);
-        status.complaints.warn(&format!("table {table}"), &text);
+        status.rate_limited_log.warn(&format!("table {table}"), &text);
         fault.into()
     }
 }
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// What is sent, whether it ends in order, and the figures: bytes sent, answers cut off.
+    /// What is sent, whether it ends in order, and the metrics: bytes sent, answers cut off.
     fn sent(length: u64, pieces: Vec<Result<&'static str, Error>>) -> (String, bool, (u64, u64)) {
         let status = Arc::new(Status::default());
         let sending =
@@ -137,8 +137,8 @@ mod tests {
                 None => break true,
             }
         };
-        let figures = &status.remotesapi;
-        (text, in_order, (figures.sent_bytes(Download::File), figures.cut_off(Download::File)))
+        let metrics = &status.remotesapi;
+        (text, in_order, (metrics.sent_bytes(Download::File), metrics.cut_off(Download::File)))
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl From<Error> for Refusal {
             Error::Unreachable(_) | Error::TooLate(_) | Error::NotLocal | Error::Closed => {
                 Self::later(error.to_string())
             }
-            Error::Refused(_) | Error::Damaged(_) => Self::new(StatusCode::BAD_GATEWAY, error.to_string()),
+            Error::Refused(_) | Error::Corrupt(_) => Self::new(StatusCode::BAD_GATEWAY, error.to_string()),
         }
     }
 }
@@ -69,7 +69,7 @@ mod tests {
             (Error::NotLocal, 503, Some("1")),
             (Error::Closed, 503, Some("1")),
             (Error::Refused(text()), 502, None),
-            (Error::Damaged(text()), 502, None),
+            (Error::Corrupt(text()), 502, None),
         ] {
             let refusal = Refusal::from(error.clone());
             assert_eq!(refusal.text, error.to_string());

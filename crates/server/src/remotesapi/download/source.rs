@@ -67,13 +67,13 @@ impl Source {
         }
     }
 
-    /// Pieces of a part. Nothing is read before it is polled; a piece that takes longer than `patience` is an error.
-    pub fn stream(&self, part: &Part, patience: Duration) -> Pieces {
+    /// Pieces of a part. Nothing is read before it is polled; a piece that takes longer than `timeout` is an error.
+    pub fn stream(&self, part: &Part, timeout: Duration) -> Pieces {
         match self {
             Self::File(file) => {
-                file.stream(part.range.clone(), StreamOptions { purpose: part.purpose, patience })
+                file.stream(part.range.clone(), StreamOptions { purpose: part.purpose, timeout })
             }
-            Self::Records(records) => records.clone().stream(part.range.clone(), patience),
+            Self::Records(records) => records.clone().stream(part.range.clone(), timeout),
         }
     }
 }
@@ -91,7 +91,7 @@ impl Records {
         }
     }
 
-    fn stream(self, range: Range<u64>, patience: Duration) -> Pieces {
+    fn stream(self, range: Range<u64>, timeout: Duration) -> Pieces {
         let next = move |rest: Range<u64>| {
             let this = self.clone();
             async move {
@@ -99,7 +99,7 @@ impl Records {
                     return None;
                 }
                 let end = rest.end.min(rest.start + PIECE_BYTES as u64);
-                let piece = this.piece(rest.start..end, patience).await;
+                let piece = this.piece(rest.start..end, timeout).await;
                 // After an error nothing follows.
                 let start = if piece.is_ok() { end } else { rest.end };
                 Some((piece, start..rest.end))
@@ -109,15 +109,15 @@ impl Records {
     }
 
     /// A copy: a slice would keep all of them in memory.
-    async fn piece(&self, range: Range<u64>, patience: Duration) -> Result<Bytes, Error> {
+    async fn piece(&self, range: Range<u64>, timeout: Duration) -> Result<Bytes, Error> {
         let position = |at: u64| usize::try_from(at).expect("the range is within the bytes");
         let range = position(range.start)..position(range.end);
         if let Some(bytes) = &self.large {
             return Ok(bytes.slice(range));
         }
-        let deadline = (tokio::time::Instant::now() + patience).into_std();
+        let deadline = (tokio::time::Instant::now() + timeout).into_std();
         let bytes = self.remotesapi.records.get_rest(&self.store, &self.recipe, deadline);
-        let late = || Error::TooLate(format!("records could not be made again in {patience:?}"));
+        let late = || Error::TooLate(format!("records could not be made again in {timeout:?}"));
         let bytes = timeout_at(deadline.into(), bytes).await.map_err(|_| late())??;
         let gone = || Error::Unreachable("the store does not have these chunks any more".to_owned());
         Ok(Bytes::copy_from_slice(&bytes.ok_or_else(gone)?[range]))

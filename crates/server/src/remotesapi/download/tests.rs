@@ -27,7 +27,7 @@ const NAMES: [header::HeaderName; 8] = [
 ];
 
 /// Downloads of a fixture.
-struct Lab {
+struct Harness {
     served: Served,
     downloads: Downloads,
 }
@@ -69,7 +69,7 @@ async fn ask(
     Answer { head, body: to_bytes(answer.into_body(), usize::MAX).await.unwrap() }
 }
 
-impl Lab {
+impl Harness {
     fn new(fixture: &str) -> Self {
         let served = Served::new(fixture);
         let downloads = downloads(&served.status, Access::default());
@@ -110,29 +110,29 @@ fn lengths(answer: &Answer) -> Vec<&str> {
 
 #[test]
 fn files_come_whole() {
-    let lab = Lab::new("real-archive-v3");
+    let harness = Harness::new("real-archive-v3");
     for suffix in ["", ".darc"] {
-        let (name, bytes) = lab.file(suffix);
+        let (name, bytes) = harness.file(suffix);
         let (etag, length) = (format!("{:016x}-{}", name.version, name.id), bytes.len());
         let expected = format!(
             "200 OK\naccept-ranges: bytes\ncache-control: public, max-age=31536000, immutable\ncontent-length: {length}\n\
              content-type: application/octet-stream\netag: \"{etag}\""
         );
         let path = Resource::File(name).path(TABLE);
-        let answer = lab.ask("GET", &path, &[]);
+        let answer = harness.ask("GET", &path, &[]);
         assert_eq!((answer.head, &answer.body[..]), (expected.clone(), &bytes[..]));
-        let answer = lab.ask("HEAD", &path, &[(header::RANGE, "bytes=0-5")]);
+        let answer = harness.ask("HEAD", &path, &[(header::RANGE, "bytes=0-5")]);
         assert_eq!((answer.head, &answer.body[..]), (expected, &b""[..]));
     }
-    let stats = &lab.served.status.remotesapi;
+    let stats = &harness.served.status.remotesapi;
     assert_eq!(Download::ALL.map(|kind| stats.downloads(kind)), [2, 0, 0]);
     assert_eq!(Download::ALL.map(|kind| stats.cut_off(kind)), [0; 3]);
 }
 
 #[test]
 fn ranges_are_exact() {
-    let lab = Lab::new("real-archive-v3");
-    let (name, bytes) = lab.file(".darc");
+    let harness = Harness::new("real-archive-v3");
+    let (name, bytes) = harness.file(".darc");
     let (path, end) = (Resource::File(name).path(TABLE), bytes.len());
     let last = end - 1;
     for (range, expected) in [
@@ -144,26 +144,26 @@ fn ranges_are_exact() {
         ("bytes=77-".to_owned(), 77..end),
         ("bytes=-77".to_owned(), end - 77..end),
     ] {
-        let answer = lab.get(&path, &range);
+        let answer = harness.get(&path, &range);
         assert_eq!(answer.body, bytes[expected.clone()], "{range}");
         assert!(answer.head.starts_with("206 Partial Content"), "{}", answer.head);
         let (start, end) = (expected.start, expected.end - 1);
         let length = format!("content-length: {}", expected.len());
         assert_eq!(lengths(&answer), [length, format!("content-range: bytes {start}-{end}/{}", bytes.len())]);
     }
-    let stats = &lab.served.status.remotesapi;
+    let stats = &harness.served.status.remotesapi;
     // All of it is all of it, however it was asked for.
     assert_eq!(Download::ALL.map(|kind| stats.downloads(kind)), [1, 6, 0]);
-    let after_end = lab.get(&path, &format!("bytes={end}-{end}"));
+    let after_end = harness.get(&path, &format!("bytes={end}-{end}"));
     assert_eq!(lengths(&after_end), [format!("content-range: bytes */{end}")]);
     assert!(after_end.head.starts_with("416"), "{}", after_end.head);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let lab = Lab::new("real-classic");
-    let path = Resource::File(lab.file("").0).path(TABLE);
-    lab.check(
+    let harness = Harness::new("real-classic");
+    let path = Resource::File(harness.file("").0).path(TABLE);
+    harness.check(
         "GET",
         &path,
         &[(header::RANGE, "bytes=1-2,4-5")],
@@ -174,7 +174,7 @@ fn what_makes_no_sense_is_refused() {
         Range: expected one range of bytes: bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH
     "#]],
     );
-    lab.check(
+    harness.check(
         "PUT",
         &path,
         &[],
@@ -186,7 +186,7 @@ fn what_makes_no_sense_is_refused() {
         expected one of GET, HEAD: this is for reading only
     "#]],
     );
-    lab.check(
+    harness.check(
         "GET",
         &path,
         &[(header::IF_MATCH, "\"other\"")],
@@ -201,51 +201,52 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn records_come_whole_and_in_parts() {
-    let lab = Lab::new("real-archive-v3");
-    let (records, store) = (&lab.downloads.remotesapi.records, lab.served.store());
-    let made = lab.served.wait(records.make(store, lab.served.addresses[..192].to_vec(), soon())).unwrap();
+    let harness = Harness::new("real-archive-v3");
+    let (records, store) = (&harness.downloads.remotesapi.records, harness.served.store());
+    let made =
+        harness.served.wait(records.make(store, harness.served.addresses[..192].to_vec(), soon())).unwrap();
     let recipe = made.recipe.unwrap();
-    let bytes = lab.served.wait(records.get(store, &recipe, soon())).unwrap().unwrap();
+    let bytes = harness.served.wait(records.get(store, &recipe, soon())).unwrap().unwrap();
     let path = Resource::Records(recipe).path(TABLE);
     assert!(path.len() < 6 << 10, "{}", path.len());
-    let answer = lab.ask("GET", &path, &[]);
+    let answer = harness.ask("GET", &path, &[]);
     assert_eq!(answer.body, bytes);
     assert_eq!(lengths(&answer), [format!("content-length: {}", bytes.len())]);
-    let part = lab.get(&path, "bytes=1000-1999");
+    let part = harness.get(&path, "bytes=1000-1999");
     assert_eq!(part.body, bytes[1000..2000]);
     let etag = answer.head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
     assert_eq!(etag.len(), 34);
     let range = (header::RANGE, "bytes=5-9");
-    assert_eq!(lab.ask("GET", &path, &[range.clone(), (header::IF_RANGE, &etag)]).body, bytes[5..10]);
-    assert_eq!(lab.ask("GET", &path, &[range, (header::IF_RANGE, "\"x\"")]).body, bytes);
-    let same = lab.ask("GET", &path, &[(header::IF_NONE_MATCH, &etag)]);
+    assert_eq!(harness.ask("GET", &path, &[range.clone(), (header::IF_RANGE, &etag)]).body, bytes[5..10]);
+    assert_eq!(harness.ask("GET", &path, &[range, (header::IF_RANGE, "\"x\"")]).body, bytes);
+    let same = harness.ask("GET", &path, &[(header::IF_NONE_MATCH, &etag)]);
     assert!(same.head.starts_with("304 Not Modified\naccept-ranges"), "{}", same.head);
     assert!(same.body.is_empty());
-    assert_eq!(lab.served.status.remotesapi.downloads(Download::Records), 4);
+    assert_eq!(harness.served.status.remotesapi.downloads(Download::Records), 4);
 }
 
 /// The pieces of a part.
-fn pieces(lab: &Lab, source: &Source, range: std::ops::Range<u64>) -> Vec<Bytes> {
+fn pieces(harness: &Harness, source: &Source, range: std::ops::Range<u64>) -> Vec<Bytes> {
     let part = Part { range, purpose: busload_objects::Use::Once };
     let pieces = source.stream(&part, std::time::Duration::from_secs(60));
-    lab.served.wait(pieces.map(Result::unwrap).collect())
+    harness.served.wait(pieces.map(Result::unwrap).collect())
 }
 
 /// A slow reader keeps nothing of them in memory but its pieces, and gets all of them though they are not there any more.
 #[test]
 fn long_records_come_in_pieces_of_their_own() {
-    let lab = Lab::new("synth-sizes-classic");
-    let (first, store) = (&lab.downloads.remotesapi.records, lab.served.store());
-    let made = lab.served.wait(first.make(store, lab.served.addresses.clone(), soon())).unwrap();
+    let harness = Harness::new("synth-sizes-classic");
+    let (first, store) = (&harness.downloads.remotesapi.records, harness.served.store());
+    let made = harness.served.wait(first.make(store, harness.served.addresses.clone(), soon())).unwrap();
     let is_long = |length: &Option<u32>| length.is_some_and(|length| (1 << 20..2 << 20).contains(&length));
-    let long = lab.served.addresses[made.lengths.iter().position(is_long).unwrap()];
-    let made = lab.served.wait(first.make(store, vec![long; 2], soon())).unwrap();
+    let long = harness.served.addresses[made.lengths.iter().position(is_long).unwrap()];
+    let made = harness.served.wait(first.make(store, vec![long; 2], soon())).unwrap();
     let recipe = made.recipe.unwrap();
-    let bytes = lab.served.wait(first.get(store, &recipe, soon())).unwrap().unwrap();
-    let other = downloads(&lab.served.status, Access::default()).remotesapi;
-    for remotesapi in [&lab.downloads.remotesapi, &other] {
+    let bytes = harness.served.wait(first.get(store, &recipe, soon())).unwrap().unwrap();
+    let other = downloads(&harness.served.status, Access::default()).remotesapi;
+    for remotesapi in [&harness.downloads.remotesapi, &other] {
         let source = Source::Records(Records::new(remotesapi, (store, &recipe), bytes.clone()));
-        let pieces = pieces(&lab, &source, 5..source.size());
+        let pieces = pieces(&harness, &source, 5..source.size());
         assert_eq!(pieces.concat(), bytes[5..]);
         assert_eq!(pieces.len(), (bytes.len() - 5).div_ceil(PIECE_BYTES));
         let memory = bytes.as_ptr_range();
@@ -253,29 +254,30 @@ fn long_records_come_in_pieces_of_their_own() {
         let all = Part { range: 0..source.size(), purpose: busload_objects::Use::Once };
         assert_eq!(source.held(&all), 2 * PIECE_BYTES as u64);
     }
-    let made_again = lab.served.status.remotesapi.records(RecordsOrigin::MadeAgain);
+    let made_again = harness.served.status.remotesapi.records(RecordsOrigin::MadeAgain);
     assert_eq!(made_again, 1, "once for all pieces");
 }
 
 #[test]
 fn records_that_would_not_stay_in_memory_are_held() {
-    let lab = Lab::new("real-classic");
+    let harness = Harness::new("real-classic");
     let bytes = Bytes::from(vec![7; usize::try_from(RECORDS_SHARED_BYTES_MAX).unwrap() + 1]);
-    let recipe = Recipe { check: [0; 8], addresses: vec![lab.served.addresses[0]] };
-    let records = Records::new(&lab.downloads.remotesapi, (lab.served.store(), &recipe), bytes.clone());
+    let recipe = Recipe { check: [0; 8], addresses: vec![harness.served.addresses[0]] };
+    let records =
+        Records::new(&harness.downloads.remotesapi, (harness.served.store(), &recipe), bytes.clone());
     let source = Source::Records(records);
-    assert_eq!(pieces(&lab, &source, 0..source.size()).concat(), bytes);
+    assert_eq!(pieces(&harness, &source, 0..source.size()).concat(), bytes);
     let part = Part { range: 0..10, purpose: busload_objects::Use::Again };
     assert_eq!(source.held(&part), source.size());
 }
 
 #[test]
 fn what_is_not_there_is_said_to_be_so() {
-    let lab = Lab::new("real-classic");
-    let (name, _) = lab.file("");
+    let harness = Harness::new("real-classic");
+    let (name, _) = harness.file("");
     let good = Resource::File(name).path(TABLE);
     let other_version = Resource::File(FileName { version: !name.version, ..name }).path(TABLE);
-    let recipe = Recipe { check: [1; 8], addresses: lab.served.addresses[..2].to_vec() };
+    let recipe = Recipe { check: [1; 8], addresses: harness.served.addresses[..2].to_vec() };
     for (path, text) in [
         (other_version, "not in this version"),
         (good.replace("/db/", "/other/"), "no table of kind chunks has the name \"other\""),
@@ -290,7 +292,7 @@ fn what_is_not_there_is_said_to_be_so() {
         ("/dolt/v1/db".to_owned(), "expected /dolt/v1/TABLE"),
         ("/dolt/v1/db/files/../../../etc/passwd".to_owned(), "expected /dolt/v1/TABLE"),
     ] {
-        let answer = lab.ask("GET", &path, &[]);
+        let answer = harness.ask("GET", &path, &[]);
         assert!(answer.head.starts_with("404 Not Found"), "{path}: {}", answer.head);
         assert!(answer.text().contains(text), "{path}: {}", answer.text());
     }
@@ -298,13 +300,13 @@ fn what_is_not_there_is_said_to_be_so() {
 
 #[test]
 fn a_key_is_asked_for_where_a_password_is() {
-    let lab = Lab::new("real-classic");
+    let harness = Harness::new("real-classic");
     let access = Access::asking(b"secret");
     let (key, other) = (access.key(TABLE).unwrap(), access.key("other").unwrap());
-    let downloads = downloads(&lab.served.status, access);
-    let (name, bytes) = lab.file("");
+    let downloads = downloads(&harness.served.status, access);
+    let (name, bytes) = harness.file("");
     let path = Resource::File(name).path(TABLE);
-    let get = |path: &str| lab.served.wait(ask(&downloads, ("GET", path), &[]));
+    let get = |path: &str| harness.served.wait(ask(&downloads, ("GET", path), &[]));
     for query in ["", "?", "?key", "?key=", "?key=x", &format!("?key={other}"), &format!("?nokey={key}")] {
         let answer = get(&format!("{path}{query}"));
         assert!(answer.head.starts_with("403 Forbidden"), "{query}: {}", answer.head);
@@ -320,10 +322,10 @@ fn a_key_is_asked_for_where_a_password_is() {
 
 #[test]
 fn before_the_start_and_after_the_end_there_is_nothing() {
-    let lab = Lab::new("real-classic");
-    let path = Resource::File(lab.file("").0).path(TABLE);
+    let harness = Harness::new("real-classic");
+    let path = Resource::File(harness.file("").0).path(TABLE);
     let early = downloads(&Arc::default(), Access::default());
-    let answer = lab.served.wait(ask(&early, ("GET", &path), &[]));
+    let answer = harness.served.wait(ask(&early, ("GET", &path), &[]));
     expect![[r#"
         503 Service Unavailable
         cache-control: no-store
@@ -332,8 +334,8 @@ fn before_the_start_and_after_the_end_there_is_nothing() {
         busload is starting
     "#]]
     .assert_eq(&answer.text());
-    lab.served.stores.stop();
-    lab.check(
+    harness.served.stores.stop();
+    harness.check(
         "GET",
         &path,
         &[],
@@ -350,22 +352,22 @@ fn before_the_start_and_after_the_end_there_is_nothing() {
 /// What is there when it is asked for may be gone when it is read.
 #[test]
 fn a_file_that_cannot_be_read_has_a_status_of_its_own() {
-    let lab = Lab::new("real-classic");
-    let (name, _) = lab.file("");
-    fs::remove_file(lab.served.path(&name.id.to_string())).unwrap();
-    let answer = lab.ask("GET", &Resource::File(name).path(TABLE), &[]);
+    let harness = Harness::new("real-classic");
+    let (name, _) = harness.file("");
+    fs::remove_file(harness.served.path(&name.id.to_string())).unwrap();
+    let answer = harness.ask("GET", &Resource::File(name).path(TABLE), &[]);
     assert!(answer.head.starts_with("503") && answer.head.contains("retry-after: 1"), "{}", answer.text());
-    assert_eq!(lab.served.status.remotesapi.downloads(Download::File), 0);
+    assert_eq!(harness.served.status.remotesapi.downloads(Download::File), 0);
 }
 
 #[test]
 fn downloads_wait_for_memory_and_no_longer_than_the_timeout() {
-    let lab = Lab::new("real-classic");
-    let rooms = &lab.downloads.rooms;
-    let path = Resource::File(lab.file("").0).path(TABLE);
-    lab.served.wait(async {
+    let harness = Harness::new("real-classic");
+    let rooms = &harness.downloads.rooms;
+    let path = Resource::File(harness.file("").0).path(TABLE);
+    harness.served.wait(async {
         let all = rooms.take(TABLE, u64::MAX, soon()).await.unwrap();
-        let mut waits = Box::pin(ask(&lab.downloads, ("GET", &path), &[(header::RANGE, "bytes=0-9")]));
+        let mut waits = Box::pin(ask(&harness.downloads, ("GET", &path), &[(header::RANGE, "bytes=0-9")]));
         assert!(futures_util::poll!(&mut waits).is_pending());
         drop(all);
         assert_eq!(waits.await.body.len(), 10);

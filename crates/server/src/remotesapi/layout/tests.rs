@@ -19,14 +19,14 @@ use crate::{
 const NOWHERE: ChunkAddress = ChunkAddress([0x5a; 20]);
 
 /// A fixture, served.
-struct Lab {
+struct Harness {
     remotesapi: Arc<Remotesapi>,
     stores: Arc<ChunkStores>,
     store: PathBuf,
     addresses: Vec<ChunkAddress>,
 }
 
-impl Lab {
+impl Harness {
     fn new(fixture: &str) -> Self {
         let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt");
         let fixture = fixtures.join(fixture).canonicalize().unwrap();
@@ -89,7 +89,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.stores.stop();
     }
@@ -123,7 +123,7 @@ fn is_records(laid: &Laid, place: &Place) -> bool {
 #[test]
 fn in_files_chunks_are_where_dolt_put_them() {
     for fixture in ["real-classic", "real-archive-v3", "real-archive-conjoined", "real-bigchunk"] {
-        let laid = Lab::new(fixture).check(Layout::Files);
+        let laid = Harness::new(fixture).check(Layout::Files);
         assert!(laid.resources.iter().all(|resource| matches!(resource, Resource::File(_))), "{fixture}");
     }
 }
@@ -137,7 +137,7 @@ fn as_records_chunks_need_no_dictionary_and_follow_each_other() {
         "synth-many-archive",
         "rewritten-archive-v1",
     ] {
-        let laid = Lab::new(fixture).check(Layout::RecordsIfSoon);
+        let laid = Harness::new(fixture).check(Layout::RecordsIfSoon);
         let mut ends = vec![0; laid.resources.len()];
         let mut places: Vec<&Place> = laid.places.iter().flatten().collect();
         places.sort_by_key(|place| (place.resource, place.span.offset));
@@ -156,7 +156,7 @@ fn as_records_chunks_need_no_dictionary_and_follow_each_other() {
 #[test]
 fn large_chunks_stay_in_their_file_if_they_are_records() {
     for fixture in ["real-bigchunk", "synth-sizes-classic", "synth-sizes-archive-zstd"] {
-        let laid = Lab::new(fixture).check(Layout::RecordsIfSoon);
+        let laid = Harness::new(fixture).check(Layout::RecordsIfSoon);
         let places = laid.places.iter().flatten();
         let in_files = places.filter(|place| !is_records(&laid, place)).collect::<Vec<_>>();
         assert!(in_files.iter().all(|place| RECORDS_CHUNK_STORED_BYTES_MAX < place.span.length), "{fixture}");
@@ -167,18 +167,19 @@ fn large_chunks_stay_in_their_file_if_they_are_records() {
 
 #[test]
 fn the_same_question_has_the_same_answer() {
-    let lab = Lab::new("real-archive-v3");
+    let harness = Harness::new("real-archive-v3");
     for layout in [Layout::Files, Layout::RecordsIfSoon] {
-        let (first, again) = (lab.lay_out(layout, &lab.addresses), lab.lay_out(layout, &lab.addresses));
+        let (first, again) =
+            (harness.lay_out(layout, &harness.addresses), harness.lay_out(layout, &harness.addresses));
         assert_eq!(first, again);
     }
 }
 
 #[test]
 fn nothing_is_asked_and_nothing_is_there() {
-    let lab = Lab::new("synth-sizes-classic");
+    let harness = Harness::new("synth-sizes-classic");
     for layout in [Layout::Files, Layout::RecordsIfSoon] {
-        assert_eq!(lab.lay_out(layout, &[]), Laid::default());
-        assert_eq!(lab.lay_out(layout, &[NOWHERE]), Laid { resources: vec![], places: vec![None] });
+        assert_eq!(harness.lay_out(layout, &[]), Laid::default());
+        assert_eq!(harness.lay_out(layout, &[NOWHERE]), Laid { resources: vec![], places: vec![None] });
     }
 }

@@ -13,12 +13,12 @@ use crate::remotesapi::{
 const NOWHERE: ChunkAddress = ChunkAddress([0x5a; 20]);
 
 /// Records of a store that is served.
-struct Lab {
+struct Harness {
     served: Served,
     cache: RecordsCache,
 }
 
-impl Lab {
+impl Harness {
     fn new(fixture: &str) -> Self {
         Self::with_bytes_max(fixture, RECORDS_BYTES_MAX)
     }
@@ -76,62 +76,62 @@ fn check_records(addresses: &[ChunkAddress], lengths: &[Option<u32>], mut bytes:
 #[test]
 fn records_lie_one_after_the_other_in_the_order_of_the_addresses() {
     for fixture in ["real-classic", "real-archive-v3", "real-archive-conjoined", "synth-sizes-archive-zstd"] {
-        let lab = Lab::new(fixture);
-        let mut addresses = lab.addresses(20);
+        let harness = Harness::new(fixture);
+        let mut addresses = harness.addresses(20);
         addresses.reverse();
         // Twice the same chunk is two records.
         addresses.push(addresses[3]);
-        let (recipe, lengths) = lab.make(addresses.clone());
+        let (recipe, lengths) = harness.make(addresses.clone());
         assert_eq!(recipe.addresses, addresses);
-        check_records(&addresses, &lengths, lab.get(&recipe).unwrap());
-        assert_eq!(lab.counts(), [1, 0, 1], "{fixture}");
+        check_records(&addresses, &lengths, harness.get(&recipe).unwrap());
+        assert_eq!(harness.counts(), [1, 0, 1], "{fixture}");
     }
 }
 
 #[test]
 fn chunks_that_do_not_exist_are_left_out() {
-    let lab = Lab::new("real-archive-v3");
-    let [first, second] = lab.addresses(2)[..] else { unreachable!() };
+    let harness = Harness::new("real-archive-v3");
+    let [first, second] = harness.addresses(2)[..] else { unreachable!() };
     let asked = vec![NOWHERE, first, NOWHERE, second];
-    let (recipe, lengths) = lab.make(asked.clone());
+    let (recipe, lengths) = harness.make(asked.clone());
     assert_eq!(recipe.addresses, [first, second]);
     assert_eq!(lengths.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, true]);
-    check_records(&asked, &lengths, lab.get(&recipe).unwrap());
+    check_records(&asked, &lengths, harness.get(&recipe).unwrap());
     // The same resource without the others, from memory.
-    let (again, lengths) = lab.make(vec![first, second]);
-    assert_eq!((&again, lengths.len(), lab.counts()), (&recipe, 2, [1, 0, 1]));
-    let nothing = lab.try_make(vec![NOWHERE]).unwrap();
+    let (again, lengths) = harness.make(vec![first, second]);
+    assert_eq!((&again, lengths.len(), harness.counts()), (&recipe, 2, [1, 0, 1]));
+    let nothing = harness.try_make(vec![NOWHERE]).unwrap();
     assert_eq!((nothing.recipe, nothing.lengths), (None, vec![None]));
-    assert_eq!(lab.get(&Recipe { addresses: vec![first, NOWHERE], ..recipe }), None);
+    assert_eq!(harness.get(&Recipe { addresses: vec![first, NOWHERE], ..recipe }), None);
 }
 
 /// Their URLs are good for ever.
 #[test]
 fn what_was_given_out_is_made_again_after_a_restart() {
-    let mut lab = Lab::new("real-archive-v3");
-    let (recipe, _) = lab.make(lab.addresses(100));
-    let before = lab.get(&recipe).unwrap();
-    lab.forget();
-    assert_eq!(lab.get(&recipe).unwrap(), before);
-    assert_eq!(lab.get(&recipe).unwrap(), before);
-    assert_eq!(lab.counts(), [1, 1, 2]);
+    let mut harness = Harness::new("real-archive-v3");
+    let (recipe, _) = harness.make(harness.addresses(100));
+    let before = harness.get(&recipe).unwrap();
+    harness.forget();
+    assert_eq!(harness.get(&recipe).unwrap(), before);
+    assert_eq!(harness.get(&recipe).unwrap(), before);
+    assert_eq!(harness.counts(), [1, 1, 2]);
 }
 
 #[test]
 fn what_was_driven_out_is_made_again() {
-    let lab = Lab::with_bytes_max("real-classic", 0);
-    let (recipe, lengths) = lab.make(lab.addresses(50));
+    let harness = Harness::with_bytes_max("real-classic", 0);
+    let (recipe, lengths) = harness.make(harness.addresses(50));
     for _ in 0..2 {
-        check_records(&recipe.addresses, &lengths, lab.get(&recipe).unwrap());
+        check_records(&recipe.addresses, &lengths, harness.get(&recipe).unwrap());
     }
-    assert_eq!(lab.counts(), [1, 2, 0]);
+    assert_eq!(harness.counts(), [1, 2, 0]);
 }
 
 /// The same database, pushed as classic files and as archives: Dolt's snappy and ours make the same of the same chunk. So a URL outlives a
 /// `dolt gc`, too.
 #[test]
 fn records_are_the_same_however_chunks_are_stored() {
-    let (classic, archive) = (Lab::new("real-classic"), Lab::new("real-archive-v3"));
+    let (classic, archive) = (Harness::new("real-classic"), Harness::new("real-archive-v3"));
     let of_archive = &archive.served.addresses;
     let common = classic.served.addresses.iter().filter(|address| of_archive.contains(address));
     let common: Vec<_> = common.take(RECORDS_CHUNKS_MAX).copied().collect();
@@ -147,11 +147,11 @@ fn records_are_the_same_however_chunks_are_stored() {
 
 #[test]
 fn what_is_laid_out_otherwise_now_is_not_given_out() {
-    let lab = Lab::new("real-classic");
-    let (recipe, _) = lab.make(lab.addresses(5));
+    let harness = Harness::new("real-classic");
+    let (recipe, _) = harness.make(harness.addresses(5));
     let other = Recipe { check: [7; 8], ..recipe.clone() };
-    assert_eq!(lab.get(&other), None);
-    assert!(lab.get(&recipe).is_some());
+    assert_eq!(harness.get(&other), None);
+    assert!(harness.get(&recipe).is_some());
 }
 
 /// The name in memory says which table.
@@ -164,37 +164,37 @@ fn tables_have_their_own() {
 
 #[test]
 fn all_who_ask_at_once_share_the_work() {
-    let mut lab = Lab::new("real-archive-v3");
-    let (recipe, _) = lab.make(lab.addresses(192));
-    lab.forget();
-    let gets = (0..50).map(|_| lab.cache.get(lab.served.store(), &recipe, soon()));
-    let all = lab.served.wait(join_all(gets));
+    let mut harness = Harness::new("real-archive-v3");
+    let (recipe, _) = harness.make(harness.addresses(192));
+    harness.forget();
+    let gets = (0..50).map(|_| harness.cache.get(harness.served.store(), &recipe, soon()));
+    let all = harness.served.wait(join_all(gets));
     let first = all[0].clone().unwrap().unwrap();
     assert!(
         all.iter().all(|got| got.as_ref().unwrap().as_ref().unwrap().as_ptr() == first.as_ptr()),
         "one copy for all"
     );
-    assert_eq!(lab.counts()[1], 1);
-    assert!(lab.cache.shared.coming().is_empty());
+    assert_eq!(harness.counts()[1], 1);
+    assert!(harness.cache.shared.coming().is_empty());
 }
 
 #[test]
 fn who_asked_first_with_little_time_does_not_shorten_that_of_others() {
-    let lab = Lab::new("real-archive-v3");
-    let addresses = lab.addresses(192);
+    let harness = Harness::new("real-archive-v3");
+    let addresses = harness.addresses(192);
     // Passed, and held as by somebody who waits.
     let passed = tokio::time::Instant::now().into_std();
-    let shared = &lab.cache.shared;
+    let shared = &harness.cache.shared;
     let first =
-        shared.laid_or_coming(lab.served.store(), addresses.clone().into(), passed, RecordsOrigin::Made);
+        shared.laid_or_coming(harness.served.store(), addresses.clone().into(), passed, RecordsOrigin::Made);
     assert!(matches!(first, Ok(LaidOrComing::Coming(_))));
-    lab.make(addresses);
-    assert_eq!(lab.counts(), [1, 0, 0], "they shared it");
+    harness.make(addresses);
+    assert_eq!(harness.counts(), [1, 0, 0], "they shared it");
 }
 
 /// Somebody else's making of this, with this deadline, that does not come to an end before.
-fn ends_too_late(lab: &Lab, name: Name, until: Instant) -> Coming<Flight> {
-    let shared = &lab.cache.shared;
+fn ends_too_late(harness: &Harness, name: Name, until: Instant) -> Coming<Flight> {
+    let shared = &harness.cache.shared;
     let number = shared.flights.fetch_add(1, Ordering::Relaxed);
     let landing = Landing { of: Arc::clone(shared), name, number };
     let flight = async move {
@@ -209,43 +209,43 @@ fn ends_too_late(lab: &Lab, name: Name, until: Instant) -> Coming<Flight> {
 
 #[test]
 fn who_waited_for_a_making_that_had_less_time_has_it_made_once_more() {
-    let lab = Lab::new("real-archive-v3");
-    let addresses = lab.addresses(10);
-    let name = Name::of(lab.served.store().name(), &addresses);
-    let earlier = ends_too_late(&lab, name, tokio::time::Instant::now().into_std());
-    let (recipe, lengths) = lab.make(addresses.clone());
-    check_records(&addresses, &lengths, lab.get(&recipe).unwrap());
+    let harness = Harness::new("real-archive-v3");
+    let addresses = harness.addresses(10);
+    let name = Name::of(harness.served.store().name(), &addresses);
+    let earlier = ends_too_late(&harness, name, tokio::time::Instant::now().into_std());
+    let (recipe, lengths) = harness.make(addresses.clone());
+    check_records(&addresses, &lengths, harness.get(&recipe).unwrap());
     drop(earlier);
 
     // One that had as much time would be too late again.
-    let addresses = lab.addresses(11);
-    let name = Name::of(lab.served.store().name(), &addresses);
-    let _later = ends_too_late(&lab, name, soon() + std::time::Duration::from_secs(60));
-    assert_eq!(lab.try_make(addresses).unwrap_err(), Error::TooLate("as meant".to_owned()));
+    let addresses = harness.addresses(11);
+    let name = Name::of(harness.served.store().name(), &addresses);
+    let _later = ends_too_late(&harness, name, soon() + std::time::Duration::from_secs(60));
+    assert_eq!(harness.try_make(addresses).unwrap_err(), Error::TooLate("as meant".to_owned()));
 }
 
 #[test]
 fn what_nobody_waits_for_is_given_up_and_can_be_asked_for_again() {
-    let lab = Lab::new("real-archive-v3");
+    let harness = Harness::new("real-archive-v3");
     // Whoever makes it may be so quick, and this thread so slow, that it is there at the first look.
-    let addresses = (100..=192).rev().map(|count| lab.addresses(count)).find(|addresses| {
-        lab.served.wait(async {
-            let mut make = Box::pin(lab.cache.make(lab.served.store(), addresses.clone(), soon()));
+    let addresses = (100..=192).rev().map(|count| harness.addresses(count)).find(|addresses| {
+        harness.served.wait(async {
+            let mut make = Box::pin(harness.cache.make(harness.served.store(), addresses.clone(), soon()));
             futures_util::poll!(&mut make).is_pending()
         })
     });
     let addresses = addresses.expect("one that is waited for");
-    let (recipe, lengths) = lab.make(addresses);
-    check_records(&recipe.addresses, &lengths, lab.get(&recipe).unwrap());
+    let (recipe, lengths) = harness.make(addresses);
+    check_records(&recipe.addresses, &lengths, harness.get(&recipe).unwrap());
 }
 
 /// A recipe is in the URL, and everybody who may download can write one.
 #[test]
 fn what_can_never_have_been_given_out_is_not_made() {
-    let lab = Lab::new("synth-sizes-classic");
+    let harness = Harness::new("synth-sizes-classic");
     let address = |length| {
-        let asked = lab.served.addresses.clone();
-        let located = lab.served.wait(lab.served.store().locate(&asked, soon())).unwrap();
+        let asked = harness.served.addresses.clone();
+        let located = harness.served.wait(harness.served.store().locate(&asked, soon())).unwrap();
         let is_it = |location: &Option<Location>| {
             location.as_ref().is_some_and(|location| length < location.span.length)
         };
@@ -260,19 +260,19 @@ fn what_can_never_have_been_given_out_is_not_made() {
         (vec![address(0); RECORDS_CHUNKS_MAX + 1], false),
     ] {
         let count = addresses.len();
-        let located = lab.served.wait(lab.served.store().locate(&addresses, soon())).unwrap();
+        let located = harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
         assert_eq!(may_have_been_given_out(&located).is_some(), fits, "{count}");
-        let before = lab.counts();
-        assert_eq!(lab.get(&Recipe { check: [0; 8], addresses }), None, "another check");
-        assert_eq!(lab.counts() != before, fits, "{count}");
+        let before = harness.counts();
+        assert_eq!(harness.get(&Recipe { check: [0; 8], addresses }), None, "another check");
+        assert_eq!(harness.counts() != before, fits, "{count}");
     }
 }
 
 #[test]
 fn a_large_frame_is_made_for_whoever_asks() {
-    let lab = Lab::new("synth-sizes-archive-zstd");
-    let addresses = lab.addresses(lab.served.addresses.len().min(RECORDS_CHUNKS_MAX));
-    let mut located = lab.served.wait(lab.served.store().locate(&addresses, soon())).unwrap();
+    let harness = Harness::new("synth-sizes-archive-zstd");
+    let addresses = harness.addresses(harness.served.addresses.len().min(RECORDS_CHUNKS_MAX));
+    let mut located = harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
     located
         .locations
         .retain(|location| location.as_ref().is_some_and(|location| location.dictionary.is_some()));
@@ -285,36 +285,36 @@ fn a_large_frame_is_made_for_whoever_asks() {
 }
 
 #[test]
-fn one_damaged_chunk_is_an_error_of_all() {
-    let lab = Lab::new("real-classic");
-    let addresses = lab.addresses(10);
-    let located = lab.served.wait(lab.served.store().locate(&addresses, soon())).unwrap();
+fn one_corrupt_chunk_is_an_error_of_all() {
+    let harness = Harness::new("real-classic");
+    let addresses = harness.addresses(10);
+    let located = harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
     let Location { file, span, .. } = located.locations[5].as_ref().unwrap();
-    let path = lab.served.path(&file.id.to_string());
+    let path = harness.served.path(&file.id.to_string());
     let mut bytes = fs::read(&path).unwrap();
     bytes[usize::try_from(span.offset).unwrap() + 2] ^= 1;
     fs::write(&path, bytes).unwrap();
-    let outcome = lab.try_make(addresses);
+    let outcome = harness.try_make(addresses);
     // Written again, it is another version of the file, which may be told instead.
-    assert!(matches!(outcome, Err(Error::Damaged(_) | Error::Unreachable(_))), "{outcome:?}");
-    assert!(lab.cache.shared.coming().is_empty());
+    assert!(matches!(outcome, Err(Error::Corrupt(_) | Error::Unreachable(_))), "{outcome:?}");
+    assert!(harness.cache.shared.coming().is_empty());
 }
 
 #[test]
 fn after_the_end_there_is_an_error() {
-    let lab = Lab::new("real-classic");
-    let (recipe, _) = lab.make(lab.addresses(2));
-    lab.served.stores.stop();
-    assert_eq!(lab.try_make(lab.addresses(3)).unwrap_err(), Error::Closed);
-    let other = Recipe { addresses: lab.addresses(3), ..recipe };
-    assert_eq!(lab.try_get(&other).unwrap_err(), Error::Closed);
+    let harness = Harness::new("real-classic");
+    let (recipe, _) = harness.make(harness.addresses(2));
+    harness.served.stores.stop();
+    assert_eq!(harness.try_make(harness.addresses(3)).unwrap_err(), Error::Closed);
+    let other = Recipe { addresses: harness.addresses(3), ..recipe };
+    assert_eq!(harness.try_get(&other).unwrap_err(), Error::Closed);
 }
 
 /// What is in URLs that were given out: other processes and versions must come to the same.
 #[test]
 fn checks_are_the_same_everywhere() {
-    let lab = Lab::new("real-classic");
-    let (recipe, lengths) = lab.make(lab.addresses(3));
+    let harness = Harness::new("real-classic");
+    let (recipe, lengths) = harness.make(harness.addresses(3));
     let found = (u64::from_be_bytes(recipe.check), lengths, digest(&recipe).to_string());
     let lengths = vec![Some(4301), Some(1656), Some(199)];
     assert_eq!(found, (0xb09b_3bd1_76df_8ff3, lengths, "17rsso16eid94i96j4s5lj32qgkkmol4".to_owned()));

@@ -30,13 +30,13 @@ fn a_repository_is_named_by_its_path_else_by_its_parts() {
 }
 
 /// Tables of these names and paths, over a directory without a store.
-struct Lab {
+struct Harness {
     remotesapi: Arc<Remotesapi>,
     stores: Arc<ChunkStores>,
     _directory: tempfile::TempDir,
 }
 
-impl Lab {
+impl Harness {
     fn new(tables: &[(&str, &[&str])]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let alone =
@@ -67,7 +67,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.stores.stop();
     }
@@ -75,22 +75,23 @@ impl Drop for Lab {
 
 #[test]
 fn a_path_is_that_of_a_table_by_name_or_by_setting() {
-    let lab = Lab::new(&[("db", &["dolthub/tatoeba", "/other/"]), ("other", &[]), ("words", &["db"])]);
+    let harness =
+        Harness::new(&[("db", &["dolthub/tatoeba", "/other/"]), ("other", &[]), ("words", &["db"])]);
     for (path, expected) in
         [("db", "db"), ("/db", "db"), ("dolthub/tatoeba", "db"), ("other", "other"), ("words/", "words")]
     {
-        assert_eq!(lab.find(path).unwrap(), expected, "{path}: names come first");
+        assert_eq!(harness.find(path).unwrap(), expected, "{path}: names come first");
     }
 }
 
 #[test]
 fn an_unknown_path_says_what_may_have_been_meant() {
     use expect_test::expect;
-    let lab = Lab::new(&[("translations", &["dolthub/tatoeba"]), ("words", &[])]);
-    lab.unknown("translatoins", expect!["`translatoins` is no chunk store of this busload; did you mean `translations`? (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
-    lab.unknown("dolthub/tatoebe", expect!["`dolthub/tatoebe` is no chunk store of this busload; did you mean `dolthub/tatoeba`? (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
-    lab.unknown("q", expect!["`q` is no chunk store of this busload; there are translations, words, dolthub/tatoeba (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
-    Lab::new(&[]).unknown("db", expect!["there is no chunk store `db`, nor any other (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
+    let harness = Harness::new(&[("translations", &["dolthub/tatoeba"]), ("words", &[])]);
+    harness.unknown("translatoins", expect!["`translatoins` is no chunk store of this busload; did you mean `translations`? (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
+    harness.unknown("dolthub/tatoebe", expect!["`dolthub/tatoebe` is no chunk store of this busload; did you mean `dolthub/tatoeba`? (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
+    harness.unknown("q", expect!["`q` is no chunk store of this busload; there are translations, words, dolthub/tatoeba (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
+    Harness::new(&[]).unknown("db", expect!["there is no chunk store `db`, nor any other (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
 }
 
 #[test]
@@ -103,15 +104,15 @@ fn a_server_that_starts_says_so() {
 
 #[test]
 fn urls_begin_with_what_the_client_used() {
-    let lab = Lab::new(&[("db", &[])]);
+    let harness = Harness::new(&[("db", &[])]);
     let links = |authority: Option<&str>, proto: Option<&str>| {
         let mut request = Request::new(());
         request.extensions_mut().insert(Asked(authority.map(|authority| authority.parse().unwrap())));
         if let Some(proto) = proto {
             request.metadata_mut().insert("x-forwarded-proto", proto.parse().unwrap());
         }
-        let caller = lab.remotesapi.caller(&request).unwrap();
-        lab.remotesapi.target(&named(None, "db"), &caller).unwrap().links()
+        let caller = harness.remotesapi.caller(&request).unwrap();
+        harness.remotesapi.target(&named(None, "db"), &caller).unwrap().links()
     };
     let id = FileId([0; 20]);
     let file = Resource::File(FileName { id, kind: FileKind::Archive, version: 1 });

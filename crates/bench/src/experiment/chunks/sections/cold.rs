@@ -7,11 +7,11 @@ use anyhow::{Result, bail};
 use crate::{
     busload::Server,
     experiment::chunks::{
-        cells::Section,
+        cases::Section,
         clients::{Caller, Channels, Form, GetChunk},
-        figures::Figures,
-        lab::{Lab, PREFIX, TABLE, wait_open},
+        harness::{Harness, PREFIX, TABLE, wait_open},
         load::{self, Picks, Plan},
+        measurements::Measurements,
         sample::{Answering, Sample},
     },
     limits::CHUNK_LIST,
@@ -23,7 +23,7 @@ use crate::{
 /// Callers that read it.
 const CALLERS: usize = 16;
 
-/// Names of figures.
+/// Names of measurements.
 pub const BYTES_OF_FILE: &str = "bytes from the store by those of the file";
 /// Foreground ranges asked for again.
 pub const REPEATED: &str = "foreground reads of the very same range";
@@ -33,22 +33,23 @@ pub const REPEATED: &str = "foreground reads of the very same range";
 /// # Errors
 ///
 /// A chunk cannot be had.
-pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
-    for round in 1..=lab.arguments.rounds {
-        let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, "fill=whole")])?;
-        wait_open(&server, TABLE, &lab.store)?;
+pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
+    for round in 1..=harness.arguments.rounds {
+        let server =
+            harness.starter.start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=whole")])?;
+        wait_open(&server, TABLE, &harness.store)?;
         // Reads of indexes are bytes of the file, too, but of all files.
-        lab.remote.forget();
-        let sample = read_file(lab, &server, u64::try_from(round).unwrap_or(0))?;
+        harness.remote.forget();
+        let sample = read_file(harness, &server, u64::try_from(round).unwrap_or(0))?;
         if let Some(example) = sample.failed.example() {
             bail!("a chunk of a cold file could not be had: {example}");
         }
-        lab.wait_file(&server, TABLE, 0)?;
-        let traffic = lab.traffic();
+        harness.wait_file(&server, TABLE, 0)?;
+        let traffic = harness.traffic();
         server.stop()?;
         println!("cold, round {round}: {}", traffic.text());
-        let file_bytes = float(lab.store.files[0].bytes);
-        let mut add = |name: &str, unit, value| figures.add(Section::Cold, name, unit, value);
+        let file_bytes = float(harness.store.files[0].bytes);
+        let mut add = |name: &str, unit, value| measurements.add(Section::Cold, name, unit, value);
         add("seconds until every chunk was read", Unit::Seconds, sample.seconds)?;
         add("chunks per second", Unit::Count, sample.per_s.round())?;
         add("median time of a read in ms", Unit::Count, sample.p50_us / 1e3)?;
@@ -60,13 +61,13 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
         let bytes = traffic.foreground.bytes + traffic.fills.bytes;
         add(BYTES_OF_FILE, Unit::Times, ratio(float(bytes), file_bytes).unwrap_or_default())?;
     }
-    figures.print(Section::Cold, "Random reads of a whole file from an empty cache, 16 callers");
+    measurements.print(Section::Cold, "Random reads of a whole file from an empty cache, 16 callers");
     Ok(())
 }
 
-fn read_file(lab: &Lab<'_>, server: &Server, round: u64) -> Result<Sample> {
-    let mut numbers: Vec<u32> = lab.store.of_file(0).collect();
-    Random::new(lab.arguments.seed ^ (round << 16)).shuffle(&mut numbers);
+fn read_file(harness: &Harness<'_>, server: &Server, round: u64) -> Result<Sample> {
+    let mut numbers: Vec<u32> = harness.store.of_file(0).collect();
+    Random::new(harness.arguments.seed ^ (round << 16)).shuffle(&mut numbers);
     let plan = Plan {
         picks: Picks::List(Arc::from(numbers)),
         batch: 1,
@@ -74,9 +75,9 @@ fn read_file(lab: &Lab<'_>, server: &Server, round: u64) -> Result<Sample> {
         seconds: CHUNK_LIST,
         answering: Answering::Process(server.pid()),
     };
-    lab.runtime.block_on(async {
-        let channels = Channels::connect(server.http(), lab.arguments.grpc_connections).await?;
+    harness.runtime.block_on(async {
+        let channels = Channels::connect(server.http(), harness.arguments.grpc_connections).await?;
         let caller = |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
-        load::run(&lab.store, (0..CALLERS).map(caller).collect(), &plan).await
+        load::run(&harness.store, (0..CALLERS).map(caller).collect(), &plan).await
     })
 }

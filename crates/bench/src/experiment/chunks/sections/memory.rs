@@ -11,10 +11,10 @@ use rustix::process::Pid;
 use crate::{
     clock::{now_ns, pause},
     experiment::chunks::{
-        cells::Section,
+        cases::Section,
         contents::Filler,
-        figures::Figures,
-        lab::{Lab, PREFIX as MAIN_PREFIX, TABLE, wait_open},
+        harness::{Harness, PREFIX as MAIN_PREFIX, TABLE, wait_open},
+        measurements::Measurements,
         plot::Growth,
         store::{Design, Store},
     },
@@ -30,9 +30,9 @@ const PREFIX: &str = "memory";
 /// Bytes of its chunks, which do not compress: a large file is made soon.
 const CHUNK_BYTES: u64 = 64 * 1_024;
 
-/// Name of a figure.
+/// Name of a measurement.
 pub const INDEX_BYTES: &str = "index and lookup by chunk";
-/// Name of a figure: what the server grew by.
+/// Name of a measurement: what the server grew by.
 pub const GROWN: &str = "resident size while it fills beyond that before";
 
 /// What a fill may take by default: its parts in flight (64 MiB), what has landed and is joinable (16 MiB), and buffers.
@@ -43,16 +43,17 @@ pub const GROWN_WANTED_MIB: f64 = 192.0;
 /// # Errors
 ///
 /// The server cannot be started, or does not fill the file.
-pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<Growth> {
-    index(lab, figures)?;
-    let growth = fill(lab, figures)?;
-    figures.print(Section::Memory, "Memory");
+pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Growth> {
+    index(harness, measurements)?;
+    let growth = fill(harness, measurements)?;
+    measurements.print(Section::Memory, "Memory");
     Ok(growth)
 }
 
-fn index(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
-    let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, MAIN_PREFIX, "fill=touched")])?;
-    wait_open(&server, TABLE, &lab.store)?;
+fn index(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
+    let server =
+        harness.starter.start(&harness.cleanup, &[harness.table(TABLE, MAIN_PREFIX, "fill=touched")])?;
+    wait_open(&server, TABLE, &harness.store)?;
     let metrics = server.metrics()?;
     server.stop()?;
     let bytes = metrics.of_table("busload_chunks_index_bytes", TABLE);
@@ -60,30 +61,31 @@ fn index(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
     let (Some(bytes), Some(chunks)) = (bytes, chunks.filter(|chunks| 0.0 < *chunks)) else {
         bail!("the server shows no memory of the index in its metrics");
     };
-    figures.add(Section::Memory, INDEX_BYTES, Unit::Bytes, bytes / chunks)
+    measurements.add(Section::Memory, INDEX_BYTES, Unit::Bytes, bytes / chunks)
 }
 
-fn fill(lab: &Lab<'_>, figures: &mut Figures) -> Result<Growth> {
-    let chunks = usize::try_from(lab.arguments.memory_bytes / CHUNK_BYTES).context("a count of chunks")?;
+fn fill(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Growth> {
+    let chunks =
+        usize::try_from(harness.arguments.memory_bytes / CHUNK_BYTES).context("a count of chunks")?;
     let design = Design {
         files: 1,
         chunks_per_file: chunks.max(2),
         chunk_bytes: vec![usize::try_from(CHUNK_BYTES).context("a chunk's size")?],
         filler: Filler::Random,
         chain: 1,
-        seed: lab.arguments.seed ^ 0x6d65_6d6f,
+        seed: harness.arguments.seed ^ 0x6d65_6d6f,
     };
-    eprintln!("memory: making a file of {}", crate::bytes::bytes_text(lab.arguments.memory_bytes));
-    let store = Store::make(&lab.remote.directory().join(PREFIX), &design)?;
+    eprintln!("memory: making a file of {}", crate::bytes::bytes_text(harness.arguments.memory_bytes));
+    let store = Store::make(&harness.remote.directory().join(PREFIX), &design)?;
     let bytes = store.bytes();
     let options =
         format!("fill=whole&fill_whole_max={}&disk={}", bytes + (1 << 20), bytes + bytes / 8 + (1 << 30));
-    let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, &options)])?;
+    let server = harness.starter.start(&harness.cleanup, &[harness.table(TABLE, PREFIX, &options)])?;
     wait_open(&server, TABLE, &store)?;
     let before = resident_bytes(server.pid()).context("the server's memory")?;
     let sampler = Sampler::start(server.pid())?;
     let started_ns = now_ns();
-    lab.fill(&server, TABLE, &store)?;
+    harness.fill(&server, TABLE, &store)?;
     let seconds = float(now_ns() - started_ns) / 1e9;
     let growth = sampler.finish()?;
     let after = resident_bytes(server.pid()).context("the server's memory")?;
@@ -91,7 +93,7 @@ fn fill(lab: &Lab<'_>, figures: &mut Figures) -> Result<Growth> {
     std::fs::remove_dir_all(&store.directory).context("the store of one large file")?;
     let most = growth.points.iter().map(|(_, bytes)| *bytes).max().unwrap_or(before).max(before);
     let mebibytes = |bytes: u64| float(bytes) / 1_048_576.0;
-    let mut add = |name: &str, unit, value| figures.add(Section::Memory, name, unit, value);
+    let mut add = |name: &str, unit, value| measurements.add(Section::Memory, name, unit, value);
     add("bytes of the file that fills", Unit::Mebibytes, mebibytes(bytes))?;
     add("resident size before", Unit::Mebibytes, mebibytes(before))?;
     add("resident size while it fills", Unit::Mebibytes, mebibytes(most))?;

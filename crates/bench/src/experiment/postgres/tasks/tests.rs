@@ -69,11 +69,11 @@ fn every_answer_of_a_closed_loop_is_counted_once_on_any_number_of_threads() {
         let answers_count = (0..TRIES).any(|_| {
             let fake = Fake::new(Answers::AtOnce);
             let tasks = Tasks::new(workers).unwrap();
-            let tally = tasks.run_closed(&fake, &plan(Operation::Read, 30), 7).unwrap();
-            assert_eq!(tally.answered_ever, fake.asked(), "{workers} workers");
-            assert!(tally.answered <= tally.answered_ever);
-            assert_eq!(tally.latency_ns.len(), tally.answered);
-            0 < tally.answered
+            let counters = tasks.run_closed(&fake, &plan(Operation::Read, 30), 7).unwrap();
+            assert_eq!(counters.answered_ever, fake.asked(), "{workers} workers");
+            assert!(counters.answered <= counters.answered_ever);
+            assert_eq!(counters.latency_ns.len(), counters.answered);
+            0 < counters.answered
         });
         assert!(answers_count, "{workers} workers");
     }
@@ -82,21 +82,21 @@ fn every_answer_of_a_closed_loop_is_counted_once_on_any_number_of_threads() {
 #[test]
 fn wrong_answers_are_no_answers() {
     let fake = Fake::new(Answers::Wrongly);
-    let tally = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Read, 10), 2).unwrap();
-    assert_eq!((tally.answered_ever, tally.failed.wrong.count), (0, fake.asked()));
+    let counters = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Read, 10), 2).unwrap();
+    assert_eq!((counters.answered_ever, counters.failed.wrong.count), (0, fake.asked()));
 }
 
 #[test]
 fn upserts_have_versions_of_their_own() {
     let asks = (0..TRIES).any(|_| {
         let fake = Fake::new(Answers::AtOnce);
-        let tally = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Upsert, 10), 3).unwrap();
-        assert_eq!(tally.versions, fake.asked());
-        if tally.versions == 0 {
+        let counters = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Upsert, 10), 3).unwrap();
+        assert_eq!(counters.versions, fake.asked());
+        if counters.versions == 0 {
             return false;
         }
-        assert_eq!(fake.versions.load(Ordering::SeqCst), 500 + tally.versions - 1);
-        assert!(!tally.acknowledged.is_empty());
+        assert_eq!(fake.versions.load(Ordering::SeqCst), 500 + counters.versions - 1);
+        assert!(!counters.acknowledged.is_empty());
         true
     });
     assert!(asks);
@@ -106,10 +106,10 @@ fn upserts_have_versions_of_their_own() {
 fn an_open_loop_asks_at_its_rate() {
     let keeps_its_rate = (0..TRIES).any(|_| {
         let fake = Fake::new(Answers::AtOnce);
-        let tally = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 190), 1_000).unwrap();
-        let (asked, counted) = (fake.asked(), tally.latency_ns.len());
-        assert_eq!((tally.answered_ever, tally.unanswered, tally.overloaded), (asked, 0, false));
-        assert_eq!(counted, tally.late_ns.len());
+        let counters = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 190), 1_000).unwrap();
+        let (asked, counted) = (fake.asked(), counters.latency_ns.len());
+        assert_eq!((counters.answered_ever, counters.unanswered, counters.overloaded), (asked, 0, false));
+        assert_eq!(counted, counters.late_ns.len());
         // 10 ms of warm-up and 190 ms of window, but for what passed before the schedule began.
         assert!(asked <= 200 && counted <= 190, "{asked} {counted}");
         100 <= asked && 90 <= counted
@@ -121,15 +121,15 @@ fn an_open_loop_asks_at_its_rate() {
 fn what_is_never_answered_counts_with_the_time_it_waited() {
     let asks = (0..TRIES).any(|_| {
         let fake = Fake::new(Answers::Never);
-        let tally = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 40), 500).unwrap();
-        assert_eq!(tally.answered_ever, 0);
-        assert!(tally.unanswered <= 20, "{tally:?}");
-        assert_eq!(tally.latency_ns.len(), tally.unanswered);
-        if tally.unanswered == 0 {
+        let counters = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 40), 500).unwrap();
+        assert_eq!(counters.answered_ever, 0);
+        assert!(counters.unanswered <= 20, "{counters:?}");
+        assert_eq!(counters.latency_ns.len(), counters.unanswered);
+        if counters.unanswered == 0 {
             return false;
         }
         // The histogram is exact to a thousandth.
-        assert!(OPEN_LOOP_DRAIN.mul_f64(0.99).as_nanos() <= u128::from(tally.latency_ns.min()));
+        assert!(OPEN_LOOP_DRAIN.mul_f64(0.99).as_nanos() <= u128::from(counters.latency_ns.min()));
         true
     });
     assert!(asks);

@@ -91,11 +91,11 @@ fn every_reply_is_counted_once_however_it_is_cut() {
     for (connections, clients) in [(1, 1), (3, 3), (3, 45)] {
         let answers_count = (0..TRIES).any(|_| {
             let (address, requests) = serve(Manners::default());
-            let tally = run_closed(plan(address, connections, 50), clients).unwrap();
-            assert_eq!(tally.answered_ever, requests.load(Ordering::SeqCst));
-            assert_eq!((tally.failed.wrong.count, tally.failed.refused.count), (0, 0), "{tally:?}");
-            assert_eq!(tally.latency_ns.len(), tally.answered);
-            0 < tally.answered
+            let counters = run_closed(plan(address, connections, 50), clients).unwrap();
+            assert_eq!(counters.answered_ever, requests.load(Ordering::SeqCst));
+            assert_eq!((counters.failed.wrong.count, counters.failed.refused.count), (0, 0), "{counters:?}");
+            assert_eq!(counters.latency_ns.len(), counters.answered);
+            0 < counters.answered
         });
         assert!(answers_count, "{connections} connections, {clients} clients");
     }
@@ -117,10 +117,10 @@ fn a_reply_with_another_row_is_wrong() {
 fn an_open_loop_asks_at_its_rate() {
     let keeps_its_rate = (0..TRIES).any(|_| {
         let (address, requests) = serve(Manners::default());
-        let tally = run_open(plan(address, 2, 190), 1_000).unwrap();
+        let counters = run_open(plan(address, 2, 190), 1_000).unwrap();
         let asked = requests.load(Ordering::SeqCst);
-        assert_eq!((tally.answered_ever, tally.unanswered), (asked, 0));
-        assert_eq!(tally.latency_ns.len(), tally.late_ns.len());
+        assert_eq!((counters.answered_ever, counters.unanswered), (asked, 0));
+        assert_eq!(counters.latency_ns.len(), counters.late_ns.len());
         assert!(asked <= 200, "{asked}");
         100 <= asked
     });
@@ -132,11 +132,11 @@ fn a_stall_is_charged_for_every_request_it_kept_waiting() {
     let stall = Duration::from_millis(200);
     let is_charged = (0..TRIES).any(|_| {
         let (address, _) = serve(Manners { stalls_at: Some(60), stall, ..Manners::default() });
-        let tally = run_open(plan(address, 1, 390), 1_000).unwrap();
+        let counters = run_open(plan(address, 1, 390), 1_000).unwrap();
         // 200 of 390 requests waited, half of them at least 100 ms: a closed loop would have noticed one. A machine that is
         // busy stalls by itself: then more of them waited.
-        80_000_000 < tally.latency_ns.value_at_quantile(0.8)
-            && tally.latency_ns.value_at_quantile(0.2) < 80_000_000
+        80_000_000 < counters.latency_ns.value_at_quantile(0.8)
+            && counters.latency_ns.value_at_quantile(0.2) < 80_000_000
     });
     assert!(is_charged);
 }

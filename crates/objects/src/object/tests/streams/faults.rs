@@ -96,15 +96,15 @@ async fn what_the_store_says_at_last_ends_the_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_piece_that_takes_longer_than_the_patience_is_an_error() {
+async fn a_piece_that_takes_longer_than_the_timeout_is_an_error() {
     for purpose in [Use::Again, Use::Once] {
         for disk in disks() {
             let bench = Bench::over(SIZE, disk).await;
-            let options = StreamOptions { purpose, patience: Duration::from_secs(7) };
+            let options = StreamOptions { purpose, timeout: Duration::from_secs(7) };
             bench.streams_well(0..2 * MIB, options).await;
             bench.settled().await;
             bench.fake.answer_always(Answer::Silence);
-            bench.object.distrust(0..SIZE);
+            bench.object.invalidate(0..SIZE);
             let began = Instant::now();
             let mut stream = bench.object.stream(0..SIZE, options);
             let error = stream.next().await.unwrap().unwrap_err();
@@ -119,7 +119,7 @@ async fn a_piece_that_takes_longer_than_the_patience_is_an_error() {
 async fn a_slow_reader_is_not_a_slow_store() {
     let bench = Bench::new(20 * MIB, AMPLE).await;
     for purpose in [Use::Again, Use::Once] {
-        let options = StreamOptions { purpose, patience: Duration::from_secs(2) };
+        let options = StreamOptions { purpose, timeout: Duration::from_secs(2) };
         let mut stream = bench.object.stream(0..20 * MIB, options);
         let mut next = 0;
         for _ in 0..10 {
@@ -138,7 +138,7 @@ async fn a_copy_that_gets_nothing_of_the_budget_reads_in_the_foreground() {
         let began = Instant::now();
         bench.streams_well(0..SIZE, ONCE).await;
         // It waits once, not again and again.
-        let half = ONCE.patience / 2;
+        let half = ONCE.timeout / 2;
         assert!((half..half + Duration::from_secs(3)).contains(&began.elapsed()), "{:?}", began.elapsed());
     }
 }
@@ -189,7 +189,7 @@ async fn doubt_about_bytes_makes_a_stream_that_comes_later_ask_the_store() {
         bench.streams_well(0..4 * MIB, purpose).await;
         bench.settled().await;
         let before = bench.remote.stats().bytes;
-        bench.object.distrust(2 * MIB..2 * MIB + 1);
+        bench.object.invalidate(2 * MIB..2 * MIB + 1);
         bench.streams_well(0..4 * MIB, purpose).await;
         assert!(before < bench.remote.stats().bytes);
     }

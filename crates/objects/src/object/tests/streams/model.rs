@@ -21,7 +21,7 @@ enum Operation {
     },
     /// The next requests fail like this.
     Fault(Vec<Answer>),
-    Distrust {
+    Invalidate {
         from: u64,
         to: u64,
     },
@@ -43,7 +43,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         ),
         2 => (0u64..990, 1u64..10).prop_map(|(from, length)| Operation::Read { from, to: from + length }),
         2 => prop::collection::vec(common_answer(), 1..6).prop_map(Operation::Fault),
-        1 => (0u64..990, 1u64..10).prop_map(|(from, length)| Operation::Distrust { from, to: from + length }),
+        1 => (0u64..990, 1u64..10).prop_map(|(from, length)| Operation::Invalidate { from, to: from + length }),
         1 => Just(Operation::Drop),
         3 => (0u64..500).prop_map(|milliseconds| Operation::Pass { milliseconds }),
     ]
@@ -57,7 +57,7 @@ fn span(from: u64, to: u64) -> Range<u64> {
 
 /// Reads a stream as told. What comes has to be right.
 async fn follow(bench: Arc<Bench>, range: Range<u64>, purpose: Use, rest: Duration, pieces_max: usize) {
-    let options = StreamOptions { purpose, patience: Duration::from_secs(40) };
+    let options = StreamOptions { purpose, timeout: Duration::from_secs(40) };
     let mut stream = bench.object.stream(range.clone(), options);
     let mut next = range.start;
     for _ in 0..pieces_max {
@@ -92,7 +92,7 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
             }
             Operation::Read { from, to } => drop(bench.read(span(from, to))),
             Operation::Fault(answers) => bench.fake.answer(answers),
-            Operation::Distrust { from, to } => bench.object.distrust(span(from, to)),
+            Operation::Invalidate { from, to } => bench.object.invalidate(span(from, to)),
             Operation::Drop => drop(bench.cache.drop_object("a").await),
             Operation::Pass { milliseconds } => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
         }

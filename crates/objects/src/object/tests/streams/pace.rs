@@ -3,7 +3,7 @@
 use super::*;
 
 const SIZE: u64 = 20 * MIB + 777;
-const PATIENT: StreamOptions = StreamOptions { purpose: Use::Once, patience: Duration::from_secs(10) };
+const PATIENT: StreamOptions = StreamOptions { purpose: Use::Once, timeout: Duration::from_secs(10) };
 
 impl Bench {
     /// In pieces such that all bodies move all the time.
@@ -73,7 +73,7 @@ async fn a_line_that_gets_thin_under_copies_makes_them_slow_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_with_a_thin_line_ends_when_it_falls_silent() {
+async fn timeout_with_a_thin_line_ends_when_it_falls_silent() {
     for purpose in [Use::Again, Use::Once] {
         for disk in [None, Some(AMPLE)] {
             let bench = Bench::over(SIZE, disk).await;

@@ -61,7 +61,7 @@ async fn copies_beside_a_warming_and_a_fill_share_their_parts() {
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_few_bytes_does_not_wait_for_a_copy() {
     let bench = Bench::diskless(60 * MIB).await;
-    // The copy has nothing of the budget, so its trips do not leave.
+    // The copy has nothing of the budget, so its reads do not leave.
     let permit = bench.object.shared.fills.reserve(64 * MIB).await;
     let mut copy = bench.object.stream(0..60 * MIB, ONCE);
     assert!(tokio::time::timeout(Duration::from_secs(1), copy.next()).await.is_err());

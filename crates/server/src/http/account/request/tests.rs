@@ -20,7 +20,7 @@ use super::*;
 use crate::grpc::limits::HEALTH_REQUEST_BYTES_MAX;
 use crate::http::{
     account::Accounts,
-    figures::Figures,
+    front_metrics::FrontMetrics,
     limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX},
 };
 
@@ -29,18 +29,18 @@ struct Asked {
     client: Option<UnboundedSender<Bytes>>,
     body: RequestBody<Body>,
     account: Arc<Account>,
-    figures: Arc<Figures>,
+    metrics: Arc<FrontMetrics>,
 }
 
 impl Asked {
     fn with(path: &str, content_type: &str) -> Self {
         let (client, frames) = unbounded_channel();
         let frames = UnboundedReceiverStream::new(frames).map(Ok::<_, Infallible>);
-        let figures = Arc::<Figures>::default();
-        let account = Accounts::new(Arc::clone(&figures)).open(IpAddr::from([127, 0, 0, 1]));
+        let metrics = Arc::<FrontMetrics>::default();
+        let account = Accounts::new(Arc::clone(&metrics)).open(IpAddr::from([127, 0, 0, 1]));
         let request = Request::post(path).header(header::CONTENT_TYPE, content_type).body(()).unwrap();
         let body = RequestBody::new(Body::from_stream(frames), &request.into_parts().0, &account);
-        Self { client: Some(client), body, account, figures }
+        Self { client: Some(client), body, account, metrics }
     }
 
     fn call() -> Self {
@@ -70,14 +70,14 @@ impl Asked {
     }
 
     fn held(&self) -> usize {
-        self.figures.memory_bytes.load(Relaxed)
+        self.metrics.memory_bytes.load(Relaxed)
     }
 
     /// What still counts when nobody has the body any more.
     fn left(self) -> usize {
-        let figures = Arc::clone(&self.figures);
+        let metrics = Arc::clone(&self.metrics);
         drop(self);
-        figures.memory_bytes.load(Relaxed)
+        metrics.memory_bytes.load(Relaxed)
     }
 }
 

@@ -44,7 +44,7 @@ async fn a_read_survives_who_asked_first_and_lands_for_who_asks_later() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let began = Instant::now();
     bench.reads_well(100_000..104_000).await;
-    assert_eq!(began.elapsed(), Duration::ZERO, "it had landed");
+    assert_eq!(began.elapsed(), Duration::ZERO, "it had received");
     assert_eq!(bench.foreground_reads(), 2);
 }
 
@@ -85,7 +85,7 @@ async fn waiters_wake_when_their_bytes_are_there_and_not_at_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn near_ranges_of_one_call_share_a_trip() {
+async fn near_ranges_of_one_call_share_a_read() {
     let bench = Bench::diskless(32 * MIB).await;
     let ranges = [20_000..24_000, 0..4_000, 10_000..14_000, 20 * MIB..20 * MIB + 10, 0..1];
     let readings = bench.object.read_many(&ranges, within(Duration::from_secs(9)));
@@ -218,13 +218,13 @@ pub(super) fn wait_for<F: Future + Unpin>(mut future: F) -> F::Output {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_landed_is_forgotten_when_newer_bytes_need_the_room() {
+async fn what_received_is_forgotten_when_newer_bytes_need_the_room() {
     let bench = Bench::diskless(48 * MIB).await;
     for index in 0..48 {
         bench.reads_well(index * MIB..index * MIB + MIB).await;
     }
-    let bytes = bench.object.shared.table().landed_bytes();
-    assert!((14 * MIB..=limits::LANDED_BYTES_MAX).contains(&bytes), "{bytes}");
+    let bytes = bench.object.shared.table().received_bytes();
+    assert!((14 * MIB..=limits::RECEIVED_BYTES_MAX).contains(&bytes), "{bytes}");
     bench.reads_well(47 * MIB..48 * MIB).await;
     assert_eq!(bench.foreground_reads(), 48, "the last one is still there");
     bench.reads_well(0..MIB).await;
@@ -235,13 +235,13 @@ async fn what_landed_is_forgotten_when_newer_bytes_need_the_room() {
 async fn doubt_about_bytes_makes_the_next_reader_ask_the_store() {
     let bench = Bench::diskless(MIB).await;
     bench.reads_well(0..100).await;
-    bench.object.distrust(50..60);
+    bench.object.invalidate(50..60);
     bench.reads_well(0..100).await;
     assert_eq!(bench.foreground_reads(), 2);
 
     let under_way = bench.read(500_000..500_100);
     tokio::time::sleep(Duration::from_millis(5)).await;
-    bench.object.distrust(500_000..500_001);
+    bench.object.invalidate(500_000..500_001);
     bench.reads_well(500_000..500_100).await;
     assert_eq!(bench.foreground_reads(), 4, "who asks after the doubt does not join what left before it");
     under_way.await.unwrap();

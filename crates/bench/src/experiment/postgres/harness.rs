@@ -5,16 +5,16 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 
 use super::{
-    approach::{Approach, Cell, Pace},
+    approach::{Approach, Case, Pace},
     arguments::Postgres,
     ceiling,
+    counters::Counters,
     database::{Counts, Database},
     library::{Library, Rule},
     plain::Plain,
     rows::{Key, Sequences, VERSIONS, version_of},
     sample::{Cpu, Sample, Watch, Watched},
     server,
-    tally::Tally,
     tasks::{self, Operation, Requests, Tasks},
     wire::{self, Prefix},
 };
@@ -29,7 +29,7 @@ use crate::{
 const VERSIONS_OF_A_ROW: u64 = 1_000_000;
 
 /// Everything that rows share.
-pub struct Lab<'a> {
+pub struct Harness<'a> {
     /// What was asked for.
     pub arguments: &'a Postgres,
     /// The Postgres.
@@ -42,12 +42,12 @@ pub struct Lab<'a> {
 
 /// What a load gave, before Postgres is asked how many statements it took.
 struct Outcome {
-    tally: Tally,
+    counters: Counters,
     window: Window,
     cpu: Cpu,
 }
 
-impl<'a> Lab<'a> {
+impl<'a> Harness<'a> {
     /// A Postgres with its table, and how busload is started.
     pub fn new(arguments: &'a Postgres, database: Database, cleanup: Cleanup, starter: Starter) -> Self {
         Self { arguments, database, cleanup, starter, server: None, measured: 0 }
@@ -58,25 +58,25 @@ impl<'a> Lab<'a> {
     /// # Errors
     ///
     /// Something cannot be reached, or stops answering.
-    pub fn measure(&mut self, cell: &Cell, round: usize) -> Result<Sample> {
+    pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         self.measured += 1;
         let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
-        let sequences = Sequences::new(cell.keys, self.arguments.source.rows, seed);
-        let (mut outcome, statements) = match cell.approach {
-            Approach::Ceiling { connections } => self.ceiling(cell, connections, sequences)?,
-            Approach::Plain { connections } => self.plain(cell, connections, sequences)?,
+        let sequences = Sequences::new(case.keys, self.arguments.source.rows, seed);
+        let (mut outcome, statements) = match case.approach {
+            Approach::Ceiling { connections } => self.ceiling(case, connections, sequences)?,
+            Approach::Plain { connections } => self.plain(case, connections, sequences)?,
             Approach::Window { keys } => {
                 let wait = std::time::Duration::from_micros(self.arguments.window_wait_us);
-                self.library(cell, Rule::Window { keys, wait }, sequences)?
+                self.library(case, Rule::Window { keys, wait }, sequences)?
             }
-            Approach::Library => self.library(cell, Rule::Own, sequences)?,
-            Approach::Resp { connections } => self.resp(cell, connections, sequences)?,
+            Approach::Library => self.library(case, Rule::Own, sequences)?,
+            Approach::Resp { connections } => self.resp(case, connections, sequences)?,
             Approach::Memory => self.memory(seed)?,
         };
-        if cell.operation == Operation::Upsert {
-            self.verify(&mut outcome.tally)?;
+        if case.operation == Operation::Upsert {
+            self.verify(&mut outcome.counters)?;
         }
-        Ok(Sample::new(&outcome.tally, outcome.window, outcome.cpu, statements))
+        Ok(Sample::new(&outcome.counters, outcome.window, outcome.cpu, statements))
     }
 
     /// Ends the busload server, as before a restart of Postgres.
@@ -90,14 +90,14 @@ impl<'a> Lab<'a> {
 
     fn ceiling(
         &mut self,
-        cell: &Cell,
+        case: &Case,
         connections: usize,
         sequences: Sequences,
     ) -> Result<(Outcome, Option<u64>)> {
         let tasks = Tasks::new(self.arguments.workers)?;
         let before = self.database.statements()?;
         let outcome = self.watched(None, |window| {
-            let plan = self.plan(cell, sequences, window);
+            let plan = self.plan(case, sequences, window);
             ceiling::run(&tasks, &self.database.config, &self.database.relation, connections, &plan)
         })?;
         drop(tasks);
@@ -106,7 +106,7 @@ impl<'a> Lab<'a> {
 
     fn plain(
         &mut self,
-        cell: &Cell,
+        case: &Case,
         connections: usize,
         sequences: Sequences,
     ) -> Result<(Outcome, Option<u64>)> {
@@ -114,17 +114,17 @@ impl<'a> Lab<'a> {
         let opened = Plain::open(&self.database.config, &self.database.relation, connections);
         let plain = Arc::new(tasks.block_on(opened)?);
         let before = self.database.statements()?;
-        let outcome = self.run(cell, &tasks, &plain, sequences)?;
+        let outcome = self.run(case, &tasks, &plain, sequences)?;
         drop((plain, tasks));
         Ok((outcome, self.statements_since(before)?))
     }
 
-    fn library(&mut self, cell: &Cell, rule: Rule, sequences: Sequences) -> Result<(Outcome, Option<u64>)> {
+    fn library(&mut self, case: &Case, rule: Rule, sequences: Sequences) -> Result<(Outcome, Option<u64>)> {
         let tasks = Tasks::new(self.arguments.workers)?;
         let opened = Library::open(self.arguments, &self.database, rule);
         let library = Arc::new(tasks.block_on(opened)?);
         let before = self.database.statements()?;
-        let outcome = self.run(cell, &tasks, &library, sequences);
+        let outcome = self.run(case, &tasks, &library, sequences);
         tasks.block_on(library.close());
         drop((library, tasks));
         Ok((outcome?, self.statements_since(before)?))
@@ -132,7 +132,7 @@ impl<'a> Lab<'a> {
 
     fn resp(
         &mut self,
-        cell: &Cell,
+        case: &Case,
         connections: usize,
         sequences: Sequences,
     ) -> Result<(Outcome, Option<u64>)> {
@@ -142,15 +142,15 @@ impl<'a> Lab<'a> {
         let outcome = self.watched(Some(pid), |window| {
             let plan = wire::Plan {
                 address,
-                connections: connections.min(cell.clients),
-                operation: cell.operation,
+                connections: connections.min(case.clients),
+                operation: case.operation,
                 prefix: Prefix::of_table(server::TABLE),
                 sequences,
                 window,
                 first_version: self.first_version(),
             };
-            match cell.pace {
-                Pace::Closed => wire::run_closed(plan, cell.clients),
+            match case.pace {
+                Pace::Closed => wire::run_closed(plan, case.clients),
                 Pace::Rate(rate) => wire::run_open(plan, rate),
             }
         })?;
@@ -181,22 +181,22 @@ impl<'a> Lab<'a> {
 
     fn run<R: Requests>(
         &self,
-        cell: &Cell,
+        case: &Case,
         tasks: &Tasks,
         requests: &Arc<R>,
         sequences: Sequences,
     ) -> Result<Outcome> {
         self.watched(None, |window| {
-            let plan = self.plan(cell, sequences, window);
-            match cell.pace {
-                Pace::Closed => tasks.run_closed(requests, &plan, cell.clients),
+            let plan = self.plan(case, sequences, window);
+            match case.pace {
+                Pace::Closed => tasks.run_closed(requests, &plan, case.clients),
                 Pace::Rate(rate) => tasks.run_open(requests, &plan, rate),
             }
         })
     }
 
-    fn plan(&self, cell: &Cell, sequences: Sequences, window: Window) -> tasks::Plan {
-        tasks::Plan { operation: cell.operation, sequences, window, first_version: self.first_version() }
+    fn plan(&self, case: &Case, sequences: Sequences, window: Window) -> tasks::Plan {
+        tasks::Plan { operation: case.operation, sequences, window, first_version: self.first_version() }
     }
 
     fn first_version(&self) -> u64 {
@@ -207,15 +207,15 @@ impl<'a> Lab<'a> {
     fn watched(
         &self,
         busload: Option<rustix::process::Pid>,
-        load: impl FnOnce(Window) -> Result<Tally>,
+        load: impl FnOnce(Window) -> Result<Counters>,
     ) -> Result<Outcome> {
         let (warm_up, seconds) = self.arguments.times()?;
         let from_ns = now_ns() + duration_ns(warm_up);
         let window = Window { from_ns, until_ns: from_ns + duration_ns(seconds) };
         let watched = Watched { postgres: self.database.pid(), busload };
         let watch = Watch::start(watched, window)?;
-        let tally = load(window)?;
-        Ok(Outcome { tally, window, cpu: watch.finish()? })
+        let counters = load(window)?;
+        Ok(Outcome { counters, window, cpu: watch.finish()? })
     }
 
     /// Statements since an earlier count, the connections of the load being closed.
@@ -225,18 +225,18 @@ impl<'a> Lab<'a> {
     }
 
     /// Whether rows whose upsert was acknowledged hold what this measurement has written.
-    fn verify(&mut self, tally: &mut Tally) -> Result<()> {
+    fn verify(&mut self, counters: &mut Counters) -> Result<()> {
         let first = self.first_version();
-        let keys: Vec<Key> = tally.acknowledged.iter().map(|row| Key::of(*row)).collect();
+        let keys: Vec<Key> = counters.acknowledged.iter().map(|row| Key::of(*row)).collect();
         let keys: Vec<&str> = keys.iter().map(Key::text).collect();
         let sql = format!("SELECT pk, payload FROM {} WHERE pk = ANY($1)", self.database.relation);
         for row in self.database.query(&sql, &[&keys]).context("cannot verify upserts")? {
             let (key, payload): (&str, &str) = (row.get(0), row.get(1));
             let version = version_of(payload.as_bytes());
             let is_ours =
-                version.is_some_and(|version| (version + VERSIONS - first) % VERSIONS < tally.versions);
+                version.is_some_and(|version| (version + VERSIONS - first) % VERSIONS < counters.versions);
             if !is_ours {
-                tally.failed.add(Failure::Wrong(format!("{key} was acknowledged and holds `{payload}`")));
+                counters.failed.add(Failure::Wrong(format!("{key} was acknowledged and holds `{payload}`")));
             }
         }
         Ok(())

@@ -74,7 +74,7 @@ fn a_segment_cut_at_any_byte_gives_the_frames_wholly_before_the_cut() {
     }
 }
 
-/// After an orderly end every record is known to be durable: a flipped bit in one is damage, whichever it is.
+/// After an orderly end every record is known to be durable: a flipped bit in one is corruption, whichever it is.
 #[test]
 fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
     let (disk, oracle, ends) = small_log(4, true);
@@ -91,7 +91,7 @@ fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
             oracle.clone().check(&result.unwrap(), Promise::Durable);
         } else {
             let error = result.unwrap_err();
-            let named = matches!(error, OpenError::Damaged { .. } | OpenError::Version { .. });
+            let named = matches!(error, OpenError::Corrupt { .. } | OpenError::Version { .. });
             assert!(named && error.to_string().contains(FIRST), "bit {bit}: {error}");
         }
         contents[bit / 8] ^= 1 << (bit % 8);
@@ -108,7 +108,7 @@ fn every_flipped_bit_of_a_killed_segment_costs_at_most_the_last_frames() {
         contents[bit / 8] ^= 1 << (bit % 8);
         let at = bit as u64 / 8;
         match recover(&[(FIRST, &contents)]) {
-            Err(OpenError::Damaged { offset, lsn, .. }) => {
+            Err(OpenError::Corrupt { offset, lsn, .. }) => {
                 let frame = ends.iter().rposition(|&end| end <= at).unwrap();
                 assert_eq!((offset, lsn.0), (ends[frame], frame as u64 * 3 + 1), "bit {bit}");
                 assert!(at < ends[ends.len() - 2], "bit {bit} is in the last frame");
@@ -141,7 +141,7 @@ fn long_log(seed: u64) -> (SimDisk, Oracle) {
 }
 
 #[test]
-fn a_flipped_byte_in_an_earlier_segment_is_damage_wherever_it_is() {
+fn a_flipped_byte_in_an_earlier_segment_is_corruption_wherever_it_is() {
     let (disk, oracle) = long_log(5);
     for name in [FIRST, SECOND, THIRD] {
         let length = disk.contents(name).unwrap().len() as u64;
@@ -151,7 +151,7 @@ fn a_flipped_byte_in_an_earlier_segment_is_damage_wherever_it_is() {
             match open_log(&twin, short_segments()) {
                 Ok((_, recovered)) => oracle.clone().check(&recovered, Promise::Durable),
                 Err(error) => {
-                    let named = matches!(error, OpenError::Damaged { .. } | OpenError::Version { .. });
+                    let named = matches!(error, OpenError::Corrupt { .. } | OpenError::Version { .. });
                     assert!(named && error.to_string().contains(name), "{name} {offset}: {error}");
                     let twin =
                         disk.crash(&mut busload_io::sim::SimRng::new(0), busload_io::sim::CrashKind::KeepAll);
@@ -204,8 +204,8 @@ fn a_segment_that_is_missing_doubled_foreign_or_newer_is_named() {
     );
     check(&|files| files.get_mut(SECOND).unwrap()[8] = 2, &[SECOND, "format version 2", "reads version 1"]);
     check(&|files| files.get_mut(SECOND).unwrap()[..8].fill(b'x'), &[SECOND, "does not verify"]);
-    check(&|files| files.get_mut(SECOND).unwrap()[..80].fill(0), &["damaged", FIRST, "was durable"]);
-    check(&|files| files.get_mut(FIRST).unwrap()[..80].fill(0), &["damaged", FIRST, "was durable"]);
+    check(&|files| files.get_mut(SECOND).unwrap()[..80].fill(0), &["corrupt", FIRST, "was durable"]);
+    check(&|files| files.get_mut(FIRST).unwrap()[..80].fill(0), &["corrupt", FIRST, "was durable"]);
     drop(other);
 }
 
@@ -241,7 +241,7 @@ fn stale_frames_behind_the_end_are_never_taken_for_records() {
                 Ok(recovered) => oracle.clone().check(&recovered, Promise::Durable),
                 // The same log id and the same segment number: frames that verify alone, out of order.
                 Err(error) => {
-                    assert!(source == FIRST && matches!(error, OpenError::Damaged { .. }), "{error}")
+                    assert!(source == FIRST && matches!(error, OpenError::Corrupt { .. }), "{error}")
                 }
             }
         }
@@ -328,7 +328,7 @@ fn a_mark_of_an_orderly_end_is_believed_only_as_far_as_it_adds_up() {
     let (from, to) = (size(ends[2]), size(ends[3]));
     contents[from..to].fill(0);
     let error = recover(&[(FIRST, &contents)]).unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { lsn: Lsn(7), .. }), "{error}");
+    assert!(matches!(error, OpenError::Corrupt { lsn: Lsn(7), .. }), "{error}");
     // The mark itself is gone: nothing is missing.
     let mut contents = disk.contents(FIRST).unwrap();
     contents.truncate(to);

@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// What was complained of, by matter, of which there are few: names of tables.
 #[derive(Debug, Default)]
-pub struct Complaints {
+pub struct RateLimitedLog {
     last: Mutex<HashMap<String, Last>>,
 }
 
@@ -24,7 +24,7 @@ struct Last {
     left_out: u64,
 }
 
-impl Complaints {
+impl RateLimitedLog {
     /// Warns, unless that was done a moment ago.
     pub fn warn(&self, matter: &str, text: &dyn Display) {
         match self.is_due(matter) {
@@ -61,13 +61,13 @@ mod tests {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let complaints = Complaints::default();
-            assert_eq!(complaints.is_due("a"), Some(0));
-            assert_eq!((complaints.is_due("a"), complaints.is_due("a")), (None, None));
-            assert_eq!(complaints.is_due("b"), Some(0));
+            let rate_limited_log = RateLimitedLog::default();
+            assert_eq!(rate_limited_log.is_due("a"), Some(0));
+            assert_eq!((rate_limited_log.is_due("a"), rate_limited_log.is_due("a")), (None, None));
+            assert_eq!(rate_limited_log.is_due("b"), Some(0));
             tokio::time::sleep(INTERVAL).await;
-            assert_eq!(complaints.is_due("a"), Some(2));
-            assert_eq!(complaints.is_due("a"), None);
+            assert_eq!(rate_limited_log.is_due("a"), Some(2));
+            assert_eq!(rate_limited_log.is_due("a"), None);
         });
     }
 }

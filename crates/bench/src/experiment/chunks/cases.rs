@@ -1,4 +1,4 @@
-//! What is measured: a row of a table is a cell.
+//! What is measured: a row of a table is a case.
 
 use super::clients::Form;
 
@@ -14,7 +14,7 @@ pub enum Section {
     /// Random reads of a whole file from an empty cache: what they cost the store
     Cold,
     /// Many callers, one cold chunk
-    Herd,
+    ThunderingHerd,
     /// Opening a store of many table files
     Open,
     /// Memory of indexes, and while a large file fills
@@ -29,7 +29,7 @@ impl Section {
             Self::Reads => "reads",
             Self::Throughput => "throughput",
             Self::Cold => "cold",
-            Self::Herd => "herd",
+            Self::ThunderingHerd => "thundering_herd",
             Self::Open => "open",
             Self::Memory => "memory",
         }
@@ -112,7 +112,7 @@ pub enum Work {
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct Case {
     /// Which table.
     pub section: Section,
     /// Where the chunks are.
@@ -129,7 +129,7 @@ pub struct Cell {
     pub batch: usize,
 }
 
-impl Cell {
+impl Case {
     /// The name in messages.
     pub fn name(&self) -> String {
         format!("{} {} {} {}", self.section.name(), self.state.name(), self.way.name(), self.load())
@@ -154,62 +154,62 @@ pub struct Batches {
     pub pipeline: usize,
 }
 
-const fn cell(section: Section, state: State, way: Way, work: Work, callers: usize, batch: usize) -> Cell {
+const fn case(section: Section, state: State, way: Way, work: Work, callers: usize, batch: usize) -> Case {
     // What a direct reader and the bare loops read are records as the file holds them.
     let form = match way {
         Way::Pread | Way::PreadSend => Form::Stored,
         _ => Form::Decoded,
     };
-    Cell { section, state, way, form, work, callers, batch }
+    Case { section, state, way, form, work, callers, batch }
 }
 
 /// A chain in every state.
-pub fn chain() -> Vec<Cell> {
-    let of = |state, way| cell(Section::Chain, state, way, Work::Chain, 1, 1);
-    let mut cells = vec![of(State::None, Way::Direct)];
+pub fn chain() -> Vec<Case> {
+    let of = |state, way| case(Section::Chain, state, way, Work::Chain, 1, 1);
+    let mut cases = vec![of(State::None, Way::Direct)];
     for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
-        cells.extend([Way::GetChunk, Way::Resp].map(|way| of(state, way)));
+        cases.extend([Way::GetChunk, Way::Resp].map(|way| of(state, way)));
     }
-    cells.push(of(State::None, Way::Check));
-    cells
+    cases.push(of(State::None, Way::Check));
+    cases
 }
 
 /// Random reads in every state, by every way.
-pub fn reads(callers: &[usize], batches: Batches) -> Vec<Cell> {
-    let mut cells = Vec::new();
+pub fn reads(callers: &[usize], batches: Batches) -> Vec<Case> {
+    let mut cases = Vec::new();
     for &callers in callers {
-        let of = |state, way, batch| cell(Section::Reads, state, way, Work::Random, callers, batch);
-        cells.push(of(State::None, Way::Direct, 1));
+        let of = |state, way, batch| case(Section::Reads, state, way, Work::Random, callers, batch);
+        cases.push(of(State::None, Way::Direct, 1));
         for state in [State::Cold, State::Filling, State::Disk, State::Memory] {
-            cells.push(of(state, Way::GetChunk, 1));
-            cells.push(of(state, Way::GetChunks, batches.call));
-            cells.push(of(state, Way::Resp, 1));
+            cases.push(of(state, Way::GetChunk, 1));
+            cases.push(of(state, Way::GetChunks, batches.call));
+            cases.push(of(state, Way::Resp, 1));
             if matches!(state, State::Disk | State::Memory) {
-                cells.push(of(state, Way::RespPipelined, batches.pipeline));
+                cases.push(of(state, Way::RespPipelined, batches.pipeline));
             }
         }
-        cells.push(of(State::None, Way::Check, 1));
-        cells.push(of(State::None, Way::PreadSend, 1));
+        cases.push(of(State::None, Way::Check, 1));
+        cases.push(of(State::None, Way::PreadSend, 1));
     }
-    cells.push(cell(Section::Reads, State::None, Way::Pread, Work::Random, 1, 1));
-    cells
+    cases.push(case(Section::Reads, State::None, Way::Pread, Work::Random, 1, 1));
+    cases
 }
 
 /// Warm reads that fill one core.
-pub fn throughput(callers: usize, batches: Batches) -> Vec<Cell> {
-    let of = |way, form, batch| Cell {
+pub fn throughput(callers: usize, batches: Batches) -> Vec<Case> {
+    let of = |way, form, batch| Case {
         form,
-        ..cell(Section::Throughput, State::Disk, way, Work::Random, callers, batch)
+        ..case(Section::Throughput, State::Disk, way, Work::Random, callers, batch)
     };
-    let mut cells = Vec::new();
+    let mut cases = Vec::new();
     for form in [Form::Stored, Form::Decoded] {
-        cells.push(of(Way::GetChunks, form, batches.call));
-        cells.push(of(Way::RespPipelined, form, batches.pipeline));
+        cases.push(of(Way::GetChunks, form, batches.call));
+        cases.push(of(Way::RespPipelined, form, batches.pipeline));
     }
-    let bare = |way, batch| cell(Section::Throughput, State::None, way, Work::Random, 1, batch);
-    cells.push(bare(Way::PreadSend, callers * batches.pipeline));
-    cells.push(bare(Way::Pread, 1));
-    cells
+    let bare = |way, batch| case(Section::Throughput, State::None, way, Work::Random, 1, batch);
+    cases.push(bare(Way::PreadSend, callers * batches.pipeline));
+    cases.push(bare(Way::Pread, 1));
+    cases
 }
 
 #[cfg(test)]
@@ -218,8 +218,8 @@ mod tests {
 
     const BATCHES: Batches = Batches { call: 64, pipeline: 32 };
 
-    fn names(cells: &[Cell]) -> Vec<String> {
-        cells.iter().map(Cell::name).collect()
+    fn names(cases: &[Case]) -> Vec<String> {
+        cases.iter().map(Case::name).collect()
     }
 
     #[test]
@@ -234,10 +234,10 @@ mod tests {
 
     #[test]
     fn every_number_of_callers_reads_in_every_way() {
-        let cells = reads(&[1, 16], BATCHES);
-        assert_eq!(cells.len(), 2 * (1 + 2 * 3 + 2 * 4 + 2) + 1);
-        assert!(names(&cells).contains(&"reads warm RAM RESP pipelined 16 x 32".to_owned()));
-        assert!(names(&cells).contains(&"reads cold GetChunks 1 x 64".to_owned()));
+        let cases = reads(&[1, 16], BATCHES);
+        assert_eq!(cases.len(), 2 * (1 + 2 * 3 + 2 * 4 + 2) + 1);
+        assert!(names(&cases).contains(&"reads warm RAM RESP pipelined 16 x 32".to_owned()));
+        assert!(names(&cases).contains(&"reads cold GetChunks 1 x 64".to_owned()));
     }
 
     #[test]

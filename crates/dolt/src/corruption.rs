@@ -1,4 +1,4 @@
-//! Chunks that are damaged in the store, for a while: reading one again and again costs trips, and good neighbours their
+//! Chunks that are corrupt in the store, for a while: reading one again and again costs trips, and good neighbours their
 //! place on disk.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::{
-    limits::{DAMAGE_REMEMBERED, DAMAGED_CHUNKS_MAX},
+    limits::{CORRUPT_CHUNKS_MAX, CORRUPTION_REMEMBERED},
     table_file::TableFile,
 };
 
@@ -18,7 +18,7 @@ type Key = (u64, u32);
 
 /// What was wrong with which chunks lately.
 #[derive(Debug, Default)]
-pub(crate) struct Damage {
+pub(crate) struct Corruption {
     found: Mutex<HashMap<Key, Found>>,
 }
 
@@ -28,7 +28,7 @@ struct Found {
     text: String,
 }
 
-impl Damage {
+impl Corruption {
     /// What was wrong with a chunk a moment ago.
     pub fn of(&self, file: &TableFile, position: u32) -> Option<String> {
         self.get((file.serial, position), Instant::now())
@@ -47,11 +47,11 @@ impl Damage {
     /// What there is no room for is read again.
     fn put(&self, key: Key, text: &str, now: Instant) {
         let mut found = self.lock();
-        if DAMAGED_CHUNKS_MAX <= found.len() {
+        if CORRUPT_CHUNKS_MAX <= found.len() {
             found.retain(|_, found| now < found.until);
         }
-        if found.len() < DAMAGED_CHUNKS_MAX || found.contains_key(&key) {
-            found.insert(key, Found { until: now + DAMAGE_REMEMBERED, text: text.to_owned() });
+        if found.len() < CORRUPT_CHUNKS_MAX || found.contains_key(&key) {
+            found.insert(key, Found { until: now + CORRUPTION_REMEMBERED, text: text.to_owned() });
         }
     }
 
@@ -65,19 +65,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_remembered_for_a_while_and_of_so_many_chunks() {
-        let (damage, now) = (Damage::default(), Instant::now());
-        for position in (0..).take(DAMAGED_CHUNKS_MAX) {
-            damage.put((7, position), "wrong", now);
+    fn corruption_is_remembered_for_a_while_and_of_so_many_chunks() {
+        let (corruption, now) = (Corruption::default(), Instant::now());
+        for position in (0..).take(CORRUPT_CHUNKS_MAX) {
+            corruption.put((7, position), "wrong", now);
         }
-        assert_eq!(damage.get((7, 5), now), Some("wrong".to_owned()));
-        assert_eq!((damage.get((8, 5), now), damage.get((7, u32::MAX), now)), (None, None));
-        damage.put((9, 9), "wrong", now);
-        assert_eq!(damage.get((9, 9), now), None, "no room");
-        let later = now + DAMAGE_REMEMBERED;
-        assert_eq!(damage.get((7, 5), later), None);
-        damage.put((9, 9), "wrong", later);
-        assert_eq!(damage.get((9, 9), later), Some("wrong".to_owned()));
-        assert_eq!(damage.lock().len(), 1);
+        assert_eq!(corruption.get((7, 5), now), Some("wrong".to_owned()));
+        assert_eq!((corruption.get((8, 5), now), corruption.get((7, u32::MAX), now)), (None, None));
+        corruption.put((9, 9), "wrong", now);
+        assert_eq!(corruption.get((9, 9), now), None, "no room");
+        let later = now + CORRUPTION_REMEMBERED;
+        assert_eq!(corruption.get((7, 5), later), None);
+        corruption.put((9, 9), "wrong", later);
+        assert_eq!(corruption.get((9, 9), later), Some("wrong".to_owned()));
+        assert_eq!(corruption.lock().len(), 1);
     }
 }

@@ -1,10 +1,10 @@
-//! A runtime that is a guest of the pipeline's thread: it runs while the pipeline waits for sockets, and a little in every turn.
+//! A runtime that is an embedded_runtime of the pipeline's thread: it runs while the pipeline waits for sockets, and a little in every turn.
 //!
 //! ```text
 //!  pipeline: receive, execute, submit, flush --> nothing to do: wait --> runtime: batches, statements, answers
 //!     ^                                            ^                        |
 //!     |                                            +-- its own sockets ---->+
-//!     +--- the poll's descriptor is readable, the bell rang, or time is over
+//!     +--- the poll's descriptor is readable, the notifier rang, or time is over
 //! ```
 //!
 //! A request at a source then changes threads nowhere: on a machine of one or two cores two wake-ups saved are worth more
@@ -27,29 +27,29 @@ use tokio::{
     time::timeout,
 };
 
-/// The runtime, seen from the poll it is a guest of.
+/// The runtime, seen from the poll it is an embedded_runtime of.
 #[derive(Debug)]
-pub struct Guest {
+pub struct EmbeddedRuntime {
     /// A descriptor of the poll, as the runtime watches it. Dropped before the runtime.
     poll: Option<AsyncFd<OwnedFd>>,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     runtime: Arc<Runtime>,
 }
 
 /// Rung when there are answers to take.
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct Notifier {
     notify: Notify,
 }
 
-impl Bell {
+impl Notifier {
     /// What rings it.
     pub fn waker(self: &Arc<Self>) -> Waker {
         Arc::clone(self).into()
     }
 }
 
-impl Wake for Bell {
+impl Wake for Notifier {
     fn wake(self: Arc<Self>) {
         self.notify.notify_one();
     }
@@ -59,10 +59,10 @@ impl Wake for Bell {
     }
 }
 
-impl Guest {
-    /// A guest that comes back early when `bell` rings.
-    pub fn new(runtime: Arc<Runtime>, bell: Arc<Bell>) -> Self {
-        Self { poll: None, bell, runtime }
+impl EmbeddedRuntime {
+    /// An embedded_runtime that comes back early when `notifier` rings.
+    pub fn new(runtime: Arc<Runtime>, notifier: Arc<Notifier>) -> Self {
+        Self { poll: None, notifier, runtime }
     }
 
     /// Has the runtime watch the poll from now on.
@@ -83,7 +83,7 @@ fn watched(poll: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(poll, Interest::READABLE)
 }
 
-impl Idle for Guest {
+impl Idle for EmbeddedRuntime {
     fn idle(&mut self, poll: BorrowedFd<'_>, wait_max: Option<Duration>) {
         if wait_max == Some(Duration::ZERO) {
             return self.runtime.block_on(yield_now());
@@ -93,12 +93,12 @@ impl Idle for Guest {
             // Without the descriptor nobody tells: look again soon.
             return self
                 .runtime
-                .block_on(async { _ = timeout(BLIND_WAIT, self.bell.notify.notified()).await });
+                .block_on(async { _ = timeout(BLIND_WAIT, self.notifier.notify.notified()).await });
         };
         let something = async {
             tokio::select! {
                 biased;
-                () = self.bell.notify.notified() => {}
+                () = self.notifier.notify.notified() => {}
                 // The caller polls next and takes everything: the next event makes a new edge.
                 ready = watched.readable() => if let Ok(mut ready) = ready { ready.clear_ready() },
             }

@@ -11,7 +11,7 @@ use crate::{
 
 /// What a load saw.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct Counters {
     /// Times of the requests that count.
     pub latency_ns: Histogram<u64>,
     /// Chunks that came within the window.
@@ -22,7 +22,7 @@ pub struct Tally {
     pub failed: Failed,
 }
 
-impl Tally {
+impl Counters {
     /// Nothing seen so far.
     ///
     /// # Errors

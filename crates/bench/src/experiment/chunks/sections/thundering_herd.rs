@@ -6,11 +6,11 @@ use anyhow::{Result, bail};
 
 use crate::{
     experiment::chunks::{
-        cells::Section,
+        cases::Section,
         clients::{Caller, Channels, Form, GetChunk},
-        figures::Figures,
-        lab::{Lab, PREFIX, TABLE, wait_open},
+        harness::{Harness, PREFIX, TABLE, wait_open},
         load::{self, Picks, Plan},
+        measurements::Measurements,
         sample::Answering,
     },
     limits::CHUNK_LIST,
@@ -21,7 +21,7 @@ use crate::{
 /// Connections they share, at least: a connection has a limit of calls under way.
 const CONNECTIONS: usize = 4;
 
-/// Name of a figure: ranges of the file that somebody waited for.
+/// Name of a measurement: ranges of the file that somebody waited for.
 pub const GETS: &str = "foreground reads";
 
 /// Measures it, `--rounds` times.
@@ -29,13 +29,14 @@ pub const GETS: &str = "foreground reads";
 /// # Errors
 ///
 /// The chunk cannot be had.
-pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
-    let callers = lab.arguments.herd;
-    let number = lab.store.apart[lab.store.apart.len() / 2];
-    for round in 1..=lab.arguments.rounds {
-        let server = lab.starter.start(&lab.cleanup, &[lab.table(TABLE, PREFIX, "fill=touched")])?;
-        wait_open(&server, TABLE, &lab.store)?;
-        lab.remote.forget();
+pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
+    let callers = harness.arguments.thundering_herd;
+    let number = harness.store.apart[harness.store.apart.len() / 2];
+    for round in 1..=harness.arguments.rounds {
+        let server =
+            harness.starter.start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=touched")])?;
+        wait_open(&server, TABLE, &harness.store)?;
+        harness.remote.forget();
         let plan = Plan {
             picks: Picks::List(Arc::from(vec![number; callers])),
             batch: 1,
@@ -43,24 +44,24 @@ pub fn run(lab: &Lab<'_>, figures: &mut Figures) -> Result<()> {
             seconds: CHUNK_LIST,
             answering: Answering::Process(server.pid()),
         };
-        let sample = lab.runtime.block_on(async {
-            let connections = lab.arguments.grpc_connections.max(CONNECTIONS);
+        let sample = harness.runtime.block_on(async {
+            let connections = harness.arguments.grpc_connections.max(CONNECTIONS);
             let channels = Channels::connect(server.http(), connections).await?;
             let caller = |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
-            load::run(&lab.store, (0..callers).map(caller).collect(), &plan).await
+            load::run(&harness.store, (0..callers).map(caller).collect(), &plan).await
         })?;
         if let Some(example) = sample.failed.example() {
             bail!("a chunk that many asked for could not be had: {example}");
         }
-        let traffic = lab.traffic();
+        let traffic = harness.traffic();
         server.stop()?;
-        println!("herd, round {round}: {}", traffic.text());
-        let mut add = |name: &str, unit, value| figures.add(Section::Herd, name, unit, value);
+        println!("thundering_herd, round {round}: {}", traffic.text());
+        let mut add = |name: &str, unit, value| measurements.add(Section::ThunderingHerd, name, unit, value);
         add(GETS, Unit::Count, float(traffic.foreground.requests))?;
         add("fills of its extent", Unit::Count, float(traffic.fills.requests))?;
         add("median time until a caller had it in ms", Unit::Count, sample.p50_us / 1e3)?;
         add("99th percentile in ms", Unit::Count, sample.p99_us / 1e3)?;
     }
-    figures.print(Section::Herd, &format!("{callers} callers, one cold chunk"));
+    measurements.print(Section::ThunderingHerd, &format!("{callers} callers, one cold chunk"));
     Ok(())
 }

@@ -15,7 +15,7 @@ use super::{
 
 /// See [`RemoteStats`].
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct Metrics {
     pub(super) requests: AtomicU64,
     pub(super) foreground_reads: AtomicU64,
     pub(super) fill_reads: AtomicU64,
@@ -41,7 +41,7 @@ struct Measured {
     last_error: Option<String>,
 }
 
-impl Figures {
+impl Metrics {
     pub(super) fn first_byte_after(&self, time: Duration) {
         let mut measured = self.measured();
         let mean = measured.pace.first_byte.unwrap_or(time).as_secs_f64();

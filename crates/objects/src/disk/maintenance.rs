@@ -1,4 +1,4 @@
-//! The task that looks after a disk: writes the journal, gives space back, tries a sick disk again.
+//! The task that looks after a disk: writes the journal, gives space back, tries a degraded disk again.
 //!
 //! A task of each disk waits on the cache's runtime, and what blocks for the device runs on a thread of that runtime's pool
 //! ([`super::threads`]). A disk at rest costs no thread, and one that hangs holds its own share of them and no other's.
@@ -20,29 +20,29 @@ use tokio::{
 use super::{Access, Disk};
 use crate::limits::{FLUSH_DELAY, LOOK_PAUSE, RETRY_PAUSE};
 
-/// Wakes the keeper.
+/// Wakes the maintenance.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct Notifier {
     is_rung: AtomicBool,
     is_stopped: AtomicBool,
     woken: Notify,
 }
 
-impl Bell {
+impl Notifier {
     /// There is something to write.
-    pub(super) fn ring(&self) {
+    pub(super) fn notify(&self) {
         if !self.is_rung.swap(true, AcqRel) {
             self.woken.notify_one();
         }
     }
 
-    /// The keeper goes home.
+    /// The maintenance goes home.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Release);
         self.woken.notify_one();
     }
 
-    /// Waits for the bell, or for time to pass. False: stopped.
+    /// Waits for the notifier, or for time to pass. False: stopped.
     async fn wait(&self, pause: Duration) -> bool {
         self.wait_while(pause, || !self.is_rung.load(Acquire)).await
     }
@@ -70,17 +70,17 @@ impl Bell {
 
 /// Starts the task of a disk. It ends when the disk is closed, or nobody has it any more.
 pub(super) fn start(disk: &Arc<Disk>, runtime: &Handle) {
-    drop(runtime.spawn(keep(Arc::clone(&disk.bell), Arc::downgrade(disk), runtime.clone())));
+    drop(runtime.spawn(keep(Arc::clone(&disk.notifier), Arc::downgrade(disk), runtime.clone())));
 }
 
-async fn keep(bell: Arc<Bell>, disk: Weak<Disk>, runtime: Handle) {
+async fn keep(notifier: Arc<Notifier>, disk: Weak<Disk>, runtime: Handle) {
     let mut looked = Instant::now();
-    while bell.wait(LOOK_PAUSE).await && bell.collect(FLUSH_DELAY).await {
+    while notifier.wait(LOOK_PAUSE).await && notifier.collect(FLUSH_DELAY).await {
         let Some(disk) = disk.upgrade() else { return };
         let is_writable = disk.health.is_writable();
         let pause = if is_writable { LOOK_PAUSE } else { RETRY_PAUSE };
-        // While the disk is sick nothing is written, but the time of the next try comes.
-        let (must_flush, must_look) = (bell.take() && is_writable, pause <= looked.elapsed());
+        // While the disk is degraded nothing is written, but the time of the next try comes.
+        let (must_flush, must_look) = (notifier.take() && is_writable, pause <= looked.elapsed());
         if must_look {
             looked = Instant::now();
         }
@@ -117,7 +117,7 @@ impl Disk {
         self.look_at_space();
     }
 
-    /// A disk that was sick is asked whether it works again.
+    /// A disk that was degraded is asked whether it works again.
     fn try_again(&self) {
         if self.is_ours() && self.is_replaced() {
             self.lose_directory();

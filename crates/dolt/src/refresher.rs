@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// The task of one store.
-pub(crate) struct Keeper {
+pub(crate) struct Refresher {
     shared: Arc<Shared>,
     opener: Opener,
 }
 
-impl Keeper {
+impl Refresher {
     pub fn new(shared: Arc<Shared>, opener: Opener) -> Self {
         Self { shared, opener }
     }
@@ -57,9 +57,10 @@ impl Keeper {
     }
 
     async fn switch(&mut self, snapshot: Snapshot, current: Option<Arc<View>>) -> Result<(), Error> {
-        let (now, linger) = (Instant::now(), self.shared.linger);
+        let (now, grace_period) = (Instant::now(), self.shared.grace_period);
         let previous = current.clone();
-        let view = blocking(move || Arc::new(View::new(snapshot, previous.as_deref(), now, linger))).await?;
+        let view =
+            blocking(move || Arc::new(View::new(snapshot, previous.as_deref(), now, grace_period))).await?;
         self.shared.counters.count_version();
         log_version(&self.shared, &view, current.as_deref());
         self.show(&view, current.as_deref());

@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{
     arguments::Dolt,
-    cells::{Cell, Layout, Section, Way},
+    cases::{Case, Layout, Section, Way},
     client::{Client, Counts, Direct, Points, Ranges, Report, Streams},
     sample::{Mark, Sample, Watched},
     store::Store,
@@ -30,7 +30,7 @@ pub const PREFIX: &str = "store";
 const TABLE: &str = "db";
 
 /// Everything that rows share.
-pub struct Lab<'a> {
+pub struct Harness<'a> {
     /// What was asked for.
     pub arguments: &'a Dolt,
     /// What has to be ended.
@@ -55,7 +55,7 @@ pub struct Remotes {
     pub near: Remote,
 }
 
-impl<'a> Lab<'a> {
+impl<'a> Harness<'a> {
     /// With a store that was made in the object store's directory.
     ///
     /// # Errors
@@ -77,12 +77,12 @@ impl<'a> Lab<'a> {
     /// # Errors
     ///
     /// A server cannot be started or does not get ready. What a client is refused is in the sample.
-    pub fn measure(&mut self, cell: &Cell, round: usize) -> Result<Sample> {
+    pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = self.arguments.seed.wrapping_add(u64::try_from(round).unwrap_or(0) << 32);
-        match cell.way {
-            Way::Download | Way::Downloads | Way::Direct => self.direct(cell, seed),
-            Way::Cold => self.cold(cell, seed),
-            Way::Warm | Way::Near => self.standing(cell, seed),
+        match case.way {
+            Way::Download | Way::Downloads | Way::Direct => self.direct(case, seed),
+            Way::Cold => self.cold(case, seed),
+            Way::Warm | Way::Near => self.standing(case, seed),
         }
     }
 
@@ -98,14 +98,14 @@ impl<'a> Lab<'a> {
             .try_for_each(|server| server.stop().map(drop))
     }
 
-    fn direct(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+    fn direct(&self, case: &Case, seed: u64) -> Result<Sample> {
         let direct = Direct::new(self.remotes.far.address(), Bucket::NAME, PREFIX, &self.store);
         self.remotes.far.forget();
         let start = Mark::now(None);
         let read = self.runtime.block_on(async {
-            match (cell.way, cell.section) {
-                (Way::Download, _) => direct.download(&self.ranges(cell, 1)).await,
-                (Way::Downloads, _) => direct.download(&self.ranges(cell, self.arguments.ranges)).await,
+            match (case.way, case.section) {
+                (Way::Download, _) => direct.download(&self.ranges(case, 1)).await,
+                (Way::Downloads, _) => direct.download(&self.ranges(case, self.arguments.ranges)).await,
                 (_, Section::Scan) => direct.scan().await,
                 (_, Section::Point) => direct.point(&self.points(seed)).await,
                 (_, Section::Fetch) => direct.fetch(self.had()).await,
@@ -119,8 +119,8 @@ impl<'a> Lab<'a> {
     }
 
     /// As many bytes as the row beside it reads: all of the files, or as long as the leaves are.
-    fn ranges(&self, cell: &Cell, at_once: usize) -> Ranges {
-        let bytes_max = if cell.section == Section::Scan { self.leaves_bytes() } else { self.store.bytes() };
+    fn ranges(&self, case: &Case, at_once: usize) -> Ranges {
+        let bytes_max = if case.section == Section::Scan { self.leaves_bytes() } else { self.store.bytes() };
         Ranges { at_once, bytes_max }
     }
 
@@ -140,17 +140,17 @@ impl<'a> Lab<'a> {
     }
 
     /// Every measurement has a server of its own whose cache is empty.
-    fn cold(&self, cell: &Cell, seed: u64) -> Result<Sample> {
-        let server = self.start(&self.remotes.far, &[cell.layout])?;
+    fn cold(&self, case: &Case, seed: u64) -> Result<Sample> {
+        let server = self.start(&self.remotes.far, &[case.layout])?;
         self.remotes.far.forget();
-        let sample = self.replay(cell, seed, &server, &self.remotes.far)?;
+        let sample = self.replay(case, seed, &server, &self.remotes.far)?;
         server.stop()?;
         Ok(sample)
     }
 
     /// One server for all rows, with everything on its disk.
-    fn standing(&mut self, cell: &Cell, seed: u64) -> Result<Sample> {
-        let is_near = cell.way == Way::Near;
+    fn standing(&mut self, case: &Case, seed: u64) -> Result<Sample> {
+        let is_near = case.way == Way::Near;
         let standing = if is_near { self.near.take() } else { self.warm.take() };
         let remote = if is_near { &self.remotes.near } else { &self.remotes.far };
         let server = match standing {
@@ -158,7 +158,7 @@ impl<'a> Lab<'a> {
             None => self.start_warm(remote)?,
         };
         remote.forget();
-        let sample = self.replay(cell, seed, &server, remote);
+        let sample = self.replay(case, seed, &server, remote);
         *if is_near { &mut self.near } else { &mut self.warm } = Some(server);
         sample
     }
@@ -203,20 +203,20 @@ impl<'a> Lab<'a> {
     }
 
     /// Once when the cache is cold, else again and again for a while.
-    fn replay(&self, cell: &Cell, seed: u64, server: &Server, remote: &Remote) -> Result<Sample> {
-        let name = table_name(cell.layout);
+    fn replay(&self, case: &Case, seed: u64, server: &Server, remote: &Remote) -> Result<Sample> {
+        let name = table_name(case.layout);
         self.runtime.block_on(async {
-            let mut clients = Vec::with_capacity(cell.clients);
-            for _ in 0..cell.clients {
-                clients.push(connect(server, name, cell.streams).await?);
+            let mut clients = Vec::with_capacity(case.clients);
+            for _ in 0..case.clients {
+                clients.push(connect(server, name, case.streams).await?);
             }
             let start = Mark::now(Some(server.pid()));
             let until_ns = now_ns() + duration_ns(self.arguments.repeat());
             let mut reports = Vec::new();
             loop {
-                reports.push(self.once(cell, seed, &clients).await);
+                reports.push(self.once(case, seed, &clients).await);
                 let is_last = reports.last().is_none_or(Result::is_err) || DOLT_REPLAYS_MAX <= reports.len();
-                if cell.way == Way::Cold || is_last || until_ns <= now_ns() {
+                if case.way == Way::Cold || is_last || until_ns <= now_ns() {
                     break;
                 }
             }
@@ -226,9 +226,9 @@ impl<'a> Lab<'a> {
     }
 
     /// All clients at once; what they did is one report.
-    async fn once(&self, cell: &Cell, seed: u64, clients: &[Client]) -> Result<Report, Failure> {
+    async fn once(&self, case: &Case, seed: u64, clients: &[Client]) -> Result<Report, Failure> {
         let began_ns = now_ns();
-        let reports = join_all(clients.iter().map(|client| self.by_one(cell, seed, client))).await;
+        let reports = join_all(clients.iter().map(|client| self.by_one(case, seed, client))).await;
         let elapsed_ns = now_ns().saturating_sub(began_ns);
         let mut whole = Report { elapsed_ns, parts_ns: Vec::new(), counts: Counts::default() };
         for report in reports {
@@ -239,8 +239,8 @@ impl<'a> Lab<'a> {
         Ok(whole)
     }
 
-    async fn by_one(&self, cell: &Cell, seed: u64, client: &Client) -> Result<Report, Failure> {
-        match cell.section {
+    async fn by_one(&self, case: &Case, seed: u64, client: &Client) -> Result<Report, Failure> {
+        match case.section {
             Section::Clone | Section::Clones => client.clone_files(&self.store).await,
             Section::Scan => client.scan(&self.store).await,
             Section::Point => client.point(&self.store, &self.points(seed)).await,

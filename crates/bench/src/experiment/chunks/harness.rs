@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{
     arguments::Chunks,
-    cells::{Cell, State, Way, Work},
+    cases::{Case, State, Way, Work},
     clients::{
         Caller, Channels, Check, Direct, Form, GetChunk, GetChunks, PreadSend, Resp, S3, get_request, pread,
     },
@@ -40,7 +40,7 @@ const RAM: &str = "ram";
 const STORED: &str = "stored";
 
 /// Everything that rows share.
-pub struct Lab<'a> {
+pub struct Harness<'a> {
     /// What was asked for.
     pub arguments: &'a Chunks,
     /// What has to be ended.
@@ -56,7 +56,7 @@ pub struct Lab<'a> {
     warm: Option<Server>,
 }
 
-impl<'a> Lab<'a> {
+impl<'a> Harness<'a> {
     /// With a store that was made in the object store's directory.
     ///
     /// # Errors
@@ -78,21 +78,21 @@ impl<'a> Lab<'a> {
     /// # Errors
     ///
     /// Something cannot be reached, or stops answering.
-    pub fn measure(&mut self, cell: &Cell, round: usize) -> Result<Sample> {
+    pub fn measure(&mut self, case: &Case, round: usize) -> Result<Sample> {
         let seed = u64::try_from(round).unwrap_or(0).wrapping_add(self.arguments.seed << 8);
-        match (cell.state, cell.way) {
-            (State::Cold, _) => self.cold(cell),
-            (State::Filling, _) => self.filling(cell, seed),
-            (State::None, Way::Direct) => self.direct(cell, seed),
+        match (case.state, case.way) {
+            (State::Cold, _) => self.cold(case),
+            (State::Filling, _) => self.filling(case, seed),
+            (State::None, Way::Direct) => self.direct(case, seed),
             (State::None, Way::Pread) => {
-                let plan = self.plan(cell, seed, Answering::Nobody)?;
+                let plan = self.plan(case, seed, Answering::Nobody)?;
                 let mut read = pread(&self.store)?;
                 load::run_blocking(&self.store, &plan, |numbers| {
                     numbers.iter().try_for_each(|one| read(*one))
                 })
             }
-            (State::None, Way::PreadSend) => self.pread_send(cell, seed),
-            _ => self.warm(cell, seed),
+            (State::None, Way::PreadSend) => self.pread_send(case, seed),
+            _ => self.warm(case, seed),
         }
     }
 
@@ -110,30 +110,30 @@ impl<'a> Lab<'a> {
         Table::of_chunks(name, &self.remote.url(prefix), &self.arguments.served.options(options))
     }
 
-    fn direct(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+    fn direct(&self, case: &Case, seed: u64) -> Result<Sample> {
         let s3 = S3::new(self.remote.address(), Bucket::NAME, PREFIX, &self.store)?;
-        let callers = (0..cell.callers).map(|_| Caller::Direct(Direct::new(&s3))).collect();
-        let plan = self.plan(cell, seed, Answering::Nobody)?;
+        let callers = (0..case.callers).map(|_| Caller::Direct(Direct::new(&s3))).collect();
+        let plan = self.plan(case, seed, Answering::Nobody)?;
         self.runtime.block_on(load::run(&self.store, callers, &plan))
     }
 
-    fn pread_send(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+    fn pread_send(&self, case: &Case, seed: u64) -> Result<Sample> {
         let mut bare = PreadSend::start(&self.store, self.starter.cpus.clone())?;
         let answering = Answering::Thread(bare.thread_id);
         // One connection carries what all callers have under way.
-        let plan = Plan { batch: cell.batch * cell.callers, ..self.plan(cell, seed, answering)? };
+        let plan = Plan { batch: case.batch * case.callers, ..self.plan(case, seed, answering)? };
         load::run_blocking(&self.store, &plan, |numbers| bare.ask(&self.store, numbers))
     }
 
     /// Every measurement has a server of its own whose cache is empty. What is read lies apart, so that no read finds what
     /// another one's extent brought.
-    fn cold(&self, cell: &Cell) -> Result<Sample> {
+    fn cold(&self, case: &Case) -> Result<Sample> {
         let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=touched")])?;
         wait_open(&server, TABLE, &self.store)?;
         self.remote.forget();
         let apart: Arc<[u32]> = self.store.apart.clone().into();
-        let batch = cell.batch.min(apart.len().div_ceil(cell.callers));
-        let picks = match cell.work {
+        let batch = case.batch.min(apart.len().div_ceil(case.callers));
+        let picks = match case.work {
             Work::Random => Picks::List(Arc::clone(&apart)),
             Work::Chain => {
                 let most = self.store.chain.len().min(apart.len()) - 1;
@@ -147,7 +147,7 @@ impl<'a> Lab<'a> {
             seconds: CHUNK_LIST,
             answering: Answering::Process(server.pid()),
         };
-        let sample = self.grpc_or_resp(cell, &server, TABLE, &plan)?;
+        let sample = self.grpc_or_resp(case, &server, TABLE, &plan)?;
         let traffic = self.traffic();
         server.stop()?;
         Ok(self.with_traffic(sample, &traffic))
@@ -155,21 +155,21 @@ impl<'a> Lab<'a> {
 
     /// The first read starts the fill of its file; it is slow enough to last. The store is slow from the server's start on, as
     /// what a server has measured of its store decides who waits for a fill.
-    fn filling(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+    fn filling(&self, case: &Case, seed: u64) -> Result<Sample> {
         let distance = self.arguments.distance;
         self.remote.set(Distance { bandwidth: self.arguments.filling_bandwidth, ..distance });
-        let sample = self.filling_slowly(cell, seed);
+        let sample = self.filling_slowly(case, seed);
         self.remote.set(distance);
         sample
     }
 
-    fn filling_slowly(&self, cell: &Cell, seed: u64) -> Result<Sample> {
+    fn filling_slowly(&self, case: &Case, seed: u64) -> Result<Sample> {
         let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
         wait_open(&server, TABLE, &self.store)?;
         self.remote.forget();
-        let plan = self.plan(cell, seed, Answering::Process(server.pid()))?;
+        let plan = self.plan(case, seed, Answering::Process(server.pid()))?;
         let plan = Plan { warm_up: Duration::ZERO, ..plan };
-        let sample = self.grpc_or_resp(cell, &server, TABLE, &plan)?;
+        let sample = self.grpc_or_resp(case, &server, TABLE, &plan)?;
         let traffic = self.traffic();
         let filled_early = self.store.bytes() <= traffic.fills.bytes;
         server.stop()?;
@@ -187,23 +187,23 @@ impl<'a> Lab<'a> {
         Sample { store_requests, store_bytes, ..sample }
     }
 
-    fn warm(&mut self, cell: &Cell, seed: u64) -> Result<Sample> {
+    fn warm(&mut self, case: &Case, seed: u64) -> Result<Sample> {
         let server = match self.warm.take() {
             Some(server) => server,
             None => self.start_warm()?,
         };
-        let table = match (cell.state, cell.form) {
+        let table = match (case.state, case.form) {
             (State::Memory, _) => RAM,
             (_, Form::Stored) => STORED,
             (_, Form::Decoded) => WARM,
         };
-        let sample = match cell.way {
-            Way::RespPipelined => self.pipelined(cell, &server, table, seed),
+        let sample = match case.way {
+            Way::RespPipelined => self.pipelined(case, &server, table, seed),
             _ => {
-                let plan = self.plan(cell, seed, Answering::Process(server.pid()))?;
+                let plan = self.plan(case, seed, Answering::Process(server.pid()))?;
                 // What GetChunks sends is told by the request; for RESP it is a matter of the table.
-                let table = if cell.way == Way::Resp || cell.state == State::Memory { table } else { WARM };
-                self.grpc_or_resp(cell, &server, table, &plan)
+                let table = if case.way == Way::Resp || case.state == State::Memory { table } else { WARM };
+                self.grpc_or_resp(case, &server, table, &plan)
             }
         };
         self.warm = Some(server);
@@ -286,36 +286,36 @@ impl<'a> Lab<'a> {
         })
     }
 
-    fn grpc_or_resp(&self, cell: &Cell, server: &Server, table: &str, plan: &Plan) -> Result<Sample> {
+    fn grpc_or_resp(&self, case: &Case, server: &Server, table: &str, plan: &Plan) -> Result<Sample> {
         self.runtime.block_on(async {
-            let callers = self.callers(cell, server, table).await?;
+            let callers = self.callers(case, server, table).await?;
             load::run(&self.store, callers, plan).await
         })
     }
 
-    async fn callers(&self, cell: &Cell, server: &Server, table: &str) -> Result<Vec<Caller>> {
-        if cell.way == Way::Resp {
-            let mut callers = Vec::with_capacity(cell.callers);
-            for _ in 0..cell.callers {
-                callers.push(Caller::Resp(Resp::connect(server.resp(), table, cell.form).await?));
+    async fn callers(&self, case: &Case, server: &Server, table: &str) -> Result<Vec<Caller>> {
+        if case.way == Way::Resp {
+            let mut callers = Vec::with_capacity(case.callers);
+            for _ in 0..case.callers {
+                callers.push(Caller::Resp(Resp::connect(server.resp(), table, case.form).await?));
             }
             return Ok(callers);
         }
         let channels = Channels::connect(server.http(), self.arguments.grpc_connections).await?;
-        let caller = |index| match cell.way {
-            Way::GetChunk => Ok(Caller::GetChunk(GetChunk::new(&channels, index, table, cell.form))),
-            Way::GetChunks => Ok(Caller::GetChunks(GetChunks::new(&channels, index, table, cell.form))),
+        let caller = |index| match case.way {
+            Way::GetChunk => Ok(Caller::GetChunk(GetChunk::new(&channels, index, table, case.form))),
+            Way::GetChunks => Ok(Caller::GetChunks(GetChunks::new(&channels, index, table, case.form))),
             Way::Check => Ok(Caller::Check(Check::new(&channels, index))),
             other => bail!("{} is not asked of a server", other.name()),
         };
-        (0..cell.callers).map(caller).collect()
+        (0..case.callers).map(caller).collect()
     }
 
-    fn pipelined(&self, cell: &Cell, server: &Server, table: &str, seed: u64) -> Result<Sample> {
+    fn pipelined(&self, case: &Case, server: &Server, table: &str, seed: u64) -> Result<Sample> {
         let (warm_up, window) = self.arguments.times()?;
         let mut random = Random::new(seed);
         let count = u64::from(self.store.count());
-        let requests = self.store.entries.len().clamp(cell.batch, POOL_REQUESTS);
+        let requests = self.store.entries.len().clamp(case.batch, POOL_REQUESTS);
         let pool = Pool::of(requests, |out| {
             let number = u32::try_from(random.below(count)).expect("below a u32");
             get_request(out, table, &self.store.entry(number).address);
@@ -323,8 +323,8 @@ impl<'a> Lab<'a> {
         let plan = measure::Plan {
             address: server.resp(),
             pid: Some(server.pid()),
-            clients: cell.callers,
-            pace: Pace::Pipeline(cell.batch),
+            clients: case.callers,
+            pace: Pace::Pipeline(case.batch),
             pool: &pool,
             start: random.next() >> 8,
             warm_up,
@@ -332,19 +332,19 @@ impl<'a> Lab<'a> {
             progress: None,
         };
         let sample = measure(&plan)?;
-        let under_way = u64::try_from(cell.callers * cell.batch).context("a count")?;
+        let under_way = u64::try_from(case.callers * case.batch).context("a count")?;
         Ok(Sample::of_pipelines(&sample, window.as_secs_f64(), crate::stats::float(under_way)))
     }
 
-    fn plan(&self, cell: &Cell, seed: u64, answering: Answering) -> Result<Plan> {
+    fn plan(&self, case: &Case, seed: u64, answering: Answering) -> Result<Plan> {
         let (warm_up, seconds) = self.arguments.times()?;
-        let picks = match cell.work {
+        let picks = match case.work {
             Work::Random => Picks::Random(seed),
             Work::Chain => {
                 Picks::Chain { first: self.store.chain[0], most: usize::MAX, end: ChainEnd::Repeat }
             }
         };
-        Ok(Plan { picks, batch: cell.batch, warm_up, seconds, answering })
+        Ok(Plan { picks, batch: case.batch, warm_up, seconds, answering })
     }
 }
 

@@ -47,13 +47,13 @@ pub(crate) enum Reservation {
 pub(crate) enum Written {
     /// It is there.
     Kept,
-    /// It is not wanted any more: its space is to be given back, then [`Ledger::release`].
+    /// It is not wanted any more: its space is to be given back, then [`Accounting::release`].
     Unwanted,
 }
 
 /// Everything that changes together.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Accounting {
     /// Files on disk by number, also those nobody asked for since the start.
     pub(crate) bodies: BTreeMap<u32, Arc<Body>>,
     by_key: HashMap<Arc<Key>, u32>,
@@ -103,7 +103,7 @@ impl Extent for Bodies<'_> {
     }
 }
 
-impl Ledger {
+impl Accounting {
     /// Nothing is there, and there is room for so many bytes and extents.
     pub(crate) fn new(bytes_max: u64, room: usize) -> Self {
         Self {
@@ -240,7 +240,7 @@ impl Ledger {
         Written::Kept
     }
 
-    /// Takes an extent away from the readers; its space is to be given back, then [`Ledger::release`]. False: it is not there. One that
+    /// Takes an extent away from the readers; its space is to be given back, then [`Accounting::release`]. False: it is not there. One that
     /// is being written is not wanted any more.
     pub(crate) fn take(&mut self, body: &Body, extent: u32) -> bool {
         let place = body.place(extent);

@@ -17,12 +17,12 @@ use crate::{
     stats::{new_histogram, record},
 };
 
-/// Rows with acknowledged upserts that a tally keeps, to be looked at afterwards.
+/// Rows with acknowledged upserts that counters keep, to be looked at afterwards.
 const ACKNOWLEDGED_KEPT: usize = 1_000;
 
 /// What a load, or a part of it, saw.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct Counters {
     /// Times of the requests that count, in nanoseconds.
     pub latency_ns: Histogram<u64>,
     /// How late they were sent; of an open loop only.
@@ -44,7 +44,7 @@ pub struct Tally {
     next_kept: usize,
 }
 
-impl Tally {
+impl Counters {
     /// Nothing seen so far.
     ///
     /// # Errors
@@ -129,10 +129,10 @@ thread_local! {
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Tallies of several threads, each with one of its own: clients that run as tasks never wait for each other.
+/// Counters of several threads, each with one of its own: clients that run as tasks never wait for each other.
 #[derive(Debug)]
 pub struct Shards {
-    tallies: Vec<Mutex<Tally>>,
+    counters: Vec<Mutex<Counters>>,
     next: AtomicUsize,
 }
 
@@ -141,33 +141,33 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// As [`Tally::new`].
+    /// As [`Counters::new`].
     pub fn new(threads: usize) -> Result<Self> {
-        let tallies: Result<Vec<_>> = (0..=threads).map(|_| Ok(Mutex::new(Tally::new()?))).collect();
-        Ok(Self { tallies: tallies?, next: AtomicUsize::new(1) })
+        let counters: Result<Vec<_>> = (0..=threads).map(|_| Ok(Mutex::new(Counters::new()?))).collect();
+        Ok(Self { counters: counters?, next: AtomicUsize::new(1) })
     }
 
     /// Gives the calling thread a shard of its own.
     pub fn enter(&self) {
-        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.tallies.len();
+        let index = self.next.fetch_add(1, Ordering::Relaxed) % self.counters.len();
         SHARD.set(index);
     }
 
-    /// This thread's tally.
+    /// This thread's counters.
     #[inline]
-    pub fn own(&self) -> MutexGuard<'_, Tally> {
-        self.tallies[SHARD.get() % self.tallies.len()].lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn own(&self) -> MutexGuard<'_, Counters> {
+        self.counters[SHARD.get() % self.counters.len()].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of them together.
     ///
     /// # Errors
     ///
-    /// As [`Tally::merge`].
-    pub fn total(&self) -> Result<Tally> {
-        let mut total = Tally::new()?;
-        for tally in &self.tallies {
-            total.merge(&tally.lock().unwrap_or_else(PoisonError::into_inner))?;
+    /// As [`Counters::merge`].
+    pub fn total(&self) -> Result<Counters> {
+        let mut total = Counters::new()?;
+        for counters in &self.counters {
+            total.merge(&counters.lock().unwrap_or_else(PoisonError::into_inner))?;
         }
         Ok(total)
     }
@@ -182,32 +182,32 @@ mod tests {
 
     #[test]
     fn only_answers_within_the_window_count() {
-        let mut tally = Tally::new().unwrap();
+        let mut counters = Counters::new().unwrap();
         for now_ns in [999, 1_000, 1_999, 2_000] {
-            tally.answer(WINDOW, 2, now_ns - 100, now_ns);
+            counters.answer(WINDOW, 2, now_ns - 100, now_ns);
         }
-        assert_eq!((tally.answered, tally.answered_ever, tally.latency_ns.len()), (4, 8, 2));
-        assert_eq!(tally.latency_ns.max(), 100);
+        assert_eq!((counters.answered, counters.answered_ever, counters.latency_ns.len()), (4, 8, 2));
+        assert_eq!(counters.latency_ns.max(), 100);
     }
 
     #[test]
     fn an_open_loop_counts_times_by_when_a_request_was_due() {
-        let mut tally = Tally::new().unwrap();
-        tally.answer_due(WINDOW, 900, 1_500);
-        tally.answer_due(WINDOW, 1_500, 3_000);
-        tally.give_up(WINDOW, 1_600, 5_000);
-        tally.give_up(WINDOW, 100, 5_000);
-        assert_eq!((tally.answered, tally.answered_ever, tally.unanswered), (1, 2, 1));
-        assert_eq!(tally.latency_ns.len(), 2);
-        assert!(1_499 <= tally.latency_ns.min());
+        let mut counters = Counters::new().unwrap();
+        counters.answer_due(WINDOW, 900, 1_500);
+        counters.answer_due(WINDOW, 1_500, 3_000);
+        counters.give_up(WINDOW, 1_600, 5_000);
+        counters.give_up(WINDOW, 100, 5_000);
+        assert_eq!((counters.answered, counters.answered_ever, counters.unanswered), (1, 2, 1));
+        assert_eq!(counters.latency_ns.len(), 2);
+        assert!(1_499 <= counters.latency_ns.min());
     }
 
     #[test]
     fn the_latest_acknowledged_rows_are_kept() {
-        let mut tally = Tally::new().unwrap();
-        (0..2_500).for_each(|row| tally.acknowledge(row));
-        tally.acknowledged.sort_unstable();
-        assert_eq!(tally.acknowledged, (1_500..2_500).collect::<Vec<_>>());
+        let mut counters = Counters::new().unwrap();
+        (0..2_500).for_each(|row| counters.acknowledge(row));
+        counters.acknowledged.sort_unstable();
+        assert_eq!(counters.acknowledged, (1_500..2_500).collect::<Vec<_>>());
     }
 
     #[test]

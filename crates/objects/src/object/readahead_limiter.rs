@@ -1,7 +1,7 @@
-//! How much flies ahead of a stream at once: what the store brings in a part of the stream's patience. The same for the fills of a cache, for which
+//! How much is under way ahead of a stream at once: what the store brings in a part of the stream's timeout. The same for the fills of a cache, for which
 //! nobody waits.
 //!
-//! Flights that share a slow link all come late, the first of them too, which is the one that is waited for. So each leaves when those before
+//! Fetches that share a slow link all come late, the first of them too, which is the one that is waited for. So each leaves when those before
 //! it are due soon, at the rate at which they come. Before a quick store none waits.
 
 use std::{
@@ -12,82 +12,82 @@ use std::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    flight::{Course, Flight},
-    limits::{LANE_LOOK, LANE_SHARE, OWN_RATE_BYTES_MIN, OWN_RATE_TIME_MIN},
+    fetch::{Course, Fetch},
+    limits::{OWN_RATE_BYTES_MIN, OWN_RATE_TIME_MIN, READAHEAD_LOOK, READAHEAD_SHARE},
 };
 use crate::remote::{Remote, Sink};
 
-/// The flights ahead of one stream, or the fills of one cache, the first one first.
+/// The fetches ahead of one stream, or the fills of one cache, the first one first.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct ReadaheadLimiter {
     /// What is on its way should be due within this time.
     time: Duration,
-    flights: Vec<Weak<Flight>>,
+    fetches: Vec<Weak<Fetch>>,
 }
 
-/// A flight's place behind others, which were all there before it: no two wait for each other.
+/// A fetch's place behind others, which were all there before it: no two wait for each other.
 #[derive(Debug)]
 pub(super) struct Turn {
     time: Duration,
-    before: Vec<Weak<Flight>>,
+    before: Vec<Weak<Fetch>>,
 }
 
-impl Lane {
+impl ReadaheadLimiter {
     /// What is in it is to be due within this time.
     pub(super) fn new(time: Duration) -> Self {
-        Self { time, flights: Vec::new() }
+        Self { time, fetches: Vec::new() }
     }
 
     /// Of what is ahead of a stream that is so patient.
-    pub(super) fn of_stream(patience: Duration) -> Self {
-        Self::new(patience / LANE_SHARE)
+    pub(super) fn of_stream(timeout: Duration) -> Self {
+        Self::new(timeout / READAHEAD_SHARE)
     }
 
-    /// The flight is behind all that are there.
-    pub(super) fn add(&mut self, flight: &Arc<Flight>) -> Turn {
-        self.flights.retain(|other| other.upgrade().is_some_and(|other| !other.has_ended()));
-        let before = self.flights.clone();
-        self.flights.push(Arc::downgrade(flight));
+    /// The fetch is behind all that are there.
+    pub(super) fn add(&mut self, fetch: &Arc<Fetch>) -> Turn {
+        self.fetches.retain(|other| other.upgrade().is_some_and(|other| !other.has_ended()));
+        let before = self.fetches.clone();
+        self.fetches.push(Arc::downgrade(fetch));
         Turn { time: self.time, before }
     }
 
     /// Waits until all that are there are due soon.
     pub(super) async fn clear(&self, remote: &Remote) {
-        while !may_follow(&self.flights, self.time, remote) {
-            sleep(LANE_LOOK).await;
+        while !may_follow(&self.fetches, self.time, remote) {
+            sleep(READAHEAD_LOOK).await;
         }
     }
 }
 
 impl Turn {
-    /// Waits until it has come, or nobody wants the flight any more.
-    pub(super) async fn come(self, mut flight: &Flight, remote: &Remote) {
-        while !may_follow(&self.before, self.time, remote) && flight.is_wanted() {
-            sleep(LANE_LOOK).await;
+    /// Waits until it has come, or nobody wants the fetch any more.
+    pub(super) async fn come(self, mut fetch: &Fetch, remote: &Remote) {
+        while !may_follow(&self.before, self.time, remote) && fetch.is_wanted() {
+            sleep(READAHEAD_LOOK).await;
         }
     }
 }
 
 /// Whether these are due within the time.
-fn may_follow(flights: &[Weak<Flight>], time: Duration, remote: &Remote) -> bool {
-    let under_way = flights.iter().filter_map(Weak::upgrade).filter(|flight| !flight.has_ended());
-    let before: Vec<_> = under_way.map(|flight| (flight.range.end, flight.course())).collect();
+fn may_follow(fetches: &[Weak<Fetch>], time: Duration, remote: &Remote) -> bool {
+    let under_way = fetches.iter().filter_map(Weak::upgrade).filter(|fetch| !fetch.has_ended());
+    let before: Vec<_> = under_way.map(|fetch| (fetch.range.end, fetch.course())).collect();
     may_leave(&before, remote.pace().bandwidth, time, Instant::now())
 }
 
 /// Whether what is under way, by its end, is due within the time.
 fn may_leave(before: &[(u64, Course)], bandwidth: Option<f64>, time: Duration, now: Instant) -> bool {
-    let (mut rest, mut landed, mut rate, mut longest) = (0, 0, 0.0, Duration::ZERO);
+    let (mut rest, mut received, mut rate, mut longest) = (0, 0, 0.0, Duration::ZERO);
     for (end, course) in before.iter().filter(|(_, course)| !is_quiet(course, time, now)) {
         rest += end - course.position;
         if let Some(begun) = course.begun {
             let (bytes, took) = (course.position - course.start, now.saturating_duration_since(begun));
-            landed += bytes;
+            received += bytes;
             rate += bytes as f64 / took.as_secs_f64().max(1e-3);
             longest = longest.max(took);
         }
     }
-    let tells = OWN_RATE_BYTES_MIN <= landed || OWN_RATE_TIME_MIN <= longest;
+    let tells = OWN_RATE_BYTES_MIN <= received || OWN_RATE_TIME_MIN <= longest;
     let rate = if tells { Some(rate) } else { bandwidth };
     rest == 0 || rate.is_some_and(|rate| rest as f64 <= rate * time.as_secs_f64())
 }
@@ -105,10 +105,10 @@ mod tests {
     const PART: u64 = 8 << 20;
 
     /// One part that has been coming for a second.
-    fn course(now: Instant, landed: u64) -> (u64, Course) {
+    fn course(now: Instant, received: u64) -> (u64, Course) {
         let begun = now - Duration::from_secs(1);
         let begun =
-            Course { position: landed, start: 0, sent: Some(begun), begun: Some(begun), moved: Some(now) };
+            Course { position: received, start: 0, sent: Some(begun), begun: Some(begun), moved: Some(now) };
         (PART, begun)
     }
 
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_store_has_shown_counts_until_a_flight_tells_its_own_rate() {
+    fn what_the_store_has_shown_counts_until_a_fetch_tells_its_own_rate() {
         let now = Instant::now() + Duration::from_secs(60);
         let fresh = Course { position: 0, start: 0, sent: None, begun: None, moved: None };
         assert!(!may_leave(&[(PART, fresh)], None, TIME, now), "nothing is known");

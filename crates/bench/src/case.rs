@@ -1,4 +1,4 @@
-//! Cells of the `kv` experiment.
+//! Cases of the `kv` experiment.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ use crate::{
 
 /// One combination that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct Case {
     /// What is asked.
     pub operation: Operation,
     /// How much at once.
@@ -23,29 +23,29 @@ pub struct Cell {
     pub net_threads: u32,
 }
 
-impl Cell {
+impl Case {
     /// All combinations, those that are looked at together next to each other.
     pub fn combinations(arguments: &Kv) -> Vec<Self> {
-        let mut cells = Vec::new();
+        let mut cases = Vec::new();
         for &durability in &arguments.durability {
             for &net_threads in &arguments.net_threads {
                 for &operation in &arguments.ops {
-                    let cell = |pace| Self { operation, pace, durability, net_threads };
-                    cells.extend(paces(arguments).into_iter().map(cell));
+                    let case = |pace| Self { operation, pace, durability, net_threads };
+                    cases.extend(paces(arguments).into_iter().map(case));
                 }
             }
         }
-        cells
+        cases
     }
 
-    /// The cells that `text` names: without a wiring one for each that was asked for, and in an open loop,
+    /// The cases that `text` names: without a wiring one for each that was asked for, and in an open loop,
     /// where there is no pipeline, one for each rate.
     ///
     /// # Errors
     ///
-    /// What names no cell.
+    /// What names no case.
     pub fn parse(text: &str, arguments: &Kv) -> Result<Vec<Self>> {
-        let wrong = || UsageError(format!("`{text}` is no cell as get:64:none or, with --rate, get:none"));
+        let wrong = || UsageError(format!("`{text}` is no case as get:64:none or, with --rate, get:none"));
         let mut words = text.split(':');
         let operation =
             words.next().and_then(|word| Operation::from_str(word, true).ok()).ok_or_else(wrong)?;
@@ -64,10 +64,10 @@ impl Cell {
         if words.next().is_some() {
             return Err(wrong().into());
         }
-        let cells = wirings.iter().flat_map(|&net_threads| {
+        let cases = wirings.iter().flat_map(|&net_threads| {
             paces.iter().map(move |&pace| Self { operation, pace, durability, net_threads })
         });
-        Ok(cells.collect())
+        Ok(cases.collect())
     }
 
     /// Whether its numbers are within bounds.
@@ -107,48 +107,48 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    fn cells(arguments: &[&str]) -> Result<Vec<Cell>> {
+    fn cases(arguments: &[&str]) -> Result<Vec<Case>> {
         let cli = Cli::try_parse_from(["busload-bench", "kv"].iter().chain(arguments))?;
         match cli.command {
-            Command::Kv(kv) => kv.cells(),
+            Command::Kv(kv) => kv.cases(),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn by_default_every_combination_is_measured_once() {
-        let cells = cells(&[]).unwrap();
-        assert_eq!(cells.len(), 4 * 3 * 3 * 2);
-        assert!((1..cells.len()).all(|index| !cells[..index].contains(&cells[index])));
+        let cases = cases(&[]).unwrap();
+        assert_eq!(cases.len(), 4 * 3 * 3 * 2);
+        assert!((1..cases.len()).all(|index| !cases[..index].contains(&cases[index])));
     }
 
     #[test]
-    fn one_cell_can_be_named() {
-        let cell = Cell {
+    fn one_case_can_be_named() {
+        let case = Case {
             operation: Operation::Set,
             pace: Pace::Pipeline(64),
             durability: Durability::Always,
             net_threads: 1,
         };
-        assert_eq!(cells(&["--cell", "set:64:always:1"]).unwrap(), [cell]);
-        assert_eq!(cells(&["--cell", "set:64:always"]).unwrap().len(), 2);
-        assert_eq!(cells(&["--cell", "set:64:always", "--net-threads", "1"]).unwrap(), [cell]);
+        assert_eq!(cases(&["--case", "set:64:always:1"]).unwrap(), [case]);
+        assert_eq!(cases(&["--case", "set:64:always"]).unwrap().len(), 2);
+        assert_eq!(cases(&["--case", "set:64:always", "--net-threads", "1"]).unwrap(), [case]);
     }
 
     #[test]
     fn rates_take_the_place_of_pipelines() {
-        let cells = cells(&["--rate", "10k,1M", "--cell", "get:none:0"]).unwrap();
-        let paces: Vec<_> = cells.iter().map(|cell| cell.pace).collect();
+        let cases = cases(&["--rate", "10k,1M", "--case", "get:none:0"]).unwrap();
+        let paces: Vec<_> = cases.iter().map(|case| case.pace).collect();
         assert_eq!(paces, [Pace::Rate(10_000), Pace::Rate(1_000_000)]);
-        assert_eq!(cells[0].pace_name(), "10k/s");
+        assert_eq!(cases[0].pace_name(), "10k/s");
     }
 
     #[test]
-    fn what_names_no_cell_is_refused() {
+    fn what_names_no_case_is_refused() {
         for bad in ["", "get", "get:x:none", "get:0:none", "get:1:some", "get:1:none:0:0", "get:1:none:x"] {
-            assert!(cells(&["--cell", bad]).is_err(), "{bad}");
+            assert!(cases(&["--case", bad]).is_err(), "{bad}");
         }
-        assert!(cells(&["--clients", "0"]).is_err());
-        assert!(cells(&["--rounds", "0"]).is_err());
+        assert!(cases(&["--clients", "0"]).is_err());
+        assert!(cases(&["--rounds", "0"]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured: a row of a table is a cell.
+//! What is measured: a row of a table is a case.
 
 use super::client::Streams;
 
@@ -87,7 +87,7 @@ impl Layout {
 
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct Case {
     /// Which table.
     pub section: Section,
     /// From where.
@@ -100,7 +100,7 @@ pub struct Cell {
     pub clients: usize,
 }
 
-impl Cell {
+impl Case {
     fn new(section: Section, way: Way) -> Self {
         Self { section, way, layout: None, streams: Streams::New, clients: 1 }
     }
@@ -121,36 +121,36 @@ impl Cell {
 }
 
 /// Whole files by one client.
-pub fn clone() -> Vec<Cell> {
-    [Way::Download, Way::Downloads, Way::Cold, Way::Warm].map(|way| Cell::new(Section::Clone, way)).to_vec()
+pub fn clone() -> Vec<Case> {
+    [Way::Download, Way::Downloads, Way::Cold, Way::Warm].map(|way| Case::new(Section::Clone, way)).to_vec()
 }
 
 /// Whole files by many.
-pub fn clones(clients: usize) -> Vec<Cell> {
-    [Way::Cold, Way::Warm].map(|way| Cell { clients, ..Cell::new(Section::Clones, way) }).to_vec()
+pub fn clones(clients: usize) -> Vec<Case> {
+    [Way::Cold, Way::Warm].map(|way| Case { clients, ..Case::new(Section::Clones, way) }).to_vec()
 }
 
 /// Every layout in every state, by old and new streams.
-pub fn scan(layouts: &[Layout]) -> Vec<Cell> {
-    let mut cells = vec![Cell::new(Section::Scan, Way::Download), Cell::new(Section::Scan, Way::Direct)];
-    cells.extend(through_busload(Section::Scan, &[Way::Cold, Way::Warm, Way::Near], layouts));
+pub fn scan(layouts: &[Layout]) -> Vec<Case> {
+    let mut cases = vec![Case::new(Section::Scan, Way::Download), Case::new(Section::Scan, Way::Direct)];
+    cases.extend(through_busload(Section::Scan, &[Way::Cold, Way::Warm, Way::Near], layouts));
     let legacy = through_busload(Section::Scan, &[Way::Cold, Way::Warm], layouts);
-    cells.extend(legacy.map(|cell| Cell { streams: Streams::Legacy, ..cell }));
-    cells
+    cases.extend(legacy.map(|case| Case { streams: Streams::Legacy, ..case }));
+    cases
 }
 
 /// Every layout in every state.
-pub fn point(layouts: &[Layout]) -> Vec<Cell> {
-    let mut cells = vec![Cell::new(Section::Point, Way::Direct)];
-    cells.extend(through_busload(Section::Point, &[Way::Cold, Way::Warm, Way::Near], layouts));
-    cells
+pub fn point(layouts: &[Layout]) -> Vec<Case> {
+    let mut cases = vec![Case::new(Section::Point, Way::Direct)];
+    cases.extend(through_busload(Section::Point, &[Way::Cold, Way::Warm, Way::Near], layouts));
+    cases
 }
 
 /// Every layout, cold and warm.
-pub fn fetch(layouts: &[Layout]) -> Vec<Cell> {
-    let mut cells = vec![Cell::new(Section::Fetch, Way::Direct)];
-    cells.extend(through_busload(Section::Fetch, &[Way::Cold, Way::Warm], layouts));
-    cells
+pub fn fetch(layouts: &[Layout]) -> Vec<Case> {
+    let mut cases = vec![Case::new(Section::Fetch, Way::Direct)];
+    cases.extend(through_busload(Section::Fetch, &[Way::Cold, Way::Warm], layouts));
+    cases
 }
 
 /// Rows that are compared stand, and are measured, next to each other.
@@ -158,9 +158,9 @@ fn through_busload<'a>(
     section: Section,
     ways: &'a [Way],
     layouts: &'a [Layout],
-) -> impl Iterator<Item = Cell> + 'a {
+) -> impl Iterator<Item = Case> + 'a {
     layouts.iter().flat_map(move |layout| {
-        ways.iter().map(move |way| Cell { layout: Some(*layout), ..Cell::new(section, *way) })
+        ways.iter().map(move |way| Case { layout: Some(*layout), ..Case::new(section, *way) })
     })
 }
 
@@ -170,8 +170,8 @@ mod tests {
 
     const BOTH: &[Layout] = &[Layout::Files, Layout::Records];
 
-    fn titles(cells: &[Cell]) -> Vec<String> {
-        cells.iter().map(Cell::title).collect()
+    fn titles(cases: &[Case]) -> Vec<String> {
+        cases.iter().map(Case::title).collect()
     }
 
     #[test]

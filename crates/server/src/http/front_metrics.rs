@@ -7,7 +7,7 @@ use std::sync::{
 
 /// Of all connections together.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct FrontMetrics {
     /// Connections now.
     pub connections: AtomicU64,
     /// Connections accepted.
@@ -32,7 +32,7 @@ pub struct Figures {
     pub foreign_refused: AtomicU64,
 }
 
-impl Figures {
+impl FrontMetrics {
     /// A connection more, until the place is dropped.
     pub fn accept(self: &Arc<Self>) -> Open {
         self.accepted.fetch_add(1, Relaxed);
@@ -43,7 +43,7 @@ impl Figures {
 
 /// One connection.
 #[derive(Debug)]
-pub struct Open(Arc<Figures>);
+pub struct Open(Arc<FrontMetrics>);
 
 impl Drop for Open {
     fn drop(&mut self) {
