@@ -4,7 +4,7 @@ mod kept;
 mod options;
 mod registry;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
@@ -13,7 +13,7 @@ pub use self::options::{CacheOptions, CacheStats, CachedObject, Progress};
 use self::registry::Registry;
 use crate::{
     Error, Object, ObjectMeta, Remote,
-    disk::{Access, Body, Disk},
+    disk::{self, Access, Body, Disk},
     object::Fills,
 };
 
@@ -35,6 +35,15 @@ impl Cache {
         // An object larger than the disk would be brought there only to drive itself out again.
         let whole_max = options.fill_whole_max.min(disk.data_bytes_max());
         Ok(Self::new(Some(disk), options.fill_bytes_max, whole_max, options.runtime))
+    }
+
+    /// Whether a cache could be opened in this directory, which need not exist, as far as other processes are
+    /// concerned. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Locked`]: another process uses it.
+    pub fn check_unused(directory: &Path) -> Result<(), Error> {
+        disk::check_unused(directory)
     }
 
     /// Without a disk: everything comes from the store.

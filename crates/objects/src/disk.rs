@@ -57,6 +57,7 @@ use std::{
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
+pub(crate) use self::load::check_unused;
 use self::{
     accounting::Accounting,
     body::Key,

@@ -32,6 +32,7 @@ mod attempts;
 #[cfg(test)]
 pub(crate) mod fake;
 mod fault;
+mod file_store;
 mod http;
 mod limits;
 mod metrics;
@@ -291,7 +292,7 @@ impl Remote {
     async fn whole(&self, answer: GetResult) -> Result<Bytes, Fault> {
         let size = answer.meta.size;
         let mut bytes = BytesMut::new();
-        let mut body = ranged::pieces(answer);
+        let mut body = answer.into_stream();
         loop {
             match timeout(self.stall_timeout, body.next()).await {
                 Err(_) => return Err(self.stalled("the body stalled: nothing came")),

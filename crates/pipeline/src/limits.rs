@@ -81,6 +81,9 @@ pub const BIG_VALUE_BYTES: usize = 64 * 1024;
 /// Bytes of one record of a transaction that is logged in parts.
 pub const LOG_PART_BYTES: usize = 512 * 1024;
 
+/// Bytes of the log that each part takes beyond its effects: it may be a batch and a frame of its own.
+pub const LOG_PART_ROOM_BYTES: usize = 128;
+
 /// Parts handed to the log and not yet written.
 pub const LOG_PARTS_AHEAD: usize = 2;
 

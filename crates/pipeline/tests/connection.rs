@@ -111,6 +111,7 @@ fn after_some_wrong_passwords_none_from_there_is_looked_at_for_a_while() {
     }
     assert_eq!(server.closed, refused, "who goes on pays with its connection");
     assert_eq!(server.run_on(logged_in, "PING"), "PONG");
+    assert_eq!(server.run_on(logged_in, "AUTH secret"), "OK", "who has said it may say it again");
     let other = server.connect_as(peer("10.0.0.2:1"));
     assert_eq!(server.run_on(other, "AUTH secret"), "OK");
     let stats = server.run_on(other, "INFO stats");

@@ -310,6 +310,30 @@ fn a_full_disk_on_the_way_leaves_nothing() {
     assert_eq!(world.run(&mut client, "GET key:0\nDBSIZE"), ["new".to_owned(), format!(":{MANY}")]);
 }
 
+/// Its parts were logged until one found no room: the client's next try used up what had been freed, and
+/// small writes were refused, too.
+#[test]
+fn a_large_write_that_does_not_fit_takes_no_room() {
+    let disk = SimDisk::new();
+    let mut world =
+        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
+    let mut client = world.connect();
+    world.run(&mut client, "SET key:0 old");
+    disk.set_space(Some(8 << 20));
+    for _ in 0..5 {
+        ask(&mut world, &client, &["MSET"], pairs(&"v".repeat(2_000)));
+        let replies = answer(&mut world, &mut client);
+        assert!(replies[0].starts_with("-MISCONF"), "{replies:?}");
+    }
+    let small = "w".repeat(50_000);
+    for number in 0..100 {
+        let key = format!("small:{number}");
+        ask(&mut world, &client, &["SET", &key, &small], std::iter::empty());
+        assert_eq!(answer(&mut world, &mut client), ["OK"], "{number}");
+    }
+    assert_eq!(world.run(&mut client, "GET key:0\nDBSIZE"), ["old", ":101"]);
+}
+
 #[test]
 fn a_large_value_is_set_with_all_the_options_of_a_small_one() {
     let mut world = World::new(SyncMode::Always);

@@ -1,12 +1,13 @@
 //! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing and fails where the
-//! real one would. Postgres is asked
-//! whether it could serve its tables, and stores of chunks are opened without a cache.
+//! real one would. Addresses are listened on for a moment, caches' directories are looked at, Postgres is asked whether it
+//! could serve its tables, and stores of chunks are opened without a cache.
 
 use std::{io, sync::Arc, time::Duration};
 
 use busload_dolt::Store;
-use busload_io::{Clock, OsRng, RealClock};
+use busload_io::{Clock, NetOptions, OsRng, RealClock, RealNet};
 use busload_log::Options;
+use busload_objects::Cache;
 use busload_pipeline::{
     stats::Stats,
     tx::{self, Now, Signals},
@@ -18,9 +19,10 @@ use crate::{
     chunk_stores,
     config::{ChunksSettings, Config, Size},
     failure::Failure,
+    http,
     log_tools::summary,
     open_files,
-    overlay::OverlayDisk,
+    overlay::{self, OverlayDisk},
     serve::start_failure,
 };
 
@@ -30,18 +32,41 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Says what a start would do, on standard output; fails where it would fail.
 pub fn check(config: &Config) -> Result<(), Failure> {
     print(&describe(config));
-    let outcome = look_at_log(config);
-    match &outcome {
-        Ok(log) => print(&format!("{log}start           would succeed\n")),
-        Err(_) => print("start           would be refused\n"),
-    }
+    let log = look_at_log(config);
+    print(log.as_deref().unwrap_or_default());
+    let outcome = log.and_then(|_| look_at_addresses(config)).and_then(|()| look_at_caches(&config.chunks));
+    print(match &outcome {
+        Ok(()) => "start           would succeed\n",
+        Err(_) => "start           would be refused\n",
+    });
     let tables = look_at_postgres(&config.postgres);
     let stores = look_at_stores(&config.chunks);
-    outcome.map(drop)?;
+    outcome?;
     match [tables, stores?].into_iter().flatten().collect::<Vec<_>>() {
         failures if failures.is_empty() => Ok(()),
         failures => Err(Failure::run(failures.join("; "))),
     }
+}
+
+/// Listens for a moment where a start would.
+fn look_at_addresses(config: &Config) -> Result<(), Failure> {
+    RealNet::bind(&config.resp_addresses(), NetOptions::default())
+        .map_err(|error| Failure::run(error.to_string()))?;
+    config.http.map_or(Ok(()), |address| http::listen(address).map(drop))
+}
+
+/// Another process in a cache's directory is an error; one that cannot be written costs its table the cache.
+fn look_at_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
+    for table in tables.iter().filter(|table| table.disk_bytes_max != 0) {
+        let (name, directory) = (&table.name, &table.directory);
+        Cache::check_unused(directory)
+            .map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))?;
+        if let Err(error) = overlay::try_directory(directory) {
+            let directory = directory.display();
+            print(&format!("{:<15} table {name}: no cache in {directory}: {error}\n", "warning"));
+        }
+    }
+    Ok(())
 }
 
 /// Why tables in Postgres could not be served, if so.

@@ -75,6 +75,15 @@ pub struct Size {
     pub connections_max: u32,
 }
 
+/// The socket that the front listens on.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|error| cannot_listen(address, &error))
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Failure {
+    Failure::run(format!("cannot listen on {address} for HTTP: {error}"))
+}
+
 /// Binds and serves. Returns the address, with the port the system chose.
 pub fn start(
     address: SocketAddr,
@@ -82,9 +91,8 @@ pub fn start(
     front: Front,
     status: Arc<Status>,
 ) -> Result<SocketAddr, Failure> {
-    let failed =
-        |error: std::io::Error| Failure::run(format!("cannot listen on {address} for HTTP: {error}"));
-    let listener = TcpListener::bind(address).map_err(failed)?;
+    let failed = |error: std::io::Error| cannot_listen(address, &error);
+    let listener = listen(address)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let runtime = runtime(size.threads).map_err(failed)?;

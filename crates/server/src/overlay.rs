@@ -27,6 +27,11 @@ mod rehearsal;
 
 use rehearsal::Rehearsal;
 
+/// Whether a file could be made in a directory, which need not exist. Leaves nothing there.
+pub fn try_directory(path: &Path) -> io::Result<()> {
+    Rehearsal::of(path)?.try_create(&path.join("file"))
+}
+
 const PAGE_BYTES: u64 = 4096;
 
 type Page = Box<[u8; PAGE_BYTES as usize]>;

@@ -9,7 +9,7 @@ use std::{fs, path::Path, process::Command, time::Duration};
 use busload_io::{OsRng, RealDisk};
 use busload_log::{Options, Room, Step, SyncPolicy, limits::SEGMENT_BYTES_MIN};
 use busload_tables::{TableId, effect};
-use support::{Ended, Server, busload, run};
+use support::{Ended, Server, busload, on_free_ports, run};
 use tempfile::{TempDir, tempdir};
 
 /// Data of a process that ended in order after each of three lives: three segments, and perhaps one of zeros.
@@ -138,7 +138,7 @@ const READ_ONLY: &str = "mount --bind \"$dir\" \"$dir\"; mount -o remount,bind,r
 /// How a check and a start end behind such mounts. They say the same.
 fn checked_and_started(mounts: &str, directory: &Path, data: &Path) -> Option<Ended> {
     let mut check = busload_behind(mounts, directory)?;
-    let checked = Ended::of(check.args(["check", "--data"]).arg(data).output().unwrap());
+    let checked = Ended::of(check.args(on_free_ports(&["check"])).arg("--data").arg(data).output().unwrap());
     let mut start = busload_behind(mounts, directory)?;
     start.args(["serve", "--resp", "127.0.0.1:0", "--http", "none", "--data"]).arg(data);
     let started = Server::try_start(start).unwrap_err();
@@ -195,7 +195,8 @@ fn a_check_on_a_full_file_system_says_what_a_start_would_do() {
     remove_segments_from(saved.path(), 4);
     let full = format!("{full}; cp -a {}/. \"$dir\"", saved.path().display());
     let mut check = busload_behind(&full, empty.path()).unwrap();
-    let ended = Ended::of(check.args(["check", "--data"]).arg(empty.path()).output().unwrap());
+    let ended =
+        Ended::of(check.args(on_free_ports(&["check"])).arg("--data").arg(empty.path()).output().unwrap());
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("writes would be refused: "), "{ended:?}");
     assert!(ended.stdout.contains("would succeed"), "{ended:?}");

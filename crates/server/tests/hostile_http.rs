@@ -54,11 +54,13 @@ fn frames(mut stream: TcpStream) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
-/// How a connection ends that sends this again and again.
+/// How a connection ends that was answered, and then sends this again and again.
 fn flood(server: SocketAddr, flood: &[u8]) -> Vec<(u8, Vec<u8>)> {
-    let stream = connect(server);
+    let mut stream = connect(server);
     let mut sender = stream.try_clone().unwrap();
-    let bytes = [PREFACE, &flood.repeat(FLOOD_FRAMES)].concat();
+    sender.write_all(&[PREFACE, &request()].concat()).unwrap();
+    take_answer(&mut stream);
+    let bytes = flood.repeat(FLOOD_FRAMES);
     let sending = std::thread::spawn(move || {
         // It is closed before all is sent.
         let _ = sender.write_all(&bytes);
@@ -68,6 +70,28 @@ fn flood(server: SocketAddr, flood: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let received = frames(stream);
     sending.join().unwrap();
     received
+}
+
+/// Up to the end of its stream.
+fn take_answer(stream: &mut TcpStream) {
+    let mut head = [0; 9];
+    while !(matches!(head[3], 0 | 1) && head[4] & 1 == 1) {
+        stream.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).unwrap();
+    }
+}
+
+/// `GET /healthz` as stream 1: HEADERS of static entries and two literals (RFC 7541).
+fn request() -> Vec<u8> {
+    let fields = [&[0x82, 0x86, 0x44, 8][..], b"/healthz", &[0x41, 9], b"localhost"].concat();
+    let length = u8::try_from(fields.len()).unwrap();
+    [&[0, 0, length, 1, 5, 0, 0, 0, 1][..], &fields].concat()
+}
+
+/// DATA without bytes that ends stream 1.
+fn data_at_end() -> Vec<u8> {
+    vec![0, 0, 0, 0, 1, 0, 0, 0, 1]
 }
 
 #[test]
@@ -81,6 +105,7 @@ fn who_floods_a_connection_with_frames_that_ask_for_nothing_is_told_to_calm_down
         ("SETTINGS that change something", frame(4, 0, &[0, 4, 0, 1, 0, 0])),
         ("WINDOW_UPDATE", frame(8, 0, &[0, 0, 0, 1])),
         ("a kind nobody knows", frame(0xee, 0, &[7; 20])),
+        ("the end of a stream, again and again", data_at_end()),
     ];
     for (name, frame) in &floods {
         let received = flood(address, frame);

@@ -11,7 +11,7 @@ use std::{
     os::unix::fs::PermissionsExt,
 };
 
-use support::{Client, Ended, Server, busload, first_segment, run};
+use support::{Client, Ended, Server, busload, first_segment, on_free_ports, run};
 use tempfile::tempdir;
 
 /// A start with these arguments and ports of its own, as far as they do not say otherwise.
@@ -145,13 +145,39 @@ fn no_message_shows_what_may_be_a_password() {
     }
 }
 
+/// A check looked at the log only, and said that a start would succeed.
+#[test]
+fn a_check_says_where_a_start_could_not_listen() {
+    let directory = tempdir().unwrap();
+    let running = Server::start(&directory.path().join("running"), &[]);
+    let (resp, http) = (running.address("resp").to_string(), running.address("http").to_string());
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let (missing, file) = (directory.path().join("missing/socket"), file.to_str().unwrap());
+    let data = directory.path().join("d");
+    for wrong in
+        [["--resp", &resp], ["--http", &http], ["--unix", missing.to_str().unwrap()], ["--unix", file]]
+    {
+        let arguments = [&["check", "--data", data.to_str().unwrap()][..], &wrong].concat();
+        let checked = run(&arguments);
+        assert_eq!(checked.code, Some(1), "{checked:?}");
+        assert!(checked.stdout.contains("would be refused"), "{checked:?}");
+        let mut start = busload();
+        start.args(on_free_ports(&arguments).into_iter().skip(1));
+        let started = Server::try_start(start).unwrap_err();
+        assert_eq!(checked.stderr.trim_end(), started.stderr.lines().last().unwrap());
+    }
+    assert!(running.stop().success(), "it was left alone");
+}
+
 #[test]
 fn a_check_says_who_is_asked_for_a_password() {
     let directory = tempdir().unwrap();
     let data = directory.path().join("d");
     let checked = |http: &str| {
         let mut command = busload();
-        command.env("BUSLOAD_PASSWORD", "sesame").args(["check", "--http", http, "--data"]).arg(&data);
+        command.env("BUSLOAD_PASSWORD", "sesame").args(on_free_ports(&["check", "--http", http]));
+        command.arg("--data").arg(&data);
         let ended = Ended::of(command.args(["--http-url", "https://cache.example.com/"]).output().unwrap());
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!ended.stdout.contains("sesame"), "{ended:?}");

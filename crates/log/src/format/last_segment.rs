@@ -66,9 +66,13 @@ impl LastSegment {
         }
         let fields = Fields(bytes);
         let version = fields.u32(VERSION);
-        if bytes.len() != LAST_SEGMENT_BYTES || fields.u32(CHECKSUM) != checksum(bytes) {
+        // Other versions may be longer or shorter; those of this length have their checksum here, too.
+        if bytes.len() != LAST_SEGMENT_BYTES {
             let other = version != FORMAT_VERSION;
             return Err(if other { LastSegmentError::Version(version) } else { LastSegmentError::Invalid });
+        }
+        if fields.u32(CHECKSUM) != checksum(bytes) {
+            return Err(LastSegmentError::Invalid);
         }
         if version != FORMAT_VERSION {
             return Err(LastSegmentError::Version(version));

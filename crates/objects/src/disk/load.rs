@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, ErrorKind},
+    path::Path,
     sync::{Arc, PoisonError},
 };
 
@@ -10,7 +11,7 @@ use super::{
     Body, Disk,
     accounting::mark,
     body::{DATA_SUFFIX, Key, data_id},
-    files::{Open, OpenFile, read_full, write_full},
+    files::{Files, Open, OpenFile, System, read_full, write_full},
     health::Bypass,
     journal::{FileRecord, Record, Records},
     kept::{KEPT_SUFFIX, NEW_KEPT_SUFFIX, cost},
@@ -75,23 +76,12 @@ impl Disk {
         let failed = |error| Refusal::Failed("locking the directory", error);
         let lock = self.files.open(&self.directory.join(LOCK_NAME), Open::Make).map_err(failed)?;
         if !lock.lock().map_err(failed)? {
-            return Err(Refusal::Locked(self.locked_by(lock.as_ref())));
+            return Err(Refusal::Locked(locked_by(&self.directory, lock.as_ref())));
         }
         let pid = format!("{}\n", std::process::id());
         // Only for people: the lock holds without it.
         let _ = lock.set_length(0).and_then(|()| write_full(lock.as_ref(), pid.as_bytes(), 0));
         Ok(lock)
-    }
-
-    fn locked_by(&self, lock: &dyn OpenFile) -> Error {
-        let mut text = [0; 20];
-        let count = read_full(lock, &mut text, 0).unwrap_or(0);
-        let pid = std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse::<u32>().ok());
-        let who = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-        let directory = self.directory.display();
-        Error::Locked(format!(
-            "cache directory {directory} is in use by {who}; expected a directory of its own for each process"
-        ))
     }
 
     fn read_journal(&self) -> io::Result<Vec<u8>> {
@@ -253,4 +243,31 @@ fn newest(bodies: BTreeMap<u32, Body>) -> impl Iterator<Item = Body> {
         ids.insert(Arc::clone(&body.key), *id);
     }
     bodies.into_values().filter(move |body| ids.get(&body.key) == Some(&body.id))
+}
+
+/// Whether another process uses a cache directory, which need not exist. Nothing is changed.
+///
+/// # Errors
+/// [`Error::Locked`] if so.
+pub(crate) fn check_unused(directory: &Path) -> Result<(), Error> {
+    let lock = match System.open(&directory.join(LOCK_NAME), Open::Read) {
+        Ok(lock) => lock,
+        // It is not there, or a cache could not open it either and would go on without a disk.
+        Err(_) => return Ok(()),
+    };
+    match lock.lock() {
+        Ok(false) => Err(locked_by(directory, lock.as_ref())),
+        Ok(true) | Err(_) => Ok(()),
+    }
+}
+
+fn locked_by(directory: &Path, lock: &dyn OpenFile) -> Error {
+    let mut text = [0; 20];
+    let count = read_full(lock, &mut text, 0).unwrap_or(0);
+    let pid = std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let who = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    let directory = directory.display();
+    Error::Locked(format!(
+        "cache directory {directory} is in use by {who}; expected a directory of its own for each process"
+    ))
 }

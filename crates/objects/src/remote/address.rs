@@ -13,13 +13,14 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use object_store::{
     ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder,
-    gcp::GoogleCloudStorageBuilder, local::LocalFileSystem, path::Path,
+    gcp::GoogleCloudStorageBuilder, path::Path,
 };
 use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::{
     RemoteOptions,
+    file_store::FileStore,
     http::Connector,
     limits::{CONNECT_TIMEOUT, NEAR_NAME_EDITS_MAX},
 };
@@ -90,7 +91,7 @@ fn file(url: &Url) -> Result<Address, Error> {
         .map_err(|error| settings(format!("{}: {error}", directory.display())))?;
     let url = format!("file://{}", directory.display());
     let url = url.trim_end_matches('/').to_owned();
-    Ok(Address { store: Arc::new(LocalFileSystem::new()), prefix, url, directory: Some(directory) })
+    Ok(Address { store: Arc::new(FileStore::new()), prefix, url, directory: Some(directory) })
 }
 
 fn s3(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {

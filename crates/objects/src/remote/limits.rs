@@ -40,6 +40,8 @@ pub(super) const BANDWIDTH_WEIGHT: f64 = 0.25;
 /// Shorter bodies say nothing about bandwidth: they come in one piece with the header.
 pub(super) const BANDWIDTH_BYTES_MIN: u64 = 128 << 10;
 
+/// Reads of the files of one `file://` store at once: so many threads are lost to other stores when its disk hangs.
+pub(super) const FILE_READS_MAX: usize = 8;
 /// A file is read in pieces of so many bytes.
 pub(super) const FILE_PIECE_BYTES: u64 = 512 << 10;
 

@@ -4,27 +4,19 @@
 //! ETag it had when it was listed. A body that stalls, ends early or breaks is resumed at the next byte. A body that is longer than its
 //! header said is refused from the piece on that is too long.
 
-use std::{
-    fs::File,
-    ops::Range,
-    os::unix::fs::FileExt,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::{ops::Range, sync::atomic::Ordering::Relaxed};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream::BoxStream};
-use object_store::{GetOptions, GetRange, GetResult, GetResultPayload, path::Path};
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, timeout},
-};
+use object_store::{GetOptions, GetRange, GetResult, path::Path};
+use tokio::time::{Instant, timeout};
 
 use super::{
     ObjectMeta, Remote, Urgency,
     attempts::Attempts,
     fault::{Fault, FaultKind},
     http::observed,
-    limits::{FILE_PIECE_BYTES, FOREGROUND_ATTEMPTS_FACTOR, WANTED_LOOK},
+    limits::{FOREGROUND_ATTEMPTS_FACTOR, WANTED_LOOK},
     version,
     window::Slot,
 };
@@ -169,7 +161,7 @@ impl Remote {
 
     async fn body(&self, answer: GetResult, read: &mut Read<'_>) -> Result<(), Fault> {
         let (began, first) = (Instant::now(), read.rest.start);
-        let mut body = pieces(answer);
+        let mut body = answer.into_stream();
         let mut outcome = Ok(());
         let mut interest = Interest::default();
         while read.rest.start < read.rest.end && !interest.is_over(read.sink) {
@@ -298,38 +290,4 @@ fn check(answer: &GetResult, read: &Read<'_>) -> Result<(), Fault> {
         return Err(Fault::new(FaultKind::Wrong, text));
     }
     Ok(())
-}
-
-/// The body. Files are read in larger pieces than `object_store` would read them.
-pub(super) fn pieces(answer: GetResult) -> BoxStream<'static, object_store::Result<Bytes>> {
-    match answer.payload {
-        GetResultPayload::Stream(body) => body,
-        GetResultPayload::File(file, _) => file_pieces(Arc::new(file), answer.range).boxed(),
-    }
-}
-
-fn file_pieces(
-    file: Arc<File>,
-    range: Range<u64>,
-) -> impl futures_util::Stream<Item = object_store::Result<Bytes>> + Send {
-    futures_util::stream::try_unfold(range, move |rest| {
-        let file = Arc::clone(&file);
-        async move {
-            if rest.start == rest.end {
-                return Ok(None);
-            }
-            let end = rest.end.min(rest.start + FILE_PIECE_BYTES);
-            let piece = spawn_blocking(move || read_at(&file, rest.start..end)).await??;
-            Ok(Some((piece, end..rest.end)))
-        }
-    })
-}
-
-fn read_at(file: &File, range: Range<u64>) -> object_store::Result<Bytes> {
-    let failed =
-        |source: std::io::Error| object_store::Error::Generic { store: "file", source: source.into() };
-    let length = usize::try_from(range.end - range.start).expect("a piece fits into memory");
-    let mut piece = vec![0; length];
-    file.read_exact_at(&mut piece, range.start).map_err(failed)?;
-    Ok(piece.into())
 }

@@ -139,7 +139,9 @@ fn authenticate(tx: &mut Tx, session: &mut Session, user: &[u8], password: &[u8]
     let (client, now) = (ClientAddress::from(&session.peer.remote), tx.monotonic());
     let right = match &tx.settings.password {
         Some(expected) => {
-            if let Some(wait) = tx.guesses.wait(client, now) {
+            // Who has said the password has nothing to guess, and says it again when its library reconnects a user.
+            let wait = if session.authenticated { None } else { tx.guesses.wait(client, now) };
+            if let Some(wait) = wait {
                 tx.stats.auth_refused_total.add(1);
                 session.closing = true;
                 return Err(too_many_guesses(wait));

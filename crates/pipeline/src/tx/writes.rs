@@ -5,8 +5,9 @@
 //! ```
 //!
 //! The whole transaction is in the log before any of it is in memory, and what it changes is locked until all of
-//! it is: nobody sees half of it, and a crash leaves all of it or nothing. When the log runs out of space on the
-//! way the parts that are there lack their last one, and nothing has happened. The log takes other
+//! it is: nobody sees half of it, and a crash leaves all of it or nothing. The first part is logged when the log
+//! has room for all of them, so a write that does not fit takes none; where others have taken the room meanwhile
+//! the parts that are there lack their last one, and nothing has happened. The log takes other
 //! transactions between two parts, so nobody waits for hundreds of megabytes to be synced.
 
 use std::collections::VecDeque;
@@ -26,7 +27,7 @@ use crate::{
     args::Args,
     error::CommandError,
     gate::{Gate, Level},
-    limits::{BIG_VALUE_BYTES, LOG_PART_BYTES, LOG_PARTS_AHEAD},
+    limits::{BIG_VALUE_BYTES, LOG_PART_BYTES, LOG_PART_ROOM_BYTES, LOG_PARTS_AHEAD},
     reply::Reply,
 };
 
@@ -243,7 +244,16 @@ impl<P: Plan> Write<P> {
             return Ok(Step::Wait);
         }
         let whole = total + effect::PART_OVERHEAD_BYTES <= part_bytes_max;
-        match tx.log.room(if whole { total } else { part_bytes_max } as u64) {
+        let first = (*chunk, *half, *at) == (0, 0, 0);
+        // The first part leaves when there is room for all of them: a write that is refused half-way
+        // would have used up the disk for nothing.
+        let parts = total / (part_bytes_max - effect::PART_OVERHEAD_BYTES) + 1;
+        let needed = match (whole, first) {
+            (true, _) => total,
+            (false, true) => total + parts * LOG_PART_ROOM_BYTES,
+            (false, false) => part_bytes_max,
+        };
+        match tx.log.room(needed as u64) {
             Room::Granted => {}
             Room::Behind | Room::Failed { .. } => return Ok(Step::Wait),
             Room::NoSpace { message } => return Err(no_space(&message)),
@@ -256,7 +266,6 @@ impl<P: Plan> Write<P> {
                 chunk.halves().into_iter().for_each(|half| tx.log.append_shared(half));
             }
         } else {
-            let first = (*chunk, *half, *at) == (0, 0, 0);
             let bytes = &done[*chunk].halves()[*half];
             let end = bytes.len().min(*at + part_bytes_max - effect::PART_OVERHEAD_BYTES);
             let piece = bytes.slice(*at..end);

@@ -9,7 +9,7 @@
 //! | a client sends | it costs |
 //! |---|---|
 //! | HEADERS | nothing: it is a request, and earns 1 for the first DATA, which may be short |
-//! | DATA that holds a message, or the last of its stream | nothing |
+//! | DATA that holds a message, or the last of a request's stream | nothing |
 //! | RST_STREAM | 2: it was a request for nothing |
 //! | WINDOW_UPDATE | 2: who takes an answer byte by byte spends more than it earns |
 //! | any other DATA; PING, SETTINGS, PRIORITY, CONTINUATION, ... | 1, and more if it is long |
@@ -66,10 +66,14 @@ impl Head {
     fn cost(self) -> u64 {
         match self.kind {
             HEADERS => 0,
-            DATA if DATA_BYTES_MIN <= self.bytes || self.flags & END_STREAM != 0 => 0,
+            DATA if DATA_BYTES_MIN <= self.bytes => 0,
             RST_STREAM | WINDOW_UPDATE => 2,
             _ => 1 + self.bytes / BYTES_PER_COST,
         }
+    }
+
+    fn ends_stream(self) -> bool {
+        self.flags & END_STREAM != 0
     }
 
     fn credit(self) -> u64 {
@@ -136,6 +140,8 @@ pub struct FrameBudget {
     refilled_at: Instant,
     /// The last request's.
     stream: u32,
+    /// Requests whose stream the client has not ended. Each may end once, with little or nothing.
+    open: u64,
 }
 
 impl FrameBudget {
@@ -148,6 +154,7 @@ impl FrameBudget {
             frames: CONTROL_FRAMES_START,
             refilled_at: Instant::now(),
             stream: 0,
+            open: 0,
         }
     }
 
@@ -168,13 +175,33 @@ impl FrameBudget {
         }
         let mut is_too_much = false;
         while let Some(head) = self.received.next(&mut bytes) {
-            if head.kind == HEADERS {
-                self.stream = self.stream.max(head.stream);
-                self.earn(1);
-            }
-            is_too_much |= !self.spend(head.cost());
+            let cost = self.cost(head);
+            is_too_much |= !self.spend(cost);
         }
         is_too_much
+    }
+
+    /// What the next frame that was received costs.
+    fn cost(&mut self, head: Head) -> u64 {
+        match head.kind {
+            HEADERS => {
+                self.earn(1);
+                if self.stream < head.stream {
+                    self.stream = head.stream;
+                    self.open += u64::from(!head.ends_stream());
+                }
+                0
+            }
+            DATA if head.ends_stream() && self.open != 0 => {
+                self.open -= 1;
+                0
+            }
+            RST_STREAM => {
+                self.open = self.open.saturating_sub(1);
+                head.cost()
+            }
+            _ => head.cost(),
+        }
     }
 
     /// These bytes were sent.

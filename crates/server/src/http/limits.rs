@@ -31,10 +31,11 @@ pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Frames of HTTP/2 that ask for no answer, like PING, SETTINGS and WINDOW_UPDATE, that a
 /// connection may send at once before it was sent any answer. One that sends more is told to calm
-/// down, and closed.
-pub const CONTROL_FRAMES_START: u64 = 200;
+/// down, and closed. A call that is given up before it is answered costs one, too: clients with
+/// timeouts of their own give up hundreds at once when a store does not answer.
+pub const CONTROL_FRAMES_START: u64 = 1_000;
 /// The same each second, up to as many,
-pub const CONTROL_FRAMES_PER_SECOND: u64 = 100;
+pub const CONTROL_FRAMES_PER_SECOND: u64 = 500;
 /// and at most with all that it was sent: what was sent before it was taken is told of later.
 pub const CONTROL_FRAMES_EARNED_MAX: u64 = 10_000;
 /// DATA with less is such a frame, too, unless it is the last of its stream. Messages with an address

@@ -80,7 +80,9 @@ fn two_servers_cannot_have_one_cache() {
     let line = ended.stderr.lines().last().unwrap();
     assert!(line.contains(&cache.path().display().to_string()), "{line}");
     assert!(line.contains(&server.process_id().to_string()), "{line}");
-    // To look is allowed: nothing is opened.
+    let checked = run(&["check", "--data", data, "--table", &table]);
+    assert_eq!((checked.code, checked.stderr.lines().last()), (Some(1), Some(line)), "{checked:?}");
+    assert!(server.stop().success());
     assert_eq!(run(&["check", "--data", data, "--table", &table]).code, Some(0));
 }
 

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::OnceLock};
 use busload_cluster::Cluster;
 use tempfile::tempdir;
 
-use super::support::{Ended, Server, busload};
+use super::support::{Ended, Server, busload, on_free_ports};
 
 const PASSWORD: &str = "open-sesame";
 
@@ -126,7 +126,12 @@ fn a_wrong_password_is_an_error_that_does_not_repeat_it() {
     assert!(said.contains("table my-objects: ") && !format!("{said}{reply}").contains("wr0ng-one"), "{said}");
 
     let mut check = busload();
-    check.args(["check", "--table", &table, "--data", directory.path().join("d").to_str().unwrap()]);
+    check.args(on_free_ports(&["check"])).args([
+        "--table",
+        &table,
+        "--data",
+        directory.path().join("d").to_str().unwrap(),
+    ]);
     let ended = Ended::of(check.env("PGPASSWORD", "wr0ng-one").output().unwrap());
     let line = ended.failed(1);
     assert!(line.contains("table my-objects could not be served: ") && !line.contains("wr0ng-one"), "{line}");

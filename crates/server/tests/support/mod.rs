@@ -45,7 +45,18 @@ pub fn busload() -> Command {
 
 /// Runs it to its end; for what does not serve.
 pub fn run(arguments: &[&str]) -> Ended {
-    Ended::of(busload().args(arguments).output().unwrap())
+    Ended::of(busload().args(on_free_ports(arguments)).output().unwrap())
+}
+
+/// A check listens for a moment where a start would: not where another test does.
+pub fn on_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let mut all = arguments.to_vec();
+    if arguments.first() == Some(&"check") {
+        for flag in ["--resp", "--http"].into_iter().filter(|flag| !arguments.contains(flag)) {
+            all.extend([flag, "127.0.0.1:0"]);
+        }
+    }
+    all
 }
 
 /// What `busload check` says about these tables.

@@ -60,10 +60,41 @@ fn requests_and_what_they_hold_cost_nothing() {
             frame(HEADERS, 4, 1, 100),
             frame(DATA, 0, 1, usize::try_from(DATA_BYTES_MIN).unwrap()),
             frame(DATA, 0, 1, 16_384),
-            frame(DATA, END_STREAM, 1, 0),
         ] {
             assert_eq!(borne(&mut budget, &frame), 1_000_000);
         }
+    });
+}
+
+/// Nothing at the end of a stream that had ended was free for ever: 35 million frames in six seconds.
+#[test]
+fn a_stream_ends_once() {
+    with(async |mut budget| {
+        let end = frame(DATA, END_STREAM, 1, 0);
+        for stream in (1..200_001).step_by(2) {
+            assert!(!budget.receive(&[frame(HEADERS, 4, stream, 100), end.clone()].concat()));
+        }
+        let most = borne(&mut budget, &end);
+        assert_eq!(most, CONTROL_FRAMES_EARNED_MAX, "what was earned has a limit");
+    });
+    with(async |mut budget| {
+        // A request without a body has ended.
+        assert!(!budget.receive(&frame(HEADERS, 5, 1, 100)));
+        let end = frame(DATA, END_STREAM, 1, 0);
+        assert_eq!(borne(&mut budget, &end), CONTROL_FRAMES_START + 1);
+    });
+}
+
+/// An outage of a store made a client's calls run into its own timeout, and its connection was closed.
+#[test]
+fn calls_that_are_given_up_unanswered_are_borne_by_the_hundred() {
+    with(async |mut budget| {
+        let given_up = |stream| [frame(HEADERS, 4, stream, 100), frame(RST_STREAM, 0, stream, 4)].concat();
+        for stream in (1..2_001).step_by(2) {
+            assert!(!budget.receive(&given_up(stream)), "{stream}");
+        }
+        let end = (2_001..10_001).step_by(2).position(|stream| budget.receive(&given_up(stream)));
+        assert!(end.is_some_and(|more| more < 10), "a thousand, and no more: {end:?}");
     });
 }
 
