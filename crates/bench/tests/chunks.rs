@@ -11,7 +11,7 @@ use bench::{Record, SECONDS, bench, busload, check_pictures, number, records, su
 
 /// Everything as small as it can be: two files of 3 MB, three extents each, and no processor bound.
 const SMALL: &str = "--files 2 --chunks 1500 --chain 20 --callers 1,4 --throughput-callers 2 --batch 32 --pipeline 8 \
-    --thundering_herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
+    --thundering-herd 40 --open-files 12 --memory-bytes 4M --first-byte 5 --jitter 2 --bandwidth 0 --filling-bandwidth 1M \
     --rounds 1 --warm-up 0.05 --server-cpu any --load-cpu any";
 
 /// The value of a measurement; every round of it is checked elsewhere.
@@ -99,7 +99,7 @@ fn check_measurements(measurements: &[Record]) {
     assert_eq!(measurement(measurements, "foreground reads of the very same range"), 0.0);
     assert!(1.0 <= measurement(measurements, "bytes from the store by those of the file"));
     let thundering_herd: Vec<Record> =
-        measurements.iter().filter(|record| record["section"] == "thundering_herd").cloned().collect();
+        measurements.iter().filter(|record| record["section"] == "thundering-herd").cloned().collect();
     assert_eq!(measurement(&thundering_herd, "foreground reads"), 1.0, "{thundering_herd:?}");
     assert!(12.0 <= measurement(measurements, "cold: reads of indexes"));
     assert_eq!(measurement(measurements, "warm: reads of indexes"), 0.0);

@@ -21,7 +21,7 @@
 //! * **What is started ahead is a convenience**: a part that fails or waits too long (for the budget, for the window) costs time, never the
 //!   stream: its pieces are read in the foreground then, with all the attempts that such reads have.
 //! * **A thin line** is not shared among more than it can bring: what is started ahead leaves when what is before it is due soon (see
-//!   [`super::limiter`]), and a piece is waited for as long as bytes come.
+//!   [`super::readahead_limiter`]), and a piece is waited for as long as bytes come.
 //! * **Fairness**: what is started ahead has the urgency of fills, so copies do not stand before those who wait for a few bytes.
 //! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. What is under way ahead of it is in the budget of fills,
 //!   takes its share of that in a task of its own, and gives it back when it is on disk or, past the disk, among what arrived lately

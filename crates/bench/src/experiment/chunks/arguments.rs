@@ -43,7 +43,7 @@ Sections
   reads        random reads by --callers
   throughput   as many warm chunks a second as one core gives, as stored and decoded: server on one processor, load on another
   cold         random reads of a whole file from an empty cache: foreground reads, fills and bytes, from the proxy's log
-  thundering_herd         --thundering_herd callers ask for one cold chunk at once: GETs
+  thundering-herd         --thundering-herd callers ask for one cold chunk at once: GETs
   open         a store of --open-files table files: seconds until its chunks are found, with an empty and a warm cache
   memory       memory of the index by chunk; resident size while a file of --memory-bytes fills
 
@@ -74,7 +74,7 @@ pub struct Chunks {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "chain,reads,throughput,cold,thundering_herd,open,memory"
+        default_value = "chain,reads,throughput,cold,thundering-herd,open,memory"
     )]
     pub section: Vec<Section>,
     /// Table files of the store
@@ -104,7 +104,7 @@ pub struct Chunks {
     /// Connections that gRPC callers share
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub grpc_connections: usize,
-    /// Callers of the section thundering_herd
+    /// Callers of the section thundering-herd
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub thundering_herd: usize,
     /// Table files of the section open

@@ -29,7 +29,7 @@ impl Section {
             Self::Reads => "reads",
             Self::Throughput => "throughput",
             Self::Cold => "cold",
-            Self::ThunderingHerd => "thundering_herd",
+            Self::ThunderingHerd => "thundering-herd",
             Self::Open => "open",
             Self::Memory => "memory",
         }

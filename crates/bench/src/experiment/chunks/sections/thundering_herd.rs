@@ -55,7 +55,7 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
         }
         let traffic = harness.traffic();
         server.stop()?;
-        println!("thundering_herd, round {round}: {}", traffic.text());
+        println!("thundering-herd, round {round}: {}", traffic.text());
         let mut add = |name: &str, unit, value| measurements.add(Section::ThunderingHerd, name, unit, value);
         add(GETS, Unit::Count, float(traffic.foreground.requests))?;
         add("fills of its extent", Unit::Count, float(traffic.fills.requests))?;
