@@ -15,7 +15,7 @@
 //!
 //! * **One foreground read per missing range**, however many wait: finding a fetch and making one is one step under the table's lock.
 //! * **Fetches belong to the runtime**, not to who asked first. Whoever waits has a deadline of its own; giving up costs the others nothing.
-//!   A fetch for which nobody waits does not leave, and is not tried again: a store that hung is not asked for what nobody wants.
+//!   A fetch for which nobody waits does not leave, is not tried again, and ends within two seconds: a store that hung is not asked for what nobody wants.
 //! * **Bytes are checked** before they get here: the range, the version and the length of an answer by [`Remote`], blocks on disk by their
 //!   checksums. That contents are what an address promises only the caller can tell, and says so by [`Object::invalidate`].
 //! * **Nobody waits for ever**: a fetch that ends in whatever way, a panic or the end of the runtime included, answers all who wait.
@@ -347,7 +347,7 @@ impl Shared {
         }
         self.fills.misses.fetch_add(missing.len() as u64, Relaxed);
         let touched: Vec<_> = missing.iter().map(|(range, _)| range.clone()).collect();
-        let (fetches, received) = self.board(missing, missed, purpose);
+        let (fetches, received) = self.join_or_plan(missing, missed, purpose);
         for fetch in fetches {
             let task = Foreground { object: Arc::clone(self), fetch };
             self.remote.runtime().spawn(task.run(Urgency::Foreground));
@@ -362,7 +362,7 @@ impl Shared {
 
     /// Under one lock, so that of many who miss the same bytes one starts the fetch. Returns the fetches to start, and what has come to
     /// disk just now.
-    fn board(&self, missing: Wanted, missed: Missed, purpose: Use) -> (Vec<Arc<Fetch>>, Wanted) {
+    fn join_or_plan(&self, missing: Wanted, missed: Missed, purpose: Use) -> (Vec<Arc<Fetch>>, Wanted) {
         let (pace, now) = (self.remote.pace(), tokio::time::Instant::now());
         let (mut alone, mut received) = (Wanted::new(), Wanted::new());
         let mut table = self.table();

@@ -29,7 +29,7 @@ pub(super) struct Fetch {
 
 /// As long as it lives a fetch leaves although nobody waits for bytes of it yet.
 #[derive(Debug)]
-pub(super) struct Interest(());
+pub(super) struct InterestGuard(());
 
 /// What a fetch is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(super) enum Purpose {
 struct State {
     received: Received,
     waiters: Waiters,
-    interest: Weak<Interest>,
+    interest: Weak<InterestGuard>,
     sent: Option<Instant>,
     begun: Option<Instant>,
     /// When its answer began or bytes came, last.
@@ -131,12 +131,12 @@ impl Fetch {
     }
 
     /// For who will wait for bytes of it soon. None: it has failed.
-    pub(super) fn interest(&self) -> Option<Arc<Interest>> {
+    pub(super) fn interest(&self) -> Option<Arc<InterestGuard>> {
         let mut state = self.lock();
         if let Received::Failed = state.received {
             return None;
         }
-        let interest = state.interest.upgrade().unwrap_or_else(|| Arc::new(Interest(())));
+        let interest = state.interest.upgrade().unwrap_or_else(|| Arc::new(InterestGuard(())));
         state.interest = Arc::downgrade(&interest);
         Some(interest)
     }

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     Shared,
-    fetch::{Fetch, Interest, Purpose},
+    fetch::{Fetch, InterestGuard, Purpose},
     limits::{DISK_PAUSE, FILL_PAUSE, FIRST_BYTE_DEFAULT},
     readahead_limiter::{ReadaheadLimiter, Turn},
     reading::given_up,
@@ -124,7 +124,7 @@ impl Shared {
 /// See [`Shared::promise`].
 pub(super) struct Promised {
     part: Part,
-    interest: Arc<Interest>,
+    interest: Arc<InterestGuard>,
 }
 
 impl Promised {
@@ -134,7 +134,7 @@ impl Promised {
     }
 
     /// What comes back has to be kept for as long as the part is wanted.
-    pub(super) fn start(self) -> Arc<Interest> {
+    pub(super) fn start(self) -> Arc<InterestGuard> {
         let object = Arc::clone(&self.part.object);
         drop(object.start_part(self.part));
         self.interest

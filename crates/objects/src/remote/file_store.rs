@@ -145,15 +145,15 @@ mod tests {
             Builder::new_multi_thread().worker_threads(1).max_blocking_threads(threads).enable_time().build();
         let runtime = runtime.unwrap();
         runtime.block_on(async {
-            let (sick, other) = (FileStore::new(), FileStore::new());
+            let (hung_store, other) = (FileStore::new(), FileStore::new());
             for path in &hung {
-                let (store, path) = (sick.clone(), at(path));
+                let (store, path) = (hung_store.clone(), at(path));
                 tokio::spawn(async move { store.get(&path).await.map(drop) });
             }
-            while sick.reads.available_permits() != 0 {
+            while hung_store.reads.available_permits() != 0 {
                 tokio::task::yield_now().await;
             }
-            let given_up = timeout(Duration::from_millis(1), sick.get(&at(&well))).await;
+            let given_up = timeout(Duration::from_millis(1), hung_store.get(&at(&well))).await;
             assert!(given_up.is_err(), "its own reads wait");
             let read = other.get(&at(&well)).await.unwrap().bytes().await.unwrap();
             assert_eq!(read, "bytes");

@@ -163,7 +163,7 @@ impl Remote {
         let (began, first) = (Instant::now(), read.rest.start);
         let mut body = answer.into_stream();
         let mut outcome = Ok(());
-        let mut interest = Interest::default();
+        let mut interest = InterestCheck::default();
         while read.rest.start < read.rest.end && !interest.is_over(read.sink) {
             match self.piece(&mut body).await {
                 Ok(Some(bytes)) => outcome = read.take(bytes),
@@ -230,15 +230,15 @@ impl Remote {
     }
 }
 
-/// Looks now and then whether somebody wants what is under way. Reads that all have left would take a slow
-/// link from those who are there; who comes back soon, as the downloads after a question where, finds them.
+/// Looks now and then whether somebody waits for a read under way. One that all waiters have left would
+/// take a slow link from others; who comes back within two looks still finds it.
 #[derive(Default)]
-struct Interest {
+struct InterestCheck {
     looked: Option<Instant>,
     was_lost: bool,
 }
 
-impl Interest {
+impl InterestCheck {
     /// That nobody wanted it twice in a row, and nobody does now.
     fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
         let now = Instant::now();

@@ -139,7 +139,7 @@ fn authenticate(tx: &mut Tx, session: &mut Session, user: &[u8], password: &[u8]
     let (client, now) = (ClientAddress::from(&session.peer.remote), tx.monotonic());
     let right = match &tx.settings.password {
         Some(expected) => {
-            // Who has said the password has nothing to guess, and says it again when its library reconnects a user.
+            // Who has said the password has nothing to guess.
             let wait = if session.authenticated { None } else { tx.guesses.wait(client, now) };
             if let Some(wait) = wait {
                 tx.stats.auth_refused_total.add(1);

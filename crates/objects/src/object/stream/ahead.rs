@@ -12,7 +12,7 @@ use crate::{
     disk::{DiskFile, EXTENT_DATA_BYTES},
     object::{
         Foreground, Shared,
-        fetch::{Fetch, Interest, Purpose},
+        fetch::{Fetch, InterestGuard, Purpose},
         fill::Promised,
         limits::{
             EXTENTS_AHEAD_MIN, PARTS_AHEAD, PASSING_AHEAD_MAX, PASSING_READ_EXTENTS, PASSING_SHARE,
@@ -33,7 +33,7 @@ pub(super) struct Ahead {
     past_disk: u64,
     passing: Option<Passing>,
     /// That the stream will want fetches that are not behind it, by the extent at which they end.
-    wishes: Vec<(u64, Arc<Interest>)>,
+    interests: Vec<(u64, Arc<InterestGuard>)>,
     /// What is under way ahead of the stream, whoever started it.
     limiter: ReadaheadLimiter,
 }
@@ -59,7 +59,7 @@ impl Ahead {
     /// Starts what the stream, which goes on with `rest`, will need soon.
     pub(super) fn advance(&mut self, shared: &Arc<Shared>, rest: &Range<u64>) {
         let here = rest.start / EXTENT_DATA_BYTES;
-        self.wishes.retain(|(end, _)| here < *end);
+        self.interests.retain(|(end, _)| here < *end);
         let takes_parts = self.bring_to_disk(shared, here, rest);
         self.bring_past_disk(shared, here, rest, takes_parts);
     }
@@ -82,7 +82,7 @@ impl Ahead {
             self.to_disk = extents.end;
             self.promise(shared, &mut table, file, extents, reach.read)
         };
-        self.wishes.extend(promised.into_iter().map(|part| (part.end(), part.start())));
+        self.interests.extend(promised.into_iter().map(|part| (part.end(), part.start())));
         true
     }
 
@@ -181,7 +181,7 @@ impl Ahead {
     /// The extent behind a fetch, which leaves although nobody waits for bytes of it yet.
     fn interest_own(&mut self, fetch: &Fetch) -> u64 {
         let end = fetch.range.end.div_ceil(EXTENT_DATA_BYTES);
-        self.wishes.extend(fetch.interest().map(|interest| (end, interest)));
+        self.interests.extend(fetch.interest().map(|interest| (end, interest)));
         end
     }
 }
