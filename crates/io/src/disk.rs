@@ -113,6 +113,9 @@ pub trait Disk: Clone {
     /// Makes creations, renames and removals durable.
     fn sync_directory(&self) -> Result<(), DiskError>;
 
+    /// Free bytes for files of this user; `u64::MAX` where that is not known.
+    fn available_bytes(&self) -> u64;
+
     /// The full path of a file, for messages.
     fn path(&self, name: &str) -> PathBuf;
 }

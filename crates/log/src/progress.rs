@@ -8,12 +8,15 @@ use std::{
     task::Waker,
 };
 
-use crate::{Lsn, queue::Queue, stats::Counters};
+use crate::{Lsn, batch::Charge, queue::Queue, stats::Counters};
 
 pub use crate::stats::Stats;
 
 /// No one waits for this position.
 const NOBODY: u64 = u64::MAX;
+
+/// In [`Shared::space_until`]: the log has not answered yet.
+pub(crate) const NO_ANSWER: Charge = Charge::MAX;
 
 /// What writer, log, helper and watchers share.
 #[derive(Debug)]
@@ -30,6 +33,10 @@ pub(crate) struct Shared {
     pub granted_any: AtomicU64,
     /// Charge of a large record that found no room; 0 when none waits.
     pub wanted: AtomicU64,
+    /// The writer asks how much room there is on the disk, and has no final answer.
+    pub space_asked: AtomicBool,
+    /// The answer: the charge up to which there is room, prepared or free. [`NO_ANSWER`] while there is none.
+    pub space_until: AtomicU64,
     /// The writer was refused for want of prepared room: zeros are urgent.
     pub stalled: AtomicBool,
     /// Held while the file is replaced that names the last segment. True once the clean end stands there: from then on it stays.
@@ -74,6 +81,8 @@ impl Shared {
             granted_small: AtomicU64::new(0),
             granted_any: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
+            space_asked: AtomicBool::new(false),
+            space_until: AtomicU64::new(NO_ANSWER),
             stalled: AtomicBool::new(false),
             end_is_named: Mutex::new(false),
             failed: AtomicBool::new(false),

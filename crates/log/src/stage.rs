@@ -21,7 +21,7 @@ use crate::{
     last_segment,
     limits::{FRAME_SLICE_COUNT_MAX, LOG_BYTES_WARNING, NO_SPACE_RETRY_MS},
     mailbox::{Answer, Job, Mailbox, Prepared},
-    progress::Shared,
+    progress::{NO_ANSWER, Shared},
 };
 
 /// What a step did.
@@ -249,6 +249,7 @@ impl<D: Disk> LogStage<D> {
         if flags.poke {
             self.take_answers(now);
             self.serve_large(now);
+            self.answer_space();
             if self.shared.stalled.load(Ordering::Acquire) {
                 self.mailbox.ring();
             }
@@ -487,6 +488,23 @@ impl<D: Disk> LogStage<D> {
         }
         self.shared.set_no_space_large(None);
         self.extend_next(needed);
+    }
+
+    /// Says up to which charge there is room on the disk. The zeros of a segment in the making are neither free nor prepared:
+    /// the answer is final when there is none. What others hand over meanwhile keeps some for itself.
+    fn answer_space(&mut self) {
+        if !self.shared.space_asked.load(Ordering::Acquire) {
+            return;
+        }
+        let prepared = self.current.as_ref().map_or(0, Current::room) + self.next.room();
+        let free = self.disk.available_bytes();
+        let others = self.options.queue_bytes_limit + self.options.unit_bytes_max();
+        let until = self.consumed.saturating_add(free.saturating_add(prepared).saturating_sub(others));
+        self.shared.space_until.store(until.min(NO_ANSWER - 1), Ordering::Release);
+        if matches!(self.next, Next::Ready(_)) {
+            self.shared.space_asked.store(false, Ordering::Release);
+        }
+        self.shared.publish_moved();
     }
 
     /// Has zeros added to the next segment, if it is here.

@@ -9,7 +9,7 @@ use crate::{
     batch::{Batch, Charge, Part},
     format::{VARINT_BYTES_MAX, put_varint, varint_bytes},
     limits::{BATCH_OVERHEAD_BYTES, BATCH_PART_COUNT_MAX, RECORD_OVERHEAD_BYTES, SHARED_BYTES_MIN},
-    progress::Shared,
+    progress::{NO_ANSWER, Shared},
     queue::Flags,
 };
 
@@ -49,6 +49,11 @@ pub struct LogWriter {
     limit: Charge,
     /// A large record is under way in the log: room is counted in the stricter way until this much is consumed.
     large_until: Charge,
+    /// The log was asked how much room the disk has.
+    space_asked: bool,
+    /// What the end of each segment may leave unused.
+    unused_bytes_max: u64,
+    segment_bytes: u64,
     queue_bytes_limit: u64,
     small_bytes_max: u64,
     batch_bytes: u64,
@@ -73,6 +78,9 @@ impl LogWriter {
             charged: 0,
             limit: 0,
             large_until: 0,
+            space_asked: false,
+            unused_bytes_max: options.unit_bytes_max(),
+            segment_bytes: options.segment_bytes,
             queue_bytes_limit: options.queue_bytes_limit,
             small_bytes_max: options.batch_bytes(),
             batch_bytes: options.batch_bytes(),
@@ -118,6 +126,49 @@ impl LogWriter {
             return Room::Granted;
         }
         self.refuse(charge, small)
+    }
+
+    /// Whether the disk has room for records that take this many bytes in all, each of which asks [`LogWriter::room`]
+    /// before it is committed. Nothing is prepared for them or kept from others.
+    pub fn space_for(&mut self, bytes: u64) -> Room {
+        let room = self.find_space(bytes);
+        self.space_asked = room == Room::Behind;
+        room
+    }
+
+    fn find_space(&mut self, bytes: u64) -> Room {
+        if let Some(message) = self.shared.failure() {
+            return Room::Failed { message };
+        }
+        if let Some(message) = self.shared.no_space() {
+            return Room::NoSpace { message };
+        }
+        if !self.space_asked {
+            self.shared.space_until.store(NO_ANSWER, Ordering::Release);
+            self.shared.space_asked.store(true, Ordering::Release);
+            self.poke();
+            return Room::Behind;
+        }
+        // Read first: the answer read after it is as final as it says.
+        let is_final = !self.shared.space_asked.load(Ordering::Acquire);
+        let until = self.shared.space_until.load(Ordering::Acquire);
+        if until == NO_ANSWER {
+            return Room::Behind;
+        }
+        let unused = (bytes / self.segment_bytes).saturating_mul(self.unused_bytes_max);
+        let needed = bytes.saturating_add(unused);
+        let left = until.saturating_sub(self.charged);
+        if needed <= left {
+            return Room::Granted;
+        }
+        if !is_final {
+            self.shared.stalled.store(true, Ordering::Release);
+            self.poke();
+            return Room::Behind;
+        }
+        Room::NoSpace {
+            message: format!("the log needs {} MiB, there is room for {}", needed >> 20, left >> 20).into(),
+        }
     }
 
     fn note_granted(&mut self, charge: Charge, small: bool, mixed: bool, limit: Charge) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use busload_io::sim::{CrashKind, SimClock, SimDisk, SimRng};
 use busload_pipeline::settings::{Settings, SyncMode};
-use world::{Client, World, request, settings};
+use world::{Client, World, request, settings, small_segments};
 
 const MANY: usize = 50_000;
 
@@ -293,8 +293,13 @@ fn a_full_disk_on_the_way_leaves_nothing() {
         World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
     let (mut client, mut other) = (world.connect(), world.connect());
     world.run(&mut client, "SET key:0 old");
-    disk.set_space(Some(600 * 1024));
     ask(&mut world, &client, &["MSET"], pairs(&"v".repeat(100)));
+    let before = world.progress.written();
+    while world.progress.written() <= before {
+        world.turn();
+        world.run_log();
+    }
+    disk.set_space(Some(600 * 1024));
     let replies = answer(&mut world, &mut client);
     assert!(replies[0].starts_with("-MISCONF"), "{replies:?}");
     assert_eq!(world.run(&mut client, "GET key:0\nDBSIZE"), ["old", ":1"]);
@@ -325,13 +330,23 @@ fn a_large_write_that_does_not_fit_takes_no_room() {
         let replies = answer(&mut world, &mut client);
         assert!(replies[0].starts_with("-MISCONF"), "{replies:?}");
     }
-    let small = "w".repeat(50_000);
+    let small = "w".repeat(3_000);
     for number in 0..100 {
         let key = format!("small:{number}");
         ask(&mut world, &client, &["SET", &key, &small], std::iter::empty());
         assert_eq!(answer(&mut world, &mut client), ["OK"], "{number}");
     }
     assert_eq!(world.run(&mut client, "GET key:0\nDBSIZE"), ["old", ":101"]);
+}
+
+/// The room of all of it was prepared first: zeros, and everybody's syncs behind them.
+#[test]
+fn a_large_write_is_logged_in_segments_of_the_usual_length() {
+    let (mut world, mut client, _) = filled(SyncMode::Always);
+    ask(&mut world, &client, &["MSET"], pairs(&"v".repeat(100)));
+    assert_eq!(answer(&mut world, &mut client), ["OK"]);
+    let lengths = world.disk.snapshot().into_values().map(|contents| contents.len() as u64);
+    assert!(lengths.max() <= Some(small_segments().segment_bytes));
 }
 
 #[test]

@@ -302,6 +302,10 @@ impl Disk for OverlayDisk {
         Ok(())
     }
 
+    fn available_bytes(&self) -> u64 {
+        self.rehearsal.as_ref().map_or(u64::MAX, |rehearsal| rehearsal.available_bytes())
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

@@ -163,6 +163,14 @@ impl Disk for RealDisk {
             .map_err(|error| failure(DiskOperation::SyncDirectory, &directory.path, error))
     }
 
+    /// Quotas of a user or a directory are not in it.
+    fn available_bytes(&self) -> u64 {
+        match rustix::fs::fstatvfs(&self.directory.file) {
+            Ok(space) if 0 < space.f_blocks => space.f_bavail.saturating_mul(space.f_frsize),
+            _ => u64::MAX,
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         debug_assert!(!name.contains('/'), "files lie flat in the directory");
         self.directory.path.join(name)

@@ -510,6 +510,10 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    fn available_bytes(&self) -> u64 {
+        self.state().space_left()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         path_of(name)
     }

@@ -117,6 +117,38 @@ fn a_record_too_large_for_the_disk_is_refused_alone() {
     Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
 }
 
+/// Bytes of a segment in the making are neither free nor prepared: the answer waits for them. It promises no more than what
+/// then fits, record by record.
+#[test]
+fn space_for_many_records_is_what_they_then_find() {
+    let options = Options { queue_bytes_limit: 20_000, ..short_segments() };
+    for space in (100_000..400_000).step_by(10_007) {
+        let disk = SimDisk::new();
+        let mut rig = Rig::new(&disk, options, 1);
+        disk.set_space(Some(space));
+        rig.step_helper();
+        assert_eq!(rig.log.writer.space_for(1), Room::Behind, "never without an answer");
+        rig.step_stage();
+        assert_eq!(rig.log.writer.space_for(space), Room::Behind, "a segment is in the making");
+        rig.settle_for(Duration::from_millis(1));
+        let has_space = |rig: &mut Rig<SimDisk>, bytes| {
+            let room = rig.log.writer.space_for(bytes);
+            rig.settle_for(Duration::from_millis(1));
+            (if room == Room::Behind { rig.log.writer.space_for(bytes) } else { room }) == Room::Granted
+        };
+        let (mut fits, mut fits_not) = (0, space);
+        while fits + 1 < fits_not {
+            let middle = fits.midpoint(fits_not);
+            if has_space(&mut rig, middle) { fits = middle } else { fits_not = middle }
+        }
+        assert!(space < fits + 20_000 + fits / 4 + 60_000, "{fits} of {space}");
+        for _ in 0..fits / 1200 {
+            rig.must_append(&[7; 1000], SyncPolicy::Always);
+        }
+        assert_eq!(rig.log.progress.no_space(), None, "{fits} of {space}");
+    }
+}
+
 /// Every operation of preparing the second segment: how many like it go well before, and its file's name.
 const PREPARING: [(DiskOperation, u64, &str); 10] = [
     (DiskOperation::Create, 0, "00000000000000000002.log.new"),

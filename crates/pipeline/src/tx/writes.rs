@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The whole transaction is in the log before any of it is in memory, and what it changes is locked until all of
-//! it is: nobody sees half of it, and a crash leaves all of it or nothing. The first part is logged when the log
-//! has room for all of them, so a write that does not fit takes none; where others have taken the room meanwhile
+//! it is: nobody sees half of it, and a crash leaves all of it or nothing. The first part is logged when the disk
+//! has room for all of them, so a write that does not fit takes none; where others take that room meanwhile
 //! the parts that are there lack their last one, and nothing has happened. The log takes other
 //! transactions between two parts, so nobody waits for hundreds of megabytes to be synced.
 
@@ -195,6 +195,8 @@ pub(crate) struct Write<P> {
     changes: ChangeSet,
     phase: Phase,
     counts: Counts,
+    /// The disk had room for all parts when the first was about to be logged.
+    has_space: bool,
     /// Parts that are not yet written.
     parts: VecDeque<Lsn>,
     /// What whoever sees the change waits for.
@@ -223,6 +225,7 @@ impl<P: Plan> Write<P> {
             plan,
             changes: ChangeSet::new(),
             phase: Phase::Planning,
+            has_space: false,
             counts: Counts::default(),
             gate: Gate::OPEN,
             now: 0,
@@ -245,15 +248,17 @@ impl<P: Plan> Write<P> {
         }
         let whole = total + effect::PART_OVERHEAD_BYTES <= part_bytes_max;
         let first = (*chunk, *half, *at) == (0, 0, 0);
-        // The first part leaves when there is room for all of them: a write that is refused half-way
-        // would have used up the disk for nothing.
-        let parts = total / (part_bytes_max - effect::PART_OVERHEAD_BYTES) + 1;
-        let needed = match (whole, first) {
-            (true, _) => total,
-            (false, true) => total + parts * LOG_PART_ROOM_BYTES,
-            (false, false) => part_bytes_max,
-        };
-        match tx.log.room(needed as u64) {
+        let mut room = Room::Granted;
+        if !whole && !self.has_space {
+            // A write that is refused half-way would have used up the disk for nothing.
+            let parts = total / (part_bytes_max - effect::PART_OVERHEAD_BYTES) + 1;
+            room = tx.log.space_for((total + parts * LOG_PART_ROOM_BYTES) as u64);
+            self.has_space = room == Room::Granted;
+        }
+        if room == Room::Granted {
+            room = tx.log.room(if whole { total } else { part_bytes_max } as u64);
+        }
+        match room {
             Room::Granted => {}
             Room::Behind | Room::Failed { .. } => return Ok(Step::Wait),
             Room::NoSpace { message } => return Err(no_space(&message)),

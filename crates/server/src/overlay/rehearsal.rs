@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     path::Path,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use rustix::io::Errno;
@@ -49,9 +49,17 @@ impl Rehearsal {
         }
     }
 
+    pub fn available_bytes(&self) -> u64 {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.room_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes from the room or gives back to it.
     pub fn resize(&self, from: u64, to: u64) -> io::Result<()> {
-        let mut room_bytes = self.room_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room_bytes = self.lock();
         match (*room_bytes).saturating_add(from).checked_sub(to) {
             Some(left) => {
                 *room_bytes = left;
