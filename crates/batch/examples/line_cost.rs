@@ -1,4 +1,5 @@
-//! What the line itself costs per read: readers that ask again when answered, and trips that take no time.
+//! What the line itself costs per read: readers that ask again when answered, and trips that take
+//! no time.
 //!
 //! `cargo run --release -p busload-batch --example line_cost`
 
@@ -17,7 +18,8 @@ const TRIP: Duration = Duration::from_micros(300);
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() {
-    let names = || (0..KEYS).map(|key| format!("{:020}", key.wrapping_mul(2_654_435_761) % 10_000_000));
+    let names =
+        || (0..KEYS).map(|key| format!("{:020}", key.wrapping_mul(2_654_435_761) % 10_000_000));
     let inline: Vec<[u8; 20]> =
         names().map(|name| name.into_bytes().try_into().expect("20 digits")).collect();
     let shared: Vec<Arc<[u8]>> = names().map(|name| name.into_bytes().into()).collect();
@@ -27,7 +29,12 @@ fn main() {
     report("shared keys, deadlines", &shared, READERS_MANY, Some(TIMEOUT));
 }
 
-fn report<K: Clone + Eq + Hash + Ord>(what: &str, keys: &[K], readers: usize, timeout: Option<Duration>) {
+fn report<K: Clone + Eq + Hash + Ord>(
+    what: &str,
+    keys: &[K],
+    readers: usize,
+    timeout: Option<Duration>,
+) {
     let mut world = World::new(keys, timeout);
     (0..readers).for_each(|reader| world.read(reader));
     world.run(READS / 10);

@@ -1,7 +1,9 @@
-//! A service in front of a slow store: 1,000 tasks load and store single users, without batching and with it.
+//! A service in front of a slow store: 1,000 tasks load and store single users, without batching
+//! and with it.
 //!
-//! Any pair of async functions over many keys will do for the store. Here it is a map that takes 0.1 ms per trip and
-//! 0.2 us per user, and serves four trips at a time, like a database with four connections.
+//! Any pair of async functions over many keys will do for the store. Here it is a map that takes
+//! 0.1 ms per trip and 0.2 us per user, and serves four trips at a time, like a database with four
+//! connections.
 //!
 //! ```text
 //! cargo run --release -p busload-batch --features tokio --example user_store
@@ -42,13 +44,24 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     users.close().await;
 
     let requests = TASKS * REQUESTS_PER_TASK;
-    let trips = stats.reads.batches + stats.writes.batches - before.reads.batches - before.writes.batches;
+    let trips =
+        stats.reads.batches + stats.writes.batches - before.reads.batches - before.writes.batches;
     println!("{TASKS} tasks, {requests} requests     without batching   with batching");
     println!("trips to the store           {requests:>17} {trips:>15}");
-    println!("requests per trip            {:>17.1} {:>15.1}", 1.0, f64::from(requests) / trips as f64);
-    println!("requests per second          {:>17.0} {:>15.0}", direct.per_second, batched.per_second);
+    println!(
+        "requests per trip            {:>17.1} {:>15.1}",
+        1.0,
+        f64::from(requests) / trips as f64
+    );
+    println!(
+        "requests per second          {:>17.0} {:>15.0}",
+        direct.per_second, batched.per_second
+    );
     println!("median of a lone request, ms {:>17.3} {:>15.3}", alone, alone_batched);
-    println!("tasks that read their write  {:>17} {:>15}", direct.read_their_write, batched.read_their_write);
+    println!(
+        "tasks that read their write  {:>17} {:>15}",
+        direct.read_their_write, batched.read_their_write
+    );
     Ok(())
 }
 
@@ -75,7 +88,10 @@ impl Store {
         self.users.lock().expect("nobody panics with it").extend(entries);
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the store's price is time, finer than tokio's timer")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the store's price is time, finer than tokio's timer"
+    )]
     async fn trip(&self, users: usize) {
         let _connection = self.connections.acquire().await.expect("it is never closed");
         let price = TRIP_PRICE + USER_PRICE * u32::try_from(users).expect("few users");

@@ -16,7 +16,8 @@ pub struct BatchId {
     pub(crate) serial: u64,
 }
 
-/// What to read or to write. An entry's index in it is what [`Line::answer`](crate::Line::answer) takes.
+/// What to read or to write. An entry's index in it is what [`Line::answer`](crate::Line::answer)
+/// takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<K, T> {
     /// Keys to read, sorted, each once.

@@ -1,4 +1,5 @@
-//! The async front of the line: callers ask for single keys and await, a [`Service`] makes the trips.
+//! The async front of the line: callers ask for single keys and await, a [`Service`] makes the
+//! trips.
 //!
 //! ```text
 //!  load, store ---> line ----> driver ----> one task per trip ----> Service::load, Service::store
@@ -7,17 +8,20 @@
 //!       +------- answers, outside the lock --------+
 //! ```
 //!
-//! A request is put in the line under a short lock and the driver is woken, which runs after the tasks that can run now: what
-//! they ask for leaves together. When a trip ends its waiters are answered first and the driver looks again behind them, so
-//! what they ask for next leaves in the next batch. All rules of order, limits and departure are those of [`Line`](crate::Line).
+//! A request is put in the line under a short lock and the driver is woken, which runs after the
+//! tasks that can run now: what they ask for leaves together. When a trip ends its waiters are
+//! answered first and the driver looks again behind them, so what they ask for next leaves in the
+//! next batch. All rules of order, limits and departure are those of [`Line`](crate::Line).
 //!
 //! * Overload: a full line refuses at once ([`BatchError::Full`]); nothing else is unbounded.
-//! * Giving up: a dropped future leaves the line. It harms nobody else, and a batch under way goes on without it.
-//! * Deadlines: a request that is late gets [`BatchError::TooLate`]. Its batch, if under way, goes on and keeps its place in
-//!   the order of its keys.
-//! * Shutdown: [`close`](Batcher::close) serves what has been taken and takes nothing more. When the last handle is dropped
-//!   the waiting get [`BatchError::Closed`], and batches under way still answer. A runtime that shuts down leaves nobody
-//!   hanging either. The driver and the timer's thread end with the last request.
+//! * Giving up: a dropped future leaves the line. It harms nobody else, and a batch under way goes
+//!   on without it.
+//! * Deadlines: a request that is late gets [`BatchError::TooLate`]. Its batch, if under way, goes
+//!   on and keeps its place in the order of its keys.
+//! * Shutdown: [`close`](Batcher::close) serves what has been taken and takes nothing more. When
+//!   the last handle is dropped the waiting get [`BatchError::Closed`], and batches under way still
+//!   answer. A runtime that shuts down leaves nobody hanging either. The driver and the timer's
+//!   thread end with the last request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,23 +41,27 @@ use crate::{LineSettings, LineStats, Refused, RequestId, SettingsError};
 pub struct BatcherSettings {
     /// The waiting line.
     pub line: LineSettings,
-    /// How long a request may take, from when it is asked to its answer, unless it says otherwise. `None`: forever.
+    /// How long a request may take, from when it is asked to its answer, unless it says otherwise.
+    /// `None`: forever.
     pub timeout: Option<Duration>,
 }
 
 /// Makes single-key requests of many callers into few trips of a [`Service`].
 ///
-/// Clones are handles of the same line. They may be used on any thread; the trips run on the runtime it was started on.
-/// A lone request leaves at once. Those that tasks ask for at the same time share trips, and so do those that come while
-/// trips are under way, as [`LineSettings::departure`] says. All rules of order and sharing are those of [`Line`](crate::Line):
-/// a read asked after a write was acknowledged sees it.
+/// Clones are handles of the same line. They may be used on any thread; the trips run on the
+/// runtime it was started on. A lone request leaves at once. Those that tasks ask for at the same
+/// time share trips, and so do those that come while trips are under way, as
+/// [`LineSettings::departure`] says. All rules of order and sharing are those of
+/// [`Line`](crate::Line): a read asked after a write was acknowledged sees it.
 ///
 /// * Overload: a full line refuses at once with [`BatchError::Full`].
 /// * A caller that gives up drops its future. That harms nobody else, and a trip under way goes on.
-/// * Deadlines: who is late gets [`BatchError::TooLate`]. A trip under way goes on and keeps its place in the order of its keys.
-/// * Shutdown: [`close`](Self::close) serves what was taken. When the last handle is dropped, the waiting get
-///   [`BatchError::Closed`], and trips under way still answer. When its runtime shuts down, the waiting get
-///   [`BatchError::Closed`] and those of trips under way [`BatchError::Stopped`].
+/// * Deadlines: who is late gets [`BatchError::TooLate`]. A trip under way goes on and keeps its
+///   place in the order of its keys.
+/// * Shutdown: [`close`](Self::close) serves what was taken. When the last handle is dropped, the
+///   waiting get [`BatchError::Closed`], and trips under way still answer. When its runtime shuts
+///   down, the waiting get [`BatchError::Closed`] and those of trips under way
+///   [`BatchError::Stopped`].
 ///
 /// ```
 /// use busload_batch::{Batcher, BatcherSettings};
@@ -100,7 +108,11 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         Self::start_by(Clock::start(), service, settings)
     }
 
-    fn start_by(clock: Clock, service: S, settings: BatcherSettings) -> Result<Self, SettingsError> {
+    fn start_by(
+        clock: Clock,
+        service: S,
+        settings: BatcherSettings,
+    ) -> Result<Self, SettingsError> {
         let shared = Arc::new(Shared::new(service, settings, clock)?);
         tokio::spawn(Driver::new(Arc::clone(&shared)).run());
         Ok(Self { handle: Arc::new(Handle { shared }) })
@@ -111,9 +123,11 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         &self.shared().service
     }
 
-    /// Puts a read in the line; `reply` gets its answer. `deadline` takes the place of the settings' `timeout`.
+    /// Puts a read in the line; `reply` gets its answer. `deadline` takes the place of the
+    /// settings' `timeout`.
     ///
-    /// This does not wake the driver, so that a loop over many requests wakes it once: call [`flush`](Self::flush) behind it.
+    /// This does not wake the driver, so that a loop over many requests wakes it once: call
+    /// [`flush`](Self::flush) behind it.
     ///
     /// # Errors
     /// Gives the reply back, uncalled, if the line is full or closed.
@@ -145,7 +159,8 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         self.shared().flush();
     }
 
-    /// The caller of a request gave up: its reply is dropped, uncalled. Nothing happens if it has been answered.
+    /// The caller of a request gave up: its reply is dropped, uncalled. Nothing happens if it has
+    /// been answered.
     pub fn cancel(&self, request: RequestId) {
         self.shared().cancel(request);
     }
@@ -162,9 +177,9 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
 
     /// Takes nothing more, and returns when all that was taken has been answered.
     ///
-    /// Further requests get [`BatchError::Closed`]. What waits is still sent. With a `timeout` this takes no longer than that;
-    /// without one as long as the service needs. A trip for which nobody waits any more is not waited for. Dropping the
-    /// future does not open the batcher again.
+    /// Further requests get [`BatchError::Closed`]. What waits is still sent. With a `timeout` this
+    /// takes no longer than that; without one as long as the service needs. A trip for which nobody
+    /// waits any more is not waited for. Dropping the future does not open the batcher again.
     pub async fn close(&self) {
         self.shared().enter(Phase::Closing);
         loop {
@@ -194,7 +209,8 @@ impl<S: Service> Batcher<S> {
         Self::start(service, settings)
     }
 
-    /// Reads one key; `None` if there is nothing under it. Asks when first polled; dropping the future leaves the line.
+    /// Reads one key; `None` if there is nothing under it. Asks when first polled; dropping the
+    /// future leaves the line.
     ///
     /// # Errors
     /// See [`BatchError`].
@@ -204,8 +220,8 @@ impl<S: Service> Batcher<S> {
         asked.answer().await
     }
 
-    /// Reads many keys, each as [`load`](Self::load) does, and gives their answers in the order of `keys`. They may leave in
-    /// one batch or in several, together with those of others.
+    /// Reads many keys, each as [`load`](Self::load) does, and gives their answers in the order of
+    /// `keys`. They may leave in one batch or in several, together with those of others.
     pub async fn load_many(&self, keys: impl IntoIterator<Item = S::Key>) -> Vec<Loaded<S>> {
         let asked: Vec<_> = keys.into_iter().map(|key| self.ask_load(key)).collect();
         self.flush();
@@ -219,14 +235,15 @@ impl<S: Service> Batcher<S> {
         answers
     }
 
-    /// Writes one key. Asks when first polled. Dropping the future leaves the line, but a write whose batch is under way, or
-    /// that another one was merged with, is made all the same.
+    /// Writes one key. Asks when first polled. Dropping the future leaves the line, but a write
+    /// whose batch is under way, or that another one was merged with, is made all the same.
     ///
     /// # Errors
     /// See [`BatchError`]; [`BatchError::outcome_unknown`] tells whether it may have been made.
     pub async fn store(&self, key: S::Key, write: impl Into<S::Write>) -> Stored<S> {
         let (reply, receiver) = Oneshot::store();
-        let request = self.submit_store(key, write.into(), reply, None).map_err(|refused| refused.reason)?;
+        let request =
+            self.submit_store(key, write.into(), reply, None).map_err(|refused| refused.reason)?;
         let asked = Asked { batcher: self, request: Some(request), receiver };
         self.flush();
         asked.answer().await
@@ -251,7 +268,8 @@ impl<S: Service, T> Asked<'_, S, Result<T, BatchError<S::Error>>> {
     async fn answer(mut self) -> Result<T, BatchError<S::Error>> {
         let answer = (&mut self.receiver).await;
         self.request = None;
-        // Every reply is called; one that was dropped instead is that of a line that went down in a panic.
+        // Every reply is called; one that was dropped instead is that of a line that went down in a
+        // panic.
         answer.unwrap_or(Err(BatchError::Stopped))
     }
 }

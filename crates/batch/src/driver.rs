@@ -1,4 +1,5 @@
-//! The one task that lets batches leave. It sleeps until it is rung for: by a flush, by the end of a trip, by the timer.
+//! The one task that lets batches leave. It sleeps until it is rung for: by a flush, by the end of
+//! a trip, by the timer.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use crate::{Batch, Late};
 
 /// Resolves after every task that can run now has run.
 ///
-/// A task woken by another one may run right after it, ahead of all that wait; a task that wakes itself goes behind them.
-/// (tokio's `yield_now` would wait longer than that: it also lets the runtime look for new events.)
+/// A task woken by another one may run right after it, ahead of all that wait; a task that wakes
+/// itself goes behind them. (tokio's `yield_now` would wait longer than that: it also lets the
+/// runtime look for new events.)
 #[derive(Default)]
 struct StepBack {
     stepped: bool,
@@ -72,8 +74,8 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     }
 
     fn turn(&mut self) -> Flow {
-        // Whoever rang before this is seen by this look. A ring kept for the next would send the driver to the line ahead of
-        // those who are answered meanwhile.
+        // Whoever rang before this is seen by this look. A ring kept for the next would send the
+        // driver to the line ahead of those who are answered meanwhile.
         pin!(self.shared.wake.notified()).as_mut().enable();
         let next_wake = self.take_due();
         for batch in self.batches.drain(..) {
@@ -103,7 +105,8 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         state.line.next_wake(now)
     }
 
-    /// Answers those who leave the line without a trip. Ends the batcher if it was closed and owes nothing more.
+    /// Answers those who leave the line without a trip. Ends the batcher if it was closed and owes
+    /// nothing more.
     fn give_unserved(&mut self) -> Phase {
         let given = self.late.len() + self.unserved.len();
         for late in self.late.drain(..) {

@@ -1,7 +1,8 @@
 //! A [`Batcher`] over plain functions: no trait to implement.
 //!
-//! [`Batcher::from_load`] takes a function from many keys to many values; [`Batcher::from_functions`] one more that stores.
-//! Per-key errors, merged writes, outcomes of writes and memory accounting of large keys and values need a [`Service`].
+//! [`Batcher::from_load`] takes a function from many keys to many values;
+//! [`Batcher::from_functions`] one more that stores. Per-key errors, merged writes, outcomes of
+//! writes and memory accounting of large keys and values need a [`Service`].
 
 use std::convert::Infallible;
 use std::hash::Hash;
@@ -14,7 +15,8 @@ type Trip<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 type LoadFunction<K, V, E> = Box<dyn Fn(Vec<K>) -> Trip<Vec<Option<V>>, E> + Send + Sync>;
 type StoreFunction<K, V, E> = Box<dyn Fn(Vec<(K, V)>) -> Trip<(), E> + Send + Sync>;
 
-/// What a function that loads may return: the values in the order of its keys, or that as a `Result`.
+/// What a function that loads may return: the values in the order of its keys, or that as a
+/// `Result`.
 pub trait LoadOutput {
     /// What is found under one key.
     type Value;
@@ -84,8 +86,9 @@ where
     V: Clone + Send + 'static,
     E: Clone + Send + 'static,
 {
-    /// Starts a batcher over an async function from keys, sorted and each once, to their values in the same order; `None` for
-    /// a key with nothing under it. It may return `Vec<Option<V>>` or a `Result` of that.
+    /// Starts a batcher over an async function from keys, sorted and each once, to their values in
+    /// the same order; `None` for a key with nothing under it. It may return `Vec<Option<V>>` or a
+    /// `Result` of that.
     ///
     /// # Errors
     /// The first setting that makes no sense.
@@ -107,8 +110,9 @@ where
     V: Clone + Send + 'static,
     E: Clone + Send + 'static,
 {
-    /// Starts a batcher over two async functions: `load` as in [`from_load`](Batcher::from_load), and one that stores values
-    /// under keys, sorted and each once. That may return nothing or a `Result` of nothing, with the error of `load`.
+    /// Starts a batcher over two async functions: `load` as in [`from_load`](Batcher::from_load),
+    /// and one that stores values under keys, sorted and each once. That may return nothing or a
+    /// `Result` of nothing, with the error of `load`.
     ///
     /// # Errors
     /// The first setting that makes no sense.
@@ -184,7 +188,8 @@ where
 
     async fn store(&self, entries: Vec<(K, LastWins<V>)>) -> StoredAll<Self> {
         let stored = entries.len();
-        (self.store)(entries.into_iter().map(|(key, LastWins(value))| (key, value)).collect()).await?;
+        (self.store)(entries.into_iter().map(|(key, LastWins(value))| (key, value)).collect())
+            .await?;
         Ok(std::iter::repeat_n(Ok(()), stored).collect())
     }
 }

@@ -1,8 +1,10 @@
-//! Many callers' single-key reads and writes in few batches: a waiting line with limits, and when a batch leaves.
+//! Many callers' single-key reads and writes in few batches: a waiting line with limits, and when a
+//! batch leaves.
 //!
-//! A service asks a database for one row by key, very often, and pays for a statement each time. The same requests, still
-//! asked one by one, cost a fraction of it when those that wait at the same moment share one statement. This crate is
-//! that line of waiting requests: for any slow thing that takes many keys as readily as one.
+//! A service asks a database for one row by key, very often, and pays for a statement each time.
+//! The same requests, still asked one by one, cost a fraction of it when those that wait at the
+//! same moment share one statement. This crate is that line of waiting requests: for any slow thing
+//! that takes many keys as readily as one.
 //!
 //! ```text
 //!  read(key)  --+     +--------------- Line ----------------+
@@ -13,43 +15,51 @@
 //!
 //! # The one rule
 //!
-//! A trip that can start takes all that waits, up to a limit, and leaves at once; it never waits for more. A lone
-//! request pays no delay, a thousand at once share a trip, and batches grow with the load by themselves. No time is to be
-//! tuned. A batch in a trip costs something that others need, so there is one refinement
-//! ([`Departure::WhenFree`]): with nothing of its class under way a batch leaves at once; beside others it leaves with at
-//! least `min_batch` entries, or when the first has waited one mean trip. [`Departure::Window`], the
-//! fixed window of size and time that is used elsewhere, is there for comparison.
+//! A trip that can start takes all that waits, up to a limit, and leaves at once; it never waits
+//! for more. A lone request pays no delay, a thousand at once share a trip, and batches grow with
+//! the load by themselves. No time is to be tuned. A batch in a trip costs something that others
+//! need, so there is one refinement ([`Departure::WhenFree`]): with nothing of its class under way
+//! a batch leaves at once; beside others it leaves with at least `min_batch` entries, or when the
+//! first has waited one mean trip. [`Departure::Window`], the fixed window of size and time that is
+//! used elsewhere, is there for comparison.
 //!
 //! # Two layers
 //!
-//! * [`Line`]: the core. No IO, no clock, no threads: requests go in, batches come out, and the time is an argument. Every call
-//!   costs O(1) amortised, and a read from question to answer about 150 ns.
-//! * `Batcher` (feature `tokio`): the line with a clock, tasks and futures around it. `batcher.load(key).await`.
+//! * [`Line`]: the core. No IO, no clock, no threads: requests go in, batches come out, and the
+//!   time is an argument. Every call costs O(1) amortised, and a read from question to answer about
+//!   150 ns.
+//! * `Batcher` (feature `tokio`): the line with a clock, tasks and futures around it.
+//!   `batcher.load(key).await`.
 //!
 //! # Order
 //!
-//! * Operations on one key take effect in the order in which they came: a read sees the writes before it and none
-//!   behind it. A write waits for the answers of all that came before it on its key, a read for those of the writes.
-//!   Reads of one key may be under way side by side.
-//! * A batch is sorted and has each key once. Where the slow thing takes locks in the order it is given, batches cannot deadlock.
-//! * Each key has a lane by its hash, a lane has one batch of writes under way at most, and a batch is of one lane and one
-//!   [`Write::Kind`].
-//! * Nobody is passed over for ever: of all that may leave, what could leave for longest goes first.
+//! * Operations on one key take effect in the order in which they came: a read sees the writes
+//!   before it and none behind it. A write waits for the answers of all that came before it on its
+//!   key, a read for those of the writes. Reads of one key may be under way side by side.
+//! * A batch is sorted and has each key once. Where the slow thing takes locks in the order it is
+//!   given, batches cannot deadlock.
+//! * Each key has a lane by its hash, a lane has one batch of writes under way at most, and a batch
+//!   is of one lane and one [`Write::Kind`].
+//! * Nobody is passed over for ever: of all that may leave, what could leave for longest goes
+//!   first.
 //!
 //! # Sharing
 //!
-//! Reads of one key that wait share one entry, and so do writes as far as [`Write::merge`] takes them in. Nobody joins
-//! an entry under way: it may have been read before the question was asked, and miss a write that someone else was told has been
-//! made. [`Sharing::InFlight`] gives that up for fewer reads.
+//! Reads of one key that wait share one entry, and so do writes as far as [`Write::merge`] takes
+//! them in. Nobody joins an entry under way: it may have been read before the question was asked,
+//! and miss a write that someone else was told has been made. [`Sharing::InFlight`] gives that up
+//! for fewer reads.
 //!
 //! # Limits, overload, giving up
 //!
-//! Requests and bytes that wait are bounded, and so are a batch's entries and bytes and the number of batches under way. A full
-//! line refuses at once with [`Refusal::Full`] and gives the waiter back. A caller may [`leave`](Line::leave) at any time, and
-//! one with a deadline is given back when it passes ([`Line::expire`]): neither harms anybody else, nor stops a batch under
-//! way. A waiter is given back exactly once: refused, left, late, answered, or with the end of its batch.
+//! Requests and bytes that wait are bounded, and so are a batch's entries and bytes and the number
+//! of batches under way. A full line refuses at once with [`Refusal::Full`] and gives the waiter
+//! back. A caller may [`leave`](Line::leave) at any time, and one with a deadline is given back
+//! when it passes ([`Line::expire`]): neither harms anybody else, nor stops a batch under way. A
+//! waiter is given back exactly once: refused, left, late, answered, or with the end of its batch.
 //!
-//! The line itself has no shutdown. Whoever stops feeding it goes on calling it until [`Line::is_empty`].
+//! The line itself has no shutdown. Whoever stops feeding it goes on calling it until
+//! [`Line::is_empty`].
 //!
 //! # Example
 //!

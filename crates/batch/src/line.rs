@@ -1,4 +1,5 @@
-//! The waiting line: the core of this crate. It does no IO and has no clock; its caller says what time it is.
+//! The waiting line: the core of this crate. It does no IO and has no clock; its caller says what
+//! time it is.
 //!
 //! ```text
 //!   Keys:    hash table -> what of a key is under way, and its entries that wait, in order of arrival
@@ -8,7 +9,8 @@
 //!   Trips:   batches under way, with the entries they took
 //! ```
 //!
-//! Each of them is an arena with lists through it, so whatever comes, joins, leaves, departs or is answered costs O(1).
+//! Each of them is an arena with lists through it, so whatever comes, joins, leaves, departs or is
+//! answered costs O(1).
 
 mod arena;
 mod arrival;
@@ -41,13 +43,14 @@ use crate::settings::{LineSettings, SettingsError};
 use crate::stats::LineStats;
 use crate::write::Write;
 
-/// A waiting line: requests of single keys come in, batches go out, answers come back to the waiters.
+/// A waiting line: requests of single keys come in, batches go out, answers come back to the
+/// waiters.
 ///
-/// `K` is the key, `T` the write ([`NoWrites`](crate::NoWrites) if there are none), `W` whatever stands for the caller who
-/// waits. See [the crate](crate) for the rules.
+/// `K` is the key, `T` the write ([`NoWrites`](crate::NoWrites) if there are none), `W` whatever
+/// stands for the caller who waits. See [the crate](crate) for the rules.
 ///
-/// `now` is the time on any clock that does not go back, the same for all calls. If it does go back, the line
-/// goes on with the latest time it was told.
+/// `now` is the time on any clock that does not go back, the same for all calls. If it does go
+/// back, the line goes on with the latest time it was told.
 pub struct Line<K, T: Write, W> {
     settings: LineSettings,
     stats: LineStats,
@@ -68,9 +71,11 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Self::with_seed(settings, RandomState::new().hash_one(0_u64))
     }
 
-    /// An empty line whose keys are hashed with `seed`: with the same seed, a key always has the same lane.
+    /// An empty line whose keys are hashed with `seed`: with the same seed, a key always has the
+    /// same lane.
     ///
-    /// For simulations that must happen again. With a seed that others know, keys can be chosen that are slow.
+    /// For simulations that must happen again. With a seed that others know, keys can be chosen
+    /// that are slow.
     pub fn with_seed(settings: LineSettings, seed: u64) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self {
@@ -87,8 +92,15 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         })
     }
 
-    /// Takes a read of `key`. It sees every write of the key that came before it, and none that comes after it.
-    pub fn read(&mut self, now: Duration, key: K, waiter: W, ask: Ask) -> Result<RequestId, Refused<W>> {
+    /// Takes a read of `key`. It sees every write of the key that came before it, and none that
+    /// comes after it.
+    pub fn read(
+        &mut self,
+        now: Duration,
+        key: K,
+        waiter: W,
+        ask: Ask,
+    ) -> Result<RequestId, Refused<W>> {
         self.advance(now);
         let size = Size::of_read(ask.bytes);
         if let Err(reason) = self.load.admit(size) {
@@ -99,7 +111,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Ok(self.attach(entry, waiter, None, ask.deadline))
     }
 
-    /// Takes a write of `key`. It joins the one that waits for the key, if that came last and takes it in.
+    /// Takes a write of `key`. It joins the one that waits for the key, if that came last and takes
+    /// it in.
     pub fn write(
         &mut self,
         now: Duration,
@@ -118,17 +131,19 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Ok(self.attach(entry, waiter, Some(receipt), ask.deadline))
     }
 
-    /// The caller of `request` gave up. Its waiter is given back, unless it was answered, left or was late before.
+    /// The caller of `request` gave up. Its waiter is given back, unless it was answered, left or
+    /// was late before.
     ///
-    /// Nobody else is harmed: an entry leaves the line with its last waiter, and a batch under way goes on. A write that
-    /// waits together with others is made for them all the same.
+    /// Nobody else is harmed: an entry leaves the line with its last waiter, and a batch under way
+    /// goes on. A write that waits together with others is made for them all the same.
     pub fn leave(&mut self, request: RequestId) -> Option<W> {
         let id = self.waiters.find(request)?;
         self.stats.left += 1;
         Some(self.detach(id).waiter)
     }
 
-    /// The next batch that is due, if there is one. Call it until there is none, after [`expire`](Line::expire).
+    /// The next batch that is due, if there is one. Call it until there is none, after
+    /// [`expire`](Line::expire).
     pub fn next_batch(&mut self, now: Duration) -> Option<Batch<K, T>> {
         self.advance(now);
         if !self.trips.has_place() {
@@ -138,11 +153,18 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Some(self.depart(class))
     }
 
-    /// Takes the waiters of one entry of a batch under way, in order of arrival: the entry is done, and what waits
-    /// for it may go on. This takes no time: what may go on has waited since the latest time the line was told.
+    /// Takes the waiters of one entry of a batch under way, in order of arrival: the entry is done,
+    /// and what waits for it may go on. This takes no time: what may go on has waited since the
+    /// latest time the line was told.
     ///
-    /// `entry` is the index in the batch. Nothing happens if it was answered before or the batch has ended.
-    pub fn answer(&mut self, batch: BatchId, entry: usize, waiters: &mut Vec<Answered<W, T::Receipt>>) {
+    /// `entry` is the index in the batch. Nothing happens if it was answered before or the batch
+    /// has ended.
+    pub fn answer(
+        &mut self,
+        batch: BatchId,
+        entry: usize,
+        waiters: &mut Vec<Answered<W, T::Receipt>>,
+    ) {
         if let Some(id) = self.trips.take(batch, entry) {
             self.finish(id, |answered| waiters.push(answered));
         }
@@ -150,9 +172,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
 
     /// The trip is over: the batch's place and lane are free.
     ///
-    /// Waiters of entries that were not answered are given back with the entry's index, in order. Nothing happens if the
-    /// batch has ended before.
-    pub fn end(&mut self, now: Duration, batch: BatchId, rest: &mut Vec<(usize, Answered<W, T::Receipt>)>) {
+    /// Waiters of entries that were not answered are given back with the entry's index, in order.
+    /// Nothing happens if the batch has ended before.
+    pub fn end(
+        &mut self,
+        now: Duration,
+        batch: BatchId,
+        rest: &mut Vec<(usize, Answered<W, T::Receipt>)>,
+    ) {
         self.advance(now);
         let Some(trip) = self.trips.end(batch) else { return };
         self.queues.set_free(trip.class);
@@ -164,7 +191,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// Takes the waiters whose deadline has passed, the most overdue first. For the others it is as if they had left.
+    /// Takes the waiters whose deadline has passed, the most overdue first. For the others it is as
+    /// if they had left.
     pub fn expire(&mut self, now: Duration, late: &mut Vec<Late<W>>) {
         self.advance(now);
         while let Some(id) = self.waiters.first_late(self.now) {
@@ -173,8 +201,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// When [`next_batch`](Line::next_batch) or [`expire`](Line::expire) will have something to do if nothing else is
-    /// called before; at `now` if they have already. `None` if never.
+    /// When [`next_batch`](Line::next_batch) or [`expire`](Line::expire) will have something to do
+    /// if nothing else is called before; at `now` if they have already. `None` if never.
     pub fn next_wake(&self, now: Duration) -> Option<Duration> {
         let departure = self.queues.first_due(&self.entries, &self.traffic());
         let departure = departure.filter(|_| self.trips.has_place());
@@ -193,12 +221,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         self.keys.len() == 0 && self.trips.len() == 0
     }
 
-    /// Requests that wait; with [`Sharing::InFlight`](crate::Sharing::InFlight) also those that joined an entry under way.
+    /// Requests that wait; with [`Sharing::InFlight`](crate::Sharing::InFlight) also those that
+    /// joined an entry under way.
     pub fn waiting(&self) -> usize {
         self.load.requests
     }
 
-    /// Bytes that wait: keys, writes and [`REQUEST_OVERHEAD_BYTES`](crate::limits::REQUEST_OVERHEAD_BYTES) for each request.
+    /// Bytes that wait: keys, writes and
+    /// [`REQUEST_OVERHEAD_BYTES`](crate::limits::REQUEST_OVERHEAD_BYTES) for each request.
     pub fn waiting_bytes(&self) -> usize {
         self.load.bytes
     }

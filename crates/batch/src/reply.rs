@@ -43,7 +43,8 @@ pub(crate) fn give_stored<S: Service, R: Reply<S>>(
     });
 }
 
-/// Gives each waiter its entry's result: clones for all but the last of an entry, who gets the result itself.
+/// Gives each waiter its entry's result: clones for all but the last of an entry, who gets the
+/// result itself.
 fn give_each<W, C, T: Clone>(
     waiters: &mut Vec<(usize, Answered<W, C>)>,
     results: Vec<T>,

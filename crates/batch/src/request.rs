@@ -9,7 +9,8 @@ use thiserror::Error;
 pub struct Ask {
     /// Bytes of the key.
     pub bytes: usize,
-    /// When the request is late, on the clock of `now`. [`Line::expire`](crate::Line::expire) then gives its waiter back.
+    /// When the request is late, on the clock of `now`. [`Line::expire`](crate::Line::expire) then
+    /// gives its waiter back.
     pub deadline: Option<Duration>,
 }
 

@@ -27,28 +27,31 @@ pub struct LineSettings {
     pub sharing: Sharing,
 }
 
-/// When a batch leaves. It needs a free place among [`LineSettings::batches_in_flight_max`] in any case.
+/// When a batch leaves. It needs a free place among [`LineSettings::batches_in_flight_max`] in any
+/// case.
 ///
-/// Reads are one class, writes are another. Reads make one batch, the writes of each lane make another; entries of all
-/// kinds count for it, though only those of one kind leave together.
+/// Reads are one class, writes are another. Reads make one batch, the writes of each lane make
+/// another; entries of all kinds count for it, though only those of one kind leave together.
 ///
-/// How long an entry has waited counts from when it could leave: from its arrival, or from when the last operation it
-/// had to wait for was answered.
+/// How long an entry has waited counts from when it could leave: from its arrival, or from when the
+/// last operation it had to wait for was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// At once when no batch of its class is under way. While others are, a further one leaves with at least
-    /// `min_batch` entries, or as many bytes as a batch may have, or when its oldest entry has waited one mean trip time
-    /// of its class.
+    /// At once when no batch of its class is under way. While others are, a further one leaves with
+    /// at least `min_batch` entries, or as many bytes as a batch may have, or when its oldest entry
+    /// has waited one mean trip time of its class.
     ///
-    /// A batch of reads takes all that wait up to its share, which is what waits and is under way divided by all places but one (or four
-    /// times `min_batch`, if that is more). Otherwise one large batch would take for long what the others then lack, and the few that are left
-    /// would come and go in small ones.
+    /// A batch of reads takes all that wait up to its share, which is what waits and is under way
+    /// divided by all places but one (or four times `min_batch`, if that is more). Otherwise one
+    /// large batch would take for long what the others then lack, and the few that are left would
+    /// come and go in small ones.
     WhenFree {
         /// Entries that make a further batch worth its trip.
         min_batch: usize,
     },
-    /// With `entries` entries, or as many bytes as a batch may have, or when the oldest has waited for `wait`. This is the
-    /// fixed window that others use, here for comparison: it makes a lone request wait.
+    /// With `entries` entries, or as many bytes as a batch may have, or when the oldest has waited
+    /// for `wait`. This is the fixed window that others use, here for comparison: it makes a lone
+    /// request wait.
     Window {
         /// Entries that fill a batch; it takes no more.
         entries: usize,
@@ -60,12 +63,13 @@ pub enum Departure {
 /// Which reads of one key share an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sharing {
-    /// Those that wait for the same batch. A read sees every write that was acknowledged before it was asked.
+    /// Those that wait for the same batch. A read sees every write that was acknowledged before it
+    /// was asked.
     #[default]
     Waiting,
-    /// Also those that come while a read of the key is under way. The answer may be older than the question: a
-    /// write by someone else, acknowledged after the batch has read and before this read was asked, may be missed.
-    /// Writes through the same line are never missed.
+    /// Also those that come while a read of the key is under way. The answer may be older than the
+    /// question: a write by someone else, acknowledged after the batch has read and before this
+    /// read was asked, may be missed. Writes through the same line are never missed.
     InFlight,
 }
 
@@ -120,7 +124,9 @@ pub enum SettingsError {
         overhead: usize,
     },
     /// A batch could never have as many entries as the departure asks for.
-    #[error("{setting} is {value} and must not be above batch_entries_max, which is {batch_entries_max}")]
+    #[error(
+        "{setting} is {value} and must not be above batch_entries_max, which is {batch_entries_max}"
+    )]
     AboveBatch {
         /// `min_batch` or `entries`.
         setting: &'static str,

@@ -1,7 +1,8 @@
-//! What the handles, the driver and the trips of a batcher share: the line under its lock, and the driver's bell.
+//! What the handles, the driver and the trips of a batcher share: the line under its lock, and the
+//! driver's bell.
 //!
-//! User code runs under the lock only as the line must call it: `Hash`, `Eq`, `Ord` and `Clone` of keys, and the methods of
-//! `Write`. Replies are called and dropped outside.
+//! User code runs under the lock only as the line must call it: `Hash`, `Eq`, `Ord` and `Clone` of
+//! keys, and the methods of `Write`. Replies are called and dropped outside.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use crate::batcher::BatcherSettings;
 use crate::clock::Clock;
 use crate::service::{Receipt, Reply, Service};
 use crate::{
-    Answered, Ask, BatchId, Content, Line, LineStats, Operation, Refusal, Refused, RequestId, SettingsError,
+    Answered, Ask, BatchId, Content, Line, LineStats, Operation, Refusal, Refused, RequestId,
+    SettingsError,
 };
 
 pub(crate) struct Shared<S: Service, R: Reply<S>> {
@@ -62,7 +64,11 @@ pub(crate) enum Phase {
 }
 
 impl<S: Service, R: Reply<S>> Shared<S, R> {
-    pub(crate) fn new(service: S, settings: BatcherSettings, clock: Clock) -> Result<Self, SettingsError> {
+    pub(crate) fn new(
+        service: S,
+        settings: BatcherSettings,
+        clock: Clock,
+    ) -> Result<Self, SettingsError> {
         let line = Line::new(settings.line)?;
         Ok(Self {
             service: Arc::new(service),
@@ -75,8 +81,8 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         })
     }
 
-    /// The line. A panic under the lock is one of the user's key or write, which the caller whose it is gets to see; the
-    /// others go on.
+    /// The line. A panic under the lock is one of the user's key or write, which the caller whose
+    /// it is gets to see; the others go on.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<S, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,14 +137,16 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         }
     }
 
-    /// Whether the driver, before it lets a batch leave, lets the tasks run that can: others may be about to ask. Only a lone
-    /// request with nothing else going on has nobody to wait for, not even for that.
+    /// Whether the driver, before it lets a batch leave, lets the tasks run that can: others may be
+    /// about to ask. Only a lone request with nothing else going on has nobody to wait for, not
+    /// even for that.
     pub(crate) fn expects_company(&self) -> bool {
         let state = self.lock();
         state.answered == Company::Several || 1 < state.line.waiting() || 0 < state.line.in_flight()
     }
 
-    /// The trip of `batch` is over: frees its place and takes who still waits for it. [`settle`](Self::settle) must follow.
+    /// The trip of `batch` is over: frees its place and takes who still waits for it.
+    /// [`settle`](Self::settle) must follow.
     pub(crate) fn end_batch(&self, batch: BatchId) -> Vec<EndedWaiter<S, R>> {
         let mut state = self.lock();
         let mut waiters = std::mem::take(&mut state.spare);

@@ -1,11 +1,13 @@
-//! A timer finer than a millisecond, which is tokio's unit: a thread that sleeps until the nearest wanted time.
+//! A timer finer than a millisecond, which is tokio's unit: a thread that sleeps until the nearest
+//! wanted time.
 //!
-//! The driver says after each look at the line when it next wants to be woken. That is often and mostly for nothing, because
-//! a trip ends first; so saying it is cheap: the thread is disturbed only by a time nearer than the one it sleeps for, and a
-//! time that moved away is noticed when the old one has come. [`Alarm`] decides, without a clock; [`Timer`] is the thread.
+//! The driver says after each look at the line when it next wants to be woken. That is often and
+//! mostly for nothing, because a trip ends first; so saying it is cheap: the thread is disturbed
+//! only by a time nearer than the one it sleeps for, and a time that moved away is noticed when the
+//! old one has come. [`Alarm`] decides, without a clock; [`Timer`] is the thread.
 //!
-//! The thread is started by the first wanted time and ends when the [`Timer`] is dropped. It rings late by what the system
-//! takes to wake a thread (about 0.06 ms on Linux), never early.
+//! The thread is started by the first wanted time and ends when the [`Timer`] is dropped. It rings
+//! late by what the system takes to wake a thread (about 0.06 ms on Linux), never early.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,7 +25,8 @@ struct Alarm {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Sleep {
-    /// Not asleep: the thread looks at the alarm before it sleeps, so there is no need to disturb it.
+    /// Not asleep: the thread looks at the alarm before it sleeps, so there is no need to disturb
+    /// it.
     #[default]
     Awake,
     Until(Duration),
@@ -46,7 +49,8 @@ enum Disturb {
 }
 
 impl Alarm {
-    /// Sets the wanted time, in place of the last one. Says whether the thread must be disturbed for it.
+    /// Sets the wanted time, in place of the last one. Says whether the thread must be disturbed
+    /// for it.
     fn want(&mut self, wanted: Option<Duration>) -> Disturb {
         self.wanted = wanted;
         match (wanted, self.sleeping_until) {
@@ -113,7 +117,8 @@ impl Timer {
         Self { shared: Arc::default(), clock, ring, thread: Thread::NotStarted }
     }
 
-    /// Wants to ring at `wanted`, in place of what was wanted before; `None`: not at all. A time that has come rings at once.
+    /// Wants to ring at `wanted`, in place of what was wanted before; `None`: not at all. A time
+    /// that has come rings at once.
     ///
     /// # Errors
     /// The system has no thread to give; nothing will ring. The next call tries again.
@@ -129,7 +134,9 @@ impl Timer {
 
     fn start(&mut self) -> io::Result<()> {
         let (shared, clock, ring) = (Arc::clone(&self.shared), self.clock, Arc::clone(&self.ring));
-        std::thread::Builder::new().name("batch-timer".into()).spawn(move || run(&shared, clock, &*ring))?;
+        std::thread::Builder::new()
+            .name("batch-timer".into())
+            .spawn(move || run(&shared, clock, &*ring))?;
         self.thread = Thread::Started;
         Ok(())
     }
@@ -153,7 +160,11 @@ fn run(shared: &Shared, clock: Clock, ring: &dyn Fn()) {
                 alarm = shared.alarm();
             }
             Step::Sleep(time) => {
-                alarm = shared.changed.wait_timeout(alarm, time).unwrap_or_else(PoisonError::into_inner).0;
+                alarm = shared
+                    .changed
+                    .wait_timeout(alarm, time)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
             }
             Step::SleepForever => {
                 alarm = shared.changed.wait(alarm).unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! One batch under way: calls the service in a task of its own and answers the batch's waiters, whatever happens to it.
+//! One batch under way: calls the service in a task of its own and answers the batch's waiters,
+//! whatever happens to it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -10,7 +11,8 @@ use crate::service::{BatchError, Reply, Service};
 use crate::shared::{EndedWaiter, Shared, operation};
 use crate::{Batch, BatchId, Content, Operation};
 
-/// Owes the waiters of one batch their answers; dropped before it has given them, as when a runtime shuts down, it says so.
+/// Owes the waiters of one batch their answers; dropped before it has given them, as when a runtime
+/// shuts down, it says so.
 pub(crate) struct Trip<S: Service, R: Reply<S>> {
     shared: Arc<Shared<S, R>>,
     batch: BatchId,
@@ -96,7 +98,10 @@ async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Panic> {
 }
 
 /// The answers of a trip, if there are as many as entries.
-fn counted<T, E>(asked: usize, outcome: Result<Result<Vec<T>, E>, Panic>) -> Result<Vec<T>, BatchError<E>> {
+fn counted<T, E>(
+    asked: usize,
+    outcome: Result<Result<Vec<T>, E>, Panic>,
+) -> Result<Vec<T>, BatchError<E>> {
     let answers = outcome.map_err(|Panic| BatchError::Panicked)?.map_err(BatchError::Failed)?;
     match answers.len() {
         given if given == asked => Ok(answers),

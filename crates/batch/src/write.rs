@@ -13,19 +13,23 @@ pub trait Write: Sized {
     /// The receipt of the request whose write opened the entry.
     fn receipt(&self) -> Self::Receipt;
 
-    /// Takes a later write of the same key in, or gives it back: then it gets an entry of its own behind this one.
+    /// Takes a later write of the same key in, or gives it back: then it gets an entry of its own
+    /// behind this one.
     ///
-    /// What both do together must be what they do one after the other. When it gives `later` back, `self` must be as
-    /// it was. Together they must not have more [`bytes`](Write::bytes) than one by one.
+    /// What both do together must be what they do one after the other. When it gives `later` back,
+    /// `self` must be as it was. Together they must not have more [`bytes`](Write::bytes) than one
+    /// by one.
     fn merge(&mut self, later: Self) -> Result<Self::Receipt, Self>;
 
     /// Bytes this write holds, for the limits of the line and of a batch.
     fn bytes(&self) -> usize;
 }
 
-/// A write of a whole value: of several that wait for one key, the last is made and all are acknowledged.
+/// A write of a whole value: of several that wait for one key, the last is made and all are
+/// acknowledged.
 ///
-/// Its bytes are those of `V` itself, not of what `V` points to. Where that is much, write a [`Write`] that counts it.
+/// Its bytes are those of `V` itself, not of what `V` points to. Where that is much, write a
+/// [`Write`] that counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LastWins<V>(pub V);
 

@@ -158,7 +158,8 @@ impl Starter {
     ///
     /// It cannot be started.
     pub fn start_in(&self, cleanup: &Cleanup, data: Directory, tables: &[Table]) -> Result<Server> {
-        let server = self.spawn(cleanup, data.path(), tables).context("cannot start the busload server")?;
+        let server =
+            self.spawn(cleanup, data.path(), tables).context("cannot start the busload server")?;
         Ok(Server { server, data })
     }
 
@@ -217,7 +218,8 @@ impl Server {
         Ok(self.data)
     }
 
-    /// Waits until it gives this answer to a command: it serves before it has reached what its tables are over.
+    /// Waits until it gives this answer to a command: it serves before it has reached what its
+    /// tables are over.
     ///
     /// # Errors
     ///
@@ -267,7 +269,8 @@ impl Metrics {
     pub fn of_table(&self, name: &str, table: &str) -> Option<f64> {
         let label = format!("table=\"{table}\"");
         let line = self.text.lines().find(|line| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') && rest.contains(&label))
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('{') && rest.contains(&label))
         })?;
         line.rsplit(' ').next()?.parse().ok()
     }
@@ -279,8 +282,7 @@ mod tests {
 
     #[test]
     fn a_metric_is_found_by_name_and_table() {
-        let text =
-            "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\nx{table=\"other\",y=\"z\"} 1.5e3\n";
+        let text = "# TYPE x gauge\nx{table=\"db\"} 5\nx_total{table=\"db\"} 7\nx{table=\"other\",y=\"z\"} 1.5e3\n";
         let metrics = Metrics { text: text.to_owned() };
         assert_eq!(metrics.of_table("x", "db"), Some(5.0));
         assert_eq!(metrics.of_table("x_total", "db"), Some(7.0));

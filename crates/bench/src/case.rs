@@ -38,14 +38,15 @@ impl Case {
         cases
     }
 
-    /// The cases that `text` names: without a wiring one for each that was asked for, and in an open loop,
-    /// where there is no pipeline, one for each rate.
+    /// The cases that `text` names: without a wiring one for each that was asked for, and in an
+    /// open loop, where there is no pipeline, one for each rate.
     ///
     /// # Errors
     ///
     /// What names no case.
     pub fn parse(text: &str, arguments: &Kv) -> Result<Vec<Self>> {
-        let wrong = || UsageError(format!("`{text}` is no case as get:64:none or, with --rate, get:none"));
+        let wrong =
+            || UsageError(format!("`{text}` is no case as get:64:none or, with --rate, get:none"));
         let mut words = text.split(':');
         let operation =
             words.next().and_then(|word| Operation::from_str(word, true).ok()).ok_or_else(wrong)?;
@@ -55,8 +56,10 @@ impl Case {
         } else {
             paces(arguments)
         };
-        let durability =
-            words.next().and_then(|word| Durability::from_str(word, true).ok()).ok_or_else(wrong)?;
+        let durability = words
+            .next()
+            .and_then(|word| Durability::from_str(word, true).ok())
+            .ok_or_else(wrong)?;
         let wirings = match words.next() {
             Some(word) => vec![word.parse().ok().ok_or_else(wrong)?],
             None => arguments.net_threads.clone(),
@@ -145,7 +148,9 @@ mod tests {
 
     #[test]
     fn what_names_no_case_is_refused() {
-        for bad in ["", "get", "get:x:none", "get:0:none", "get:1:some", "get:1:none:0:0", "get:1:none:x"] {
+        for bad in
+            ["", "get", "get:x:none", "get:0:none", "get:1:some", "get:1:none:0:0", "get:1:none:x"]
+        {
             assert!(cases(&["--case", bad]).is_err(), "{bad}");
         }
         assert!(cases(&["--clients", "0"]).is_err());

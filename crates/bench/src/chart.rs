@@ -187,7 +187,11 @@ where
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     let mut builder = ChartBuilder::on(area);
-    builder.caption(&chart.title, (FONT, 20)).margin(16).x_label_area_size(46).y_label_area_size(72);
+    builder
+        .caption(&chart.title, (FONT, 20))
+        .margin(16)
+        .x_label_area_size(46)
+        .y_label_area_size(72);
     let mut context = builder.build_cartesian_2d(x, y).map_err(failed)?;
     let mut mesh = context.configure_mesh();
     mesh.light_line_style(WHITE).bold_line_style(BLACK.mix(0.12)).label_style((FONT, 15));
@@ -261,29 +265,39 @@ mod tests {
 
     fn chart(y: Axis) -> Chart {
         let point = |x, y, label: &str| Point { x, y, label: label.to_owned() };
-        let line =
-            |title: &str, style, points| Line { title: title.to_owned(), colour: (1, 2, 3), style, points };
+        let line = |title: &str, style, points| Line {
+            title: title.to_owned(),
+            colour: (1, 2, 3),
+            style,
+            points,
+        };
         Chart {
             title: "A < B & \"C\"".to_owned(),
             x: Axis::logarithmic("batch", 2.0),
             y,
             lines: vec![
-                line("joined", Style::Joined, vec![point(1.0, 25.0, "1"), point(16.0, 100.0, "<16>")]),
+                line(
+                    "joined",
+                    Style::Joined,
+                    vec![point(1.0, 25.0, "1"), point(16.0, 100.0, "<16>")],
+                ),
                 line("points", Style::Points, vec![point(290.0, 240.0, "")]),
             ],
             legend: Corner::UpperLeft,
         }
     }
 
-    /// The elements of a document, each seen to be closed in order. No more of XML is needed: there are no comments, no
-    /// processing instructions beside the first, and no `<` outside of tags.
+    /// The elements of a document, each seen to be closed in order. No more of XML is needed: there
+    /// are no comments, no processing instructions beside the first, and no `<` outside of tags.
     fn elements(text: &str) -> Vec<&str> {
         let mut open = Vec::new();
         let mut seen = Vec::new();
         for tag in text.split('<').skip(1) {
             let (tag, after) = tag.split_once('>').expect("a tag ends");
             assert!(
-                !after.contains('>') && !tag.contains('&') || tag.contains("&quot;") || tag.contains("&amp;"),
+                !after.contains('>') && !tag.contains('&')
+                    || tag.contains("&quot;")
+                    || tag.contains("&amp;"),
                 "{tag}"
             );
             assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
@@ -312,7 +326,9 @@ mod tests {
             assert_eq!(elements[0], "svg");
             // Three points and two in the legend, on two charts.
             assert_eq!(elements.iter().filter(|name| **name == "circle").count(), 10);
-            for wanted in ["A &lt; B &amp; &quot;C&quot;", "&lt;16&gt;", "joined", "points", "batch"] {
+            for wanted in
+                ["A &lt; B &amp; &quot;C&quot;", "&lt;16&gt;", "joined", "points", "batch"]
+            {
                 assert!(text.contains(wanted), "{wanted} is not in {text}");
             }
         }

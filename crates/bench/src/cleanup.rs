@@ -1,8 +1,9 @@
-//! Nothing is left behind: child processes and temporary directories end with the bench, however it ends.
+//! Nothing is left behind: child processes and temporary directories end with the bench, however it
+//! ends.
 //!
-//! Every child and directory is known to a [`Cleanup`]. Values dropped in order end their own; a panic (which
-//! aborts, and so drops nothing) and SIGINT, SIGTERM and SIGHUP end everything there is. Only SIGKILL cannot be
-//! helped.
+//! Every child and directory is known to a [`Cleanup`]. Values dropped in order end their own; a
+//! panic (which aborts, and so drops nothing) and SIGINT, SIGTERM and SIGHUP end everything there
+//! is. Only SIGKILL cannot be helped.
 
 use std::{
     fs, io,
@@ -24,15 +25,18 @@ use crate::{
     limits::POLL,
 };
 
-/// Where an experiment writes its results, and a new directory for what goes with it: below `parent`, or where the system has
-/// temporary files.
+/// Where an experiment writes its results, and a new directory for what goes with it: below
+/// `parent`, or where the system has temporary files.
 ///
 /// # Errors
 ///
 /// One of them cannot be made.
 pub fn directories(cleanup: &Cleanup, out: &Path, parent: Option<&Path>) -> Result<Directory> {
     fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    parent.map_or_else(|| cleanup.directory(&std::env::temp_dir()), |parent| cleanup.directory(parent))
+    parent.map_or_else(
+        || cleanup.directory(&std::env::temp_dir()),
+        |parent| cleanup.directory(parent),
+    )
 }
 
 /// Knows what has to be ended.
@@ -48,7 +52,8 @@ struct Owned {
 }
 
 impl Owned {
-    /// A child is reaped only here and in `Process`, under the lock: its id cannot have become another's.
+    /// A child is reaped only here and in `Process`, under the lock: its id cannot have become
+    /// another's.
     fn end_all(&mut self) {
         for (_, mut child) in self.children.drain(..).rev() {
             let _ = child.kill();
@@ -126,7 +131,9 @@ impl Cleanup {
                     return Ok(Directory { cleanup: self.clone(), path });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error).with_context(|| format!("cannot make {}", path.display())),
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot make {}", path.display()));
+                }
             }
         }
         bail!("no free name in {}", parent.display())

@@ -103,9 +103,11 @@ pub enum Command {
     Connections(Connections),
     /// Many clients' single-key reads and writes of a Postgres table, batched and not
     Postgres(Box<Postgres>),
-    /// Chunks of a store that is milliseconds away: read directly, and through busload cold, filling and warm
+    /// Chunks of a store that is milliseconds away: read directly, and through busload cold,
+    /// filling and warm
     Chunks(Box<Chunks>),
-    /// What Dolt's own client does with a remote, replayed: directly, and through busload cold and warm
+    /// What Dolt's own client does with a remote, replayed: directly, and through busload cold and
+    /// warm
     Dolt(Box<Dolt>),
     /// Random reads of a file, with percentiles as fio prints them
     Disk(Disk),
@@ -135,8 +137,8 @@ pub struct Kv {
     /// Wirings of busload: its --net-threads
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "0,1")]
     pub net_threads: Vec<u32>,
-    /// One case instead of all combinations, as get:64:none or get:64:none:1 (the last is the wiring); with
-    /// --rate as get:none or get:none:1. Can be given several times
+    /// One case instead of all combinations, as get:64:none or get:64:none:1 (the last is the
+    /// wiring); with --rate as get:none or get:none:1. Can be given several times
     #[arg(long, value_name = "CASE")]
     pub case: Vec<String>,
     /// Measurements of every server in a case
@@ -145,8 +147,8 @@ pub struct Kv {
     /// Do not fill the servers before a case
     #[arg(long)]
     pub no_preload: bool,
-    /// Measure this server, which already runs, instead of starting any. Its keys key:000000000000 and up are
-    /// overwritten; what its durability is stays its own business
+    /// Measure this server, which already runs, instead of starting any. Its keys key:000000000000
+    /// and up are overwritten; what its durability is stays its own business
     #[arg(long, value_name = "ADDR")]
     pub attach: Option<SocketAddr>,
     /// Process of the attached server, to report its processor time
@@ -237,7 +239,12 @@ pub struct Connections {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "busload,redis")]
     pub servers: Vec<Kind>,
     /// Numbers of connections
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2,5,10,50,100,200,500")]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "1,2,5,10,50,100,200,500"
+    )]
     pub counts: Vec<usize>,
     /// Operation
     #[arg(long, value_enum, default_value = "get")]

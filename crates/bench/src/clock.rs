@@ -21,8 +21,8 @@ impl Window {
     }
 }
 
-/// How often a test measures before it says that something never happens: other work on the machine may stand in the way of
-/// one measurement that takes a moment, not of all of them.
+/// How often a test measures before it says that something never happens: other work on the machine
+/// may stand in the way of one measurement that takes a moment, not of all of them.
 #[cfg(test)]
 pub const TRIES: u32 = 50;
 
@@ -70,13 +70,19 @@ fn utc(unix_seconds: i64) -> String {
     let second = unix_seconds.rem_euclid(86_400);
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 #[cfg(test)]

@@ -99,7 +99,8 @@ struct Target {
 }
 
 impl Target {
-    /// Writes out what it has written so far, so that the next measurement starts from a quiet disk.
+    /// Writes out what it has written so far, so that the next measurement starts from a quiet
+    /// disk.
     fn settle(&self) -> Result<()> {
         self.started.as_ref().map_or(Ok(()), |(_, directory)| machine::settle(directory.path()))
     }

@@ -77,7 +77,11 @@ impl Failed {
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let kinds = [("REFUSED", &self.refused), ("WRONG", &self.wrong)].into_iter();
         kinds.filter(|(_, failures)| 0 < failures.count).map(|(kind, failures)| {
-            format!("{kind}:{} ({})", failures.count, failures.example.as_deref().unwrap_or_default())
+            format!(
+                "{kind}:{} ({})",
+                failures.count,
+                failures.example.as_deref().unwrap_or_default()
+            )
         })
     }
 }

@@ -8,7 +8,8 @@ pub const RECEIVE_BYTES: usize = 256 * 1024;
 /// Events taken from epoll by one call.
 pub const EVENTS_PER_TURN: usize = 256;
 
-/// Requests built ahead for a measurement; they are sent one after the other, then again from the start.
+/// Requests built ahead for a measurement; they are sent one after the other, then again from the
+/// start.
 pub const POOL_REQUESTS: usize = 1_000_000;
 
 /// Memory the requests built ahead may take, unless a single pipeline needs more.
@@ -47,11 +48,13 @@ pub const OUTPUT_LINES: usize = 200;
 /// Longest time recorded by a histogram, in nanoseconds.
 pub const LATENCY_NS_MAX: u64 = 600 * 1_000_000_000;
 
-/// With this much time or less until the next request is due, the open loop polls instead of sleeping: waking
-/// a sleeping virtual processor takes longer than the distance between two requests.
+/// With this much time or less until the next request is due, the open loop polls instead of
+/// sleeping: waking a sleeping virtual processor takes longer than the distance between two
+/// requests.
 pub const SPIN: Duration = Duration::from_micros(200);
 
-/// Unanswered requests at which an open-loop run gives up adding more: the server is past its limit.
+/// Unanswered requests at which an open-loop run gives up adding more: the server is past its
+/// limit.
 pub const OPEN_LOOP_BACKLOG: usize = 2_000_000;
 
 /// The same where every request costs a task, a statement or both.
@@ -66,7 +69,8 @@ pub const SILENCE: Duration = Duration::from_secs(30);
 /// How long a server may take until it is ready; recovery of a big log is slow on some servers.
 pub const READY: Duration = Duration::from_secs(600);
 
-/// Bytes of a row of the Postgres experiment and its place in the index, with some room: shared_buffers by default.
+/// Bytes of a row of the Postgres experiment and its place in the index, with some room:
+/// shared_buffers by default.
 pub const TABLE_BYTES_PER_ROW: u64 = 200;
 
 /// How long closed sessions of Postgres may take to end.

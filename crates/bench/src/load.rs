@@ -6,13 +6,14 @@
 //!        Driver <--finished(latency)-- replies counted
 //! ```
 //!
-//! [`Group::run_closed`] keeps one pipeline in flight on every connection and asks a [`Driver`] for the next when
-//! the last reply of the one before has come: one send and (usually) one receive per pipeline.
-//! [`Group::run_open`] sends requests when they are due, whatever is still unanswered, and measures from when
-//! they were due.
+//! [`Group::run_closed`] keeps one pipeline in flight on every connection and asks a [`Driver`] for
+//! the next when the last reply of the one before has come: one send and (usually) one receive per
+//! pipeline. [`Group::run_open`] sends requests when they are due, whatever is still unanswered,
+//! and measures from when they were due.
 //!
-//! The load must cost less than the server, or it is the load that gets measured. So nothing is allocated per
-//! request, replies are counted and not parsed, and the clock is read once per pipeline.
+//! The load must cost less than the server, or it is the load that gets measured. So nothing is
+//! allocated per request, replies are counted and not parsed, and the clock is read once per
+//! pipeline.
 
 mod closed;
 mod connection;
@@ -51,7 +52,9 @@ impl Group {
     /// Errors and nulls on all connections so far.
     pub fn oddities(&self) -> Oddities {
         let mut oddities = Oddities::default();
-        self.connections.iter().for_each(|connection| oddities.add_connection(connection.counter()));
+        self.connections
+            .iter()
+            .for_each(|connection| oddities.add_connection(connection.counter()));
         oddities
     }
 }

@@ -37,8 +37,8 @@ impl std::str::FromStr for CpuList {
 }
 
 impl CpuList {
-    /// Runs `action` with this thread bound to these processors; children started by it inherit that from
-    /// their first instruction on. Afterwards the thread is bound as before.
+    /// Runs `action` with this thread bound to these processors; children started by it inherit
+    /// that from their first instruction on. Afterwards the thread is bound as before.
     ///
     /// # Errors
     ///
@@ -71,19 +71,20 @@ impl std::fmt::Display for CpuList {
     }
 }
 
-/// Processor time a process has used, all its threads together, in nanoseconds; `None` when it is gone. Exact to
-/// one clock tick (10 ms).
+/// Processor time a process has used, all its threads together, in nanoseconds; `None` when it is
+/// gone. Exact to one clock tick (10 ms).
 pub fn process_cpu_ns(pid: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     Some(cpu_ticks(&stat)? * 1_000_000_000 / clock_ticks_per_second())
 }
 
-/// Processor time of a process, its children and those of its children that ended, in nanoseconds: a Postgres server,
-/// whose sessions are processes. `None` when it is gone.
+/// Processor time of a process, its children and those of its children that ended, in nanoseconds:
+/// a Postgres server, whose sessions are processes. `None` when it is gone.
 pub fn family_cpu_ns(parent: Pid) -> Option<u64> {
     let parent = parent.as_raw_nonzero().get();
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).ok()?;
-    let own_ns = stat_fields(&stat, 11, 4)?.iter().sum::<u64>() * 1_000_000_000 / clock_ticks_per_second();
+    let own_ns =
+        stat_fields(&stat, 11, 4)?.iter().sum::<u64>() * 1_000_000_000 / clock_ticks_per_second();
     let children_ns = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let directory = entry.ok()?.path();
         directory.file_name()?.to_str()?.parse::<u32>().ok()?;
@@ -94,7 +95,8 @@ pub fn family_cpu_ns(parent: Pid) -> Option<u64> {
     Some(own_ns + children_ns.sum::<u64>())
 }
 
-/// Exact where the kernel says so, else to one clock tick. A session is a single thread, which `schedstat` is about.
+/// Exact where the kernel says so, else to one clock tick. A session is a single thread, which
+/// `schedstat` is about.
 fn child_cpu_ns(directory: &Path, stat: &str) -> Option<u64> {
     let exact = fs::read_to_string(directory.join("schedstat")).ok();
     let exact = exact.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
@@ -114,8 +116,13 @@ pub fn parent_named(pid: Pid, name: &str) -> Option<Pid> {
 /// Time the machine's processors spent in programs, in nanoseconds, to one clock tick.
 pub fn busy_ns() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    let fields: Vec<u64> =
-        stat.lines().next()?.split_ascii_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+    let fields: Vec<u64> = stat
+        .lines()
+        .next()?
+        .split_ascii_whitespace()
+        .skip(1)
+        .map_while(|field| field.parse().ok())
+        .collect();
     // User, nice, system.
     let ticks: u64 = fields.get(..3)?.iter().sum();
     Some(ticks * 1_000_000_000 / clock_ticks_per_second())
@@ -136,7 +143,8 @@ pub fn resident_bytes(pid: Pid) -> Option<u64> {
     Some(pages * u64::try_from(page_size()).ok()?)
 }
 
-/// Time the threads of a process were ready but had no processor, in nanoseconds: what other programs took.
+/// Time the threads of a process were ready but had no processor, in nanoseconds: what other
+/// programs took.
 pub fn run_queue_wait_ns(pid: Pid) -> Option<u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
     // A thread may end between its listing and its reading.
@@ -160,19 +168,20 @@ pub fn steal_ns() -> Option<u64> {
 ///
 /// The directory cannot be looked at.
 pub fn is_memory_file_system(directory: &Path) -> Result<bool> {
-    let status =
-        rustix::fs::statfs(directory).with_context(|| format!("cannot look at {}", directory.display()))?;
+    let status = rustix::fs::statfs(directory)
+        .with_context(|| format!("cannot look at {}", directory.display()))?;
     Ok(matches!(status.f_type, TMPFS_MAGIC | RAMFS_MAGIC))
 }
 
-/// Writes out what the file system of a directory still holds in memory, so that one server's writes are not
-/// charged to the next.
+/// Writes out what the file system of a directory still holds in memory, so that one server's
+/// writes are not charged to the next.
 ///
 /// # Errors
 ///
 /// The directory cannot be opened or the sync fails.
 pub fn settle(directory: &Path) -> Result<()> {
-    let file = fs::File::open(directory).with_context(|| format!("cannot open {}", directory.display()))?;
+    let file = fs::File::open(directory)
+        .with_context(|| format!("cannot open {}", directory.display()))?;
     rustix::fs::syncfs(file).context("syncfs")
 }
 
@@ -189,7 +198,8 @@ pub fn describe() -> String {
     )
 }
 
-/// The first line of what a program prints about its version, or its name where it has none to tell.
+/// The first line of what a program prints about its version, or its name where it has none to
+/// tell.
 ///
 /// # Errors
 ///
@@ -214,11 +224,17 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(stat_fields(stat, 11, 2)?.iter().sum())
 }
 
-/// `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold anything, so fields are counted from
-/// its end: 0 is the state, 1 the parent, 11 and 12 user and system time, 13 and 14 those of children that ended.
+/// `count` numbers from a line of `/proc/PID/stat`. The name in parentheses may hold anything, so
+/// fields are counted from its end: 0 is the state, 1 the parent, 11 and 12 user and system time,
+/// 13 and 14 those of children that ended.
 fn stat_fields(stat: &str, first: usize, count: usize) -> Option<Vec<u64>> {
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().skip(first).take(count).map(|field| field.parse().ok()).collect()
+    fields
+        .split_ascii_whitespace()
+        .skip(first)
+        .take(count)
+        .map(|field| field.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]

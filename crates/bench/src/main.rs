@@ -12,9 +12,10 @@
 //!              +--> server: started, pinned, stopped (cleanup: whatever happens)
 //! ```
 //!
-//! The server is measured from outside, as its peers are; only `postgres` also uses busload's library for Postgres tables, in this
-//! process, where `chunks` and `dolt` run the S3 server that busload reads from. It runs on Linux only: processes are pinned, and the
-//! open loop needs `epoll_pwait2`. Elsewhere it builds and says so.
+//! The server is measured from outside, as its peers are; only `postgres` also uses busload's
+//! library for Postgres tables, in this process, where `chunks` and `dolt` run the S3 server that
+//! busload reads from. It runs on Linux only: processes are pinned, and the open loop needs
+//! `epoll_pwait2`. Elsewhere it builds and says so.
 
 #![forbid(unsafe_code)]
 

@@ -69,7 +69,8 @@ pub struct Plan<'a> {
 pub struct Sample {
     /// Replies per second.
     pub requests_per_s: f64,
-    /// Median latency in microseconds: of a pipeline's round trip, or of a request since it was due.
+    /// Median latency in microseconds: of a pipeline's round trip, or of a request since it was
+    /// due.
     pub p50_us: f64,
     /// 99th percentile.
     pub p99_us: f64,
@@ -77,8 +78,8 @@ pub struct Sample {
     pub p999_us: f64,
     /// Share of one processor the load side used.
     pub load_cpu: f64,
-    /// Share of the time in which this program waited for a processor or the host took one away. The server's
-    /// own waiting is left out: its threads may rightly wait for each other.
+    /// Share of the time in which this program waited for a processor or the host took one away.
+    /// The server's own waiting is left out: its threads may rightly wait for each other.
     pub lost: f64,
     /// Processors the server used, where its process is known.
     pub server_cpu: Option<f64>,
@@ -97,8 +98,10 @@ pub struct Sample {
 impl Sample {
     /// The median of every measurement, each for itself; errors and unanswered requests add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
-        let of_some = |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
+        let of =
+            |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
+        let of_some =
+            |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         let mut oddities = Oddities::default();
         samples.iter().for_each(|sample| oddities.merge(&sample.oddities));
         Self {
@@ -167,7 +170,12 @@ pub fn measure(plan: &Plan<'_>) -> Result<Sample> {
 /// # Errors
 ///
 /// The server cannot be reached, fails, or refuses a write.
-pub fn fill(address: SocketAddr, clients: usize, space: KeySpace, keys: std::ops::Range<u64>) -> Result<()> {
+pub fn fill(
+    address: SocketAddr,
+    clients: usize,
+    space: KeySpace,
+    keys: std::ops::Range<u64>,
+) -> Result<()> {
     let mut group = Group::connect(address, clients)?;
     let mut fill = Fill::new(clients, space, keys);
     group.run_closed(&mut fill)?;
@@ -210,7 +218,8 @@ fn measure_open(group: &mut Group, plan: &Plan<'_>, rate: u64) -> Result<Sample>
 
 fn sample(latency_ns: &Histogram<u64>, requests: u64, start: Mark, end: Mark) -> Sample {
     let wall_ns = float(end.at_ns.saturating_sub(start.at_ns).max(1));
-    let server_ns = start.server_ns.zip(end.server_ns).map(|(start, end)| float(end.saturating_sub(start)));
+    let server_ns =
+        start.server_ns.zip(end.server_ns).map(|(start, end)| float(end.saturating_sub(start)));
     Sample {
         requests_per_s: float(requests) / wall_ns * 1e9,
         p50_us: percentile_us(latency_ns, 50.0),
@@ -236,7 +245,12 @@ struct Mark {
 impl Mark {
     fn now(pid: Option<Pid>) -> Self {
         let lost_ns = [run_queue_wait_ns(getpid()), steal_ns()].into_iter().flatten().sum();
-        Self { at_ns: now_ns(), load_ns: thread_cpu_ns(), server_ns: pid.and_then(process_cpu_ns), lost_ns }
+        Self {
+            at_ns: now_ns(),
+            load_ns: thread_cpu_ns(),
+            server_ns: pid.and_then(process_cpu_ns),
+            lost_ns,
+        }
     }
 }
 
@@ -291,8 +305,8 @@ impl Driver for Timed<'_> {
         self.pool.slice(self.firsts[connection], self.pipeline)
     }
 
-    /// The window begins with the first reply after the warm-up and ends with the first one past its length:
-    /// its wall time is measured, not assumed.
+    /// The window begins with the first reply after the warm-up and ends with the first one past
+    /// its length: its wall time is measured, not assumed.
     fn finished(&mut self, _connection: usize, requests: u32, sent_ns: u64, now_ns: u64) {
         if let Some(progress) = self.progress {
             self.answered += u64::from(requests);
@@ -380,12 +394,16 @@ mod tests {
             oddities: Oddities { errors: count, example: Some("ERR no".to_owned()), nils: 0 },
             ..plain(1.0)
         };
-        assert_eq!(Sample::median(&[failed(2), failed(3), plain(1.0)]).notes(), "ERRORS:5 (ERR no)");
+        assert_eq!(
+            Sample::median(&[failed(2), failed(3), plain(1.0)]).notes(),
+            "ERRORS:5 (ERR no)"
+        );
     }
 
     #[test]
     fn a_busy_load_beside_an_idle_server_is_marked() {
-        let sample = |load_cpu, server_cpu| Sample { load_cpu, server_cpu: Some(server_cpu), ..plain(1.0) };
+        let sample =
+            |load_cpu, server_cpu| Sample { load_cpu, server_cpu: Some(server_cpu), ..plain(1.0) };
         assert_eq!(sample(0.99, 0.5).notes(), "load-bound");
         assert_eq!(sample(0.99, 0.99).notes(), "");
         assert_eq!(sample(0.5, 0.5).notes(), "");

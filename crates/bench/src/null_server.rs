@@ -1,7 +1,7 @@
 //! A server that does nothing but answer: what it reaches is the limit of the load side.
 //!
-//! It counts `*` bytes to know how many requests came (keys and values of the bench hold none) and sends that
-//! many copies of one reply.
+//! It counts `*` bytes to know how many requests came (keys and values of the bench hold none) and
+//! sends that many copies of one reply.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -13,13 +13,15 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::limits::{EVENTS_PER_TURN, PIPELINE_MAX, RECEIVE_BYTES};
 
-/// Answers on `address` until killed, with bulk strings of `reply_bytes`, or with `+OK` when that is 0.
+/// Answers on `address` until killed, with bulk strings of `reply_bytes`, or with `+OK` when that
+/// is 0.
 ///
 /// # Errors
 ///
 /// The address is taken, or the system refuses epoll.
 pub fn run(address: SocketAddr, reply_bytes: usize) -> Result<()> {
-    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &listener, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;

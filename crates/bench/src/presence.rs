@@ -17,8 +17,8 @@ const ADDRESS_BYTES: usize = 20;
 /// Addresses of one `HasChunks`.
 const HAS_ADDRESSES: usize = 16_384;
 
-/// Waits until chunks of a table are on local disk; their addresses come one after the other. Fills give no event, so it asks
-/// again and again.
+/// Waits until chunks of a table are on local disk; their addresses come one after the other. Fills
+/// give no event, so it asks again and again.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! An object store some milliseconds away: an S3 server in this process behind a proxy that delays, whose log is the evidence
-//! of what was read.
+//! An object store some milliseconds away: an S3 server in this process behind a proxy that delays,
+//! whose log is the evidence of what was read.
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -44,7 +44,10 @@ impl Distance {
             0 => "no limit of bytes".to_owned(),
             bandwidth => bytes_text(bandwidth),
         };
-        format!("store {} ms away, +-{}, {bandwidth} a second and response", self.first_byte, self.jitter)
+        format!(
+            "store {} ms away, +-{}, {bandwidth} a second and response",
+            self.first_byte, self.jitter
+        )
     }
 }
 
@@ -76,7 +79,8 @@ impl Remote {
     }
 
     fn in_front_of(bucket: Arc<Bucket>, distance: Distance, seed: u64) -> Result<Self> {
-        let proxy = FaultProxy::start(bucket.address(), seed, distance.faults()).context("a proxy")?;
+        let proxy =
+            FaultProxy::start(bucket.address(), seed, distance.faults()).context("a proxy")?;
         Ok(Self { proxy, bucket })
     }
 

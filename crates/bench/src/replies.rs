@@ -18,7 +18,11 @@ impl Oddities {
     pub fn add_connection(&mut self, counter: &ReplyCounter) {
         let counts = counter.counts();
         let example = counter.first_error().map(|text| String::from_utf8_lossy(text).into_owned());
-        self.merge(&Self { errors: counts.errors + counts.errors_nested, example, nils: counts.nulls });
+        self.merge(&Self {
+            errors: counts.errors + counts.errors_nested,
+            example,
+            nils: counts.nulls,
+        });
     }
 
     /// Adds what another measurement saw.

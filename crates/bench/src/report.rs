@@ -1,4 +1,5 @@
-//! Tables for people, CSV for programs. Both are written line by line: an interrupted run has shown what it did.
+//! Tables for people, CSV for programs. Both are written line by line: an interrupted run has shown
+//! what it did.
 
 use std::{
     fs::{File, OpenOptions},
@@ -111,7 +112,8 @@ impl Csv {
         let file = OpenOptions::new().create(true).append(true).read(true).open(path);
         let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
         let header = header.join(",");
-        let first = first_record(&file).with_context(|| format!("cannot read {}", path.display()))?;
+        let first =
+            first_record(&file).with_context(|| format!("cannot read {}", path.display()))?;
         if first.as_ref().is_some_and(|first| *first != header) {
             bail!("{} holds another experiment; name another file", path.display());
         }
@@ -195,7 +197,8 @@ mod tests {
 
     #[test]
     fn runs_are_appended_under_one_header() {
-        let directory = crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory =
+            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let path = directory.path().join("runs.csv");
         for run in ["first", "second"] {
             let mut csv = Csv::open(&path, run, &["a", "b"]).unwrap();

@@ -1,8 +1,9 @@
 //! Requests, built before they are needed.
 //!
-//! A measurement sends from a [`Pool`]: one long run of bytes holding a million requests with random keys, cut
-//! into pipelines of any length at request boundaries. Sending costs the load side no more than reading that
-//! memory. Loading keys in order uses a [`Template`]: one pipeline whose keys are overwritten in place.
+//! A measurement sends from a [`Pool`]: one long run of bytes holding a million requests with
+//! random keys, cut into pipelines of any length at request boundaries. Sending costs the load side
+//! no more than reading that memory. Loading keys in order uses a [`Template`]: one pipeline whose
+//! keys are overwritten in place.
 
 use crate::{
     limits::{POOL_BYTES, POOL_REQUESTS},
@@ -62,8 +63,10 @@ impl Pool {
         let letters = letters(&mut random, space.value_bytes + 4_096);
         let largest = request_bytes_max(operation, space.value_bytes);
         let count = (POOL_BYTES / largest).clamp(1, POOL_REQUESTS).max(pipeline);
-        let mut pool =
-            Self { bytes: Vec::with_capacity(count * largest), starts: Vec::with_capacity(count + 1) };
+        let mut pool = Self {
+            bytes: Vec::with_capacity(count * largest),
+            starts: Vec::with_capacity(count + 1),
+        };
         for _ in 0..count {
             pool.starts.push(pool.bytes.len());
             let key = random.below(space.keys);

@@ -24,7 +24,8 @@ impl<C, S> Default for Rows<C, S> {
 }
 
 impl<C: Copy, S> Rows<C, S> {
-    /// Measures cases in turns, see [`in_turns`], and adds their medians; the position of the first of them.
+    /// Measures cases in turns, see [`in_turns`], and adds their medians; the position of the first
+    /// of them.
     ///
     /// # Errors
     ///
@@ -58,8 +59,9 @@ impl<C: Copy, S> Rows<C, S> {
     }
 }
 
-/// Measures `count` rows in turns: forwards in one round, backwards in the next, so that a machine that gets slower or faster
-/// does so for all. Rounds count from 1; what it gives are the samples of each row.
+/// Measures `count` rows in turns: forwards in one round, backwards in the next, so that a machine
+/// that gets slower or faster does so for all. Rounds count from 1; what it gives are the samples
+/// of each row.
 ///
 /// # Errors
 ///
@@ -99,8 +101,8 @@ mod tests {
         let mut rows = Rows::default();
         rows.add('x', 0);
         let sum = |samples: &[usize]| samples.iter().sum();
-        let first =
-            rows.measure(&['a', 'b'], 3, sum, |case, round| Ok(if *case == 'a' { round } else { 10 }));
+        let first = rows
+            .measure(&['a', 'b'], 3, sum, |case, round| Ok(if *case == 'a' { round } else { 10 }));
         assert_eq!(first.unwrap(), 1);
         let kept: Vec<_> = rows.rows().iter().map(|row| (row.case, row.sample)).collect();
         assert_eq!(kept, [('x', 0), ('a', 6), ('b', 30)]);

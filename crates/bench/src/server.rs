@@ -144,7 +144,12 @@ impl Programs {
         Ok(server)
     }
 
-    fn command(&self, launch: &Launch<'_>, address: SocketAddr, http: SocketAddr) -> Result<Command> {
+    fn command(
+        &self,
+        launch: &Launch<'_>,
+        address: SocketAddr,
+        http: SocketAddr,
+    ) -> Result<Command> {
         match launch.kind {
             Kind::Busload => Ok(self.busload_command(launch, address, http)),
             Kind::Redis => Ok(self.redis_command(launch, address)),
@@ -152,7 +157,12 @@ impl Programs {
         }
     }
 
-    fn busload_command(&self, launch: &Launch<'_>, address: SocketAddr, http: SocketAddr) -> Command {
+    fn busload_command(
+        &self,
+        launch: &Launch<'_>,
+        address: SocketAddr,
+        http: SocketAddr,
+    ) -> Command {
         let mut command = Command::new(&self.busload);
         command
             .args(["serve", "--data"])
@@ -255,7 +265,8 @@ pub fn ask(address: SocketAddr, command: &str) -> Result<String> {
     let timeout = Duration::from_secs(2);
     let mut socket = TcpStream::connect_timeout(&address, timeout)?;
     socket.set_read_timeout(Some(timeout))?;
-    let words: Vec<_> = command.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    let words: Vec<_> =
+        command.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     socket.write_all(format!("*{}\r\n{}", words.len(), words.concat()).as_bytes())?;
     let mut line = String::new();
     BufReader::new(socket.take(4_096)).read_line(&mut line)?;
@@ -266,8 +277,9 @@ fn ping(address: SocketAddr) -> Result<bool> {
     Ok(ask(address, "PING")? == "+PONG")
 }
 
-/// Two addresses nobody listens on. Another program could take one before the server does; it never has. Both are held until both
-/// are known: the system may well give a port again that was let go a moment ago.
+/// Two addresses nobody listens on. Another program could take one before the server does; it never
+/// has. Both are held until both are known: the system may well give a port again that was let go a
+/// moment ago.
 fn free_addresses() -> Result<[SocketAddr; 2]> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port");
     let (one, other) = (listen()?, listen()?);

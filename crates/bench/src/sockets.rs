@@ -33,8 +33,8 @@ impl Poll {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll_create1")?;
         let mut sockets = Vec::with_capacity(count);
         for index in 0..count {
-            let stream =
-                connect(address).with_context(|| format!("connection {} to {address}", index + 1))?;
+            let stream = connect(address)
+                .with_context(|| format!("connection {} to {address}", index + 1))?;
             epoll::add(&epoll, &stream, data(index), epoll::EventFlags::IN).context("epoll_ctl")?;
             sockets.push(Socket { stream, index, waits_for_room: false });
         }
@@ -77,8 +77,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Sends what the socket takes of `bytes` and says how many that were. When some are left, `poll` will say
-    /// when there is room for them.
+    /// Sends what the socket takes of `bytes` and says how many that were. When some are left,
+    /// `poll` will say when there is room for them.
     ///
     /// # Errors
     ///
@@ -97,8 +97,14 @@ impl Socket {
         let waits_for_room = sent < bytes.len();
         if waits_for_room != self.waits_for_room {
             self.waits_for_room = waits_for_room;
-            let room = if waits_for_room { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
-            epoll::modify(&poll.epoll, &self.stream, data(self.index), epoll::EventFlags::IN | room)?;
+            let room =
+                if waits_for_room { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+            epoll::modify(
+                &poll.epoll,
+                &self.stream,
+                data(self.index),
+                epoll::EventFlags::IN | room,
+            )?;
         }
         Ok(sent)
     }
@@ -112,7 +118,11 @@ impl Socket {
         match (&self.stream).read(buffer) {
             Ok(0) => bail!("the server closed a connection"),
             Ok(count) => Ok(&buffer[..count]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(&[]),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(&[])
+            }
             Err(error) => Err(error.into()),
         }
     }

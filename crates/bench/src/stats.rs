@@ -28,7 +28,8 @@ pub fn percentile_us(histogram: &Histogram<u64>, percent: f64) -> f64 {
     float(histogram.value_at_percentile(percent)) / 1_000.0
 }
 
-/// The median of some values, `None` when there are none. Of an even count the mean of the middle two.
+/// The median of some values, `None` when there are none. Of an even count the mean of the middle
+/// two.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -69,7 +70,9 @@ mod tests {
         for us in 1..=100_000 {
             record(&mut histogram, us * 1_000);
         }
-        for (percent, us) in [(50.0, 50_000.0), (99.0, 99_000.0), (99.9, 99_900.0), (100.0, 100_000.0)] {
+        for (percent, us) in
+            [(50.0, 50_000.0), (99.0, 99_000.0), (99.9, 99_900.0), (100.0, 100_000.0)]
+        {
             let found = percentile_us(&histogram, percent);
             assert!((found - us).abs() <= us / 1_000.0, "{percent}: {found}");
         }

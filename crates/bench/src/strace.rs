@@ -39,7 +39,9 @@ impl SystemCalls {
     pub fn most(&self) -> String {
         let kinds = self.kinds.iter().take(KINDS_SHOWN);
         let kinds: Vec<_> = kinds
-            .map(|(name, calls)| format!("{name} {:.2}", float(*calls) / float(self.requests.max(1))))
+            .map(|(name, calls)| {
+                format!("{name} {:.2}", float(*calls) / float(self.requests.max(1)))
+            })
             .collect();
         kinds.join(", ")
     }
@@ -47,12 +49,13 @@ impl SystemCalls {
 
 /// Whether strace can be run.
 pub fn is_available() -> bool {
-    let version = Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let version =
+        Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
-/// Counts the calls of process `pid` for a second while `load` runs on this thread; `requests` tells how many
-/// requests were answered so far. `None` where strace may not attach.
+/// Counts the calls of process `pid` for a second while `load` runs on this thread; `requests`
+/// tells how many requests were answered so far. `None` where strace may not attach.
 ///
 /// # Errors
 ///

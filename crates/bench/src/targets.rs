@@ -1,8 +1,10 @@
-//! Numbers that were set as targets, each beside what was measured. What was not measured is said to be so, never guessed.
+//! Numbers that were set as targets, each beside what was measured. What was not measured is said
+//! to be so, never guessed.
 
 use crate::report::{self, Column, measurement, number, text};
 
-const COLUMNS: &[Column] = &[text("number", 66), number("measured", 10), text("wanted", 16), text("", 12)];
+const COLUMNS: &[Column] =
+    &[text("number", 66), number("measured", 10), text("wanted", 16), text("", 12)];
 
 /// What a number is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +70,14 @@ impl Target {
     /// A row of the table: the number, as measured, as wanted, and whether it was reached.
     pub fn cases(&self) -> Vec<String> {
         let (wanted, is_reached) = match self.wanted {
-            Wanted::AtLeast(wanted) => {
-                (format!("at least {}", self.unit.text(wanted)), self.value.map(|value| wanted <= value))
-            }
-            Wanted::AtMost(wanted) => {
-                (format!("at most {}", self.unit.text(wanted)), self.value.map(|value| value <= wanted))
-            }
+            Wanted::AtLeast(wanted) => (
+                format!("at least {}", self.unit.text(wanted)),
+                self.value.map(|value| wanted <= value),
+            ),
+            Wanted::AtMost(wanted) => (
+                format!("at most {}", self.unit.text(wanted)),
+                self.value.map(|value| value <= wanted),
+            ),
         };
         let verdict = match is_reached {
             None => "not measured",

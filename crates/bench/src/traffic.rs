@@ -104,13 +104,22 @@ mod tests {
 
     fn get(path: &str, range: std::ops::Range<u64>) -> Seen {
         let bytes = range.end - range.start;
-        Seen { method: "GET".to_owned(), path: path.to_owned(), range: Some(range), bytes, status: 206 }
+        Seen {
+            method: "GET".to_owned(),
+            path: path.to_owned(),
+            range: Some(range),
+            bytes,
+            status: 206,
+        }
     }
 
     #[test]
     fn requests_are_told_apart_by_their_ranges() {
-        let file =
-            Object { name: "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug", bytes: 2_000_000, index_from: 1_900_000 };
+        let file = Object {
+            name: "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug",
+            bytes: 2_000_000,
+            index_from: 1_900_000,
+        };
         let path = format!("/bucket/store/{}", file.name);
         let traffic = Traffic::of(
             &[

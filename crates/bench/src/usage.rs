@@ -6,7 +6,8 @@ use crate::{
     stats::float,
 };
 
-/// Above this share of one processor, programs that have nothing to do with it have disturbed a measurement.
+/// Above this share of one processor, programs that have nothing to do with it have disturbed a
+/// measurement.
 const DISTURBED: f64 = 0.1;
 
 /// Clocks of this program and of the machine, read together.
@@ -55,7 +56,8 @@ impl Span<'_> {
         self.share(self.start.own_ns, self.end.own_ns)
     }
 
-    /// Processors of programs that have nothing to do with it, and of the machine's host, where `known` is whose use is known.
+    /// Processors of programs that have nothing to do with it, and of the machine's host, where
+    /// `known` is whose use is known.
     pub fn others(&self, known: f64) -> f64 {
         let busy = self.share_of(self.start.busy_ns, self.end.busy_ns).unwrap_or(known);
         let stolen = self.share_of(self.start.steal_ns, self.end.steal_ns).unwrap_or(0.0);

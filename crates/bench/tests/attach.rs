@@ -27,11 +27,12 @@ struct Manners {
     closes_at: Option<u64>,
 }
 
-/// How often something is measured before it is said never to happen: other work on the machine may stand in the way of one
-/// short measurement, not of all of them.
+/// How often something is measured before it is said never to happen: other work on the machine may
+/// stand in the way of one short measurement, not of all of them.
 const TRIES: u32 = 50;
 
-const POLITE: Manners = Manners { reply: "+OK\r\n", stalls_at: None, stall: Duration::ZERO, closes_at: None };
+const POLITE: Manners =
+    Manners { reply: "+OK\r\n", stalls_at: None, stall: Duration::ZERO, closes_at: None };
 
 struct DumbServer {
     address: SocketAddr,
@@ -100,11 +101,13 @@ impl Run {
             .unwrap();
         let content = std::fs::read_to_string(&csv).unwrap_or_default();
         let _ = std::fs::remove_file(&csv);
-        let mut records = content.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
+        let mut records =
+            content.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
         let (Some(names), Some(values)) = (records.next(), records.next()) else {
             return Self { output, fields: Vec::new() };
         };
-        let fields = names.zip(values).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let fields =
+            names.zip(values).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Self { output, fields }
     }
 
@@ -121,7 +124,8 @@ impl Run {
 #[test]
 fn a_closed_loop_counts_every_reply_once() {
     let server = DumbServer::start(POLITE);
-    let arguments = ["--case", "set:7:none:0", "--clients", "3", "--seconds", "0.5", "--no-preload"];
+    let arguments =
+        ["--case", "set:7:none:0", "--clients", "3", "--seconds", "0.5", "--no-preload"];
     let run = Run::kv("closed", server.address, &arguments);
     assert!(run.output.status.success(), "{:?}", run.output);
     assert_eq!(run.field("errors"), "0");
@@ -143,8 +147,17 @@ fn filling_writes_every_key_once() {
 
 #[test]
 fn an_open_loop_keeps_its_rate() {
-    let arguments =
-        ["--rate", "2k", "--case", "get:none:0", "--clients", "4", "--seconds", "0.4", "--no-preload"];
+    let arguments = [
+        "--rate",
+        "2k",
+        "--case",
+        "get:none:0",
+        "--clients",
+        "4",
+        "--seconds",
+        "0.4",
+        "--no-preload",
+    ];
     let keeps_its_rate = (0..TRIES).any(|_| {
         let server = DumbServer::start(POLITE);
         let run = Run::kv("open", server.address, &arguments);
@@ -160,12 +173,22 @@ fn an_open_loop_keeps_its_rate() {
 #[test]
 fn a_stall_is_charged_for_every_request_it_kept_waiting() {
     let stall = Duration::from_millis(200);
-    let arguments =
-        ["--rate", "1k", "--case", "get:none:0", "--clients", "1", "--seconds", "0.5", "--no-preload"];
+    let arguments = [
+        "--rate",
+        "1k",
+        "--case",
+        "get:none:0",
+        "--clients",
+        "1",
+        "--seconds",
+        "0.5",
+        "--no-preload",
+    ];
     let is_charged = (0..TRIES).any(|_| {
         let server = DumbServer::start(Manners { stalls_at: Some(300), stall, ..POLITE });
         let run = Run::kv("stall", server.address, &arguments);
-        // 200 of 500 requests waited, half of them at least 100 ms: a closed loop would have noticed one.
+        // 200 of 500 requests waited, half of them at least 100 ms: a closed loop would have
+        // noticed one.
         assert!(150_000.0 < run.number("p99_us"), "{:?}", run.output);
         // A machine that is busy stalls by itself: then more of them waited.
         run.number("p50_us") < 100_000.0
@@ -176,7 +199,8 @@ fn a_stall_is_charged_for_every_request_it_kept_waiting() {
 #[test]
 fn error_replies_are_counted_and_shown() {
     let server = DumbServer::start(Manners { reply: "-ERR none of that\r\n", ..POLITE });
-    let arguments = ["--case", "get:2:none:0", "--clients", "1", "--seconds", "0.1", "--no-preload"];
+    let arguments =
+        ["--case", "get:2:none:0", "--clients", "1", "--seconds", "0.1", "--no-preload"];
     let run = Run::kv("errors", server.address, &arguments);
     assert!(0.0 < run.number("errors"));
     assert!(String::from_utf8_lossy(&run.output.stdout).contains("(ERR none of that)"));

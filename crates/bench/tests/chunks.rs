@@ -1,4 +1,5 @@
-//! The experiment `chunks` as a whole: a small store a few milliseconds away, short rows, every section.
+//! The experiment `chunks` as a whole: a small store a few milliseconds away, short rows, every
+//! section.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -58,7 +59,11 @@ fn check_rows(records: &[Record]) {
     // Chain, reads with one and four callers, throughput; one round and the medians.
     assert_eq!(records.len(), 2 * (10 + (2 * 17 + 1) + 6), "{records:?}");
     for record in records {
-        assert_eq!((record["wrong"].as_str(), record["refused"].as_str()), ("0", "0"), "{record:?}");
+        assert_eq!(
+            (record["wrong"].as_str(), record["refused"].as_str()),
+            ("0", "0"),
+            "{record:?}"
+        );
     }
     // What the store delays is seen by those who wait for it.
     for waiting in [chain(records, "cold", "GetChunk"), chain(records, "cold", "RESP")] {
@@ -73,8 +78,9 @@ fn check_rows(records: &[Record]) {
 /// Whether every row had answers in its time, and nobody waited for the store who need not.
 fn took_time(records: &[Record]) -> bool {
     let direct = chain(records, "-", "direct");
-    let is_faster =
-        |warm: &Record| number(warm, "p50_us") < number(direct, "p50_us") && 1.0 < number(warm, "x_direct");
+    let is_faster = |warm: &Record| {
+        number(warm, "p50_us") < number(direct, "p50_us") && 1.0 < number(warm, "x_direct")
+    };
     records.iter().all(is_answered)
         && is_faster(chain(records, "warm disk", "GetChunk"))
         && is_faster(chain(records, "warm RAM", "RESP"))
@@ -98,8 +104,11 @@ fn chain<'a>(records: &'a [Record], state: &str, way: &str) -> &'a Record {
 fn check_measurements(measurements: &[Record]) {
     assert_eq!(measurement(measurements, "foreground reads of the very same range"), 0.0);
     assert!(1.0 <= measurement(measurements, "bytes from the store by those of the file"));
-    let thundering_herd: Vec<Record> =
-        measurements.iter().filter(|record| record["section"] == "thundering-herd").cloned().collect();
+    let thundering_herd: Vec<Record> = measurements
+        .iter()
+        .filter(|record| record["section"] == "thundering-herd")
+        .cloned()
+        .collect();
     assert_eq!(measurement(&thundering_herd, "foreground reads"), 1.0, "{thundering_herd:?}");
     assert!(12.0 <= measurement(measurements, "cold: reads of indexes"));
     assert_eq!(measurement(measurements, "warm: reads of indexes"), 0.0);
@@ -113,8 +122,11 @@ fn wrong_arguments_end_with_two_before_anything_is_made() {
     let refused = bench("chunks", &format!("{SMALL} --busload /nowhere/busload"), out.path());
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert!(text(&refused.stderr).contains("no busload binary at /nowhere/busload"), "{refused:?}");
-    let refused =
-        bench("chunks", &format!("{SMALL} --chain 100000 --busload {}", busload().display()), out.path());
+    let refused = bench(
+        "chunks",
+        &format!("{SMALL} --chain 100000 --busload {}", busload().display()),
+        out.path(),
+    );
     assert_eq!(refused.status.code(), Some(2), "{refused:?}");
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }

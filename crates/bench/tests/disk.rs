@@ -33,14 +33,20 @@ fn every_mode_is_measured_and_the_file_is_gone_afterwards() {
     let run = disk(&format!("--size 4M --jobs 1,3 {files}"), directory.path());
     assert!(run.status.success(), "{run:?}");
     let shown = text(&run.stdout);
-    for wanted in
-        ["randread-buffered: (groupid=0, jobs=1): bs=16 KiB", "jobs=3", " 99.99th=[", "clat percentiles ("]
-    {
+    for wanted in [
+        "randread-buffered: (groupid=0, jobs=1): bs=16 KiB",
+        "jobs=3",
+        " 99.99th=[",
+        "clat percentiles (",
+    ] {
         assert!(shown.contains(wanted), "{wanted} is not in\n{shown}");
     }
     let records = std::fs::read_to_string(&csv).unwrap();
-    let fields: Vec<Vec<&str>> =
-        records.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(',').collect()).collect();
+    let fields: Vec<Vec<&str>> = records
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split(',').collect())
+        .collect();
     let reads = fields[0].iter().position(|name| *name == "reads").unwrap();
     // 256 blocks, each at most once. Direct reads are left out where the file system has none.
     assert!(fields.len() == 3 || fields.len() == 5, "{records}");

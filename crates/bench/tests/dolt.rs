@@ -1,4 +1,5 @@
-//! The experiment `dolt` as a whole: a small store a few milliseconds away, short replays, every section.
+//! The experiment `dolt` as a whole: a small store a few milliseconds away, short replays, every
+//! section.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -9,12 +10,13 @@ use tempfile::TempDir;
 
 use bench::{Record, bench, busload, check_pictures, number, records, succeeded, text};
 
-/// Everything as small as it can be: three files, two of them archives whose chunks need a dictionary, and no processor bound.
+/// Everything as small as it can be: three files, two of them archives whose chunks need a
+/// dictionary, and no processor bound.
 const SMALL: &str = "--pushes 3 --leaves 1100 --leaf-bytes 300 --classic 0.34 --clients 4 --chains 3 --ranges 4 \
     --first-byte 10 --jitter 2 --bandwidth 0 --rounds 1 --seconds 0 --server-cpu any --load-cpu any";
 
-/// How often everything is replayed before it is said to be slow: a warm replay takes a moment, in which other work on the machine
-/// may stand in its way.
+/// How often everything is replayed before it is said to be slow: a warm replay takes a moment, in
+/// which other work on the machine may stand in its way.
 const TRIES: u32 = 5;
 
 #[test]
@@ -52,7 +54,11 @@ fn checked_medians(records: Vec<Record>) -> Vec<Record> {
     assert_eq!(records.len(), 2 * (4 + 2 + 12 + 7 + 5), "{records:?}");
     for record in &records {
         assert!(0.0 < number(record, "seconds") && 0.0 < number(record, "gets"), "{record:?}");
-        assert_eq!((record["wrong"].as_str(), record["refused"].as_str()), ("0", "0"), "{record:?}");
+        assert_eq!(
+            (record["wrong"].as_str(), record["refused"].as_str()),
+            ("0", "0"),
+            "{record:?}"
+        );
     }
     let medians: Vec<_> = records.into_iter().filter(|record| record["round"] == "0").collect();
     check_reads(&medians);
@@ -96,7 +102,10 @@ fn check_calls(medians: &[Record]) {
         assert_eq!((clone["calls"].as_str(), clone["gets"].as_str()), (calls, "4"), "{clone:?}");
     }
     for fetch in of(medians, "fetch", "warm") {
-        assert!(fetch["calls"].starts_with("2 GetRepoMetadata + 1 HasChunks + 2 Root + "), "{fetch:?}");
+        assert!(
+            fetch["calls"].starts_with("2 GetRepoMetadata + 1 HasChunks + 2 Root + "),
+            "{fetch:?}"
+        );
     }
     for scan in of(medians, "scan", "warm") {
         let (used, other) = match scan["stream"].as_str() {

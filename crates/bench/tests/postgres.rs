@@ -1,4 +1,5 @@
-//! The experiment `postgres` as a whole, against private clusters: little data, short rows, every section.
+//! The experiment `postgres` as a whole, against private clusters: little data, short rows, every
+//! section.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -19,21 +20,28 @@ fn every_section_is_measured_and_every_answer_is_right() {
     let busload = busload();
     let is_measured = SECONDS.into_iter().any(|seconds| {
         let out = TempDir::new().unwrap();
-        let arguments =
-            format!("{SMALL} --seconds {seconds} --keys uniform,runs --busload {}", busload.display());
+        let arguments = format!(
+            "{SMALL} --seconds {seconds} --keys uniform,runs --busload {}",
+            busload.display()
+        );
         let shown = succeeded(&bench("postgres", &arguments, out.path()));
         check_shown(&shown);
         let records = records(out.path(), "statistics.csv");
         // One round and the medians.
         assert_eq!(records.len(), 2 * (2 * 8 + 9 + 4 + 4 + 4), "{shown}");
         for record in &records {
-            assert_eq!((record["wrong"].as_str(), record["rows"].as_str()), ("0", "5000"), "{record:?}");
+            assert_eq!(
+                (record["wrong"].as_str(), record["rows"].as_str()),
+                ("0", "5000"),
+                "{record:?}"
+            );
         }
-        let pictures =
-            ["batch-size", "batch-size-runs", "readers", "rate"].map(|name| format!("postgres-{name}.svg"));
+        let pictures = ["batch-size", "batch-size-runs", "readers", "rate"]
+            .map(|name| format!("postgres-{name}.svg"));
         check_pictures(out.path(), &pictures.each_ref().map(String::as_str));
         println!("{seconds} s: {shown}");
-        let is_answered = |record: &Record| 0.0 < number(record, "per_s") && 0.0 < number(record, "p50_us");
+        let is_answered =
+            |record: &Record| 0.0 < number(record, "per_s") && 0.0 < number(record, "p50_us");
         let is_measured = records.iter().all(is_answered) && !shown.contains("not measured");
         if is_measured {
             check_batches(&records);
@@ -58,13 +66,15 @@ fn check_shown(shown: &str) {
     assert!(!shown.contains("WRONG"), "{shown}");
 }
 
-/// Requests per statement, as Postgres counted them: they tell whether a row measured what its name says.
+/// Requests per statement, as Postgres counted them: they tell whether a row measured what its name
+/// says.
 fn check_batches(records: &[Record]) {
     let batches = |section: &str, way: &str| {
         let of_row = |record: &&Record| {
             record["section"] == section && record["way"] == way && record["keys"] == "uniform"
         };
-        let batches: Vec<_> = records.iter().filter(of_row).map(|record| number(record, "batch")).collect();
+        let batches: Vec<_> =
+            records.iter().filter(of_row).map(|record| number(record, "batch")).collect();
         assert!(!batches.is_empty(), "{section} {way}");
         batches
     };
@@ -89,8 +99,9 @@ fn check_batches(records: &[Record]) {
 fn a_given_postgres_gets_the_table_and_keeps_it() {
     let cluster = Cluster::builder().start().unwrap();
     let run = |seconds: &str, out: &TempDir| {
-        let arguments =
-            format!("{SMALL} --seconds {seconds} --section readers,small-memory --case plain,in-process");
+        let arguments = format!(
+            "{SMALL} --seconds {seconds} --section readers,small-memory --case plain,in-process"
+        );
         bench("postgres", &format!("{arguments} --url {}", cluster.url()), out.path())
     };
     let first = run("0.2", &TempDir::new().unwrap());
@@ -104,8 +115,8 @@ fn a_given_postgres_gets_the_table_and_keeps_it() {
         let records = records(out.path(), "statistics.csv");
         let plain = records.iter().find(|record| record["way"] == "plain:5").unwrap();
         println!("{seconds} s: {plain:?}");
-        // Without the extension transactions are counted: about one for each read, and some of the server's own, which stand out
-        // where reads are few.
+        // Without the extension transactions are counted: about one for each read, and some of the
+        // server's own, which stand out where reads are few.
         plain["batch"].parse().is_ok_and(|batch: f64| (0.8..=1.2).contains(&batch))
             && 0.0 < number(plain, "cpu_postgres")
     });
@@ -146,11 +157,15 @@ fn a_wrong_answer_fails_the_run() {
         println!("{seconds} s: {shown}");
         assert_eq!(wrong.status.code(), Some(i32::from(shown.contains("WRONG:"))), "{wrong:?}");
         let shows_it = |way: &str| {
-            let row =
-                shown.lines().find(|line| line.starts_with(way)).unwrap_or_else(|| panic!("{way}: {shown}"));
+            let row = shown
+                .lines()
+                .find(|line| line.starts_with(way))
+                .unwrap_or_else(|| panic!("{way}: {shown}"));
             row.contains("WRONG:")
         };
-        ["1024 keys a statement, 2", "not batched, 5", "busload in process"].into_iter().all(shows_it)
+        ["1024 keys a statement, 2", "not batched, 5", "busload in process"]
+            .into_iter()
+            .all(shows_it)
     });
     assert!(every_way_shows_it);
 }

@@ -1,4 +1,5 @@
-//! ETags of files: right at once after a change through the server, and known without reading large files.
+//! ETags of files: right at once after a change through the server, and known without reading large
+//! files.
 
 use std::{
     collections::HashMap,
@@ -40,8 +41,8 @@ pub struct Etags {
 }
 
 impl Etags {
-    /// The ETag of an open file, without quotes. Of a small one the MD5 of its contents, of a large one its
-    /// times and place.
+    /// The ETag of an open file, without quotes. Of a small one the MD5 of its contents, of a large
+    /// one its times and place.
     pub fn of(&self, path: &Path, file: &File, metadata: &Metadata) -> io::Result<String> {
         let version = Version::of(metadata);
         if let Some((of, etag)) = self.lock().get(path)
@@ -54,8 +55,8 @@ impl Etags {
         Ok(etag)
     }
 
-    /// Forgets a file that was changed in a way that its times may not show: they are only as fine as the
-    /// kernel's tick.
+    /// Forgets a file that was changed in a way that its times may not show: they are only as fine
+    /// as the kernel's tick.
     pub fn forget(&self, path: &Path) {
         self.lock().remove(path);
     }

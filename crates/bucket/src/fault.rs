@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What happens to a response. A fault that cannot happen to a request (another range to one without a
-/// range) is not counted for it.
+/// What happens to a response. A fault that cannot happen to a request (another range to one
+/// without a range) is not counted for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// The first byte comes so much later than else.
@@ -153,13 +153,16 @@ impl Decider {
     }
 
     fn fault(&mut self, asked: Asked<'_>) -> Option<Fault> {
-        for (index, (rule, (seen, done))) in self.faults.rules.iter().zip(&mut self.counts).enumerate() {
+        for (index, (rule, (seen, done))) in
+            self.faults.rules.iter().zip(&mut self.counts).enumerate()
+        {
             let is_meant = asked.path.contains(&rule.path_contains);
             if !is_meant || !rule.fault.applies(asked.has_range, asked.is_listing, asked.is_read) {
                 continue;
             }
             *seen += 1;
-            // The n-th match of a rule has the same fate in every run, in whatever order requests come.
+            // The n-th match of a rule has the same fate in every run, in whatever order requests
+            // come.
             let drawn = unit(mix(self.seed ^ mix(*seen) ^ mix(index as u64).rotate_left(17)));
             if rule.skip < *seen && *done < rule.count && drawn < rule.probability {
                 *done += 1;

@@ -1,18 +1,20 @@
 //! Limits of the server and the proxy.
 
-/// Threads of a server or a proxy: enough to use two cores, few enough to leave the rest to what is tested.
+/// Threads of a server or a proxy: enough to use two cores, few enough to leave the rest to what is
+/// tested.
 pub const THREADS: usize = 2;
 
-/// Connections that wait to be accepted: what comes above is dropped, and tried again by the client's system after a second, then
-/// after two and four, while many clients give up connecting after five.
+/// Connections that wait to be accepted: what comes above is dropped, and tried again by the
+/// client's system after a second, then after two and four, while many clients give up connecting
+/// after five.
 pub const BACKLOG: u32 = 1024;
 
 /// Bytes read from a file, or sent to a client, at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// Objects up to this size have the MD5 of their contents as ETag, as those uploaded in one part have;
-/// larger ones an opaque one, as those uploaded in parts have, since nobody wants to wait for the MD5 of
-/// gigabytes.
+/// Objects up to this size have the MD5 of their contents as ETag, as those uploaded in one part
+/// have; larger ones an opaque one, as those uploaded in parts have, since nobody wants to wait for
+/// the MD5 of gigabytes.
 pub const MD5_BYTES_MAX: u64 = 1 << 20;
 
 /// Keys in a page of a listing, as S3 has it.

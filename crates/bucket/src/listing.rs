@@ -24,8 +24,8 @@ pub struct Listed {
     pub etag: String,
 }
 
-/// The keys that begin with `prefix`, in order. With `by_folder` (the delimiter `/`), what lies deeper is
-/// shown as prefixes.
+/// The keys that begin with `prefix`, in order. With `by_folder` (the delimiter `/`), what lies
+/// deeper is shown as prefixes.
 pub fn entries(bucket: &Path, prefix: &str, by_folder: bool) -> io::Result<Vec<Entry>> {
     let (folder, _) = prefix.rsplit_once('/').unwrap_or_default();
     let mut found = Vec::new();
@@ -41,7 +41,9 @@ pub fn entries(bucket: &Path, prefix: &str, by_folder: bool) -> io::Result<Vec<E
                         found.push(Entry { key, is_prefix: true });
                     }
                 }
-                true if overlaps(&format!("{key}/"), prefix) => pending.push((directory.join(name), key)),
+                true if overlaps(&format!("{key}/"), prefix) => {
+                    pending.push((directory.join(name), key))
+                }
                 false if key.starts_with(prefix) => found.push(Entry { key, is_prefix: false }),
                 _ => {}
             }
@@ -77,10 +79,13 @@ fn has_objects(directory: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Names and whether they are directories. What is gone meanwhile, or no file, or not UTF-8, is no object.
+/// Names and whether they are directories. What is gone meanwhile, or no file, or not UTF-8, is no
+/// object.
 fn names(directory: &Path) -> io::Result<Vec<(String, bool)>> {
     let entries = match fs::read_dir(directory) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
             return Ok(Vec::new());
         }
         entries => entries?,

@@ -33,8 +33,8 @@ pub struct Seen {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Range asked for: first byte and one past the last. Of a range without an end, and of a suffix, as
-    /// the answer resolved it.
+    /// Range asked for: first byte and one past the last. Of a range without an end, and of a
+    /// suffix, as the answer resolved it.
     pub range: Option<Range<u64>>,
     /// Bytes of body sent.
     pub bytes: u64,
@@ -139,9 +139,9 @@ impl FaultProxy {
         self.shared.decider().set(faults);
     }
 
-    /// All requests answered since the start or [`FaultProxy::forget`], in the order in which the answers began. A
-    /// request is there before its client has the first byte, and so are the bytes before it has them. After a million of them, no more are noted
-    /// until [`FaultProxy::forget`].
+    /// All requests answered since the start or [`FaultProxy::forget`], in the order in which the
+    /// answers began. A request is there before its client has the first byte, and so are the bytes
+    /// before it has them. After a million of them, no more are noted until [`FaultProxy::forget`].
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.noted().seen.clone()
     }
@@ -173,8 +173,8 @@ impl FaultProxy {
     }
 }
 
-/// A port that stays ours while nobody listens on it: a socket that is bound but does not listen refuses
-/// connections.
+/// A port that stays ours while nobody listens on it: a socket that is bound but does not listen
+/// refuses connections.
 struct Port {
     address: SocketAddr,
     _held: TcpSocket,
@@ -233,6 +233,8 @@ async fn accept(
     }
 }
 
-async fn next(listener: Option<&TcpListener>) -> Option<io::Result<(tokio::net::TcpStream, SocketAddr)>> {
+async fn next(
+    listener: Option<&TcpListener>,
+) -> Option<io::Result<(tokio::net::TcpStream, SocketAddr)>> {
     Some(listener?.accept().await)
 }

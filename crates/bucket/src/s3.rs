@@ -16,11 +16,11 @@ use hyper::{HeaderMap, header};
 use s3s::{
     S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
     dto::{
-        CommonPrefix, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, ETag,
-        ETagCondition, GetObjectInput, GetObjectOutput, HeadBucketInput, HeadBucketOutput, HeadObjectInput,
-        HeadObjectOutput, ListBucketsInput, ListBucketsOutput, ListObjectsInput, ListObjectsOutput,
-        ListObjectsV2Input, ListObjectsV2Output, Object, PutObjectInput, PutObjectOutput, Range,
-        StreamingBlob, Timestamp,
+        CommonPrefix, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput,
+        DeleteObjectsOutput, ETag, ETagCondition, GetObjectInput, GetObjectOutput, HeadBucketInput,
+        HeadBucketOutput, HeadObjectInput, HeadObjectOutput, ListBucketsInput, ListBucketsOutput,
+        ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object,
+        PutObjectInput, PutObjectOutput, Range, StreamingBlob, Timestamp,
     },
     s3_error,
     stream::{ByteStream, RemainingLength},
@@ -57,8 +57,8 @@ struct Conditions<'a> {
 
 impl Directory {
     pub fn new(root: &Path, etags: Arc<Etags>) -> Result<Self, Error> {
-        let files =
-            FileSystem::new(root).map_err(|error| Error(format!("cannot serve the directory: {error:?}")))?;
+        let files = FileSystem::new(root)
+            .map_err(|error| Error(format!("cannot serve the directory: {error:?}")))?;
         Ok(Self { root: root.to_owned(), files, etags })
     }
 
@@ -69,14 +69,16 @@ impl Directory {
 
     fn bucket(&self, name: &str) -> Option<PathBuf> {
         let mut components = Path::new(name).components();
-        let is_one = matches!(components.next(), Some(Component::Normal(_))) && components.next().is_none();
+        let is_one =
+            matches!(components.next(), Some(Component::Normal(_))) && components.next().is_none();
         is_one.then(|| self.root.join(name))
     }
 
     fn find(&self, bucket: &str, key: &str, conditions: &Conditions<'_>) -> S3Result<Found> {
         let path = self.path(bucket, key).ok_or_else(|| s3_error!(NoSuchKey))?;
         let (file, metadata) = open(&path).map_err(|error| absent_or_broken(&error))?;
-        let etag = ETag::Strong(self.etags.of(&path, &file, &metadata).map_err(|error| broken(&error))?);
+        let etag =
+            ETag::Strong(self.etags.of(&path, &file, &metadata).map_err(|error| broken(&error))?);
         conditions.check(&etag)?;
         Ok(Found { file, metadata, etag })
     }
@@ -101,26 +103,34 @@ impl Directory {
     }
 
     fn list(&self, input: &ListObjectsV2Input) -> S3Result<ListObjectsV2Output> {
-        let bucket =
-            self.bucket(&input.bucket).filter(|path| path.is_dir()).ok_or_else(|| s3_error!(NoSuchBucket))?;
+        let bucket = self
+            .bucket(&input.bucket)
+            .filter(|path| path.is_dir())
+            .ok_or_else(|| s3_error!(NoSuchBucket))?;
         let by_folder = match input.delimiter.as_deref() {
             None | Some("") => false,
             Some("/") => true,
             Some(_) => return Err(s3_error!(NotImplemented, "the only delimiter is /")),
         };
-        let after = input.continuation_token.as_deref().max(input.start_after.as_deref()).unwrap_or_default();
+        let after = input
+            .continuation_token
+            .as_deref()
+            .max(input.start_after.as_deref())
+            .unwrap_or_default();
         let asked = input.max_keys.and_then(|keys| usize::try_from(keys).ok());
         let keys_max = asked.unwrap_or(LISTED_KEYS_MAX).min(LISTED_KEYS_MAX);
 
         let prefix = input.prefix.as_deref().unwrap_or_default();
-        let mut entries = listing::entries(&bucket, prefix, by_folder).map_err(|error| broken(&error))?;
+        let mut entries =
+            listing::entries(&bucket, prefix, by_folder).map_err(|error| broken(&error))?;
         entries.drain(..entries.partition_point(|entry| entry.key.as_str() <= after));
         let is_truncated = entries.len() > keys_max;
         entries.truncate(keys_max);
         let next = is_truncated.then(|| entries.last().map(|entry| entry.key.clone())).flatten();
 
         let key_count = i32::try_from(entries.len()).ok();
-        let (prefixes, keys): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_prefix);
+        let (prefixes, keys): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|entry| entry.is_prefix);
         let contents: Vec<Object> =
             keys.into_iter().filter_map(|entry| self.listed(&bucket, entry.key)).collect();
         let prefixes = prefixes.into_iter().map(|entry| CommonPrefix { prefix: Some(entry.key) });
@@ -167,7 +177,8 @@ impl Conditions<'_> {
         }
         if self.differs.is_some_and(holds) {
             let mut not_modified = S3Error::new(S3ErrorCode::NotModified);
-            let headers = etag.to_http_header().map(|etag| HeaderMap::from_iter([(header::ETAG, etag)]));
+            let headers =
+                etag.to_http_header().map(|etag| HeaderMap::from_iter([(header::ETAG, etag)]));
             not_modified.set_headers(headers.unwrap_or_default());
             return Err(not_modified);
         }
@@ -199,8 +210,8 @@ fn modified(metadata: &Metadata) -> Option<Timestamp> {
     metadata.modified().ok().map(Timestamp::from)
 }
 
-/// The bytes that a range of an object of so many bytes means, or all of it. A suffix of an empty object
-/// has none, which cannot be said in a response.
+/// The bytes that a range of an object of so many bytes means, or all of it. A suffix of an empty
+/// object has none, which cannot be said in a response.
 fn resolve(range: Option<Range>, bytes: u64) -> S3Result<std::ops::Range<u64>> {
     match range {
         None => Ok(0..bytes),
@@ -209,8 +220,8 @@ fn resolve(range: Option<Range>, bytes: u64) -> S3Result<std::ops::Range<u64>> {
     }
 }
 
-/// Part of a file as a body. Files of tests are in the page cache: reading one here is quicker than handing
-/// it to another thread.
+/// Part of a file as a body. Files of tests are in the page cache: reading one here is quicker than
+/// handing it to another thread.
 struct Part {
     file: File,
     rest: std::ops::Range<u64>,
@@ -249,7 +260,10 @@ impl ByteStream for Part {
 
 #[async_trait::async_trait]
 impl S3 for Directory {
-    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(
+        &self,
+        request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
         let input = request.input;
         let conditions =
             Conditions { matches: input.if_match.as_ref(), differs: input.if_none_match.as_ref() };

@@ -53,20 +53,25 @@ impl Bucket {
     /// The name of its one bucket.
     pub const NAME: &'static str = "bucket";
 
-    /// Serves `root`, in which the directory `bucket` is the bucket; it is made if it is not there. Anybody
-    /// may read and write.
+    /// Serves `root`, in which the directory `bucket` is the bucket; it is made if it is not there.
+    /// Anybody may read and write.
     pub fn start(root: &Path) -> Result<Self, Error> {
         Self::serve(root, None)
     }
 
     /// As [`Bucket::start`], for who signs with this key only.
-    pub fn with_credentials(root: &Path, access_key: &str, secret_key: &str) -> Result<Self, Error> {
+    pub fn with_credentials(
+        root: &Path,
+        access_key: &str,
+        secret_key: &str,
+    ) -> Result<Self, Error> {
         Self::serve(root, Some(SimpleAuth::from_single(access_key, secret_key)))
     }
 
     fn serve(root: &Path, auth: Option<SimpleAuth>) -> Result<Self, Error> {
         let directory = root.join(Self::NAME);
-        fs::create_dir_all(&directory).map_err(|error| Error::because("cannot make the bucket", error))?;
+        fs::create_dir_all(&directory)
+            .map_err(|error| Error::because("cannot make the bucket", error))?;
         let etags = Arc::new(Etags::default());
         let objects = Directory::new(root, Arc::clone(&etags))?;
         let mut service = S3ServiceBuilder::new(objects);
@@ -84,14 +89,14 @@ impl Bucket {
         self.address
     }
 
-    /// The directory whose files are the objects. Files may be written there directly; [`Bucket::put`]
-    /// replaces one at once, as S3 does.
+    /// The directory whose files are the objects. Files may be written there directly;
+    /// [`Bucket::put`] replaces one at once, as S3 does.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Writes or replaces an object: readers of the old one go on with it, and whoever asks from now on
-    /// sees the new one.
+    /// Writes or replaces an object: readers of the old one go on with it, and whoever asks from
+    /// now on sees the new one.
     pub fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.directory.join(key);
         if let Some(parent) = path.parent() {
@@ -130,8 +135,8 @@ pub fn url(address: SocketAddr, prefix: &str) -> String {
 
 async fn accept(listener: TcpListener, service: S3Service) {
     loop {
-        // The only errors are those of a connection that is gone again, or of too many open files, which
-        // others close.
+        // The only errors are those of a connection that is gone again, or of too many open files,
+        // which others close.
         let Ok((socket, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
@@ -153,8 +158,11 @@ pub struct Threads(Option<Runtime>);
 
 impl Threads {
     pub fn start(name: &str) -> Result<Self, Error> {
-        let runtime =
-            Builder::new_multi_thread().worker_threads(THREADS).thread_name(name).enable_all().build();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name(name)
+            .enable_all()
+            .build();
         Ok(Self(Some(runtime.map_err(|error| Error::because("cannot start threads", error))?)))
     }
 

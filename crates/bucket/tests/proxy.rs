@@ -72,7 +72,8 @@ impl Client {
     }
 
     fn get(&mut self, path: &str, range: &str) -> Response {
-        let range = if range.is_empty() { String::new() } else { format!("Range: bytes={range}\r\n") };
+        let range =
+            if range.is_empty() { String::new() } else { format!("Range: bytes={range}\r\n") };
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{range}\r\n"))
     }
 
@@ -84,7 +85,8 @@ impl Client {
     fn ask(&mut self, request: &str, bytes_max: usize) -> Response {
         self.0.write_all(request.as_bytes()).unwrap();
         let mut head = Vec::new();
-        let mut response = Response { status: 0, headers: HashMap::new(), body: Vec::new(), end: End::Whole };
+        let mut response =
+            Response { status: 0, headers: HashMap::new(), body: Vec::new(), end: End::Whole };
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             match self.0.read(&mut byte) {
@@ -96,7 +98,8 @@ impl Client {
         let head = String::from_utf8(head).unwrap();
         response.status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let headers = head.lines().skip(1).filter_map(|line| line.split_once(": "));
-        response.headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        response.headers =
+            headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let has_body = !request.starts_with("HEAD") && response.status != 304;
         let length = if has_body { response.headers["content-length"].parse().unwrap() } else { 0 };
         let wanted = length.min(bytes_max);
@@ -132,10 +135,12 @@ fn without_faults_it_is_not_there() {
     let etag = client.get("/bucket/object", "").headers["etag"].clone();
     let head = client.send("HEAD /bucket/object HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_eq!((head.status, &*head.headers["content-length"]), (200, "1000000"));
-    let same = client
-        .send(&format!("GET /bucket/object HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {etag}\r\n\r\n"));
+    let same = client.send(&format!(
+        "GET /bucket/object HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: {etag}\r\n\r\n"
+    ));
     assert_eq!((same.status, &same.headers["etag"]), (304, &etag));
-    let put = client.send("PUT /bucket/new HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
+    let put =
+        client.send("PUT /bucket/new HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc");
     assert_eq!(put.status, 200);
     assert_eq!(client.get("/bucket/new", "").body, b"abc");
     assert_eq!(client.get("/bucket/absent", "").status, 404);
@@ -188,9 +193,15 @@ fn a_truncation_looks_whole() {
     setup.rule(Rule::times(1, Fault::Truncate(100)));
     let mut client = Client::connect(setup.proxy.address());
     let response = client.get("/bucket/object", "0-999");
-    assert_eq!((response.status, &response.headers["content-range"][..]), (206, "bytes 0-999/1000000"));
+    assert_eq!(
+        (response.status, &response.headers["content-range"][..]),
+        (206, "bytes 0-999/1000000")
+    );
     assert_eq!((response.body.len(), response.end), (100, End::Whole));
-    assert!(client.get("/bucket/object", "0-999").body == setup.whole[..1000], "the connection serves on");
+    assert!(
+        client.get("/bucket/object", "0-999").body == setup.whole[..1000],
+        "the connection serves on"
+    );
 }
 
 #[test]
@@ -211,7 +222,8 @@ fn one_bit_of_the_byte_is_flipped() {
     for at in [0, 999_999, 1_500_000, 300_000] {
         setup.rule(Rule::times(1, Fault::Flip(at)));
         let body = setup.get("").body;
-        let differing: Vec<_> = (0..body.len()).filter(|index| body[*index] != setup.whole[*index]).collect();
+        let differing: Vec<_> =
+            (0..body.len()).filter(|index| body[*index] != setup.whole[*index]).collect();
         let at = usize::try_from(at).unwrap() % body.len();
         assert_eq!(differing, [at]);
         assert_eq!((body[at] ^ setup.whole[at]).count_ones(), 1);
@@ -227,7 +239,9 @@ fn a_status_comes_with_the_document_of_s3() {
         setup.rule(Rule::times(1, Fault::Status(status)));
         let response = setup.get("0-9");
         assert_eq!(response.status, status);
-        assert!(String::from_utf8(response.body).unwrap().contains(&format!("<Code>{code}</Code>")));
+        assert!(
+            String::from_utf8(response.body).unwrap().contains(&format!("<Code>{code}</Code>"))
+        );
     }
 }
 
@@ -235,13 +249,19 @@ fn a_status_comes_with_the_document_of_s3() {
 fn ranges_can_be_ignored_wrong_and_lied_about() {
     let setup = start();
     setup.rule(Rule::times(2, Fault::WholeForRange));
-    assert_eq!(Client::connect(setup.proxy.address()).get("/bucket/object", "").status, 200, "not counted");
+    assert_eq!(
+        Client::connect(setup.proxy.address()).get("/bucket/object", "").status,
+        200,
+        "not counted"
+    );
     for _ in 0..2 {
         let response = setup.get("10-19");
         assert_eq!((response.status, response.body.len()), (200, 1_000_000));
         assert!(!response.headers.contains_key("content-range"));
     }
-    for range in ["0-9", "500-999", "999000-999999", "0-999999", "900000-", "-5000", "999999-999999"] {
+    for range in
+        ["0-9", "500-999", "999000-999999", "0-999999", "900000-", "-5000", "999999-999999"]
+    {
         setup.rule(Rule::times(1, Fault::WrongRange));
         let wrong = setup.get(range);
         let right = setup.get(range);
@@ -257,7 +277,8 @@ fn ranges_can_be_ignored_wrong_and_lied_about() {
     // Where something else is there to be sent, WrongRange is what it says it is.
     setup.rule(Rule::times(1, Fault::WrongRange));
     let wrong = setup.get("500-999");
-    let first: usize = wrong.headers["content-range"][6..].split('-').next().unwrap().parse().unwrap();
+    let first: usize =
+        wrong.headers["content-range"][6..].split('-').next().unwrap().parse().unwrap();
     assert!(first < 500 && wrong.body == setup.whole[first..first + 500]);
 }
 
@@ -294,7 +315,10 @@ fn no_answer_is_none() {
     let ends: Vec<_> =
         (0..20).map(|_| setup.get("")).map(|response| (response.status, response.end)).collect();
     assert!(ends.iter().all(|(status, _)| *status == 0));
-    assert!(ends.contains(&(0, End::Closed)) && ends.contains(&(0, End::Reset)), "both kinds: {ends:?}");
+    assert!(
+        ends.contains(&(0, End::Closed)) && ends.contains(&(0, End::Reset)),
+        "both kinds: {ends:?}"
+    );
     assert_eq!(setup.proxy.seen().last().unwrap().status, 0);
 }
 
@@ -355,7 +379,8 @@ fn rules_skip_count_choose_and_repeat() {
         let mut client = Client::connect(setup.proxy.address());
         paths.iter().map(|path| client.get(path, "").status).collect()
     };
-    let paths = ["/bucket/object", "/bucket/none", "/bucket/object", "/bucket/object", "/bucket/object"];
+    let paths =
+        ["/bucket/object", "/bucket/none", "/bucket/object", "/bucket/object", "/bucket/object"];
     assert_eq!(statuses(&paths), [200, 404, 500, 500, 200]);
 
     let many = ["/bucket/object?"; 60];
@@ -399,8 +424,8 @@ fn it_goes_away_and_comes_back_at_the_same_port() {
 #[test]
 fn a_server_that_is_gone_is_a_bad_gateway() {
     let setup = start();
-    // The server is a proxy itself: its port stays its own while it is away. That of a bucket that has ended may be another
-    // test's bucket a moment later.
+    // The server is a proxy itself: its port stays its own while it is away. That of a bucket that
+    // has ended may be another test's bucket a moment later.
     let front = FaultProxy::start(setup.proxy.address(), 7, Faults::default()).unwrap();
     let mut client = Client::connect(front.address());
     assert_eq!(client.get("/bucket/object", "").status, 200);

@@ -19,8 +19,10 @@ use tempfile::TempDir;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn builder(address: SocketAddr) -> AmazonS3Builder {
-    let options =
-        ClientOptions::new().with_allow_http(true).with_connect_timeout(TIMEOUT).with_timeout(TIMEOUT);
+    let options = ClientOptions::new()
+        .with_allow_http(true)
+        .with_connect_timeout(TIMEOUT)
+        .with_timeout(TIMEOUT);
     AmazonS3Builder::new()
         .with_endpoint(format!("http://{address}"))
         .with_client_options(options)
@@ -67,7 +69,8 @@ async fn every_kind_of_range_gives_exactly_its_bytes() {
         let options = GetOptions { range: Some(asked.clone()), ..GetOptions::default() };
         let got = store.get_opts(&Path::from("a/object"), options).await.unwrap();
         assert_eq!((got.range.clone(), got.meta.size), (expected.clone(), size), "{asked:?}");
-        let slice = usize::try_from(expected.start).unwrap()..usize::try_from(expected.end).unwrap();
+        let slice =
+            usize::try_from(expected.start).unwrap()..usize::try_from(expected.end).unwrap();
         assert!(got.bytes().await.unwrap() == whole[slice], "{asked:?}");
     }
     assert!(store.get(&Path::from("a/object")).await.unwrap().bytes().await.unwrap() == whole);
@@ -110,8 +113,10 @@ async fn conditions_are_those_of_s3() {
         assert!(matches!(changed, Error::Precondition { .. }), "{changed}");
         let same = store.get_opts(&name, with(None, Some(&etag), head)).await.unwrap_err();
         assert!(matches!(same, Error::NotModified { .. }), "{same}");
-        let missing =
-            store.get_opts(&Path::from("nothing"), with(Some(&etag), None, head)).await.unwrap_err();
+        let missing = store
+            .get_opts(&Path::from("nothing"), with(Some(&etag), None, head))
+            .await
+            .unwrap_err();
         assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
     }
     // A connection is whole after a response without a body.
@@ -130,14 +135,22 @@ async fn etags_stay_while_the_object_does_and_change_when_it_does() {
         assert_eq!(head.e_tag, got.meta.e_tag);
         assert_eq!(head.e_tag, listed.e_tag);
         let again = Bucket::start(root.path()).unwrap();
-        assert_eq!(anonymous(again.address()).head(&name).await.unwrap().e_tag, head.e_tag, "another server");
+        assert_eq!(
+            anonymous(again.address()).head(&name).await.unwrap().e_tag,
+            head.e_tag,
+            "another server"
+        );
 
         let mut other = pattern(bytes.max(1));
         other[0] ^= 1;
         bucket.put("object", &other).unwrap();
         assert_ne!(store.head(&name).await.unwrap().e_tag, head.e_tag, "{bytes} bytes, replaced");
         fs::write(bucket.directory().join("object"), pattern(bytes + 1)).unwrap();
-        assert_ne!(store.head(&name).await.unwrap().e_tag, head.e_tag, "{bytes} bytes, written in place");
+        assert_ne!(
+            store.head(&name).await.unwrap().e_tag,
+            head.e_tag,
+            "{bytes} bytes, written in place"
+        );
     }
     // Small objects have the MD5 that S3 gives them.
     bucket.put("abc", b"abc").unwrap();
@@ -179,14 +192,21 @@ async fn listings_have_pages_prefixes_and_folders() {
 
     let folder = store.list_with_delimiter(Some(&Path::from("db"))).await.unwrap();
     assert_eq!(folder.objects.len(), 2345);
-    assert_eq!(folder.common_prefixes, [Path::from("db/deep")], "a folder without objects does not exist");
+    assert_eq!(
+        folder.common_prefixes,
+        [Path::from("db/deep")],
+        "a folder without objects does not exist"
+    );
     let top = store.list_with_delimiter(None).await.unwrap();
     assert_eq!(top.objects.len(), 1);
     assert_eq!(top.common_prefixes, [Path::from("db")]);
     let none = store.list_with_delimiter(Some(&Path::from("absent"))).await.unwrap();
     assert!(none.objects.is_empty() && none.common_prefixes.is_empty());
-    let from: Vec<_> =
-        store.list_with_offset(Some(&Path::from("db")), &Path::from("db/02340")).try_collect().await.unwrap();
+    let from: Vec<_> = store
+        .list_with_offset(Some(&Path::from("db")), &Path::from("db/02340"))
+        .try_collect()
+        .await
+        .unwrap();
     assert_eq!(from.len(), 5, "four numbers and the deep one");
 }
 
@@ -202,8 +222,11 @@ async fn what_is_not_there_is_not_found() {
     }
     bucket.delete("folder/object").unwrap();
     assert!(matches!(store.head(&Path::from("folder/object")).await, Err(Error::NotFound { .. })));
-    let elsewhere =
-        builder(bucket.address()).with_skip_signature(true).with_bucket_name("other").build().unwrap();
+    let elsewhere = builder(bucket.address())
+        .with_skip_signature(true)
+        .with_bucket_name("other")
+        .build()
+        .unwrap();
     assert!(elsewhere.list_with_delimiter(None).await.is_err(), "another bucket");
 }
 
@@ -239,7 +262,10 @@ async fn only_who_signs_with_the_key_is_served() {
     };
     let good = signed("secret");
     assert_eq!(good.get(&name).await.unwrap().bytes().await.unwrap(), "1");
-    assert_eq!(good.list_with_delimiter(Some(&Path::from("folder"))).await.unwrap().objects.len(), 1);
+    assert_eq!(
+        good.list_with_delimiter(Some(&Path::from("folder"))).await.unwrap().objects.len(),
+        1
+    );
     for bad in [signed("wrong"), anonymous(bucket.address())] {
         let error = bad.get(&name).await.unwrap_err();
         assert!(matches!(error, Error::PermissionDenied { .. }), "{error}");

@@ -1,5 +1,5 @@
-//! Measures one core: parsing and decoding chunks of 4 KiB, hashing them, finding them in one large and in many small files, and
-//! what indexes and lookups take to make and to hold.
+//! Measures one core: parsing and decoding chunks of 4 KiB, hashing them, finding them in one large
+//! and in many small files, and what indexes and lookups take to make and to hold.
 //!
 //! `cargo run --release -p busload-chunks --example speed [thousands of chunks]`
 #![allow(clippy::disallowed_methods, reason = "an example that measures time")]
@@ -7,7 +7,8 @@
 use std::{hint::black_box, sync::Arc, time::Instant};
 
 use busload_chunks::{
-    ChunkAddress, ChunkLocation, Dictionary, Lookup, Span, Stored, TableIndex, check, write::ClassicWriter,
+    ChunkAddress, ChunkLocation, Dictionary, Lookup, Span, Stored, TableIndex, check,
+    write::ClassicWriter,
 };
 use bytes::Bytes;
 
@@ -17,7 +18,8 @@ const CHUNK_BYTES: usize = 4096;
 const FINDS: usize = 200_000;
 
 fn main() {
-    let thousands: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000);
+    let thousands: u64 =
+        std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000);
     decode();
     println!();
     find("one file", &[thousands * 1_000]);
@@ -34,7 +36,8 @@ fn mixed(number: u64) -> u64 {
 
 /// Compresses about 2:1.
 fn contents(number: u64) -> Vec<u8> {
-    let words = (0u64..).map(|word| if word.is_multiple_of(2) { mixed(number << 20 | word) } else { 7 });
+    let words =
+        (0u64..).map(|word| if word.is_multiple_of(2) { mixed(number << 20 | word) } else { 7 });
     words.flat_map(u64::to_le_bytes).take(CHUNK_BYTES).collect()
 }
 
@@ -47,7 +50,8 @@ fn decode() {
     let dictionary = contents(0);
     let frame = zstd::bulk::compress(&dictionary, 3).expect("room for it");
     let digested = Dictionary::decode(&frame).expect("just compressed");
-    let mut compressor = zstd::bulk::Compressor::with_dictionary(3, &dictionary).expect("a dictionary");
+    let mut compressor =
+        zstd::bulk::Compressor::with_dictionary(3, &dictionary).expect("a dictionary");
     let chunks: Vec<(ChunkAddress, Bytes, Bytes)> = (1..1_000)
         .map(|number| {
             let contents = contents(number);
@@ -62,9 +66,14 @@ fn decode() {
         stored.decode(Some(&digested)).expect("whole")
     };
     let unchecked = |span: &Bytes| {
-        Stored::parse_unchecked(span.clone(), &location(span, false)).and_then(|stored| stored.decode(None))
+        Stored::parse_unchecked(span.clone(), &location(span, false))
+            .and_then(|stored| stored.decode(None))
     };
-    println!("chunks of {CHUNK_BYTES} bytes, snappy {}, zstd {}", chunks[0].1.len(), chunks[0].2.len());
+    println!(
+        "chunks of {CHUNK_BYTES} bytes, snappy {}, zstd {}",
+        chunks[0].1.len(),
+        chunks[0].2.len()
+    );
     let time = |what: &str, work: &dyn Fn(&(ChunkAddress, Bytes, Bytes))| {
         let rounds = 20;
         let start = Instant::now();
@@ -113,8 +122,9 @@ fn files(sizes: &[u64]) -> (Vec<Arc<TableIndex>>, u64) {
     let starts = sizes.iter().scan(0, |next, size| Some(std::mem::replace(next, *next + size)));
     let tails: Vec<_> = starts.zip(sizes).map(|(start, size)| tail(start..start + size)).collect();
     let start = Instant::now();
-    let parse =
-        |(tail, count, bytes)| Arc::new(TableIndex::parse_classic(tail, count, bytes).expect("just written"));
+    let parse = |(tail, count, bytes)| {
+        Arc::new(TableIndex::parse_classic(tail, count, bytes).expect("just written"))
+    };
     let files: Vec<_> = tails.into_iter().map(parse).collect();
     println!("{:>8} ms  to parse the indexes", start.elapsed().as_millis());
     (files, sizes.iter().sum())
@@ -133,17 +143,24 @@ fn find(what: &str, sizes: &[u64]) {
         each(index + lookup.memory_bytes()),
         each(lookup.memory_bytes())
     );
-    let asked: Vec<ChunkAddress> = (0..FINDS as u64).map(|number| address(mixed(number) % count)).collect();
+    let asked: Vec<ChunkAddress> =
+        (0..FINDS as u64).map(|number| address(mixed(number) % count)).collect();
     let absent: Vec<ChunkAddress> =
         (0..FINDS as u64).map(|number| address(mixed(number) | 1 << 63)).collect();
     let time = |what: &str, work: &dyn Fn(&ChunkAddress) -> bool, asked: &[ChunkAddress]| {
         let start = Instant::now();
         let found = asked.iter().filter(|address| work(address)).count();
-        println!("{:>8} ns  {what} ({found} found)", start.elapsed().as_nanos() / asked.len() as u128);
+        println!(
+            "{:>8} ns  {what} ({found} found)",
+            start.elapsed().as_nanos() / asked.len() as u128
+        );
     };
     time("find", &|address| lookup.find(address).is_some(), &asked);
     let place = |address: &ChunkAddress| {
-        lookup.find(address).map(|found| files[found.file as usize].location(found.position)).is_some()
+        lookup
+            .find(address)
+            .map(|found| files[found.file as usize].location(found.position))
+            .is_some()
     };
     time("find and location", &place, &asked);
     time("find what is not there", &|address| lookup.find(address).is_some(), &absent);
@@ -156,7 +173,9 @@ fn push(count: u64) {
     let (mut sum, mut longest) = (0, 0);
     for push in 0..500 {
         let (tail, chunk_count, bytes) = tail(count + 2 * push..count + 2 * push + 2);
-        all.push(Arc::new(TableIndex::parse_classic(tail, chunk_count, bytes).expect("just written")));
+        all.push(Arc::new(
+            TableIndex::parse_classic(tail, chunk_count, bytes).expect("just written"),
+        ));
         let start = Instant::now();
         lookup = Lookup::new(&all, Some(&lookup));
         let taken = start.elapsed().as_micros();

@@ -164,7 +164,11 @@ mod tests {
             assert_eq!(ChunkAddress::from_key(&vec![b'0'; length]), Err(AddressError), "{length}");
         }
         assert_eq!(ChunkAddress::from_key(&[b'w'; 32]), Err(AddressError));
-        assert_eq!("0".repeat(20).parse::<ChunkAddress>(), Err(AddressError), "20 bytes are no text");
+        assert_eq!(
+            "0".repeat(20).parse::<ChunkAddress>(),
+            Err(AddressError),
+            "20 bytes are no text"
+        );
         assert_eq!(AddressError.to_string(), "expected 32 characters of 0-9a-v, or 20 bytes");
     }
 

@@ -1,6 +1,8 @@
-//! Dolt's text form of 20 bytes: base32 with the digits `0-9a-v`, most significant bits first, no padding.
+//! Dolt's text form of 20 bytes: base32 with the digits `0-9a-v`, most significant bits first, no
+//! padding.
 //!
-//! Five bytes are eight characters, so 20 bytes are exactly 32, and the order of texts is the order of the bytes.
+//! Five bytes are eight characters, so 20 bytes are exactly 32, and the order of texts is the order
+//! of the bytes.
 
 /// Characters of 20 bytes.
 pub(crate) const TEXT_BYTES: usize = 32;

@@ -1,7 +1,8 @@
 //! Stored bytes to contents, checked.
 //!
-//! Nothing is allocated for a size that is only announced: [`snappy`] and [`frame`] first work out how much the bytes that are
-//! there can become at most. What a thread needs for decoding it keeps, so decoding a chunk allocates its contents and nothing else.
+//! Nothing is allocated for a size that is only announced: [`snappy`] and [`frame`] first work out
+//! how much the bytes that are there can become at most. What a thread needs for decoding it keeps,
+//! so decoding a chunk allocates its contents and nothing else.
 
 mod frame;
 mod snappy;
@@ -41,7 +42,8 @@ impl Dictionary {
     /// From the bytes of its span: one zstd frame, made without a dictionary.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if it is none, or what it holds is larger than [`DICTIONARY_BYTES_MAX`] or no dictionary.
+    /// [`FormatError::Corrupt`] if it is none, or what it holds is larger than
+    /// [`DICTIONARY_BYTES_MAX`] or no dictionary.
     pub fn decode(span: &[u8]) -> Result<Self, FormatError> {
         let bytes = decompress(span, None, DICTIONARY_BYTES_MAX)?;
         // What does not begin as a trained dictionary does is taken as plain bytes to refer to.
@@ -83,14 +85,17 @@ impl Stored {
     /// From the bytes of a span; checks the CRC of a record. Allocates nothing.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if they are not as many as the location says, too few for a record, or have another CRC.
+    /// [`FormatError::Corrupt`] if they are not as many as the location says, too few for a record,
+    /// or have another CRC.
     pub fn parse(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         let stored = Self::parse_unchecked(span, location)?;
         if stored.encoding == Encoding::Snappy {
             let expected = be::u32_at(&stored.record, stored.bytes.len());
             let found = crc32c::crc32c(&stored.bytes);
             if found != expected {
-                return Err(corrupt!("a record says its CRC-32C is {expected:08x}, it is {found:08x}"));
+                return Err(corrupt!(
+                    "a record says its CRC-32C is {expected:08x}, it is {found:08x}"
+                ));
             }
         }
         Ok(stored)
@@ -99,10 +104,15 @@ impl Stored {
     /// [`Stored::parse`] without checking the CRC: for bytes that something else vouches for.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if they are not as many as the location says or too few for a record.
+    /// [`FormatError::Corrupt`] if they are not as many as the location says or too few for a
+    /// record.
     pub fn parse_unchecked(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         if span.len() as u64 != u64::from(location.span.length) {
-            return Err(corrupt!("expected {} bytes of a chunk, got {}", location.span.length, span.len()));
+            return Err(corrupt!(
+                "expected {} bytes of a chunk, got {}",
+                location.span.length,
+                span.len()
+            ));
         }
         if location.dictionary.is_some() {
             return Ok(Self { encoding: Encoding::Zstd, bytes: span, record: Bytes::new() });
@@ -110,10 +120,15 @@ impl Stored {
         if span.len() <= CRC_BYTES {
             return Err(corrupt!("expected a snappy block and its CRC, got {} bytes", span.len()));
         }
-        Ok(Self { encoding: Encoding::Snappy, bytes: span.slice(..span.len() - CRC_BYTES), record: span })
+        Ok(Self {
+            encoding: Encoding::Snappy,
+            bytes: span.slice(..span.len() - CRC_BYTES),
+            record: span,
+        })
     }
 
-    /// The contents. `dictionary` is that of the location, if it has one. Not yet compared with an address.
+    /// The contents. `dictionary` is that of the location, if it has one. Not yet compared with an
+    /// address.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] if the bytes do not decode, or to more than [`CHUNK_BYTES_MAX`];
@@ -122,17 +137,20 @@ impl Stored {
         match self.encoding {
             Encoding::Snappy => snappy::decompress(&self.bytes),
             Encoding::Zstd => {
-                let dictionary = dictionary.ok_or_else(|| malformed!("a zstd chunk needs its dictionary"))?;
+                let dictionary =
+                    dictionary.ok_or_else(|| malformed!("a zstd chunk needs its dictionary"))?;
                 decompress(&self.bytes, Some(dictionary), CHUNK_BYTES_MAX)
             }
         }
     }
 
-    /// Length of the contents as announced, without decoding; only to be trusted once the chunk has been checked.
+    /// Length of the contents as announced, without decoding; only to be trusted once the chunk has
+    /// been checked.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if the bytes announce nothing or something they cannot become. A zstd frame need not announce its
-    /// length (Dolt's do); only decoding tells the length of one that does not.
+    /// [`FormatError::Corrupt`] if the bytes announce nothing or something they cannot become. A
+    /// zstd frame need not announce its length (Dolt's do); only decoding tells the length of one
+    /// that does not.
     pub fn contents_bytes(&self) -> Result<u64, FormatError> {
         match self.encoding {
             Encoding::Snappy => snappy::contents_bytes(&self.bytes).map(|bytes| bytes as u64),
@@ -174,7 +192,11 @@ thread_local! {
 }
 
 /// The contents of one zstd frame.
-fn decompress(bytes: &[u8], dictionary: Option<&Dictionary>, bytes_max: usize) -> Result<Bytes, FormatError> {
+fn decompress(
+    bytes: &[u8],
+    dictionary: Option<&Dictionary>,
+    bytes_max: usize,
+) -> Result<Bytes, FormatError> {
     let mut contents = Vec::with_capacity(frame::Frame::parse(bytes)?.capacity(bytes_max)?);
     CONTEXT
         .with_borrow_mut(|context| {

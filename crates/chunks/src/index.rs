@@ -1,8 +1,9 @@
 //! The index of one table file.
 //!
-//! A classic file's index stays as it is in the file, 28 bytes per chunk and a running sum of lengths per 64 records; an archive's
-//! is rearranged into 28 to 30 bytes per chunk. Both are checked once, when parsed: no position, ordinal or span id in them points
-//! anywhere outside, so that the methods here cannot fail.
+//! A classic file's index stays as it is in the file, 28 bytes per chunk and a running sum of
+//! lengths per 64 records; an archive's is rearranged into 28 to 30 bytes per chunk. Both are
+//! checked once, when parsed: no position, ordinal or span id in them points anywhere outside, so
+//! that the methods here cannot fail.
 
 mod archive;
 mod classic;
@@ -15,7 +16,9 @@ use crate::{ChunkAddress, FormatError, error::malformed, limits::EQUAL_PREFIXES_
 use archive::Archive;
 use classic::Classic;
 use footer::ArchiveFooter;
-pub(crate) use footer::{ARCHIVE_FOOTER_BYTES, ARCHIVE_SIGNATURE, CLASSIC_FOOTER_BYTES, CLASSIC_MAGIC};
+pub(crate) use footer::{
+    ARCHIVE_FOOTER_BYTES, ARCHIVE_SIGNATURE, CLASSIC_FOOTER_BYTES, CLASSIC_MAGIC,
+};
 
 /// What a table file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +41,8 @@ pub struct Span {
 /// Where a chunk is in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLocation {
-    /// The stored bytes: a classic record (snappy block and CRC) without a dictionary, a zstd frame with one.
+    /// The stored bytes: a classic record (snappy block and CRC) without a dictionary, a zstd frame
+    /// with one.
     pub span: Span,
     /// The compressed dictionary.
     pub dictionary: Option<Span>,
@@ -66,30 +70,38 @@ impl TableIndex {
         classic::tail_bytes(chunk_count)
     }
 
-    /// From exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`. Keeps `tail`, and
-    /// so the whole buffer it is a part of.
+    /// From exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`. Keeps
+    /// `tail`, and so the whole buffer it is a part of.
     ///
     /// # Errors
-    /// [`FormatError::Malformed`] if they are no index and footer of a file with so many chunks and bytes.
-    pub fn parse_classic(tail: Bytes, chunk_count: u32, file_bytes: u64) -> Result<Self, FormatError> {
+    /// [`FormatError::Malformed`] if they are no index and footer of a file with so many chunks and
+    /// bytes.
+    pub fn parse_classic(
+        tail: Bytes,
+        chunk_count: u32,
+        file_bytes: u64,
+    ) -> Result<Self, FormatError> {
         let classic = Classic::parse(tail, chunk_count, file_bytes)?;
         Ok(Self { form: Form::Classic(classic), file_bytes })
     }
 
-    /// How many bytes from its end hold the index, metadata and footer of an archive; from (at least) its last
-    /// [`TableIndex::ARCHIVE_FOOTER_BYTES`], or the whole file if it is shorter. Never more than `file_bytes`.
+    /// How many bytes from its end hold the index, metadata and footer of an archive; from (at
+    /// least) its last [`TableIndex::ARCHIVE_FOOTER_BYTES`], or the whole file if it is shorter.
+    /// Never more than `file_bytes`.
     ///
     /// # Errors
-    /// [`FormatError::Malformed`] if there is no footer of an archive, or one of a longer file; [`FormatError::Refused`] if the
-    /// version is not one of 1, 2 and 3.
+    /// [`FormatError::Malformed`] if there is no footer of an archive, or one of a longer file;
+    /// [`FormatError::Refused`] if the version is not one of 1, 2 and 3.
     pub fn archive_tail_bytes(end: &[u8], file_bytes: u64) -> Result<u64, FormatError> {
         Ok(ArchiveFooter::parse(end, file_bytes)?.tail_bytes())
     }
 
-    /// From exactly the last [`TableIndex::archive_tail_bytes`] of a file of `file_bytes`. Does not keep `tail`.
+    /// From exactly the last [`TableIndex::archive_tail_bytes`] of a file of `file_bytes`. Does not
+    /// keep `tail`.
     ///
     /// # Errors
-    /// Those of [`TableIndex::archive_tail_bytes`], and [`FormatError::Malformed`] if the index is not that of such a file.
+    /// Those of [`TableIndex::archive_tail_bytes`], and [`FormatError::Malformed`] if the index is
+    /// not that of such a file.
     pub fn parse_archive(tail: Bytes, file_bytes: u64) -> Result<Self, FormatError> {
         let archive = Archive::parse(&tail, file_bytes)?;
         Ok(Self { form: Form::Archive(archive), file_bytes })
@@ -125,7 +137,8 @@ impl TableIndex {
             .find(|&position| self.suffix(position) == address.suffix())
     }
 
-    /// The address at a position below [`TableIndex::chunk_count`]. Positions are in the order of addresses' prefixes.
+    /// The address at a position below [`TableIndex::chunk_count`]. Positions are in the order of
+    /// addresses' prefixes.
     ///
     /// # Panics
     /// If there is no such position, as the other methods that take one.
@@ -190,7 +203,9 @@ fn check_prefixes(prefixes: impl Iterator<Item = u64>) -> Result<(), FormatError
     let mut equal = 0;
     for (position, prefix) in prefixes.enumerate() {
         if prefix < last {
-            return Err(malformed!("the index is not sorted: entry {position} is less than the one before"));
+            return Err(malformed!(
+                "the index is not sorted: entry {position} is less than the one before"
+            ));
         }
         equal = if prefix == last { equal + 1 } else { 1 };
         if equal > EQUAL_PREFIXES_MAX {

@@ -1,6 +1,7 @@
 //! Dolt table files, archives and manifests: bytes in, lookups and chunks out. No IO.
 //!
-//! A store is a *manifest* that names table files; each holds *chunks*, immutable byte strings named by their hash:
+//! A store is a *manifest* that names table files; each holds *chunks*, immutable byte strings
+//! named by their hash:
 //!
 //! ```text
 //!   text of the manifest --> Manifest: root, files
@@ -17,20 +18,24 @@
 //! [`TableIndex::classic_tail_bytes`] and [`TableIndex::archive_tail_bytes`].
 //!
 //! # Formats
-//! Manifests of versions 4 and 5 and the form kept in DynamoDB; classic table files; archives of versions 1 to 3, whose chunks are
-//! zstd frames with dictionaries or the records of classic files. Journals are refused. [`mod@write`] makes classic files and archives.
+//! Manifests of versions 4 and 5 and the form kept in DynamoDB; classic table files; archives of
+//! versions 1 to 3, whose chunks are zstd frames with dictionaries or the records of classic files.
+//! Journals are refused. [`mod@write`] makes classic files and archives.
 //!
 //! # Hostile bytes
-//! Everything read comes from outside and may be anything. Indexes are checked as a whole when they are parsed: counts against the
-//! bytes that are there, sums against the size of the file, order, every reference. Nothing is allocated for a size that is only
-//! announced, and [`CHUNK_BYTES_MAX`] bounds what is decoded. What is wrong is a [`FormatError`], never a panic.
+//! Everything read comes from outside and may be anything. Indexes are checked as a whole when they
+//! are parsed: counts against the bytes that are there, sums against the size of the file, order,
+//! every reference. Nothing is allocated for a size that is only announced, and [`CHUNK_BYTES_MAX`]
+//! bounds what is decoded. What is wrong is a [`FormatError`], never a panic.
 //!
 //! # What is vouched for
-//! The CRC of a record covers its bytes in the file; zstd frames have nothing of the kind. Only [`check`] says that contents are
-//! those asked for. A file's id is never compared with its contents: Dolt derives it in four different ways.
+//! The CRC of a record covers its bytes in the file; zstd frames have nothing of the kind. Only
+//! [`check`] says that contents are those asked for. A file's id is never compared with its
+//! contents: Dolt derives it in four different ways.
 //!
 //! # Memory
-//! 28.2 bytes per chunk for the index of a classic file, 28 to 30 for that of an archive, 9.8 for the lookup.
+//! 28.2 bytes per chunk for the index of a classic file, 28 to 30 for that of an archive, 9.8 for
+//! the lookup.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +55,8 @@ pub use decode::{Dictionary, Encoding, Stored, check};
 pub use error::FormatError;
 pub use index::{ChunkLocation, FileKind, Span, TableIndex};
 pub use limits::{
-    CHUNK_BYTES_MAX, DICTIONARY_BYTES_MAX, EQUAL_PREFIXES_MAX, MANIFEST_FILES_MAX, METADATA_BYTES_MAX,
+    CHUNK_BYTES_MAX, DICTIONARY_BYTES_MAX, EQUAL_PREFIXES_MAX, MANIFEST_FILES_MAX,
+    METADATA_BYTES_MAX,
 };
 pub use lookup::{Found, Lookup};
 pub use manifest::{DynamoItem, FileSpec, Manifest};

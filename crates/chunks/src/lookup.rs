@@ -1,16 +1,17 @@
 //! One lookup over the indexes of many table files.
 //!
-//! A lookup is a few *runs*. A run is a hash table over the entries of some files, made once and never changed, and shared by all
-//! lookups that have those files:
+//! A lookup is a few *runs*. A run is a hash table over the entries of some files, made once and
+//! never changed, and shared by all lookups that have those files:
 //!
 //! ```text
 //!   files given    f0 f1 f2 f3 ... f96 f97 | f98 ... f990 | f991 ...
 //!   runs           [ 12,000 entries       ] [ 90,000     ] [ 4 million  ]
 //! ```
 //!
-//! A new version of a store has a few more files than the last one, or some fewer. [`mod@plan`] keeps the runs all of whose files are
-//! still there, and builds the rest anew, small neighbours together, so that there are few runs at any time and an entry is hashed a
-//! few times in its life instead of at each new version.
+//! A new version of a store has a few more files than the last one, or some fewer. [`mod@plan`]
+//! keeps the runs all of whose files are still there, and builds the rest anew, small neighbours
+//! together, so that there are few runs at any time and an entry is hashed a few times in its life
+//! instead of at each new version.
 //!
 //! The hash takes the whole address and is seeded, so nobody can make addresses that meet in it.
 
@@ -52,8 +53,8 @@ struct Member {
 }
 
 impl Lookup {
-    /// Over these files; where several hold a chunk, the earlier one wins. What `previous` has in common with them is not built
-    /// again. Of a file that is given twice the first counts.
+    /// Over these files; where several hold a chunk, the earlier one wins. What `previous` has in
+    /// common with them is not built again. Of a file that is given twice the first counts.
     ///
     /// # Panics
     /// If there are 2^32 files.
@@ -61,7 +62,8 @@ impl Lookup {
         let seed = previous.map_or_else(Seed::random, |previous| previous.seed);
         let known = previous.map_or(&[][..], |previous| &previous.members);
         let parts = plan(files, known.iter().map(|member| &member.run));
-        let members: Box<[Member]> = parts.into_iter().map(|part| Member::new(part, files, seed)).collect();
+        let members: Box<[Member]> =
+            parts.into_iter().map(|part| Member::new(part, files, seed)).collect();
         let chunk_count = members.iter().map(|member| member.run.entry_count()).sum();
         Self { seed, members, chunk_count }
     }
@@ -100,7 +102,8 @@ impl Member {
         let run = match part.run {
             Some(run) => run.clone(),
             None => {
-                let indexes = part.files.iter().map(|&file| files[crate::be::to_usize(file)].clone());
+                let indexes =
+                    part.files.iter().map(|&file| files[crate::be::to_usize(file)].clone());
                 Arc::new(Run::new(indexes.collect(), seed))
             }
         };

@@ -104,7 +104,9 @@ impl Manifest {
         }
         check_format(&item.vers)?;
         let hash = |bytes: &[u8], what| {
-            bytes.try_into().map_err(|_| malformed!("expected a {what} of 20 bytes, found {}", bytes.len()))
+            bytes
+                .try_into()
+                .map_err(|_| malformed!("expected a {what} of 20 bytes, found {}", bytes.len()))
         };
         let appendix = parse_spec_text(item.appendix.as_deref())?;
         let of_appendix: HashSet<FileId, Hasher> = appendix.iter().map(|file| file.id).collect();
@@ -155,19 +157,25 @@ fn unknown_version(version: &str) -> FormatError {
 
 fn check_format(format: &str) -> Result<(), FormatError> {
     if format != NOMS_FORMAT {
-        return Err(refused!("a store of the data format {}, expected {NOMS_FORMAT}", shown(format)));
+        return Err(refused!(
+            "a store of the data format {}, expected {NOMS_FORMAT}",
+            shown(format)
+        ));
     }
     Ok(())
 }
 
-fn next<'a>(fields: &mut impl Iterator<Item = &'a str>, what: &str) -> Result<&'a str, FormatError> {
+fn next<'a>(
+    fields: &mut impl Iterator<Item = &'a str>,
+    what: &str,
+) -> Result<&'a str, FormatError> {
     fields.next().ok_or_else(|| malformed!("a manifest ends before its {what}"))
 }
 
 fn parse_hash(text: &str, what: &str) -> Result<[u8; 20], FormatError> {
-    text.parse()
-        .map(|ChunkAddress(bytes)| bytes)
-        .map_err(|_| malformed!("expected a {what} of 32 characters of 0-9a-v, found {}", shown(text)))
+    text.parse().map(|ChunkAddress(bytes)| bytes).map_err(|_| {
+        malformed!("expected a {what} of 32 characters of 0-9a-v, found {}", shown(text))
+    })
 }
 
 fn parse_spec_text(text: Option<&str>) -> Result<Vec<FileSpec>, FormatError> {
@@ -178,7 +186,9 @@ fn parse_spec_text(text: Option<&str>) -> Result<Vec<FileSpec>, FormatError> {
 }
 
 /// Pairs of id and count, each file once.
-fn parse_specs<'a>(mut fields: impl Iterator<Item = &'a str>) -> Result<Vec<FileSpec>, FormatError> {
+fn parse_specs<'a>(
+    mut fields: impl Iterator<Item = &'a str>,
+) -> Result<Vec<FileSpec>, FormatError> {
     let mut seen = HashSet::with_hasher(Hasher::new());
     let mut files = Vec::new();
     while let Some(id) = fields.next() {

@@ -19,7 +19,8 @@ pub use archive::ArchiveWriter;
 
 /// Writes one classic table file, chunk by chunk.
 ///
-/// Records go out as they come; some 60 bytes per chunk are kept for the index. A chunk that is pushed again is not written again.
+/// Records go out as they come; some 60 bytes per chunk are kept for the index. A chunk that is
+/// pushed again is not written again.
 #[derive(Debug)]
 pub struct ClassicWriter<W> {
     out: W,
@@ -39,7 +40,8 @@ impl<W: Write> ClassicWriter<W> {
     /// Appends a chunk, compressed; returns its address.
     ///
     /// # Errors
-    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one that no record holds.
+    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one that no record
+    /// holds.
     pub fn push(&mut self, contents: &[u8]) -> io::Result<ChunkAddress> {
         let address = ChunkAddress::of(contents);
         self.push_as(address, contents)?;
@@ -61,7 +63,8 @@ impl<W: Write> ClassicWriter<W> {
             return Ok(());
         }
         let record = record_of(contents).map_err(|error| invalid(&error.to_string()))?;
-        let length = u32::try_from(record.len()).map_err(|_| invalid("a record has less than 4 GiB"))?;
+        let length =
+            u32::try_from(record.len()).map_err(|_| invalid("a record has less than 4 GiB"))?;
         self.out.write_all(&record)?;
         self.known.insert(address);
         self.chunks.push((address, length));
@@ -78,7 +81,8 @@ impl<W: Write> ClassicWriter<W> {
         let mut tuples: Vec<(u64, u32)> =
             self.chunks.iter().map(|(address, _)| address.prefix()).zip(0..).collect();
         tuples.sort_unstable();
-        let suffixes: Vec<u8> = self.chunks.iter().flat_map(|(address, _)| *address.suffix()).collect();
+        let suffixes: Vec<u8> =
+            self.chunks.iter().flat_map(|(address, _)| *address.suffix()).collect();
         let mut tail: Vec<u8> =
             tuples.iter().flat_map(|(prefix, ordinal)| tuple(*prefix, *ordinal)).collect();
         tail.extend(self.chunks.iter().flat_map(|(_, length)| length.to_be_bytes()));

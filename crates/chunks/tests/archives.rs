@@ -6,7 +6,8 @@ mod support;
 use std::collections::HashMap;
 
 use busload_chunks::{
-    ChunkAddress, ChunkLocation, Dictionary, EQUAL_PREFIXES_MAX, FormatError, Stored, TableIndex, check,
+    ChunkAddress, ChunkLocation, Dictionary, EQUAL_PREFIXES_MAX, FormatError, Stored, TableIndex,
+    check,
 };
 use bytes::Bytes;
 use support::{
@@ -25,7 +26,8 @@ fn at(file: &Bytes, span: busload_chunks::Span) -> Bytes {
 }
 
 fn read(file: &Bytes, location: &ChunkLocation) -> Result<Bytes, FormatError> {
-    let dictionary = location.dictionary.map(|span| Dictionary::decode(&at(file, span))).transpose()?;
+    let dictionary =
+        location.dictionary.map(|span| Dictionary::decode(&at(file, span))).transpose()?;
     Stored::parse(at(file, location.span), location)?.decode(dictionary.as_ref())
 }
 
@@ -52,13 +54,15 @@ fn dictionaries_may_be_several_anywhere_and_of_any_bytes() {
         let mut archive = Archive::new(3);
         let mut dictionaries = HashMap::new();
         for number in 0..1_000u32 {
-            let bytes = format!("dictionary {} of plain bytes", number % dictionary_count).into_bytes();
+            let bytes =
+                format!("dictionary {} of plain bytes", number % dictionary_count).into_bytes();
             let chunk = archive.ends.len().is_multiple_of(2) && number < 500;
             if chunk {
                 archive.record(&contents(number));
             }
-            let span =
-                *dictionaries.entry(number % dictionary_count).or_insert_with(|| archive.dictionary(&bytes));
+            let span = *dictionaries
+                .entry(number % dictionary_count)
+                .or_insert_with(|| archive.dictionary(&bytes));
             archive.zstd(&contents(number + 10_000), (span, &bytes));
         }
         let file = archive.file();
@@ -102,7 +106,10 @@ fn version_1_has_zstd_chunks_only_and_later_ones_both() {
     archive.zstd(b"a chunk", (dictionary, b"a dictionary of plain bytes"));
     check_all(&archive.file(), &open_archive(&archive.file()).unwrap());
     archive.record(b"a record");
-    assert_eq!(malformed(&archive), "chunk 1 has no dictionary; in an archive of version 1 all have");
+    assert_eq!(
+        malformed(&archive),
+        "chunk 1 has no dictionary; in an archive of version 1 all have"
+    );
     archive.version = 2;
     check_all(&archive.file(), &open_archive(&archive.file()).unwrap());
 }
@@ -123,7 +130,17 @@ fn other_versions_are_refused() {
 #[test]
 fn spans_beyond_four_gigabytes_are_where_they_are() {
     const GIB: u64 = 1 << 30;
-    let ends = [GIB, 4 * GIB - 1, 4 * GIB, 4 * GIB + 10, 7 * GIB, 7 * GIB, 9 * GIB, 12 * GIB, 12 * GIB + 5];
+    let ends = [
+        GIB,
+        4 * GIB - 1,
+        4 * GIB,
+        4 * GIB + 10,
+        7 * GIB,
+        7 * GIB,
+        9 * GIB,
+        12 * GIB,
+        12 * GIB + 5,
+    ];
     let mut archive = Archive { ends: ends.to_vec(), ..Archive::new(3) };
     for number in 0..9u8 {
         archive.chunk(ChunkAddress([number; 20]), 0, u32::from(number) + 1);
@@ -164,8 +181,14 @@ fn references_to_no_span_are_errors() {
     };
     assert_eq!(with(0, 0), "chunk 0 is in span 0, expected one of 1 to 1 of less than 4 GiB");
     assert_eq!(with(0, 2), "chunk 0 is in span 2, expected one of 1 to 1 of less than 4 GiB");
-    assert_eq!(with(0, u32::MAX), "chunk 0 is in span 4294967295, expected one of 1 to 1 of less than 4 GiB");
-    assert_eq!(with(2, 1), "the dictionary of chunk 0 is span 2, expected one of 1 to 1 of less than 4 GiB");
+    assert_eq!(
+        with(0, u32::MAX),
+        "chunk 0 is in span 4294967295, expected one of 1 to 1 of less than 4 GiB"
+    );
+    assert_eq!(
+        with(2, 1),
+        "the dictionary of chunk 0 is span 2, expected one of 1 to 1 of less than 4 GiB"
+    );
 }
 
 #[test]
@@ -175,7 +198,10 @@ fn spans_out_of_order_or_beside_the_data_are_errors() {
     assert_eq!(malformed(&archive), "span 2 ends before the one before it");
     for end in [19, 21, u64::MAX] {
         archive.ends = vec![10, end];
-        assert_eq!(malformed(&archive), format!("spans end at {end}, expected 20, where the index begins"));
+        assert_eq!(
+            malformed(&archive),
+            format!("spans end at {end}, expected 20, where the index begins")
+        );
     }
     archive.ends.clear();
     assert_eq!(malformed(&archive), "spans end at 0, expected 20, where the index begins");
@@ -194,9 +220,15 @@ fn more_equal_prefixes_than_a_search_goes_through_are_an_error() {
         archive
     };
     let index = open_archive(&with(EQUAL_PREFIXES_MAX).file()).unwrap();
-    assert!((0..index.chunk_count()).all(|position| index.find(&index.address(position)) == Some(position)));
+    assert!(
+        (0..index.chunk_count())
+            .all(|position| index.find(&index.address(position)) == Some(position))
+    );
     let text = malformed(&with(EQUAL_PREFIXES_MAX + 1));
-    assert!(text.starts_with("more than 4096 addresses of the index begin with 0707070707070707"), "{text}");
+    assert!(
+        text.starts_with("more than 4096 addresses of the index begin with 0707070707070707"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -206,7 +238,8 @@ fn index_takes_at_most_thirty_bytes_per_chunk() {
         let dictionaries: Vec<u32> = (0..dictionary_count).map(|_| archive.span(b"")).collect();
         for number in 0..20_000usize {
             let span = archive.span(b"");
-            let dictionary = dictionaries.get(number % dictionaries.len().max(1)).copied().unwrap_or(0);
+            let dictionary =
+                dictionaries.get(number % dictionaries.len().max(1)).copied().unwrap_or(0);
             archive.chunk(ChunkAddress::of(&number.to_be_bytes()), dictionary, span);
         }
         let bytes = open_archive(&archive.file()).unwrap().memory_bytes();
@@ -247,7 +280,8 @@ fn zstd_chunks_need_their_own_dictionary() {
 
 #[test]
 fn frames_that_do_not_announce_their_length_are_decoded() {
-    let dictionary = Dictionary::decode(&zstd::bulk::compress(b"a dictionary", 3).unwrap()).unwrap();
+    let dictionary =
+        Dictionary::decode(&zstd::bulk::compress(b"a dictionary", 3).unwrap()).unwrap();
     let contents = contents(80);
     // The streaming encoder does not know the length when it writes the header.
     let frame = zstd::stream::encode_all(&*contents, 3).unwrap();

@@ -22,7 +22,10 @@ struct Dictionaries(HashMap<(usize, Span), Dictionary>);
 impl Dictionaries {
     fn of(&mut self, files: &[File], file: usize, location: &ChunkLocation) -> Option<&Dictionary> {
         location.dictionary.map(|span| {
-            &*self.0.entry((file, span)).or_insert_with(|| files[file].dictionary(location).unwrap())
+            &*self
+                .0
+                .entry((file, span))
+                .or_insert_with(|| files[file].dictionary(location).unwrap())
         })
     }
 }
@@ -39,9 +42,11 @@ fn lookup_of(files: &[File]) -> Lookup {
 /// Checks that the file has an entry for the chunk that says the place of the list.
 fn check_place(what: &str, files: &[File], place: &Place, address: &ChunkAddress) {
     let file = files.iter().find(|file| file.name == place.file).unwrap();
-    let found = file.index.find(address).unwrap_or_else(|| panic!("{what} is not in {}", file.name));
+    let found =
+        file.index.find(address).unwrap_or_else(|| panic!("{what} is not in {}", file.name));
     assert_eq!(file.index.address(found), *address, "{what}");
-    let mut entries = (0..file.index.chunk_count()).filter(|&entry| file.index.address(entry) == *address);
+    let mut entries =
+        (0..file.index.chunk_count()).filter(|&entry| file.index.address(entry) == *address);
     assert!(entries.any(|entry| file.index.location(entry) == place.location), "{what}");
 }
 
@@ -79,14 +84,16 @@ fn check_fixture(fixture: &Fixture) {
             check_place(&what, &files, listed, &address);
         }
         let location = files[place].index.location(found.position);
-        let stored = files[place].stored(&location).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let stored =
+            files[place].stored(&location).unwrap_or_else(|error| panic!("{what}: {error}"));
         check_contents(&what, &stored, dictionaries.of(&files, place, &location), listed, &address);
     }
 }
 
 /// The entries of all files are the chunks of the list and no others.
 fn check_entries(fixture: &Fixture) {
-    let listed: BTreeMap<&str, u32> = fixture.chunks.iter().map(|listed| (&*listed.address, 0)).collect();
+    let listed: BTreeMap<&str, u32> =
+        fixture.chunks.iter().map(|listed| (&*listed.address, 0)).collect();
     let mut seen = listed.clone();
     let mut entries = 0;
     for file in fixture.files() {
@@ -155,13 +162,17 @@ fn made_up_addresses_are_found_and_disagree_with_their_contents() {
             let address: ChunkAddress = listed.address.parse().unwrap();
             *prefixes.entry(address.prefix()).or_insert(0) += 1;
             let location = file.index.location(file.index.find(&address).unwrap());
-            let contents =
-                file.stored(&location).unwrap().decode(file.dictionary(&location).as_ref()).unwrap();
+            let contents = file
+                .stored(&location)
+                .unwrap()
+                .decode(file.dictionary(&location).as_ref())
+                .unwrap();
             let Err(FormatError::Corrupt(text)) = check(&address, &contents) else {
                 panic!("{name}: {address}")
             };
             assert!(
-                text.contains("contents and address disagree") && text.contains(&address.to_string()),
+                text.contains("contents and address disagree")
+                    && text.contains(&address.to_string()),
                 "{text}"
             );
         }
@@ -188,14 +199,17 @@ fn kinds_and_duplicates_are_those_of_the_readme() {
 #[test]
 fn journal_is_refused_with_its_reason() {
     let text = std::fs::read(support::root().join("real-journal/store/manifest")).unwrap();
-    let Err(FormatError::Refused(reason)) = Manifest::parse(&text) else { panic!("a journal is served") };
+    let Err(FormatError::Refused(reason)) = Manifest::parse(&text) else {
+        panic!("a journal is served")
+    };
     assert!(reason.contains("the store has a journal"), "{reason}");
 }
 
 #[test]
 fn appendix_comes_first_and_only_there() {
     let fixture = Fixture::open("aws-appendix");
-    let names: Vec<String> = fixture.manifest.lookup_order().map(|file| file.id.to_string()).collect();
+    let names: Vec<String> =
+        fixture.manifest.lookup_order().map(|file| file.id.to_string()).collect();
     assert_eq!(
         names,
         [
@@ -233,7 +247,8 @@ fn locks_are_what_the_ids_give() {
 
 #[test]
 fn version_4_differs_from_5_in_the_generation_only() {
-    let four = Manifest::parse(&std::fs::read(support::root().join("manifest-v4.txt")).unwrap()).unwrap();
+    let four =
+        Manifest::parse(&std::fs::read(support::root().join("manifest-v4.txt")).unwrap()).unwrap();
     let five = Fixture::open("real-classic").manifest;
     assert_eq!(five.gc_generation, Some([0; 20]));
     assert_eq!(four, Manifest { gc_generation: None, ..five });

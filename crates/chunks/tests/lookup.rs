@@ -13,7 +13,8 @@ use bytes::Bytes;
 use proptest::{prelude::*, sample::Index};
 use support::{Fixture, archive::Archive, open_archive, open_classic};
 
-/// Few addresses, so that files share many; among them some that differ in their last or first bytes only.
+/// Few addresses, so that files share many; among them some that differ in their last or first
+/// bytes only.
 fn address(number: u16) -> ChunkAddress {
     let mut address = ChunkAddress([if number.is_multiple_of(3) { 0 } else { 0xff }; 20]);
     let place = [0, 6, 8, 18][usize::from(number % 4)];
@@ -69,7 +70,9 @@ fn change() -> impl Strategy<Value = Change> {
 fn apply(change: Change, files: &mut Vec<Arc<TableIndex>>) {
     let count = files.len();
     match change {
-        Change::Add { kind, numbers, at } => files.insert(at.index(count + 1), file(kind, &numbers)),
+        Change::Add { kind, numbers, at } => {
+            files.insert(at.index(count + 1), file(kind, &numbers))
+        }
         _ if count == 0 => {}
         Change::Remove(at) => drop(files.remove(at.index(count))),
         Change::Swap(a, b) => files.swap(a.index(count), b.index(count)),

@@ -62,7 +62,8 @@ fn address(prefix: u64, last: u8) -> ChunkAddress {
 
 #[test]
 fn offsets_beyond_four_gigabytes_are_right_at_every_record() {
-    let records: Vec<_> = (0..200).map(|number| (address(number, 0), u32::MAX - number as u32)).collect();
+    let records: Vec<_> =
+        (0..200).map(|number| (address(number, 0), u32::MAX - number as u32)).collect();
     let index = Tail::of(&records).parse().unwrap();
     let mut offset = 0;
     for (address, length) in records {
@@ -76,8 +77,12 @@ fn offsets_beyond_four_gigabytes_are_right_at_every_record() {
 
 #[test]
 fn equal_prefixes_may_come_in_any_order() {
-    let mut tail =
-        Tail::of(&[(address(7, 3), 10), (address(7, 1), 20), (address(7, 2), 30), (address(9, 0), 40)]);
+    let mut tail = Tail::of(&[
+        (address(7, 3), 10),
+        (address(7, 1), 20),
+        (address(7, 2), 30),
+        (address(9, 0), 40),
+    ]);
     tail.tuples[..3].rotate_left(1);
     let index = tail.parse().unwrap();
     for (last, span) in [(3, (0, 10)), (1, (10, 20)), (2, (30, 30))] {

@@ -14,8 +14,8 @@ use crate::{
     programs::{Programs, find_programs},
 };
 
-/// Settings of a server that starts fast and is not kept. Commits survive a kill of its processes all the same, since
-/// the log is written, only not synced.
+/// Settings of a server that starts fast and is not kept. Commits survive a kill of its processes
+/// all the same, since the log is written, only not synced.
 const FOR_TESTS: [(&str, &str); 8] = [
     ("fsync", "off"),
     ("full_page_writes", "off"),
@@ -136,9 +136,9 @@ impl Builder {
         self
     }
 
-    /// Where it lives, instead of in a new temporary directory. It is kept in the end, and a cluster that is there already
-    /// is started with its data, its password and the settings of this builder. As root it is given to the user
-    /// `postgres`, who must be able to reach it.
+    /// Where it lives, instead of in a new temporary directory. It is kept in the end, and a
+    /// cluster that is there already is started with its data, its password and the settings of
+    /// this builder. As root it is given to the user `postgres`, who must be able to reach it.
     pub fn directory(mut self, path: impl AsRef<Path>) -> Self {
         self.directory = Some(path.as_ref().to_owned());
         self
@@ -156,13 +156,15 @@ impl Builder {
         self
     }
 
-    /// Everybody needs a password, by SCRAM; that of the role `busload` is this one. Without it, everybody is trusted.
+    /// Everybody needs a password, by SCRAM; that of the role `busload` is this one. Without it,
+    /// everybody is trusted.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// A line of `pg_hba.conf` before the usual ones, such as `host all alice all md5`; the first that matches decides.
+    /// A line of `pg_hba.conf` before the usual ones, such as `host all alice all md5`; the first
+    /// that matches decides.
     pub fn hba(mut self, line: impl AsRef<str>) -> Self {
         self.hba.push_str(line.as_ref());
         self.hba.push('\n');
@@ -220,7 +222,8 @@ impl Builder {
     }
 
     fn initialize(&self, cluster: &Cluster) -> Result<(), ClusterError> {
-        let mut arguments = vec!["--username=busload", "--auth=trust", "--encoding=UTF8", "--locale=C"];
+        let mut arguments =
+            vec!["--username=busload", "--auth=trust", "--encoding=UTF8", "--locale=C"];
         arguments.extend(self.profile.initdb());
         arguments.extend(self.initdb.iter().map(String::as_str));
         cluster.initdb(&arguments)?;

@@ -53,7 +53,10 @@ pub(crate) struct Parts {
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Parts").field("directory", &self.files.root()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Parts")
+            .field("directory", &self.files.root())
+            .finish_non_exhaustive()
     }
 }
 
@@ -79,7 +82,8 @@ enum Attempt {
 }
 
 impl Server {
-    /// The postmaster's id, if it lives. It is our child: until it is waited for, the id is its own.
+    /// The postmaster's id, if it lives. It is our child: until it is waited for, the id is its
+    /// own.
     fn pid(&mut self) -> Option<i32> {
         let child = self.postmaster.as_mut()?;
         if let Ok(None) = child.try_wait() {
@@ -107,7 +111,8 @@ impl Cluster {
         Builder::default()
     }
 
-    /// One cluster for all tests of a program, started by the first that asks. It ends with the program.
+    /// One cluster for all tests of a program, started by the first that asks. It ends with the
+    /// program.
     ///
     /// # Errors
     ///
@@ -124,7 +129,8 @@ impl Cluster {
     }
 
     pub(crate) fn new(parts: Parts) -> Result<Self, ClusterError> {
-        let mut made = Self { parts, port: Mutex::default(), server: Mutex::default(), watchdog: None };
+        let mut made =
+            Self { parts, port: Mutex::default(), server: Mutex::default(), watchdog: None };
         let remove = (made.parts.keep == Keep::Remove).then(|| made.files().root());
         made.watchdog = Some(Watchdog::start(&made.files().data(), remove)?);
         Ok(made)
@@ -157,7 +163,10 @@ impl Cluster {
         })
     }
 
-    pub(crate) fn start_on_any_port(&self, settings: &[(String, String)]) -> Result<(), ClusterError> {
+    pub(crate) fn start_on_any_port(
+        &self,
+        settings: &[(String, String)],
+    ) -> Result<(), ClusterError> {
         for _ in 0..PORT_ATTEMPT_COUNT_MAX {
             let Some(port) = Port::try_any() else { continue };
             self.files().write_settings(&self.settings_with(settings, port.number()))?;
@@ -197,7 +206,8 @@ impl Cluster {
         }
     }
 
-    /// The postmaster is our own child, not one of pg_ctl's: so its id is certain and its end is seen.
+    /// The postmaster is our own child, not one of pg_ctl's: so its id is certain and its end is
+    /// seen.
     fn attempt(&self, server: &mut Server) -> Result<Attempt, ClusterError> {
         let log_before = fs::metadata(self.files().log()).map_or(0, |log| log.len());
         let mut postmaster = self.spawn()?;
@@ -226,7 +236,11 @@ impl Cluster {
     fn spawn(&self) -> Result<Child, ClusterError> {
         let path = self.files().log();
         let log = || {
-            File::options().create(true).append(true).open(&path).map_err(ClusterError::io("open the log"))
+            File::options()
+                .create(true)
+                .append(true)
+                .open(&path)
+                .map_err(ClusterError::io("open the log"))
         };
         let mut postgres = self.program("postgres");
         postgres.arg("-D").arg(self.files().data()).stdout(log()?).stderr(log()?);
@@ -245,7 +259,11 @@ impl Cluster {
     }
 
     fn not_started(&self, why: &'static str) -> ClusterError {
-        ClusterError::NotStarted { directory: self.directory().to_owned(), why, log: self.files().log_tail() }
+        ClusterError::NotStarted {
+            directory: self.directory().to_owned(),
+            why,
+            log: self.files().log_tail(),
+        }
     }
 
     fn program(&self, name: &str) -> Command {
@@ -254,7 +272,8 @@ impl Cluster {
         command
     }
 
-    /// Stops it in order and waits for that; one that does not end in time is killed. A paused one goes on for it.
+    /// Stops it in order and waits for that; one that does not end in time is killed. A paused one
+    /// goes on for it.
     ///
     /// # Errors
     ///
@@ -336,8 +355,8 @@ impl Cluster {
         Ok(ended.lines().filter(|line| *line == "t").count())
     }
 
-    /// Runs SQL in the database `busload`, statement by statement up to the first error. Gives the rows of all: values
-    /// separated by `|`, one line each, NULL as nothing.
+    /// Runs SQL in the database `busload`, statement by statement up to the first error. Gives the
+    /// rows of all: values separated by `|`, one line each, NULL as nothing.
     ///
     /// # Errors
     ///
@@ -367,10 +386,12 @@ impl Cluster {
         format!("postgres://busload@127.0.0.1:{}/busload", self.port())
     }
 
-    /// The same through the Unix socket: the directory takes the place of the host, percent-encoded.
+    /// The same through the Unix socket: the directory takes the place of the host,
+    /// percent-encoded.
     #[must_use]
     pub fn unix_url(&self) -> String {
-        let directory = self.files().sockets().to_string_lossy().replace('%', "%25").replace('/', "%2F");
+        let directory =
+            self.files().sockets().to_string_lossy().replace('%', "%25").replace('/', "%2F");
         format!("postgres://busload@{directory}:{}/busload", self.port())
     }
 
@@ -410,8 +431,8 @@ impl Cluster {
         lock(&self.server).pid().and_then(|pid| u32::try_from(pid).ok())
     }
 
-    /// CPU time of all its processes since it was made, also of those that ended: exact while it runs, without the last
-    /// moments of servers that were stopped. 0 where there is no /proc.
+    /// CPU time of all its processes since it was made, also of those that ended: exact while it
+    /// runs, without the last moments of servers that were stopped. 0 where there is no /proc.
     #[must_use]
     pub fn cpu_seconds(&self) -> f64 {
         let mut server = lock(&self.server);
@@ -419,12 +440,17 @@ impl Cluster {
         server.cpu_seconds + running
     }
 
-    /// A killed server leaves a few bytes of System V shared memory to the system, which the next start would remove.
+    /// A killed server leaves a few bytes of System V shared memory to the system, which the next
+    /// start would remove.
     fn remove_shared_memory(&self) {
         let Some(file) = PostmasterFile::read(&self.files().data()) else { return };
         if let Some(id) = file.shared_memory() {
             let mut remove = Command::new("ipcrm");
-            remove.args(["-m", id]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            remove
+                .args(["-m", id])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             let _ = remove.status();
         }
     }

@@ -53,7 +53,8 @@ impl Files {
         fs::create_dir_all(root).map_err(failed())?;
         let root = fs::canonicalize(root).map_err(failed())?;
         give(&root, owner).map_err(failed())?;
-        let sockets = sockets(&root, owner).map_err(ClusterError::io("make a directory for sockets"))?;
+        let sockets =
+            sockets(&root, owner).map_err(ClusterError::io("make a directory for sockets"))?;
         Ok(Self { root, sockets, owner })
     }
 
@@ -82,7 +83,8 @@ impl Files {
     pub fn write(&self, path: &Path, text: &str) -> Result<(), ClusterError> {
         let written = || -> io::Result<()> {
             let mut options = fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
             file.write_all(text.as_bytes())?;
             give(path, self.owner)
         };
@@ -199,8 +201,9 @@ mod tests {
 
     #[test]
     fn ready_is_said_by_this_postmaster_not_by_one_before_it() {
-        let file =
-            PostmasterFile("42\n/data\n1700\n5432\n/tmp\n127.0.0.1\n   43   98\nready   \n".to_owned());
+        let file = PostmasterFile(
+            "42\n/data\n1700\n5432\n/tmp\n127.0.0.1\n   43   98\nready   \n".to_owned(),
+        );
         assert!(file.is_ready(42) && !file.is_ready(43));
         assert_eq!(file.shared_memory(), Some("98"));
         assert!(!PostmasterFile("42\n/data\n1700\n".to_owned()).is_ready(42));

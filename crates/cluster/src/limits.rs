@@ -2,7 +2,8 @@
 
 use std::{ops::Range, time::Duration};
 
-/// How long a server may take until it answers, unless the builder says otherwise: crash recovery is part of it.
+/// How long a server may take until it answers, unless the builder says otherwise: crash recovery
+/// is part of it.
 pub const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a server may take to stop before it is killed.
@@ -14,14 +15,15 @@ pub const SIGNAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often another program's state is looked at.
 pub const POLL: Duration = Duration::from_millis(2);
 
-/// Ports that are tried. They lie below those that systems give to outgoing connections, so that a stopped cluster's port
-/// is still free when it starts again.
+/// Ports that are tried. They lie below those that systems give to outgoing connections, so that a
+/// stopped cluster's port is still free when it starts again.
 pub const PORTS: Range<u16> = 20_000..32_000;
 
 /// How many ports are tried before giving up.
 pub const PORT_ATTEMPT_COUNT_MAX: usize = 64;
 
-/// Longest path of a Unix socket: `sun_path` has 108 bytes on Linux, 104 on others, and ends with a zero.
+/// Longest path of a Unix socket: `sun_path` has 108 bytes on Linux, 104 on others, and ends with a
+/// zero.
 pub const SOCKET_PATH_BYTES_MAX: usize = 103;
 
 /// How much of the server's log an error shows.

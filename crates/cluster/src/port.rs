@@ -27,7 +27,9 @@ impl Port {
     pub fn try_any() -> Option<Self> {
         let span = u64::from(PORTS.end - PORTS.start);
         let offset = RandomState::new().hash_one(std::process::id()) % span;
-        Self::try_claim(PORTS.start + u16::try_from(offset).expect("less than the span, which fits"))
+        Self::try_claim(
+            PORTS.start + u16::try_from(offset).expect("less than the span, which fits"),
+        )
     }
 
     pub fn number(&self) -> u16 {
@@ -37,7 +39,8 @@ impl Port {
     fn try_claim(number: u16) -> Option<Self> {
         #[cfg(target_os = "linux")]
         let claim = {
-            let name = SocketAddr::from_abstract_name(format!("busload-cluster-port-{number}")).ok()?;
+            let name =
+                SocketAddr::from_abstract_name(format!("busload-cluster-port-{number}")).ok()?;
             UnixListener::bind_addr(&name).ok()?
         };
         // Whoever else may listen there.

@@ -1,7 +1,8 @@
 //! The postmaster's processes: exact signals, and their CPU time.
 //!
-//! Everything else is a descendant of the postmaster. While a process is stopped it makes no children and reaps none, so a
-//! listing made then stays true: the ended ones are zombies, and their ids belong to nobody else.
+//! Everything else is a descendant of the postmaster. While a process is stopped it makes no
+//! children and reaps none, so a listing made then stays true: the ended ones are zombies, and
+//! their ids belong to nobody else.
 
 #[cfg_attr(target_os = "linux", path = "processes/proc.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "processes/ps.rs")]
@@ -25,7 +26,8 @@ struct Entry {
     pid: i32,
     parent: i32,
     run: Run,
-    /// When it started, in the system's own unit: an id used again has another. 0 where it is not known.
+    /// When it started, in the system's own unit: an id used again has another. 0 where it is not
+    /// known.
     started: u64,
     /// Of itself and of the children it has waited for, in clock ticks.
     cpu_ticks: u64,
@@ -69,7 +71,8 @@ pub fn thaw(postmaster: i32) {
     signal(postmaster, Signal::CONT);
 }
 
-/// Kills the postmaster and all its descendants at once. The caller waits for the postmaster, its child.
+/// Kills the postmaster and all its descendants at once. The caller waits for the postmaster, its
+/// child.
 ///
 /// # Errors
 ///
@@ -88,7 +91,8 @@ pub fn kill(postmaster: i32) -> Result<Killed, ClusterError> {
 pub struct Killed(Vec<Entry>);
 
 impl Killed {
-    /// Waits until none of them holds anything any more: a new server refuses to start beside old backends.
+    /// Waits until none of them holds anything any more: a new server refuses to start beside old
+    /// backends.
     ///
     /// # Errors
     ///
@@ -126,7 +130,10 @@ fn settled(pids: &BTreeSet<i32>) -> Result<(), ClusterError> {
 
 /// The living descendants of a process.
 fn family(ancestor: i32, all: &[Entry]) -> BTreeSet<i32> {
-    descendants(ancestor, all).filter(|entry| entry.run != Run::Zombie).map(|entry| entry.pid).collect()
+    descendants(ancestor, all)
+        .filter(|entry| entry.run != Run::Zombie)
+        .map(|entry| entry.pid)
+        .collect()
 }
 
 fn descendants(ancestor: i32, all: &[Entry]) -> impl Iterator<Item = &Entry> {

@@ -32,12 +32,13 @@ pub(crate) struct User {
     pub gid: u32,
 }
 
-/// Finds a Postgres server: in `BUSLOAD_POSTGRES_BIN` if that is set, else in PATH, else where Debian keeps them, the
-/// highest version.
+/// Finds a Postgres server: in `BUSLOAD_POSTGRES_BIN` if that is set, else in PATH, else where
+/// Debian keeps them, the highest version.
 ///
 /// # Errors
 ///
-/// There is none ([`ClusterError::NoPrograms`] says how to install it), or this is root and there is no user `postgres`.
+/// There is none ([`ClusterError::NoPrograms`] says how to install it), or this is root and there
+/// is no user `postgres`.
 pub fn find_programs() -> Result<Programs, ClusterError> {
     let directory = match env::var_os(VARIABLE) {
         Some(named) => complete(Path::new(&named)).ok_or_else(|| not_in(VARIABLE))?,
@@ -74,7 +75,8 @@ impl Programs {
         command
     }
 
-    /// A program of the server, as whoever this is. Settings of the caller's environment (PGHOST, ...) do not reach it.
+    /// A program of the server, as whoever this is. Settings of the caller's environment (PGHOST,
+    /// ...) do not reach it.
     pub(crate) fn client(&self, name: &str) -> Command {
         let mut command = Command::new(self.directory.join(name));
         for (variable, _) in env::vars_os() {

@@ -1,4 +1,5 @@
-//! A TCP proxy that does what networks do: holds bytes back, delays them, cuts connections in the middle of a reply.
+//! A TCP proxy that does what networks do: holds bytes back, delays them, cuts connections in the
+//! middle of a reply.
 //!
 //! ```text
 //!             +-- reader --pieces--> writer --+
@@ -8,8 +9,9 @@
 //!                      Controls: stalled, delay, cuts
 //! ```
 //!
-//! Every control acts on pieces that have not been forwarded yet, and a cut is exact to the byte. Nothing here is random.
-//! The proxy holds at most [`limits::PIECE_COUNT_MAX`](crate::limits::PIECE_COUNT_MAX) pieces per connection and direction,
+//! Every control acts on pieces that have not been forwarded yet, and a cut is exact to the byte.
+//! Nothing here is random. The proxy holds at most
+//! [`limits::PIECE_COUNT_MAX`](crate::limits::PIECE_COUNT_MAX) pieces per connection and direction,
 //! then it stops reading. Dropping it cuts all connections.
 
 mod controls;
@@ -94,10 +96,12 @@ impl Proxy {
         self.shared.change(|controls| controls.cut_all())
     }
 
-    /// Cuts, once, the connection that has the first byte after `bytes` further ones in this direction, over all
-    /// connections: the others before it are forwarded, it is not. Several such cuts happen one after the other.
+    /// Cuts, once, the connection that has the first byte after `bytes` further ones in this
+    /// direction, over all connections: the others before it are forwarded, it is not. Several such
+    /// cuts happen one after the other.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
-        self.shared.change(|controls| controls.cuts.push_back(Cut { direction, bytes_left: bytes }));
+        self.shared
+            .change(|controls| controls.cuts.push_back(Cut { direction, bytes_left: bytes }));
     }
 
     /// How many cuts of [`Proxy::cut_after`] are still to come.
@@ -128,7 +132,8 @@ impl Proxy {
         self.shared.change(|controls| controls.way(direction).forwarded)
     }
 
-    /// Waits until bytes are held back in this direction: with replies stalled, until the server has answered something.
+    /// Waits until bytes are held back in this direction: with replies stalled, until the server
+    /// has answered something.
     #[must_use]
     pub fn wait_held(&self, direction: Direction, timeout: Duration) -> bool {
         self.shared.wait_until(timeout, |controls| controls.way(direction).held > 0)

@@ -17,13 +17,22 @@ pub struct Target<'a> {
     pub password: Option<&'a str>,
 }
 
-/// Runs SQL statement by statement up to the first error, and gives the rows: values separated by `|`, one line each.
+/// Runs SQL statement by statement up to the first error, and gives the rows: values separated by
+/// `|`, one line each.
 pub fn run(programs: &Programs, target: &Target<'_>, sql: &str) -> Result<String, ClusterError> {
     let mut psql = programs.client("psql");
-    psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--file=-"]);
+    psql.args([
+        "--no-psqlrc",
+        "--quiet",
+        "--tuples-only",
+        "--no-align",
+        "--set=ON_ERROR_STOP=1",
+        "--file=-",
+    ]);
     psql.arg("--host").arg(target.sockets).args(["--port", &target.port.to_string()]);
     psql.args(["--username", "busload", "--no-password", "--dbname", target.database]);
-    psql.env("PGAPPNAME", "busload-cluster").envs(target.password.map(|password| ("PGPASSWORD", password)));
+    psql.env("PGAPPNAME", "busload-cluster")
+        .envs(target.password.map(|password| ("PGPASSWORD", password)));
     psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = feed(psql, sql).map_err(ClusterError::io("run psql"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -31,7 +40,11 @@ pub fn run(programs: &Programs, target: &Target<'_>, sql: &str) -> Result<String
         return Ok(stdout);
     }
     let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(ClusterError::Program { program: "psql", status: output.status.to_string(), output: errors })
+    Err(ClusterError::Program {
+        program: "psql",
+        status: output.status.to_string(),
+        output: errors,
+    })
 }
 
 fn feed(mut command: std::process::Command, input: &str) -> std::io::Result<Output> {

@@ -1,7 +1,7 @@
 //! A shell that ends the cluster when this process is gone without having done so.
 //!
-//! It reads a pipe whose other end only this process has: killed or ended in order, the pipe closes. Told so, it leaves
-//! without doing anything.
+//! It reads a pipe whose other end only this process has: killed or ended in order, the pipe
+//! closes. Told so, it leaves without doing anything.
 
 use std::{
     ffi::OsStr,
@@ -13,8 +13,8 @@ use std::{
 
 use crate::error::ClusterError;
 
-/// `$1` the data directory, `$2` the directory to remove or nothing. The postmaster's working directory is its data directory:
-/// with it a process id that has become another's is recognised.
+/// `$1` the data directory, `$2` the directory to remove or nothing. The postmaster's working
+/// directory is its data directory: with it a process id that has become another's is recognised.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 read -r word && exit 0
@@ -35,7 +35,8 @@ fi
 pub struct Watchdog(Child);
 
 impl Watchdog {
-    /// Watches over the cluster in `data`; removes `directory` in the end, if there is one to remove.
+    /// Watches over the cluster in `data`; removes `directory` in the end, if there is one to
+    /// remove.
     pub fn start(data: &Path, remove: Option<&Path>) -> Result<Self, ClusterError> {
         let mut shell = Command::new("sh");
         shell.args(["-c", SCRIPT, "busload-cluster-watchdog"]).arg(data);

@@ -49,20 +49,27 @@ fn until(is_so: impl Fn() -> bool) -> bool {
 
 /// Waits until the server shows such a session.
 fn until_session(cluster: &Cluster, condition: &str) {
-    let asked =
-        format!("SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND {condition}");
+    let asked = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND {condition}"
+    );
     let found = (0..1000).any(|_| cluster.execute(&asked).unwrap() == "1\n");
     assert!(found, "never seen: {condition}");
 }
 
 #[test]
 fn it_has_the_role_the_database_and_the_settings_asked_for() {
-    let cluster = Cluster::builder().setting("work_mem", "3MB").setting("fsync", "on").start().unwrap();
+    let cluster =
+        Cluster::builder().setting("work_mem", "3MB").setting("fsync", "on").start().unwrap();
     let asked = "SELECT current_user, current_database(), usesuper FROM pg_user WHERE usename = current_user";
     assert_eq!(cluster.execute(asked).unwrap(), "busload|busload|t\n");
-    assert_eq!(cluster.execute("SHOW work_mem; SHOW fsync; SHOW max_connections").unwrap(), "3MB\non\n400\n");
+    assert_eq!(
+        cluster.execute("SHOW work_mem; SHOW fsync; SHOW max_connections").unwrap(),
+        "3MB\non\n400\n"
+    );
     assert_eq!(cluster.url(), format!("postgres://busload@127.0.0.1:{}/busload", cluster.port()));
-    assert!(cluster.directory().file_name().unwrap().to_string_lossy().starts_with("busload-cluster-"));
+    assert!(
+        cluster.directory().file_name().unwrap().to_string_lossy().starts_with("busload-cluster-")
+    );
     let socket = cluster.socket_directory().join(format!(".s.PGSQL.{}", cluster.port()));
     assert!(socket.exists());
 }
@@ -70,7 +77,8 @@ fn it_has_the_role_the_database_and_the_settings_asked_for() {
 #[test]
 fn an_error_of_sql_is_shown_and_ends_the_script() {
     let cluster = Cluster::shared().unwrap();
-    let error = cluster.execute("SELECT 1; SELECT 1/0; CREATE TABLE never()").unwrap_err().to_string();
+    let error =
+        cluster.execute("SELECT 1; SELECT 1/0; CREATE TABLE never()").unwrap_err().to_string();
     assert!(error.contains("division by zero"), "{error}");
     assert_eq!(cluster.execute("SELECT to_regclass('never') IS NULL").unwrap(), "t\n");
 }
@@ -78,7 +86,8 @@ fn an_error_of_sql_is_shown_and_ends_the_script() {
 #[test]
 fn much_sql_and_many_rows_pass() {
     let value = "x".repeat(1_000_000);
-    let sql = format!("SELECT length('{value}'); SELECT repeat('y', 1000) FROM generate_series(1, 3000)");
+    let sql =
+        format!("SELECT length('{value}'); SELECT repeat('y', 1000) FROM generate_series(1, 3000)");
     let rows = Cluster::shared().unwrap().execute(&sql).unwrap();
     assert!(rows.starts_with("1000000\n"));
     assert_eq!(rows.len(), "1000000\n".len() + 3000 * 1001);
@@ -117,7 +126,8 @@ fn a_kill_takes_all_its_processes_and_no_other() {
     // A backend with a child of its own.
     let answer = in_background(busy, "COPY (SELECT 1) TO PROGRAM 'sleep 1000; true'");
     until_session(busy, "query LIKE 'COPY%' AND state = 'active'");
-    // The backend and the shell wait for each program they start until it runs; stopped before, it would keep them from stopping.
+    // The backend and the shell wait for each program they start until it runs; stopped before, it
+    // would keep them from stopping.
     let runs = |name: &str| descendants(busy.pid().unwrap()).iter().any(|pid| is_named(*pid, name));
     assert!(until(|| runs("sleep")), "the program never ran");
     let processes = descendants(busy.pid().unwrap());
@@ -129,10 +139,11 @@ fn a_kill_takes_all_its_processes_and_no_other() {
     assert!(answers(&neighbour));
 }
 
-/// The postmaster's children and theirs, by the kernel's own lists. One that has just ended has none: the session that
-/// looked before this does so at any time.
+/// The postmaster's children and theirs, by the kernel's own lists. One that has just ended has
+/// none: the session that looked before this does so at any time.
 fn descendants(pid: u32) -> Vec<u32> {
-    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let list =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = list.split_ascii_whitespace().map(|child| child.parse::<u32>().unwrap());
     children.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
 }
@@ -149,7 +160,8 @@ fn state(pid: u32) -> char {
 #[test]
 fn a_paused_one_keeps_connections_and_answers_when_it_goes_on() {
     let cluster: &'static Cluster = Box::leak(Box::new(start()));
-    let holding = "SET application_name = 'holder'; SELECT pg_advisory_lock(1); SELECT pg_sleep(1000)";
+    let holding =
+        "SET application_name = 'holder'; SELECT pg_advisory_lock(1); SELECT pg_sleep(1000)";
     let held = in_background(cluster, holding);
     until_session(cluster, "application_name = 'holder' AND wait_event = 'PgSleep'");
     let waiting = in_background(cluster, "SELECT pg_advisory_lock(1), 'waited'");
@@ -161,7 +173,8 @@ fn a_paused_one_keeps_connections_and_answers_when_it_goes_on() {
     assert!(asked.recv_timeout(Duration::from_millis(500)).is_err());
     cluster.resume().unwrap();
     assert_eq!(asked.recv().unwrap().unwrap(), "asked\n");
-    // Both connections have stayed: one is there to be ended, and the other gets what it waited for.
+    // Both connections have stayed: one is there to be ended, and the other gets what it waited
+    // for.
     assert_eq!(cluster.terminate_backends("holder").unwrap(), 1);
     assert!(held.recv().unwrap().is_err());
     assert_eq!(waiting.recv().unwrap().unwrap(), "|waited\n");
@@ -200,8 +213,9 @@ fn cpu_time_covers_backends_that_ended_and_servers_that_were_stopped() {
 fn with_a_password_nobody_gets_in_without() {
     let cluster = Cluster::builder().password("it's secret").start().unwrap();
     assert!(answers(&cluster));
-    let lines =
-        cluster.execute("SELECT rolpassword LIKE 'SCRAM-SHA-256%' FROM pg_authid WHERE rolname = 'busload'");
+    let lines = cluster.execute(
+        "SELECT rolpassword LIKE 'SCRAM-SHA-256%' FROM pg_authid WHERE rolname = 'busload'",
+    );
     assert_eq!(lines.unwrap(), "t\n");
     let psql = |password: Option<&str>| {
         let mut psql = Command::new(cluster.programs().directory().join("psql"));
@@ -219,7 +233,8 @@ fn with_a_password_nobody_gets_in_without() {
 fn lines_of_hba_come_first() {
     let cluster = Cluster::builder().hba("host all nobody all reject").start().unwrap();
     cluster.execute("CREATE ROLE nobody LOGIN").unwrap();
-    let rules = cluster.execute("SELECT type, user_name, auth_method FROM pg_hba_file_rules").unwrap();
+    let rules =
+        cluster.execute("SELECT type, user_name, auth_method FROM pg_hba_file_rules").unwrap();
     assert_eq!(rules, "host|{nobody}|reject\nlocal|{all}|trust\nhost|{all}|trust\n");
 }
 
@@ -232,7 +247,8 @@ fn a_directory_of_the_callers_is_kept_and_used_again() {
     first.execute("CREATE TABLE t AS SELECT 7 AS v").unwrap();
     drop(first);
     assert!(directory.join("data/PG_VERSION").exists());
-    let again = Cluster::builder().directory(&directory).setting("work_mem", "5MB").start().unwrap();
+    let again =
+        Cluster::builder().directory(&directory).setting("work_mem", "5MB").start().unwrap();
     assert_eq!(again.execute("SELECT v FROM t; SHOW work_mem").unwrap(), "7\n5MB\n");
 }
 
@@ -288,8 +304,9 @@ fn a_killed_process_leaves_no_server_and_no_directory() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let started =
-        lines.find_map(|line| line.split_once("started ").map(|(_, rest)| rest.to_owned())).unwrap();
+    let started = lines
+        .find_map(|line| line.split_once("started ").map(|(_, rest)| rest.to_owned()))
+        .unwrap();
     let (pid, directory) = started.split_once(' ').unwrap();
     let (pid, directory) = (pid.parse().unwrap(), Path::new(directory));
     assert!(exists(pid) && directory.exists());

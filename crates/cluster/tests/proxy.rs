@@ -188,14 +188,16 @@ fn delays_do_not_add_up() {
     let mut answer = [0; 100];
     stream.read_exact(&mut answer).unwrap();
     let took = start.elapsed();
-    // A hundred pieces, one after the other, would take 100 s. Some may have met on their way to the proxy.
+    // A hundred pieces, one after the other, would take 100 s. Some may have met on their way to
+    // the proxy.
     assert!(delay <= took && took < 30 * delay, "{took:?}");
     assert_eq!(answer.to_vec(), (0..100).collect::<Vec<u8>>());
 }
 
 #[test]
 fn a_server_that_is_down_closes_connections() {
-    // Reserved, and never given to who asks for any: one that was free a moment ago may be another test's by now.
+    // Reserved, and never given to who asks for any: one that was free a moment ago may be another
+    // test's by now.
     let proxy = Proxy::start(1).unwrap();
     assert_eq!(rest(&mut connect(&proxy)), b"");
 }

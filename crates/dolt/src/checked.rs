@@ -10,10 +10,11 @@ const NEVER: u64 = u64::MAX;
 
 /// One bit per chunk of a file, valid for one state of what is on disk.
 ///
-/// A checksum on disk says that the bytes are those that were written, not that those that came from the store were right.
-/// So a chunk that was compared with its address once must be compared again when other bytes may have taken its place
-/// on disk: when anything of the file was written there since ([`busload_objects::Object::disk_writes`]). Once a file is
-/// filled nothing of it is written any more and all of its bits last.
+/// A checksum on disk says that the bytes are those that were written, not that those that came
+/// from the store were right. So a chunk that was compared with its address once must be compared
+/// again when other bytes may have taken its place on disk: when anything of the file was written
+/// there since ([`busload_objects::Object::disk_writes`]). Once a file is filled nothing of it is
+/// written any more and all of its bits last.
 #[derive(Debug)]
 pub(crate) struct Checked {
     /// The count of writes for which the bits are valid.
@@ -25,7 +26,8 @@ pub(crate) struct Checked {
 
 impl Checked {
     pub fn new(chunk_count: u32) -> Self {
-        let words = usize::try_from(chunk_count.div_ceil(64)).expect("a count of chunks fits into memory");
+        let words =
+            usize::try_from(chunk_count.div_ceil(64)).expect("a count of chunks fits into memory");
         Self {
             writes: AtomicU64::new(NEVER),
             bits: (0..words).map(|_| AtomicU64::new(0)).collect(),
@@ -33,7 +35,8 @@ impl Checked {
         }
     }
 
-    /// Whether the chunk's bytes, read while the count of writes was `writes` before and after, have been checked.
+    /// Whether the chunk's bytes, read while the count of writes was `writes` before and after,
+    /// have been checked.
     pub fn has(&self, position: u32, writes: u64) -> bool {
         let (word, bit) = self.bit(position);
         // The second look is for bits that another thread clears and sets anew in between.
@@ -95,7 +98,9 @@ mod tests {
         let checked = Checked::new(64);
         checked.set(1, 5);
         checked.set(2, 6);
-        assert!(!checked.has(1, 5) && !checked.has(1, 6) && !checked.has(2, 5) && checked.has(2, 6));
+        assert!(
+            !checked.has(1, 5) && !checked.has(1, 6) && !checked.has(2, 5) && checked.has(2, 6)
+        );
     }
 
     #[test]

@@ -6,7 +6,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::Error;
 
-/// Numbers looks at the manifest, so that whoever asks shares one with others, but never one that had begun before.
+/// Numbers looks at the manifest, so that whoever asks shares one with others, but never one that
+/// had begun before.
 ///
 /// ```text
 ///  asked here --+         +-- and here: both wait for look 8 --+

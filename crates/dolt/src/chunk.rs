@@ -18,8 +18,8 @@ pub enum Form {
 
 /// Names a dictionary of a store: its file and where in it. Opaque to clients.
 ///
-/// 20 bytes of the file's id, 8 of the offset, 4 of the length, big-endian. A file's id is a hash of what is in it, so
-/// equal names are equal dictionaries.
+/// 20 bytes of the file's id, 8 of the offset, 4 of the length, big-endian. A file's id is a hash
+/// of what is in it, so equal names are equal dictionaries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DictionaryId(pub [u8; 32]);
 

@@ -1,5 +1,5 @@
-//! Chunks that are corrupt in the store, for a while: reading one again and again costs trips, and good neighbours their
-//! place on disk.
+//! Chunks that are corrupt in the store, for a while: reading one again and again costs trips, and
+//! good neighbours their place on disk.
 
 use std::{
     collections::HashMap,

@@ -1,6 +1,8 @@
 //! From the bytes of a span to an answer.
 
-use busload_chunks::{ChunkAddress, ChunkLocation, Dictionary, Encoding, FileId, FormatError, Stored, check};
+use busload_chunks::{
+    ChunkAddress, ChunkLocation, Dictionary, Encoding, FileId, FormatError, Stored, check,
+};
 use bytes::Bytes;
 
 use crate::{Chunk, Form, chunk::DictionaryId};
@@ -57,8 +59,8 @@ impl Raw {
         self.stored.contents_bytes()
     }
 
-    /// The answer; without [`Trust::Checked`] only if these are the contents of the address. A dictionary is needed for
-    /// the contents of what is compressed with one.
+    /// The answer; without [`Trust::Checked`] only if these are the contents of the address. A
+    /// dictionary is needed for the contents of what is compressed with one.
     pub fn answer(
         self,
         address: &ChunkAddress,
@@ -75,10 +77,14 @@ impl Raw {
         }
         Ok(match want {
             Want::Length => Answer::Length(match contents {
-                Some(contents) => u64::try_from(contents.len()).expect("lengths have at most 64 bits"),
+                Some(contents) => {
+                    u64::try_from(contents.len()).expect("lengths have at most 64 bits")
+                }
                 None => self.stored.contents_bytes()?,
             }),
-            Want::Chunk(Form::Contents) => Answer::Chunk(Chunk::Contents(contents.expect("decoded above"))),
+            Want::Chunk(Form::Contents) => {
+                Answer::Chunk(Chunk::Contents(contents.expect("decoded above")))
+            }
             Want::Chunk(Form::Stored) => Answer::Chunk(self.stored_form(file)),
             Want::Chunk(Form::Record) => Answer::Chunk(Chunk::Snappy(self.record(dictionary)?)),
         })
@@ -86,7 +92,9 @@ impl Raw {
 
     fn stored_form(self, file: &FileId) -> Chunk {
         match (self.stored.encoding, self.location.dictionary) {
-            (Encoding::Zstd, Some(span)) => Chunk::Zstd(self.stored.bytes, DictionaryId::new(file, span)),
+            (Encoding::Zstd, Some(span)) => {
+                Chunk::Zstd(self.stored.bytes, DictionaryId::new(file, span))
+            }
             (Encoding::Snappy, _) | (Encoding::Zstd, None) => Chunk::Snappy(self.stored.bytes),
         }
     }

@@ -28,7 +28,8 @@ use crate::{
 type Key = (u64, Span);
 type Flight = Shared<BoxFuture<'static, Result<Arc<Proved>, Fault>>>;
 
-/// A dictionary, and whether a chunk came out right with it: if so, a chunk that does not is wrong itself.
+/// A dictionary, and whether a chunk came out right with it: if so, a chunk that does not is wrong
+/// itself.
 pub(crate) struct Proved {
     dictionary: Dictionary,
     /// As its file has it.
@@ -54,7 +55,8 @@ impl Proved {
 
     /// A chunk that was made with it is that of its address.
     pub fn prove(&self) {
-        // Not written again and again, so that readers on several cores do not take the line from each other.
+        // Not written again and again, so that readers on several cores do not take the line from
+        // each other.
         if !self.is_right.load(Relaxed) {
             self.is_right.store(true, Relaxed);
         }
@@ -79,8 +81,12 @@ impl Weighter<Key, Arc<Proved>> for Weight {
 
 impl Dictionaries {
     pub fn new() -> Self {
-        let count = usize::try_from(DICTIONARIES_BYTES_MAX / DICTIONARY_BYTES_MORE).expect("a small number");
-        Self { ready: Cache::with_weighter(count, DICTIONARIES_BYTES_MAX, Weight), coming: Mutex::default() }
+        let count = usize::try_from(DICTIONARIES_BYTES_MAX / DICTIONARY_BYTES_MORE)
+            .expect("a small number");
+        Self {
+            ready: Cache::with_weighter(count, DICTIONARIES_BYTES_MAX, Weight),
+            coming: Mutex::default(),
+        }
     }
 
     pub fn get(&self, file: &TableFile, span: Span) -> Option<Arc<Proved>> {
@@ -91,10 +97,12 @@ impl Dictionaries {
         self.ready.insert((file.serial, span), dictionary);
     }
 
-    /// Something that was made with it is not right. Returns whether it is to be read again: nothing was right yet.
+    /// Something that was made with it is not right. Returns whether it is to be read again:
+    /// nothing was right yet.
     pub fn doubt(&self, file: &TableFile, span: Span) -> bool {
         let key = (file.serial, span);
-        let is_right = self.ready.get(&key).is_some_and(|dictionary| dictionary.is_right.load(Relaxed));
+        let is_right =
+            self.ready.get(&key).is_some_and(|dictionary| dictionary.is_right.load(Relaxed));
         if !is_right {
             self.ready.remove(&key);
         }

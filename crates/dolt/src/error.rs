@@ -25,8 +25,8 @@ pub enum Error {
     Closed,
 }
 
-/// What matters here is whether asking again may help. Credentials can be put right while the store is served, and an
-/// object that is gone is looked for again before anybody hears of it.
+/// What matters here is whether asking again may help. Credentials can be put right while the store
+/// is served, and an object that is gone is looked for again before anybody hears of it.
 impl From<busload_objects::Error> for Error {
     fn from(error: busload_objects::Error) -> Self {
         use busload_objects::Error as Objects;

@@ -57,7 +57,8 @@ pub(crate) fn is_journal(name: &str) -> bool {
     table_file_id(name) == Some(FileId::JOURNAL)
 }
 
-/// Whether an object of this name at the top of a store is there only where a manifest is, or was to come.
+/// Whether an object of this name at the top of a store is there only where a manifest is, or was
+/// to come.
 pub(crate) fn is_sign_of_a_store(name: &str) -> bool {
     let is_manifest = |naming: Naming| naming.manifest() == name;
     [Naming::Plain, Naming::BlobStore].into_iter().any(is_manifest) || table_file_id(name).is_some()
@@ -76,7 +77,10 @@ mod tests {
         assert_eq!(name(Naming::Plain, "", FileKind::Archive), format!("{v}.darc"));
         assert_eq!(name(Naming::BlobStore, "", FileKind::Classic), format!("{v}.bs"));
         assert_eq!(name(Naming::BlobStore, "", FileKind::Archive), format!("{v}.darc.bs"));
-        assert_eq!(name(Naming::Plain, OLD_GENERATION, FileKind::Archive), format!("oldgen/{v}.darc"));
+        assert_eq!(
+            name(Naming::Plain, OLD_GENERATION, FileKind::Archive),
+            format!("oldgen/{v}.darc")
+        );
     }
 
     #[test]

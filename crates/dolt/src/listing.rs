@@ -19,13 +19,15 @@ impl Listing {
         self.objects.get(name)
     }
 
-    /// As text to be kept: the version it belongs to, then a line for each object. None if a name cannot be written so.
+    /// As text to be kept: the version it belongs to, then a line for each object. None if a name
+    /// cannot be written so.
     pub fn to_text(&self, version: &str) -> Option<String> {
         let mut text = format!("{version}\n");
         let mut objects: Vec<&ObjectMeta> = self.objects.values().collect();
         objects.sort_by(|a, b| a.name.cmp(&b.name));
         for meta in objects {
-            writeln!(text, "{}\t{}\t{}", meta.name, meta.size, meta.etag).expect("a string takes everything");
+            writeln!(text, "{}\t{}\t{}", meta.name, meta.size, meta.etag)
+                .expect("a string takes everything");
         }
         let is_readable = Self::from_text(&text, version).is_some_and(|read| read == *self);
         is_readable.then_some(text)
@@ -69,13 +71,18 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_read_again_for_the_same_version_only() {
-        let listing: Listing = [meta("a.darc", "\"x\""), meta("oldgen/b", "y z")].into_iter().collect();
+        let listing: Listing =
+            [meta("a.darc", "\"x\""), meta("oldgen/b", "y z")].into_iter().collect();
         let text = listing.to_text("v1").unwrap();
         assert_eq!(Listing::from_text(&text, "v1"), Some(listing));
         assert_eq!(Listing::from_text(&text, "v"), None);
         assert_eq!(Listing::from_text(&text, "v12"), None);
         assert_eq!(
-            Listing::from_text(&text[..text.len() - 3], "v1").unwrap().get("oldgen/b").unwrap().etag,
+            Listing::from_text(&text[..text.len() - 3], "v1")
+                .unwrap()
+                .get("oldgen/b")
+                .unwrap()
+                .etag,
             "y"
         );
     }

@@ -92,7 +92,8 @@ impl ManyReads {
         loop {
             // Whoever asks in a loop lets others run now and then.
             consume_budget().await;
-            // What is put into `into` is noted before anything is awaited: a call that is given up loses no answer.
+            // What is put into `into` is noted before anything is awaited: a call that is given up
+            // loses no answer.
             let before = into.len();
             self.take_landed(into);
             self.take_local(into);
@@ -153,7 +154,8 @@ impl ManyReads {
                 Attempt::Wait => self.stragglers.push(index),
                 Attempt::Ready(answer) => {
                     let answer = answer.map(|answer| answer.map(Answer::into_chunk));
-                    bytes += answer.iter().flatten().map(|chunk| chunk.bytes().len()).sum::<usize>();
+                    bytes +=
+                        answer.iter().flatten().map(|chunk| chunk.bytes().len()).sum::<usize>();
                     into.push((index, answer));
                 }
             }
@@ -195,7 +197,8 @@ impl ManyReads {
 
     fn note(&mut self, answers: &[Indexed]) {
         for (index, _) in answers {
-            let answered = &mut self.answered[usize::try_from(*index).expect("an index fits into memory")];
+            let answered =
+                &mut self.answered[usize::try_from(*index).expect("an index fits into memory")];
             assert!(!*answered, "each is answered once");
             *answered = true;
             self.left -= 1;
@@ -272,7 +275,8 @@ impl Task {
             async move {
                 let job = task.job(item.index);
                 let shared = task.shared.clone();
-                let found = task.within_time(shared.find_answer_from(job, view, Some(started))).await;
+                let found =
+                    task.within_time(shared.find_answer_from(job, view, Some(started))).await;
                 (item.index, shared.count(found))
             }
             .boxed()
@@ -290,13 +294,17 @@ impl Task {
     }
 
     /// Until the deadline, or until the store is closed.
-    async fn within_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn within_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         self.shared.within_time(self.request.deadline, work).await
     }
 
     async fn send(&self, index: u32, answer: Result<Option<Answer>, Error>) {
         // An error: nobody wants the answers any more, and this task is about to be ended.
-        let _ = self.answers.send((index, answer.map(|answer| answer.map(Answer::into_chunk)))).await;
+        let _ =
+            self.answers.send((index, answer.map(|answer| answer.map(Answer::into_chunk)))).await;
     }
 
     async fn send_all(&self, indexes: &[u32], error: &Error) {

@@ -1,13 +1,16 @@
 //! Looks at the manifest and opens what it names.
 //!
-//! * **Order.** The manifest first, then that of the old generation if there is one, then the listing, then the indexes of
-//!   files that are new, many at once. Whoever writes does it the other way round, so what is read later is never older.
-//! * **Certainty.** A manifest and an index say what does *not* exist, and nothing in them is checked against anything. So
-//!   what comes over a network is believed when two reads of it agree: a flipped bit must not make a chunk absent.
-//!   Indexes are kept on local disk afterwards. That there is no manifest is believed of a store in which there is no
-//!   table file either, and never after one was seen.
-//! * **Permissions.** To read objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where there are too many
-//!   other objects to list them in time, files are asked for by name, which takes one or two requests for each.
+//! * **Order.** The manifest first, then that of the old generation if there is one, then the
+//!   listing, then the indexes of files that are new, many at once. Whoever writes does it the
+//!   other way round, so what is read later is never older.
+//! * **Certainty.** A manifest and an index say what does *not* exist, and nothing in them is
+//!   checked against anything. So what comes over a network is believed when two reads of it agree:
+//!   a flipped bit must not make a chunk absent. Indexes are kept on local disk afterwards. That
+//!   there is no manifest is believed of a store in which there is no table file either, and never
+//!   after one was seen.
+//! * **Permissions.** To read objects (`s3:GetObject`) is enough. Without `s3:ListBucket`, or where
+//!   there are too many other objects to list them in time, files are asked for by name, which
+//!   takes one or two requests for each.
 //! * **Memory.** Ends of files under way have [`OPENING_BYTES_MAX`] bytes together.
 //! * **All or nothing.** A version one of whose files cannot be opened is not switched to.
 
@@ -51,11 +54,12 @@ impl Opener {
         Self { remote, cache, is_remote, room: Room::new(OPENING_BYTES_MAX), known: None }
     }
 
-    /// Looks at the manifest: a version other than the one that is open. Files that are open and still named are used on, but for those whose
-    /// objects are gone.
+    /// Looks at the manifest: a version other than the one that is open. Files that are open and
+    /// still named are used on, but for those whose objects are gone.
     pub async fn look(&mut self, current: Option<&View>) -> Result<Option<Snapshot>, Error> {
         let seen = self.read_manifests().await?;
-        let is_whole = current.is_some_and(|view| !view.snapshot.files.iter().any(|file| file.is_gone()));
+        let is_whole =
+            current.is_some_and(|view| !view.snapshot.files.iter().any(|file| file.is_gone()));
         if is_whole && self.known.as_ref() == Some(&seen) {
             return Ok(None);
         }

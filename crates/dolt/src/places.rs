@@ -9,15 +9,19 @@
 //!                              +--> pin_dictionaries ...... in memory with their file .............+
 //! ```
 //!
-//! * **One version.** All that one question is told is of one version. What no file has is looked for by one look at the manifest, and then
-//!   all of the answer is of the version after it.
-//! * **Who reads bytes cannot tell whether they are right**: each chunk in a range of an open file is compared with its address before a byte of
-//!   it leaves, and in place of one that is corrupt in the store there is an error. Whole files and old ones are given as they come: of these
-//!   only clients can see what is wrong. But what came to disk with a copy of a file is compared afterwards, so that it goes on to nobody else (`copies`).
-//! * **Dictionaries** are served for as long as their file is open, and for a while afterwards, whatever becomes of disk and store: some
-//!   clients wait for ever for one that they cannot have.
-//! * **Old files** are served as long as the store has them, also long after the manifest has dropped them.
-//! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded; see [`crate::limits`].
+//! * **One version.** All that one question is told is of one version. What no file has is looked
+//!   for by one look at the manifest, and then all of the answer is of the version after it.
+//! * **Who reads bytes cannot tell whether they are right**: each chunk in a range of an open file
+//!   is compared with its address before a byte of it leaves, and in place of one that is corrupt
+//!   in the store there is an error. Whole files and old ones are given as they come: of these only
+//!   clients can see what is wrong. But what came to disk with a copy of a file is compared
+//!   afterwards, so that it goes on to nobody else (`copies`).
+//! * **Dictionaries** are served for as long as their file is open, and for a while afterwards,
+//!   whatever becomes of disk and store: some clients wait for ever for one that they cannot have.
+//! * **Old files** are served as long as the store has them, also long after the manifest has
+//!   dropped them.
+//! * **Limits**: prefetches, pinned dictionaries, and old files that are remembered are bounded;
+//!   see [`crate::limits`].
 
 mod copies;
 mod files;
@@ -66,18 +70,26 @@ pub struct Located {
 }
 
 impl Store {
-    /// Where chunks are. Reads nothing of them; looks at the manifest once if some are in no known file.
+    /// Where chunks are. Reads nothing of them; looks at the manifest once if some are in no known
+    /// file.
     ///
     /// # Errors
-    /// As [`Store::get`]: the store is not open, or what is in no known file cannot be looked for. Then nothing is said of the others.
-    pub async fn locate(&self, addresses: &[ChunkAddress], deadline: Instant) -> Result<Located, Error> {
+    /// As [`Store::get`]: the store is not open, or what is in no known file cannot be looked for.
+    /// Then nothing is said of the others.
+    pub async fn locate(
+        &self,
+        addresses: &[ChunkAddress],
+        deadline: Instant,
+    ) -> Result<Located, Error> {
         let shared = self.shared();
         if shared.is_closed() {
             return Err(Error::Closed);
         }
         let located = locate(&*self.view_until(deadline).await?, addresses).await;
-        let unsure =
-            addresses.iter().zip(&located.locations).find(|(_, location)| is_unsure(location.as_ref()));
+        let unsure = addresses
+            .iter()
+            .zip(&located.locations)
+            .find(|(_, location)| is_unsure(location.as_ref()));
         let Some((first, _)) = unsure else {
             return Ok(located);
         };
@@ -86,7 +98,8 @@ impl Store {
         Ok(locate(&view, addresses).await)
     }
 
-    /// The current version, waited for if the store is being opened. Starts nothing if there is one.
+    /// The current version, waited for if the store is being opened. Starts nothing if there is
+    /// one.
     async fn view_until(&self, deadline: Instant) -> Result<Arc<View>, Error> {
         let shared = self.shared();
         match shared.view.load_full() {
@@ -99,7 +112,8 @@ impl Store {
     }
 }
 
-/// Whether a look at the manifest may tell more: the chunk is nowhere, or in an object that was replaced.
+/// Whether a look at the manifest may tell more: the chunk is nowhere, or in an object that was
+/// replaced.
 fn is_unsure(location: Option<&Location>) -> bool {
     location.is_none_or(|location| location.file.is_gone())
 }

@@ -67,8 +67,8 @@ impl Job {
 }
 
 impl Shared {
-    /// Runs work on the store's runtime, from whatever thread, until its deadline or until the store is closed. Giving
-    /// up the wait gives up the work.
+    /// Runs work on the store's runtime, from whatever thread, until its deadline or until the
+    /// store is closed. Giving up the wait gives up the work.
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         deadline: Instant,
@@ -116,7 +116,8 @@ impl Shared {
         self.view.load_full().ok_or_else(failure)
     }
 
-    /// The version after a look at the manifest that begins now. Its error says what is not known for want of it.
+    /// The version after a look at the manifest that begins now. Its error says what is not known
+    /// for want of it.
     pub async fn checked_view(&self, address: &ChunkAddress) -> Result<Arc<View>, Error> {
         let unknown = |text| format!("whether chunk {address} exists is not known: {text}");
         self.checks.check().await.map_err(|error| match error {
@@ -134,7 +135,10 @@ impl Shared {
     }
 
     /// Counts an answer that was waited for.
-    pub fn count(&self, answer: Result<Option<(Answer, Origin)>, Error>) -> Result<Option<Answer>, Error> {
+    pub fn count(
+        &self,
+        answer: Result<Option<(Answer, Origin)>, Error>,
+    ) -> Result<Option<Answer>, Error> {
         match answer {
             Ok(Some((answer, origin))) => {
                 self.counters.count_found(origin);
@@ -233,7 +237,8 @@ impl Shared {
         }
     }
 
-    /// One copy of a chunk, compared with its address. Wrong bytes are taken from local disk and read again.
+    /// One copy of a chunk, compared with its address. Wrong bytes are taken from local disk and
+    /// read again.
     pub async fn read_copy(
         self: &Arc<Self>,
         place: &Place,
@@ -244,7 +249,8 @@ impl Shared {
         let location = file.location(*position);
         let (mut last, mut seen, mut is_agreed) = (String::new(), Seen::default(), false);
         for attempt in 0..COPY_READS_MAX {
-            let Started { reading, origin } = started.take().unwrap_or_else(|| start(file, &location, job));
+            let Started { reading, origin } =
+                started.take().unwrap_or_else(|| start(file, &location, job));
             let before = std::mem::take(&mut seen);
             let is_last = attempt + 1 == COPY_READS_MAX;
             match self.finish(file, &location, reading, (job, is_last, &mut seen)).await {
@@ -263,7 +269,8 @@ impl Shared {
                 self.counters.count_corrupt();
             }
             is_agreed = seen.is_whole(&location) && seen == before;
-            // What the last two reads brought alike from the store is what the store has. It stays on disk, with its neighbours.
+            // What the last two reads brought alike from the store is what the store has. It stays
+            // on disk, with its neighbours.
             if attempt + 1 < COPY_READS_MAX || origin == Origin::Disk || !is_agreed {
                 self.invalidate(file, &location);
             }
@@ -296,8 +303,8 @@ impl Shared {
         text
     }
 
-    /// What is on local disk of a chunk, or on its way there, is not used any more; and its dictionary only if nothing came
-    /// out right with it, for a file's other chunks need it, too.
+    /// What is on local disk of a chunk, or on its way there, is not used any more; and its
+    /// dictionary only if nothing came out right with it, for a file's other chunks need it, too.
     fn invalidate(&self, file: &TableFile, location: &ChunkLocation) {
         file.object.invalidate(range(location.span));
         if let Some(span) = location.dictionary
@@ -319,7 +326,8 @@ impl Shared {
         let (bytes, dictionary) = join(reading, dictionary).await;
         let bytes = bytes?;
         seen.span = Some(bytes.clone());
-        seen.dictionary = dictionary.iter().flatten().next().map(|known| known.dictionary().bytes().clone());
+        seen.dictionary =
+            dictionary.iter().flatten().next().map(|known| known.dictionary().bytes().clone());
         let raw = Raw::parse(bytes, *location)?;
         let dictionary = dictionary?;
         let contents_bytes = raw.contents_bytes()?;
@@ -351,8 +359,11 @@ impl Shared {
     ) -> Result<Option<Arc<Proved>>, Fault> {
         match span {
             None => Ok(None),
-            // A dictionary may be wrong with which other chunks came out right: it is read for this one alone.
-            Some(span) if is_last && !job.local_only && span.length <= DICTIONARY_STORED_BYTES_MAX => {
+            // A dictionary may be wrong with which other chunks came out right: it is read for this
+            // one alone.
+            Some(span)
+                if is_last && !job.local_only && span.length <= DICTIONARY_STORED_BYTES_MAX =>
+            {
                 let bytes = self.remote.read(file.object.meta(), range(span)).await?;
                 Ok(Some(Arc::new(Proved::decode(&bytes)?)))
             }

@@ -49,18 +49,24 @@ impl Refresher {
     async fn look(&mut self) -> Result<(), Error> {
         let current = self.shared.view.load_full();
         let look = timeout(CHECK_TIMEOUT, self.opener.look(current.as_deref())).await;
-        let too_late = |_| Err(Error::Unreachable(format!("not read within {} s", CHECK_TIMEOUT.as_secs())));
+        let too_late =
+            |_| Err(Error::Unreachable(format!("not read within {} s", CHECK_TIMEOUT.as_secs())));
         if let Some(snapshot) = look.unwrap_or_else(too_late)? {
             self.switch(snapshot, current).await?;
         }
         self.expire().await
     }
 
-    async fn switch(&mut self, snapshot: Snapshot, current: Option<Arc<View>>) -> Result<(), Error> {
+    async fn switch(
+        &mut self,
+        snapshot: Snapshot,
+        current: Option<Arc<View>>,
+    ) -> Result<(), Error> {
         let (now, grace_period) = (Instant::now(), self.shared.grace_period);
         let previous = current.clone();
         let view =
-            blocking(move || Arc::new(View::new(snapshot, previous.as_deref(), now, grace_period))).await?;
+            blocking(move || Arc::new(View::new(snapshot, previous.as_deref(), now, grace_period)))
+                .await?;
         self.shared.counters.count_version();
         log_version(&self.shared, &view, current.as_deref());
         self.show(&view, current.as_deref());
@@ -81,7 +87,8 @@ impl Refresher {
         Ok(())
     }
 
-    /// Requests see this one from now on. What was promised of files that it does not have is remembered first.
+    /// Requests see this one from now on. What was promised of files that it does not have is
+    /// remembered first.
     fn show(&self, view: &Arc<View>, previous: Option<&View>) {
         if let Some(previous) = previous {
             self.shared.old_files.remember_closed(previous, view);
@@ -120,13 +127,17 @@ fn note(shared: &Shared, outcome: &Result<(), Error>) {
     match (before, outcome) {
         (State::Failed(before), Err(now)) if is_alike(&before, now) => {}
         (_, Err(error)) if is_served => {
-            log::warn!("table {name}: the last version is served on, a newer one cannot be seen: {error}");
+            log::warn!(
+                "table {name}: the last version is served on, a newer one cannot be seen: {error}"
+            );
         }
         (_, Err(error)) => {
             let seconds = shared.poll.as_secs_f64();
             log::warn!("table {name}: cannot be opened, tried again every {seconds} s: {error}");
         }
-        (State::Failed(_), Ok(())) => log::info!("table {name}: {} can be read again", shared.remote.url()),
+        (State::Failed(_), Ok(())) => {
+            log::info!("table {name}: {} can be read again", shared.remote.url())
+        }
         (State::Opening | State::Open, Ok(())) => {}
     }
 }
@@ -138,7 +149,8 @@ fn is_alike(one: &Error, other: &Error) -> bool {
 
 fn log_version(shared: &Shared, view: &View, previous: Option<&View>) {
     let snapshot = &view.snapshot;
-    let (root, files, chunks) = (snapshot.manifest.root, snapshot.files.len(), snapshot.chunk_count());
+    let (root, files, chunks) =
+        (snapshot.manifest.root, snapshot.files.len(), snapshot.chunk_count());
     let what = match previous {
         None => format!("{} is open", shared.remote.url()),
         Some(_) => "new version".to_owned(),

@@ -102,7 +102,8 @@ impl Shared {
         while !self.is_closed() && closed.changed().await.is_ok() {}
     }
 
-    /// An answer that takes no waiting, counted if there is one. That a chunk does not exist is none of these.
+    /// An answer that takes no waiting, counted if there is one. That a chunk does not exist is
+    /// none of these.
     pub fn try_answer(&self, address: &ChunkAddress, want: Want) -> Attempt<Option<Answer>> {
         match self.try_find(address, want) {
             Some(Ok((answer, origin))) => {
@@ -125,7 +126,11 @@ impl Shared {
         }
     }
 
-    fn try_find(&self, address: &ChunkAddress, want: Want) -> Option<Result<(Answer, Origin), Error>> {
+    fn try_find(
+        &self,
+        address: &ChunkAddress,
+        want: Want,
+    ) -> Option<Result<(Answer, Origin), Error>> {
         if self.is_closed() {
             return Some(Err(Error::Closed));
         }
@@ -143,16 +148,21 @@ impl Shared {
 
     fn remembered(&self, address: &ChunkAddress, want: Want) -> Option<Answer> {
         match want {
-            Want::Chunk(Form::Contents) => self.memory.get(address).map(Chunk::Contents).map(Answer::Chunk),
+            Want::Chunk(Form::Contents) => {
+                self.memory.get(address).map(Chunk::Contents).map(Answer::Chunk)
+            }
             Want::Length => {
                 let contents = self.memory.get(address)?;
-                Some(Answer::Length(u64::try_from(contents.len()).expect("lengths have at most 64 bits")))
+                Some(Answer::Length(
+                    u64::try_from(contents.len()).expect("lengths have at most 64 bits"),
+                ))
             }
             Want::Chunk(Form::Stored | Form::Record) => None,
         }
     }
 
-    /// From local disk, if that takes neither a device nor long. Whatever is wrong is left to who may wait.
+    /// From local disk, if that takes neither a device nor long. Whatever is wrong is left to who
+    /// may wait.
     pub fn try_read(
         &self,
         file: &TableFile,

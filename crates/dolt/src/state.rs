@@ -9,6 +9,7 @@ pub enum State {
     Opening,
     /// Served.
     Open,
-    /// It is not served, and why; tried again at the pace of `poll`. If it was open before, the last version is served on, and this is why there is no newer one.
+    /// It is not served, and why; tried again at the pace of `poll`. If it was open before, the
+    /// last version is served on, and this is why there is no newer one.
     Failed(Error),
 }

@@ -22,7 +22,8 @@ pub struct StoreStats {
     pub absent: u64,
     /// Answered with an error. That a chunk is not on local disk is none.
     pub errors: u64,
-    /// Chunks whose contents were not those of the address, whether or not another read or copy was right.
+    /// Chunks whose contents were not those of the address, whether or not another read or copy was
+    /// right.
     pub corrupt: u64,
     /// Prefetches under way.
     pub prefetches: u64,

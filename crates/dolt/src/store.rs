@@ -11,7 +11,8 @@ use bytes::Bytes;
 use tokio::task::{JoinHandle, coop::consume_budget};
 
 use crate::{
-    Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State, StoreStats,
+    Attempt, Chunk, DictionaryId, Error, Form, ManyReads, Request, Settings, Snapshot, State,
+    StoreStats,
     decode::{Answer, Want},
     fault::Fault,
     limits::{ATTEMPTS_MAX, POLL_MIN, STALL_TIMEOUT},
@@ -45,12 +46,16 @@ impl Drop for Handle {
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shared { name, remote, .. } = &**self.shared();
-        f.debug_struct("Store").field("name", name).field("url", &remote.url()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("name", name)
+            .field("url", &remote.url())
+            .finish_non_exhaustive()
     }
 }
 
 impl Store {
-    /// Starts to open it on the settings' runtime. An error is one of the settings, or another process in the cache's directory.
+    /// Starts to open it on the settings' runtime. An error is one of the settings, or another
+    /// process in the cache's directory.
     pub fn start(settings: Settings) -> Result<Self, Error> {
         check_settings(&settings)?;
         let remote = Remote::new(&settings.url, remote_options(&settings))?;
@@ -105,13 +110,19 @@ impl Store {
     /// A chunk that can be had without waiting for a device or the network; never blocks.
     pub fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>> {
         match self.shared().try_answer(address, Want::Chunk(form)) {
-            Attempt::Ready(answer) => Attempt::Ready(answer.map(|answer| answer.map(Answer::into_chunk))),
+            Attempt::Ready(answer) => {
+                Attempt::Ready(answer.map(|answer| answer.map(Answer::into_chunk)))
+            }
             Attempt::Wait => Attempt::Wait,
         }
     }
 
     /// A chunk; none if the store does not hold it, which is certain.
-    pub async fn get(&self, address: ChunkAddress, request: Request) -> Result<Option<Chunk>, Error> {
+    pub async fn get(
+        &self,
+        address: ChunkAddress,
+        request: Request,
+    ) -> Result<Option<Chunk>, Error> {
         let want = Want::Chunk(request.form);
         Ok(self.answer(address, want, request).await?.map(Answer::into_chunk))
     }
@@ -135,7 +146,11 @@ impl Store {
     }
 
     /// Whether each exists (`local_only`: is on local disk).
-    pub async fn has_many(&self, addresses: &[ChunkAddress], request: Request) -> Result<Vec<bool>, Error> {
+    pub async fn has_many(
+        &self,
+        addresses: &[ChunkAddress],
+        request: Request,
+    ) -> Result<Vec<bool>, Error> {
         let shared = self.shared();
         if shared.is_closed() {
             return Err(Error::Closed);
@@ -151,7 +166,8 @@ impl Store {
         if request.local_only {
             return Ok(addresses.iter().map(|address| shared.is_local(&view, address)).collect());
         }
-        let has = |view: &View| addresses.iter().map(|address| view.find(address).is_some()).collect();
+        let has =
+            |view: &View| addresses.iter().map(|address| view.find(address).is_some()).collect();
         let known: Vec<bool> = has(&view);
         let Some((first, _)) = addresses.iter().zip(&known).find(|(_, known)| !**known) else {
             return Ok(known);
@@ -162,14 +178,24 @@ impl Store {
     }
 
     /// The length of a chunk's contents.
-    pub async fn length(&self, address: ChunkAddress, request: Request) -> Result<Option<u64>, Error> {
+    pub async fn length(
+        &self,
+        address: ChunkAddress,
+        request: Request,
+    ) -> Result<Option<u64>, Error> {
         Ok(self.answer(address, Want::Length, request).await?.map(Answer::into_length))
     }
 
     /// A dictionary by the name a stored chunk gave.
-    pub async fn dictionary(&self, id: &DictionaryId, request: Request) -> Result<Option<Bytes>, Error> {
+    pub async fn dictionary(
+        &self,
+        id: &DictionaryId,
+        request: Request,
+    ) -> Result<Option<Bytes>, Error> {
         let (shared, id) = (self.shared().clone(), *id);
-        self.shared().run(request.deadline, async move { shared.find_dictionary(id, request).await }).await
+        self.shared()
+            .run(request.deadline, async move { shared.find_dictionary(id, request).await })
+            .await
     }
 
     /// Brings everything to local disk.
@@ -177,8 +203,9 @@ impl Store {
         self.shared().warm(report).await
     }
 
-    /// Reads and checks every chunk of the current version against its address, from the object store where need be. The function gets the progress, and
-    /// each address with what is wrong with it.
+    /// Reads and checks every chunk of the current version against its address, from the object
+    /// store where need be. The function gets the progress, and each address with what is wrong
+    /// with it.
     pub async fn verify(
         &self,
         report: &mut (dyn FnMut(Progress, Option<(ChunkAddress, Error)>) + Send),
@@ -186,12 +213,16 @@ impl Store {
         self.shared().verify(report).await
     }
 
-    /// Compares every chunk of the current version that is on local disk with its address, but for those that were compared as they are there.
-    /// Wrong ones are read again from the object store. Before the store has been opened: nothing.
+    /// Compares every chunk of the current version that is on local disk with its address, but for
+    /// those that were compared as they are there. Wrong ones are read again from the object store.
+    /// Before the store has been opened: nothing.
     ///
     /// # Errors
     /// The store is closed, or was never opened; and those of reads.
-    pub async fn verify_local(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
+    pub async fn verify_local(
+        &self,
+        report: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Progress, Error> {
         self.shared().verify_local(report).await
     }
 
@@ -221,7 +252,8 @@ impl Store {
         }
     }
 
-    /// What waits is answered with [`Error::Closed`] from now on, and so is what comes; [`Store::close`] does the rest.
+    /// What waits is answered with [`Error::Closed`] from now on, and so is what comes;
+    /// [`Store::close`] does the rest.
     pub fn begin_close(&self) {
         self.shared().set_closed();
     }
@@ -251,7 +283,8 @@ impl Store {
     ) -> Result<Option<Answer>, Error> {
         let shared = self.shared();
         if let Attempt::Ready(answer) = shared.try_answer(&address, want) {
-            // Whoever asks in a loop lets others run now and then, as with anything else that is awaited.
+            // Whoever asks in a loop lets others run now and then, as with anything else that is
+            // awaited.
             consume_budget().await;
             return answer;
         }
@@ -267,8 +300,9 @@ impl Shared {
         view.find(address).is_some_and(|(file, position)| {
             let location = file.location(position);
             let is_local = |span| file.object.is_local(range(span));
-            let has_dictionary =
-                |span| self.dictionaries.get(file, span).is_some() || file.object.is_local(range(span));
+            let has_dictionary = |span| {
+                self.dictionaries.get(file, span).is_some() || file.object.is_local(range(span))
+            };
             is_local(location.span) && location.dictionary.is_none_or(has_dictionary)
         })
     }
@@ -281,11 +315,13 @@ impl Shared {
     ) -> Result<Option<Bytes>, Error> {
         let view = self.opened_view().await?;
         let (wanted, span) = (id.file(), id.span());
-        let candidates = view.files().filter(|file| file.id == wanted && file.kind == FileKind::Archive);
+        let candidates =
+            view.files().filter(|file| file.id == wanted && file.kind == FileKind::Archive);
         for file in candidates.cloned().collect::<Vec<_>>() {
             let looked = file.clone();
-            let chunk =
-                move || looked.has_dictionary(span).then(|| looked.chunk_with_dictionary(span)).flatten();
+            let chunk = move || {
+                looked.has_dictionary(span).then(|| looked.chunk_with_dictionary(span)).flatten()
+            };
             let Some((address, position)) = blocking(chunk).await? else { continue };
             let Request { local_only, deadline, .. } = request;
             let job = Job { address, want: Want::Length, local_only, deadline };
@@ -294,15 +330,15 @@ impl Shared {
                 Ok(_) => self.read_dictionary(&file, span, job).await,
                 Err(fault) => Err(fault),
             };
-            return dictionary.map(|dictionary| Some(dictionary.dictionary().bytes().clone())).map_err(
-                |fault| match fault {
+            return dictionary
+                .map(|dictionary| Some(dictionary.dictionary().bytes().clone()))
+                .map_err(|fault| match fault {
                     Fault::Error(error) => error,
                     Fault::Corrupt(text) => Error::Corrupt(text),
                     Fault::Gone => {
                         Error::Unreachable(format!("{} is being replaced: ask again", file.name()))
                     }
-                },
-            );
+                });
         }
         Ok(None)
     }
@@ -310,7 +346,10 @@ impl Shared {
 
 fn check_settings(settings: &Settings) -> Result<(), Error> {
     if settings.poll < POLL_MIN {
-        return Err(Error::Refused(format!("poll: expected at least {POLL_MIN:?}, got {:?}", settings.poll)));
+        return Err(Error::Refused(format!(
+            "poll: expected at least {POLL_MIN:?}, got {:?}",
+            settings.poll
+        )));
     }
     if settings.requests_max == 0 {
         return Err(Error::Refused("requests: expected at least 1, got 0".to_owned()));

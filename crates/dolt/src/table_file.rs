@@ -66,7 +66,8 @@ impl TableFile {
         &self.object.meta().name
     }
 
-    /// Differs when the object holds other bytes under the same name. The same in every process, and however the store writes the ETag.
+    /// Differs when the object holds other bytes under the same name. The same in every process,
+    /// and however the store writes the ETag.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -100,7 +101,8 @@ impl TableFile {
 
     /// A chunk that was compressed with a dictionary.
     pub(crate) fn chunk_with_dictionary(&self, span: Span) -> Option<(ChunkAddress, u32)> {
-        let position = self.positions().find(|&position| self.location(position).dictionary == Some(span))?;
+        let position =
+            self.positions().find(|&position| self.location(position).dictionary == Some(span))?;
         Some((self.index.address(position), position))
     }
 

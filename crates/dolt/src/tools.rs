@@ -1,6 +1,7 @@
 //! Long work: everything to local disk, everything checked.
 //!
-//! The work runs on the store's runtime and tells whoever waits for it over a short queue; it ends when nobody does.
+//! The work runs on the store's runtime and tells whoever waits for it over a short queue; it ends
+//! when nobody does.
 
 mod verify;
 mod warm;
@@ -63,7 +64,10 @@ impl Shared {
         task.join().await?
     }
 
-    async fn until_closed<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn until_closed<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         tokio::select! {
             biased;
             () = self.closed() => Err(Error::Closed),

@@ -12,7 +12,8 @@ use crate::{layout::Naming, table_file::TableFile};
 pub struct Snapshot {
     /// As read; empty where there is none.
     pub manifest: Manifest,
-    /// Whether the store has a manifest. Without one it is an empty store, or not the one that was meant.
+    /// Whether the store has a manifest. Without one it is an empty store, or not the one that was
+    /// meant.
     pub has_manifest: bool,
     /// Of the old generation of a local store, whose files are part of it.
     pub old_generation: Option<Manifest>,
@@ -35,7 +36,9 @@ impl Snapshot {
 
     /// What the manifests say of the files, in the order of lookup.
     pub fn specs(&self) -> impl Iterator<Item = FileSpec> {
-        self.manifest.lookup_order().chain(self.old_generation.iter().flat_map(Manifest::lookup_order))
+        self.manifest
+            .lookup_order()
+            .chain(self.old_generation.iter().flat_map(Manifest::lookup_order))
     }
 }
 
@@ -63,8 +66,14 @@ struct Dropped {
 }
 
 impl View {
-    /// The first version, or one after another. What the other had and this has not stays readable for `grace_period`.
-    pub fn new(snapshot: Snapshot, previous: Option<&Self>, now: Instant, grace_period: Duration) -> Self {
+    /// The first version, or one after another. What the other had and this has not stays readable
+    /// for `grace_period`.
+    pub fn new(
+        snapshot: Snapshot,
+        previous: Option<&Self>,
+        now: Instant,
+        grace_period: Duration,
+    ) -> Self {
         let lookup = Lookup::new(&indexes(&snapshot.files), previous.map(|view| &view.lookup));
         let dropped = previous.and_then(|view| view.dropped_after(&snapshot, now, grace_period));
         Self { snapshot: Arc::new(snapshot), lookup, dropped }
@@ -101,18 +110,23 @@ impl View {
         self.dropped.as_ref().and_then(|dropped| dropped.until.iter().min().copied())
     }
 
-    /// Whether a file dropped lately is to be let go: its time is over, or its object is no longer there.
+    /// Whether a file dropped lately is to be let go: its time is over, or its object is no longer
+    /// there.
     pub fn has_expired(&self, now: Instant) -> bool {
         self.dropped_files().any(|(file, until)| until <= now || file.is_gone())
     }
 
     /// The same version without the files whose time is over.
     pub fn without_expired(&self, now: Instant) -> Self {
-        let kept = self.dropped_files().filter(|(file, until)| now < *until && !file.is_gone()).collect();
+        let kept =
+            self.dropped_files().filter(|(file, until)| now < *until && !file.is_gone()).collect();
         Self {
             snapshot: self.snapshot.clone(),
             lookup: Lookup::new(&indexes(&self.snapshot.files), Some(&self.lookup)),
-            dropped: self.dropped.as_ref().and_then(|dropped| Dropped::new(kept, Some(&dropped.lookup))),
+            dropped: self
+                .dropped
+                .as_ref()
+                .and_then(|dropped| Dropped::new(kept, Some(&dropped.lookup))),
         }
     }
 
@@ -121,7 +135,12 @@ impl View {
         dropped.flat_map(|dropped| dropped.files.iter().cloned().zip(dropped.until.iter().copied()))
     }
 
-    fn dropped_after(&self, next: &Snapshot, now: Instant, grace_period: Duration) -> Option<Arc<Dropped>> {
+    fn dropped_after(
+        &self,
+        next: &Snapshot,
+        now: Instant,
+        grace_period: Duration,
+    ) -> Option<Arc<Dropped>> {
         let next: HashSet<u64> = next.files.iter().map(|file| file.serial).collect();
         let is_wanted = |file: &Arc<TableFile>| !next.contains(&file.serial) && !file.is_gone();
         let before = self.dropped_files().filter(|(_, until)| now < *until);

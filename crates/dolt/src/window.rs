@@ -1,7 +1,7 @@
 //! Many reads with a bounded part of them under way.
 //!
-//! Reads are started in the order of files and offsets, so that what is near each other shares a trip; and a good part of
-//! the window at a time, so that there is something to share.
+//! Reads are started in the order of files and offsets, so that what is near each other shares a
+//! trip; and a good part of the window at a time, so that there is something to share.
 
 use std::{sync::Arc, vec};
 
@@ -95,8 +95,8 @@ impl<T: Send + 'static> Window<T> {
 
     fn take(&mut self) -> Option<Item> {
         let next = self.waiting.peek()?;
-        let has_room =
-            self.under_way.len() < WINDOW_CHUNKS_MAX && self.bytes + next.bytes() <= WINDOW_BYTES_MAX;
+        let has_room = self.under_way.len() < WINDOW_CHUNKS_MAX
+            && self.bytes + next.bytes() <= WINDOW_BYTES_MAX;
         if !has_room && self.bytes != 0 {
             return None;
         }

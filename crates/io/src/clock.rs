@@ -7,7 +7,8 @@ pub trait Clock {
     /// Time since an arbitrary origin; never decreases.
     fn now(&self) -> Duration;
 
-    /// Milliseconds since 1970-01-01 UTC as the system's clock has it; may step in either direction.
+    /// Milliseconds since 1970-01-01 UTC as the system's clock has it; may step in either
+    /// direction.
     fn wall_ms(&self) -> i64;
 }
 

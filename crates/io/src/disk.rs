@@ -69,14 +69,14 @@ impl std::error::Error for DiskError {
     }
 }
 
-/// One directory on a disk. A handle is cheap to clone; clones name the same directory and may be used on several
-/// threads at once (on different files).
+/// One directory on a disk. A handle is cheap to clone; clones name the same directory and may be
+/// used on several threads at once (on different files).
 pub trait Disk: Clone {
     /// An open file. Closed when dropped.
     type File;
 
-    /// Takes the lock file `name` (created when missing) until the returned file is dropped. [`DiskErrorKind::Exists`] when another
-    /// process has it.
+    /// Takes the lock file `name` (created when missing) until the returned file is dropped.
+    /// [`DiskErrorKind::Exists`] when another process has it.
     fn lock(&self, name: &str) -> Result<Self::File, DiskError>;
 
     /// Names of the files, in no order.
@@ -94,9 +94,14 @@ pub trait Disk: Clone {
     /// Reads at `offset` until `into` is full or the file ends; returns the count of bytes read.
     fn read_at(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> Result<usize, DiskError>;
 
-    /// Writes all parts one behind the other at `offset`, with one system call unless the system takes less (then it is
-    /// asked again for the rest; EINTR likewise).
-    fn write_at(&self, file: &Self::File, offset: u64, parts: &[io::IoSlice<'_>]) -> Result<(), DiskError>;
+    /// Writes all parts one behind the other at `offset`, with one system call unless the system
+    /// takes less (then it is asked again for the rest; EINTR likewise).
+    fn write_at(
+        &self,
+        file: &Self::File,
+        offset: u64,
+        parts: &[io::IoSlice<'_>],
+    ) -> Result<(), DiskError>;
 
     /// Cuts or extends (with zeros) the file.
     fn truncate(&self, file: &Self::File, length: u64) -> Result<(), DiskError>;

@@ -1,4 +1,5 @@
-//! Hand-over of whole batches between two threads, and waking the one that sleeps: at most once per sleep.
+//! Hand-over of whole batches between two threads, and waking the one that sleeps: at most once per
+//! sleep.
 //!
 //! ```text
 //!   stage A                                       stage B
@@ -6,17 +7,21 @@
 //!   notify.notify()         --> (asleep?) -->     sleeper.prepare(); look once more; sleep
 //! ```
 //!
-//! A queue only moves things; it wakes nobody. A thread that takes from several queues owns one [`Sleeper`] and gives
-//! a [`Notify`] to everyone who fills one of them. The order that loses no wakeup:
+//! A queue only moves things; it wakes nobody. A thread that takes from several queues owns one
+//! [`Sleeper`] and gives a [`Notify`] to everyone who fills one of them. The order that loses no
+//! wakeup:
 //!
 //! * filling: publish (send, store, drop an end), **then** [`Notify::notify`], once per turn;
-//! * sleeping: [`Sleeper::prepare`], **then** look at every queue once more; if all are empty, sleep by whatever the
-//!   waker ends ([`crate::Net::poll`], [`ThreadWaker::park`]); afterwards [`Sleeper::awake`] in either case.
+//! * sleeping: [`Sleeper::prepare`], **then** look at every queue once more; if all are empty,
+//!   sleep by whatever the waker ends ([`crate::Net::poll`], [`ThreadWaker::park`]); afterwards
+//!   [`Sleeper::awake`] in either case.
 //!
-//! Between `prepare` and the look there is a sequentially consistent fence, and another one between publishing and the look at
-//! the sleeper's state, so at least one of the two sees the other (Dekker). Checked with loom.
+//! Between `prepare` and the look there is a sequentially consistent fence, and another one between
+//! publishing and the look at the sleeper's state, so at least one of the two sees the other
+//! (Dekker). Checked with loom.
 //!
-//! Overload: a full queue gives the item back. Shutdown: dropping either end is visible to the other.
+//! Overload: a full queue gives the item back. Shutdown: dropping either end is visible to the
+//! other.
 
 use std::{
     collections::VecDeque,
@@ -128,7 +133,8 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Whether a `try_send` would be refused for lack of room. Only the receiver can change a `true`.
+    /// Whether a `try_send` would be refused for lack of room. Only the receiver can change a
+    /// `true`.
     pub fn is_full(&self) -> bool {
         self.queue.capacity <= self.queue.count.load(Ordering::Acquire)
     }
@@ -167,8 +173,8 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Moves everything that waits to the end of `into`, oldest first; returns how many. Costs one atomic load when nothing
-    /// waits.
+    /// Moves everything that waits to the end of `into`, oldest first; returns how many. Costs one
+    /// atomic load when nothing waits.
     pub fn drain_into(&mut self, into: &mut Vec<T>) -> usize {
         if self.is_empty() {
             return 0;
@@ -201,8 +207,8 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
-    /// Whether the sender is gone. Items it sent before may still wait; when this was `true` before the queue was found
-    /// empty, nothing will come any more.
+    /// Whether the sender is gone. Items it sent before may still wait; when this was `true` before
+    /// the queue was found empty, nothing will come any more.
     pub fn is_closed(&self) -> bool {
         self.queue.closed.load(Ordering::Acquire)
     }
@@ -231,7 +237,8 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// A sleeper that is awake. `waker` ends its sleep: [`crate::Net::waker`] or [`ThreadWaker::waker`].
+    /// A sleeper that is awake. `waker` ends its sleep: [`crate::Net::waker`] or
+    /// [`ThreadWaker::waker`].
     pub fn new(waker: Waker) -> Self {
         Self { sleep: Arc::new(Sleep { asleep: AtomicBool::new(false), waker }) }
     }
@@ -241,7 +248,8 @@ impl Sleeper {
         Notify { sleep: Arc::clone(&self.sleep) }
     }
 
-    /// Announces sleep: from now on a [`Notify::notify`] wakes. Look at every queue once more after this call.
+    /// Announces sleep: from now on a [`Notify::notify`] wakes. Look at every queue once more after
+    /// this call.
     pub fn prepare(&self) {
         self.sleep.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -259,17 +267,20 @@ impl fmt::Debug for Sleeper {
     }
 }
 
-/// Ends the sleep of another thread. Dropping one notifies too, so a thread never sleeps on after the last one who could
-/// have given it work is gone (drop the queue's end first).
+/// Ends the sleep of another thread. Dropping one notifies too, so a thread never sleeps on after
+/// the last one who could have given it work is gone (drop the queue's end first).
 pub struct Notify {
     sleep: Arc<Sleep>,
 }
 
 impl Notify {
-    /// Call after publishing. One fence and one load when the other thread is awake; wakes at most once per sleep.
+    /// Call after publishing. One fence and one load when the other thread is awake; wakes at most
+    /// once per sleep.
     pub fn notify(&self) {
         fence(Ordering::SeqCst);
-        if self.sleep.asleep.load(Ordering::Relaxed) && self.sleep.asleep.swap(false, Ordering::AcqRel) {
+        if self.sleep.asleep.load(Ordering::Relaxed)
+            && self.sleep.asleep.swap(false, Ordering::AcqRel)
+        {
             self.sleep.waker.wake_by_ref();
         }
     }
@@ -322,7 +333,8 @@ impl ThreadWaker {
         Self { token: std::sync::Arc::new(token) }
     }
 
-    /// The handle that ends a park, from any thread; a wake while the thread is awake ends the next park at once.
+    /// The handle that ends a park, from any thread; a wake while the thread is awake ends the next
+    /// park at once.
     pub fn waker(&self) -> Waker {
         Waker::from(std::sync::Arc::clone(&self.token))
     }

@@ -1,12 +1,12 @@
-//! The seams between busload and the machine it runs on: [`Net`], [`Disk`], [`Clock`], [`Rng`], and the
-//! hand-over of whole batches between threads ([`handover`]).
+//! The seams between busload and the machine it runs on: [`Net`], [`Disk`], [`Clock`], [`Rng`], and
+//! the hand-over of whole batches between threads ([`handover`]).
 //!
-//! Everything above this crate is a state machine that never touches a socket, a file or a clock. Each seam has
-//! a real implementation and a simulated one with faults, so the same code runs in production and under a
-//! seed that decides every event.
+//! Everything above this crate is a state machine that never touches a socket, a file or a clock.
+//! Each seam has a real implementation and a simulated one with faults, so the same code runs in
+//! production and under a seed that decides every event.
 //!
-//! The shape is that of completions: the caller submits, later polls events. A readiness-based driver
-//! (epoll, kqueue) fits behind it, and so does io_uring with multishot receive.
+//! The shape is that of completions: the caller submits, later polls events. A readiness-based
+//! driver (epoll, kqueue) fits behind it, and so does io_uring with multishot receive.
 
 #![forbid(unsafe_code)]
 

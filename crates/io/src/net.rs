@@ -10,8 +10,8 @@ pub(crate) mod slots;
 
 pub use real::{Idle, NetCounters, RealNet};
 
-/// A connection: a slot and the generation of its use, so that a late event or command for a connection that is
-/// gone never reaches the one that has its slot now.
+/// A connection: a slot and the generation of its use, so that a late event or command for a
+/// connection that is gone never reaches the one that has its slot now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId {
     /// The slot; small, dense, reused. Fit to index a `Vec`.
@@ -47,7 +47,8 @@ pub struct Peer {
     pub local: Address,
 }
 
-/// A buffer of received bytes: several connections' bytes of one poll lie in it one behind the other.
+/// A buffer of received bytes: several connections' bytes of one poll lie in it one behind the
+/// other.
 pub type Buffer = Vec<u8>;
 
 /// A range of bytes in one of the buffers of the current poll.
@@ -94,10 +95,12 @@ pub enum Event {
         /// The chunk, whole as it was submitted.
         chunk: SendChunk,
     },
-    /// After [`CloseReason::Peer`]: everything the peer sent was reported and nothing more will come, but the connection is still the
-    /// caller's: it may go on sending (the peer may have closed only its sending half) and must [`Net::close`] it.
-    /// After [`CloseReason::Error`] (also after `Peer`, when a later send fails): the connection is gone and no further event will name
-    /// this id; a send under way never comes back as `Sent`. Not reported for a connection that the caller closed itself.
+    /// After [`CloseReason::Peer`]: everything the peer sent was reported and nothing more will
+    /// come, but the connection is still the caller's: it may go on sending (the peer may have
+    /// closed only its sending half) and must [`Net::close`] it. After [`CloseReason::Error`] (also
+    /// after `Peer`, when a later send fails): the connection is gone and no further event will
+    /// name this id; a send under way never comes back as `Sent`. Not reported for a connection
+    /// that the caller closed itself.
     Closed {
         /// Which.
         conn: ConnId,
@@ -132,7 +135,8 @@ impl SendChunk {
 /// Limits of a driver.
 #[derive(Clone, Copy, Debug)]
 pub struct NetOptions {
-    /// Connections at once; one more is accepted, told so by [`NetOptions::full_message`], and closed.
+    /// Connections at once; one more is accepted, told so by [`NetOptions::full_message`], and
+    /// closed.
     pub connection_count_limit: u32,
     /// What a connection above the limit is sent before it is closed.
     pub full_message: &'static [u8],
@@ -153,40 +157,45 @@ impl Default for NetOptions {
     }
 }
 
-/// A driver of sockets. Commands take effect at once or by the next poll; unknown or gone connections are ignored
-/// (their end may not have been reported yet).
+/// A driver of sockets. Commands take effect at once or by the next poll; unknown or gone
+/// connections are ignored (their end may not have been reported yet).
 pub trait Net {
-    /// Appends what happened to `events`; waits for the first event at most `timeout` (`None`: for ever, zero:
-    /// not at all). Ends early when woken, and may end early without any event. Fails only when the driver itself is broken.
+    /// Appends what happened to `events`; waits for the first event at most `timeout` (`None`: for
+    /// ever, zero: not at all). Ends early when woken, and may end early without any event. Fails
+    /// only when the driver itself is broken.
     fn poll(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Moves the buffers the last poll filled to the end of `buffers`, in the order of [`Span::buffer`].
+    /// Moves the buffers the last poll filled to the end of `buffers`, in the order of
+    /// [`Span::buffer`].
     fn take_buffers(&mut self, buffers: &mut Vec<Buffer>);
 
     /// Gives a buffer back for reuse. Buffers of other origin are simply dropped.
     fn recycle(&mut self, buffer: Buffer);
 
-    /// Sends a chunk (not empty). At most one send per connection is under way; a second before its `Sent` is a
-    /// programming error.
+    /// Sends a chunk (not empty). At most one send per connection is under way; a second before its
+    /// `Sent` is a programming error.
     fn send(&mut self, conn: ConnId, chunk: SendChunk);
 
-    /// Stops reading from the connection. Bytes already on their way may still be reported. While reading is paused the
-    /// end of the stream is not noticed, errors may be.
+    /// Stops reading from the connection. Bytes already on their way may still be reported. While
+    /// reading is paused the end of the stream is not noticed, errors may be.
     fn pause(&mut self, conn: ConnId);
 
     /// Reads again.
     fn resume(&mut self, conn: ConnId);
 
-    /// Closes the connection now. What was sent already still reaches the peer; a send under way is dropped.
+    /// Closes the connection now. What was sent already still reaches the peer; a send under way is
+    /// dropped.
     fn close(&mut self, conn: ConnId);
 
-    /// Ends the sending direction: the peer sees the end of the stream behind what was sent. Its bytes are still received, so
-    /// that nothing on its way to it is lost; the connection must still be closed. Nothing may be sent afterwards.
+    /// Ends the sending direction: the peer sees the end of the stream behind what was sent. Its
+    /// bytes are still received, so that nothing on its way to it is lost; the connection must
+    /// still be closed. Nothing may be sent afterwards.
     fn finish(&mut self, conn: ConnId);
 
     /// Stops accepting (the listening sockets are closed; Unix socket files removed).
     fn stop_listening(&mut self);
 
-    /// A handle that makes a poll return, from any thread. Waking is idempotent until the next poll.
+    /// A handle that makes a poll return, from any thread. Waking is idempotent until the next
+    /// poll.
     fn waker(&self) -> Waker;
 }

@@ -1,5 +1,5 @@
-//! What the socket driver does when the process has no file descriptors left. A test of its own process, because
-//! it takes them all.
+//! What the socket driver does when the process has no file descriptors left. A test of its own
+//! process, because it takes them all.
 
 use std::{
     fs::File,
@@ -48,14 +48,16 @@ fn without_descriptors_clients_wait_in_the_backlog_and_nothing_spins() {
         let client = TcpStream::connect(address).expect("the backlog takes it");
         let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let few = rustix::process::Rlimit { current: Some(64), ..limits };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, few).expect("lowering is allowed");
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, few)
+            .expect("lowering is allowed");
         let mut taken = Vec::new();
         while let Ok(file) = File::open("/dev/null") {
             taken.push(file);
         }
 
         let polls_before = net.counters().polls;
-        // The first poll is told of the client, the others of nothing; each waits for its back-off or its timeout.
+        // The first poll is told of the client, the others of nothing; each waits for its back-off
+        // or its timeout.
         for _ in 0..3 {
             let events = poll(&mut net, Duration::from_secs(20));
             assert!(events.is_empty(), "a back-off is no timeout of the caller: {events:?}");
@@ -66,7 +68,8 @@ fn without_descriptors_clients_wait_in_the_backlog_and_nothing_spins() {
         drop(taken);
         let events = poll(&mut net, Duration::from_secs(20));
         assert!(matches!(events[..], [Event::Accepted { .. }]), "{events:?}");
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, limits).expect("back to what it was");
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limits)
+            .expect("back to what it was");
         drop(client);
         while !matches!(poll(&mut net, Duration::from_secs(20))[..], [Event::Closed { .. }]) {}
     }

@@ -1,7 +1,8 @@
 //! How fast records become durable, and how fast they come back.
 //!
-//! `cargo run --release -p busload-log --example throughput [DIRECTORY] [SECONDS]`: one writer that commits batches of 70-byte
-//! records, with at most one batch in flight (what N clients without pipelining do) or as many as there is room for.
+//! `cargo run --release -p busload-log --example throughput [DIRECTORY] [SECONDS]`: one writer that
+//! commits batches of 70-byte records, with at most one batch in flight (what N clients without
+//! pipelining do) or as many as there is room for.
 
 use std::{
     path::{Path, PathBuf},
@@ -72,7 +73,11 @@ fn start(directory: &Path) -> (LogWriter, Progress, Vec<thread::JoinHandle<()>>)
     if Duration::from_millis(100) < begun.elapsed() {
         println!("opening took {:?}", begun.elapsed());
     }
-    (writer, progress, vec![thread::spawn(move || stage.run()), thread::spawn(move || helper.run())])
+    (
+        writer,
+        progress,
+        vec![thread::spawn(move || stage.run()), thread::spawn(move || helper.run())],
+    )
 }
 
 fn append(writer: &mut LogWriter, record: &[u8], policy: SyncPolicy) -> Room {

@@ -12,7 +12,8 @@ pub(crate) struct Part {
     pub bytes: Bytes,
 }
 
-/// Whole records, encoded as they will stand in a frame's body. Moves as one; its buffers are used again.
+/// Whole records, encoded as they will stand in a frame's body. Moves as one; its buffers are used
+/// again.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub bytes: Vec<u8>,

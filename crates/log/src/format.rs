@@ -1,7 +1,7 @@
 //! The bytes on disk. `docs/log-format.md` describes them for readers of files.
 //!
-//! Everything read is untrusted until its checksum, its place and its neighbours agree; a value that says how long something is
-//! is believed only after the checksum of the header it stands in.
+//! Everything read is untrusted until its checksum, its place and its neighbours agree; a value
+//! that says how long something is is believed only after the checksum of the header it stands in.
 
 mod frame;
 mod last_segment;
@@ -15,15 +15,18 @@ mod page_tests;
 mod tests;
 
 pub use frame::{
-    FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS, FRAME_MAGIC,
+    FRAME_ALIGNMENT_BYTES, FRAME_HEADER_BYTES, FRAME_KIND_CLEAN_SHUTDOWN, FRAME_KIND_RECORDS,
+    FRAME_MAGIC,
 };
 pub(crate) use frame::{FrameHeader, FrameSeed, Records, padding};
 pub(crate) use last_segment::LastSegmentError;
 pub use last_segment::{
-    LAST_SEGMENT_BYTES, LAST_SEGMENT_KIND_CLEAN_SHUTDOWN, LAST_SEGMENT_KIND_OPEN, LAST_SEGMENT_MAGIC,
-    LastSegment,
+    LAST_SEGMENT_BYTES, LAST_SEGMENT_KIND_CLEAN_SHUTDOWN, LAST_SEGMENT_KIND_OPEN,
+    LAST_SEGMENT_MAGIC, LastSegment,
 };
-pub use name::{LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LOCK_NAME, SEGMENT_SUFFIX, TEMPORARY_SUFFIX};
+pub use name::{
+    LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LOCK_NAME, SEGMENT_SUFFIX, TEMPORARY_SUFFIX,
+};
 pub(crate) use name::{NameKind, segment_name, temporary_name};
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_USED_BYTES, SEGMENT_MAGIC};
 pub(crate) use segment::{HeaderError, SegmentHeader};

@@ -1,9 +1,10 @@
-//! The helper: writes the zeros of the next segment while the log writes the current one, and syncs full segments that the log
-//! left with unsynced frames.
+//! The helper: writes the zeros of the next segment while the log writes the current one, and syncs
+//! full segments that the log left with unsynced frames.
 //!
-//! A segment appears under its name only when its zeros are durable: temporary name, zeros, sync, rename, directory sync. Then the
-//! file `last-segment` names it, and only then is it handed out. Only here can the disk turn out to be full: the attempt is undone
-//! and repeated with half the length, down to a minimum; below that the log has no room, which is reported, and the whole is
+//! A segment appears under its name only when its zeros are durable: temporary name, zeros, sync,
+//! rename, directory sync. Then the file `last-segment` names it, and only then is it handed out.
+//! Only here can the disk turn out to be full: the attempt is undone and repeated with half the
+//! length, down to a minimum; below that the log has no room, which is reported, and the whole is
 //! tried again every second. Anything else that fails stops the log.
 
 use std::{
@@ -99,8 +100,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Prepares a segment before anyone waits for it; `None` when there is no room (it will be tried again, as if it had been
-    /// asked for).
+    /// Prepares a segment before anyone waits for it; `None` when there is no room (it will be
+    /// tried again, as if it had been asked for).
     pub(crate) fn prepare_now(
         &mut self,
         number: u64,
@@ -135,8 +136,9 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Does at most one operation that changes something (more only to undo an attempt that found no room, and to replace the file
-    /// that names the last segment). `now` comes from a clock that never steps back.
+    /// Does at most one operation that changes something (more only to undo an attempt that found
+    /// no room, and to replace the file that names the last segment). `now` comes from a clock that
+    /// never steps back.
     pub fn step(&mut self, now: Duration) -> Step {
         if self.mailbox.is_stopped() || self.shared.has_failed() {
             return Step::Ended;
@@ -144,7 +146,9 @@ impl<D: Disk> ZeroHelper<D> {
         match self.try_step(now) {
             Ok(step) => step,
             Err(error) => {
-                self.shared.fail(format!("{error}. What was acknowledged is logged; a restart recovers it"));
+                self.shared.fail(format!(
+                    "{error}. What was acknowledged is logged; a restart recovers it"
+                ));
                 Step::Ended
             }
         }
@@ -248,8 +252,9 @@ impl<D: Disk> ZeroHelper<D> {
             Ok(()) => {
                 fill.segment.bytes += count;
                 fill.unsynced_bytes += count;
-                let pause =
-                    Duration::from_nanos(count.saturating_mul(1_000_000_000) / self.zero_bytes_per_second);
+                let pause = Duration::from_nanos(
+                    count.saturating_mul(1_000_000_000) / self.zero_bytes_per_second,
+                );
                 self.zeros_due = self.zeros_due.max(now) + pause;
                 self.work = Work::Fill(fill);
                 Ok(Step::Worked)
@@ -261,8 +266,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// The extension found no room for all of it: what is not needed is given back. If there is not enough for that, either, the
-    /// segment goes back as it was.
+    /// The extension found no room for all of it: what is not needed is given back. If there is not
+    /// enough for that, either, the segment goes back as it was.
     fn extend_less(
         &mut self,
         mut fill: Fill<D::File>,
@@ -273,7 +278,8 @@ impl<D: Disk> ZeroHelper<D> {
             return Err(error);
         }
         let less = extension.bytes_min < fill.bytes_target;
-        let bytes = if less { fill.segment.bytes.min(extension.bytes_min) } else { extension.bytes_before };
+        let bytes =
+            if less { fill.segment.bytes.min(extension.bytes_min) } else { extension.bytes_before };
         self.disk.truncate(&fill.segment.file, bytes)?;
         fill.segment.bytes = bytes;
         if less {
@@ -306,7 +312,11 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    fn sync_directory(&mut self, segment: Prepared<D::File>, now: Duration) -> Result<Step, DiskError> {
+    fn sync_directory(
+        &mut self,
+        segment: Prepared<D::File>,
+        now: Duration,
+    ) -> Result<Step, DiskError> {
         match self.disk.sync_directory() {
             Ok(()) => {
                 self.work = Work::Name(segment);
@@ -339,7 +349,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// The name cannot be taken back for want of room: then the segment could not be removed, either.
+    /// The name cannot be taken back for want of room: then the segment could not be removed,
+    /// either.
     fn sync_name(&mut self, segment: Prepared<D::File>, now: Duration) -> Result<Step, DiskError> {
         match self.disk.sync_directory() {
             Ok(()) => {
@@ -362,9 +373,14 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Takes the attempt back and makes a shorter one; where that would be too short, leaves what little room there is to others
-    /// and tries again later.
-    fn no_space(&mut self, target: Target, error: DiskError, now: Duration) -> Result<Step, DiskError> {
+    /// Takes the attempt back and makes a shorter one; where that would be too short, leaves what
+    /// little room there is to others and tries again later.
+    fn no_space(
+        &mut self,
+        target: Target,
+        error: DiskError,
+        now: Duration,
+    ) -> Result<Step, DiskError> {
         if error.kind != DiskErrorKind::NoSpace {
             return Err(error);
         }

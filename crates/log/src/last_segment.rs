@@ -1,8 +1,10 @@
-//! Keeping the file `last-segment`: what tells a log whose end was lost from one that was never longer.
+//! Keeping the file `last-segment`: what tells a log whose end was lost from one that was never
+//! longer.
 //!
-//! Its number is never above that of a segment whose name is durable: it is raised behind the sync of the directory that makes a
-//! new segment's name durable and before anything is written there, and lowered before a start removes segments. So a
-//! segment that it names and that is not there was lost. A crash between any two steps leaves the old file or the new one.
+//! Its number is never above that of a segment whose name is durable: it is raised behind the sync
+//! of the directory that makes a new segment's name durable and before anything is written there,
+//! and lowered before a start removes segments. So a segment that it names and that is not there
+//! was lost. A crash between any two steps leaves the old file or the new one.
 
 use std::io::IoSlice;
 
@@ -11,15 +13,17 @@ use busload_io::{Disk, DiskError, DiskErrorKind};
 use crate::{
     OpenError,
     format::{
-        LAST_SEGMENT_BYTES, LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LastSegment, LastSegmentError,
+        LAST_SEGMENT_BYTES, LAST_SEGMENT_NAME, LAST_SEGMENT_TEMPORARY_NAME, LastSegment,
+        LastSegmentError,
     },
     recovery::{Segment, Walked},
 };
 
-/// Replaces the file; durable with the next sync of the directory. After an error of kind `NoSpace` the file is as it was.
+/// Replaces the file; durable with the next sync of the directory. After an error of kind `NoSpace`
+/// the file is as it was.
 pub(crate) fn put<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
-    let replaced =
-        write(disk, last).and_then(|()| disk.rename(LAST_SEGMENT_TEMPORARY_NAME, LAST_SEGMENT_NAME));
+    let replaced = write(disk, last)
+        .and_then(|()| disk.rename(LAST_SEGMENT_TEMPORARY_NAME, LAST_SEGMENT_NAME));
     if replaced.as_ref().is_err_and(|error| error.kind == DiskErrorKind::NoSpace) {
         remove_if_there(disk, LAST_SEGMENT_TEMPORARY_NAME)?;
     }
@@ -51,8 +55,9 @@ pub(crate) fn remove_if_there<D: Disk>(disk: &D, name: &str) -> Result<(), DiskE
     }
 }
 
-/// Durably takes back that segments behind `last` exist, so that they may be removed. Where there is no room to say that, nothing
-/// is said until the next segment: a full disk keeps no log from opening.
+/// Durably takes back that segments behind `last` exist, so that they may be removed. Where there
+/// is no room to say that, nothing is said until the next segment: a full disk keeps no log from
+/// opening.
 pub(crate) fn lower<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
     match put(disk, last) {
         Err(error) if error.kind == DiskErrorKind::NoSpace => disk.remove(LAST_SEGMENT_NAME)?,
@@ -61,8 +66,9 @@ pub(crate) fn lower<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskErr
     disk.sync_directory()
 }
 
-/// What the file says; `None` when there is none, as in a log that an older version wrote. One that cannot be understood is
-/// refused: no crash leaves it, and to go on without it would be to forget what it was there to notice.
+/// What the file says; `None` when there is none, as in a log that an older version wrote. One that
+/// cannot be understood is refused: no crash leaves it, and to go on without it would be to forget
+/// what it was there to notice.
 pub(crate) fn read<D: Disk>(disk: &D) -> Result<Option<LastSegment>, OpenError> {
     let file = match disk.open(LAST_SEGMENT_NAME) {
         Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(None),
@@ -74,7 +80,9 @@ pub(crate) fn read<D: Disk>(disk: &D) -> Result<Option<LastSegment>, OpenError> 
     let count = disk.read_at(&file, 0, &mut bytes)?;
     match LastSegment::decode(&bytes[..count]) {
         Ok(last) => Ok(Some(last)),
-        Err(LastSegmentError::Version(version)) => Err(OpenError::Version { path: path(), version }),
+        Err(LastSegmentError::Version(version)) => {
+            Err(OpenError::Version { path: path(), version })
+        }
         Err(LastSegmentError::Invalid) => Err(OpenError::LastSegmentInvalid { path: path() }),
     }
 }
@@ -107,10 +115,16 @@ pub(crate) fn check_records<D: Disk>(
     walked: &Walked,
 ) -> Result<(), OpenError> {
     let Some(last) = last.filter(|last| walked.next_lsn <= last.durable) else { return Ok(()) };
-    let name = walked.kept_count.checked_sub(1).map_or(LAST_SEGMENT_NAME, |index| &segments[index].name);
+    let name =
+        walked.kept_count.checked_sub(1).map_or(LAST_SEGMENT_NAME, |index| &segments[index].name);
     let what = format!(
         "the records end here, and yet {LAST_SEGMENT_NAME} says that everything up to LSN {} was durable",
         last.durable
     );
-    Err(OpenError::Corrupt { path: disk.path(name), offset: walked.end, lsn: walked.next_lsn, what })
+    Err(OpenError::Corrupt {
+        path: disk.path(name),
+        offset: walked.end,
+        lsn: walked.next_lsn,
+        what,
+    })
 }

@@ -8,23 +8,29 @@
 //!   progress (anyone) <--watermarks     +----- jobs ----> helper (its own thread) --+
 //! ```
 //!
-//! **The one rule.** A free log takes everything that waits, up to a frame's limit, writes it with one call and never waits for
-//! more. While a sync runs the writer goes on filling the next frame. The only timer is that of [`SyncPolicy::Interval`].
+//! **The one rule.** A free log takes everything that waits, up to a frame's limit, writes it with
+//! one call and never waits for more. While a sync runs the writer goes on filling the next frame.
+//! The only timer is that of [`SyncPolicy::Interval`].
 //!
-//! **Order.** Records are numbered by [`Lsn`] without holes, in the order of their commit. Recovery gives back a prefix.
+//! **Order.** Records are numbered by [`Lsn`] without holes, in the order of their commit. Recovery
+//! gives back a prefix.
 //!
-//! **Durability.** At or below [`Progress::written`] a record survives the end of this process, at or below
-//! [`Progress::durable`] a power loss. Watermarks never go back.
+//! **Durability.** At or below [`Progress::written`] a record survives the end of this process, at
+//! or below [`Progress::durable`] a power loss. Watermarks never go back.
 //!
-//! **Space.** [`LogWriter::room`] answers `Granted` only when the record fits into segments whose zeros are on disk, so a write
-//! of the log cannot fail for lack of space. A full disk shows as [`Room::NoSpace`] before anything changed, and passes.
+//! **Space.** [`LogWriter::room`] answers `Granted` only when the record fits into segments whose
+//! zeros are on disk, so a write of the log cannot fail for lack of space. A full disk shows as
+//! [`Room::NoSpace`] before anything changed, and passes.
 //!
-//! **Overload.** What is handed over and not written is bounded; beyond that `room` answers [`Room::Behind`].
+//! **Overload.** What is handed over and not written is bounded; beyond that `room` answers
+//! [`Room::Behind`].
 //!
-//! **Failure.** After a failed write or sync the contents of the file are unknown: the stage stops for good, publishes nothing
-//! more, and [`Progress::failure`] says what failed. Nothing is retried. A restart recovers.
+//! **Failure.** After a failed write or sync the contents of the file are unknown: the stage stops
+//! for good, publishes nothing more, and [`Progress::failure`] says what failed. Nothing is
+//! retried. A restart recovers.
 //!
-//! **Shutdown.** [`LogWriter::close`]: everything handed over is written and synced, an empty frame marks the clean end.
+//! **Shutdown.** [`LogWriter::close`]: everything handed over is written and synced, an empty frame
+//! marks the clean end.
 
 #![forbid(unsafe_code)]
 

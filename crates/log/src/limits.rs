@@ -8,7 +8,8 @@ pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 /// Smallest segment the options may ask for.
 pub const SEGMENT_BYTES_MIN: u64 = 16 * 1024;
 
-/// The first segment after a start is this short, so that writing its zeros does not delay readiness.
+/// The first segment after a start is this short, so that writing its zeros does not delay
+/// readiness.
 pub const FIRST_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Where little is free, a segment is made shorter, down to this. Below it writes are refused.
@@ -38,7 +39,8 @@ pub const FRAME_SLICE_COUNT_MAX: usize = 512;
 /// Zeros are written in pieces of this length.
 pub const ZERO_CHUNK_BYTES: u64 = 1024 * 1024;
 
-/// Zeros are synced whenever this many are unsynced, so that they never fill the device's queue before a sync of the log.
+/// Zeros are synced whenever this many are unsynced, so that they never fill the device's queue
+/// before a sync of the log.
 pub const ZERO_SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Default rate of writing zeros ahead while nobody waits for them.
@@ -59,7 +61,8 @@ pub const LOG_BYTES_WARNING: u64 = 8 * 1024 * 1024 * 1024;
 /// What a record can cost in a frame beyond its bytes: its length prefix.
 pub const RECORD_OVERHEAD_BYTES: u64 = 10;
 
-/// What a batch can cost beyond its records, when it becomes a frame of its own: header and padding.
+/// What a batch can cost beyond its records, when it becomes a frame of its own: header and
+/// padding.
 pub const BATCH_OVERHEAD_BYTES: u64 = FRAME_HEADER_BYTES as u64 + 8;
 
 const _: () = assert!(FIRST_SEGMENT_BYTES <= SEGMENT_BYTES);
@@ -70,7 +73,8 @@ const _: () = assert!(2 * BATCH_BYTES < FRAME_BYTES_MAX);
 const _: () = assert!(BATCH_PART_COUNT_MAX * 2 < FRAME_SLICE_COUNT_MAX);
 const _: () = assert!(FRAME_SLICE_COUNT_MAX <= 1024);
 const _: () = assert!(ZERO_CHUNK_BYTES <= ZERO_SYNC_BYTES);
-// The shortest segment made holds any record that counts as small: else that would wait for room for ever.
+// The shortest segment made holds any record that counts as small: else that would wait for room
+// for ever.
 const _: () = assert!(
     SEGMENT_HEADER_BYTES as u64
         + BATCH_OVERHEAD_BYTES
@@ -79,8 +83,11 @@ const _: () = assert!(
         + BATCH_OVERHEAD_BYTES
         <= SHRUNK_SEGMENT_BYTES_MIN
 );
-// A segment holds its header, the last frame's reserve and several batches of the largest normal size.
+// A segment holds its header, the last frame's reserve and several batches of the largest normal
+// size.
 const _: () = assert!(
-    SEGMENT_HEADER_BYTES as u64 + BATCH_OVERHEAD_BYTES + 4 * (SEGMENT_BYTES_MIN / SEGMENT_BATCH_DIVISOR)
+    SEGMENT_HEADER_BYTES as u64
+        + BATCH_OVERHEAD_BYTES
+        + 4 * (SEGMENT_BYTES_MIN / SEGMENT_BATCH_DIVISOR)
         < SEGMENT_BYTES_MIN
 );

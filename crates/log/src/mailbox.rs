@@ -1,5 +1,5 @@
-//! Jobs from the log to its helper, answers back. Files change hands here; both sides only ever wait for the other while they
-//! have nothing else to do.
+//! Jobs from the log to its helper, answers back. Files change hands here; both sides only ever
+//! wait for the other while they have nothing else to do.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,8 @@ pub(crate) struct Prepared<F> {
 pub(crate) enum Job<F> {
     /// A new segment.
     Prepare { number: u64, bytes: u64 },
-    /// More zeros behind those of a prepared one, up to `bytes`; where there is no room for that, up to `bytes_min`.
+    /// More zeros behind those of a prepared one, up to `bytes`; where there is no room for that,
+    /// up to `bytes_min`.
     Extend { segment: Prepared<F>, bytes: u64, bytes_min: u64 },
 }
 
@@ -127,7 +128,10 @@ impl<F> Mailbox<F> {
         let state = self.lock();
         let quiet = |state: &mut State<F>| !state.rung;
         let mut state = match timeout {
-            None => self.helper_wakes.wait_while(state, quiet).expect("no code that holds the lock panics"),
+            None => self
+                .helper_wakes
+                .wait_while(state, quiet)
+                .expect("no code that holds the lock panics"),
             Some(timeout) => {
                 let waited = self.helper_wakes.wait_timeout_while(state, timeout, quiet);
                 waited.expect("no code that holds the lock panics").0

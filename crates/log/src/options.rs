@@ -3,9 +3,11 @@ use crate::limits;
 /// What the log can be told. [`Options::default`] is what the product uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Length of a segment file; a record that does not fit gets a longer one, and a disk with little room a shorter one.
+    /// Length of a segment file; a record that does not fit gets a longer one, and a disk with
+    /// little room a shorter one.
     pub segment_bytes: u64,
-    /// Length of the first segment after a start; its zeros are written before [`crate::open`] returns.
+    /// Length of the first segment after a start; its zeros are written before [`crate::open`]
+    /// returns.
     pub first_segment_bytes: u64,
     /// Bound of the bytes handed over and not yet written (one record may exceed it).
     pub queue_bytes_limit: u64,
@@ -33,14 +35,17 @@ impl Options {
         let segment_bytes = self.segment_bytes.max(limits::SEGMENT_BYTES_MIN);
         Self {
             segment_bytes,
-            first_segment_bytes: self.first_segment_bytes.clamp(limits::SEGMENT_BYTES_MIN, segment_bytes),
+            first_segment_bytes: self
+                .first_segment_bytes
+                .clamp(limits::SEGMENT_BYTES_MIN, segment_bytes),
             queue_bytes_limit: self.queue_bytes_limit.max(1),
             frame_bytes_max: self.frame_bytes_max.max(1),
             zero_bytes_per_second: self.zero_bytes_per_second.max(1),
         }
     }
 
-    /// The open batch is handed over in mid-turn once it is this long. Also the longest record that counts as small.
+    /// The open batch is handed over in mid-turn once it is this long. Also the longest record that
+    /// counts as small.
     pub(crate) fn batch_bytes(&self) -> u64 {
         limits::BATCH_BYTES.min(self.shortest() / limits::SEGMENT_BATCH_DIVISOR)
     }
@@ -54,8 +59,8 @@ impl Options {
         self.first_segment_bytes.min(self.segment_bytes)
     }
 
-    /// No batch of small records is charged more than this: what was below the limit, one further small record, and the
-    /// overheads of both.
+    /// No batch of small records is charged more than this: what was below the limit, one further
+    /// small record, and the overheads of both.
     pub(crate) fn unit_bytes_max(&self) -> u64 {
         2 * self.batch_bytes() + limits::RECORD_OVERHEAD_BYTES + limits::BATCH_OVERHEAD_BYTES
     }

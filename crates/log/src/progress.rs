@@ -1,4 +1,5 @@
-//! What the log has reached, for everyone to see: watermarks, failure, room, counters; and waking the one who waits for them.
+//! What the log has reached, for everyone to see: watermarks, failure, room, counters; and waking
+//! the one who waits for them.
 
 use std::{
     sync::{
@@ -35,11 +36,13 @@ pub(crate) struct Shared {
     pub wanted: AtomicU64,
     /// The writer asks how much room there is on the disk, and has no final answer.
     pub space_asked: AtomicBool,
-    /// The answer: the charge up to which there is room, prepared or free. [`NO_ANSWER`] while there is none.
+    /// The answer: the charge up to which there is room, prepared or free. [`NO_ANSWER`] while
+    /// there is none.
     pub space_until: AtomicU64,
     /// The writer was refused for want of prepared room: zeros are urgent.
     pub stalled: AtomicBool,
-    /// Held while the file is replaced that names the last segment. True once the clean end stands there: from then on it stays.
+    /// Held while the file is replaced that names the last segment. True once the clean end stands
+    /// there: from then on it stays.
     pub end_is_named: Mutex<bool>,
     failed: AtomicBool,
     no_space: AtomicBool,
@@ -201,7 +204,8 @@ impl Progress {
         self.shared.durable()
     }
 
-    /// What ended the log, if something did. Records beyond the watermarks may or may not survive; a restart tells.
+    /// What ended the log, if something did. Records beyond the watermarks may or may not survive;
+    /// a restart tells.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.shared.failure()
     }
@@ -218,11 +222,12 @@ impl Progress {
 
     /// Who is woken by the `wake_when` calls. There is one.
     pub fn set_waker(&self, waker: Waker) {
-        *self.shared.waiting.waker.lock().expect("no code that holds the lock panics") = Some(waker);
+        *self.shared.waiting.waker.lock().expect("no code that holds the lock panics") =
+            Some(waker);
     }
 
-    /// Wakes once when anything moves: a watermark, room, space, failure. Look at what you wait for once more after this
-    /// call; what moved before it wakes nobody.
+    /// Wakes once when anything moves: a watermark, room, space, failure. Look at what you wait for
+    /// once more after this call; what moved before it wakes nobody.
     pub fn wake_when_moved(&self) {
         self.shared.waiting.moved.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -233,8 +238,9 @@ impl Progress {
         !self.shared.waiting.moved.load(Ordering::Acquire)
     }
 
-    /// Wakes once when the record is written (or something else asked for happens, or the log fails). Returns true when it
-    /// is written already; then nothing was asked. A second call replaces the first.
+    /// Wakes once when the record is written (or something else asked for happens, or the log
+    /// fails). Returns true when it is written already; then nothing was asked. A second call
+    /// replaces the first.
     pub fn wake_when_written(&self, lsn: Lsn) -> bool {
         if lsn <= self.written() {
             return true;

@@ -1,5 +1,6 @@
-//! What waits for the log: batches from the writer, requests, news from the helper. Under one lock, which also orders the log's
-//! falling asleep with everything that ends its sleep, so no wakeup can be lost.
+//! What waits for the log: batches from the writer, requests, news from the helper. Under one lock,
+//! which also orders the log's falling asleep with everything that ends its sleep, so no wakeup can
+//! be lost.
 
 use std::{
     collections::VecDeque,
@@ -54,9 +55,9 @@ impl Queue {
         }
     }
 
-    /// Hands over what `batch` holds and leaves an empty one in its place. Appended to the last one that still waits as long
-    /// as both together are no longer than `merged_bytes_max`: so a log that is busy for long finds few large batches
-    /// rather than many small ones.
+    /// Hands over what `batch` holds and leaves an empty one in its place. Appended to the last one
+    /// that still waits as long as both together are no longer than `merged_bytes_max`: so a log
+    /// that is busy for long finds few large batches rather than many small ones.
     pub fn push(&self, batch: &mut Batch, merged_bytes_max: u64) {
         let mut state = self.lock();
         match state.batches.back_mut() {
@@ -81,7 +82,8 @@ impl Queue {
         self.wake(state);
     }
 
-    /// Moves all that waits to the end of `into`, takes `spent` back for reuse, and says what else was asked.
+    /// Moves all that waits to the end of `into`, takes `spent` back for reuse, and says what else
+    /// was asked.
     pub fn take(&self, into: &mut VecDeque<Batch>, spent: &mut Vec<Batch>) -> Flags {
         let mut state = self.lock();
         if into.is_empty() {

@@ -1,14 +1,15 @@
 //! Opening a log: finding out what survived, handing it to the caller, and sealing it.
 //!
-//! Every segment is synced before it is read, so nothing is acted upon that a power loss could still take. Then the
-//! frames are followed from the first segment on, each checked against its place and its predecessor, until one is missing.
-//! If anything behind that point names a durable LSN at or above the missing one, the log is **corrupt** and the start is refused.
-//! Otherwise the rest is a **torn tail**, which nobody was told is durable: it is cut.
+//! Every segment is synced before it is read, so nothing is acted upon that a power loss could
+//! still take. Then the frames are followed from the first segment on, each checked against its
+//! place and its predecessor, until one is missing. If anything behind that point names a durable
+//! LSN at or above the missing one, the log is **corrupt** and the start is refused. Otherwise the
+//! rest is a **torn tail**, which nobody was told is durable: it is cut.
 //!
 //! A file names the last segment ([`last_segment`]): the loss of the end is refused, too.
 //!
-//! Sealing removes what lies behind the cut and begins a new segment whose header names the last frame kept. Every
-//! step may be interrupted: the next start finds the same records.
+//! Sealing removes what lies behind the cut and begins a new segment whose header names the last
+//! frame kept. Every step may be interrupted: the next start finds the same records.
 
 mod frames;
 mod seal;
@@ -81,8 +82,8 @@ pub struct RecoveryReport {
     pub wall_ms: Option<i64>,
     /// What was cut off, if something was.
     pub torn_tail: Option<TornTail>,
-    /// A file named the last segment, so that the loss of the end would have been noticed. False in a log that an older
-    /// version wrote.
+    /// A file named the last segment, so that the loss of the end would have been noticed. False in
+    /// a log that an older version wrote.
     pub end_is_named: bool,
 }
 
@@ -136,10 +137,12 @@ pub enum OpenError {
     Exhausted { lsn: Lsn },
 }
 
-/// Opens the log in `disk`'s directory: takes its lock, gives every record that survived to `replay` in order, seals what was
-/// found and returns the parts of the running log. An empty directory becomes an empty log, with an id drawn from `ids`.
+/// Opens the log in `disk`'s directory: takes its lock, gives every record that survived to
+/// `replay` in order, seals what was found and returns the parts of the running log. An empty
+/// directory becomes an empty log, with an id drawn from `ids`.
 ///
-/// A full disk does not keep a log from opening; [`LogWriter::room`] then answers [`crate::Room::NoSpace`].
+/// A full disk does not keep a log from opening; [`LogWriter::room`] then answers
+/// [`crate::Room::NoSpace`].
 pub fn open<D: Disk>(
     disk: D,
     options: Options,
@@ -182,7 +185,11 @@ impl<F> Found<F> {
     }
 
     /// Gives every record that survived to `replay`, and says whether they are all there.
-    pub fn walk<D: Disk<File = F>>(&self, disk: &D, replay: &mut Replay<'_>) -> Result<Walked, OpenError> {
+    pub fn walk<D: Disk<File = F>>(
+        &self,
+        disk: &D,
+        replay: &mut Replay<'_>,
+    ) -> Result<Walked, OpenError> {
         let walked = walk(disk, &self.segments, replay)?;
         self.check_segments(disk)?;
         last_segment::check_records(disk, self.last.as_ref(), &self.segments, &walked)?;
@@ -223,7 +230,8 @@ pub(crate) fn parts<D: Disk>(
     report: RecoveryReport,
 ) -> Opened<D> {
     let next_lsn = Lsn(report.last_lsn.0 + 1);
-    let writer = LogWriter::new(Arc::clone(&shared), options, next_lsn, report.wall_ms.unwrap_or(i64::MIN));
+    let writer =
+        LogWriter::new(Arc::clone(&shared), options, next_lsn, report.wall_ms.unwrap_or(i64::MIN));
     Opened { writer, progress: Progress { shared }, stage, helper, report }
 }
 

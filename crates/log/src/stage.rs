@@ -1,5 +1,5 @@
-//! The log's own thread as a state machine: each step does at most one disk operation (a few where the clean end is named), so
-//! that tests and simulations can interleave it with everything else.
+//! The log's own thread as a state machine: each step does at most one disk operation (a few where
+//! the clean end is named), so that tests and simulations can interleave it with everything else.
 
 use std::{
     collections::VecDeque,
@@ -39,8 +39,8 @@ pub enum Step {
     Ended,
 }
 
-/// Writes what the writer hands over. Everything it does on the disk is in the current segment, but for naming the clean end; the
-/// helper does the rest.
+/// Writes what the writer hands over. Everything it does on the disk is in the current segment, but
+/// for naming the clean end; the helper does the rest.
 pub struct LogStage<D: Disk> {
     disk: D,
     shared: Arc<Shared>,
@@ -121,7 +121,8 @@ pub(crate) struct Start<F> {
     pub segments: u64,
 }
 
-/// Room for frames in an empty segment of this length. The frame that marks the clean end always fits besides.
+/// Room for frames in an empty segment of this length. The frame that marks the clean end always
+/// fits besides.
 fn frame_room(segment_bytes: u64) -> u64 {
     room_behind(SEGMENT_HEADER_BYTES as u64, segment_bytes)
 }
@@ -190,8 +191,8 @@ impl<D: Disk> LogStage<D> {
         stage
     }
 
-    /// Seals what recovery found: begins the first segment, if there was room for one. Its header names the last frame before
-    /// it, so that from now on the loss of that frame is corruption.
+    /// Seals what recovery found: begins the first segment, if there was room for one. Its header
+    /// names the last frame before it, so that from now on the loss of that frame is corruption.
     pub(crate) fn seal(&mut self) -> Result<(), DiskError> {
         if matches!(self.next, Next::Ready(_)) {
             self.begin_next()?;
@@ -215,7 +216,8 @@ impl<D: Disk> LogStage<D> {
         }
     }
 
-    /// Takes what waits and does at most one disk operation. `now` comes from a clock that never steps back.
+    /// Takes what waits and does at most one disk operation. `now` comes from a clock that never
+    /// steps back.
     pub fn step(&mut self, now: Duration) -> Step {
         if self.closing == Closing::Ended || self.shared.has_failed() {
             self.mailbox.stop();
@@ -297,7 +299,8 @@ impl<D: Disk> LogStage<D> {
     fn write_frame(&mut self, now: Duration) -> Result<Step, DiskError> {
         let Some(plan) = self.plan() else { return self.make_room(now) };
         let current = self.current.as_mut().expect("a plan has a place");
-        let seed = FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
+        let seed =
+            FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
         let batches = || self.taken.iter().take(plan.batch_count);
         let zeros = [0_u8; 8];
         let pad = &zeros[..usize::try_from(padding(plan.body_bytes)).expect("below 8")];
@@ -333,7 +336,8 @@ impl<D: Disk> LogStage<D> {
         Ok(Step::Worked)
     }
 
-    /// As many batches as one frame takes; `None` when the current segment has no room for the first.
+    /// As many batches as one frame takes; `None` when the current segment has no room for the
+    /// first.
     fn plan(&self) -> Option<Plan> {
         let room = self.current.as_ref()?.room();
         let mut plan = Plan { batch_count: 0, body_bytes: 0 };
@@ -363,19 +367,22 @@ impl<D: Disk> LogStage<D> {
         self.sync_due |= sync.always;
         if let Some(interval) = sync.interval {
             let deadline = now.saturating_add(interval);
-            self.sync_deadline = Some(self.sync_deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+            self.sync_deadline =
+                Some(self.sync_deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         }
         self.publish_grants();
         self.shared.publish_written(self.written);
     }
 
-    /// Grants before what was consumed: whoever sees that a large record is consumed sees grants that know it.
+    /// Grants before what was consumed: whoever sees that a large record is consumed sees grants
+    /// that know it.
     fn publish_grants(&mut self) {
         let current_room = self.current.as_ref().map_or(0, Current::room);
         let next_room = self.next.room();
         // A batch that does not fit at a segment's end wastes less than its own length there.
         let unit = self.options.unit_bytes_max();
-        let small = self.consumed + current_room.saturating_sub(unit) + next_room.saturating_sub(unit);
+        let small =
+            self.consumed + current_room.saturating_sub(unit) + next_room.saturating_sub(unit);
         // What fits into one segment whole fits wherever the current one ends.
         self.granted_any = self.granted_any.max(self.consumed + current_room.max(next_room));
         self.shared.granted_small.store(small, Ordering::Release);
@@ -385,9 +392,10 @@ impl<D: Disk> LogStage<D> {
 
     // ---- Segments
 
-    /// The first batch does not fit into the current segment: goes on to the next. Room was granted in there, so it is ready or
-    /// about to come back. A batch longer than its writer said when it asked for room waits until the next segment is
-    /// long enough, rather than being met with one too short after the other.
+    /// The first batch does not fit into the current segment: goes on to the next. Room was granted
+    /// in there, so it is ready or about to come back. A batch longer than its writer said when it
+    /// asked for room waits until the next segment is long enough, rather than being met with one
+    /// too short after the other.
     fn make_room(&mut self, now: Duration) -> Result<Step, DiskError> {
         let Next::Ready(segment) = &self.next else { return Ok(Step::Idle) };
         let needed = self.taken.front().map_or(0, |batch| frame_bytes(batch.body_bytes()));
@@ -417,7 +425,8 @@ impl<D: Disk> LogStage<D> {
         let (block, checksum) = header.encode();
         self.disk.write_at(&segment.file, 0, &[IoSlice::new(&block)])?;
         self.chain = checksum;
-        self.mailbox.ask(Job::Prepare { number: segment.number + 1, bytes: self.options.segment_bytes });
+        self.mailbox
+            .ask(Job::Prepare { number: segment.number + 1, bytes: self.options.segment_bytes });
         let begun = Current {
             file: segment.file,
             number: segment.number,
@@ -473,14 +482,16 @@ impl<D: Disk> LogStage<D> {
         self.shared.publish_moved();
     }
 
-    /// A large record waits for a segment that holds it whole, behind everything that may come before it.
+    /// A large record waits for a segment that holds it whole, behind everything that may come
+    /// before it.
     fn serve_large(&mut self, now: Duration) {
         let wanted = self.shared.wanted.load(Ordering::Acquire);
         if wanted == 0 || !matches!(self.next, Next::Ready(_)) {
             return;
         }
         let room = self.current.as_ref().map_or(0, Current::room).max(self.next.room());
-        let needed = wanted.saturating_add(self.options.queue_bytes_limit + self.options.unit_bytes_max());
+        let needed =
+            wanted.saturating_add(self.options.queue_bytes_limit + self.options.unit_bytes_max());
         if needed <= room || now < self.large_retry_due {
             self.shared.wanted.store(0, Ordering::Release);
             self.shared.publish_moved();
@@ -490,8 +501,9 @@ impl<D: Disk> LogStage<D> {
         self.extend_next(needed);
     }
 
-    /// Says up to which charge there is room on the disk. The zeros of a segment in the making are neither free nor prepared:
-    /// the answer is final when there is none. What others hand over meanwhile keeps some for itself.
+    /// Says up to which charge there is room on the disk. The zeros of a segment in the making are
+    /// neither free nor prepared: the answer is final when there is none. What others hand over
+    /// meanwhile keeps some for itself.
     fn answer_space(&mut self) {
         if !self.shared.space_asked.load(Ordering::Acquire) {
             return;
@@ -499,7 +511,8 @@ impl<D: Disk> LogStage<D> {
         let prepared = self.current.as_ref().map_or(0, Current::room) + self.next.room();
         let free = self.disk.available_bytes();
         let others = self.options.queue_bytes_limit + self.options.unit_bytes_max();
-        let until = self.consumed.saturating_add(free.saturating_add(prepared).saturating_sub(others));
+        let until =
+            self.consumed.saturating_add(free.saturating_add(prepared).saturating_sub(others));
         self.shared.space_until.store(until.min(NO_ANSWER - 1), Ordering::Release);
         if matches!(self.next, Next::Ready(_)) {
             self.shared.space_asked.store(false, Ordering::Release);
@@ -546,10 +559,12 @@ impl<D: Disk> LogStage<D> {
         Step::Ended
     }
 
-    /// A frame without records that names everything durable, so that corruption anywhere before it is told from a torn tail.
+    /// A frame without records that names everything durable, so that corruption anywhere before it
+    /// is told from a torn tail.
     fn mark_clean_end(&mut self) -> Result<Step, DiskError> {
         let current = self.current.as_mut().expect("the caller looked");
-        let seed = FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
+        let seed =
+            FrameSeed { log_id: self.log_id, segment: current.number, frame: current.frame_number };
         let header = FrameHeader {
             body_checksum: seed.body_checksum(std::iter::empty()),
             previous: self.chain,
@@ -582,7 +597,8 @@ impl<D: Disk> LogStage<D> {
             clean_shutdown: true,
         };
         // The helper may be about to name the next segment.
-        let mut named = self.shared.end_is_named.lock().expect("no code that holds the lock panics");
+        let mut named =
+            self.shared.end_is_named.lock().expect("no code that holds the lock panics");
         match last_segment::put(&self.disk, &last).and_then(|()| self.disk.sync_directory()) {
             Err(error) if error.kind == DiskErrorKind::NoSpace => {
                 log::warn!("what was said of the last segment before stays: {error}");

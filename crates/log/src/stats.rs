@@ -1,12 +1,13 @@
-//! Counters of the log. Written by the log's thread alone, read by anyone; each is exact, together they are a snapshot only
-//! roughly.
+//! Counters of the log. Written by the log's thread alone, read by anyone; each is exact, together
+//! they are a snapshot only roughly.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// Buckets of the sync latency histogram: bucket `i` counts syncs shorter than `2^i` microseconds that no lower bucket counts.
+/// Buckets of the sync latency histogram: bucket `i` counts syncs shorter than `2^i` microseconds
+/// that no lower bucket counts.
 pub const SYNC_BUCKET_COUNT: usize = 32;
 
 /// What the log did since the start.

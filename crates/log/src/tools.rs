@@ -1,5 +1,5 @@
-//! Looking at a log while no server runs on it: `busload log verify` and `busload log dump`. Both take the log's lock and change
-//! nothing.
+//! Looking at a log while no server runs on it: `busload log verify` and `busload log dump`. Both
+//! take the log's lock and change nothing.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,8 @@ use crate::{
 pub struct VerifyReport {
     /// The segments, in order.
     pub segments: Vec<SegmentReport>,
-    /// Everything that is not as it was written. A torn tail after a crash is listed, too; `verdict` says what a start makes of it.
+    /// Everything that is not as it was written. A torn tail after a crash is listed, too;
+    /// `verdict` says what a start makes of it.
     pub problems: Vec<Problem>,
     /// What a start would recover, or why it would be refused.
     pub verdict: Result<RecoveryReport, OpenError>,
@@ -62,7 +63,8 @@ pub struct Problem {
     pub what: String,
 }
 
-/// Looks at every frame of every segment. Fails only when the segments cannot be told apart: see [`OpenError`].
+/// Looks at every frame of every segment. Fails only when the segments cannot be told apart: see
+/// [`OpenError`].
 pub fn verify<D: Disk>(disk: &D) -> Result<VerifyReport, OpenError> {
     let _lock = lock(disk)?;
     let found = Found::look(disk)?;
@@ -83,7 +85,8 @@ pub fn dump<D: Disk>(
 ) -> Result<RecoveryReport, OpenError> {
     let _lock = lock(disk)?;
     let found = Found::look(disk)?;
-    let walked = found.walk(disk, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
+    let walked =
+        found.walk(disk, &mut |record| if record.lsn < from { Ok(()) } else { sink(record) })?;
     Ok(found.report(&walked))
 }
 
@@ -121,9 +124,14 @@ impl<D: Disk> SegmentCheck<'_, D> {
     fn frame(&mut self) -> Result<bool, OpenError> {
         let offset = self.frames.offset();
         let Look::Frame { header, body, .. } = self.frames.look()? else { return Ok(false) };
-        let whole = Records::new(body).filter(Result::is_ok).count() as u64 == u64::from(header.record_count);
+        let whole = Records::new(body).filter(Result::is_ok).count() as u64
+            == u64::from(header.record_count);
         if header.first_lsn != self.next_lsn {
-            self.problem(offset, self.next_lsn, "the frame here does not go on from the one before");
+            self.problem(
+                offset,
+                self.next_lsn,
+                "the frame here does not go on from the one before",
+            );
         }
         if !whole {
             self.problem(offset, header.first_lsn, "the frame's records do not add up");
@@ -152,7 +160,11 @@ impl<D: Disk> SegmentCheck<'_, D> {
             self.frames.pass_found(&mut last_used)?;
         }
         if offset < last_used {
-            self.problem(offset, lsn, "no frame verifies here: a torn tail, or a corrupt last frame");
+            self.problem(
+                offset,
+                lsn,
+                "no frame verifies here: a torn tail, or a corrupt last frame",
+            );
         }
         Ok(false)
     }

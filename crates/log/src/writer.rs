@@ -1,4 +1,5 @@
-//! The writing end of the log, owned by the one thread that executes transactions. It never blocks and does no IO.
+//! The writing end of the log, owned by the one thread that executes transactions. It never blocks
+//! and does no IO.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -34,8 +35,9 @@ pub enum Room {
 
 /// Appends records to the open batch and hands it over at the end of a turn.
 ///
-/// One record: [`LogWriter::room`] before the transaction executes, [`LogWriter::begin`], bytes by [`LogWriter::record`] and
-/// [`LogWriter::append_shared`], then [`LogWriter::commit`] (or [`LogWriter::cancel`]).
+/// One record: [`LogWriter::room`] before the transaction executes, [`LogWriter::begin`], bytes by
+/// [`LogWriter::record`] and [`LogWriter::append_shared`], then [`LogWriter::commit`] (or
+/// [`LogWriter::cancel`]).
 #[derive(Debug)]
 pub struct LogWriter {
     shared: Arc<Shared>,
@@ -47,7 +49,8 @@ pub struct LogWriter {
     charged: Charge,
     /// Small records are granted up to here without looking at what is shared.
     limit: Charge,
-    /// A large record is under way in the log: room is counted in the stricter way until this much is consumed.
+    /// A large record is under way in the log: room is counted in the stricter way until this much
+    /// is consumed.
     large_until: Charge,
     /// The log was asked how much room the disk has.
     space_asked: bool,
@@ -89,8 +92,8 @@ impl LogWriter {
         }
     }
 
-    /// Whether a transaction whose record has at most `record_bytes` may execute. Each answer `Granted` is good for one
-    /// record, committed before the next call.
+    /// Whether a transaction whose record has at most `record_bytes` may execute. Each answer
+    /// `Granted` is good for one record, committed before the next call.
     #[inline]
     pub fn room(&mut self, record_bytes: u64) -> Room {
         let charge = charge_max(record_bytes);
@@ -110,8 +113,11 @@ impl LogWriter {
         let consumed = self.shared.consumed.load(Ordering::Acquire);
         let any = self.shared.granted_any.load(Ordering::Acquire);
         let mixed = consumed < self.large_until;
-        let granted =
-            if small && !mixed { self.shared.granted_small.load(Ordering::Acquire).max(any) } else { any };
+        let granted = if small && !mixed {
+            self.shared.granted_small.load(Ordering::Acquire).max(any)
+        } else {
+            any
+        };
         if self.queue_bytes_limit <= self.charged - consumed {
             self.poke();
             return Room::Behind;
@@ -128,8 +134,9 @@ impl LogWriter {
         self.refuse(charge, small)
     }
 
-    /// Whether the disk has room for records that take this many bytes in all, each of which asks [`LogWriter::room`]
-    /// before it is committed. Nothing is prepared for them or kept from others.
+    /// Whether the disk has room for records that take this many bytes in all, each of which asks
+    /// [`LogWriter::room`] before it is committed. Nothing is prepared for them or kept from
+    /// others.
     pub fn space_for(&mut self, bytes: u64) -> Room {
         let room = self.find_space(bytes);
         self.space_asked = room == Room::Behind;
@@ -167,7 +174,12 @@ impl LogWriter {
             return Room::Behind;
         }
         Room::NoSpace {
-            message: format!("the log needs {} MiB, there is room for {}", needed >> 20, left >> 20).into(),
+            message: format!(
+                "the log needs {} MiB, there is room for {}",
+                needed >> 20,
+                left >> 20
+            )
+            .into(),
         }
     }
 
@@ -271,8 +283,11 @@ impl LogWriter {
         assert!(0 < length, "a record without bytes");
         self.put_length(start, length);
         let batch = &mut self.batch;
-        let charge =
-            if batch.record_count == 0 { charge_max(length) } else { length + RECORD_OVERHEAD_BYTES };
+        let charge = if batch.record_count == 0 {
+            charge_max(length)
+        } else {
+            length + RECORD_OVERHEAD_BYTES
+        };
         batch.charge += charge;
         batch.record_count += 1;
         batch.sync.add(policy);
@@ -280,7 +295,9 @@ impl LogWriter {
         self.large_until = self.large_until.min(self.charged);
         let lsn = self.next_lsn;
         self.next_lsn = Lsn(lsn.0 + 1);
-        if self.batch_bytes <= self.batch.body_bytes() || BATCH_PART_COUNT_MAX <= self.batch.parts.len() {
+        if self.batch_bytes <= self.batch.body_bytes()
+            || BATCH_PART_COUNT_MAX <= self.batch.parts.len()
+        {
             self.hand_over();
         }
         lsn
@@ -315,8 +332,8 @@ impl LogWriter {
         self.next_lsn
     }
 
-    /// The end of a turn: hands over the open batch, if there is one, and wakes the log if it sleeps. `wall_ms` is what the
-    /// turn took for the time of day.
+    /// The end of a turn: hands over the open batch, if there is one, and wakes the log if it
+    /// sleeps. `wall_ms` is what the turn took for the time of day.
     ///
     /// # Panics
     /// When a record is under way.
@@ -339,8 +356,8 @@ impl LogWriter {
         self.shared.queue.ask(Flags { sync: true, ..Flags::default() });
     }
 
-    /// Hands over what is open. The log writes and syncs everything, marks the clean end, and its stage ends. Nothing can
-    /// be committed afterwards. Dropping the writer does the same.
+    /// Hands over what is open. The log writes and syncs everything, marks the clean end, and its
+    /// stage ends. Nothing can be committed afterwards. Dropping the writer does the same.
     pub fn close(&mut self) {
         self.cancel();
         self.hand_over();

@@ -28,8 +28,9 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens or makes the directory. Only another process in it, or settings that make no sense, are errors: whatever else is
-    /// wrong with the disk leaves a cache that keeps nothing, says so once, and tries again now and then.
+    /// Opens or makes the directory. Only another process in it, or settings that make no sense,
+    /// are errors: whatever else is wrong with the disk leaves a cache that keeps nothing, says so
+    /// once, and tries again now and then.
     pub fn open(options: CacheOptions) -> Result<Arc<Self>, Error> {
         let disk = Disk::open(&options)?;
         // An object larger than the disk would be brought there only to drive itself out again.
@@ -37,8 +38,8 @@ impl Cache {
         Ok(Self::new(Some(disk), options.fill_bytes_max, whole_max, options.runtime))
     }
 
-    /// Whether a cache could be opened in this directory, which need not exist, as far as other processes are
-    /// concerned. Changes nothing.
+    /// Whether a cache could be opened in this directory, which need not exist, as far as other
+    /// processes are concerned. Changes nothing.
     ///
     /// # Errors
     /// [`Error::Locked`]: another process uses it.
@@ -51,7 +52,12 @@ impl Cache {
         Self::new(None, fill_bytes_max, 0, runtime)
     }
 
-    fn new(disk: Option<Arc<Disk>>, fill_bytes_max: u64, fill_whole_max: u64, runtime: Handle) -> Arc<Self> {
+    fn new(
+        disk: Option<Arc<Disk>>,
+        fill_bytes_max: u64,
+        fill_whole_max: u64,
+        runtime: Handle,
+    ) -> Arc<Self> {
         let fills = Fills::new(fill_bytes_max, fill_whole_max, runtime.clone());
         Arc::new(Self { disk, runtime, objects: Registry::default(), fills })
     }
@@ -64,8 +70,9 @@ impl Cache {
         })
     }
 
-    /// Keeps small bytes under a name (letters, digits, `-`, `.`), checksummed; not evicted, but counted. Blocks for a file's write.
-    /// A disk that cannot take it is no error: it is not there later.
+    /// Keeps small bytes under a name (letters, digits, `-`, `.`), checksummed; not evicted, but
+    /// counted. Blocks for a file's write. A disk that cannot take it is no error: it is not there
+    /// later.
     pub fn keep(&self, name: &str, bytes: &[u8]) {
         if let Some(disk) = self.disk.as_ref().filter(|_| kept::is_name(name)) {
             disk.keep(name, bytes);
@@ -89,7 +96,8 @@ impl Cache {
         self.disk.as_ref().map(|disk| disk.list()).unwrap_or_default()
     }
 
-    /// Removes an object, or all of a name's versions: what is read afterwards comes from the store. Returns bytes freed.
+    /// Removes an object, or all of a name's versions: what is read afterwards comes from the
+    /// store. Returns bytes freed.
     pub async fn drop_object(&self, name: &str) -> u64 {
         self.objects.in_use(|meta| meta.name == name).iter().for_each(|object| object.forget());
         let name = name.to_owned();
@@ -99,7 +107,9 @@ impl Cache {
     /// Removes everything. Returns bytes freed.
     pub async fn drop_all(&self) -> u64 {
         self.objects.in_use(|_| true).iter().for_each(|object| object.forget());
-        self.on_disk(|disk| disk.drop_files(|_| true) + disk.keep_only(&|_| false)).await.unwrap_or(0)
+        self.on_disk(|disk| disk.drop_files(|_| true) + disk.keep_only(&|_| false))
+            .await
+            .unwrap_or(0)
     }
 
     /// Reads every block on disk and removes what is corrupt.
@@ -134,15 +144,19 @@ impl Cache {
         true
     }
 
-    /// Work that blocks for the device, where that hurts nobody. None: no disk, or the runtime is at its end.
-    async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Disk) -> T + Send + 'static) -> Option<T> {
+    /// Work that blocks for the device, where that hurts nobody. None: no disk, or the runtime is
+    /// at its end.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Disk) -> T + Send + 'static,
+    ) -> Option<T> {
         let disk = self.disk.as_ref()?;
         let own = Arc::clone(disk);
         disk.run(&self.runtime, Access::Write, move || work(&own)).await
     }
 
-    /// Runs work that calls [`Cache::keep`], [`Cache::kept`] or [`Cache::keep_only`] on a thread that may block, of which a disk that hangs
-    /// holds only a few. None: the runtime ended before.
+    /// Runs work that calls [`Cache::keep`], [`Cache::kept`] or [`Cache::keep_only`] on a thread
+    /// that may block, of which a disk that hangs holds only a few. None: the runtime ended before.
     pub async fn run_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,

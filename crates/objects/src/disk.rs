@@ -11,12 +11,15 @@
 //!             /lock          one process only
 //! ```
 //!
-//! * **Truth** is in the blocks: each has a checksum that no other block, place, life of the file or hole has. What memory and journal
-//!   say of presence may be wrong in both directions, at any time, without a wrong byte: eviction needs to know nothing of readers, and no
-//!   data is ever synced.
-//! * **Order of a write**: space is set aside, blocks are written, the extent is shown to readers, the journal learns of it.
-//!   **Of an eviction**: readers are shown nothing any more, space is given back, the bytes are free to be set aside.
-//! * **Failure**: what fails is counted and leads to a pause in which the disk is left alone ([`health`]). Nothing is an error to a reader.
+//! * **Truth** is in the blocks: each has a checksum that no other block, place, life of the file
+//!   or hole has. What memory and journal say of presence may be wrong in both directions, at any
+//!   time, without a wrong byte: eviction needs to know nothing of readers, and no data is ever
+//!   synced.
+//! * **Order of a write**: space is set aside, blocks are written, the extent is shown to readers,
+//!   the journal learns of it. **Of an eviction**: readers are shown nothing any more, space is
+//!   given back, the bytes are free to be set aside.
+//! * **Failure**: what fails is counted and leads to a pause in which the disk is left alone
+//!   ([`health`]). Nothing is an error to a reader.
 
 mod accounting;
 mod block;
@@ -160,7 +163,8 @@ impl Disk {
         self.accounting().file(key, |key| Arc::new(DiskFile::new(Arc::clone(self), key)))
     }
 
-    /// Runs work that blocks for the device where it holds up nobody but this disk. None: the runtime ended before.
+    /// Runs work that blocks for the device where it holds up nobody but this disk. None: the
+    /// runtime ended before.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,
@@ -177,7 +181,8 @@ impl Disk {
 
     /// Bytes of objects that fit at most, so that not even an object alone drives itself out.
     pub(crate) fn data_bytes_max(&self) -> u64 {
-        // What is not data: checksums (a thousandth), bookkeeping and the journal, which is less than a hundredth together.
+        // What is not data: checksums (a thousandth), bookkeeping and the journal, which is less
+        // than a hundredth together.
         (self.bytes_max - self.bytes_max / 64).saturating_sub(DISK_BYTES_MIN / 2)
     }
 
@@ -203,8 +208,11 @@ impl Disk {
     /// Removes the objects of which the predicate is true. Returns bytes freed.
     pub(crate) fn drop_files(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> u64 {
         let bodies = self.bodies();
-        let freed =
-            bodies.iter().filter(|body| is_meant(&body.key.meta)).map(|body| self.drop_body(body)).sum();
+        let freed = bodies
+            .iter()
+            .filter(|body| is_meant(&body.key.meta))
+            .map(|body| self.drop_body(body))
+            .sum();
         self.notifier.notify();
         freed
     }
@@ -230,9 +238,12 @@ impl Disk {
         }
     }
 
-    /// Reads every block of an extent and forgets it if one is wrong. Returns bytes of the object read, and bytes of those in wrong blocks.
+    /// Reads every block of an extent and forgets it if one is wrong. Returns bytes of the object
+    /// read, and bytes of those in wrong blocks.
     pub(crate) fn verify(&self, body: &Arc<Body>, extent: u32) -> (u64, u64) {
-        let Some(file) = self.handle(body).filter(|_| body.extents.is_present(extent)) else { return (0, 0) };
+        let Some(file) = self.handle(body).filter(|_| body.extents.is_present(extent)) else {
+            return (0, 0);
+        };
         let bytes = body.key.extent_data_bytes(extent.into());
         let evictions = body.evictions.load(Acquire);
         match read::check_extent(body, file.as_ref().as_ref(), extent) {
@@ -313,7 +324,8 @@ impl Disk {
         let accounting = self.accounting();
         stats.bytes = accounting.bytes;
         stats.bytes_max = self.bytes_max;
-        stats.objects = accounting.bodies.values().filter(|body| !body.extents.is_empty()).count() as u64;
+        stats.objects =
+            accounting.bodies.values().filter(|body| !body.extents.is_empty()).count() as u64;
         stats.extents = accounting.extents;
         drop(accounting);
         stats.evicted = self.evicted.load(Relaxed);

@@ -1,6 +1,7 @@
 //! What can go wrong with a read, for those who have to decide what to do about it.
 
-/// Why bytes of an object, or the object itself, could not be had. The text names the object and says what to do.
+/// Why bytes of an object, or the object itself, could not be had. The text names the object and
+/// says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Settings that make no sense; nothing was tried.

@@ -13,14 +13,19 @@
 //!            +--> fill: the whole object, or the extents touched, in parts, to disk
 //! ```
 //!
-//! * **One foreground read per missing range**, however many wait: finding a fetch and making one is one step under the table's lock.
-//! * **Fetches belong to the runtime**, not to who asked first. Whoever waits has a deadline of its own; giving up costs the others nothing.
-//!   A fetch for which nobody waits does not leave, is not tried again, and ends within two seconds: a store that hung is not asked for what nobody wants.
-//! * **Bytes are checked** before they get here: the range, the version and the length of an answer by [`Remote`], blocks on disk by their
-//!   checksums. That contents are what an address promises only the caller can tell, and says so by [`Object::invalidate`].
-//! * **Nobody waits for ever**: a fetch that ends in whatever way, a panic or the end of the runtime included, answers all who wait.
-//! * **Memory**: a fetch holds its bytes, at most four times what was asked for; arrived ones up to [`limits::RECEIVED_BYTES_MAX`] per cache;
-//!   fills their budget.
+//! * **One foreground read per missing range**, however many wait: finding a fetch and making one
+//!   is one step under the table's lock.
+//! * **Fetches belong to the runtime**, not to who asked first. Whoever waits has a deadline of its
+//!   own; giving up costs the others nothing. A fetch for which nobody waits does not leave, is not
+//!   tried again, and ends within two seconds: a store that hung is not asked for what nobody
+//!   wants.
+//! * **Bytes are checked** before they get here: the range, the version and the length of an answer
+//!   by [`Remote`], blocks on disk by their checksums. That contents are what an address promises
+//!   only the caller can tell, and says so by [`Object::invalidate`].
+//! * **Nobody waits for ever**: a fetch that ends in whatever way, a panic or the end of the
+//!   runtime included, answers all who wait.
+//! * **Memory**: a fetch holds its bytes, at most four times what was asked for; arrived ones up to
+//!   [`limits::RECEIVED_BYTES_MAX`] per cache; fills their budget.
 
 use std::{
     ops::Range,
@@ -72,7 +77,8 @@ pub struct ReadOptions {
     pub local_only: bool,
 }
 
-/// One object of a store, in one version. Dropping the last handle ends its fill; reads under way go on.
+/// One object of a store, in one version. Dropping the last handle ends its fill; reads under way
+/// go on.
 #[derive(Debug)]
 pub struct Object {
     shared: Arc<Shared>,
@@ -146,13 +152,15 @@ impl Object {
         &self.shared.meta
     }
 
-    /// What is on disk and can be had without waiting for a device; never blocks. None: use [`Object::read`].
+    /// What is on disk and can be had without waiting for a device; never blocks. None: use
+    /// [`Object::read`].
     pub fn try_read(&self, range: Range<u64>) -> Option<Bytes> {
         self.shared.try_read(&range, Use::Again)
     }
 
-    /// Counts writes of this object to disk in this process, each before its bytes can be read: while it stays the same, what
-    /// [`Object::try_read`] gives for a range does not become other bytes. Takes one load.
+    /// Counts writes of this object to disk in this process, each before its bytes can be read:
+    /// while it stays the same, what [`Object::try_read`] gives for a range does not become other
+    /// bytes. Takes one load.
     pub fn disk_writes(&self) -> u64 {
         self.shared.file.as_ref().map_or(0, |file| file.writes())
     }
@@ -162,12 +170,14 @@ impl Object {
         self.shared.is_present(&range)
     }
 
-    /// Starts reads of several ranges, in any order and overlapping; nearby ones share a read. May be called from any thread. The answers come as
-    /// they arrive; what nobody waits for any more is given up before its request is sent, and not afterwards. Also starts the fill that the cache's options want.
+    /// Starts reads of several ranges, in any order and overlapping; nearby ones share a read. May
+    /// be called from any thread. The answers come as they arrive; what nobody waits for any more
+    /// is given up before its request is sent, and not afterwards. Also starts the fill that the
+    /// cache's options want.
     ///
     /// # Errors
-    /// Of each reading: [`Error::Settings`] for a range that is not within the object, [`Error::NotLocal`], [`Error::TooLate`], and what
-    /// the store answered.
+    /// Of each reading: [`Error::Settings`] for a range that is not within the object,
+    /// [`Error::NotLocal`], [`Error::TooLate`], and what the store answered.
     pub fn read_many(&self, ranges: &[Range<u64>], options: ReadOptions) -> Vec<Reading> {
         let mut call = Call { shared: &self.shared, options, deadline: None, missing: Vec::new() };
         let readings = ranges.iter().map(|range| call.read(range)).collect();
@@ -188,19 +198,23 @@ impl Object {
         reading
     }
 
-    /// Brings the whole object to disk and waits for it. The result says how much is there: less than all if the disk does not take it.
+    /// Brings the whole object to disk and waits for it. The result says how much is there: less
+    /// than all if the disk does not take it.
     ///
     /// # Errors
     /// [`Error::Settings`]: there is no disk. Otherwise what the store answered; what has come stays.
     pub async fn warm(&self, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, Error> {
         let Some(file) = &self.shared.file else {
             let what = self.shared.what();
-            return Err(Error::Settings(format!("{what}: cannot be brought to disk, because there is none")));
+            return Err(Error::Settings(format!(
+                "{what}: cannot be brought to disk, because there is none"
+            )));
         };
         warm::Warming::new(&self.shared, file, report).run().await
     }
 
-    /// The bytes are not what they should be, although they came as the store sent them or as they were on disk: what is on disk of them is removed.
+    /// The bytes are not what they should be, although they came as the store sent them or as they
+    /// were on disk: what is on disk of them is removed.
     pub fn invalidate(&self, range: Range<u64>) {
         self.shared.table().invalidate(&range);
         if let Some(file) = &self.shared.file {
@@ -208,7 +222,8 @@ impl Object {
         }
     }
 
-    /// What is on its way or arrived lately is not given to anybody any more, nor written to disk: called when the object is dropped from disk.
+    /// What is on its way or arrived lately is not given to anybody any more, nor written to disk:
+    /// called when the object is dropped from disk.
     pub(crate) fn forget(&self) {
         let mut table = self.shared.table();
         table.invalidate(&(0..self.shared.meta.size));
@@ -249,13 +264,15 @@ impl Call<'_> {
         }
         let (waiter, answer) = oneshot::channel();
         if is_present {
-            let missed = if self.options.local_only { OnMiss::Tell } else { OnMiss::Ask(Use::Again) };
+            let missed =
+                if self.options.local_only { OnMiss::Tell } else { OnMiss::Ask(Use::Again) };
             shared.read_disk(range.clone(), waiter, missed);
         } else {
             self.missing.push((range.clone(), waiter));
         }
         let runtime = shared.remote.runtime();
-        let deadline = self.deadline.get_or_insert_with(|| Timer::start(runtime, self.options.deadline));
+        let deadline =
+            self.deadline.get_or_insert_with(|| Timer::start(runtime, self.options.deadline));
         Reading::waiting(answer, deadline.clone(), Arc::clone(shared))
     }
 }
@@ -287,7 +304,8 @@ impl Shared {
     /// When bytes came last of what is under way and brings all of a range.
     fn brought(&self, range: &Range<u64>) -> Option<tokio::time::Instant> {
         let table = self.table();
-        let fetches = [table.part(range), table.foreground(&plan::blocks_of(range, self.meta.size))];
+        let fetches =
+            [table.part(range), table.foreground(&plan::blocks_of(range, self.meta.size))];
         fetches.into_iter().flatten().filter_map(|fetch| fetch.brought()).max()
     }
 
@@ -296,7 +314,11 @@ impl Shared {
         if range.start <= range.end && range.end <= self.meta.size {
             return Ok(());
         }
-        let text = format!("{}: expected a range within 0..{}, got {range:?}", self.what(), self.meta.size);
+        let text = format!(
+            "{}: expected a range within 0..{}, got {range:?}",
+            self.what(),
+            self.meta.size
+        );
         Err(Error::Settings(text))
     }
 
@@ -360,9 +382,14 @@ impl Shared {
         }
     }
 
-    /// Under one lock, so that of many who miss the same bytes one starts the fetch. Returns the fetches to start, and what has come to
-    /// disk just now.
-    fn join_or_plan(&self, missing: Wanted, missed: Missed, purpose: Use) -> (Vec<Arc<Fetch>>, Wanted) {
+    /// Under one lock, so that of many who miss the same bytes one starts the fetch. Returns the
+    /// fetches to start, and what has come to disk just now.
+    fn join_or_plan(
+        &self,
+        missing: Wanted,
+        missed: Missed,
+        purpose: Use,
+    ) -> (Vec<Arc<Fetch>>, Wanted) {
         let (pace, now) = (self.remote.pace(), tokio::time::Instant::now());
         let (mut alone, mut received) = (Wanted::new(), Wanted::new());
         let mut table = self.table();
@@ -375,7 +402,8 @@ impl Shared {
             };
             let under_way = table.foreground(&blocks).filter(is_soon);
             // A stream that could do with a part has joined it before it comes here.
-            let part = || table.part(&range).filter(|part| purpose == Use::Again && is_sooner(part));
+            let part =
+                || table.part(&range).filter(|part| purpose == Use::Again && is_sooner(part));
             let waiter = match under_way.or_else(part) {
                 None => waiter,
                 Some(fetch) => match fetch.join(range.clone(), waiter) {
@@ -386,7 +414,8 @@ impl Shared {
                     }
                 },
             };
-            // A part leaves the table after it is on disk: what was missing a moment ago may be there now.
+            // A part leaves the table after it is on disk: what was missing a moment ago may be
+            // there now.
             if missed == Missed::Presence && self.is_present(&range) {
                 received.push((range, waiter));
             } else {
@@ -420,7 +449,8 @@ struct Foreground {
 }
 
 impl Foreground {
-    /// Within the budget of fills, and as patient: a read ahead of a stream, whose bytes go to no disk.
+    /// Within the budget of fills, and as patient: a read ahead of a stream, whose bytes go to no
+    /// disk.
     async fn run_ahead(self, turn: Turn) {
         turn.come(&self.fetch, &self.object.remote).await;
         if self.fetch.has_ended() {

@@ -7,8 +7,10 @@
 //! ```
 //!
 //! * Every attempt holds a slot of the window, a pause between two does not.
-//! * The retries of `object_store` are off: they would hide slow-downs from the window, and bodies are resumed here.
-//! * An attempt ends when no byte has come for `stall_timeout`; there is no limit on the whole of a body, which may be long.
+//! * The retries of `object_store` are off: they would hide slow-downs from the window, and bodies
+//!   are resumed here.
+//! * An attempt ends when no byte has come for `stall_timeout`; there is no limit on the whole of a
+//!   body, which may be long.
 
 use std::{
     path::PathBuf,
@@ -142,7 +144,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// `file:///dir`, `s3://bucket/prefix?endpoint=..&region=..&path-style=true&anonymous=true`, `gs://..`, `az://..`. Connects to nothing.
+    /// `file:///dir`, `s3://bucket/prefix?endpoint=..&region=..&path-style=true&anonymous=true`,
+    /// `gs://..`, `az://..`. Connects to nothing.
     ///
     /// # Errors
     /// [`Error::Settings`]: the URL is none, has a key that is not known or holds something secret.
@@ -178,20 +181,25 @@ impl Remote {
         &self.url
     }
 
-    /// Objects directly below a folder of the store (empty: its top), which is empty if it does not exist.
+    /// Objects directly below a folder of the store (empty: its top), which is empty if it does not
+    /// exist.
     ///
     /// # Errors
-    /// The store could not be asked ([`Error::Unreachable`], [`Error::Denied`]); also when the directory of a `file://` store is not there.
+    /// The store could not be asked ([`Error::Unreachable`], [`Error::Denied`]); also when the
+    /// directory of a `file://` store is not there.
     pub async fn list(&self, folder: &str) -> Result<Vec<ObjectMeta>, Error> {
         let path = self.path(folder)?;
         let below = (!path.as_ref().is_empty()).then_some(&path);
-        let what = if folder.is_empty() { "list objects".to_owned() } else { format!("list {folder}") };
+        let what =
+            if folder.is_empty() { "list objects".to_owned() } else { format!("list {folder}") };
         let time = LIST_TIMEOUT.max(self.stall_timeout);
         let listed = self
             .call(&what, || async {
-                let (listed, seen) = observed(timeout(time, self.store.list_with_delimiter(below))).await;
+                let (listed, seen) =
+                    observed(timeout(time, self.store.list_with_delimiter(below))).await;
                 self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
-                let late = |_| Fault::new(FaultKind::Transient, format!("no listing within {time:?}"));
+                let late =
+                    |_| Fault::new(FaultKind::Transient, format!("no listing within {time:?}"));
                 match listed.map_err(late)? {
                     Err(error) => Err(self.fault(&error, seen).await),
                     Ok(listed) => Ok(listed),
@@ -227,8 +235,14 @@ impl Remote {
     /// A small object, whole, unless it still has this ETag.
     ///
     /// # Errors
-    /// The store could not be asked: [`Error::Unreachable`], [`Error::Denied`]; the object is larger than `bytes_max`: [`Error::Denied`].
-    pub async fn fetch(&self, name: &str, unless: Option<&str>, bytes_max: u64) -> Result<Fetched, Error> {
+    /// The store could not be asked: [`Error::Unreachable`], [`Error::Denied`]; the object is
+    /// larger than `bytes_max`: [`Error::Denied`].
+    pub async fn fetch(
+        &self,
+        name: &str,
+        unless: Option<&str>,
+        bytes_max: u64,
+    ) -> Result<Fetched, Error> {
         let path = self.path(name)?;
         let fetch = || async {
             self.metrics.foreground_reads.fetch_add(1, Relaxed);
@@ -237,7 +251,8 @@ impl Remote {
                 return Err(Fault::new(FaultKind::NotModified, "the same ETag"));
             }
             if bytes_max < answer.meta.size {
-                let text = format!("expected at most {bytes_max} bytes, it has {}", answer.meta.size);
+                let text =
+                    format!("expected at most {bytes_max} bytes, it has {}", answer.meta.size);
                 return Err(Fault::new(FaultKind::Denied, text));
             }
             let etag = version::etag_of(&answer.meta);
@@ -277,7 +292,8 @@ impl Remote {
     /// One request, its answer's header.
     async fn get(&self, path: &Path, options: GetOptions) -> Result<GetResult, Fault> {
         let began = Instant::now();
-        let (answer, seen) = observed(timeout(self.stall_timeout, self.store.get_opts(path, options))).await;
+        let (answer, seen) =
+            observed(timeout(self.stall_timeout, self.store.get_opts(path, options))).await;
         self.metrics.requests.fetch_add(seen.requests.max(1), Relaxed);
         match answer.map_err(|_| self.stalled("no answer"))? {
             Err(error) => Err(self.fault(&error, seen).await),
@@ -298,7 +314,10 @@ impl Remote {
                 Err(_) => return Err(self.stalled("the body stalled: nothing came")),
                 Ok(Some(Err(error))) => return Err(Fault::of(&error, Seen::default())),
                 Ok(Some(Ok(piece))) if size < (bytes.len() + piece.len()) as u64 => {
-                    return Err(Fault::new(FaultKind::Wrong, "the body is longer than its header says"));
+                    return Err(Fault::new(
+                        FaultKind::Wrong,
+                        "the body is longer than its header says",
+                    ));
                 }
                 Ok(Some(Ok(piece))) => bytes.extend_from_slice(&piece),
                 Ok(None) if bytes.len() as u64 == size => break,
@@ -313,7 +332,11 @@ impl Remote {
     }
 
     /// That there is nothing, or nothing new, is an answer too.
-    async fn call_or_missing<T, F>(&self, what: &str, attempt: impl Fn() -> F) -> Result<Answer<T>, Error>
+    async fn call_or_missing<T, F>(
+        &self,
+        what: &str,
+        attempt: impl Fn() -> F,
+    ) -> Result<Answer<T>, Error>
     where
         F: Future<Output = Result<T, Fault>>,
     {
@@ -354,14 +377,17 @@ impl Remote {
         error
     }
 
-    /// What an error means. That a file is missing can be said only while its directory is there: a disk that is not mounted is not empty.
+    /// What an error means. That a file is missing can be said only while its directory is there: a
+    /// disk that is not mounted is not empty.
     async fn fault(&self, error: &object_store::Error, seen: Seen) -> Fault {
         let fault = Fault::of(error, seen);
         if !matches!(fault.kind, FaultKind::Missing | FaultKind::NotModified) {
             self.metrics.failed(&fault.text);
         }
         match fault.kind {
-            FaultKind::Missing => self.directory_is_there().await.map_or_else(|other| other, |()| fault),
+            FaultKind::Missing => {
+                self.directory_is_there().await.map_or_else(|other| other, |()| fault)
+            }
             _ => fault,
         }
     }
@@ -379,14 +405,17 @@ impl Remote {
 
     fn path(&self, name: &str) -> Result<Path, Error> {
         let whole = format!("{}/{name}", self.prefix);
-        Path::parse(whole.trim_matches('/'))
-            .map_err(|error| Error::Settings(format!("{name:?} cannot be the name of an object: {error}")))
+        Path::parse(whole.trim_matches('/')).map_err(|error| {
+            Error::Settings(format!("{name:?} cannot be the name of an object: {error}"))
+        })
     }
 
     /// None: the marker of the folder itself.
     fn meta(&self, found: &Found) -> Option<ObjectMeta> {
-        let name = found.location.as_ref().strip_prefix(self.prefix.as_ref())?.trim_start_matches('/');
-        let meta = ObjectMeta { name: name.to_owned(), size: found.size, etag: version::etag_of(found) };
+        let name =
+            found.location.as_ref().strip_prefix(self.prefix.as_ref())?.trim_start_matches('/');
+        let meta =
+            ObjectMeta { name: name.to_owned(), size: found.size, etag: version::etag_of(found) };
         (!name.is_empty()).then_some(meta)
     }
 }

@@ -1,8 +1,8 @@
 //! Disks that are full, read-only, or gone: reads go on from the store, and the cache says so.
 //!
-//! Each of these disks is a small tmpfs in a mount namespace of its own, which ends with the process that
-//! plays there. Where a namespace is not to be had, files are limited in size instead, which fails writes
-//! in the same places.
+//! Each of these disks is a small tmpfs in a mount namespace of its own, which ends with the
+//! process that plays there. Where a namespace is not to be had, files are limited in size instead,
+//! which fails writes in the same places.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -20,8 +20,8 @@ use std::{
 use busload_objects::{Cache, Object};
 use bytes::Bytes;
 use support::{
-    AMPLE, MIB, Sizes, Store, assert_right, cache, child, child::Player, contents, disk_usage, locally, meta,
-    patiently, read_by_many, remote, until,
+    AMPLE, MIB, Sizes, Store, assert_right, cache, child, child::Player, contents, disk_usage,
+    locally, meta, patiently, read_by_many, remote, until,
 };
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -157,7 +157,8 @@ fn a_disk_full_of_other_files_leaves_a_cache_that_keeps_nothing() {
     runtime().block_on(async {
         let is_limited = child::given("PLACE") == "limit";
         if !is_limited {
-            let full = fs::write(place().join("other"), vec![1; usize::try_from(DISK).unwrap() + 1]);
+            let full =
+                fs::write(place().join("other"), vec![1; usize::try_from(DISK).unwrap() + 1]);
             assert!(full.is_err(), "the disk is full now");
         }
         let scene = Scene::new(&place().join("cache"), AMPLE).await;
@@ -184,8 +185,9 @@ fn the_floor_of_free_space_is_left_to_others() {
         scene.read_all_right(5, "with a floor").await;
         scene.object.read(0..SIZE, patiently()).await.unwrap();
         let free_for_us = DISK.saturating_sub(sizes.free);
-        // Writes at the same time may each find the same space free, which is given back at the next look. A
-        // floor counts whole extents, and blocks of directories and small files are not the cache's to count.
+        // Writes at the same time may each find the same space free, which is given back at the
+        // next look. A floor counts whole extents, and blocks of directories and small files are
+        // not the cache's to count.
         let most = free_for_us + MIB + 256 * 1024;
         until("the floor is free", || disk_usage(&place()) <= most).await;
         scene.read_all_right(6, "at the floor").await;
@@ -194,8 +196,8 @@ fn the_floor_of_free_space_is_left_to_others() {
     });
 }
 
-/// The cache was filled while the disk could be written to; a disk that turned read-only still gives what
-/// is on it, or nothing.
+/// The cache was filled while the disk could be written to; a disk that turned read-only still
+/// gives what is on it, or nothing.
 #[test]
 fn a_disk_that_is_read_only_breaks_no_read() {
     if child::role().is_none() {

@@ -13,8 +13,8 @@ use std::{
 };
 
 use support::{
-    AMPLE, MIB, Numbers, READERS, Sizes, Store, assert_right, cache, contents, disk_usage, meta, mix,
-    patiently, read_by_many, until,
+    AMPLE, MIB, Numbers, READERS, Sizes, Store, assert_right, cache, contents, disk_usage, meta,
+    mix, patiently, read_by_many, until,
 };
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -98,8 +98,8 @@ async fn what_is_read_often_outlives_a_scan() {
     cache.close().await;
 }
 
-/// Objects come and go while others are read: handles dropped and opened again, versions replaced, objects
-/// dropped from the cache.
+/// Objects come and go while others are read: handles dropped and opened again, versions replaced,
+/// objects dropped from the cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn objects_dropped_under_readers_break_no_read() {
     let store = Store::start(8);
@@ -115,7 +115,8 @@ async fn objects_dropped_under_readers_break_no_read() {
     let objects = Arc::new(objects);
     let mut readers = JoinSet::new();
     for reader in 0..READERS {
-        let (cache, remote, objects) = (Arc::clone(&cache), Arc::clone(&remote), Arc::clone(&objects));
+        let (cache, remote, objects) =
+            (Arc::clone(&cache), Arc::clone(&remote), Arc::clone(&objects));
         readers.spawn(async move {
             let mut numbers = Numbers(mix(reader));
             for _ in 0..60 {

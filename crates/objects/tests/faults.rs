@@ -1,5 +1,5 @@
-//! Reads through a store that delays, corrupts and refuses: never a wrong byte, and an error only where the
-//! truth cannot be had.
+//! Reads through a store that delays, corrupts and refuses: never a wrong byte, and an error only
+//! where the truth cannot be had.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -11,8 +11,8 @@ use busload_bucket::{Fault, Faults, Rule};
 use busload_objects::{Cache, Error, Object, ReadOptions};
 use bytes::Bytes;
 use support::{
-    AMPLE, MIB, Numbers, READERS, Sizes, Store, TOUCHED, assert_right, cache, contents, meta, mix, now,
-    patiently, read_by_many, slice, until,
+    AMPLE, MIB, Numbers, READERS, Sizes, Store, TOUCHED, assert_right, cache, contents, meta, mix,
+    now, patiently, read_by_many, slice, until,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
@@ -23,7 +23,8 @@ const SIZE: u64 = 5 * MIB + 4321;
 /// Of an object in an extent on disk: 256 blocks of 4,092 bytes.
 const EXTENT_BYTES: u64 = 256 * 4092;
 
-/// Faults that a careful reader notices by what the response says, each after which trying again helps.
+/// Faults that a careful reader notices by what the response says, each after which trying again
+/// helps.
 fn noticeable() -> Vec<Fault> {
     vec![
         Fault::Delay(Duration::from_millis(50)),
@@ -74,7 +75,13 @@ async fn faults_mixed_by_seed_cost_time_only() {
         let (store, _directory, cache, object, contents) = one_object(seed).await;
         let first_byte = Duration::from_millis(2);
         let rules = noticeable().into_iter().map(|fault| Rule::sometimes(0.03, fault)).collect();
-        store.proxy.set(Faults { first_byte, jitter: first_byte, bandwidth: 50_000_000, line: 0, rules });
+        store.proxy.set(Faults {
+            first_byte,
+            jitter: first_byte,
+            bandwidth: 50_000_000,
+            line: 0,
+            rules,
+        });
         let counters = read_by_many(&object, &contents, seed, 8).await;
         assert!(counters.errors.is_empty(), "seed {seed}: {:?}", counters.errors);
         cache.close().await;
@@ -172,8 +179,8 @@ async fn an_object_deleted_in_the_middle_of_a_fill_is_read_as_it_was_or_gone() {
     cache.close().await;
 }
 
-/// A store whose answers never carry the ETag that was asked for has nothing to give, and is not taken for
-/// one that lost the object.
+/// A store whose answers never carry the ETag that was asked for has nothing to give, and is not
+/// taken for one that lost the object.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
     let (store, _directory, cache, _, _) = one_object(5).await;
@@ -213,9 +220,13 @@ async fn a_storm_of_503_slows_down_and_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_only_refuses_is_unreachable_and_works_again_later() {
-    for fault in
-        [Fault::Status(503), Fault::Status(500), Fault::NoAnswer, Fault::Truncate(0), Fault::WrongRange]
-    {
+    for fault in [
+        Fault::Status(503),
+        Fault::Status(500),
+        Fault::NoAnswer,
+        Fault::Truncate(0),
+        Fault::WrongRange,
+    ] {
         let store = Store::start(7);
         let contents = contents(7, SIZE);
         store.put("object", &contents);
@@ -302,8 +313,11 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_range_make_one_get() {
         let contents = contents(11, SIZE);
         store.put("object", &contents);
         let directory = TempDir::new().unwrap();
-        let cache =
-            if is_on_disk { cache(directory.path(), AMPLE) } else { Cache::none(8 * MIB, Handle::current()) };
+        let cache = if is_on_disk {
+            cache(directory.path(), AMPLE)
+        } else {
+            Cache::none(8 * MIB, Handle::current())
+        };
         let remote = support::patient_remote(&store.url());
         let object = cache.object(&remote, &meta(&remote, "object").await);
         let first_byte = Duration::from_millis(30);
@@ -358,7 +372,8 @@ async fn cold_random_reads_of_a_whole_file_cost_little_more_than_the_file() {
     let cache = cache(directory.path(), AMPLE);
     let remote = support::patient_remote(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
-    // So late that even while a slow machine fills for ten seconds, sixteen readers ask for less than a third.
+    // So late that even while a slow machine fills for ten seconds, sixteen readers ask for less
+    // than a third.
     let first_byte = Duration::from_millis(300);
     store.proxy.set(Faults { first_byte, bandwidth: 60_000_000, ..Faults::default() });
     store.proxy.forget();
@@ -369,7 +384,8 @@ async fn cold_random_reads_of_a_whole_file_cost_little_more_than_the_file() {
         let (object, contents) = (Arc::clone(&object), contents.clone());
         readers.spawn(async move {
             for turn in (reader..chunks).step_by(usize::try_from(READERS).unwrap()) {
-                // A factor without a common divisor permutes: every chunk is read once, as if at random.
+                // A factor without a common divisor permutes: every chunk is read once, as if at
+                // random.
                 let chunk = turn * 2_654_435_761 % chunks;
                 let range = chunk * 4096..chunk * 4096 + 4096;
                 let bytes = object.read(range.clone(), patiently()).await.unwrap();

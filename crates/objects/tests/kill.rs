@@ -1,5 +1,6 @@
-//! Processes killed in the middle of fills and journal writes, and what is on disk corrupt between two: the
-//! next process never takes a wrong byte for a right one, and keeps most of what was there.
+//! Processes killed in the middle of fills and journal writes, and what is on disk corrupt between
+//! two: the next process never takes a wrong byte for a right one, and keeps most of what was
+//! there.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -18,8 +19,8 @@ use busload_bucket::Faults;
 use busload_objects::{Cache, Error, Object};
 use bytes::Bytes;
 use support::{
-    AMPLE, MIB, Numbers, Sizes, Store, assert_right, cache, child, child::Player, contents, locally, meta,
-    mix, options, patient_remote, patiently, read_randomly, remote, until,
+    AMPLE, MIB, Numbers, Sizes, Store, assert_right, cache, child, child::Player, contents,
+    locally, meta, mix, options, patient_remote, patiently, read_randomly, remote, until,
 };
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -74,7 +75,8 @@ async fn local_bytes(object: &Object, contents: &[u8], why: &str) -> u64 {
     right
 }
 
-/// Runs and kills processes over one directory; between two, looks at what is there while the store is away.
+/// Runs and kills processes over one directory; between two, looks at what is there while the store
+/// is away.
 fn kill_many_times(test: &str, sizes: Sizes, rounds: u64) {
     if child::role().is_some() {
         return runtime().block_on(read_until_killed(sizes));
@@ -91,12 +93,17 @@ fn kill_many_times(test: &str, sizes: Sizes, rounds: u64) {
         store.proxy.set(Faults { bandwidth: 5_000_000, ..Faults::default() });
         let seed = mix(round).to_string();
         let (url, seed) = (store.url(), OsStr::new(&seed));
-        let given = [("URL", OsStr::new(&url)), ("DIRECTORY", directory.path().as_os_str()), ("SEED", seed)];
+        let given = [
+            ("URL", OsStr::new(&url)),
+            ("DIRECTORY", directory.path().as_os_str()),
+            ("SEED", seed),
+        ];
         let mut player = Player::start(test, "victim", &given);
         // Until it has written so many extents, in this life or before.
         let target = numbers.below(20);
         for _ in 0..LINES_MAX {
-            let written = player.listen().unwrap_or_else(|| panic!("round {round} ended by itself"));
+            let written =
+                player.listen().unwrap_or_else(|| panic!("round {round} ended by itself"));
             if target <= written.parse().unwrap() {
                 break;
             }
@@ -207,8 +214,8 @@ impl Filled {
         copy
     }
 
-    /// Opens a directory, reads everything with the store away and then with it; returns how many bytes
-    /// were local.
+    /// Opens a directory, reads everything with the store away and then with it; returns how many
+    /// bytes were local.
     async fn check(&self, directory: &Path, why: &str) -> u64 {
         let cache = cache(directory, AMPLE);
         let remote = patient_remote(&self.store.url());
@@ -221,7 +228,12 @@ impl Filled {
         for (meta, contents) in &self.objects {
             let object = cache.object(&remote, meta);
             let range = 0..meta.size;
-            assert_right(&object.read(range.clone(), patiently()).await.unwrap(), contents, &range, why);
+            assert_right(
+                &object.read(range.clone(), patiently()).await.unwrap(),
+                contents,
+                &range,
+                why,
+            );
         }
         // Fills that met the store while it was away may be late.
         until("something of it is on disk", || 0 < cache.stats().extents).await;
@@ -290,18 +302,23 @@ fn corruption_in_data_files_costs_what_was_corrupt() {
     runtime().block_on(async {
         let filled = Filled::new().await;
         let mut numbers = Numbers(5);
-        for kind in
-            ["flipped bytes", "zeroed pages", "a page moved", "half of a file gone", "another file's bytes"]
-        {
+        for kind in [
+            "flipped bytes",
+            "zeroed pages",
+            "a page moved",
+            "half of a file gone",
+            "another file's bytes",
+        ] {
             let copy = filled.copy();
-            let data: Vec<_> = files(copy.path()).into_iter().filter(|path| is_data(path)).collect();
+            let data: Vec<_> =
+                files(copy.path()).into_iter().filter(|path| is_data(path)).collect();
             assert_eq!(data.len() as u64, OBJECTS, "one data file for each object");
             let victim = &data[0];
             let at = numbers.below(length(victim) / 4096 - 1) * 4096;
             match kind {
-                "flipped bytes" => {
-                    (0..20).for_each(|_| flip(victim, numbers.below(length(victim)), 1 << numbers.below(8)))
-                }
+                "flipped bytes" => (0..20).for_each(|_| {
+                    flip(victim, numbers.below(length(victim)), 1 << numbers.below(8))
+                }),
                 "zeroed pages" => zero(victim, at, 4096),
                 "a page moved" => {
                     let mut page = [0; 4096];
@@ -310,13 +327,22 @@ fn corruption_in_data_files_costs_what_was_corrupt() {
                     file.write_all_at(&page, (at + 8192) % (length(victim) / 4096 * 4096)).unwrap();
                 }
                 "half of a file gone" => {
-                    OpenOptions::new().write(true).open(victim).unwrap().set_len(length(victim) / 2).unwrap();
+                    OpenOptions::new()
+                        .write(true)
+                        .open(victim)
+                        .unwrap()
+                        .set_len(length(victim) / 2)
+                        .unwrap();
                 }
                 _ => drop(fs::copy(&data[1], victim).unwrap()),
             }
             let local = filled.check(copy.path(), kind).await;
-            let others = filled.total() - filled.objects.iter().map(|(meta, _)| meta.size).max().unwrap();
-            assert!(local >= others, "{kind}: {local} bytes are left, of {others} in files that are whole");
+            let others =
+                filled.total() - filled.objects.iter().map(|(meta, _)| meta.size).max().unwrap();
+            assert!(
+                local >= others,
+                "{kind}: {local} bytes are left, of {others} in files that are whole"
+            );
         }
     });
 }
@@ -329,7 +355,8 @@ fn corruption_in_the_journal_never_makes_a_wrong_byte() {
         let (mut kept, mut rounds) = (0, 0);
         for round in 0..24 {
             let copy = filled.copy();
-            let journals: Vec<_> = files(copy.path()).into_iter().filter(|path| is_journal(path)).collect();
+            let journals: Vec<_> =
+                files(copy.path()).into_iter().filter(|path| is_journal(path)).collect();
             assert!(!journals.is_empty(), "{:?}", files(copy.path()));
             let victim = &journals[numbers.below(journals.len() as u64) as usize];
             let size = length(victim);
@@ -339,7 +366,8 @@ fn corruption_in_the_journal_never_makes_a_wrong_byte() {
                 2 => OpenOptions::new().write(true).open(victim).unwrap().set_len(at).unwrap(),
                 _ => zero(victim, at, usize::try_from((size - at).min(100)).unwrap()),
             }
-            let local = filled.check(copy.path(), &format!("round {round}, at {at} of {size}")).await;
+            let local =
+                filled.check(copy.path(), &format!("round {round}, at {at} of {size}")).await;
             if round % 4 < 2 {
                 (kept, rounds) = (kept + local, rounds + 1);
             }

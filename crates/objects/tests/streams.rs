@@ -1,4 +1,5 @@
-//! Streams through a real client, against a store that counts what it is asked for and fails as told.
+//! Streams through a real client, against a store that counts what it is asked for and fails as
+//! told.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -10,7 +11,8 @@ use busload_bucket::{Fault, Faults, Rule};
 use busload_objects::{Cache, Error, Object, StreamOptions, Use};
 use futures_util::StreamExt;
 use support::{
-    AMPLE, MIB, Numbers, Sizes, Store, TIMEOUT, TOUCHED, cache, contents, meta, patient_remote, slice, until,
+    AMPLE, MIB, Numbers, Sizes, Store, TIMEOUT, TOUCHED, cache, contents, meta, patient_remote,
+    slice, until,
 };
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
@@ -18,7 +20,12 @@ use tokio::{runtime::Handle, task::JoinSet};
 const SIZE: u64 = 40 * MIB + 17;
 
 /// All of a range; what comes has to be right.
-async fn follow(object: &Object, contents: &[u8], range: Range<u64>, purpose: Use) -> Result<(), Error> {
+async fn follow(
+    object: &Object,
+    contents: &[u8],
+    range: Range<u64>,
+    purpose: Use,
+) -> Result<(), Error> {
     let mut stream = object.stream(range.clone(), StreamOptions { purpose, timeout: TIMEOUT });
     let mut next = range.start;
     while let Some(piece) = stream.next().await {
@@ -96,7 +103,9 @@ async fn faults_in_the_middle_never_show_in_the_bytes() {
             for purpose in [Use::Once, Use::Again] {
                 follow(&object, &contents, 0..12 * MIB + 5, purpose).await.unwrap();
                 let start = numbers.below(12 * MIB);
-                follow(&object, &contents, start..(start + MIB).min(12 * MIB), purpose).await.unwrap();
+                follow(&object, &contents, start..(start + MIB).min(12 * MIB), purpose)
+                    .await
+                    .unwrap();
             }
             store.rules(Vec::new());
             cache.close().await;

@@ -1,7 +1,8 @@
 //! What a request at a source costs the stage tx, beside one that memory answers.
 //!
-//! `cargo run --release -p busload-pipeline --example source_requests [CONNECTIONS] [PIPELINE]`: batches of `GET`s as a net stage
-//! would bring them, and a source that answers all of a turn in another order.
+//! `cargo run --release -p busload-pipeline --example source_requests [CONNECTIONS] [PIPELINE]`:
+//! batches of `GET`s as a net stage would bring them, and a source that answers all of a turn in
+//! another order.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +20,8 @@ use busload_pipeline::{
     command::lookup,
     settings::Settings,
     source::{
-        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
+        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
+        Unsupported,
     },
     stats::Stats,
     tx::{self, Now, Signals, Tx},
@@ -99,10 +101,20 @@ fn measure(connections: usize, pipeline: usize, key: &str) -> f64 {
     let disk = SimDisk::new();
     let start = Now { monotonic: Duration::ZERO, wall_ms: 1_700_000_000_000 };
     let (stats, signals) = (Arc::new(Stats::default()), Arc::new(Signals::default()));
-    let opened =
-        tx::open(disk, Options::default(), settings, stats, signals, Box::new(SimRng::new(1)), start);
+    let opened = tx::open(
+        disk,
+        Options::default(),
+        settings,
+        stats,
+        signals,
+        Box::new(SimRng::new(1)),
+        start,
+    );
     let mut tx = opened.expect("a new log opens").tx;
-    tx.add_source("objects", Box::new(Echo { asked: Vec::new(), value: Bytes::from_static(&[b'v'; 35]) }));
+    tx.add_source(
+        "objects",
+        Box::new(Echo { asked: Vec::new(), value: Bytes::from_static(&[b'v'; 35]) }),
+    );
     let mut batch = Batch::default();
     for index in 0..connections {
         let peer = Peer {
@@ -162,7 +174,14 @@ fn fill(
             let first_arg = batch.args.len() as u32;
             batch.args.extend_from_slice(ranges);
             let (end, arg_count) = (bytes.len() as u32, ranges.len() as u32);
-            batch.requests.push(Request { command, buffer: 0, start: 0, end, first_arg, arg_count });
+            batch.requests.push(Request {
+                command,
+                buffer: 0,
+                start: 0,
+                end,
+                first_arg,
+                arg_count,
+            });
         }
         let first_seq = (turn * pipeline) as u64;
         let request_count = pipeline as u32;

@@ -45,15 +45,18 @@ impl<'a> Args<'a> {
     }
 
     /// From this argument on.
-    pub fn iter_from(&self, first: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+    pub fn iter_from(
+        &self,
+        first: usize,
+    ) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let bytes = self.bytes;
         self.ranges[first.min(self.ranges.len())..]
             .iter()
             .map(move |range| &bytes[range.start as usize..range.end as usize])
     }
 
-    /// The argument by reference to the received bytes, if it is large and most of what was received with it (so that
-    /// keeping it keeps little else).
+    /// The argument by reference to the received bytes, if it is large and most of what was
+    /// received with it (so that keeping it keeps little else).
     pub fn shared(&self, index: usize) -> Option<Bytes> {
         let owner = self.owner?;
         let value = self.at(index);

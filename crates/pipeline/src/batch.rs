@@ -51,7 +51,8 @@ pub struct Request {
     pub start: u32,
     /// Behind its last byte.
     pub end: u32,
-    /// Ordinal of its first argument in [`Batch::args`]; for a protocol error the ordinal in [`Batch::errors`].
+    /// Ordinal of its first argument in [`Batch::args`]; for a protocol error the ordinal in
+    /// [`Batch::errors`].
     pub first_arg: u32,
     /// Count of arguments, the command's name included.
     pub arg_count: u32,
@@ -105,7 +106,8 @@ pub struct ReplySegment {
     pub conn: ConnId,
     /// Sequence number of the first request answered.
     pub first_seq: u64,
-    /// Requests answered; zero for a push, which answers none and takes its place behind what is there.
+    /// Requests answered; zero for a push, which answers none and takes its place behind what is
+    /// there.
     pub seq_count: u32,
     /// First byte in [`Batch::out`].
     pub start: usize,
@@ -145,7 +147,8 @@ pub struct Deferred {
     pub reason: DeferReason,
 }
 
-/// Memory tx holds for a connection (its MULTI queue and watched keys), told to net, which bounds the sum.
+/// Memory tx holds for a connection (its MULTI queue and watched keys), told to net, which bounds
+/// the sum.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     /// Whose.
@@ -154,7 +157,8 @@ pub struct Held {
     pub bytes: usize,
 }
 
-/// One turn's work. Filled by net, executed by tx, handed back with the replies; never dropped in between.
+/// One turn's work. Filled by net, executed by tx, handed back with the replies; never dropped in
+/// between.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Received bytes.
@@ -184,7 +188,8 @@ pub struct Batch {
     pub held: Vec<Held>,
     /// Connections that have authenticated, or no longer have.
     pub authenticated: Vec<(ConnId, bool)>,
-    /// How many commands that were executed in slices had ended, before this batch was executed and after it.
+    /// How many commands that were executed in slices had ended, before this batch was executed and
+    /// after it.
     pub jobs_ended: (u64, u64),
 }
 
@@ -197,7 +202,8 @@ impl Batch {
     /// The bytes of a request, from its start.
     #[inline]
     pub fn request_bytes(&self, request: &Request) -> &[u8] {
-        &self.buffers[request.buffer as usize].as_slice()[request.start as usize..request.end as usize]
+        &self.buffers[request.buffer as usize].as_slice()
+            [request.start as usize..request.end as usize]
     }
 
     /// Empties everything but `buffers`, which the net stage takes home, and keeps the memory.

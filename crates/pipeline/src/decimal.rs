@@ -1,11 +1,13 @@
 //! Decimal numbers of `INCRBYFLOAT` and `HINCRBYFLOAT`.
 //!
-//! Redis computes with C's `long double` and prints `%.17Lf` without trailing zeros. Here the sum is exact and then
-//! rounded to 17 digits after the point, ties to even, so the results agree wherever binary fractions did not get in the
-//! way. What is accepted and the range are those of `strtold` on x86-64, but for hexadecimal numbers, which are refused.
+//! Redis computes with C's `long double` and prints `%.17Lf` without trailing zeros. Here the sum
+//! is exact and then rounded to 17 digits after the point, ties to even, so the results agree
+//! wherever binary fractions did not get in the way. What is accepted and the range are those of
+//! `strtold` on x86-64, but for hexadecimal numbers, which are refused.
 //!
-//! Sums of ordinary size are one addition of 128-bit integers and allocate nothing. Beyond that, numbers are strings of digits; with 5 KiB of
-//! text and exponents within the range those are below 20,000 digits.
+//! Sums of ordinary size are one addition of 128-bit integers and allocate nothing. Beyond that,
+//! numbers are strings of digits; with 5 KiB of text and exponents within the range those are below
+//! 20,000 digits.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -45,7 +47,8 @@ const SCALED_INTEGER_DIGITS: i64 = 20;
 const TEXT_BYTES_LIMIT: usize = 5 * 1024;
 /// Exponents are cut off here, where every number that is not 0 is out of range either way.
 const EXPONENT_MAX: i64 = 1_000_000;
-/// Half a step above the largest `long double`: 0.(these digits) times ten to the power of [`LIMIT_POINT`].
+/// Half a step above the largest `long double`: 0.(these digits) times ten to the power of
+/// [`LIMIT_POINT`].
 const LIMIT_DIGITS: &[u8] = b"118973149535723176505351158982948866796625400469556721895649";
 const LIMIT_POINT: i64 = 4933;
 /// Half of the smallest `long double`, which reads as 0 and is therefore refused.
@@ -79,7 +82,8 @@ struct Digits {
     scale: usize,
 }
 
-/// The parts of a number's text: 0 followed by a point and `digits`, times ten to the power of `point`.
+/// The parts of a number's text: 0 followed by a point and `digits`, times ten to the power of
+/// `point`.
 struct Text {
     sign: Sign,
     /// Without zeros at either end.
@@ -91,8 +95,8 @@ impl Decimal {
     /// Zero, the value of what is not there.
     pub const ZERO: Self = Self(Repr::Scaled(0));
 
-    /// Reads `text` as Redis does: a sign, digits with a point among them, an exponent; or `inf`, `infinity`. Nothing
-    /// around it.
+    /// Reads `text` as Redis does: a sign, digits with a point among them, an exponent; or `inf`,
+    /// `infinity`. Nothing around it.
     ///
     /// # Errors
     /// [`DecimalError::NotAFloat`].
@@ -115,7 +119,8 @@ impl Decimal {
         if text.digits.is_empty() {
             return Ok(Self::ZERO);
         }
-        if text.is_at_least(LIMIT_DIGITS, LIMIT_POINT) || !text.is_at_least(TINY_DIGITS, TINY_POINT) {
+        if text.is_at_least(LIMIT_DIGITS, LIMIT_POINT) || !text.is_at_least(TINY_DIGITS, TINY_POINT)
+        {
             return Err(DecimalError::NotAFloat);
         }
         Ok(Self(text.scaled().map_or_else(|| Repr::Digits(text.to_digits()), Repr::Scaled)))
@@ -145,7 +150,8 @@ impl Decimal {
         Ok(Self(Repr::Digits(sum)))
     }
 
-    /// Appends the number without an exponent, rounded to 17 digits after the point and without zeros at their end.
+    /// Appends the number without an exponent, rounded to 17 digits after the point and without
+    /// zeros at their end.
     pub fn write(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Repr::Scaled(scaled) => write_scaled(*scaled, out),
@@ -164,10 +170,12 @@ impl Decimal {
     }
 }
 
-/// The number times [`UNIT`] of text as people write it: digits of modest count, no exponent. Allocates nothing.
+/// The number times [`UNIT`] of text as people write it: digits of modest count, no exponent.
+/// Allocates nothing.
 fn parse_plain(text: &[u8]) -> Option<i128> {
     let integer_len = text.iter().position(|byte| *byte == b'.').unwrap_or(text.len());
-    let (integer, fraction) = (&text[..integer_len], text.get(integer_len + 1..).unwrap_or_default());
+    let (integer, fraction) =
+        (&text[..integer_len], text.get(integer_len + 1..).unwrap_or_default());
     let is_modest = integer.len() as i64 <= SCALED_INTEGER_DIGITS && fraction.len() <= SCALE;
     if !is_modest || integer.len() + fraction.len() == 0 {
         return None;
@@ -217,7 +225,8 @@ impl Text {
         if SCALED_INTEGER_DIGITS < self.point {
             return None;
         }
-        let number = self.digits.iter().fold(0i128, |number, digit| number * 10 + i128::from(digit - b'0'));
+        let number =
+            self.digits.iter().fold(0i128, |number, digit| number * 10 + i128::from(digit - b'0'));
         let scaled = number * 10i128.pow(zeros);
         Some(if self.sign == Sign::Minus { -scaled } else { scaled })
     }
@@ -241,8 +250,9 @@ fn parse_exponent(text: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let exponent =
-        digits.iter().fold(0, |exponent, digit| (exponent * 10 + i64::from(digit - b'0')).min(EXPONENT_MAX));
+    let exponent = digits
+        .iter()
+        .fold(0, |exponent, digit| (exponent * 10 + i64::from(digit - b'0')).min(EXPONENT_MAX));
     Some(if negative { -exponent } else { exponent })
 }
 
@@ -283,7 +293,9 @@ impl Digits {
 
     /// Cuts what is behind the 17th digit after the point, to the nearest, ties to even.
     fn rounded(mut self) -> Self {
-        let Some(excess) = self.scale.checked_sub(SCALE).filter(|excess| *excess != 0) else { return self };
+        let Some(excess) = self.scale.checked_sub(SCALE).filter(|excess| *excess != 0) else {
+            return self;
+        };
         let at = |index: usize| self.digits.get(index).copied().unwrap_or(0);
         let beyond_half = self.digits.iter().take(excess - 1).any(|digit| *digit != 0);
         let is_odd = at(excess) % 2 == 1;

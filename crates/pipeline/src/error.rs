@@ -39,7 +39,9 @@ impl CommandError {
             CommandError::StringTooLong => {
                 "ERR string exceeds maximum allowed size (proto-max-bulk-len)".into()
             }
-            CommandError::Arity(name) => format!("ERR wrong number of arguments for '{name}' command").into(),
+            CommandError::Arity(name) => {
+                format!("ERR wrong number of arguments for '{name}' command").into()
+            }
             CommandError::Text(text) => text.clone(),
         }
     }

@@ -1,8 +1,9 @@
 //! Which replies must wait, and for what.
 //!
-//! A reply that shows data carries a [`Gate`]: the LSNs that must be written, and durable, before it may leave. A
-//! write carries its own; a read that of the last change to what it looked at. The level is that of the
-//! transaction that wrote the data. [`GateFilter`] answers "the last change" from key hashes: collisions only delay.
+//! A reply that shows data carries a [`Gate`]: the LSNs that must be written, and durable, before
+//! it may leave. A write carries its own; a read that of the last change to what it looked at. The
+//! level is that of the transaction that wrote the data. [`GateFilter`] answers "the last change"
+//! from key hashes: collisions only delay.
 
 use busload_log::Lsn;
 use busload_tables::{KeyHash, TableId};

@@ -1,17 +1,19 @@
-//! Glob patterns of `KEYS`, `SCAN MATCH`, `CONFIG GET`: the language of Redis 7.0's `stringmatchlen`, byte for byte.
+//! Glob patterns of `KEYS`, `SCAN MATCH`, `CONFIG GET`: the language of Redis 7.0's
+//! `stringmatchlen`, byte for byte.
 //!
-//! `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^abc]` one byte of a class, `\x` the byte itself. Its corners are
-//! kept, as clients may depend on them: a class that is not closed ends with the pattern, the end of a
-//! range may be `]`, a range may be backwards, bytes above 127 sort below the others, and an escaped
-//! byte in a class always minds case.
+//! `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^abc]` one byte of a class, `\x` the byte
+//! itself. Its corners are kept, as clients may depend on them: a class that is not closed ends
+//! with the pattern, the end of a range may be `]`, a range may be backwards, bytes above 127 sort
+//! below the others, and an escaped byte in a class always minds case.
 //!
 //! A pattern comes from a client and is matched with every key, so both sides are bounded. It is
-//! compiled once, in time linear in its length, to *pieces*: what stands between two stars, each byte
-//! of which became a literal or one of the pattern's byte sets. Pieces are found from left to right,
-//! the leftmost place of each (an earlier star need not be tried again: whatever it could skip, the
-//! next one can). The bytes that stars may skip in all are those of the text that no piece needs: a
-//! text that is too short is refused by its length, and [`Pattern::steps_max`] says what a longer one
-//! can cost. [`Pattern::advance`] spends no more than it is given and goes on later.
+//! compiled once, in time linear in its length, to *pieces*: what stands between two stars, each
+//! byte of which became a literal or one of the pattern's byte sets. Pieces are found from left to
+//! right, the leftmost place of each (an earlier star need not be tried again: whatever it could
+//! skip, the next one can). The bytes that stars may skip in all are those of the text that no
+//! piece needs: a text that is too short is refused by its length, and [`Pattern::steps_max`] says
+//! what a longer one can cost. [`Pattern::advance`] spends no more than it is given and goes on
+//! later.
 
 mod compile;
 mod set;
@@ -31,8 +33,8 @@ pub struct Pattern {
     literals: Vec<u8>,
     /// What tokens that are no literals take. The first is all bytes.
     sets: Vec<ByteSet>,
-    /// What stands before the first star, between stars, and behind the last. Only the first and the
-    /// last may be empty. A pattern without a star is a single piece.
+    /// What stands before the first star, between stars, and behind the last. Only the first and
+    /// the last may be empty. A pattern without a star is a single piece.
     pieces: Vec<Piece>,
     /// Tokens of the longest piece that is searched for and holds a set.
     searched_set_tokens_max: usize,
@@ -83,10 +85,12 @@ impl Pattern {
     pub fn matches(&self, text: &[u8]) -> bool {
         // More steps than the longest pattern and text can need, so the answer is never left open.
         let mut steps = usize::MAX;
-        self.matches_all || self.advance(text, &mut MatchProgress::default(), &mut steps) == Some(true)
+        self.matches_all
+            || self.advance(text, &mut MatchProgress::default(), &mut steps) == Some(true)
     }
 
-    /// As [`Pattern::matches`], but it gives up (`None`) at [`MATCH_STEPS_MAX`]. Adds what it cost to `spent`.
+    /// As [`Pattern::matches`], but it gives up (`None`) at [`MATCH_STEPS_MAX`]. Adds what it cost
+    /// to `spent`.
     pub fn decide(&self, text: &[u8], spent: &mut usize) -> Option<bool> {
         if self.matches_all {
             return Some(true);
@@ -105,9 +109,14 @@ impl Pattern {
         once.saturating_add(slack.saturating_mul(self.searched_set_tokens_max))
     }
 
-    /// Goes on comparing `text` until the answer is known or `steps` are spent (`None`). It may pass
-    /// them by the length of the pattern. `steps` becomes what is left of them.
-    pub fn advance(&self, text: &[u8], progress: &mut MatchProgress, steps: &mut usize) -> Option<bool> {
+    /// Goes on comparing `text` until the answer is known or `steps` are spent (`None`). It may
+    /// pass them by the length of the pattern. `steps` becomes what is left of them.
+    pub fn advance(
+        &self,
+        text: &[u8],
+        progress: &mut MatchProgress,
+        steps: &mut usize,
+    ) -> Option<bool> {
         if text.is_empty() {
             return Some(self.takes_empty);
         }
@@ -145,7 +154,8 @@ impl Pattern {
         Some(true)
     }
 
-    /// Bytes of a text of this length that stars skip; `None` when its length alone excludes a match.
+    /// Bytes of a text of this length that stars skip; `None` when its length alone excludes a
+    /// match.
     fn slack(&self, text_bytes: usize) -> Option<usize> {
         let slack = text_bytes.checked_sub(self.tokens.len())?;
         (slack == 0 || 1 < self.pieces.len()).then_some(slack)

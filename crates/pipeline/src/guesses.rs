@@ -65,10 +65,11 @@ impl From<IpAddr> for ClientAddress {
 impl Guesses {
     /// How long no password from there is looked at.
     pub fn wait(&self, client: ClientAddress, now: Duration) -> Option<Duration> {
-        let full_at = self.full_at.get(&client).copied().unwrap_or_else(|| match self.has_place() {
-            true => Duration::ZERO,
-            false => self.others_full_at,
-        });
+        let full_at =
+            self.full_at.get(&client).copied().unwrap_or_else(|| match self.has_place() {
+                true => Duration::ZERO,
+                false => self.others_full_at,
+            });
         let wait = full_at.saturating_sub(now).saturating_sub(SPENT_MAX);
         (!wait.is_zero()).then_some(wait)
     }
@@ -136,8 +137,9 @@ mod tests {
     #[test]
     fn who_cannot_be_remembered_shares_with_others_like_it_and_harms_nobody_else() {
         let mut guesses = Guesses::default();
-        let known =
-            |index: usize| ClientAddress::from(IpAddr::from(u32::try_from(index).unwrap().to_be_bytes()));
+        let known = |index: usize| {
+            ClientAddress::from(IpAddr::from(u32::try_from(index).unwrap().to_be_bytes()))
+        };
         let now = Duration::from_secs(5);
         (0..GUESSERS_MAX)
             .for_each(|index| assert_eq!(guess(&mut guesses, known(index), now), GUESSES_AT_ONCE));

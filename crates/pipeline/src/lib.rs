@@ -6,14 +6,17 @@
 //!     +-replies-+<---Batch-----+ +--> sources   +--> written, durable --> net releases replies
 //! ```
 //!
-//! * [`net`] owns sockets, the order of replies within a connection and the release of gated replies.
-//! * [`tx`] owns all tables and every connection's state that commands can change. Single writer, no locks, no IO.
+//! * [`net`] owns sockets, the order of replies within a connection and the release of gated
+//!   replies.
+//! * [`tx`] owns all tables and every connection's state that commands can change. Single writer,
+//!   no locks, no IO.
 //! * [`command`] is the table of commands and their handlers.
 //! * [`source`] is the seam to tables of other kinds.
-//! * [`wiring`] runs the stages in one loop or on two threads; the log always has threads of its own.
+//! * [`wiring`] runs the stages in one loop or on two threads; the log always has threads of its
+//!   own.
 //!
-//! Every stage follows one rule: when it is free it takes everything that waits, up to a limit, and leaves at once.
-//! Every limit is in [`limits`].
+//! Every stage follows one rule: when it is free it takes everything that waits, up to a limit, and
+//! leaves at once. Every limit is in [`limits`].
 
 #![forbid(unsafe_code)]
 

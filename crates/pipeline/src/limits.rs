@@ -19,21 +19,22 @@ pub const BATCH_REQUESTS_SHARED: usize = 4 * 1024;
 /// A connection's share of a batch is at least this.
 pub const RUN_REQUESTS_MIN: usize = 64;
 
-/// Arguments in one batch at which net stops parsing for this turn (the request in progress is finished): a command over
-/// many keys costs as much as as many commands.
+/// Arguments in one batch at which net stops parsing for this turn (the request in progress is
+/// finished): a command over many keys costs as much as as many commands.
 pub const BATCH_ARGS_MAX: usize = 64 * 1024;
 
 /// Bytes of requests not yet offered at which a connection is not read until they are fewer.
 pub const BACKLOG_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes of replies in one batch that the connections in it share. A connection whose share is used up has the rest
-/// of its requests executed in a later turn.
+/// Bytes of replies in one batch that the connections in it share. A connection whose share is used
+/// up has the rest of its requests executed in a later turn.
 pub const BATCH_REPLY_BYTES_SHARED: usize = 1024 * 1024;
 
 /// A connection's share of the reply bytes of a batch is at least this.
 pub const RUN_REPLY_BYTES_MIN: usize = 16 * 1024;
 
-/// Bytes of replies in one batch at which tx leaves all other requests for later; those who got nothing come first then.
+/// Bytes of replies in one batch at which tx leaves all other requests for later; those who got
+/// nothing come first then.
 pub const BATCH_REPLY_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Pending replies of one connection lie in buffers of at most this size.
@@ -42,7 +43,8 @@ pub const REPLY_CHUNK_BYTES_MAX: usize = 64 * 1024;
 /// Steps of a command executed in slices that one turn does, of about 100 ns each.
 pub const SLICE_STEPS: usize = 4 * 1024;
 
-/// Entries that one SCAN or HSCAN visits, whatever its COUNT says: the client goes on with the cursor.
+/// Entries that one SCAN or HSCAN visits, whatever its COUNT says: the client goes on with the
+/// cursor.
 pub const SCAN_ENTRIES_MAX: usize = 4 * 1024;
 
 /// Steps, of a nanosecond or two, after which comparing a pattern with one text is given up.
@@ -81,7 +83,8 @@ pub const BIG_VALUE_BYTES: usize = 64 * 1024;
 /// Bytes of one record of a transaction that is logged in parts.
 pub const LOG_PART_BYTES: usize = 512 * 1024;
 
-/// Bytes of the log that each part takes beyond its effects: it may be a batch and a frame of its own.
+/// Bytes of the log that each part takes beyond its effects: it may be a batch and a frame of its
+/// own.
 pub const LOG_PART_ROOM_BYTES: usize = 128;
 
 /// Parts handed to the log and not yet written.
@@ -116,8 +119,8 @@ pub const TRIM_INTERVAL: Duration = Duration::from_millis(100);
 /// More memory than this is freed on a thread that nobody waits for.
 pub const BYTES_FREED_INLINE: usize = 1024 * 1024;
 
-/// Bytes that the values of one reply may take where they are copied; a longer reply is an error. Large values, which
-/// are sent from where they are, do not count.
+/// Bytes that the values of one reply may take where they are copied; a longer reply is an error.
+/// Large values, which are sent from where they are, do not count.
 pub const REPLY_COPIED_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A reply up to here is never cut off: what has been executed is answered.
@@ -126,10 +129,12 @@ pub const REPLY_SMALL_BYTES: usize = 1024 * 1024;
 /// Values of at least this size are shared with the reply by reference instead of copied.
 pub const SHARED_VALUE_BYTES_MIN: usize = 32 * 1024;
 
-/// Default of `client_reply_bytes`: pending replies at which a client is not read until it has taken some.
+/// Default of `client_reply_bytes`: pending replies at which a client is not read until it has
+/// taken some.
 pub const CLIENT_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
-/// Default of `reply_bytes_total`: memory of all connections together above which the largest is closed.
+/// Default of `reply_bytes_total`: memory of all connections together above which the largest is
+/// closed.
 pub const REPLY_BYTES_TOTAL: usize = 2 * 1024 * 1024 * 1024;
 
 /// Wrong passwords from one address that are looked at, however fast they come; beyond that each is
@@ -163,7 +168,8 @@ pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(100);
 /// How long replies may take to leave at shutdown.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// How long peers must have sent nothing before connections are closed at shutdown, once everything is answered.
+/// How long peers must have sent nothing before connections are closed at shutdown, once everything
+/// is answered.
 pub const SHUTDOWN_QUIET: Duration = Duration::from_millis(50);
 
 /// Tickets of one source open at once; a further request is refused.
@@ -172,11 +178,12 @@ pub const SOURCE_TICKETS_MAX: usize = 1 << 20;
 /// Bytes of a glob pattern. Compiling one of this length takes a few milliseconds.
 pub const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Character classes of a glob pattern, of 32 bytes each; the same one several times in a row counts once.
+/// Character classes of a glob pattern, of 32 bytes each; the same one several times in a row
+/// counts once.
 pub const PATTERN_SETS_MAX: usize = 16_000;
 
-/// Names, patterns or ids in one request of a command that looks each of them up for an answer of many
-/// bytes (`COMMAND DOCS`, `CONFIG GET`, `CLIENT LIST ID`, `INFO`).
+/// Names, patterns or ids in one request of a command that looks each of them up for an answer of
+/// many bytes (`COMMAND DOCS`, `CONFIG GET`, `CLIENT LIST ID`, `INFO`).
 pub const NAMES_MAX: usize = 1024;
 
 /// Bytes of a value in `CONFIG SET`.
@@ -200,11 +207,14 @@ const _: () = assert!(RUN_REPLY_BYTES_MIN <= BATCH_REPLY_BYTES_SHARED);
 const _: () = assert!(BATCH_REPLY_BYTES_SHARED <= BATCH_REPLY_BYTES_MAX);
 const _: () = assert!(BATCH_REPLY_BYTES_MAX <= CLIENT_REPLY_BYTES);
 const _: () = assert!(REPLY_CHUNK_BYTES_MAX <= SPARE_BUFFER_BYTES_MAX);
-const _: () =
-    assert!(BATCH_REPLY_BYTES_MAX < REPLY_COPIED_BYTES_MAX && REPLY_COPIED_BYTES_MAX < REPLY_BYTES_TOTAL);
+const _: () = assert!(
+    BATCH_REPLY_BYTES_MAX < REPLY_COPIED_BYTES_MAX && REPLY_COPIED_BYTES_MAX < REPLY_BYTES_TOTAL
+);
 const _: () = assert!(SHARED_VALUE_BYTES_MIN <= REPLY_SMALL_BYTES);
 const _: () = assert!(CLIENT_REPLY_BYTES <= REPLY_BYTES_TOTAL);
-const _: () = assert!(GROUP_REQUESTS <= RUN_REQUESTS_MIN && RUN_REQUESTS_MIN <= BATCH_REQUESTS_SHARED);
+const _: () =
+    assert!(GROUP_REQUESTS <= RUN_REQUESTS_MIN && RUN_REQUESTS_MIN <= BATCH_REQUESTS_SHARED);
 const _: () = assert!(BATCH_REQUESTS_SHARED <= BATCH_REQUESTS_MAX);
-const _: () = assert!(SHARED_VALUE_BYTES_MIN <= BIG_VALUE_BYTES && BIG_VALUE_BYTES <= SLICED_BYTES_MIN);
+const _: () =
+    assert!(SHARED_VALUE_BYTES_MIN <= BIG_VALUE_BYTES && BIG_VALUE_BYTES <= SLICED_BYTES_MIN);
 const _: () = assert!(GATE_FILTER_SLOTS.is_power_of_two());

@@ -1,4 +1,5 @@
-//! Drops what takes long to drop (returning hundreds of megabytes to the system) on a thread nobody waits for.
+//! Drops what takes long to drop (returning hundreds of megabytes to the system) on a thread nobody
+//! waits for.
 
 use std::{
     any::Any,
@@ -26,7 +27,8 @@ pub fn drop_elsewhere<T: Any + Send>(value: T) {
     }
 }
 
-/// Drops a value that holds this much memory: elsewhere when it is so much that somebody would wait.
+/// Drops a value that holds this much memory: elsewhere when it is so much that somebody would
+/// wait.
 pub fn drop_sized<T: Any + Send>(value: T, bytes: usize) {
     if BYTES_FREED_INLINE < bytes {
         drop_elsewhere(value);

@@ -5,8 +5,10 @@ pub fn is_secret(given: &[u8], expected: &[u8]) -> bool {
     let same_length = given.len() == expected.len();
     // Against itself when the length is wrong: the same work either way.
     let against = if same_length { expected } else { given };
-    let difference =
-        given.iter().zip(against).fold(0, |difference, (a, b)| std::hint::black_box(difference | (a ^ b)));
+    let difference = given
+        .iter()
+        .zip(against)
+        .fold(0, |difference, (a, b)| std::hint::black_box(difference | (a ^ b)));
     same_length && difference == 0
 }
 

@@ -78,7 +78,8 @@ pub struct Settings {
     pub tables: Vec<TableSettings>,
     /// Tables of other kinds; none has the name of a memory table.
     pub sources: Vec<SourceTable>,
-    /// Memory of all tables together above which commands that need more are refused; 0 is no limit.
+    /// Memory of all tables together above which commands that need more are refused; 0 is no
+    /// limit.
     pub memory_max: u64,
     /// The password clients must give, if any.
     pub password: Option<Vec<u8>>,

@@ -1,8 +1,11 @@
-//! What cannot be answered from memory goes to a source: one per table of a kind other than `memory`.
+//! What cannot be answered from memory goes to a source: one per table of a kind other than
+//! `memory`.
 //!
-//! tx submits requests, each with a ticket, says once per turn that these were all ([`Source::flush`]) and goes on. Out comes **one ordered stream** of [`SourceEvent`]s; tx applies
-//! it in order and nothing else: whatever a kind needs to keep a cache honest stays inside the source. Operations on
-//! one key take effect in the order of submission: a read waits for an earlier unfinished write of that key.
+//! tx submits requests, each with a ticket, says once per turn that these were all
+//! ([`Source::flush`]) and goes on. Out comes **one ordered stream** of [`SourceEvent`]s; tx
+//! applies it in order and nothing else: whatever a kind needs to keep a cache honest stays inside
+//! the source. Operations on one key take effect in the order of submission: a read waits for an
+//! earlier unfinished write of that key.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -65,7 +68,10 @@ pub enum Operation {
 impl Operation {
     /// Whether it changes the source.
     pub fn is_write(self) -> bool {
-        matches!(self, Operation::Set | Operation::Delete | Operation::HashSet | Operation::HashDelete)
+        matches!(
+            self,
+            Operation::Set | Operation::Delete | Operation::HashSet | Operation::HashDelete
+        )
     }
 }
 
@@ -112,7 +118,8 @@ pub enum SourceEvent {
     Answer {
         /// Which.
         ticket: Ticket,
-        /// The value, or the error as it goes to the client, without the leading `-` (`ERR table objects: ...`).
+        /// The value, or the error as it goes to the client, without the leading `-` (`ERR table
+        /// objects: ...`).
         outcome: Result<SourceValue, String>,
         /// How long the value may be kept.
         cacheable_for: Option<Duration>,
@@ -150,7 +157,8 @@ pub struct SourceInfo {
 
 /// Answers what is not in memory. Never blocks; its work happens on threads of its own.
 pub trait Source: Send {
-    /// Takes a request, or says that the line is full. It may wait for [`Source::flush`] before it does anything.
+    /// Takes a request, or says that the line is full. It may wait for [`Source::flush`] before it
+    /// does anything.
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full>;
 
     /// Nothing more is submitted in this turn. Cheap when nothing was.

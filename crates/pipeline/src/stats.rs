@@ -98,8 +98,8 @@ pub struct Stats {
     pub commit_batches: BatchCounter,
     /// Replies per release.
     pub reply_batches: BatchCounter,
-    /// The longest turn of the thread that executes transactions: what a request waited for others at most, once it was
-    /// received.
+    /// The longest turn of the thread that executes transactions: what a request waited for others
+    /// at most, once it was received.
     pub turn_us_max: Figure,
     /// Polls of the socket driver.
     pub net_polls_total: Figure,
@@ -156,7 +156,9 @@ pub struct Stats {
 impl Stats {
     /// CONFIG RESETSTAT.
     pub fn reset(&self) {
-        for counter in [&self.net_batches, &self.tx_batches, &self.commit_batches, &self.reply_batches] {
+        for counter in
+            [&self.net_batches, &self.tx_batches, &self.commit_batches, &self.reply_batches]
+        {
             counter.reset();
         }
         for figure in [

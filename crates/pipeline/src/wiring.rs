@@ -1,4 +1,5 @@
-//! Runs the stages: net and tx in one loop, or on a thread each. The stages are the same; only this differs.
+//! Runs the stages: net and tx in one loop, or on a thread each. The stages are the same; only this
+//! differs.
 //!
 //! ```text
 //!  inline:   loop { net.collect -> tx.execute -> tx.end_turn -> net.deliver -> net.finish_turn }
@@ -6,9 +7,10 @@
 //!            tx:  loop { take all batches, execute, end_turn, hand back }
 //! ```
 //!
-//! **Shutdown.** When [`Signals::stop`] was called the net stage stops reading, what was received whole is executed
-//! and answered for at most [`SHUTDOWN_GRACE`], the sending half of each connection is ended and what
-//! peers still send is thrown away until they are quiet for [`SHUTDOWN_QUIET`], everything logged is synced, and the loops end.
+//! **Shutdown.** When [`Signals::stop`] was called the net stage stops reading, what was received
+//! whole is executed and answered for at most [`SHUTDOWN_GRACE`], the sending half of each
+//! connection is ended and what peers still send is thrown away until they are quiet for
+//! [`SHUTDOWN_QUIET`], everything logged is synced, and the loops end.
 
 use std::{
     io,
@@ -34,7 +36,8 @@ use crate::{
 /// Why the pipeline ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// It was asked to; everything logged is handed to the log, whose thread ends when it is synced.
+    /// It was asked to; everything logged is handed to the log, whose thread ends when it is
+    /// synced.
     Stopped,
     /// The log failed: nothing more was answered. A restart recovers.
     LogFailed(String),
@@ -116,7 +119,8 @@ pub fn run_threads<N: Net + Send + 'static>(
             signals,
             tx_notify,
         };
-        // Dropping the stage drops its end of the queue, then wakes tx, which finds the queue closed.
+        // Dropping the stage drops its end of the queue, then wakes tx, which finds the queue
+        // closed.
         stage.run(&net_clock)
     });
     let net_thread = match net_thread {
@@ -181,8 +185,9 @@ fn leave_to_the_system(tx: Tx) {
     std::mem::forget(tx);
 }
 
-/// Batches of late answers under way to net at once. They have a queue of their own: the places of the other one are those of the
-/// batches that go round with requests, and none of these may ever be refused.
+/// Batches of late answers under way to net at once. They have a queue of their own: the places of
+/// the other one are those of the batches that go round with requests, and none of these may ever
+/// be refused.
 const ANSWER_BATCHES_MAX: usize = 2;
 
 /// Gives late answers to net, if there are any and there is room. Whether it did.
@@ -253,7 +258,10 @@ impl<N: Net> NetThread<N> {
             } else {
                 // There are no more batches than places. Refused only when tx is gone.
                 let handed = self.to_tx.try_send(batch);
-                assert!(handed.is_ok() || self.to_tx.is_closed(), "a batch of requests found no place");
+                assert!(
+                    handed.is_ok() || self.to_tx.is_closed(),
+                    "a batch of requests found no place"
+                );
                 self.tx_notify.notify();
             }
         }
@@ -327,7 +335,8 @@ impl Housekeeping {
         }
         let again = tx.housekeep(now);
         tx.end_turn();
-        // After work it runs once more, to show the last figures; then only when something is to be done.
+        // After work it runs once more, to show the last figures; then only when something is to be
+        // done.
         let pause = match again {
             Some(pause) => Some(pause.min(HOUSEKEEPING_INTERVAL)),
             None if self.idle => None,
@@ -370,7 +379,8 @@ impl Shutdown {
         } else if self.quiet_until.is_some() && net.take_discarded() {
             self.quiet_until = Some(now + SHUTDOWN_QUIET);
         }
-        let quiet = self.quiet_until.is_some_and(|until| until <= now || net.connection_count() == 0);
+        let quiet =
+            self.quiet_until.is_some_and(|until| until <= now || net.connection_count() == 0);
         quiet || deadline <= now
     }
 

@@ -61,12 +61,18 @@ fn a_new_table_over_existing_keys_is_refused_until_it_adopts_them() {
     let adopting = Settings { adopt_tables: true, ..with_users(SyncMode::Always) };
     let mut world = start(&disk, adopting);
     let expected = ["a", "v", ":100000", "1", ":3"];
-    assert_eq!(run(&mut world, "GET users:1\nHGET users:2 f\nPTTL users:2\nGET other\nDBSIZE"), expected);
+    assert_eq!(
+        run(&mut world, "GET users:1\nHGET users:2 f\nPTTL users:2\nGET other\nDBSIZE"),
+        expected
+    );
     drop(world);
     // They are where they were moved, also after losing what was not synced.
     let disk = disk.crash(&mut SimRng::new(3), CrashKind::DropUnsynced);
     let mut world = start(&disk, with_users(SyncMode::Always));
-    assert_eq!(run(&mut world, "GET users:1\nHGET users:2 f\nPTTL users:2\nGET other\nDBSIZE"), expected);
+    assert_eq!(
+        run(&mut world, "GET users:1\nHGET users:2 f\nPTTL users:2\nGET other\nDBSIZE"),
+        expected
+    );
 }
 
 #[test]
@@ -91,7 +97,8 @@ fn a_table_that_is_not_configured_any_more_is_dropped_only_on_purpose() {
         "{message}"
     );
 
-    let dropping = |name: &str| Settings { drop_tables: vec![name.into()], ..settings(SyncMode::Always) };
+    let dropping =
+        |name: &str| Settings { drop_tables: vec![name.into()], ..settings(SyncMode::Always) };
     assert!(refused(&disk, dropping("nosuch")).contains("the log knows no such table"));
     let mut world = start(&disk, dropping("users"));
     assert_eq!(run(&mut world, "GET users:1\nGET k\nSET users:1 mine"), ["nil", "1", "OK"]);
@@ -156,7 +163,8 @@ fn a_crash_anywhere_in_a_start_that_adopts_leaves_a_directory_that_starts() {
         let adopting = Settings { adopt_tables: true, ..with_users(SyncMode::Always) };
         let before = disk.operation_count();
         disk.crash_at(before + at);
-        let finished = World::start(disk.clone(), adopting.clone(), SimClock::new(1_000_000), 1).is_ok();
+        let finished =
+            World::start(disk.clone(), adopting.clone(), SimClock::new(1_000_000), 1).is_ok();
         let after = disk.crash(&mut SimRng::new(at), CrashKind::AnySubset);
         let mut world = start(&after, adopting);
         assert_eq!(
@@ -189,9 +197,11 @@ fn an_interrupted_adoption_is_finished_by_the_next_start_whatever_its_flags() {
         let before = disk.operation_count();
         disk.crash_at(before + at);
         let adopting = Settings { adopt_tables: true, ..with_users(SyncMode::Always) };
-        let finished = World::start(disk.clone(), adopting.clone(), SimClock::new(1_000_000), 1).is_ok();
+        let finished =
+            World::start(disk.clone(), adopting.clone(), SimClock::new(1_000_000), 1).is_ok();
         let after = disk.crash(&mut SimRng::new(at), CrashKind::AnySubset);
-        let plain = World::start(after.clone(), with_users(SyncMode::Always), SimClock::new(1_000_000), 1);
+        let plain =
+            World::start(after.clone(), with_users(SyncMode::Always), SimClock::new(1_000_000), 1);
         went_on += u32::from(plain.is_ok() && !finished);
         let mut world = plain.unwrap_or_else(|_| start(&after, adopting));
         let mut client = world.connect();
@@ -217,13 +227,21 @@ fn a_source_over_existing_keys_is_refused_whatever_the_space_and_never_adopts() 
         let disk = SimDisk::new();
         run(&mut start(&disk, settings(SyncMode::Always)), commands);
         for adopt_tables in [false, true] {
-            let message =
-                refused(&disk, with_source(Settings { adopt_tables, ..settings(SyncMode::Always) }));
-            assert!(message.contains("new postgres table, but 2 keys that begin with `users:`"), "{message}");
+            let message = refused(
+                &disk,
+                with_source(Settings { adopt_tables, ..settings(SyncMode::Always) }),
+            );
+            assert!(
+                message.contains("new postgres table, but 2 keys that begin with `users:`"),
+                "{message}"
+            );
         }
         // Nothing of the refused starts is in the log.
         run(&mut start(&disk, settings(SyncMode::Always)), "FLUSHALL\nSET userson:1 a");
-        assert_eq!(run(&mut start(&disk, with_source(settings(SyncMode::Always))), "DBSIZE"), [":1"]);
+        assert_eq!(
+            run(&mut start(&disk, with_source(settings(SyncMode::Always))), "DBSIZE"),
+            [":1"]
+        );
     }
 }
 
@@ -233,10 +251,12 @@ fn a_source_takes_the_name_of_a_memory_table_only_when_that_is_empty_or_dropped(
     run(&mut start(&disk, with_users(SyncMode::Always)), "SET users:1 a\nSET k 1");
     let message = refused(&disk, with_source(settings(SyncMode::Always)));
     assert!(
-        message.contains("a memory table of that name with 1 keys") && message.contains("--drop-table users"),
+        message.contains("a memory table of that name with 1 keys")
+            && message.contains("--drop-table users"),
         "{message}"
     );
-    let dropping = with_source(Settings { drop_tables: vec!["users".into()], ..settings(SyncMode::Always) });
+    let dropping =
+        with_source(Settings { drop_tables: vec!["users".into()], ..settings(SyncMode::Always) });
     assert_eq!(run(&mut start(&disk, dropping.clone()), "DBSIZE"), [":1"]);
     assert_eq!(run(&mut start(&disk, with_source(settings(SyncMode::Always))), "DBSIZE"), [":1"]);
     assert!(refused(&disk, dropping).contains("both configured and named by --drop-table"));
@@ -257,6 +277,9 @@ fn a_source_may_go_and_its_name_becomes_a_prefix_like_any_other() {
 
     let disk = SimDisk::new();
     start(&disk, with_source(settings(SyncMode::Always)));
-    assert_eq!(run(&mut start(&disk, with_users(SyncMode::Always)), "SET users:1 a\nDBSIZE"), ["OK", ":1"]);
+    assert_eq!(
+        run(&mut start(&disk, with_users(SyncMode::Always)), "SET users:1 a\nDBSIZE"),
+        ["OK", ":1"]
+    );
     assert_eq!(run(&mut start(&disk, with_users(SyncMode::Always)), "GET users:1"), ["a"]);
 }

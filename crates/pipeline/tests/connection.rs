@@ -1,4 +1,5 @@
-//! HELLO, AUTH, CLIENT and the like: what stock clients send when they connect, and what they expect.
+//! HELLO, AUTH, CLIENT and the like: what stock clients send when they connect, and what they
+//! expect.
 
 mod common;
 
@@ -9,8 +10,7 @@ use busload_pipeline::{limits::GUESSES_AT_ONCE, settings::Settings};
 use busload_resp::reply::Reply;
 use common::{Client, Server, check, check_on};
 
-const TOO_MANY: &str =
-    "-ERR too many wrong passwords came from this address, so none is looked at now; try again in 1 s";
+const TOO_MANY: &str = "-ERR too many wrong passwords came from this address, so none is looked at now; try again in 1 s";
 const NOAUTH: &str = "-NOAUTH Authentication required.";
 const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -125,7 +125,9 @@ fn after_some_wrong_passwords_none_from_there_is_looked_at_for_a_while() {
 #[test]
 fn with_a_password_nothing_works_before_it_is_given() {
     let mut server = with_password();
-    for line in ["GET k", "PING", "SELECT 1", "CLIENT ID", "MULTI", "INFO", "CONFIG GET *", "SHUTDOWN"] {
+    for line in
+        ["GET k", "PING", "SELECT 1", "CLIENT ID", "MULTI", "INFO", "CONFIG GET *", "SHUTDOWN"]
+    {
         assert_eq!(server.run(line), NOAUTH, "{line}");
     }
     assert!(!server.signals.stopping());
@@ -134,9 +136,13 @@ fn with_a_password_nothing_works_before_it_is_given() {
         hello.starts_with("-NOAUTH HELLO must be called with the client already authenticated"),
         "{hello}"
     );
-    for line in
-        ["AUTH wrong", "AUTH default wrong", "AUTH foo secret", "HELLO 3 AUTH default wrong", "AUTH secre"]
-    {
+    for line in [
+        "AUTH wrong",
+        "AUTH default wrong",
+        "AUTH foo secret",
+        "HELLO 3 AUTH default wrong",
+        "AUTH secre",
+    ] {
         assert_eq!(server.run(line), WRONGPASS, "{line}");
     }
     assert_eq!(server.run("GET k"), NOAUTH);
@@ -148,7 +154,11 @@ fn with_a_password_nothing_works_before_it_is_given() {
     assert_eq!(server.run("RESET"), "RESET");
     assert_eq!(server.run("GET k"), NOAUTH, "RESET does");
     let other = server.connect();
-    assert!(server.run_on(other, "HELLO 3 AUTH default secret SETNAME me").starts_with("{'server': 'redis'"));
+    assert!(
+        server
+            .run_on(other, "HELLO 3 AUTH default secret SETNAME me")
+            .starts_with("{'server': 'redis'")
+    );
     assert_eq!(server.run_on(other, "CLIENT GETNAME"), "'me'");
     let stats = server.run_on(other, "INFO stats");
     assert!(stats.contains("acl_access_denied_auth:6"), "{stats}");
@@ -175,9 +185,14 @@ fn ping_echo_and_select_answer_as_in_redis() {
 #[test]
 fn reset_forgets_everything_but_the_connection() {
     let mut server = Server::new();
-    for line in
-        ["HELLO 3 SETNAME me", "SELECT 5", "CLIENT NO-TOUCH ON", "CLIENT NO-EVICT ON", "WATCH k", "MULTI"]
-    {
+    for line in [
+        "HELLO 3 SETNAME me",
+        "SELECT 5",
+        "CLIENT NO-TOUCH ON",
+        "CLIENT NO-EVICT ON",
+        "WATCH k",
+        "MULTI",
+    ] {
         server.run(line);
     }
     assert_eq!(server.run("SET k v"), "QUEUED");
@@ -368,7 +383,10 @@ fn a_client_spares_itself_unless_asked_not_to() {
     let mut server = Server::new();
     let killer = server.connect_as(peer("127.0.0.1:50001"));
     let other = server.connect_as(peer("127.0.0.1:50002"));
-    assert_eq!(server.run_on(killer, "CLIENT KILL LADDR 127.0.0.1:6380 USER default TYPE normal"), "1");
+    assert_eq!(
+        server.run_on(killer, "CLIENT KILL LADDR 127.0.0.1:6380 USER default TYPE normal"),
+        "1"
+    );
     assert_eq!(server.closed, [other]);
     assert_eq!(server.run_on(killer, "CLIENT KILL LADDR 127.0.0.1:6380 SKIPME no"), "1");
     assert_eq!(server.closed, [other, killer], "its reply still leaves");
@@ -402,7 +420,8 @@ fn connection_commands_work_inside_a_transaction() {
     );
 }
 
-/// Valkey 8 does so; Redis 7 let EXEC run what was queued beside them, with fewer replies than commands.
+/// Valkey 8 does so; Redis 7 let EXEC run what was queued beside them, with fewer replies than
+/// commands.
 #[test]
 fn multi_and_watch_inside_a_transaction_spoil_it() {
     for (line, error) in [

@@ -57,7 +57,8 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
     let disk = SimDisk::new();
     disk.set_space(Some(200 * 1024));
     let mut world =
-        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
+        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1)
+            .unwrap();
     let mut client = world.connect();
     let value = "v".repeat(1024);
     let mut refused = 0;
@@ -85,9 +86,13 @@ fn a_full_disk_refuses_writes_serves_reads_and_recovers_by_itself() {
     world.settle();
     assert_eq!(world.run(&mut client, "SET again 1"), ["OK"]);
     drop(world);
-    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
-    assert_eq!(world.run(&mut client, "GET again\nDBSIZE"), ["1".into(), format!(":{}", accepted + 1)]);
+    assert_eq!(
+        world.run(&mut client, "GET again\nDBSIZE"),
+        ["1".into(), format!(":{}", accepted + 1)]
+    );
 }
 
 #[test]
@@ -131,7 +136,8 @@ fn a_long_pipeline_is_answered_whole_when_its_client_reads_late() {
         for _ in 0..3000 {
             world.send(&client, "GET k");
         }
-        let turn = |world: &mut World| if overlapped { world.overlapped_turn() } else { world.turn() };
+        let turn =
+            |world: &mut World| if overlapped { world.overlapped_turn() } else { world.turn() };
         (0..500).for_each(|_| turn(&mut world));
         world.clients.start_reading(client.id);
         let mut replies = Vec::new();
@@ -202,13 +208,19 @@ fn before_a_password_a_client_may_not_make_the_server_hold_much() {
         world.settle();
     }
     let replies = world.replies(&mut client);
-    assert!(replies[0].starts_with("-WRONGPASS") && replies[1].contains("unauthenticated"), "{replies:?}");
+    assert!(
+        replies[0].starts_with("-WRONGPASS") && replies[1].contains("unauthenticated"),
+        "{replies:?}"
+    );
 }
 
 #[test]
 fn above_the_total_the_largest_offender_is_closed() {
-    let settings =
-        Settings { client_reply_bytes: 64 * 1024, reply_bytes_total: 300 * 1024, ..settings(SyncMode::Off) };
+    let settings = Settings {
+        client_reply_bytes: 64 * 1024,
+        reply_bytes_total: 300 * 1024,
+        ..settings(SyncMode::Off)
+    };
     let mut world = World::with(settings);
     let (greedy, mut modest) = (world.connect(), world.connect());
     let value = "v".repeat(30_000);
@@ -282,7 +294,10 @@ fn a_protocol_error_is_answered_in_its_place_and_ends_the_connection() {
     bytes.extend_from_slice(&request(&["SET", "k", "2"]));
     world.clients.write(client.id, &bytes);
     world.settle();
-    assert_eq!(world.replies(&mut client), ["OK", "1", "-ERR Protocol error: expected '$', got '!'"]);
+    assert_eq!(
+        world.replies(&mut client),
+        ["OK", "1", "-ERR Protocol error: expected '$', got '!'"]
+    );
     assert!(world.clients.is_closed(client.id));
     let mut other = world.connect();
     assert_eq!(world.run(&mut other, "GET k"), ["1"]);
@@ -317,7 +332,8 @@ fn a_large_value_arrives_in_pieces_is_kept_once_and_comes_back() {
     assert_eq!(world.replies(&mut client), [format!("{value}!"), format!(":{}", value.len() + 1)]);
     let disk = world.disk.clone();
     drop(world);
-    let mut world = World::start(disk, settings(SyncMode::Os), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Os), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
     assert_eq!(world.run(&mut client, "STRLEN big"), [format!(":{}", value.len() + 1)]);
 }
@@ -345,7 +361,8 @@ fn shutdown_answers_what_was_received_whole_and_nothing_else() {
     let disk = world.disk.clone();
     assert!(disk.list().is_ok());
     drop(world);
-    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
     assert_eq!(world.run(&mut client, "GET k"), ["2"]);
 }

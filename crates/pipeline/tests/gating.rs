@@ -9,7 +9,8 @@ use std::time::Duration;
 use busload_pipeline::settings::SyncMode;
 use world::{World, settings, table};
 
-/// Commands that show the state of keys, after these commands of another client, which are not durable yet.
+/// Commands that show the state of keys, after these commands of another client, which are not
+/// durable yet.
 const SHOWING: &[(&str, &str, &str)] = &[
     ("SET k v", "GET k", "v"),
     ("SET k v", "MGET other k", "[nil v]"),
@@ -51,12 +52,19 @@ fn whatever_shows_data_waits_until_it_is_durable() {
         world.send(&reader, command);
         world.turns();
         assert!(world.replies(&mut reader).is_empty(), "{command} after {before} leaked");
-        let writes = before.lines().filter(|line| !line.starts_with("MULTI") && *line != "SET k v").count();
+        let writes =
+            before.lines().filter(|line| !line.starts_with("MULTI") && *line != "SET k v").count();
         let early = world.replies(&mut writer);
-        assert!(early.iter().all(|reply| reply == "OK" || reply == "QUEUED"), "{early:?} of {writes}");
+        assert!(
+            early.iter().all(|reply| reply == "OK" || reply == "QUEUED"),
+            "{early:?} of {writes}"
+        );
         world.run_log_until_written();
         world.turns();
-        assert!(world.replies(&mut reader).is_empty(), "{command} after {before} left before the sync");
+        assert!(
+            world.replies(&mut reader).is_empty(),
+            "{command} after {before} left before the sync"
+        );
         world.settle();
         assert_eq!(world.replies(&mut reader), [*expected], "{command} after {before}");
     }
@@ -166,7 +174,10 @@ fn a_copy_is_gated_like_what_it_shows() {
             world.run_log_until_written();
             world.send(&reader, &format!("GET {target}"));
             world.turns();
-            assert!(world.replies(&mut reader).is_empty(), "{command} {target} shows what is not durable");
+            assert!(
+                world.replies(&mut reader).is_empty(),
+                "{command} {target} shows what is not durable"
+            );
             assert!(world.replies(&mut writer).is_empty());
             world.settle();
             assert_eq!(world.replies(&mut reader), ["secret"], "{command} {target}");

@@ -244,8 +244,11 @@ fn texts(reply: Reply) -> Vec<String> {
 
 /// One HSCAN; the next cursor and the pairs.
 fn scan(server: &mut Server, cursor: &str, options: &str) -> (String, Vec<(String, String)>) {
-    let Reply::Array(parts) = ask(server, &format!("HSCAN h {cursor} {options}")) else { panic!("no array") };
-    let [Reply::Bulk(next), pairs] = <[Reply; 2]>::try_from(parts).expect("a cursor and pairs") else {
+    let Reply::Array(parts) = ask(server, &format!("HSCAN h {cursor} {options}")) else {
+        panic!("no array")
+    };
+    let [Reply::Bulk(next), pairs] = <[Reply; 2]>::try_from(parts).expect("a cursor and pairs")
+    else {
         panic!("no cursor")
     };
     let pairs = texts(pairs);
@@ -339,7 +342,11 @@ fn random_fields_are_different_ones_unless_the_count_is_negative() {
         for count in [1, 3, 1 + size / 4, 1 + size / 2, size, size + 1] {
             let fields = texts(ask(&mut server, &format!("HRANDFIELD h {count}")));
             let different: BTreeSet<_> = fields.iter().collect();
-            assert_eq!((fields.len(), different.len()), (count.min(size), count.min(size)), "of {size}");
+            assert_eq!(
+                (fields.len(), different.len()),
+                (count.min(size), count.min(size)),
+                "of {size}"
+            );
             let repeated = texts(ask(&mut server, &format!("HRANDFIELD h -{count} WITHVALUES")));
             assert_eq!(repeated.len(), 2 * count);
             assert!(repeated.chunks(2).all(|pair| pair[0] == format!("f{}", pair[1])));
@@ -349,9 +356,12 @@ fn random_fields_are_different_ones_unless_the_count_is_negative() {
 
 #[test]
 fn every_field_can_be_drawn() {
-    for (size, line) in
-        [(10, "HRANDFIELD h"), (10, "HRANDFIELD h 3"), (10, "HRANDFIELD h 7"), (200, "HRANDFIELD h 20")]
-    {
+    for (size, line) in [
+        (10, "HRANDFIELD h"),
+        (10, "HRANDFIELD h 3"),
+        (10, "HRANDFIELD h 7"),
+        (200, "HRANDFIELD h 20"),
+    ] {
         let mut server = server_with_hash(size);
         let mut drawn = BTreeSet::new();
         for _ in 0..20 * size {

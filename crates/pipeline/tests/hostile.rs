@@ -1,7 +1,8 @@
 //! The command table with hostile sizes: whatever a client asks for, nobody waits long for a turn.
 //!
-//! The longest turn is measured in processor time of this thread, which does not depend on what else the
-//! machine does. The bound is several times what a slice takes here, and a fraction of what the whole takes.
+//! The longest turn is measured in processor time of this thread, which does not depend on what
+//! else the machine does. The bound is several times what a slice takes here, and a fraction of
+//! what the whole takes.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -38,8 +39,8 @@ fn with(start: &[&[u8]], rest: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     start.iter().map(|word| word.to_vec()).chain(rest).collect()
 }
 
-/// What a hostile client sends of this command, in a world with a hash of a million fields, half a million keys and a
-/// string of 500 MB; nothing for a command whose cost does not grow.
+/// What a hostile client sends of this command, in a world with a hash of a million fields, half a
+/// million keys and a string of 500 MB; nothing for a command whose cost does not grow.
 fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
     let words = |line: &str| vec![line.split(' ').map(|word| word.as_bytes().to_vec()).collect()];
     let pattern = |command: &[&[u8]]| {
@@ -55,7 +56,9 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
         "setnx" => vec![with(&[b"setnx", b"s2"], large())],
         "getset" => vec![with(&[b"getset", b"s"], large())],
         "setex" | "psetex" => vec![with(&[name.as_bytes(), b"s", b"1000000"], large())],
-        "append" => vec![with(&[b"append", b"s"], large()), with(&[b"append", b"big", b"x"], Vec::new())],
+        "append" => {
+            vec![with(&[b"append", b"s"], large()), with(&[b"append", b"big", b"x"], Vec::new())]
+        }
         "setrange" => words("setrange gap 400000000 x"),
         "setbit" => words("setbit gap2 3200000000 1"),
         "bitcount" => words("bitcount big"),
@@ -74,7 +77,8 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
             [words("hrandfield hash 400000 withvalues"), words("hrandfield hash -1000000")].concat()
         }
         "hscan" => {
-            [words("hscan hash 0 count 10000000"), pattern(&[b"hscan", b"hash", b"0", b"match"])].concat()
+            [words("hscan hash 0 count 10000000"), pattern(&[b"hscan", b"hash", b"0", b"match"])]
+                .concat()
         }
         "scan" => [words("scan 0 count 10000000"), pattern(&[b"scan", b"0", b"match"])].concat(),
         "keys" => [words("keys *"), pattern(&[b"keys"])].concat(),
@@ -94,20 +98,24 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
         "flushdb" => words("flushdb"),
         "flushall" => words("flushall"),
         // One number, one short text, or nothing to go by.
-        "getdel" | "getex" | "incr" | "incrby" | "decr" | "decrby" | "incrbyfloat" | "hsetnx" | "hget"
-        | "hlen" | "hexists" | "hincrby" | "hincrbyfloat" | "hstrlen" | "type" | "pexpire" | "expireat"
-        | "pexpireat" | "ttl" | "pttl" | "expiretime" | "pexpiretime" | "randomkey" | "unwatch" | "hello"
-        | "auth" | "select" | "client" | "dbsize" | "info" | "function" | "time" => Vec::new(),
+        "getdel" | "getex" | "incr" | "incrby" | "decr" | "decrby" | "incrbyfloat" | "hsetnx"
+        | "hget" | "hlen" | "hexists" | "hincrby" | "hincrbyfloat" | "hstrlen" | "type"
+        | "pexpire" | "expireat" | "pexpireat" | "ttl" | "pttl" | "expiretime" | "pexpiretime"
+        | "randomkey" | "unwatch" | "hello" | "auth" | "select" | "client" | "dbsize" | "info"
+        | "function" | "time" => Vec::new(),
         // A transaction runs whole: it costs what its commands do. The others end something.
         "multi" | "exec" | "discard" | "quit" | "reset" | "shutdown" => Vec::new(),
-        other => panic!("say what a hostile client would send of {other}, or that its cost does not grow"),
+        other => panic!(
+            "say what a hostile client would send of {other}, or that its cost does not grow"
+        ),
     }
 }
 
 /// Runs a request; returns the longest turn and how the reply begins.
 fn run(world: &mut World, client: &Client, words: &[Vec<u8>]) -> (Duration, String) {
     world.clients.write(client.id, &request(words));
-    let (mut longest, mut replies, mut start) = (Duration::ZERO, ReplyCounter::default(), Vec::new());
+    let (mut longest, mut replies, mut start) =
+        (Duration::ZERO, ReplyCounter::default(), Vec::new());
     loop {
         let before = processor_time();
         world.turn();
@@ -121,8 +129,8 @@ fn run(world: &mut World, client: &Client, words: &[Vec<u8>]) -> (Duration, Stri
     }
 }
 
-/// A machine that takes the processor away in the middle of a turn, or gives memory late, makes a turn long
-/// now and then; what a command costs makes it long every time.
+/// A machine that takes the processor away in the middle of a turn, or gives memory late, makes a
+/// turn long now and then; what a command costs makes it long every time.
 const PASSES_MAX: u32 = 3;
 
 #[test]

@@ -393,8 +393,8 @@ fn spaces_hold_different_keys() {
     );
 }
 
-/// What Redis 7.0 answers, line by line. A string whose parts were written is never compact again, nor is
-/// a hash that was large once.
+/// What Redis 7.0 answers, line by line. A string whose parts were written is never compact again,
+/// nor is a hash that was large once.
 #[test]
 fn encodings_tell_what_was_done_to_a_value() {
     check(
@@ -572,7 +572,8 @@ fn reads_count_as_hits_and_misses() {
     for line in ["EXISTS k nokey", "TYPE k", "TTL nokey", "GET k"] {
         server.run(line);
     }
-    let counted = (server.stats.keyspace_hits_total.get(), server.stats.keyspace_misses_total.get());
+    let counted =
+        (server.stats.keyspace_hits_total.get(), server.stats.keyspace_misses_total.get());
     assert_eq!(counted, (3, 2));
 }
 

@@ -1,8 +1,9 @@
-//! What was acknowledged, and what anyone has seen, survives: seeds decide requests, interleaving and the crash.
+//! What was acknowledged, and what anyone has seen, survives: seeds decide requests, interleaving
+//! and the crash.
 //!
-//! Every key has one owner, whose operations on it are numbered: SET writes its number, every third is a DEL. Readers
-//! are other connections. After a crash each key must show an operation at least as new as the newest that was
-//! acknowledged to its owner or shown to anybody.
+//! Every key has one owner, whose operations on it are numbered: SET writes its number, every third
+//! is a DEL. Readers are other connections. After a crash each key must show an operation at least
+//! as new as the newest that was acknowledged to its owner or shown to anybody.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -63,7 +64,8 @@ impl Run {
         let mut rng = SimRng::new(seed);
         let disk = busload_io::sim::SimDisk::new();
         let world =
-            World::start(disk, settings(sync), SimClock::new(1_000_000), rng.below(u64::MAX)).unwrap();
+            World::start(disk, settings(sync), SimClock::new(1_000_000), rng.below(u64::MAX))
+                .unwrap();
         let mut run = Run {
             world,
             rng,
@@ -112,7 +114,9 @@ impl Run {
                 self.keys[key].sent = number;
                 match deletes(number) {
                     true => self.world.send_words(client, &["DEL", &name(key)]),
-                    false => self.world.send_words(client, &["SET", &name(key), &number.to_string()]),
+                    false => {
+                        self.world.send_words(client, &["SET", &name(key), &number.to_string()])
+                    }
                 }
                 sent.push(Sent::Write { key, number });
             }
@@ -149,13 +153,18 @@ impl Run {
             let reply = self.world.run(&mut client, &format!("GET {}", name(key))).remove(0);
             let state = &mut self.keys[key];
             let found = shown(&reply, state.seen);
-            assert!(state.seen <= found, "key {key} went back from {} to {found} ({reply})", state.seen);
+            assert!(
+                state.seen <= found,
+                "key {key} went back from {} to {found} ({reply})",
+                state.seen
+            );
             assert!(found <= state.sent, "key {key} shows {found}, only {} were sent", state.sent);
             // The clients are gone: what did not survive was never sent.
             *state = Key { sent: found, seen: found };
         }
         let pair = self.world.run(&mut client, "MGET left right").remove(0);
-        let values: Vec<u64> = pair[1..pair.len() - 1].split(' ').map(|v| v.parse().unwrap_or(0)).collect();
+        let values: Vec<u64> =
+            pair[1..pair.len() - 1].split(' ').map(|v| v.parse().unwrap_or(0)).collect();
         assert_eq!(values[0], values[1], "MSET survived in part");
         assert!(self.pair.seen <= values[0] && values[0] <= self.pair.sent);
         self.pair = Key { sent: values[0], seen: values[0] };

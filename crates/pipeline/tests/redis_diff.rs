@@ -1,9 +1,10 @@
-//! Thousands of random commands on busload and on a real Redis: every reply is the same, byte for byte.
+//! Thousands of random commands on busload and on a real Redis: every reply is the same, byte for
+//! byte.
 //!
-//! The exceptions are what DESIGN leaves open: the order of fields and keys, which field a random choice gives, and
-//! the milliseconds between the two executing a command; and what follows MULTI inside a transaction,
-//! which spoils it as in newer servers. After every few hundred commands busload starts again from its log, so
-//! what is compared is also what was logged.
+//! The exceptions are what DESIGN leaves open: the order of fields and keys, which field a random
+//! choice gives, and the milliseconds between the two executing a command; and what follows MULTI
+//! inside a transaction, which spoils it as in newer servers. After every few hundred commands
+//! busload starts again from its log, so what is compared is also what was logged.
 
 mod common;
 
@@ -109,8 +110,8 @@ const TEMPLATES: &[&str] = &[
     "DISCARD",
 ];
 
-/// What decides how Redis keeps a value. INCRBYFLOAT is not among them: it leaves an integer in a form
-/// that is made for other strings.
+/// What decides how Redis keeps a value. INCRBYFLOAT is not among them: it leaves an integer in a
+/// form that is made for other strings.
 const ENCODING_TEMPLATES: &[&str] = &[
     "OBJECT ENCODING {key}",
     "OBJECT ENCODING {key}",
@@ -180,17 +181,36 @@ const INTEGERS: &[&str] = &[
     "x",
     "",
 ];
-/// Increments are whole and fractions short, so that Redis's binary sums are exact as busload's always are.
+/// Increments are whole and fractions short, so that Redis's binary sums are exact as busload's
+/// always are.
 const INCREMENTS: &[&str] =
     &["1e2", "3", "-7.0", "+15e-1x", "5.", "inf", "-inf", "nan", "", " 1", "x", "-0", "1e1"];
-const FLOATS: &[&str] = &["0.5", "-7.125", "+1.5", ".5", "5.", "-0.0", "1e-3", "inf", "nan", "1.2.3"];
-/// Strings of hundreds of megabytes, and transactions for which the log makes room for them, are for other tests.
-const OFFSETS: &[&str] =
-    &["0", "1", "5", "7", "8", "63", "100", "1000", "4294967296", "-1", "99999999999999999999", "x"];
-const INDEXES: &[&str] = &["0", "1", "2", "-1", "-2", "-3", "5", "100", "-100", "9223372036854775807", "x"];
-/// In seconds or milliseconds: hours at least, so that nothing expires while a slow machine runs the test.
-const TIMES: &[&str] = &["10000000", "20000000", "5000000000", "0", "-1", "x", "9223372036854775807"];
-const DATES: &[&str] = &["4000000000", "4100000000", "4200000000", "1", "-1", "x", "9223372036854775807"];
+const FLOATS: &[&str] =
+    &["0.5", "-7.125", "+1.5", ".5", "5.", "-0.0", "1e-3", "inf", "nan", "1.2.3"];
+/// Strings of hundreds of megabytes, and transactions for which the log makes room for them, are
+/// for other tests.
+const OFFSETS: &[&str] = &[
+    "0",
+    "1",
+    "5",
+    "7",
+    "8",
+    "63",
+    "100",
+    "1000",
+    "4294967296",
+    "-1",
+    "99999999999999999999",
+    "x",
+];
+const INDEXES: &[&str] =
+    &["0", "1", "2", "-1", "-2", "-3", "5", "100", "-100", "9223372036854775807", "x"];
+/// In seconds or milliseconds: hours at least, so that nothing expires while a slow machine runs
+/// the test.
+const TIMES: &[&str] =
+    &["10000000", "20000000", "5000000000", "0", "-1", "x", "9223372036854775807"];
+const DATES: &[&str] =
+    &["4000000000", "4100000000", "4200000000", "1", "-1", "x", "9223372036854775807"];
 const PATTERNS: &[&str] = &["*", "?", "f*", "*1*", "[a-c]", "[^a]", "number", "\\a", "", "f[0-9]"];
 const WHEN: &[&str] = &["NX", "XX", "GT", "LT", "nonsense"];
 /// Below and above what Redis keeps in a compact hash.
@@ -218,7 +238,9 @@ fn patterns_match_what_redis_matches() {
     redis.run("FLUSHALL");
     for _ in 0..300 {
         let key = bytes(8, b"aab]-B\x80\xff");
-        for reply in [server.send(Client::FIRST, &[b"SET", &key, b"v"]), redis.send(&[b"SET", &key, b"v"])] {
+        for reply in
+            [server.send(Client::FIRST, &[b"SET", &key, b"v"]), redis.send(&[b"SET", &key, b"v"])]
+        {
             assert_eq!(reply, b"+OK\r\n");
         }
     }
@@ -226,10 +248,11 @@ fn patterns_match_what_redis_matches() {
     for _ in 0..PATTERNS_COUNT {
         let pattern = bytes(10, b"aab**??[[]]^-\\B\x80\xff");
         let words: [&[u8]; 2] = [b"KEYS", &pattern];
-        let [ours, theirs] = [server.send(Client::FIRST, &words), redis.send(&words)].map(|bytes| {
-            let (reply, _) = Reply::parse(&bytes).expect("a reply").expect("all of it");
-            sorted(&reply, false)
-        });
+        let [ours, theirs] =
+            [server.send(Client::FIRST, &words), redis.send(&words)].map(|bytes| {
+                let (reply, _) = Reply::parse(&bytes).expect("a reply").expect("all of it");
+                sorted(&reply, false)
+            });
         assert_eq!(show(&ours), show(&theirs), "{}", pattern.escape_ascii());
         shown += usize::from(ours != Reply::Array(Vec::new()));
     }
@@ -317,14 +340,17 @@ fn assert_same(
     }
     let name = String::from_utf8_lossy(&command[0]).to_ascii_uppercase();
     let same = match (name.as_str(), ours, theirs) {
-        ("TTL" | "EXPIRETIME", Reply::Integer(ours), Reply::Integer(theirs)) => close(*ours, *theirs, 20),
+        ("TTL" | "EXPIRETIME", Reply::Integer(ours), Reply::Integer(theirs)) => {
+            close(*ours, *theirs, 20)
+        }
         ("PTTL" | "PEXPIRETIME", Reply::Integer(ours), Reply::Integer(theirs)) => {
             close(*ours, *theirs, 20_000)
         }
         ("HRANDFIELD", Reply::Bulk(_), Reply::Bulk(_)) => true,
         ("HRANDFIELD", Reply::Array(ours), Reply::Array(theirs)) => {
-            let nested =
-                |of: &[Reply]| of.iter().map(|one| matches!(one, Reply::Array(_))).collect::<Vec<_>>();
+            let nested = |of: &[Reply]| {
+                of.iter().map(|one| matches!(one, Reply::Array(_))).collect::<Vec<_>>()
+            };
             nested(ours) == nested(theirs)
         }
         ("HGETALL" | "HKEYS" | "HVALS" | "KEYS" | "SCAN" | "HSCAN", ours, theirs) => {
@@ -343,7 +369,9 @@ fn close(ours: i64, theirs: i64, tolerance: i64) -> bool {
 /// The reply with its elements (or pairs of them) in order, also those of an array in it.
 fn sorted(reply: &Reply, in_pairs: bool) -> Reply {
     match reply {
-        Reply::Array(elements) if elements.iter().any(|element| matches!(element, Reply::Array(_))) => {
+        Reply::Array(elements)
+            if elements.iter().any(|element| matches!(element, Reply::Array(_))) =>
+        {
             Reply::Array(elements.iter().map(|element| sorted(element, in_pairs)).collect())
         }
         Reply::Array(elements) => {

@@ -182,7 +182,8 @@ fn every_key_that_stays_is_returned_while_the_table_shrinks_and_churns() {
     });
     let stayed = (0..500)
         .filter(|index| {
-            seen.contains_key(&format!("stays{index}")) && seen.contains_key(&format!("cache:stays{index}"))
+            seen.contains_key(&format!("stays{index}"))
+                && seen.contains_key(&format!("cache:stays{index}"))
         })
         .count();
     assert_eq!(stayed, 500);
@@ -193,7 +194,10 @@ fn named_tables_are_listed_in_space_zero_only() {
     let mut server = with_named_table();
     server.run("SET cache:a 1");
     server.run("SET b 1");
-    assert_eq!(scan_all(&mut server, "COUNT 1", |_, _| {}).into_keys().collect::<Vec<_>>(), ["b", "cache:a"]);
+    assert_eq!(
+        scan_all(&mut server, "COUNT 1", |_, _| {}).into_keys().collect::<Vec<_>>(),
+        ["b", "cache:a"]
+    );
     server.run("SELECT 1");
     assert_eq!(server.run("KEYS *"), "[]");
     assert_eq!(server.run("SCAN 0"), "['0', []]");
@@ -266,6 +270,9 @@ fn long_patterns_are_matched_or_refused() {
         assert_eq!(shown(&mut server, &[b"KEYS", &pattern]), error);
         assert_eq!(shown(&mut server, &[b"SCAN", b"0", b"MATCH", &pattern]), error);
         assert_eq!(shown(&mut server, &[b"HSCAN", b"hash", b"0", b"MATCH", &pattern]), error);
-        assert_eq!(shown(&mut server, &[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN", &pattern]), error);
+        assert_eq!(
+            shown(&mut server, &[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN", &pattern]),
+            error
+        );
     }
 }

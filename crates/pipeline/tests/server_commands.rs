@@ -65,7 +65,8 @@ fn config_get_matches_patterns_in_any_case() {
 
 #[test]
 fn the_password_is_never_shown() {
-    let mut server = Server::with(Settings { password: Some(b"hunter2".to_vec()), ..Settings::default() });
+    let mut server =
+        Server::with(Settings { password: Some(b"hunter2".to_vec()), ..Settings::default() });
     server.run("AUTH hunter2");
     for line in ["CONFIG GET *", "INFO everything", "CLIENT LIST", "CLIENT INFO"] {
         assert!(!server.run(line).contains("hunter2"), "{line}");
@@ -109,10 +110,16 @@ fn config_set_refuses_as_redis_refuses() {
 #[test]
 fn what_only_a_start_can_change_is_accepted_unchanged() {
     let mut server = Server::new();
-    assert_eq!(server.run("CONFIG SET appendonly YES maxclients 10000 timeout 0 appendfsync always"), "OK");
+    assert_eq!(
+        server.run("CONFIG SET appendonly YES maxclients 10000 timeout 0 appendfsync always"),
+        "OK"
+    );
     for change in ["appendonly no", "maxclients 5", "appendfsync no", "save '3600 1'", "dir /tmp"] {
         let reply = server.run(format!("CONFIG SET maxmemory 5 {change}"));
-        assert!(reply.starts_with("-ERR CONFIG SET failed (possibly related to argument '"), "{reply}");
+        assert!(
+            reply.starts_with("-ERR CONFIG SET failed (possibly related to argument '"),
+            "{reply}"
+        );
         assert!(
             reply.ends_with("it can be changed only in the configuration file, for the next start"),
             "{reply}"
@@ -177,7 +184,10 @@ fn info_has_the_fields_that_clients_read() {
 fn info_gives_the_sections_asked_for() {
     let mut server = Server::new();
     let titles = |text: String| {
-        text.lines().filter_map(|line| line.strip_prefix("# ")).map(String::from).collect::<Vec<_>>()
+        text.lines()
+            .filter_map(|line| line.strip_prefix("# "))
+            .map(String::from)
+            .collect::<Vec<_>>()
     };
     assert_eq!(titles(info(&mut server, "REPLICATION server nosuch")), ["Server", "Replication"]);
     assert_eq!(info(&mut server, "nosuch"), "");
@@ -189,7 +199,8 @@ fn info_gives_the_sections_asked_for() {
 #[test]
 fn info_shows_tables_with_what_survives_and_stages_with_their_batches() {
     let mut settings = Settings::default();
-    let named = TableSettings { name: "cache".into(), sync: SyncMode::Off, memory_max: Some(1 << 30) };
+    let named =
+        TableSettings { name: "cache".into(), sync: SyncMode::Off, memory_max: Some(1 << 30) };
     settings.tables.push(named);
     let mut server = Server::with(settings);
     server.run("SET a 1");
@@ -250,7 +261,8 @@ fn all_commands_are_counted_listed_and_described() {
     for line in ["COMMAND", "COMMAND INFO"] {
         let all = parsed(&mut server, line);
         assert_eq!(elements(&all).len(), count, "{line}");
-        let names: BTreeSet<String> = elements(&all).iter().map(|of| text_of(&elements(of)[0])).collect();
+        let names: BTreeSet<String> =
+            elements(&all).iter().map(|of| text_of(&elements(of)[0])).collect();
         assert_eq!(names, COMMANDS.iter().map(|command| command.name.to_owned()).collect());
         assert!(elements(&all).iter().all(|of| elements(of).len() == 10));
     }
@@ -355,7 +367,12 @@ fn help_is_made_from_the_table() {
     );
     for container in COMMANDS.iter().filter(|command| !command.subcommands.is_empty()) {
         let help = parsed(&mut server, &format!("{} HELP", container.name));
-        assert_eq!(elements(&help).len(), 1 + 2 * container.subcommands.len(), "{}", container.name);
+        assert_eq!(
+            elements(&help).len(),
+            1 + 2 * container.subcommands.len(),
+            "{}",
+            container.name
+        );
     }
 }
 
@@ -397,13 +414,14 @@ fn every_subcommand_is_named_after_its_command() {
     }
 }
 
-/// Each name costs a look and an answer that is much longer than it: a megabyte of names kept everybody
-/// else waiting for seconds.
+/// Each name costs a look and an answer that is much longer than it: a megabyte of names kept
+/// everybody else waiting for seconds.
 #[test]
 fn many_names_in_one_request_are_refused() {
     let mut server = Server::new();
-    let repeated =
-        |line: &str, word: &str, count: usize| format!("{line}{}", format!(" {word}").repeat(count));
+    let repeated = |line: &str, word: &str, count: usize| {
+        format!("{line}{}", format!(" {word}").repeat(count))
+    };
     for (line, word) in [
         ("COMMAND DOCS", "get"),
         ("COMMAND INFO", "get"),
@@ -420,10 +438,12 @@ fn many_names_in_one_request_are_refused() {
     let config = server.send(Client::FIRST, &[b"CONFIG", b"GET", &[b'*'; 1 << 20]]);
     assert_eq!(config, b"-ERR patterns are longer than 1 MiB\r\n");
     let config = server.send(Client::FIRST, &[b"CONFIG", b"SET", b"save", &[b'x'; 100_000]]);
-    let refused = b"-ERR CONFIG SET failed (possibly related to argument 'save') - argument is too long\r\n";
+    let refused =
+        b"-ERR CONFIG SET failed (possibly related to argument 'save') - argument is too long\r\n";
     assert_eq!(config, refused);
     for words in [&[&b"SETNAME"[..]][..], &[b"SETINFO", b"lib-name"], &[b"SETINFO", b"lib-ver"]] {
-        let reply = server.send(Client::FIRST, &[&[&b"CLIENT"[..]], words, &[&[b'x'; 5_000]]].concat());
+        let reply =
+            server.send(Client::FIRST, &[&[&b"CLIENT"[..]], words, &[&[b'x'; 5_000]]].concat());
         assert_eq!(reply, b"-ERR a name is longer than 4 KiB\r\n");
     }
 }

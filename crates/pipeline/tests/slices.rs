@@ -1,4 +1,5 @@
-//! Commands that take long are executed in slices: nobody waits for them, and they take effect as if at one moment.
+//! Commands that take long are executed in slices: nobody waits for them, and they take effect as
+//! if at one moment.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -114,7 +115,8 @@ fn others_are_answered_between_two_slices_and_the_connection_keeps_its_order() {
 fn replies_in_slices_are_those_of_the_whole() {
     let (mut world, mut long, _) = filled(SyncMode::Off);
     world.run(&mut long, "SET wrong string");
-    for (command, count) in [("KEYS *", MANY + 2), ("HGETALL hash", 2 * MANY), ("HKEYS hash", MANY)] {
+    for (command, count) in [("KEYS *", MANY + 2), ("HGETALL hash", 2 * MANY), ("HKEYS hash", MANY)]
+    {
         world.send(&long, command);
         let reply = answer(&mut world, &mut long).remove(0);
         let mut items: Vec<&str> = reply.trim_matches(['[', ']']).split(' ').collect();
@@ -169,7 +171,9 @@ fn what_is_read_in_slices_is_of_one_moment() {
         let last = MANY - 1;
         world.send(
             &writer,
-            &format!("SET key:0 new\nHSET hash key:0 new\nSET key:{last} new\nHSET hash key:{last} new"),
+            &format!(
+                "SET key:0 new\nHSET hash key:0 new\nSET key:{last} new\nHSET hash key:{last} new"
+            ),
         );
         let reply = answer(&mut world, &mut reader).remove(0);
         let new = reply.matches("new").count();
@@ -207,7 +211,10 @@ fn a_write_in_slices_is_seen_whole_or_not_at_all() {
     assert_eq!(answer(&mut world, &mut writer), ["OK"]);
     world.settle();
     seen.extend(world.replies(&mut reader));
-    assert!(seen.iter().all(|reply| reply == "[old old old]" || reply == "[new new new]"), "{seen:?}");
+    assert!(
+        seen.iter().all(|reply| reply == "[old old old]" || reply == "[new new new]"),
+        "{seen:?}"
+    );
     assert_eq!(seen.last().unwrap(), "[new new new]");
 }
 
@@ -257,7 +264,8 @@ fn a_write_in_slices_is_in_the_log_whole_or_not_at_all() {
     for turns in (0_u64..).step_by(3) {
         let disk = SimDisk::new();
         let mut world =
-            World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
+            World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1)
+                .unwrap();
         let mut client = world.connect();
         world.run(&mut client, "SET key:0 old\nHSET big a 1");
         ask(&mut world, &client, &["MSET", "big", &"v".repeat(200_000)], pairs("new"));
@@ -270,7 +278,8 @@ fn a_write_in_slices_is_in_the_log_whole_or_not_at_all() {
         let acknowledged = !world.replies(&mut client).is_empty();
         drop(world);
         let disk = disk.crash(&mut SimRng::new(turns), CrashKind::DropUnsynced);
-        let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+        let mut world =
+            World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
         let mut client = world.connect();
         let after = world.run(&mut client, "GET key:0\nDBSIZE\nTYPE big\nSTRLEN key:49999");
         let whole = ["new".to_owned(), format!(":{}", MANY + 1), "string".into(), ":3".into()];
@@ -290,7 +299,8 @@ fn a_write_in_slices_is_in_the_log_whole_or_not_at_all() {
 fn a_full_disk_on_the_way_leaves_nothing() {
     let disk = SimDisk::new();
     let mut world =
-        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
+        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1)
+            .unwrap();
     let (mut client, mut other) = (world.connect(), world.connect());
     world.run(&mut client, "SET key:0 old");
     ask(&mut world, &client, &["MSET"], pairs(&"v".repeat(100)));
@@ -310,18 +320,20 @@ fn a_full_disk_on_the_way_leaves_nothing() {
     assert_eq!(answer(&mut world, &mut client), ["OK"]);
     assert_eq!(world.run(&mut other, "GET key:0"), ["new"]);
     drop(world);
-    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
     assert_eq!(world.run(&mut client, "GET key:0\nDBSIZE"), ["new".to_owned(), format!(":{MANY}")]);
 }
 
-/// Its parts were logged until one found no room: the client's next try used up what had been freed, and
-/// small writes were refused, too.
+/// Its parts were logged until one found no room: the client's next try used up what had been
+/// freed, and small writes were refused, too.
 #[test]
 fn a_large_write_that_does_not_fit_takes_no_room() {
     let disk = SimDisk::new();
     let mut world =
-        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
+        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1)
+            .unwrap();
     let mut client = world.connect();
     world.run(&mut client, "SET key:0 old");
     disk.set_space(Some(8 << 20));
@@ -367,7 +379,10 @@ fn a_large_value_is_set_with_all_the_options_of_a_small_one() {
     };
     assert_eq!(set(&mut world, &mut client, &["SET", "k", &value]), ["OK"]);
     assert_eq!(set(&mut world, &mut client, &["SET", "k", &value, "NX"]), ["nil"]);
-    assert_eq!(set(&mut world, &mut client, &["SET", "k", &value, "XX", "GET", "EX", "100"]), ["vvvvvvvv"]);
+    assert_eq!(
+        set(&mut world, &mut client, &["SET", "k", &value, "XX", "GET", "EX", "100"]),
+        ["vvvvvvvv"]
+    );
     assert_eq!(set(&mut world, &mut client, &["SETNX", "k", &value]), [":0"]);
     assert_eq!(set(&mut world, &mut client, &["GETSET", "k2", &value]), ["nil"]);
     assert_eq!(set(&mut world, &mut client, &["SETEX", "k3", "50", &value]), ["OK"]);
@@ -379,7 +394,8 @@ fn a_large_value_is_set_with_all_the_options_of_a_small_one() {
     world.settle();
     let disk = world.disk.clone();
     drop(world);
-    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
     let shown = world.run(&mut client, "TTL k\nTTL k3\nTTL k4\nEXISTS k2\nSTRLEN k\nSTRLEN k4");
     assert_eq!(shown, [":100", ":50", ":100", ":0", &strlen, &strlen]);
@@ -399,7 +415,8 @@ fn a_large_hash_moves_with_its_expiry_and_wakes_watchers() {
     turns_until_done(&mut world);
     let disk = world.disk.clone();
     drop(world);
-    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
     assert_eq!(world.run(&mut client, state), expected);
 }
@@ -452,7 +469,11 @@ fn a_large_string_is_patched_as_a_small_one_is() {
         model[offset..offset + bytes.len()].copy_from_slice(bytes);
         let reply = match offset == end {
             true => run(&mut world, &mut client, &[b"APPEND", b"k", bytes]),
-            false => run(&mut world, &mut client, &[b"SETRANGE", b"k", offset.to_string().as_bytes(), bytes]),
+            false => run(
+                &mut world,
+                &mut client,
+                &[b"SETRANGE", b"k", offset.to_string().as_bytes(), bytes],
+            ),
         };
         assert_eq!(reply, format!(":{length}"));
     }
@@ -460,15 +481,22 @@ fn a_large_string_is_patched_as_a_small_one_is() {
     assert_eq!(run(&mut world, &mut client, &[b"SETBIT", b"k", bit.as_bytes(), b"1"]), ":0");
     model.resize(20 * MIB + 1, 0);
     model[20 * MIB] = 0x80;
-    assert_eq!(run(&mut world, &mut client, &[b"APPEND", b"fresh", &long]), format!(":{}", long.len()));
+    assert_eq!(
+        run(&mut world, &mut client, &[b"APPEND", b"fresh", &long]),
+        format!(":{}", long.len())
+    );
     let ones: u32 = model.iter().map(|byte| byte.count_ones()).sum();
     let check = |world: &mut World, client: &mut Client| {
         assert_eq!(run(world, client, &[b"BITCOUNT", b"k"]), format!(":{ones}"));
-        assert_eq!(world.run(client, "TTL k\nSTRLEN k"), [":100".to_owned(), format!(":{}", model.len())]);
+        assert_eq!(
+            world.run(client, "TTL k\nSTRLEN k"),
+            [":100".to_owned(), format!(":{}", model.len())]
+        );
         for at in [0, MIB - 3, 3 * MIB - 8, 5 * MIB - 8, 8 * MIB - 4, 20 * MIB - 4] {
             let range = at..(at + 12).min(model.len());
             let words = [at.to_string(), (at + 11).to_string()];
-            let shown = run(world, client, &[b"GETRANGE", b"k", words[0].as_bytes(), words[1].as_bytes()]);
+            let shown =
+                run(world, client, &[b"GETRANGE", b"k", words[0].as_bytes(), words[1].as_bytes()]);
             assert_eq!(shown, String::from_utf8_lossy(&model[range]));
         }
         let shown = run(world, client, &[b"GET", b"copy"]);
@@ -478,7 +506,8 @@ fn a_large_string_is_patched_as_a_small_one_is() {
     check(&mut world, &mut other);
     let disk = world.disk.clone();
     drop(world);
-    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
     check(&mut world, &mut client);
 }
@@ -498,7 +527,8 @@ fn what_came_with_the_end_of_a_long_request_is_answered_without_more_bytes() {
 fn two_large_writes_at_once_are_both_in_the_log_and_in_order() {
     let disk = SimDisk::new();
     let mut world =
-        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1).unwrap();
+        World::start(disk.clone(), settings(SyncMode::Always), SimClock::new(1_000_000), 1)
+            .unwrap();
     let mut clients: Vec<Client> = (0..3).map(|_| world.connect()).collect();
     let values: Vec<String> = ["a", "b"].map(|letter| letter.repeat(2 * 1024 * 1024)).into();
     ask(&mut world, &clients[0], &["SET", "a", &values[0]], std::iter::empty());
@@ -509,7 +539,8 @@ fn two_large_writes_at_once_are_both_in_the_log_and_in_order() {
     }
     drop(world);
     let disk = disk.crash(&mut SimRng::new(1), CrashKind::DropUnsynced);
-    let mut world = World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
+    let mut world =
+        World::start(disk, settings(SyncMode::Always), SimClock::new(1_000_000), 2).unwrap();
     let mut client = world.connect();
     for (key, value) in ["a", "b"].into_iter().zip(&values) {
         ask(&mut world, &client, &["GET", key], std::iter::empty());
@@ -534,7 +565,8 @@ fn commands_over_the_same_keys_in_opposite_order_all_end() {
     assert_eq!(answer(&mut world, &mut first), ["OK"]);
     assert_eq!(answer(&mut world, &mut second), ["OK"]);
     let read = answer(&mut world, &mut reader).remove(0);
-    let shown: Vec<usize> = ["old", "first", "second"].map(|value| read.matches(value).count()).into();
+    let shown: Vec<usize> =
+        ["old", "first", "second"].map(|value| read.matches(value).count()).into();
     assert!(shown.contains(&MANY), "{shown:?}: a mixture was read");
 }
 
@@ -542,7 +574,8 @@ fn commands_over_the_same_keys_in_opposite_order_all_end() {
 fn a_writer_gets_its_turn_among_readers_that_never_end() {
     let (mut world, reader, mut writer) = filled(SyncMode::Off);
     let readers = [reader, world.connect(), world.connect()];
-    let again = |world: &mut World| readers.iter().for_each(|reader| world.send(reader, "HKEYS hash"));
+    let again =
+        |world: &mut World| readers.iter().for_each(|reader| world.send(reader, "HKEYS hash"));
     again(&mut world);
     turns_until_sliced(&mut world);
     world.send(&writer, "HSET hash fresh 1\nFLUSHALL\nPING");
@@ -576,7 +609,11 @@ fn a_copy_into_a_table_without_log_is_shown_when_its_source_is_durable() {
     assert!(!world.tx.has_jobs());
     world.send(&reader, "HGET cache:hash fresh");
     world.turns();
-    assert_eq!(world.replies(&mut reader), Vec::<String>::new(), "shown before its source is durable");
+    assert_eq!(
+        world.replies(&mut reader),
+        Vec::<String>::new(),
+        "shown before its source is durable"
+    );
     assert_eq!(answers(&mut world, &mut writer, 2), [":1", ":1"]);
     assert_eq!(answer(&mut world, &mut reader), ["1"]);
 }

@@ -1,4 +1,5 @@
-//! Tables that a source answers for: slow, failing, refusing and answering in any order, as a seed decides.
+//! Tables that a source answers for: slow, failing, refusing and answering in any order, as a seed
+//! decides.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -14,7 +15,8 @@ use busload_io::sim::SimRng;
 use busload_pipeline::{
     settings::SyncMode,
     source::{
-        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
+        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
+        Unsupported,
     },
 };
 use bytes::Bytes;
@@ -69,7 +71,11 @@ impl SimSource {
                 true => Err("ERR table objects: cannot connect".into()),
                 false => Ok(execute(&mut shared.rows, key, &waiting)),
             };
-            shared.ready.push(SourceEvent::Answer { ticket: waiting.ticket, outcome, cacheable_for: None });
+            shared.ready.push(SourceEvent::Answer {
+                ticket: waiting.ticket,
+                outcome,
+                cacheable_for: None,
+            });
         });
     }
 
@@ -215,7 +221,10 @@ fn what_a_kind_or_a_table_does_not_support_says_so_and_does_nothing() {
     );
     let replies = world.run(&mut client, "MULTI\nGET objects:a\nSET m 1\nEXEC\nGET m");
     assert!(replies[1].starts_with("-ERR table objects: GET cannot be queued"), "{replies:?}");
-    assert_eq!(replies[3..], ["-EXECABORT Transaction discarded because of previous errors.", "nil"]);
+    assert_eq!(
+        replies[3..],
+        ["-EXECABORT Transaction discarded because of previous errors.", "nil"]
+    );
     assert_eq!(source.waiting(), 0);
 }
 
@@ -224,7 +233,10 @@ fn commands_over_several_tables_of_one_kind_gather_their_parts() {
     let (mut world, source, mut client) = world();
     let other = SimSource::new();
     world.add_source("others", Box::new(other.clone()));
-    world.send(&client, "MSET objects:a 1 others:a 2\nMGET others:a objects:a\nDEL objects:a others:a");
+    world.send(
+        &client,
+        "MSET objects:a 1 others:a 2\nMGET others:a objects:a\nDEL objects:a others:a",
+    );
     world.turns();
     assert_eq!((source.waiting(), other.waiting()), (3, 3));
     other.answer_all();
@@ -288,7 +300,8 @@ fn a_write_of_several_keys_that_fails_says_how_many_were_written() {
     );
     world.clock.advance(Duration::from_millis(1001));
     world.turns();
-    let unknown = "-ERR table objects: outcome unknown, no answer in time (0 of 2 keys were deleted)";
+    let unknown =
+        "-ERR table objects: outcome unknown, no answer in time (0 of 2 keys were deleted)";
     assert_eq!(world.replies(&mut client), [unknown]);
     // The line is full at the second key: the first is on its way, so both are told.
     source.answer_all();
@@ -298,7 +311,10 @@ fn a_write_of_several_keys_that_fails_says_how_many_were_written() {
     source.answer_all();
     world.turns();
     let full = "-ERR table objects: too many requests are waiting, try again later";
-    assert_eq!(world.replies(&mut client), [format!("{full} (1 of 2 keys were written)"), full.into()]);
+    assert_eq!(
+        world.replies(&mut client),
+        [format!("{full} (1 of 2 keys were written)"), full.into()]
+    );
     assert!(!world.tx.has_open_tickets());
 }
 
@@ -316,8 +332,10 @@ fn a_source_hears_of_the_end_of_every_turn_in_which_it_was_asked() {
 #[test]
 fn a_client_that_wants_no_replies_gets_none_from_sources_either() {
     let (mut world, source, mut client) = world();
-    world
-        .send(&client, "CLIENT REPLY SKIP\nGET objects:a\nGET objects:b\nCLIENT REPLY OFF\nMGET objects:a m");
+    world.send(
+        &client,
+        "CLIENT REPLY SKIP\nGET objects:a\nGET objects:b\nCLIENT REPLY OFF\nMGET objects:a m",
+    );
     world.send(&client, "SET objects:a 1\nCLIENT REPLY ON\nGET objects:a");
     world.turns();
     source.answer_all();
@@ -387,14 +405,19 @@ struct Modelled {
     expected: Vec<String>,
 }
 
-/// Random pipelines over memory and source keys against a plain map, answers in any order the seed likes.
+/// Random pipelines over memory and source keys against a plain map, answers in any order the seed
+/// likes.
 #[test]
 fn any_interleaving_gives_each_client_what_it_would_get_alone() {
     for seed in 0..40 {
         let (mut world, source, _) = world();
         let mut rng = SimRng::new(seed);
         let mut clients: Vec<Modelled> = (0..3)
-            .map(|_| Modelled { client: world.connect(), model: HashMap::new(), expected: Vec::new() })
+            .map(|_| Modelled {
+                client: world.connect(),
+                model: HashMap::new(),
+                expected: Vec::new(),
+            })
             .collect();
         for number in 0..200 {
             let who = rng.index(clients.len());

@@ -5,7 +5,8 @@
 //!     'postgres://user@localhost/db?relation=objects&key=path' a/b c/d e/f
 //! ```
 //!
-//! Reads the keys given, or with `--write` sets them first (the URL then needs `writable=true` and one value column).
+//! Reads the keys given, or with `--write` sets them first (the URL then needs `writable=true` and
+//! one value column).
 
 use std::process::ExitCode;
 
@@ -28,7 +29,8 @@ async fn main() -> ExitCode {
 }
 
 async fn run(mut arguments: Vec<String>) -> Outcome<()> {
-    let write = arguments.iter().position(|one| one == "--write").map(|index| arguments.remove(index));
+    let write =
+        arguments.iter().position(|one| one == "--write").map(|index| arguments.remove(index));
     let [url, keys @ ..] = &arguments[..] else {
         return Err("usage: many_readers [--write] URL KEY..".into());
     };

@@ -8,8 +8,8 @@ use tokio_postgres::error::DbError;
 const TLS_TEXT: &str = "error performing TLS handshake";
 const PASSWORD_TEXT: &str = "password missing";
 
-/// The cause alone: `Connection refused`, `password authentication failed for user "app"`. Holds nothing of the
-/// configuration but what the server repeats.
+/// The cause alone: `Connection refused`, `password authentication failed for user "app"`. Holds
+/// nothing of the configuration but what the server repeats.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return one_line(refusal);
@@ -38,7 +38,9 @@ pub(crate) fn describe_io(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
         Some(end) => text[..end].to_owned(),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            "the server closed the connection".to_owned()
+        }
         None => text,
     }
 }
@@ -48,7 +50,8 @@ pub(crate) fn is_of_tls(error: &tokio_postgres::Error) -> bool {
     error.to_string() == TLS_TEXT
 }
 
-/// Whether the server refused the login itself (SQLSTATE class 28): who, from where, with or without TLS.
+/// Whether the server refused the login itself (SQLSTATE class 28): who, from where, with or
+/// without TLS.
 pub(crate) fn is_of_login(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("28"))
 }

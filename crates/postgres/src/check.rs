@@ -47,7 +47,11 @@ impl Report {
             kind: schema.kind.name(),
             estimated_rows: None,
             key: schema.key.iter().map(|one| (one.sql.clone(), one.declared.clone())).collect(),
-            columns: schema.values.iter().map(|one| (one.sql.clone(), one.declared.clone())).collect(),
+            columns: schema
+                .values
+                .iter()
+                .map(|one| (one.sql.clone(), one.declared.clone()))
+                .collect(),
             index: schema.index.clone(),
             plan: schema.plan.scans.clone(),
             writable: settings.writable,
@@ -59,7 +63,11 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = |columns: &[(String, String)]| {
-            columns.iter().map(|(name, declared)| format!("{name} {declared}")).collect::<Vec<_>>().join(", ")
+            columns
+                .iter()
+                .map(|(name, declared)| format!("{name} {declared}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let rows = match self.estimated_rows {
             Some(rows) => format!("about {rows:.0} rows"),
@@ -71,7 +79,11 @@ impl fmt::Display for Report {
         writeln!(f, "columns   {}", columns(&self.columns))?;
         writeln!(f, "index     {}", self.index)?;
         writeln!(f, "plan      {}", self.plan.join("; "))?;
-        write!(f, "writes    {}", if self.writable { "allowed" } else { "none (writable = false)" })?;
+        write!(
+            f,
+            "writes    {}",
+            if self.writable { "allowed" } else { "none (writable = false)" }
+        )?;
         self.warnings.iter().try_for_each(|warning| write!(f, "\nwarning   {warning}"))
     }
 }

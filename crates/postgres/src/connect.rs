@@ -1,11 +1,14 @@
-//! Opening one connection: hosts in order, their addresses in order, with and without TLS as `sslmode` says.
+//! Opening one connection: hosts in order, their addresses in order, with and without TLS as
+//! `sslmode` says.
 //!
-//! An attempt is one address with one kind of encryption; TCP, TLS, login and the session's settings have
-//! `connect_timeout` together. When every attempt has failed, the error names each host with its causes:
-//! `cannot connect to postgres at db1:5432: Connection refused; at db2:5432: no answer within 5s`.
+//! An attempt is one address with one kind of encryption; TCP, TLS, login and the session's
+//! settings have `connect_timeout` together. When every attempt has failed, the error names each
+//! host with its causes: `cannot connect to postgres at db1:5432: Connection refused; at db2:5432:
+//! no answer within 5s`.
 //!
-//! A connection is moved by a task of its own. It ends with the connection, or soon after everything that could use
-//! it is gone. What the server says unasked goes to the log at level debug.
+//! A connection is moved by a task of its own. It ends with the connection, or soon after
+//! everything that could use it is gone. What the server says unasked goes to the log at level
+//! debug.
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -34,8 +37,8 @@ mod session;
 pub struct Connected {
     /// Statements.
     pub client: Client,
-    /// Tells when the connection ended. When all clones of this are dropped, the connection is ended; so keep one
-    /// beside the client.
+    /// Tells when the connection ended. When all clones of this are dropped, the connection is
+    /// ended; so keep one beside the client.
     pub ended: Ended,
 }
 
@@ -46,7 +49,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Resolves when the connection has ended: `connection to postgres at 127.0.0.1:5432 lost: ...`.
+    /// Resolves when the connection has ended: `connection to postgres at 127.0.0.1:5432 lost:
+    /// ...`.
     pub async fn wait(&self) -> Arc<str> {
         let mut reason = self.reason.clone();
         match reason.wait_for(Option::is_some).await {
@@ -110,7 +114,8 @@ async fn connect_host(
     let mut causes = Vec::new();
     for place in places(settings, host).await? {
         for encryption in encryptions(settings.server.tls.mode, &place) {
-            let attempt = Attempt { settings, host, place: &place, password: password.as_ref(), tls };
+            let attempt =
+                Attempt { settings, host, place: &place, password: password.as_ref(), tls };
             match attempt.run(*encryption).await {
                 Ok(connected) => return Ok(connected),
                 Err(failure) => {
@@ -158,9 +163,15 @@ async fn places(settings: &Settings, host: &Host) -> Result<Vec<Place>, String> 
         Err(_) => Err(format!("the host's address was not found within {limit:?}")),
         Ok(Err(error)) => Err(describe_io(&error)),
         Ok(Ok(addresses)) => {
-            let addresses: Vec<Place> =
-                addresses.take(ADDRESSES_PER_HOST_MAX).map(|address| Place::Tcp(address.ip())).collect();
-            if addresses.is_empty() { Err("the host has no address".to_owned()) } else { Ok(addresses) }
+            let addresses: Vec<Place> = addresses
+                .take(ADDRESSES_PER_HOST_MAX)
+                .map(|address| Place::Tcp(address.ip()))
+                .collect();
+            if addresses.is_empty() {
+                Err("the host has no address".to_owned())
+            } else {
+                Ok(addresses)
+            }
         }
     }
 }
@@ -237,7 +248,8 @@ impl Attempt<'_> {
     {
         let (client, connection) = config.connect(tls).await?;
         let (told, reason) = watch::channel(None);
-        let driver = Driver { table: self.settings.name.clone(), host: self.host.to_string(), told };
+        let driver =
+            Driver { table: self.settings.name.clone(), host: self.host.to_string(), told };
         tokio::spawn(driver.run(connection));
         set_up(&client, self.settings).await?;
         Ok(Connected { client, ended: Ended { reason } })

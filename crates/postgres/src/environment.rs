@@ -7,7 +7,8 @@ use crate::{SettingsError, values::unfit};
 /// What a variable of this name holds.
 type Lookup = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
-/// The environment variables and the user's name, behind a function, so that nothing here depends on the process.
+/// The environment variables and the user's name, behind a function, so that nothing here depends
+/// on the process.
 #[derive(Clone)]
 pub struct Environment {
     lookup: Arc<Lookup>,
@@ -33,11 +34,13 @@ impl Environment {
         Self::new(|name| std::env::var_os(name), whoami::username().ok())
     }
 
-    /// The same, but with this value for a variable: how a program gives one table a password of its own.
+    /// The same, but with this value for a variable: how a program gives one table a password of
+    /// its own.
     #[must_use]
     pub fn with(&self, name: &'static str, value: OsString) -> Self {
         let others = Arc::clone(&self.lookup);
-        let lookup = move |asked: &str| if asked == name { Some(value.clone()) } else { others(asked) };
+        let lookup =
+            move |asked: &str| if asked == name { Some(value.clone()) } else { others(asked) };
         Self { lookup: Arc::new(lookup), user: self.user.clone() }
     }
 

@@ -1,9 +1,9 @@
 //! What can go wrong with a table, as its clients are told.
 //!
-//! Kinds are closed and say what a client can do: wait for Postgres (`CannotConnect`, `Schema`), repair the request
-//! (`BadKey`, `BadValue`, `Data`), ask again later (`TooLate`, `Full`), look whether a write took place
-//! (`OutcomeUnknown`). The texts stand alone and never hold a password: they are made from names, addresses and
-//! what the server or the system said.
+//! Kinds are closed and say what a client can do: wait for Postgres (`CannotConnect`, `Schema`),
+//! repair the request (`BadKey`, `BadValue`, `Data`), ask again later (`TooLate`, `Full`), look
+//! whether a write took place (`OutcomeUnknown`). The texts stand alone and never hold a password:
+//! they are made from names, addresses and what the server or the system said.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use thiserror::Error;
 /// Why a request was not answered. Cheap to clone: one error is given to every waiter of a batch.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// No connection could be opened: `cannot connect to postgres at 127.0.0.1:5433: Connection refused`.
+    /// No connection could be opened: `cannot connect to postgres at 127.0.0.1:5433: Connection
+    /// refused`.
     #[error("{0}")]
     CannotConnect(Arc<str>),
     /// The connection ended while a read was on it, and again when the read was repeated.
@@ -63,7 +64,8 @@ pub enum Error {
     Panicked,
 }
 
-/// Why a table's options cannot be used. The texts never hold a password, nor a URL that may hold one.
+/// Why a table's options cannot be used. The texts never hold a password, nor a URL that may hold
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettingsError {
     /// The URL is not one.

@@ -7,13 +7,15 @@ use crate::{Error, cause::describe};
 /// What is to be done about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The connection has ended, or the server says that it does not know itself; whether a write took place is unknown.
+    /// The connection has ended, or the server says that it does not know itself; whether a write
+    /// took place is unknown.
     Lost,
     /// Some entry's own fault: the others are sent again without it.
     Data,
     /// Somebody else was first: the same again, a little later.
     Conflict,
-    /// The relation is not what the session knows, or the server no longer the one that takes writes.
+    /// The relation is not what the session knows, or the server no longer the one that takes
+    /// writes.
     Stale,
     /// The statement ran too long and was ended. It changed nothing.
     Canceled,
@@ -24,15 +26,17 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// Whether one entry may be the reason, so that the others are worth sending again without it. Triggers and functions raise
-    /// whatever they like, so that only what is certainly not theirs is excluded.
+    /// Whether one entry may be the reason, so that the others are worth sending again without it.
+    /// Triggers and functions raise whatever they like, so that only what is certainly not theirs
+    /// is excluded.
     pub(crate) fn may_be_one_entrys(self) -> bool {
         matches!(self, Class::Data | Class::Conflict | Class::Stale | Class::Refused)
     }
 }
 
-/// What a failure of a statement is. An error that the server has sent means that nothing was changed, except where it
-/// tells that the server itself goes down: that can arrive in place of success.
+/// What a failure of a statement is. An error that the server has sent means that nothing was
+/// changed, except where it tells that the server itself goes down: that can arrive in place of
+/// success.
 pub(crate) fn classify(error: &tokio_postgres::Error) -> Class {
     match error.code() {
         Some(state) => classify_state(state),
@@ -46,11 +50,13 @@ fn classify_state(state: &SqlState) -> Class {
         "40003" => Class::Lost,
         // Only the end of the whole server or connection; 57014 ends one statement.
         "57014" => Class::Canceled,
-        // Cached plans that no longer fit, names and types that are gone, an index that is no longer unique, prepared
-        // statements that the other side of a pooler does not know, a server that has become a standby.
-        "0A000" | "42703" | "42P01" | "42P02" | "42P10" | "42P18" | "42704" | "42804" | "42809" | "42883"
-        | "42846" | "3F000" | "26000" | "25006" => Class::Stale,
-        // Of one item: a row too large for an index, a row that a policy forbids, a generated column.
+        // Cached plans that no longer fit, names and types that are gone, an index that is no
+        // longer unique, prepared statements that the other side of a pooler does not know, a
+        // server that has become a standby.
+        "0A000" | "42703" | "42P01" | "42P02" | "42P10" | "42P18" | "42704" | "42804" | "42809"
+        | "42883" | "42846" | "3F000" | "26000" | "25006" => Class::Stale,
+        // Of one item: a row too large for an index, a row that a policy forbids, a generated
+        // column.
         "54000" | "42501" | "428C9" => Class::Data,
         code => match code.get(..2) {
             Some("57" | "08") => Class::Lost,

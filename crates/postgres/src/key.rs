@@ -1,8 +1,9 @@
 //! Keys: what a client writes, parsed once into the one form that is compared, sorted and sent.
 //!
-//! A [`Key`] is canonical: two spellings of one key (`007` and `7`, a UUID in braces) are equal, so that they share an
-//! entry. It is a short string of bytes, kept in place up to [`INLINE_BYTES`]: cloning, hashing and comparing it costs
-//! what its bytes cost, and nothing is allocated for common keys.
+//! A [`Key`] is canonical: two spellings of one key (`007` and `7`, a UUID in braces) are equal, so
+//! that they share an entry. It is a short string of bytes, kept in place up to [`INLINE_BYTES`]:
+//! cloning, hashing and comparing it costs what its bytes cost, and nothing is allocated for common
+//! keys.
 //!
 //! | part | its bytes |
 //! |---|---|
@@ -10,7 +11,8 @@
 //! | length | four bytes, only of text or bytes that further parts follow |
 //! | content | text and bytes as they are, a UUID's 16 bytes, a whole number's 8 in an order-preserving form |
 //!
-//! Keys of one column sort as an index with C collation does. For all others the order is just some total order.
+//! Keys of one column sort as an index with C collation does. For all others the order is just some
+//! total order.
 
 mod parse;
 #[cfg(test)]
@@ -169,7 +171,8 @@ impl Part<'_> {
     pub(crate) fn write_binary(&self, out: &mut impl FnMut(&[u8])) {
         match self.key_type {
             KeyType::Text | KeyType::Bytes | KeyType::Uuid => out(self.content),
-            // The low bytes of the number, the sign bit of which is stored flipped in the first byte.
+            // The low bytes of the number, the sign bit of which is stored flipped in the first
+            // byte.
             KeyType::Int2 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 2..]),
             KeyType::Int4 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 4..]),
             KeyType::Int8 => out(&self.integer().to_be_bytes()),
@@ -237,7 +240,8 @@ impl KeyEncoder {
         self.bytes.extend_from_slice(&(number ^ i64::MIN).to_be_bytes());
     }
 
-    /// Text, bytes and UUIDs. Content of 4 GiB does not exist: a message of Postgres has at most 1 GiB.
+    /// Text, bytes and UUIDs. Content of 4 GiB does not exist: a message of Postgres has at most 1
+    /// GiB.
     pub(crate) fn content(&mut self, key_type: KeyType, content: &[u8], position: Position) {
         self.tag(key_type, position);
         if position == Position::BeforeOthers && key_type.fixed_bytes().is_none() {
@@ -248,7 +252,12 @@ impl KeyEncoder {
     }
 
     /// A part as Postgres' binary form has it; `None` if it does not have the form of its type.
-    pub(crate) fn binary(&mut self, key_type: KeyType, raw: &[u8], position: Position) -> Option<()> {
+    pub(crate) fn binary(
+        &mut self,
+        key_type: KeyType,
+        raw: &[u8],
+        position: Position,
+    ) -> Option<()> {
         match key_type {
             KeyType::Text | KeyType::Bytes => self.content(key_type, raw, position),
             KeyType::Uuid => self.content(key_type, raw.first_chunk::<UUID_BYTES>()?, position),
@@ -258,7 +267,9 @@ impl KeyEncoder {
             KeyType::Int4 => {
                 self.integer(key_type, i32::from_be_bytes(raw.try_into().ok()?).into(), position)
             }
-            KeyType::Int8 => self.integer(key_type, i64::from_be_bytes(raw.try_into().ok()?), position),
+            KeyType::Int8 => {
+                self.integer(key_type, i64::from_be_bytes(raw.try_into().ok()?), position)
+            }
         }
         Some(())
     }

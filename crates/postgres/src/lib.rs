@@ -7,15 +7,16 @@
 //!                  replies <---------------------------------------------- rows <--   connect, TLS, schema
 //! ```
 //!
-//! * **In**: [`Options`] become [`Settings`] without touching anything; files and servers are touched when a connection
-//!   is opened, each time anew ([`connect`], [`password`], [`tls`]).
-//! * **Through**: a [`Table`] takes requests at any time, connected or not. Batches leave by the rule of
-//!   `busload-batch`; each is one statement on one of the K sessions of the [`pool`].
+//! * **In**: [`Options`] become [`Settings`] without touching anything; files and servers are
+//!   touched when a connection is opened, each time anew ([`connect`], [`password`], [`tls`]).
+//! * **Through**: a [`Table`] takes requests at any time, connected or not. Batches leave by the
+//!   rule of `busload-batch`; each is one statement on one of the K sessions of the [`pool`].
 //! * **Order**: operations on one key take effect in the order in which they were asked for.
-//! * **Limits**: [`limits`], and the waiting line's. What exceeds them is refused at once, with an error that says so.
-//! * **Failure**: while Postgres cannot be reached, requests are answered with the reason; connections come back by
-//!   themselves. A read is repeated once on another connection; a write that may have reached the server is not, and
-//!   its error says that its outcome is unknown.
+//! * **Limits**: [`limits`], and the waiting line's. What exceeds them is refused at once, with an
+//!   error that says so.
+//! * **Failure**: while Postgres cannot be reached, requests are answered with the reason;
+//!   connections come back by themselves. A read is repeated once on another connection; a write
+//!   that may have reached the server is not, and its error says that its outcome is unknown.
 //! * **Shutdown**: [`Table::close`] lets finish what has begun and leaves nobody without an answer.
 //! * **Secrets**: a password is in no `Debug`, no error and no log line.
 

@@ -8,13 +8,15 @@ use crate::{
     Environment, Host, SettingsError,
     limits::{
         CONNECT_TIMEOUT_DEFAULT, CONNECT_TIMEOUT_MAX, HOSTS_MAX, KEEPALIVE_COUNT_DEFAULT,
-        KEEPALIVE_COUNT_MAX, KEEPALIVE_IDLE_DEFAULT, KEEPALIVE_INTERVAL_DEFAULT, KEEPALIVE_MAX, PORT_DEFAULT,
-        TCP_USER_TIMEOUT_DEFAULT,
+        KEEPALIVE_COUNT_MAX, KEEPALIVE_IDLE_DEFAULT, KEEPALIVE_INTERVAL_DEFAULT, KEEPALIVE_MAX,
+        PORT_DEFAULT, TCP_USER_TIMEOUT_DEFAULT,
     },
     password::{Password, PasswordSource},
     settings::{Keepalive, Server},
     tls::{ClientCertificate, RootCertificates, SslMode, TlsSettings},
-    values::{check_count, check_duration, parse_count, parse_duration_or, parse_switch, put, unfit},
+    values::{
+        check_count, check_duration, parse_count, parse_duration_or, parse_switch, put, unfit,
+    },
 };
 
 /// The options of libpq that are understood.
@@ -107,7 +109,9 @@ impl LoginOptions {
             "sslcert" => put(&mut self.sslcert, name, value.into()),
             "sslkey" => put(&mut self.sslkey, name, value.into()),
             "application_name" => put(&mut self.application_name, name, value.to_owned()),
-            "target_session_attrs" => put(&mut self.target_session_attrs, name, parse_target(value)?),
+            "target_session_attrs" => {
+                put(&mut self.target_session_attrs, name, parse_target(value)?)
+            }
             "channel_binding" => put(&mut self.channel_binding, name, parse_binding(value)?),
             "options" => put(&mut self.options, name, value.to_owned()),
             _ => return self.take_time(name, value),
@@ -130,7 +134,11 @@ impl LoginOptions {
     }
 
     /// Checks, and fills in what the environment and libpq's defaults say.
-    pub(crate) fn resolve(mut self, table: &str, environment: &Environment) -> Result<Server, SettingsError> {
+    pub(crate) fn resolve(
+        mut self,
+        table: &str,
+        environment: &Environment,
+    ) -> Result<Server, SettingsError> {
         let user = self.user(environment)?;
         Ok(Server {
             hosts: self.hosts(environment)?,
@@ -146,7 +154,8 @@ impl LoginOptions {
                 Some(dbname) => dbname,
                 None => environment.text("PGDATABASE")?.unwrap_or_else(|| user.clone()),
             },
-            application_name: given(self.application_name).unwrap_or_else(|| format!("busload/{table}")),
+            application_name: given(self.application_name)
+                .unwrap_or_else(|| format!("busload/{table}")),
             options: given(self.options),
             target_session_attrs: self.target_session_attrs.unwrap_or(TargetSessionAttrs::Any),
             channel_binding: self.channel_binding.unwrap_or(ChannelBinding::Prefer),
@@ -174,10 +183,16 @@ impl LoginOptions {
         };
         let ports = match self.ports.take() {
             Some(ports) => ports,
-            None => environment.text("PGPORT")?.map_or(Ok(vec![None]), |text| parse_ports(&text))?,
+            None => {
+                environment.text("PGPORT")?.map_or(Ok(vec![None]), |text| parse_ports(&text))?
+            }
         };
         if HOSTS_MAX < names.len() {
-            return Err(unfit("host", names.join(","), format!("expected at most {HOSTS_MAX} hosts")));
+            return Err(unfit(
+                "host",
+                names.join(","),
+                format!("expected at most {HOSTS_MAX} hosts"),
+            ));
         }
         if ports.len() != 1 && ports.len() != names.len() {
             let text = format!(
@@ -205,7 +220,9 @@ impl LoginOptions {
         let password = self.password.take().map(PasswordSource::Given);
         password
             .or_else(in_environment)
-            .or_else(|| self.passfile.take().or_else(pass_file).or_else(own).map(PasswordSource::PassFile))
+            .or_else(|| {
+                self.passfile.take().or_else(pass_file).or_else(own).map(PasswordSource::PassFile)
+            })
             .unwrap_or(PasswordSource::Nowhere)
     }
 
@@ -235,7 +252,8 @@ impl LoginOptions {
         let path = |given: Option<PathBuf>, variable| {
             given.or_else(|| environment.variable(variable).map(PathBuf::from))
         };
-        let key = path(self.sslkey.take(), "PGSSLKEY").or_else(|| in_home(environment, "postgresql.key"));
+        let key =
+            path(self.sslkey.take(), "PGSSLKEY").or_else(|| in_home(environment, "postgresql.key"));
         match (path(self.sslcert.take(), "PGSSLCERT"), in_home(environment, "postgresql.crt")) {
             (Some(certificate), _) => ClientCertificate::Files { certificate, key },
             (None, Some(certificate)) => ClientCertificate::FilesIfThere { certificate, key },
@@ -259,8 +277,16 @@ impl LoginOptions {
         Ok(Keepalive {
             enabled: self.keepalives.unwrap_or(true),
             idle: time("keepalives_idle", self.keepalives_idle, KEEPALIVE_IDLE_DEFAULT)?,
-            interval: time("keepalives_interval", self.keepalives_interval, KEEPALIVE_INTERVAL_DEFAULT)?,
-            user_timeout: time("tcp_user_timeout", self.tcp_user_timeout, TCP_USER_TIMEOUT_DEFAULT)?,
+            interval: time(
+                "keepalives_interval",
+                self.keepalives_interval,
+                KEEPALIVE_INTERVAL_DEFAULT,
+            )?,
+            user_timeout: time(
+                "tcp_user_timeout",
+                self.tcp_user_timeout,
+                TCP_USER_TIMEOUT_DEFAULT,
+            )?,
             count,
         })
     }
@@ -318,7 +344,8 @@ fn parse_binding(text: &str) -> Result<ChannelBinding, SettingsError> {
     }
 }
 
-/// The certificates of the system sign everybody's servers, so that a name that is not checked checks nothing.
+/// The certificates of the system sign everybody's servers, so that a name that is not checked
+/// checks nothing.
 fn refuse_weak(mode: SslMode) -> Result<SslMode, SettingsError> {
     match mode {
         SslMode::VerifyFull => Ok(mode),

@@ -6,8 +6,8 @@
 //!  Environment (PGUSER, PGSSLMODE, ...) -----------^
 //! ```
 //!
-//! Nothing is read here but the values given: files (passwords, certificates) are read when a connection is opened,
-//! again each time.
+//! Nothing is read here but the values given: files (passwords, certificates) are read when a
+//! connection is opened, again each time.
 
 use std::{collections::HashSet, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -19,8 +19,9 @@ use busload_batch::{
 use crate::{
     Environment, Settings, SettingsError,
     limits::{
-        BATCH_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, KEY_COLUMNS_MAX, LINE_BYTES_MAX, LINE_BYTES_MIN,
-        SEPARATOR_DEFAULT, TIMEOUT_DEFAULT, TIMEOUT_MAX, TIMEOUT_MIN, VALUE_COLUMNS_MAX,
+        BATCH_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, KEY_COLUMNS_MAX, LINE_BYTES_MAX,
+        LINE_BYTES_MIN, SEPARATOR_DEFAULT, TIMEOUT_DEFAULT, TIMEOUT_MAX, TIMEOUT_MIN,
+        VALUE_COLUMNS_MAX,
     },
     login::{LOGIN_NAMES, LoginOptions},
     relation::{Relation, is_identifier},
@@ -50,22 +51,25 @@ pub const TABLE_NAMES: [&str; 14] = [
     "password_file",
 ];
 
-/// What was given for one table, unchecked. Each option can stand in the URL's query instead, under the same name;
-/// giving one twice is an error.
+/// What was given for one table, unchecked. Each option can stand in the URL's query instead, under
+/// the same name; giving one twice is an error.
 ///
-/// The query also takes libpq's options: `user`, `password`, `dbname`, `host`, `port`, `passfile`, `sslmode`, `sslrootcert`,
-/// `sslcert`, `sslkey`, `connect_timeout`, `application_name`, `target_session_attrs`, `channel_binding`, `options`,
-/// `keepalives`, `keepalives_idle`, `keepalives_interval`, `keepalives_count` and `tcp_user_timeout`.
+/// The query also takes libpq's options: `user`, `password`, `dbname`, `host`, `port`, `passfile`,
+/// `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `connect_timeout`, `application_name`,
+/// `target_session_attrs`, `channel_binding`, `options`, `keepalives`, `keepalives_idle`,
+/// `keepalives_interval`, `keepalives_count` and `tcp_user_timeout`.
 ///
 /// `Debug` does not show the URL, which may hold a password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// `postgres://user@host:port/db?relation=objects&key=path`. Several hosts: `h1:5432,h2:5433`. A Unix socket:
-    /// `postgres:///db?host=/var/run/postgresql` or `postgres://%2Fvar%2Frun%2Fpostgresql/db`.
+    /// `postgres://user@host:port/db?relation=objects&key=path`. Several hosts: `h1:5432,h2:5433`.
+    /// A Unix socket: `postgres:///db?host=/var/run/postgresql` or
+    /// `postgres://%2Fvar%2Frun%2Fpostgresql/db`.
     pub url: Option<String>,
     /// The relation, as SQL writes it: `objects`, `public.objects`, `"Odd Name"`.
     pub relation: Option<String>,
-    /// The columns of the key, in order, each as it stands (no folding, no quotes). In a query between commas.
+    /// The columns of the key, in order, each as it stands (no folding, no quotes). In a query
+    /// between commas.
     pub key: Option<Vec<String>>,
     /// The value columns, in order; by default all that are not in the key.
     pub columns: Option<Vec<String>>,
@@ -87,7 +91,8 @@ pub struct Options {
     pub line_requests: Option<usize>,
     /// Bytes of keys and values that may wait; 64 MiB by default.
     pub line_bytes: Option<u64>,
-    /// Whether a read may join one that is in flight (it may then miss a write acknowledged meanwhile); by default not.
+    /// Whether a read may join one that is in flight (it may then miss a write acknowledged
+    /// meanwhile); by default not.
     pub join_in_flight: Option<bool>,
     /// A file that holds the password and nothing else.
     pub password_file: Option<PathBuf>,
@@ -98,22 +103,30 @@ impl Options {
     pub fn url_has_password(&self) -> bool {
         let Some(url) = &self.url else { return false };
         match Url::parse(url) {
-            Ok(url) => url.password.is_some() || url.query.iter().any(|(name, _)| name == "password"),
+            Ok(url) => {
+                url.password.is_some() || url.query.iter().any(|(name, _)| name == "password")
+            }
             // A URL that is not one is refused anyway, by `resolve`.
             Err(_) => false,
         }
     }
 
-    /// Checks everything and fills in the defaults. Reads no file, and of the surroundings only `environment`.
+    /// Checks everything and fills in the defaults. Reads no file, and of the surroundings only
+    /// `environment`.
     ///
-    /// The variables that are read, as libpq reads them, where neither the URL nor an option says it: `PGHOST`,
-    /// `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`, and `HOME`
-    /// for `~/.pgpass` and `~/.postgresql/`. Without any of them: host `localhost`, port 5432, the operating
-    /// system's user, a database named like the user, `sslmode=prefer`.
+    /// The variables that are read, as libpq reads them, where neither the URL nor an option says
+    /// it: `PGHOST`, `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGSSLMODE`,
+    /// `PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`, and `HOME` for `~/.pgpass` and `~/.postgresql/`.
+    /// Without any of them: host `localhost`, port 5432, the operating system's user, a database
+    /// named like the user, `sslmode=prefer`.
     ///
-    /// A password is taken from the first of these that has one: `password_file`, the URL, `PGPASSWORD`,
-    /// `passfile` or `PGPASSFILE` or `~/.pgpass`.
-    pub fn resolve(mut self, name: &str, environment: &Environment) -> Result<Settings, SettingsError> {
+    /// A password is taken from the first of these that has one: `password_file`, the URL,
+    /// `PGPASSWORD`, `passfile` or `PGPASSFILE` or `~/.pgpass`.
+    pub fn resolve(
+        mut self,
+        name: &str,
+        environment: &Environment,
+    ) -> Result<Settings, SettingsError> {
         let url = Url::parse(self.url.take().as_deref().unwrap_or("postgres://"))?;
         let mut login = LoginOptions::new(url.user, url.password, url.hosts, url.dbname)?;
         for (option, value) in url.query {
@@ -122,7 +135,8 @@ impl Options {
             }
         }
         login.password_file = self.password_file.take();
-        let connections = checked(self.connections, "connections", CONNECTIONS_DEFAULT, 1..=CONNECTIONS_MAX)?;
+        let connections =
+            checked(self.connections, "connections", CONNECTIONS_DEFAULT, 1..=CONNECTIONS_MAX)?;
         let line = self.line(connections)?;
         let (key, columns) = self.columns_checked()?;
         Ok(Settings {
@@ -186,7 +200,9 @@ impl Options {
         if let Some(columns) = &columns {
             check_names("columns", columns, VALUE_COLUMNS_MAX)?;
             if let Some(both) = columns.iter().find(|column| key.contains(column)) {
-                let text = format!("column `{both}` is in key and in columns; the key comes with every row");
+                let text = format!(
+                    "column `{both}` is in key and in columns; the key comes with every row"
+                );
                 return Err(SettingsError::Conflict(text));
             }
         }
@@ -212,7 +228,11 @@ impl Options {
             batches_in_flight_max: connections,
             lanes: checked(self.lanes, "lanes", (connections / 2).max(1), 1..=LANES_MAX)?,
             departure: Departure::WhenFree { min_batch },
-            sharing: if self.join_in_flight == Some(true) { Sharing::InFlight } else { Sharing::Waiting },
+            sharing: if self.join_in_flight == Some(true) {
+                Sharing::InFlight
+            } else {
+                Sharing::Waiting
+            },
             ..default
         })
     }
@@ -222,7 +242,10 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = self.url.as_ref().map(|_| "(hidden)");
         let fields = (&self.relation, &self.key, &self.columns, self.writable, &self.password_file);
-        f.debug_struct("Options").field("url", &url).field("fields", &fields).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("url", &url)
+            .field("fields", &fields)
+            .finish_non_exhaustive()
     }
 }
 
@@ -239,7 +262,11 @@ fn line_bytes(bytes: u64) -> Result<usize, SettingsError> {
     let fits = (LINE_BYTES_MIN..=LINE_BYTES_MAX).contains(&bytes);
     match usize::try_from(bytes) {
         Ok(bytes) if fits => Ok(bytes),
-        _ => Err(unfit("line_bytes", bytes, format!("expected {LINE_BYTES_MIN} to {LINE_BYTES_MAX}"))),
+        _ => Err(unfit(
+            "line_bytes",
+            bytes,
+            format!("expected {LINE_BYTES_MIN} to {LINE_BYTES_MAX}"),
+        )),
     }
 }
 
@@ -257,7 +284,11 @@ fn check_separator(separator: char) -> Result<char, SettingsError> {
 
 fn check_names(option: &str, names: &[String], count_max: usize) -> Result<(), SettingsError> {
     if names.is_empty() || count_max < names.len() {
-        return Err(unfit(option, names.join(","), format!("expected 1 to {count_max} names of columns")));
+        return Err(unfit(
+            option,
+            names.join(","),
+            format!("expected 1 to {count_max} names of columns"),
+        ));
     }
     let mut seen = HashSet::new();
     for name in names {

@@ -35,7 +35,11 @@ fn element_type(key_type: KeyType) -> Type {
 }
 
 /// An array of one dimension without NULLs.
-fn header(out: &mut BytesMut, element: &Type, count: usize) -> Result<(), Box<dyn Error + Sync + Send>> {
+fn header(
+    out: &mut BytesMut,
+    element: &Type,
+    count: usize,
+) -> Result<(), Box<dyn Error + Sync + Send>> {
     const DIMENSIONS: i32 = 1;
     const HAS_NULLS: i32 = 0;
     const LOWER_BOUND: i32 = 1;

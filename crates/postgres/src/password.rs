@@ -1,8 +1,9 @@
 //! Passwords: a type that cannot be printed, and where one is found.
 //!
 //! Files are read anew for each connection, so that a changed password needs no restart. Those of
-//! `PGPASSFILE` and `~/.pgpass` follow libpq's rules: `host:port:database:user:password`, `*` for anything, `\` before a
-//! `:` or a `\` that is meant literally, the first line that fits wins, and a file that others may read is ignored.
+//! `PGPASSFILE` and `~/.pgpass` follow libpq's rules: `host:port:database:user:password`, `*` for
+//! anything, `\` before a `:` or a `\` that is meant literally, the first line that fits wins, and
+//! a file that others may read is ignored.
 
 use std::{
     fmt,
@@ -71,7 +72,9 @@ impl PasswordSource {
     pub(crate) fn look_up(&self, login: Login<'_>) -> Result<Found, String> {
         match self {
             Self::Given(password) => Ok(Found { password: Some(password.clone()), warning: None }),
-            Self::File(path) => read_password_file(path).map(|password| Found { password, warning: None }),
+            Self::File(path) => {
+                read_password_file(path).map(|password| Found { password, warning: None })
+            }
             Self::PassFile(path) => Ok(read_pass_file(path, login)),
             Self::Nowhere => Ok(Found::default()),
         }
@@ -80,7 +83,8 @@ impl PasswordSource {
 
 fn read_password_file(path: &Path) -> Result<Option<Password>, String> {
     let shown = path.display();
-    let text = read_text(path).map_err(|error| format!("cannot read password_file {shown}: {error}"))?;
+    let text =
+        read_text(path).map_err(|error| format!("cannot read password_file {shown}: {error}"))?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
     if line.contains(['\n', '\0']) {
@@ -193,7 +197,8 @@ mod tests {
 
     fn found(text: &str, host: &Host) -> Option<String> {
         let login = Login { host, dbname: "lake", user: "app" };
-        find_password(text, login).map(|password| String::from_utf8(password.reveal().to_vec()).unwrap())
+        find_password(text, login)
+            .map(|password| String::from_utf8(password.reveal().to_vec()).unwrap())
     }
 
     #[test]
@@ -238,7 +243,9 @@ mod tests {
     fn a_pass_file_that_others_may_read_is_ignored_with_a_warning() {
         let host = tcp("db");
         let login = Login { host: &host, dbname: "lake", user: "app" };
-        for (mode, used) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o660, false)] {
+        for (mode, used) in
+            [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o660, false)]
+        {
             let file = file_with("*:*:*:*:secret", mode);
             let found = PasswordSource::PassFile(file.path().into()).look_up(login).unwrap();
             assert_eq!(found.password.is_some(), used, "{mode:o}");
@@ -267,7 +274,10 @@ mod tests {
         assert!(!read("secret\nmore").unwrap_err().contains("secret"));
         assert!(read("\n").unwrap_err().contains("is empty"));
         let missing = PasswordSource::File("/nonexistent/pw".into()).look_up(login).unwrap_err();
-        assert!(missing.starts_with("cannot read password_file /nonexistent/pw: No such file"), "{missing}");
+        assert!(
+            missing.starts_with("cannot read password_file /nonexistent/pw: No such file"),
+            "{missing}"
+        );
     }
 
     #[test]

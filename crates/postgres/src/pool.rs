@@ -6,15 +6,20 @@
 //!            +-- slot K-1 ...                                         +
 //! ```
 //!
-//! * **Acquire** looks at all K slots and takes an open session without leases, else the one with the fewest
-//!   (statements on one connection are pipelined). A session that has ended, or that was given up, is never leased.
-//! * **Waiting.** The attempts that follow the start, or the loss of a session that had worked, are worth waiting for: a
-//!   killed backend costs its clients a moment, not an error. When one of these has failed everybody gets the error
-//!   at once, until an attempt succeeds. Whoever waits brings a deadline of its own.
-//! * **Backoff** per slot: 100 ms, doubled up to 5 s, less up to half of it by chance, so that many tables do not come
-//!   back to a restarted server in step. A session that was open for longer than the next pause starts it anew.
-//! * **Logging**: one line when the first connection is lost or fails, one when all are open (again).
-//! * **Shutdown**: `close` ends the tasks; sessions end when their last lease is gone. Dropping the pool does the same.
+//! * **Acquire** looks at all K slots and takes an open session without leases, else the one with
+//!   the fewest (statements on one connection are pipelined). A session that has ended, or that was
+//!   given up, is never leased.
+//! * **Waiting.** The attempts that follow the start, or the loss of a session that had worked, are
+//!   worth waiting for: a killed backend costs its clients a moment, not an error. When one of
+//!   these has failed everybody gets the error at once, until an attempt succeeds. Whoever waits
+//!   brings a deadline of its own.
+//! * **Backoff** per slot: 100 ms, doubled up to 5 s, less up to half of it by chance, so that many
+//!   tables do not come back to a restarted server in step. A session that was open for longer than
+//!   the next pause starts it anew.
+//! * **Logging**: one line when the first connection is lost or fails, one when all are open
+//!   (again).
+//! * **Shutdown**: `close` ends the tasks; sessions end when their last lease is gone. Dropping the
+//!   pool does the same.
 
 use std::{
     fmt,
@@ -94,31 +99,34 @@ impl<S: Session> Pool<S> {
         Self { shared, tasks: Mutex::new(tasks) }
     }
 
-    /// An idle session, else the one with the fewest leases. When none is open, waits for attempts that are the
-    /// first since the start or since a connection was lost; behind that, the last error at once.
+    /// An idle session, else the one with the fewest leases. When none is open, waits for attempts
+    /// that are the first since the start or since a connection was lost; behind that, the last
+    /// error at once.
     pub async fn acquire(&self) -> Result<Lease<S>, Error> {
         self.shared.acquire(None).await
     }
 
-    /// Like `acquire`, but never the session of `than`: for the one retry of a read whose session was lost. That a
-    /// session was lost can be known here a moment later than to its user; for so long an only session is waited for.
+    /// Like `acquire`, but never the session of `than`: for the one retry of a read whose session
+    /// was lost. That a session was lost can be known here a moment later than to its user; for so
+    /// long an only session is waited for.
     pub async fn acquire_other(&self, than: &Lease<S>) -> Result<Lease<S>, Error> {
         self.shared.acquire(Some(&than.opened)).await
     }
 
-    /// This session is useless (the schema changed, it hangs, its connection is lost): never leased again, closed
-    /// when the last lease is gone, opened anew. Again and again is once.
+    /// This session is useless (the schema changed, it hangs, its connection is lost): never leased
+    /// again, closed when the last lease is gone, opened anew. Again and again is once.
     pub fn reopen(&self, lease: &Lease<S>) {
         lease.opened.retire();
     }
 
-    /// Waits until it is known whether the server can be reached: then `Ok` when a session is open, else the last
-    /// error.
+    /// Waits until it is known whether the server can be reached: then `Ok` when a session is open,
+    /// else the last error.
     pub async fn first_attempt(&self) -> Result<(), Error> {
         self.acquire().await.map(drop)
     }
 
-    /// Opens nothing any more, gives up its sessions and ends its tasks. Leases stay usable; new ones are refused.
+    /// Opens nothing any more, gives up its sessions and ends its tasks. Leases stay usable; new
+    /// ones are refused.
     pub async fn close(&self) {
         self.shared.change(Slots::close);
         let mut tasks = {
@@ -181,7 +189,9 @@ impl<S: Session> Shared<S> {
                 (Choice::Session(opened), _) => return Ok(Lease { opened }),
                 (Choice::Error(error), _) => return Err(error),
                 (_, None) => changed = Some(self.changed.subscribe()),
-                (Choice::Wait, Some(changed)) => changed.changed().await.map_err(|_| Error::Closed)?,
+                (Choice::Wait, Some(changed)) => {
+                    changed.changed().await.map_err(|_| Error::Closed)?
+                }
                 (Choice::NoOther(error), Some(changed)) => {
                     timeout(LOSS_NOTICED_MAX, changed.changed())
                         .await
@@ -271,7 +281,8 @@ async fn open<S: Session>(settings: &Arc<Settings>, context: &Arc<S::Context>) -
     match timeout(limit, S::open(settings, context)).await {
         Ok(outcome) => outcome,
         Err(_) => {
-            let text = format!("cannot connect to postgres at {server}: no session within {limit:?}");
+            let text =
+                format!("cannot connect to postgres at {server}: no session within {limit:?}");
             Err(Error::CannotConnect(text.into()))
         }
     }

@@ -19,8 +19,8 @@ use crate::{
 /// What is found under each key, in their order.
 pub(crate) type Rows = Vec<Result<Option<Row>, Error>>;
 
-/// Reads the rows of `keys`, which are sorted and unique. When the server refuses the statement for what is in one
-/// row, each key is asked for alone.
+/// Reads the rows of `keys`, which are sorted and unique. When the server refuses the statement for
+/// what is in one row, each key is asked for alone.
 pub(crate) async fn read(
     session: &PgSession,
     keys: &[Key],
@@ -32,12 +32,15 @@ pub(crate) async fn read(
     }
     match read_once(session, keys, counters).await {
         Ok(rows) => Ok(rows.into_iter().map(Ok).collect()),
-        Err(error) if failure::classify(&error) == Class::Data => read_alone(session, keys, counters).await,
+        Err(error) if failure::classify(&error) == Class::Data => {
+            read_alone(session, keys, counters).await
+        }
         Err(error) => Err(error),
     }
 }
 
-/// The keys that fit, if there are others: keys parsed before the type of the key column was changed.
+/// The keys that fit, if there are others: keys parsed before the type of the key column was
+/// changed.
 fn without_strangers(session: &PgSession, keys: &[Key]) -> Option<Vec<Key>> {
     let shape = &session.schema.shape;
     if keys.iter().all(|key| shape.fits(key)) {
@@ -59,7 +62,8 @@ async fn read_without(
 ) -> Result<Rows, tokio_postgres::Error> {
     let mut rows = read(session, fitting, counters).await?.into_iter();
     let shape = &session.schema.shape;
-    let answer = |key| if shape.fits(key) { rows.next().unwrap_or(Ok(None)) } else { Err(stranger()) };
+    let answer =
+        |key| if shape.fits(key) { rows.next().unwrap_or(Ok(None)) } else { Err(stranger()) };
     Ok(keys.iter().map(answer).collect())
 }
 
@@ -72,7 +76,9 @@ async fn read_alone(
     let one = |index| async move {
         match read_once(session, &keys[index..=index], counters).await {
             Ok(mut rows) => Ok(Ok(rows.pop().flatten())),
-            Err(error) if failure::classify(&error) == Class::Data => Ok(Err(failure::data(&error))),
+            Err(error) if failure::classify(&error) == Class::Data => {
+                Ok(Err(failure::data(&error)))
+            }
             Err(error) => Err(error),
         }
     };
@@ -129,7 +135,10 @@ impl<'a> RowMatcher<'a> {
     }
 
     /// `None` for a row that nobody asked for: a trigger may have changed its key.
-    pub(crate) fn find(&mut self, row: &tokio_postgres::Row) -> Result<Option<usize>, tokio_postgres::Error> {
+    pub(crate) fn find(
+        &mut self,
+        row: &tokio_postgres::Row,
+    ) -> Result<Option<usize>, tokio_postgres::Error> {
         self.encoder.clear();
         for (index, &key_type) in self.shape.types().iter().enumerate() {
             let Raw(bytes) = row.try_get(index)?;
@@ -141,7 +150,11 @@ impl<'a> RowMatcher<'a> {
     }
 }
 
-fn pack(row: &tokio_postgres::Row, first: usize, count: usize) -> Result<Row, tokio_postgres::Error> {
+fn pack(
+    row: &tokio_postgres::Row,
+    first: usize,
+    count: usize,
+) -> Result<Row, tokio_postgres::Error> {
     let mut bytes = 0;
     for column in first..first + count {
         bytes += row.try_get::<_, Option<Raw<'_>>>(column)?.map_or(0, |Raw(value)| value.len());

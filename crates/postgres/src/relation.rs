@@ -122,7 +122,11 @@ mod tests {
             ("größe", r#""größe""#, "größe"),
         ] {
             let relation = Relation::parse(text).unwrap();
-            assert_eq!((relation.sql().as_str(), relation.to_string().as_str()), (sql, shown), "{text}");
+            assert_eq!(
+                (relation.sql().as_str(), relation.to_string().as_str()),
+                (sql, shown),
+                "{text}"
+            );
             assert_eq!(Relation::parse(&relation.sql()).unwrap(), relation, "{text}");
             assert_eq!(Relation::parse(&relation.to_string()).unwrap(), relation, "{text}");
         }
@@ -132,8 +136,8 @@ mod tests {
     fn what_sql_would_not_read_is_refused() {
         let long = "x".repeat(IDENTIFIER_BYTES_MAX + 1);
         for text in [
-            "", ".", "a.", ".a", "a.b.c", "a b", "a;b", "1a", "\"a", "\"\"", "\"a\"b", "a\"b\"", "a-b",
-            "\"a\0\"", &long,
+            "", ".", "a.", ".a", "a.b.c", "a b", "a;b", "1a", "\"a", "\"\"", "\"a\"b", "a\"b\"",
+            "a-b", "\"a\0\"", &long,
         ] {
             let error = Relation::parse(text).unwrap_err().to_string();
             assert!(

@@ -11,7 +11,8 @@ use crate::{
     stats::Counters,
 };
 
-/// Makes attempts until one does not end in a serialization failure or a deadlock, a bounded number of times.
+/// Makes attempts until one does not end in a serialization failure or a deadlock, a bounded number
+/// of times.
 ///
 /// Postgres has undone what such an attempt did, so that even writes may be made again.
 pub(crate) async fn on_conflict<T, F>(

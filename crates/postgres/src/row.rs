@@ -6,17 +6,20 @@ use bytes::Bytes;
 
 use crate::key::Key;
 
-/// In a row's table of contents: the column is NULL. No value reaches 2 GiB, a message of Postgres has at most 1 GiB.
+/// In a row's table of contents: the column is NULL. No value reaches 2 GiB, a message of Postgres
+/// has at most 1 GiB.
 const NULL: u32 = 1 << 31;
 const ENTRY_BYTES: usize = 4;
 
-/// The value columns of one row, in the order of [`Table::columns`](crate::Table::columns): text as `column::text` gives
-/// it, `bytea` as it is.
+/// The value columns of one row, in the order of [`Table::columns`](crate::Table::columns): text as
+/// `column::text` gives it, `bytea` as it is.
 ///
-/// Clones share the values. The memory is the row's own, so a row that is kept keeps nothing else alive.
+/// Clones share the values. The memory is the row's own, so a row that is kept keeps nothing else
+/// alive.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Row {
-    /// For each column, four bytes with its value's end and whether it is NULL; behind them the values.
+    /// For each column, four bytes with its value's end and whether it is NULL; behind them the
+    /// values.
     packed: Bytes,
     columns: usize,
 }
@@ -102,8 +105,8 @@ impl RowPacker {
 
 /// Finds the index of each returned key among the sorted keys of a batch.
 ///
-/// An index scan gives rows in the order of the index, mostly that of the keys: then a step or two is all it takes.
-/// Where an ICU collation orders otherwise, each key is searched.
+/// An index scan gives rows in the order of the index, mostly that of the keys: then a step or two
+/// is all it takes. Where an ICU collation orders otherwise, each key is searched.
 #[derive(Debug)]
 pub(crate) struct Matcher<'a> {
     keys: &'a [Key],
@@ -140,7 +143,10 @@ mod tests {
 
     fn keys(numbers: &[i64]) -> Vec<Key> {
         let shape = KeyShape::new(&[("id".to_owned(), KeyType::Int8)], ':');
-        numbers.iter().map(|number| shape.parse(number.to_string().as_bytes()).expect("a number")).collect()
+        numbers
+            .iter()
+            .map(|number| shape.parse(number.to_string().as_bytes()).expect("a number"))
+            .collect()
     }
 
     proptest! {

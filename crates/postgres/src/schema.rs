@@ -1,8 +1,9 @@
 //! What a session must know about its relation, checked each time one is opened.
 //!
-//! A table is only served when its keys are found by an index: the relation exists and holds rows of its own, key
-//! columns have a supported type, a unique index covers exactly them, the role may do what it will have to do, and
-//! the plan of the read statement goes through an index. Each error says what would help.
+//! A table is only served when its keys are found by an index: the relation exists and holds rows
+//! of its own, key columns have a supported type, a unique index covers exactly them, the role may
+//! do what it will have to do, and the plan of the read statement goes through an index. Each error
+//! says what would help.
 
 mod catalogue;
 mod index;
@@ -84,16 +85,18 @@ pub(crate) enum ValueForm {
     Bytes,
     /// `text` and `varchar`, which need no cast.
     Text,
-    /// Any other type: as text, cast to and from this type, which has no length or precision: an explicit cast to
-    /// `varchar(10)` would cut a value short where the column itself refuses it.
+    /// Any other type: as text, cast to and from this type, which has no length or precision: an
+    /// explicit cast to `varchar(10)` would cut a value short where the column itself refuses it.
     Cast(String),
 }
 
-/// The value columns of a table, fixed by the first session that opens: rows and writes name columns by index.
+/// The value columns of a table, fixed by the first session that opens: rows and writes name
+/// columns by index.
 pub(crate) type ColumnNames = Arc<[String]>;
 
 impl Schema {
-    /// Checks the relation. `columns` are the value columns; `None` takes all that are not in the key.
+    /// Checks the relation. `columns` are the value columns; `None` takes all that are not in the
+    /// key.
     pub(crate) async fn check(
         client: &Client,
         settings: &Settings,
@@ -105,13 +108,18 @@ impl Schema {
         let key_columns = find_all(&all, &settings.key, &relation)?;
         let value_columns = match columns {
             Some(names) => find_all(&all, names, &relation)?,
-            None => all.iter().filter(|one| key_columns.iter().all(|key| key.number != one.number)).collect(),
+            None => all
+                .iter()
+                .filter(|one| key_columns.iter().all(|key| key.number != one.number))
+                .collect(),
         };
         if value_columns.is_empty() {
             return Err(schema_error(format!("{} has no column besides the key", relation.sql)));
         }
-        let key =
-            key_columns.iter().map(|column| key_column(column, &relation)).collect::<Result<Vec<_>, _>>()?;
+        let key = key_columns
+            .iter()
+            .map(|column| key_column(column, &relation))
+            .collect::<Result<Vec<_>, _>>()?;
         let mut warnings = privileges(settings, &relation, kind, &key_columns, &value_columns)?;
         let indexes = catalogue::unique_indexes(client, relation.oid).await?;
         let index = index::choose(&indexes, &key_columns, &relation, kind, settings.writable)?;
@@ -120,8 +128,11 @@ impl Schema {
         }));
         let names: Vec<_> = key_columns.iter().map(|column| column.name.clone()).collect();
         let types = key.iter().map(|column| column.key_type);
-        let shape = KeyShape::new(&names.into_iter().zip(types).collect::<Vec<_>>(), settings.separator)
-            .with_characters_max(key_columns.iter().map(|column| column.characters_max).collect());
+        let shape =
+            KeyShape::new(&names.into_iter().zip(types).collect::<Vec<_>>(), settings.separator)
+                .with_characters_max(
+                    key_columns.iter().map(|column| column.characters_max).collect(),
+                );
         let mut schema = Self {
             relation: relation.sql.clone(),
             kind,
@@ -156,10 +167,12 @@ fn relation_kind(relation: &RelationRow) -> Result<RelationKind, Error> {
         "r" => Ok(RelationKind::Table),
         "p" => Ok(RelationKind::Partitioned),
         "m" => Ok(RelationKind::MaterializedView),
-        "v" => {
-            refuse("a view, which has no index of its own; name the table behind it, or a materialized view")
+        "v" => refuse(
+            "a view, which has no index of its own; name the table behind it, or a materialized view",
+        ),
+        "f" => {
+            refuse("a foreign table, which has no index here; connect to the server that holds it")
         }
-        "f" => refuse("a foreign table, which has no index here; connect to the server that holds it"),
         _ => refuse("no table"),
     }
 }
@@ -183,8 +196,12 @@ fn find<'a>(all: &'a [Column], name: &str, relation: &RelationRow) -> Result<&'a
 
 /// The nearest of the names there are, and the first of them all.
 pub(crate) fn suggest(name: &str, names: &[&str]) -> String {
-    let distance = |one: &&&str| strsim::damerau_levenshtein(&one.to_lowercase(), &name.to_lowercase());
-    let near = names.iter().min_by_key(distance).filter(|one| distance(one) <= limits::NEAR_NAME_EDITS_MAX);
+    let distance =
+        |one: &&&str| strsim::damerau_levenshtein(&one.to_lowercase(), &name.to_lowercase());
+    let near = names
+        .iter()
+        .min_by_key(distance)
+        .filter(|one| distance(one) <= limits::NEAR_NAME_EDITS_MAX);
     let shown = names.iter().take(limits::NAMES_SHOWN_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > limits::NAMES_SHOWN_MAX { ", ..." } else { "" };
     match (near, names) {
@@ -211,7 +228,9 @@ fn key_column(column: &Column, relation: &RelationRow) -> Result<KeyColumn, Erro
                 "char(n) ignores trailing blanks, so that different keys would be one; use varchar or text",
             );
         }
-        (_, "citext") => return refuse("citext ignores case, so that different keys would be one; use text"),
+        (_, "citext") => {
+            return refuse("citext ignores case, so that different keys would be one; use text");
+        }
         _ => {
             return refuse(
                 "keys can be text, varchar, bytea, uuid, smallint, integer, bigint and domains over them",
@@ -259,10 +278,15 @@ fn privileges(
         ))
     };
     let lacking = |columns: &[&Column], may: fn(&Column) -> bool| {
-        columns.iter().filter(|column| !may(column)).map(|column| column.sql.clone()).collect::<Vec<_>>()
+        columns
+            .iter()
+            .filter(|column| !may(column))
+            .map(|column| column.sql.clone())
+            .collect::<Vec<_>>()
     };
     let both = [key, values].concat();
-    let mut needed: Vec<(&str, Vec<String>)> = vec![("SELECT", lacking(&both, |column| column.may_select))];
+    let mut needed: Vec<(&str, Vec<String>)> =
+        vec![("SELECT", lacking(&both, |column| column.may_select))];
     if settings.writable {
         if kind == RelationKind::MaterializedView {
             return Err(schema_error(format!(

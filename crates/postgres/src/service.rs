@@ -30,13 +30,14 @@ use crate::{
     write::{Outcome, RowWrite},
 };
 
-/// Makes the trips of one table's batches. Its own type so that others can be answered than futures: see
-/// [`Reply`](busload_batch::Reply).
+/// Makes the trips of one table's batches. Its own type so that others can be answered than
+/// futures: see [`Reply`](busload_batch::Reply).
 #[derive(Debug)]
 pub struct PgService {
     pool: Pool<PgSession>,
     context: Arc<Context>,
-    /// What a request may take: a batch that found no session for so long has nobody waiting for it any more.
+    /// What a request may take: a batch that found no session for so long has nobody waiting for it
+    /// any more.
     timeout: Duration,
     /// Sessions that may have to be opened anew for one batch.
     sessions: usize,
@@ -79,8 +80,9 @@ impl PgService {
         Err(Error::TooLate)
     }
 
-    /// A session for a read whose own was lost. What has ended that one may have ended others, too, without their
-    /// knowing yet: it has to answer before the read is made again, which happens only once.
+    /// A session for a read whose own was lost. What has ended that one may have ended others, too,
+    /// without their knowing yet: it has to answer before the read is made again, which happens
+    /// only once.
     async fn another_session(&self, lost: &Lease<PgSession>) -> Result<Lease<PgSession>, Error> {
         let mut lease = self.pool.acquire_other(lost).await?;
         for _ in 0..self.sessions {
@@ -144,14 +146,17 @@ impl PgService {
 
     async fn read_on(&self, lease: &Lease<PgSession>, keys: &[Key]) -> Result<Rows, Trouble> {
         let counters = &self.context.counters;
-        self.bounded(lease, retry::on_conflict(counters, || read::read(lease, keys, counters))).await
+        self.bounded(lease, retry::on_conflict(counters, || read::read(lease, keys, counters)))
+            .await
     }
 
     async fn write(&self, entries: &[(Key, RowWrite)]) -> Result<Outcomes, Error> {
         let lease = self.session().await?;
         let error = match self.write_on(&lease, entries).await {
             Ok(outcomes) => return Ok(outcomes),
-            Err(Trouble::Hangs) => return Err(Error::OutcomeUnknown("postgres does not answer".into())),
+            Err(Trouble::Hangs) => {
+                return Err(Error::OutcomeUnknown("postgres does not answer".into()));
+            }
             Err(Trouble::Server(error)) => error,
         };
         if failure::classify(&error) != Class::Stale || !self.reopen(&lease) {
@@ -171,7 +176,8 @@ impl PgService {
         lease: &Lease<PgSession>,
         entries: &[(Key, RowWrite)],
     ) -> Result<Outcomes, Trouble> {
-        let outcomes = self.bounded(lease, store::store(lease, entries, &self.context.counters)).await?;
+        let outcomes =
+            self.bounded(lease, store::store(lease, entries, &self.context.counters)).await?;
         if outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(is_of_value)) {
             self.context.doubt(lease);
         }
@@ -199,7 +205,9 @@ async fn read_failure(lease: &Lease<PgSession>, error: &tokio_postgres::Error) -
         Class::Lost => Error::ConnectionLost(reason(lease, error).await),
         Class::Canceled => Error::TooLate,
         Class::Data => failure::data(error),
-        Class::Conflict | Class::Stale | Class::Exhausted | Class::Refused => failure::refused(error),
+        Class::Conflict | Class::Stale | Class::Exhausted | Class::Refused => {
+            failure::refused(error)
+        }
     }
 }
 
@@ -225,7 +233,9 @@ impl Service for PgService {
         let outcomes = self.write(&entries).await;
         let unknown = |error: &Error| matches!(error, Error::OutcomeUnknown(_));
         self.context.counters.outcomes_unknown.add(match &outcomes {
-            Ok(outcomes) => outcomes.iter().filter(|outcome| outcome.as_ref().is_err_and(unknown)).count(),
+            Ok(outcomes) => {
+                outcomes.iter().filter(|outcome| outcome.as_ref().is_err_and(unknown)).count()
+            }
             Err(error) if unknown(error) => entries.len(),
             Err(_) => 0,
         });
@@ -245,14 +255,18 @@ pub fn read_error(error: BatchError<Error>) -> Error {
         BatchError::TooLate { .. } => Error::TooLate,
         BatchError::Closed => Error::Closed,
         BatchError::Failed(error) => error,
-        BatchError::Panicked | BatchError::Stopped | BatchError::Miscounted { .. } => Error::Panicked,
+        BatchError::Panicked | BatchError::Stopped | BatchError::Miscounted { .. } => {
+            Error::Panicked
+        }
     }
 }
 
 /// What a write's caller is told.
 pub fn write_error(error: BatchError<Error>) -> Error {
     match error {
-        BatchError::TooLate { sent: true } => Error::OutcomeUnknown("no answer from postgres in time".into()),
+        BatchError::TooLate { sent: true } => {
+            Error::OutcomeUnknown("no answer from postgres in time".into())
+        }
         other if other.outcome_unknown() => Error::OutcomeUnknown(other.to_string().into()),
         other => read_error(other),
     }

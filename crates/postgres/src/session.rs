@@ -24,7 +24,8 @@ use crate::{
 pub(crate) struct Context {
     /// The value columns, fixed by the first session.
     columns: OnceLock<ColumnNames>,
-    /// As the session that opened last has found it; stays when connections are lost, so that keys can be parsed.
+    /// As the session that opened last has found it; stays when connections are lost, so that keys
+    /// can be parsed.
     schema: RwLock<Option<Arc<Schema>>>,
     /// Sessions that were opened before this are not to be used any more.
     stale_before: Mutex<Option<Instant>>,
@@ -53,8 +54,8 @@ impl Context {
         *self.schema.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(schema));
     }
 
-    /// The relation is not what this session knows, and the others will know it no better. Says no if the session is so
-    /// young that a new one would find the same.
+    /// The relation is not what this session knows, and the others will know it no better. Says no
+    /// if the session is so young that a new one would find the same.
     pub(crate) fn mark_stale(&self, session: &PgSession) -> bool {
         let old = session.opened.elapsed() >= limits::REOPEN_AGE_MIN;
         let mut stale_before = self.stale_before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +66,8 @@ impl Context {
         old || known
     }
 
-    /// A value was refused, perhaps because its column's type has changed: a session that is not young looks again.
+    /// A value was refused, perhaps because its column's type has changed: a session that is not
+    /// young looks again.
     pub(crate) fn doubt(&self, session: &PgSession) {
         if session.opened.elapsed() >= limits::DOUBT_AGE_MIN {
             self.mark_stale(session);
@@ -107,7 +109,11 @@ impl WriteStatements {
     /// Dropping a statement closes it on the server.
     fn put(&mut self, kind: Kind, statement: Statement) {
         if self.by_kind.len() >= limits::WRITE_STATEMENTS_MAX {
-            let oldest = self.by_kind.iter().min_by_key(|(_, (_, used))| *used).map(|(kind, _)| kind.clone());
+            let oldest = self
+                .by_kind
+                .iter()
+                .min_by_key(|(_, (_, used))| *used)
+                .map(|(kind, _)| kind.clone());
             oldest.map(|kind| self.by_kind.remove(&kind));
         }
         self.by_kind.insert(kind, (statement, self.uses));
@@ -116,13 +122,19 @@ impl WriteStatements {
 
 impl PgSession {
     /// The prepared statement for writes of a kind.
-    pub(crate) async fn write_statement(&self, kind: &Kind) -> Result<Statement, tokio_postgres::Error> {
+    pub(crate) async fn write_statement(
+        &self,
+        kind: &Kind,
+    ) -> Result<Statement, tokio_postgres::Error> {
         let prepared = self.writes.lock().unwrap_or_else(PoisonError::into_inner).get(kind);
         if let Some(statement) = prepared {
             return Ok(statement);
         }
         let statement = self.client.prepare(&statements::write(&self.schema, kind)).await?;
-        self.writes.lock().unwrap_or_else(PoisonError::into_inner).put(kind.clone(), statement.clone());
+        self.writes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .put(kind.clone(), statement.clone());
         Ok(statement)
     }
 
@@ -138,7 +150,8 @@ pub(crate) async fn open(settings: &Settings, context: &Context) -> Result<PgSes
     let client = connected.client;
     let opened = Instant::now();
     let opening = |error| failure::while_opening(&error);
-    let mut schema = Schema::check(&client, settings, context.columns().map(|names| &names[..])).await?;
+    let mut schema =
+        Schema::check(&client, settings, context.columns().map(|names| &names[..])).await?;
     let names = context.columns.get_or_init(|| schema.column_names());
     if *names != schema.column_names() {
         // Another session was first, and has seen other columns.

@@ -45,8 +45,8 @@ pub struct Settings {
     pub connections: usize,
     /// A request's time.
     pub timeout: Duration,
-    /// The waiting line: its bounds, when a batch leaves, the write lanes. As many batches may be in flight as
-    /// there are connections.
+    /// The waiting line: its bounds, when a batch leaves, the write lanes. As many batches may be
+    /// in flight as there are connections.
     pub line: LineSettings,
     /// What the operator was told already.
     pub(crate) told: Told,
@@ -114,7 +114,8 @@ pub enum Host {
 }
 
 impl Settings {
-    /// The table in one line, without secrets: `postgres://app@db:5432/lake relation=public.t key=pk columns=payload`.
+    /// The table in one line, without secrets: `postgres://app@db:5432/lake relation=public.t
+    /// key=pk columns=payload`.
     pub fn describe(&self) -> String {
         let columns = match &self.columns {
             Some(columns) => columns.join(","),
@@ -147,7 +148,9 @@ impl Host {
     fn in_url(&self) -> String {
         match self {
             Self::Tcp { .. } => self.to_string(),
-            Self::Unix { directory, port } => format!("{}:{port}", encoded(&directory.to_string_lossy())),
+            Self::Unix { directory, port } => {
+                format!("{}:{port}", encoded(&directory.to_string_lossy()))
+            }
         }
     }
 }
@@ -157,7 +160,9 @@ impl fmt::Display for Host {
         match self {
             Self::Tcp { name, port } if name.contains(':') => write!(f, "[{name}]:{port}"),
             Self::Tcp { name, port } => write!(f, "{name}:{port}"),
-            Self::Unix { directory, port } => write!(f, "{}", socket_path(directory, *port).display()),
+            Self::Unix { directory, port } => {
+                write!(f, "{}", socket_path(directory, *port).display())
+            }
         }
     }
 }
@@ -170,7 +175,8 @@ fn encoded(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// Warnings that were given already: each connection of a table meets the same ones. Shared by all clones.
+/// Warnings that were given already: each connection of a table meets the same ones. Shared by all
+/// clones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told(Arc<Mutex<HashSet<String>>>);
 

@@ -1,11 +1,13 @@
 //! The SQL of every statement, made from a checked schema.
 //!
-//! One array parameter per key column and per value: the text does not depend on how many entries a batch has, so one
-//! prepared statement with one plan serves all sizes. Rows are locked in the order of the key column's collation by
-//! every statement that changes them, whatever order the parameters have, so that busload's batches and those of
-//! other processes wait for each other instead of deadlocking.
+//! One array parameter per key column and per value: the text does not depend on how many entries a
+//! batch has, so one prepared statement with one plan serves all sizes. Rows are locked in the
+//! order of the key column's collation by every statement that changes them, whatever order the
+//! parameters have, so that busload's batches and those of other processes wait for each other
+//! instead of deadlocking.
 //!
-//! Joins are written so that nested loops over the index serve them well: the session's settings leave nothing else.
+//! Joins are written so that nested loops over the index serve them well: the session's settings
+//! leave nothing else.
 
 use std::fmt::Write;
 
@@ -49,13 +51,14 @@ fn set(schema: &Schema) -> String {
         arrays = arrays(schema, &columns),
         order = input_order(schema),
         conflict = conflict(schema),
-        updates = list(columns.iter().map(|column| format!("{0} = EXCLUDED.{0}", column.sql)), ", "),
+        updates =
+            list(columns.iter().map(|column| format!("{0} = EXCLUDED.{0}", column.sql)), ", "),
         keys = key_columns(schema, "t"),
     )
 }
 
-/// Updates first and inserts only what is missing: an insert of some columns fails where others allow no NULL, even if
-/// it were to end as an update.
+/// Updates first and inserts only what is missing: an insert of some columns fails where others
+/// allow no NULL, even if it were to end as an update.
 fn set_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
     let inputs = list((0..columns.len()).map(|index| format!(", q.v{index}")), "");
     let keys = key_columns(schema, "t");
@@ -91,7 +94,8 @@ fn set_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
 }
 
 fn clear_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
-    // `IS DISTINCT FROM NULL`: a row value of NULLs only is a value, but `IS NOT NULL` says otherwise.
+    // `IS DISTINCT FROM NULL`: a row value of NULLs only is a value, but `IS NOT NULL` says
+    // otherwise.
     let were = columns
         .iter()
         .enumerate()
@@ -131,7 +135,9 @@ fn chosen<'a>(schema: &'a Schema, columns: &ColumnSet) -> Vec<&'a ValueColumn> {
 fn rows_by_key(schema: &Schema) -> String {
     let relation = &schema.relation;
     match &schema.key[..] {
-        [key] => format!("{relation} AS t WHERE t.{} = ANY ({})", key.sql, array(0, key.key_type.sql())),
+        [key] => {
+            format!("{relation} AS t WHERE t.{} = ANY ({})", key.sql, array(0, key.key_type.sql()))
+        }
         _ => format!("{} JOIN {relation} AS t ON {}", arrays(schema, &[]), join(schema, "q")),
     }
 }
@@ -160,7 +166,10 @@ fn key_columns(schema: &Schema, alias: &str) -> String {
 
 /// The key columns of `t`, named as those of the parameters.
 fn named_keys(schema: &Schema) -> String {
-    list(schema.key.iter().enumerate().map(|(index, key)| format!("t.{} AS k{index}", key.sql)), ", ")
+    list(
+        schema.key.iter().enumerate().map(|(index, key)| format!("t.{} AS k{index}", key.sql)),
+        ", ",
+    )
 }
 
 fn numbered(alias: &str, schema: &Schema) -> String {
@@ -168,13 +177,24 @@ fn numbered(alias: &str, schema: &Schema) -> String {
 }
 
 fn join(schema: &Schema, alias: &str) -> String {
-    let conditions =
-        schema.key.iter().enumerate().map(|(index, key)| format!("t.{} = {alias}.k{index}", key.sql));
+    let conditions = schema
+        .key
+        .iter()
+        .enumerate()
+        .map(|(index, key)| format!("t.{} = {alias}.k{index}", key.sql));
     list(conditions, " AND ")
 }
 
 fn insert_names(schema: &Schema, columns: &[&ValueColumn]) -> String {
-    list(schema.key.iter().map(|key| &key.sql).chain(columns.iter().map(|column| &column.sql)).cloned(), ", ")
+    list(
+        schema
+            .key
+            .iter()
+            .map(|key| &key.sql)
+            .chain(columns.iter().map(|column| &column.sql))
+            .cloned(),
+        ", ",
+    )
 }
 
 fn insert_inputs(schema: &Schema, columns: &[&ValueColumn]) -> String {

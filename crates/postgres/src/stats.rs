@@ -58,7 +58,12 @@ pub struct TableStats {
 }
 
 impl TableStats {
-    pub(crate) fn new(line: LineStats, waiting: usize, pool: PoolState, counters: &Counters) -> Self {
+    pub(crate) fn new(
+        line: LineStats,
+        waiting: usize,
+        pool: PoolState,
+        counters: &Counters,
+    ) -> Self {
         Self {
             line,
             waiting,

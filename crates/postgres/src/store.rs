@@ -11,8 +11,8 @@
 //!                        +-- an entry of several requests: each request alone, in order
 //! ```
 //!
-//! Every statement is a transaction of its own: one that fails has changed nothing. What was sent when the connection
-//! ended is never sent again.
+//! Every statement is a transaction of its own: one that fails has changed nothing. What was sent
+//! when the connection ended is never sent again.
 
 use std::{pin::pin, sync::Arc};
 
@@ -39,8 +39,8 @@ use crate::{
 /// What became of each entry, in their order.
 pub(crate) type Outcomes = Vec<Result<Outcome, Error>>;
 
-/// Writes entries of one kind, sorted by key, which are unique. An error is that of all: the statement as a whole was
-/// refused or the connection ended before anything was answered.
+/// Writes entries of one kind, sorted by key, which are unique. An error is that of all: the
+/// statement as a whole was refused or the connection ended before anything was answered.
 pub(crate) async fn store(
     session: &PgSession,
     entries: &[(Key, RowWrite)],
@@ -94,11 +94,13 @@ impl Store<'_> {
             let (key, write) = &entries[index];
             self.entry(key, write).await
         };
-        let outcomes = stream::iter(0..entries.len()).map(one).buffered(limits::ALONE_IN_FLIGHT_MAX);
+        let outcomes =
+            stream::iter(0..entries.len()).map(one).buffered(limits::ALONE_IN_FLIGHT_MAX);
         Ok(outcomes.collect().await)
     }
 
-    /// One entry; if it is refused and holds several requests, each of them, so that only the bad ones fail.
+    /// One entry; if it is refused and holds several requests, each of them, so that only the bad
+    /// ones fail.
     async fn entry(self, key: &Key, write: &RowWrite) -> Result<Outcome, Error> {
         let outcome = self.one(key, write.change()).await;
         match outcome {
@@ -125,8 +127,13 @@ impl Store<'_> {
         }
     }
 
-    /// One statement. Once it has succeeded nothing of it is sent again, whatever becomes of rows it has missed.
-    async fn batch(self, keys: &[Key], changes: &[&Change]) -> Result<Outcomes, tokio_postgres::Error> {
+    /// One statement. Once it has succeeded nothing of it is sent again, whatever becomes of rows
+    /// it has missed.
+    async fn batch(
+        self,
+        keys: &[Key],
+        changes: &[&Change],
+    ) -> Result<Outcomes, tokio_postgres::Error> {
         let answered = self.retrying(keys, changes).await?;
         let mut outcomes = Vec::with_capacity(answered.len());
         for (outcome, (key, change)) in answered.into_iter().zip(keys.iter().zip(changes)) {
@@ -138,8 +145,8 @@ impl Store<'_> {
         Ok(outcomes)
     }
 
-    /// A row that was neither updated nor inserted: of columns it may have been inserted by others after the update had
-    /// looked for it.
+    /// A row that was neither updated nor inserted: of columns it may have been inserted by others
+    /// after the update had looked for it.
     async fn missed(self, key: &Key, change: &Change) -> Result<Outcome, Error> {
         let attempts =
             if matches!(change, Change::SetFields(_)) { limits::MISSED_ROW_RETRIES_MAX } else { 0 };
@@ -177,7 +184,8 @@ impl Store<'_> {
         let key_arrays = key_arrays(&schema.shape, &key_list);
         let value_arrays = self.value_arrays(&kind, changes);
         let key_parameters = key_arrays.iter().map(|array| array as &(dyn ToSql + Sync));
-        let parameters = key_parameters.chain(value_arrays.iter().map(|array| array as &(dyn ToSql + Sync)));
+        let parameters =
+            key_parameters.chain(value_arrays.iter().map(|array| array as &(dyn ToSql + Sync)));
         let parameters: Vec<_> = parameters.collect();
         let mut rows = pin!(self.session.client.query_raw(&statement, parameters).await?);
         let mut matcher = RowMatcher::new(&schema.shape, Matcher::new(keys));
@@ -203,17 +211,23 @@ impl Store<'_> {
         let array = |(position, column): (usize, usize)| {
             let form = self.session.schema.values.get(column).map(|column| &column.form);
             let element = if form == Some(&ValueForm::Bytes) { Type::BYTEA } else { Type::TEXT };
-            ValueArray { values: changes.iter().map(|change| value(change, position)).collect(), element }
+            ValueArray {
+                values: changes.iter().map(|change| value(change, position)).collect(),
+                element,
+            }
         };
         columns.into_iter().enumerate().map(array).collect()
     }
 }
 
-/// The value at a position among those that a change sets. All changes of a kind set the same columns in one order.
+/// The value at a position among those that a change sets. All changes of a kind set the same
+/// columns in one order.
 fn value(change: &Change, position: usize) -> &[u8] {
     match change {
         Change::Set(value) => value,
-        Change::SetFields(fields) => fields.get(position).map_or(&[], |(_, value): &(usize, Bytes)| value),
+        Change::SetFields(fields) => {
+            fields.get(position).map_or(&[], |(_, value): &(usize, Bytes)| value)
+        }
         Change::ClearFields(_) | Change::Delete => &[],
     }
 }
@@ -228,7 +242,11 @@ fn untouched(kind: &Kind) -> Option<Outcome> {
 }
 
 /// The outcome of an entry, from the row that came back for it.
-fn touched(kind: &Kind, row: &tokio_postgres::Row, first: usize) -> Result<Outcome, tokio_postgres::Error> {
+fn touched(
+    kind: &Kind,
+    row: &tokio_postgres::Row,
+    first: usize,
+) -> Result<Outcome, tokio_postgres::Error> {
     Ok(match kind {
         Kind::Set => Outcome::Set,
         Kind::SetFields(_) => Outcome::FieldsSet { inserted: row.try_get(first)? },
@@ -247,7 +265,8 @@ fn touched(kind: &Kind, row: &tokio_postgres::Row, first: usize) -> Result<Outco
 
 /// Neither updated nor inserted, and that several times.
 fn not_written() -> Error {
-    let message: Arc<str> = "postgres has not written the row: a trigger may have prevented it".into();
+    let message: Arc<str> =
+        "postgres has not written the row: a trigger may have prevented it".into();
     Error::Data { sqlstate: "02000".into(), message }
 }
 
@@ -257,6 +276,8 @@ fn entry_error(error: &tokio_postgres::Error) -> Error {
         Class::Lost => Error::OutcomeUnknown(describe(error).into()),
         Class::Data => failure::data(error),
         Class::Canceled => Error::TooLate,
-        Class::Conflict | Class::Stale | Class::Exhausted | Class::Refused => failure::refused(error),
+        Class::Conflict | Class::Stale | Class::Exhausted | Class::Refused => {
+            failure::refused(error)
+        }
     }
 }

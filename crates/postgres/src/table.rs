@@ -6,11 +6,15 @@
 //!                              +<------------------ rows, outcomes -------------+
 //! ```
 //!
-//! * Limits: the waiting line's (`Settings::line`); a full line refuses at once with [`Error::Full`].
-//! * Order: operations on one key take effect in the order they were asked in; different keys have none.
+//! * Limits: the waiting line's (`Settings::line`); a full line refuses at once with
+//!   [`Error::Full`].
+//! * Order: operations on one key take effect in the order they were asked in; different keys have
+//!   none.
 //! * Time: each request has `Settings::timeout`, or a deadline of its own.
-//! * Postgres away: requests fail at once with the reason; the pool keeps trying, and the table recovers by itself.
-//! * Shutdown: [`Table::close`] answers what was taken. A table that is dropped stops as its batcher does.
+//! * Postgres away: requests fail at once with the reason; the pool keeps trying, and the table
+//!   recovers by itself.
+//! * Shutdown: [`Table::close`] answers what was taken. A table that is dropped stops as its
+//!   batcher does.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -33,7 +37,8 @@ use crate::{
 
 /// One Postgres table, batched.
 ///
-/// Clones are handles of the same table. Keys and values are what a client would send: text, or bytes for `bytea`.
+/// Clones are handles of the same table. Keys and values are what a client would send: text, or
+/// bytes for `bytea`.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +64,11 @@ pub struct Table<R: Reply<PgService> = Waiter> {
 impl<R: Reply<PgService>> Clone for Table<R> {
     fn clone(&self) -> Self {
         let Self { batcher, context, settings } = self;
-        Self { batcher: batcher.clone(), context: Arc::clone(context), settings: Arc::clone(settings) }
+        Self {
+            batcher: batcher.clone(),
+            context: Arc::clone(context),
+            settings: Arc::clone(settings),
+        }
     }
 }
 
@@ -67,14 +76,16 @@ impl<R: Reply<PgService>> Table<R> {
     /// Starts a table on the current tokio runtime. It connects in the background and keeps trying.
     ///
     /// # Panics
-    /// Outside a tokio runtime, or when `settings.line` is not one that [`Options::resolve`](crate::Options::resolve)
-    /// would give.
+    /// Outside a tokio runtime, or when `settings.line` is not one that
+    /// [`Options::resolve`](crate::Options::resolve) would give.
     pub fn start(settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let context = Arc::new(Context::new(&settings));
-        let batching = BatcherSettings { line: settings.line.clone(), timeout: Some(settings.timeout) };
+        let batching =
+            BatcherSettings { line: settings.line.clone(), timeout: Some(settings.timeout) };
         let service = PgService::start(&settings, &context);
-        let batcher = Batcher::start(service, batching).expect("the settings of the line have been checked");
+        let batcher =
+            Batcher::start(service, batching).expect("the settings of the line have been checked");
         Self { batcher, context, settings }
     }
 
@@ -91,14 +102,15 @@ impl<R: Reply<PgService>> Table<R> {
         &self.settings
     }
 
-    /// The value columns by name. Without `columns` in the settings they are known, and then stay the same, when the first
-    /// session has opened.
+    /// The value columns by name. Without `columns` in the settings they are known, and then stay
+    /// the same, when the first session has opened.
     pub fn columns(&self) -> &Arc<[String]> {
         static NONE: OnceLock<Arc<[String]>> = OnceLock::new();
         self.context.columns().unwrap_or_else(|| NONE.get_or_init(|| Arc::new([])))
     }
 
-    /// Parses a key as a client writes it: the parts of a composite key between separators, which a backslash escapes.
+    /// Parses a key as a client writes it: the parts of a composite key between separators, which a
+    /// backslash escapes.
     ///
     /// # Errors
     /// [`Error::BadKey`]; when there has been no session yet, why not.
@@ -109,7 +121,8 @@ impl<R: Reply<PgService>> Table<R> {
     fn with_schema<T>(&self, look: impl FnOnce(&Schema) -> Result<T, Error>) -> Result<T, Error> {
         self.context.with_schema(|schema| look(schema)).unwrap_or_else(|| {
             let last_error = self.batcher.service().pool().state().last_error;
-            Err(last_error.unwrap_or_else(|| Error::CannotConnect("not connected to postgres yet".into())))
+            Err(last_error
+                .unwrap_or_else(|| Error::CannotConnect("not connected to postgres yet".into())))
         })
     }
 
@@ -121,15 +134,17 @@ impl<R: Reply<PgService>> Table<R> {
         self.writing(|schema| {
             let [column] = &schema.values[..] else {
                 let names = schema.column_names().join(", ");
-                return Err(bad(format!("there are several value columns ({names}): set them by name")));
+                return Err(bad(format!(
+                    "there are several value columns ({names}): set them by name"
+                )));
             };
             check_value(&column.name, &column.form, &value)?;
             Ok(Change::Set(value))
         })
     }
 
-    /// Sets some columns, by index in [`columns`](Self::columns); the others keep their values, or get their defaults in a
-    /// new row. Of a column named twice the last value stays.
+    /// Sets some columns, by index in [`columns`](Self::columns); the others keep their values, or
+    /// get their defaults in a new row. Of a column named twice the last value stays.
     ///
     /// # Errors
     /// When the table is read only, there is no such column, or one cannot hold its value's bytes.
@@ -166,15 +181,18 @@ impl<R: Reply<PgService>> Table<R> {
         self.writing(|_| Ok(Change::Delete))
     }
 
-    fn writing(&self, change: impl FnOnce(&Schema) -> Result<Change, Error>) -> Result<RowWrite, Error> {
+    fn writing(
+        &self,
+        change: impl FnOnce(&Schema) -> Result<Change, Error>,
+    ) -> Result<RowWrite, Error> {
         if !self.settings.writable {
             return Err(Error::ReadOnly);
         }
         self.with_schema(change).map(RowWrite::new)
     }
 
-    /// Puts a read in the line; nothing leaves before [`flush`](Self::flush). The reply's errors are made texts by
-    /// [`read_error`].
+    /// Puts a read in the line; nothing leaves before [`flush`](Self::flush). The reply's errors
+    /// are made texts by [`read_error`].
     ///
     /// # Errors
     /// Gives the reply back if the line is full or closed.
@@ -187,8 +205,8 @@ impl<R: Reply<PgService>> Table<R> {
         self.batcher.submit_load(key, reply, deadline)
     }
 
-    /// Puts a write in the line; nothing leaves before [`flush`](Self::flush). What its request is told is
-    /// [`Outcome::count`](crate::Outcome::count) of its receipt, or [`write_error`].
+    /// Puts a write in the line; nothing leaves before [`flush`](Self::flush). What its request is
+    /// told is [`Outcome::count`](crate::Outcome::count) of its receipt, or [`write_error`].
     ///
     /// # Errors
     /// Gives the reply back if the line is full or closed.
@@ -246,7 +264,9 @@ fn check_value(name: &str, form: &ValueForm, value: &[u8]) -> Result<(), Error> 
         return Err(bad(format!("the value of {name} is not UTF-8")));
     }
     if value.contains(&0) {
-        return Err(bad(format!("the value of {name} holds a NUL byte, which text in Postgres cannot")));
+        return Err(bad(format!(
+            "the value of {name} holds a NUL byte, which text in Postgres cannot"
+        )));
     }
     Ok(())
 }
@@ -276,8 +296,8 @@ impl Table {
         self.write(key, write).await.map(|_| ())
     }
 
-    /// Sets columns by name, and inserts the row if there is none. Says how many it added: all that are named if the
-    /// row is new, else none.
+    /// Sets columns by name, and inserts the row if there is none. Says how many it added: all that
+    /// are named if the row is new, else none.
     ///
     /// # Errors
     /// As [`set`](Self::set).
@@ -300,7 +320,8 @@ impl Table {
         key: &[u8],
         columns: impl IntoIterator<Item = &str>,
     ) -> Result<u64, Error> {
-        let columns = columns.into_iter().map(|name| self.column(name)).collect::<Result<Vec<_>, _>>()?;
+        let columns =
+            columns.into_iter().map(|name| self.column(name)).collect::<Result<Vec<_>, _>>()?;
         let write = self.write_nulls(&columns)?;
         self.write(key, write).await
     }

@@ -9,10 +9,11 @@
 //! | `verify-ca` | TLS | | its chain is checked |
 //! | `verify-full` | TLS | | its chain and its name are checked |
 //!
-//! Root certificates: `sslrootcert`, by default `~/.postgresql/root.crt` if it is there; `sslrootcert=system` takes those of the
-//! operating system and means `verify-full`. Stricter than libpq, which then goes on without a check or without TLS: a
-//! file that was named and is not there, or that holds no certificates, is an error in every mode but `disable`.
-//! A Unix socket is never encrypted. Lists of revoked certificates and keys with a passphrase are not supported.
+//! Root certificates: `sslrootcert`, by default `~/.postgresql/root.crt` if it is there;
+//! `sslrootcert=system` takes those of the operating system and means `verify-full`. Stricter than
+//! libpq, which then goes on without a check or without TLS: a file that was named and is not
+//! there, or that holds no certificates, is an error in every mode but `disable`. A Unix socket is
+//! never encrypted. Lists of revoked certificates and keys with a passphrase are not supported.
 //!
 //! Files are read anew for each connection, so that renewed certificates need no restart.
 
@@ -74,7 +75,8 @@ pub struct TlsSettings {
 pub enum RootCertificates {
     /// Those in this file.
     File(PathBuf),
-    /// Those in this file if there is one; else the certificate is not checked, or the mode cannot be had.
+    /// Those in this file if there is one; else the certificate is not checked, or the mode cannot
+    /// be had.
     FileIfThere(Option<PathBuf>),
     /// Those of the operating system.
     System,
@@ -114,7 +116,11 @@ impl SslMode {
     pub(crate) fn parse(text: &str) -> Result<Self, SettingsError> {
         let found = MODES.iter().find(|(_, name)| *name == text);
         found.map(|(mode, _)| *mode).ok_or_else(|| {
-            unfit("sslmode", text, "expected disable, allow, prefer, require, verify-ca or verify-full")
+            unfit(
+                "sslmode",
+                text,
+                "expected disable, allow, prefer, require, verify-ca or verify-full",
+            )
         })
     }
 
@@ -152,7 +158,9 @@ impl TlsSettings {
     fn roots(&self) -> Result<Option<Roots>, String> {
         match &self.roots {
             RootCertificates::File(path) => read_roots(path).map(Some),
-            RootCertificates::FileIfThere(Some(path)) if path.exists() => read_roots(path).map(Some),
+            RootCertificates::FileIfThere(Some(path)) if path.exists() => {
+                read_roots(path).map(Some)
+            }
             RootCertificates::FileIfThere(path) if self.mode.verifies() => {
                 let path = path.as_deref().unwrap_or(Path::new("~/.postgresql/root.crt"));
                 Err(format!(
@@ -202,7 +210,9 @@ fn system_roots() -> Result<Roots, String> {
     match (store.is_empty(), found.errors.first()) {
         (false, _) => Ok(Roots::of_system(store)),
         (true, Some(error)) => Err(format!("sslrootcert=system: {error}")),
-        (true, None) => Err("sslrootcert=system: the operating system has no root certificates".into()),
+        (true, None) => {
+            Err("sslrootcert=system: the operating system has no root certificates".into())
+        }
     }
 }
 
@@ -227,7 +237,8 @@ fn read_file(option: &str, path: &Path) -> Result<Vec<u8>, String> {
 /// libpq's rule: ours and closed to all others, or root's and readable by a group.
 fn check_key_mode(path: &Path) -> Result<(), String> {
     let shown = path.display();
-    let metadata = path.metadata().map_err(|error| format!("cannot read sslkey {shown}: {error}"))?;
+    let metadata =
+        path.metadata().map_err(|error| format!("cannot read sslkey {shown}: {error}"))?;
     let open_bits = if metadata.uid() == 0 { 0o037 } else { 0o077 };
     match metadata.mode() & open_bits {
         0 => Ok(()),

@@ -1,14 +1,16 @@
-//! A URL as libpq writes it, taken apart: `postgres://user:password@host1:1,host2/db?name=value&...`.
+//! A URL as libpq writes it, taken apart:
+//! `postgres://user:password@host1:1,host2/db?name=value&...`.
 //!
-//! Not the WHATWG's URLs: several hosts, sockets as percent-encoded hosts, `+` is a plus. No error shows a part of
-//! the URL that could be a piece of a password somebody forgot to encode.
+//! Not the WHATWG's URLs: several hosts, sockets as percent-encoded hosts, `+` is a plus. No error
+//! shows a part of the URL that could be a piece of a password somebody forgot to encode.
 
 use percent_encoding::percent_decode_str;
 
 use crate::{SettingsError, limits::URL_BYTES_MAX, password::Password};
 
 const EXPECTED: &str = "expected postgres://user@host:port/db?relation=NAME&key=COLUMN";
-const ENCODE: &str = "in a user, a password or a database write `/` as %2F, `@` as %40 and `:` as %3A";
+const ENCODE: &str =
+    "in a user, a password or a database write `/` as %2F, `@` as %40 and `:` as %3A";
 
 /// The parts of a URL, decoded, unchecked.
 #[derive(Debug, Default)]
@@ -64,10 +66,9 @@ fn some_text(text: String) -> Option<String> {
 }
 
 fn decode(part: &str, text: &str) -> Result<String, SettingsError> {
-    let whole = text
-        .split('%')
-        .skip(1)
-        .all(|escape| escape.len() >= 2 && escape.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit));
+    let whole = text.split('%').skip(1).all(|escape| {
+        escape.len() >= 2 && escape.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit)
+    });
     if !whole {
         return Err(problem(format!(
             "a `%` in {part} that two hexadecimal digits must follow (%25 is a `%`)"
@@ -89,9 +90,13 @@ fn parse_hosts(text: &str) -> Result<Vec<(String, Option<u16>)>, SettingsError> 
 fn parse_host(text: &str) -> Result<(String, Option<u16>), SettingsError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (address, port) =
-                rest.split_once(']').ok_or_else(|| problem("a `]` must follow the address behind `[`"))?;
-            (address, if port.is_empty() { None } else { Some(port.strip_prefix(':').unwrap_or(port)) })
+            let (address, port) = rest
+                .split_once(']')
+                .ok_or_else(|| problem("a `]` must follow the address behind `[`"))?;
+            (
+                address,
+                if port.is_empty() { None } else { Some(port.strip_prefix(':').unwrap_or(port)) },
+            )
         }
         None => match text.split_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -106,7 +111,9 @@ fn parse_host(text: &str) -> Result<(String, Option<u16>), SettingsError> {
 fn parse_port(text: &str) -> Result<u16, SettingsError> {
     match text.parse() {
         Ok(port) if port != 0 && !text.starts_with('+') => Ok(port),
-        _ => Err(problem(format!("expected a port from 1 to 65535 behind the host's `:` ({ENCODE})"))),
+        _ => Err(problem(format!(
+            "expected a port from 1 to 65535 behind the host's `:` ({ENCODE})"
+        ))),
     }
 }
 
@@ -122,8 +129,9 @@ fn parse_query(text: &str) -> Result<Vec<(String, String)>, SettingsError> {
 }
 
 fn parse_pair(text: &str) -> Result<(String, String), SettingsError> {
-    let (name, value) =
-        text.split_once('=').ok_or_else(|| problem("expected name=value pairs with & between them"))?;
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| problem("expected name=value pairs with & between them"))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     if name.is_empty() || !name.bytes().all(plain) {
         return Err(problem(format!("a name in the query has odd letters ({ENCODE}, `&` as %26)")));
@@ -140,7 +148,10 @@ mod tests {
             Ok(url) => {
                 let password = url.password.as_ref().map(|password| password.reveal().to_vec());
                 let password = password.map(|bytes| String::from_utf8(bytes).unwrap());
-                format!("{:?} {:?} {:?} {:?} {:?}", url.user, password, url.hosts, url.dbname, url.query)
+                format!(
+                    "{:?} {:?} {:?} {:?} {:?}",
+                    url.user, password, url.hosts, url.dbname, url.query
+                )
             }
             Err(error) => error.to_string(),
         }
@@ -162,12 +173,18 @@ mod tests {
             ),
             ("postgres://[fe80::1]/d", r#"None None [("fe80::1", None)] Some("d") []"#),
             ("postgres:///db?host=/var/run", r#"None None [] Some("db") [("host", "/var/run")]"#),
-            ("postgres://%2Fvar%2Frun:5433/db", r#"None None [("/var/run", Some(5433))] Some("db") []"#),
+            (
+                "postgres://%2Fvar%2Frun:5433/db",
+                r#"None None [("/var/run", Some(5433))] Some("db") []"#,
+            ),
             (
                 "postgres://h?key=a,b&relation=%22Odd%20Name%22&x=1+1",
                 r#"None None [("h", None)] None [("key", "a,b"), ("relation", "\"Odd Name\""), ("x", "1+1")]"#,
             ),
-            ("postgres://h/d?a=1&&b=", r#"None None [("h", None)] Some("d") [("a", "1"), ("b", "")]"#),
+            (
+                "postgres://h/d?a=1&&b=",
+                r#"None None [("h", None)] Some("d") [("a", "1"), ("b", "")]"#,
+            ),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }
@@ -191,10 +208,13 @@ mod tests {
         ] {
             assert!(shown(text).contains(expected), "{text}: {}", shown(text));
         }
-        assert!(shown(&format!("postgres://{}", "h".repeat(URL_BYTES_MAX))).contains("longer than"));
+        assert!(
+            shown(&format!("postgres://{}", "h".repeat(URL_BYTES_MAX))).contains("longer than")
+        );
     }
 
-    /// A `/`, `?`, `&` or `%` in a password that nobody encoded takes the URL apart at the wrong places.
+    /// A `/`, `?`, `&` or `%` in a password that nobody encoded takes the URL apart at the wrong
+    /// places.
     #[test]
     fn no_error_shows_a_piece_of_a_password() {
         for password in [

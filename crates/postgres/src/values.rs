@@ -8,7 +8,11 @@ use crate::SettingsError;
 const SHOWN_MAX: usize = 80;
 
 /// A value that does not fit, told with what was expected.
-pub(crate) fn unfit(option: &str, written: impl ToString, expected: impl ToString) -> SettingsError {
+pub(crate) fn unfit(
+    option: &str,
+    written: impl ToString,
+    expected: impl ToString,
+) -> SettingsError {
     let mut written = written.to_string();
     if let Some((end, _)) = written.char_indices().nth(SHOWN_MAX) {
         written.truncate(end);
@@ -41,7 +45,9 @@ pub(crate) fn check_count(
 ) -> Result<usize, SettingsError> {
     match range.contains(&count) {
         true => Ok(count),
-        false => Err(unfit(option, count, format!("expected {} to {}", range.start(), range.end()))),
+        false => {
+            Err(unfit(option, count, format!("expected {} to {}", range.start(), range.end())))
+        }
     }
 }
 
@@ -59,7 +65,11 @@ pub(crate) fn parse_duration_or(
 ) -> Result<Duration, SettingsError> {
     let bare = || libpq_unit.checked_mul(u32::try_from(digits(text)?).ok()?);
     bare().or_else(|| with_unit(text)).ok_or_else(|| {
-        unfit(option, text, format!("expected a number (of {libpq_unit:?}) or a time such as 500ms or 2s"))
+        unfit(
+            option,
+            text,
+            format!("expected a number (of {libpq_unit:?}) or a time such as 500ms or 2s"),
+        )
     })
 }
 
@@ -126,7 +136,9 @@ pub(crate) fn hint(written: &str, known: &[&str]) -> String {
     let near = known
         .iter()
         .map(|name| (strsim::osa_distance(written, name), name))
-        .filter(|(edits, name)| *edits <= edits_max || (3 <= written.len() && name.starts_with(written)))
+        .filter(|(edits, name)| {
+            *edits <= edits_max || (3 <= written.len() && name.starts_with(written))
+        })
         .min_by_key(|(edits, _)| *edits);
     match near {
         Some((_, name)) => format!("did you mean `{name}`?"),
@@ -183,13 +195,18 @@ mod tests {
             ("2 parsecs", None),
             ("99999999999999999999999h", None),
         ] {
-            assert_eq!(parse_duration("timeout", text).ok(), expected.map(Duration::from_micros), "{text}");
+            assert_eq!(
+                parse_duration("timeout", text).ok(),
+                expected.map(Duration::from_micros),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_bare_number_is_of_libpqs_unit() {
-        let seconds = |text| parse_duration_or("connect_timeout", text, Duration::from_secs(1)).ok();
+        let seconds =
+            |text| parse_duration_or("connect_timeout", text, Duration::from_secs(1)).ok();
         assert_eq!(seconds("10"), Some(Duration::from_secs(10)));
         assert_eq!(seconds("10ms"), Some(Duration::from_millis(10)));
         assert_eq!(seconds("ten"), None);

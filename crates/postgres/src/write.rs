@@ -1,4 +1,5 @@
-//! What a client asks to be written, how writes of one row join while they wait, and what each request is told.
+//! What a client asks to be written, how writes of one row join while they wait, and what each
+//! request is told.
 //!
 //! | family | joins another of its family by | a request's count |
 //! |---|---|---|
@@ -7,8 +8,9 @@
 //! | clear columns (`HDEL`) | the union | its columns that were not NULL and that no earlier request cleared |
 //! | delete (`DEL`) | nothing to do | 1 for the first if there was a row |
 //!
-//! Different families do not join. An entry remembers what each request wanted: when Postgres refuses the joined
-//! write, they are made one by one, so that one request's bad value is nobody else's error.
+//! Different families do not join. An entry remembers what each request wanted: when Postgres
+//! refuses the joined write, they are made one by one, so that one request's bad value is nobody
+//! else's error.
 
 mod columns;
 #[cfg(test)]
@@ -24,7 +26,8 @@ pub use columns::ColumnSet;
 /// What an entry costs besides its values.
 const OVERHEAD_BYTES: usize = size_of::<RowWrite>();
 
-/// One change of a row. Made by [`Table::write_value`](crate::Table::write_value) and its siblings, which check it.
+/// One change of a row. Made by [`Table::write_value`](crate::Table::write_value) and its siblings,
+/// which check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowWrite {
     change: Change,
@@ -60,7 +63,8 @@ pub enum Kind {
 
 impl Change {
     pub(crate) fn set_fields(mut fields: Vec<(usize, Bytes)>) -> Self {
-        // Of a column named twice the last value stays: the sort is stable, and the reverse order keeps the first.
+        // Of a column named twice the last value stays: the sort is stable, and the reverse order
+        // keeps the first.
         fields.reverse();
         fields.sort_by_key(|&(column, _)| column);
         fields.dedup_by_key(|field| field.0);
@@ -153,7 +157,8 @@ impl busload_batch::Write for RowWrite {
     }
 
     fn bytes(&self) -> usize {
-        let requests: usize = self.requests.iter().map(|change| change.bytes() + OVERHEAD_BYTES).sum();
+        let requests: usize =
+            self.requests.iter().map(|change| change.bytes() + OVERHEAD_BYTES).sum();
         requests.max(self.change.bytes() + OVERHEAD_BYTES)
     }
 }
@@ -187,12 +192,14 @@ pub enum Outcome {
         /// Whether there was one.
         existed: bool,
     },
-    /// The joined write was refused and its requests were made one by one: the count, or the error, of each.
+    /// The joined write was refused and its requests were made one by one: the count, or the error,
+    /// of each.
     Separate(Arc<[Result<u64, Error>]>),
 }
 
 impl Outcome {
-    /// What a request is told: columns added, columns cleared, or rows deleted. A value that was set counts as none.
+    /// What a request is told: columns added, columns cleared, or rows deleted. A value that was
+    /// set counts as none.
     ///
     /// # Errors
     /// The request's own error when the entry's requests were made one by one.
@@ -200,10 +207,14 @@ impl Outcome {
         let counted = |columns: &ColumnSet| u64::try_from(columns.len()).unwrap_or(u64::MAX);
         match self {
             Self::Set => Ok(0),
-            Self::FieldsSet { inserted } => Ok(if *inserted { counted(&receipt.columns) } else { 0 }),
+            Self::FieldsSet { inserted } => {
+                Ok(if *inserted { counted(&receipt.columns) } else { 0 })
+            }
             Self::FieldsCleared { existed } => Ok(counted(&receipt.columns.intersection(existed))),
             Self::Deleted { existed } => Ok(u64::from(*existed && receipt.request == 0)),
-            Self::Separate(counts) => counts.get(receipt.request).cloned().unwrap_or(Err(Error::Panicked)),
+            Self::Separate(counts) => {
+                counts.get(receipt.request).cloned().unwrap_or(Err(Error::Panicked))
+            }
         }
     }
 

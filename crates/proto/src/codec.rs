@@ -9,7 +9,8 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstDecoder};
 
-/// prost's codec; but its encoder lets a buffer grow by doubling, which copies a message of many chunks as often as it doubles.
+/// prost's codec; but its encoder lets a buffer grow by doubling, which copies a message of many
+/// chunks as often as it doubles.
 #[derive(Clone, Copy, Debug)]
 pub struct ExactCodec<T, U> {
     messages: PhantomData<(T, U)>,

@@ -1,4 +1,5 @@
-//! The gRPC services of busload, generated from the files in `proto/`, which are their documentation.
+//! The gRPC services of busload, generated from the files in `proto/`, which are their
+//! documentation.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,14 @@ pub mod v1 {
 }
 
 /// `dolt.services.remotesapi.v1alpha1`: what Dolt's clients ask of a remote.
-#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, deprecated, reason = "generated")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    deprecated,
+    reason = "generated"
+)]
 pub mod remotesapi {
     tonic::include_proto!("dolt.services.remotesapi.v1alpha1");
 }

@@ -1,11 +1,13 @@
-//! Measures the parser, the writer and the reply counter on one core: `cargo run --release --example parse -p
-//! busload-resp`.
+//! Measures the parser, the writer and the reply counter on one core: `cargo run --release
+//! --example parse -p busload-resp`.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use busload_resp::reply::ReplyCounter;
-use busload_resp::{Parser, ParserLimits, Progress, write_array, write_bulk, write_integer, write_simple};
+use busload_resp::{
+    Parser, ParserLimits, Progress, write_array, write_bulk, write_integer, write_simple,
+};
 
 const REQUESTS: usize = 64 * 1024;
 const ROUNDS: usize = 60;
@@ -15,7 +17,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 fn main() {
     let key = |index: usize| format!("key:{index:012}");
     let set = |len: fn(usize) -> usize| {
-        requests(move |index, out| command(out, &[b"SET", key(index).as_bytes(), &vec![b'x'; len(index)]]))
+        requests(move |index, out| {
+            command(out, &[b"SET", key(index).as_bytes(), &vec![b'x'; len(index)]])
+        })
     };
     let get = requests(|index, out| command(out, &[b"GET", key(index).as_bytes()]));
     parse("GET, key 16", &get);
@@ -26,7 +30,10 @@ fn main() {
     count("+OK", &requests(|_, out| write_simple(out, "OK")));
     count("bulk 32", &requests(|_, out| write_bulk(out, &[b'x'; 32])));
     count("bulk 512", &requests(|_, out| write_bulk(out, &[b'x'; 512])));
-    count("integer of 6 digits", &requests(|index, out| write_integer(out, 100_000 + index as i64)));
+    count(
+        "integer of 6 digits",
+        &requests(|index, out| write_integer(out, 100_000 + index as i64)),
+    );
     write();
 }
 

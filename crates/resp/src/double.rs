@@ -15,7 +15,8 @@ pub(crate) fn format(number: f64) -> String {
     let (mantissa, exponent) = scientific.split_once('e').expect("the format has an exponent");
     let exponent: i32 = exponent.parse().expect("the exponent is a small integer");
     if (-4..DIGITS).contains(&exponent) {
-        let decimals = usize::try_from(DIGITS - 1 - exponent).expect("the exponent is below the digits");
+        let decimals =
+            usize::try_from(DIGITS - 1 - exponent).expect("the exponent is below the digits");
         return without_trailing_zeros(&format!("{number:.decimals$}")).to_owned();
     }
     let sign = if exponent < 0 { '-' } else { '+' };

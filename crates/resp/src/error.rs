@@ -1,4 +1,5 @@
-//! What makes a stream of requests unreadable. After any of these the connection gets the error and is closed.
+//! What makes a stream of requests unreadable. After any of these the connection gets the error and
+//! is closed.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Inline requests: a line of words, with the quoting rules of Redis's `sdssplitargs`.
 //!
-//! Words are separated by white space. `"..."` understands `\n \r \t \b \a \xHH` and takes any other escaped byte as
-//! itself; `'...'` understands only `\'`. A quote may open in the middle of a word, but a closing one must end it.
+//! Words are separated by white space. `"..."` understands `\n \r \t \b \a \xHH` and takes any
+//! other escaped byte as itself; `'...'` understands only `\'`. A quote may open in the middle of a
+//! word, but a closing one must end it.
 
 use crate::{ArgRange, ProtocolError};
 
@@ -15,7 +16,8 @@ pub(crate) fn split_plain(line: &[u8], args: &mut Vec<ArgRange>) {
     let mut position = 0;
     while let Some(skipped) = line[position..].iter().position(|byte| !is_space(*byte)) {
         let start = position + skipped;
-        let len = line[start..].iter().position(|byte| ends_word(*byte)).unwrap_or(line.len() - start);
+        let len =
+            line[start..].iter().position(|byte| ends_word(*byte)).unwrap_or(line.len() - start);
         position = start + len;
         args.push(ArgRange::new(start, position));
     }
@@ -40,8 +42,12 @@ fn take_word(text: &[u8]) -> Result<(Vec<u8>, &[u8]), ProtocolError> {
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         match byte {
-            b'"' => return close_word(take_double_quoted(after, &mut word)?).map(|rest| (word, rest)),
-            b'\'' => return close_word(take_single_quoted(after, &mut word)?).map(|rest| (word, rest)),
+            b'"' => {
+                return close_word(take_double_quoted(after, &mut word)?).map(|rest| (word, rest));
+            }
+            b'\'' => {
+                return close_word(take_single_quoted(after, &mut word)?).map(|rest| (word, rest));
+            }
             _ if ends_word(byte) => break,
             _ => word.push(byte),
         }
@@ -55,7 +61,9 @@ fn take_double_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8]
     let mut rest = text;
     loop {
         rest = match rest {
-            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            [b'\\', b'x', high, low, after @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 word.push(hex_digit(*high) << 4 | hex_digit(*low));
                 after
             }

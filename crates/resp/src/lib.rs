@@ -1,5 +1,5 @@
-//! RESP2 and RESP3, the protocol of Redis: a request parser, a reply writer, and a reply parser for tests and load
-//! generators.
+//! RESP2 and RESP3, the protocol of Redis: a request parser, a reply writer, and a reply parser for
+//! tests and load generators.
 //!
 //! ```text
 //!  bytes of a connection --> Parser --> ArgRange... (into the same bytes)        server side
@@ -7,13 +7,16 @@
 //!  bytes of a connection --> ReplyCounter (how many) | Reply (what)              client side
 //! ```
 //!
-//! Nothing here touches a socket, a file or a clock, and nothing allocates because of a length that was merely
-//! announced. A request's arguments are ranges of the bytes it arrived in; only an inline request with quotes is
-//! copied, because unescaping makes new bytes.
+//! Nothing here touches a socket, a file or a clock, and nothing allocates because of a length that
+//! was merely announced. A request's arguments are ranges of the bytes it arrived in; only an
+//! inline request with quotes is copied, because unescaping makes new bytes.
 //!
-//! What a client can see (errors, when they come, number formats) follows Redis 7.0, with these exceptions:
-//! - a NUL byte in a line is a byte like any other, where Redis takes it for the end of what it has read and waits;
-//! - line limits hold at the exact byte, where those of Redis depend on how the bytes were cut by reads;
+//! What a client can see (errors, when they come, number formats) follows Redis 7.0, with these
+//! exceptions:
+//! - a NUL byte in a line is a byte like any other, where Redis takes it for the end of what it has
+//!   read and waits;
+//! - line limits hold at the exact byte, where those of Redis depend on how the bytes were cut by
+//!   reads;
 //! - a request above [`ParserLimits::request_bytes`] gets an error, where Redis closes without one;
 //! - [`ParserLimits::arg_count`] is 1024 * 1024 by default, as before Redis 7.
 
@@ -37,6 +40,6 @@ pub use number::parse_i64;
 pub use parser::{ArgRange, Parser, Progress};
 pub use writer::{
     Version, write_array, write_big_number, write_bool, write_bulk, write_bulk_header, write_crlf,
-    write_double, write_error, write_integer, write_map, write_null, write_null_array, write_push, write_set,
-    write_simple, write_verbatim,
+    write_double, write_error, write_integer, write_map, write_null, write_null_array, write_push,
+    write_set, write_simple, write_verbatim,
 };

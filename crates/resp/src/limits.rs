@@ -1,13 +1,15 @@
 //! Limits of what a client may send, and of what the hint for reserving may ask for.
 
-/// What a request may be at most. The defaults are those of Redis, but for `arg_count` (see the crate's page).
+/// What a request may be at most. The defaults are those of Redis, but for `arg_count` (see the
+/// crate's page).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParserLimits {
     /// Bytes of one whole request, framing included. Above 4 GiB - 1 it counts as 4 GiB - 1.
     pub request_bytes: usize,
     /// Bytes of one argument.
     pub bulk_bytes: usize,
-    /// Bytes of an inline request without its line end, and of a line that announces a count or a length.
+    /// Bytes of an inline request without its line end, and of a line that announces a count or a
+    /// length.
     pub inline_bytes: usize,
     /// Arguments of one request.
     pub arg_count: usize,
@@ -29,7 +31,8 @@ pub enum Authentication {
 pub(crate) const UNAUTHENTICATED_ARG_COUNT: usize = 10;
 /// Bytes of an argument before authentication.
 pub(crate) const UNAUTHENTICATED_BULK_BYTES: usize = 16 * 1024;
-/// [`Progress::Incomplete`](crate::Progress::Incomplete) asks for no more than this, or twice what has arrived.
+/// [`Progress::Incomplete`](crate::Progress::Incomplete) asks for no more than this, or twice what
+/// has arrived.
 pub(crate) const HINT_BYTES_MIN: usize = 64 * 1024;
 /// Once so much has arrived it asks for all of the argument under way.
 pub(crate) const HINT_WHOLE_BYTES_MIN: usize = 1024 * 1024;
@@ -45,7 +48,8 @@ const _: () = assert!(REQUEST_BYTES <= u32::MAX as usize);
 const _: () = assert!(BULK_BYTES < REQUEST_BYTES);
 // A request of empty arguments ("$0\r\n\r\n" each) reaches the count before the size.
 const _: () = assert!(ARG_COUNT * 6 < REQUEST_BYTES);
-const _: () = assert!(UNAUTHENTICATED_BULK_BYTES < BULK_BYTES && UNAUTHENTICATED_ARG_COUNT < ARG_COUNT);
+const _: () =
+    assert!(UNAUTHENTICATED_BULK_BYTES < BULK_BYTES && UNAUTHENTICATED_ARG_COUNT < ARG_COUNT);
 
 impl Default for ParserLimits {
     fn default() -> Self {

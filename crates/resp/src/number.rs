@@ -3,8 +3,8 @@
 /// Digits of `i64::MIN`, sign included.
 const DIGITS_MAX: usize = 20;
 
-/// Reads `text` as Redis's `string2ll` does: only what printing the number would give back. No leading plus, no leading
-/// zeros, no spaces, no `-0`, nothing empty.
+/// Reads `text` as Redis's `string2ll` does: only what printing the number would give back. No
+/// leading plus, no leading zeros, no spaces, no `-0`, nothing empty.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),

@@ -1,8 +1,9 @@
 //! The request parser: finds whole requests in the bytes of a connection.
 //!
-//! A request is either an array of bulk strings (what client libraries send) or a line of words (what people type).
-//! The parser copies nothing and remembers only how far it is, as offsets from the request's first byte, so that the
-//! caller may move the bytes between calls. What has been read is not read again: n bytes in k pieces cost O(n + k).
+//! A request is either an array of bulk strings (what client libraries send) or a line of words
+//! (what people type). The parser copies nothing and remembers only how far it is, as offsets from
+//! the request's first byte, so that the caller may move the bytes between calls. What has been
+//! read is not read again: n bytes in k pieces cost O(n + k).
 
 use crate::limits::{
     HINT_BYTES_MIN, HINT_WHOLE_BYTES_MIN, UNAUTHENTICATED_ARG_COUNT, UNAUTHENTICATED_BULK_BYTES,
@@ -26,7 +27,8 @@ pub enum Progress {
         /// Where the next request begins.
         end: usize,
     },
-    /// A whole inline request with quotes, whose words are not in the buffer as they are meant. At least one word.
+    /// A whole inline request with quotes, whose words are not in the buffer as they are meant. At
+    /// least one word.
     Inline {
         /// Where the next request begins.
         end: usize,
@@ -40,15 +42,17 @@ pub enum Progress {
     },
     /// More bytes are needed.
     Incomplete {
-        /// The request has at least this many bytes, which is more than there are. A hint for reserving: at most twice
-        /// what has arrived, or 64 KiB, whatever the client announced; once a mebibyte has arrived, all of the argument under
-        /// way, so that hundreds of megabytes are not copied from one buffer to the next. Before that many bytes are
-        /// there, a call finds nothing new.
+        /// The request has at least this many bytes, which is more than there are. A hint for
+        /// reserving: at most twice what has arrived, or 64 KiB, whatever the client announced;
+        /// once a mebibyte has arrived, all of the argument under way, so that hundreds of
+        /// megabytes are not copied from one buffer to the next. Before that many bytes are there,
+        /// a call finds nothing new.
         needed: usize,
     },
 }
 
-/// Reads one request after the other; see the module's page. The default is at a request's first byte.
+/// Reads one request after the other; see the module's page. The default is at a request's first
+/// byte.
 #[derive(Debug, Clone, Default)]
 pub struct Parser {
     /// Offset of the line that is next: an argument's length, or the request's first line.
@@ -84,8 +88,9 @@ impl ArgRange {
 }
 
 impl Parser {
-    /// Looks for the end of the request that begins at `buf[0]`, also when called again with more bytes of it. `args`
-    /// gets the arguments as they are found; between calls for one request the caller leaves it as it is.
+    /// Looks for the end of the request that begins at `buf[0]`, also when called again with more
+    /// bytes of it. `args` gets the arguments as they are found; between calls for one request the
+    /// caller leaves it as it is.
     ///
     /// # Errors
     /// When the bytes are no request. The connection cannot be read any further.
@@ -178,7 +183,9 @@ impl Parser {
             Some(_) => return self.inline(buf, limits, args).map(Some),
         }
         let line = self.take_line(buf, limits.inline_bytes, ProtocolError::MultibulkCountTooBig)?;
-        let Some(Line { number, end }) = line else { return Ok(Some(incomplete(buf, buf.len() + 1))) };
+        let Some(Line { number, end }) = line else {
+            return Ok(Some(incomplete(buf, buf.len() + 1)));
+        };
         let number = number.filter(|number| *number <= i64::from(i32::MAX));
         let number = number.ok_or(ProtocolError::InvalidMultibulkLength)?;
         let Ok(count) = usize::try_from(number) else { return Ok(Some(self.empty(end))) };
@@ -202,7 +209,9 @@ impl Parser {
         args: &mut Vec<ArgRange>,
     ) -> Result<Progress, ProtocolError> {
         let limit = limits.inline_bytes.min(limits.request_bytes);
-        let Some(newline) = self.find(b'\n', buf, limit).map_err(|_| ProtocolError::InlineTooBig)? else {
+        let Some(newline) =
+            self.find(b'\n', buf, limit).map_err(|_| ProtocolError::InlineTooBig)?
+        else {
             return Ok(incomplete(buf, buf.len() + 1));
         };
         let line = buf[..newline].strip_suffix(b"\r").unwrap_or(&buf[..newline]);
@@ -214,7 +223,11 @@ impl Parser {
         }
         let before = args.len();
         inline::split_plain(line, args);
-        if args.len() == before { Ok(Progress::Empty { end }) } else { Ok(Progress::Request { end }) }
+        if args.len() == before {
+            Ok(Progress::Empty { end })
+        } else {
+            Ok(Progress::Request { end })
+        }
     }
 
     /// The number and the end of the argument at `self.position`, however its line looks.
@@ -233,11 +246,13 @@ impl Parser {
             other => return Err(ProtocolError::ExpectedBulk(other)),
         }
         let len = number.and_then(|number| usize::try_from(number).ok());
-        let len = len.filter(|len| *len <= limits.bulk_bytes).ok_or(ProtocolError::InvalidBulkLength)?;
+        let len =
+            len.filter(|len| *len <= limits.bulk_bytes).ok_or(ProtocolError::InvalidBulkLength)?;
         Ok(Some((len, end)))
     }
 
-    /// The line at `self.position`, if it is whole. It ends with `\r` and one more byte, whatever that is, as in Redis.
+    /// The line at `self.position`, if it is whole. It ends with `\r` and one more byte, whatever
+    /// that is, as in Redis.
     fn take_line(
         &mut self,
         buf: &[u8],
@@ -281,8 +296,8 @@ impl Parser {
 /// No line end within the limit.
 struct TooFar;
 
-/// Reads a line of up to five digits without searching for its end, which is nearly every line there is. `None` says
-/// nothing: the line may be unfinished, longer or wrong.
+/// Reads a line of up to five digits without searching for its end, which is nearly every line
+/// there is. `None` says nothing: the line may be unfinished, longer or wrong.
 #[inline(always)]
 fn short_line(buf: &[u8], position: usize, kind: u8) -> Option<(usize, usize)> {
     let line: &[u8; 8] = buf.get(position..)?.first_chunk()?;
@@ -314,7 +329,8 @@ fn short_line(buf: &[u8], position: usize, kind: u8) -> Option<(usize, usize)> {
 fn refuse_bulk(len: usize, limits: &ParserLimits) -> ProtocolError {
     if limits.bulk_bytes < len {
         ProtocolError::InvalidBulkLength
-    } else if limits.authentication == Authentication::Required && UNAUTHENTICATED_BULK_BYTES < len {
+    } else if limits.authentication == Authentication::Required && UNAUTHENTICATED_BULK_BYTES < len
+    {
         ProtocolError::UnauthenticatedBulkLength
     } else {
         ProtocolError::RequestTooBig

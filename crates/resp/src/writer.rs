@@ -1,7 +1,7 @@
 //! Replies: each function appends to a buffer the caller owns and reuses.
 //!
-//! The caller says which protocol version the client chose; where RESP2 lacks a type, the function writes what Redis
-//! writes instead.
+//! The caller says which protocol version the client chose; where RESP2 lacks a type, the function
+//! writes what Redis writes instead.
 
 use crate::double;
 
@@ -21,15 +21,18 @@ const LINE_BYTES_MAX: usize = 23;
 /// Appends `+text`. The text must hold no line ends; it is meant for constants.
 #[inline]
 pub fn write_simple(out: &mut Vec<u8>, text: &str) {
-    debug_assert!(!text.bytes().any(|byte| matches!(byte, b'\r' | b'\n')), "a simple string is one line");
+    debug_assert!(
+        !text.bytes().any(|byte| matches!(byte, b'\r' | b'\n')),
+        "a simple string is one line"
+    );
     out.reserve(text.len() + 3);
     out.push(b'+');
     out.extend_from_slice(text.as_bytes());
     write_crlf(out);
 }
 
-/// Appends `-text`, where the text begins with its code (`ERR ...`). Line ends around it are dropped and those within
-/// become spaces, as it may quote what a client sent.
+/// Appends `-text`, where the text begins with its code (`ERR ...`). Line ends around it are
+/// dropped and those within become spaces, as it may quote what a client sent.
 #[inline]
 pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
     let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -144,7 +147,8 @@ pub fn write_bool(out: &mut Vec<u8>, value: bool, version: Version) {
     });
 }
 
-/// Appends text for people with its format, three letters (`txt`, `mkd`); in RESP2 as a bulk string.
+/// Appends text for people with its format, three letters (`txt`, `mkd`); in RESP2 as a bulk
+/// string.
 pub fn write_verbatim(out: &mut Vec<u8>, format: &str, bytes: &[u8], version: Version) {
     debug_assert_eq!(format.len(), 3, "a format is three letters");
     match version {
@@ -175,7 +179,8 @@ fn write_line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     write_crlf(out);
 }
 
-/// Counts and lengths below a hundred are nearly all there are, so they go out as one copy of known size.
+/// Counts and lengths below a hundred are nearly all there are, so they go out as one copy of known
+/// size.
 #[inline]
 fn write_header(out: &mut Vec<u8>, kind: u8, count: usize) {
     match u8::try_from(count) {

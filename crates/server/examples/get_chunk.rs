@@ -1,8 +1,9 @@
 //! Reads chunks through busload, with a store of one's own to fall back on.
 //!
-//! busload is asked for what it has on local disk. Whatever it does not have there, or cannot say, is read from the object store
-//! directly, so that busload can be down, full or slow without anybody's request failing. It fetches what it was asked for in the
-//! meantime, and has it the next time.
+//! busload is asked for what it has on local disk. Whatever it does not have there, or cannot say,
+//! is read from the object store directly, so that busload can be down, full or slow without
+//! anybody's request failing. It fetches what it was asked for in the meantime, and has it the next
+//! time.
 //!
 //! ```sh
 //! cargo run --release -p busload --example get_chunk -- http://127.0.0.1:6381 db file:///path/to/store ADDRESS...
@@ -52,7 +53,8 @@ async fn main() -> ExitCode {
 
 async fn run(busload: &str, table: &str, url: &str, addresses: &[String]) -> Result<(), Failure> {
     // Lazily: that nobody is there is no reason not to start.
-    let channel = Endpoint::from_shared(busload.to_owned())?.connect_timeout(TIMEOUT).connect_lazy();
+    let channel =
+        Endpoint::from_shared(busload.to_owned())?.connect_timeout(TIMEOUT).connect_lazy();
     let client = ChunksClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let own = OwnStore { url: url.to_owned(), store: OnceCell::new() };
     let mut chunks = Chunks { client, table: table.to_owned(), own };

@@ -1,4 +1,5 @@
-//! `busload cache list|warm|verify|drop`: by way of the server that has the cache, or alone where none runs.
+//! `busload cache list|warm|verify|drop`: by way of the server that has the cache, or alone where
+//! none runs.
 //!
 //! ```text
 //!  cache's directory --locked?--yes--> POST /api/cache/NAME/ACTION of the server --> lines of progress
@@ -86,7 +87,8 @@ fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
         Opened::Here(cache) => here(action, settings, cache, runtime, &mut meter),
         Opened::Elsewhere(locked) => {
             // The directory in the answer says whether it is the server that has it.
-            let server = listing_of_server(settings, config, &locked).and_then(|_| server(config, &locked));
+            let server =
+                listing_of_server(settings, config, &locked).and_then(|_| server(config, &locked));
             server.and_then(|server| by_server(action, name, server, &mut meter))
         }
     };
@@ -196,7 +198,11 @@ fn server<'a>(config: &'a Config, locked: &str) -> Result<Target<'a>, Failure> {
     Ok(Target { address, password: config.settings.password.as_deref() })
 }
 
-fn listing_of_server(settings: &ChunksSettings, config: &Config, locked: &str) -> Result<Listing, Failure> {
+fn listing_of_server(
+    settings: &ChunksSettings,
+    config: &Config,
+    locked: &str,
+) -> Result<Listing, Failure> {
     let server = server(config, locked)?;
     let failed = |why: &dyn std::fmt::Display| {
         Failure::run(format!(
@@ -210,7 +216,9 @@ fn listing_of_server(settings: &ChunksSettings, config: &Config, locked: &str) -
     caches
         .into_iter()
         .find(|cache| cache.table == settings.name && cache.directory == directory)
-        .ok_or_else(|| failed(&format!("it has no table {} with its cache in {directory}", settings.name)))
+        .ok_or_else(|| {
+            failed(&format!("it has no table {} with its cache in {directory}", settings.name))
+        })
 }
 
 fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
@@ -223,7 +231,11 @@ fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
         return Err(format!("it answers with status {}", answer.code));
     }
     let mut text = String::new();
-    answer.body.take(LIST_BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    answer
+        .body
+        .take(LIST_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| error.to_string())?;
     let value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let caches: Option<Vec<Listing>> =
         value.as_array().into_iter().flatten().map(Listing::from_json).collect();
@@ -231,9 +243,15 @@ fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
 }
 
 /// By the server that has the cache open.
-fn by_server(action: Action, name: &str, server: Target<'_>, meter: &mut Meter) -> Result<Progress, Failure> {
-    let failed =
-        |why: &dyn std::fmt::Display| Failure::run(format!("the server at http://{}: {why}", server.address));
+fn by_server(
+    action: Action,
+    name: &str,
+    server: Target<'_>,
+    meter: &mut Meter,
+) -> Result<Progress, Failure> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Failure::run(format!("the server at http://{}: {why}", server.address))
+    };
     let answer = http_client::ask(server, "POST", &format!("/api/cache/{name}/{action}"));
     let mut body = answer.map_err(|error| failed(&error))?.body;
     loop {

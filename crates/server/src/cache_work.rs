@@ -37,7 +37,8 @@ impl FromStr for Action {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let known = [Self::Warm, Self::Verify, Self::Drop].into_iter().find(|action| action.name() == text);
+        let known =
+            [Self::Warm, Self::Verify, Self::Drop].into_iter().find(|action| action.name() == text);
         known.ok_or_else(|| {
             format!("`{}` is nothing to do to a cache; expected warm, verify or drop", Shown(text))
         })
@@ -51,13 +52,20 @@ impl fmt::Display for Action {
 }
 
 /// Brings everything to disk, once the store is open.
-pub async fn warm(store: &Store, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, String> {
+pub async fn warm(
+    store: &Store,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Progress, String> {
     store.opened().await.map_err(|error| error.to_string())?;
     store.warm(report).await.map_err(|error| error.to_string())
 }
 
-/// Reads every block on disk, and then compares what they hold with the addresses of the chunks. What is done are bytes on disk.
-pub async fn verify(store: &Store, report: &mut (dyn FnMut(Progress) + Send)) -> Result<Progress, String> {
+/// Reads every block on disk, and then compares what they hold with the addresses of the chunks.
+/// What is done are bytes on disk.
+pub async fn verify(
+    store: &Store,
+    report: &mut (dyn FnMut(Progress) + Send),
+) -> Result<Progress, String> {
     // Reported at half the pace: everything is looked at twice.
     let on_disk = store.cache().verify(&mut |progress| report(twice(progress))).await;
     if store.snapshot().is_none() {
@@ -65,7 +73,11 @@ pub async fn verify(store: &Store, report: &mut (dyn FnMut(Progress) + Send)) ->
     }
     let mut compare = |compared: Progress| {
         let done = on_disk.done + compared.done.min(on_disk.done);
-        report(Progress { done, total: 2 * on_disk.done, corrupt: on_disk.corrupt + compared.corrupt });
+        report(Progress {
+            done,
+            total: 2 * on_disk.done,
+            corrupt: on_disk.corrupt + compared.corrupt,
+        });
     };
     let compared = store.verify_local(&mut compare).await.map_err(|error| error.to_string())?;
     Ok(Progress { corrupt: on_disk.corrupt + compared.corrupt, ..on_disk })
@@ -134,8 +146,7 @@ impl Listing {
 
     /// As the server tells it.
     pub fn to_json(&self) -> Value {
-        let object =
-            |entry: &Entry| json!({"name": entry.name, "size": entry.size, "present": entry.present});
+        let object = |entry: &Entry| json!({"name": entry.name, "size": entry.size, "present": entry.present});
         json!({
             "table": self.table,
             "store": self.store,

@@ -1,6 +1,7 @@
-//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that keeps nothing and fails where the
-//! real one would. Addresses are listened on for a moment, caches' directories are looked at, Postgres is asked whether it
-//! could serve its tables, and stores of chunks are opened without a cache.
+//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that
+//! keeps nothing and fails where the real one would. Addresses are listened on for a moment,
+//! caches' directories are looked at, Postgres is asked whether it could serve its tables, and
+//! stores of chunks are opened without a cache.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -34,7 +35,8 @@ pub fn check(config: &Config) -> Result<(), Failure> {
     print(&describe(config));
     let log = look_at_log(config);
     print(log.as_deref().unwrap_or_default());
-    let outcome = log.and_then(|_| look_at_addresses(config)).and_then(|()| look_at_caches(&config.chunks));
+    let outcome =
+        log.and_then(|_| look_at_addresses(config)).and_then(|()| look_at_caches(&config.chunks));
     print(match &outcome {
         Ok(()) => "start           would succeed\n",
         Err(_) => "start           would be refused\n",
@@ -55,7 +57,8 @@ fn look_at_addresses(config: &Config) -> Result<(), Failure> {
     config.http.map_or(Ok(()), |address| http::listen(address).map(drop))
 }
 
-/// Another process in a cache's directory is an error; one that cannot be written costs its table the cache.
+/// Another process in a cache's directory is an error; one that cannot be written costs its table
+/// the cache.
 fn look_at_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
     for table in tables.iter().filter(|table| table.disk_bytes_max != 0) {
         let (name, directory) = (&table.name, &table.directory);
@@ -72,7 +75,10 @@ fn look_at_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
 /// Why tables in Postgres could not be served, if so.
 fn look_at_postgres(tables: &[Settings]) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    look_at_all(tables.iter().map(|table| (table.name.clone(), look_at_table(table.clone()))), runtime)
+    look_at_all(
+        tables.iter().map(|table| (table.name.clone(), look_at_table(table.clone()))),
+        runtime,
+    )
 }
 
 /// Why chunk stores could not be served, if so.
@@ -92,7 +98,10 @@ fn look_at_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> 
 }
 
 /// Looks at all of them at the same time and tells in order. Returns what could not be served.
-fn look_at_all<F>(looks: impl Iterator<Item = (String, F)>, runtime: io::Result<Runtime>) -> Option<String>
+fn look_at_all<F>(
+    looks: impl Iterator<Item = (String, F)>,
+    runtime: io::Result<Runtime>,
+) -> Option<String>
 where
     F: Future<Output = Result<String, String>> + Send + 'static,
 {
@@ -106,9 +115,9 @@ where
         // A task that panics has ended the process's hopes already, in the message of the panic.
         let seen = runtime.block_on(look).unwrap_or_else(|error| Err(error.to_string()));
         match seen {
-            Ok(report) => {
-                print(&report.lines().map(|line| format!("table {name:<9} {line}\n")).collect::<String>())
-            }
+            Ok(report) => print(
+                &report.lines().map(|line| format!("table {name:<9} {line}\n")).collect::<String>(),
+            ),
             Err(error) => failures.push(format!("table {name} could not be served: {error}")),
         }
     }
@@ -162,14 +171,18 @@ fn describe(config: &Config) -> String {
     lines.push(("net threads", config.net_threads.to_string()));
     let password = if settings.password.is_some() { "is asked for" } else { "none" };
     lines.push(("password", password.to_owned()));
-    lines
-        .push(("memory", format!("{} of {}", limit(settings.memory_max), Size(settings.about.memory_total))));
+    lines.push((
+        "memory",
+        format!("{} of {}", limit(settings.memory_max), Size(settings.about.memory_total)),
+    ));
     lines.push(("clients", format!("{} at most", settings.clients_max)));
-    let (client, total) = (Size(settings.client_reply_bytes as u64), Size(settings.reply_bytes_total as u64));
+    let (client, total) =
+        (Size(settings.client_reply_bytes as u64), Size(settings.reply_bytes_total as u64));
     lines.push(("replies", format!("{client} pending for a client, {total} for all")));
     lines.push(("request", format!("{} at most", Size(settings.request_bytes as u64))));
     for table in &settings.tables {
-        let memory = table.memory_max.map_or(String::new(), |max| format!(", {} at most", Size(max)));
+        let memory =
+            table.memory_max.map_or(String::new(), |max| format!(", {} at most", Size(max)));
         let (name, sync) = (&table.name, table.sync);
         lines.push(("table", format!("{name}: memory{memory}, sync={sync}: {}", sync.promise())));
     }
@@ -189,8 +202,8 @@ fn limit(bytes: u64) -> String {
 
 fn look_at_log(config: &Config) -> Result<String, Failure> {
     open_files::fit_log(&config.log_directory());
-    let disk =
-        OverlayDisk::rehearse(&config.log_directory()).map_err(|error| Failure::run(error.to_string()))?;
+    let disk = OverlayDisk::rehearse(&config.log_directory())
+        .map_err(|error| Failure::run(error.to_string()))?;
     let clock = RealClock::new();
     let now = Now { monotonic: clock.now(), wall_ms: clock.wall_ms() };
     let stats = Arc::new(Stats::default());
@@ -205,9 +218,15 @@ fn look_at_log(config: &Config) -> Result<String, Failure> {
     )
     .map_err(|error| start_failure(error, &config.data))?;
     let (keys, memory) = (stats.keys.get(), Size(stats.memory_used_bytes.get()));
-    let refused = opened.progress.no_space().map(|message| format!("writes would be refused: {message}"));
+    let refused =
+        opened.progress.no_space().map(|message| format!("writes would be refused: {message}"));
     let warning = refused.map_or(String::new(), |text| format!("{:<15} {text}\n", "warning"));
-    Ok(format!("{:<15} {}\n{:<15} {keys} in {memory}\n{warning}", "log", summary(&opened.report), "keys"))
+    Ok(format!(
+        "{:<15} {}\n{:<15} {keys} in {memory}\n{warning}",
+        "log",
+        summary(&opened.report),
+        "keys"
+    ))
 }
 
 /// That nobody reads is no failure.

@@ -5,10 +5,12 @@
 //!                                             +--> runtime `chunks`: opening, reads, fills, polls
 //! ```
 //!
-//! Whatever waits for a store waits on the runtime's threads: neither the pipeline nor HTTP has any of it on theirs.
+//! Whatever waits for a store waits on the runtime's threads: neither the pipeline nor HTTP has any
+//! of it on theirs.
 //!
-//! **Start.** All open at the same time; the start waits for the outcome of the first attempts, within bounds, and then serves,
-//! whatever it was. **Shutdown.** What waits is answered with an error and what is not on disk yet is written, for [`STOP_GRACE`] at most.
+//! **Start.** All open at the same time; the start waits for the outcome of the first attempts,
+//! within bounds, and then serves, whatever it was. **Shutdown.** What waits is answered with an
+//! error and what is not on disk yet is written, for [`STOP_GRACE`] at most.
 
 use std::{
     fmt,
@@ -27,8 +29,8 @@ use crate::{config::ChunksSettings, failure::Failure, sources::Line};
 
 /// Threads that wait for stores, decode and check.
 const WORKER_THREADS: usize = 2;
-/// Threads that wait for disks, of all stores; those that have nothing to do end. One disk holds eight at most, so that three that hang leave
-/// a fourth what it may have.
+/// Threads that wait for disks, of all stores; those that have nothing to do end. One disk holds
+/// eight at most, so that three that hang leave a fourth what it may have.
 const BLOCKING_THREADS_MAX: usize = 32;
 /// What is under way at the end may take so long.
 const STOP_GRACE: Duration = Duration::from_secs(2);
@@ -57,7 +59,8 @@ pub struct ChunkTable {
 }
 
 impl ChunkStores {
-    /// Starts to open all of them. An error is a setting that makes no sense, or another process in a cache's directory.
+    /// Starts to open all of them. An error is a setting that makes no sense, or another process in
+    /// a cache's directory.
     pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
         if settings.is_empty() {
             return Ok(Self { tables: Vec::new(), runtime: Mutex::new(None) });
@@ -93,17 +96,20 @@ impl ChunkStores {
         runtime.as_ref().map(|runtime| runtime.handle().clone())
     }
 
-    /// Waits until it is known of every store whether it can be opened, or for a while. Not for threads of a runtime.
+    /// Waits until it is known of every store whether it can be opened, or for a while. Not for
+    /// threads of a runtime.
     pub fn wait_for_first_attempts(&self) {
         let Some(handle) = self.handle() else { return };
         handle.block_on(join_all(self.tables.iter().map(ChunkTable::wait_for_first_attempt)));
     }
 
-    /// Ends them all at the same time, within bounds. What is asked afterwards is answered with an error. Not for threads of a runtime.
+    /// Ends them all at the same time, within bounds. What is asked afterwards is answered with an
+    /// error. Not for threads of a runtime.
     pub fn stop(&self) {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(runtime) = runtime else { return };
-        let closing: Vec<_> = self.iter().cloned().map(|store| runtime.spawn(close(store))).collect();
+        let closing: Vec<_> =
+            self.iter().cloned().map(|store| runtime.spawn(close(store))).collect();
         runtime.block_on(async {
             for closing in closing {
                 // A panic has been reported by itself.
@@ -121,7 +127,9 @@ impl ChunkTable {
         // Why a store is not open the store itself says.
         if tokio::time::timeout(timeout, self.store.opened()).await.is_err() {
             let name = &self.settings.name;
-            log::warn!("table {name}: the store is not open yet; its requests wait for it or time out");
+            log::warn!(
+                "table {name}: the store is not open yet; its requests wait for it or time out"
+            );
         }
     }
 }
@@ -156,5 +164,6 @@ pub fn runtime() -> Result<Runtime, Failure> {
         .enable_io()
         .enable_time()
         .build();
-    runtime.map_err(|error| Failure::run(format!("cannot start a runtime for chunk stores: {error}")))
+    runtime
+        .map_err(|error| Failure::run(format!("cannot start a runtime for chunk stores: {error}")))
 }

@@ -1,4 +1,5 @@
-//! `busload chunks ls|cat|verify`: looks into a store without serving it and without a cache on disk.
+//! `busload chunks ls|cat|verify`: looks into a store without serving it and without a cache on
+//! disk.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -87,9 +88,16 @@ fn list(snapshot: &Snapshot, all: bool, out: &mut impl Write) -> io::Result<()> 
     writeln!(out, "files {}, chunks {}", snapshot.files.len(), counts.sum::<u64>())?;
     for file in &snapshot.files {
         let meta = file.object.meta();
-        writeln!(out, "file {}  {} chunks  {}", meta.name, file.index.chunk_count(), Size(meta.size))?;
+        writeln!(
+            out,
+            "file {}  {} chunks  {}",
+            meta.name,
+            file.index.chunk_count(),
+            Size(meta.size)
+        )?;
         if all {
-            let addresses = (0..file.index.chunk_count()).map(|position| file.index.address(position));
+            let addresses =
+                (0..file.index.chunk_count()).map(|position| file.index.address(position));
             for address in addresses {
                 writeln!(out, "{address}")?;
             }
@@ -99,13 +107,16 @@ fn list(snapshot: &Snapshot, all: bool, out: &mut impl Write) -> io::Result<()> 
 }
 
 fn parse_address(text: &str) -> Result<ChunkAddress, Failure> {
-    text.parse().map_err(|error| Failure::usage(format!("`{text}` is no address of a chunk; {error}")))
+    text.parse()
+        .map_err(|error| Failure::usage(format!("`{text}` is no address of a chunk; {error}")))
 }
 
 fn cat(opened: &Opened, address: ChunkAddress) -> Result<(), Failure> {
     let chunk = opened.runtime().block_on(opened.store.get(address, opened.request()));
     let chunk = chunk.map_err(|error| Failure::run(error.to_string()))?;
-    let Some(Chunk::Contents(contents) | Chunk::Snappy(contents) | Chunk::Zstd(contents, _)) = chunk else {
+    let Some(Chunk::Contents(contents) | Chunk::Snappy(contents) | Chunk::Zstd(contents, _)) =
+        chunk
+    else {
         return Err(Failure::run(format!("the store has no chunk {address}")));
     };
     let mut out = io::stdout();
@@ -149,7 +160,9 @@ fn verify(opened: &Opened) -> Result<(), Failure> {
     let snapshot = opened.snapshot()?;
     let chunks: u64 = snapshot.files.iter().map(|file| u64::from(file.index.chunk_count())).sum();
     if wrong != 0 {
-        return Err(Failure::run(format!("{wrong} of {chunks} chunks are not what their addresses say")));
+        return Err(Failure::run(format!(
+            "{wrong} of {chunks} chunks are not what their addresses say"
+        )));
     }
     let seconds = clock.now().as_secs_f64();
     let files = snapshot.files.len();

@@ -150,23 +150,24 @@ pub enum Command {
     Serve(ServeArgs),
     /// Validate the configuration and say what a start would do, without writing anything
     ///
-    /// Reads the log as a start would, so it takes as long and as much memory, and asks Postgres and object stores whether they
-    /// could serve their tables. Ends with 2 when a start would be refused because of the configuration, with 1 when it would
-    /// fail for another reason or a table could not be served.
+    /// Reads the log as a start would, so it takes as long and as much memory, and asks Postgres
+    /// and object stores whether they could serve their tables. Ends with 2 when a start would be
+    /// refused because of the configuration, with 1 when it would fail for another reason or a
+    /// table could not be served.
     Check(ServeArgs),
     /// Look at a log
     #[command(subcommand)]
     Log(LogCommand),
     /// Look at what tables of kind chunks have on disk, fill it, check it, remove it
     ///
-    /// The tables are those of the configuration, given as to `serve`. While a server has a cache open it is asked to do
-    /// the work, at the address of --http; otherwise it is done here.
+    /// The tables are those of the configuration, given as to `serve`. While a server has a cache
+    /// open it is asked to do the work, at the address of --http; otherwise it is done here.
     #[command(subcommand)]
     Cache(CacheCommand),
     /// Look into a Dolt store without serving it
     ///
-    /// URL is one of a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=..., with credentials in the
-    /// environment. Nothing is kept on disk.
+    /// URL is one of a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
+    /// with credentials in the environment. Nothing is kept on disk.
     #[command(subcommand)]
     Chunks(ChunksCommand),
 }
@@ -185,7 +186,8 @@ pub struct ServeArgs {
     #[arg(long, help_heading = "Data")]
     adopt_tables: bool,
 
-    /// Drop a table that is in the log but not configured any more, with its keys; may be given several times
+    /// Drop a table that is in the log but not configured any more, with its keys; may be given
+    /// several times
     #[arg(long = "drop-table", value_name = "NAME", help_heading = "Data")]
     drop_tables: Vec<String>,
 }
@@ -197,7 +199,8 @@ impl ServeArgs {
     }
 }
 
-/// What to do with a log. A running server keeps it locked against a second one, but not against being looked at.
+/// What to do with a log. A running server keeps it locked against a second one, but not against
+/// being looked at.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
     /// Check every frame of the log and say what is in it; ends with 1 when it is corrupt
@@ -213,7 +216,8 @@ pub enum CacheCommand {
     List(ListArgs),
     /// Bring every file of the store to disk
     Warm(CacheArgs),
-    /// Read and check every block on disk and remove what is corrupt; ends with 1 when something was
+    /// Read and check every block on disk and remove what is corrupt; ends with 1 when something
+    /// was
     Verify(CacheArgs),
     /// Remove everything from disk
     Drop(CacheArgs),

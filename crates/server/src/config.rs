@@ -163,7 +163,8 @@ fn resolve(
     machine: &Machine,
     environment: &Environment,
 ) -> Result<Config, Failure> {
-    let resp = if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
+    let resp =
+        if options.resp.is_empty() { vec![parse_default(RESP_DEFAULT)] } else { options.resp };
     let resp: Vec<SocketAddr> = resp.into_iter().filter_map(Listen::address).collect();
     let http = options.http.unwrap_or_else(|| parse_default(HTTP_DEFAULT)).address();
     check_open(&resp, http, password.is_some())?;
@@ -171,17 +172,25 @@ fn resolve(
 
     let data = options.data.unwrap_or_else(|| DATA_DEFAULT.into());
     let net_threads = options.net_threads.unwrap_or(if 2 < machine.processors { 1 } else { 0 });
-    let mut warnings: Vec<String> = password.iter().filter_map(|password| password.warning.clone()).collect();
+    let mut warnings: Vec<String> =
+        password.iter().filter_map(|password| password.warning.clone()).collect();
     let memory_max = options.memory_max.unwrap_or(MemoryMax::DEFAULT);
     let memory_max = memory_max.bytes(machine.memory_bytes).unwrap_or_else(|| {
-        warnings
-            .push("how much memory there is cannot be found out; --memory-max SIZE sets a limit".to_owned());
+        warnings.push(
+            "how much memory there is cannot be found out; --memory-max SIZE sets a limit"
+                .to_owned(),
+        );
         0
     });
     let (client_reply_bytes, reply_bytes_total) =
         reply_limits(options.client_reply_bytes, options.reply_bytes_total)?;
-    let request_bytes =
-        within("request_bytes", options.request_bytes, 1 << 30, REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)?;
+    let request_bytes = within(
+        "request_bytes",
+        options.request_bytes,
+        1 << 30,
+        REQUEST_BYTES_MIN,
+        REQUEST_BYTES_MAX,
+    )?;
 
     let about = About {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -200,8 +209,10 @@ fn resolve(
             "no client could connect; expected an address by --resp, a path by --unix, or tables of kind chunks and an address by --http",
         ));
     }
-    let in_postgres = postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
-    let in_stores = chunks.iter().map(|table| SourceTable { name: table.name.clone(), kind: CHUNKS });
+    let in_postgres =
+        postgres.iter().map(|table| SourceTable { name: table.name.clone(), kind: POSTGRES });
+    let in_stores =
+        chunks.iter().map(|table| SourceTable { name: table.name.clone(), kind: CHUNKS });
     let settings = Settings {
         tables: memory,
         sources: in_postgres.chain(in_stores).collect(),
@@ -233,7 +244,8 @@ fn resolve(
     })
 }
 
-/// Who may ask over HTTP is a matter of where that listens: behind a loopback address everybody is who may use this machine.
+/// Who may ask over HTTP is a matter of where that listens: behind a loopback address everybody is
+/// who may use this machine.
 fn front(
     (url, hosts): (Option<HttpUrl>, Vec<HostName>),
     http: Option<SocketAddr>,
@@ -267,7 +279,11 @@ impl Tables {
     }
 }
 
-fn split_tables(tables: Vec<TableSpec>, environment: &Environment, data: &Path) -> Result<Tables, Failure> {
+fn split_tables(
+    tables: Vec<TableSpec>,
+    environment: &Environment,
+    data: &Path,
+) -> Result<Tables, Failure> {
     let mut by_kind = Tables::default();
     for table in tables {
         match table {
@@ -285,7 +301,8 @@ fn split_tables(tables: Vec<TableSpec>, environment: &Environment, data: &Path) 
 /// A cache's directory is its own.
 fn check_directories(tables: &[ChunksSettings]) -> Result<(), Failure> {
     for (index, table) in tables.iter().enumerate() {
-        if let Some(other) = tables[..index].iter().find(|other| other.directory == table.directory) {
+        if let Some(other) = tables[..index].iter().find(|other| other.directory == table.directory)
+        {
             return Err(Failure::usage(format!(
                 "tables {} and {} have one directory, {}; expected one for each",
                 other.name,
@@ -333,7 +350,9 @@ fn check_tables_once(flags: &Options) -> Result<(), Failure> {
     for (index, table) in flags.tables.iter().enumerate() {
         let name = table.name();
         if flags.tables[..index].iter().any(|other| other.name() == name) {
-            return Err(Failure::usage(format!("--table {name} is given twice; expected each table once")));
+            return Err(Failure::usage(format!(
+                "--table {name} is given twice; expected each table once"
+            )));
         }
     }
     Ok(())
@@ -348,7 +367,11 @@ fn check_no_passwords(flags: &Options) -> Result<(), Failure> {
     })
 }
 
-fn check_open(resp: &[SocketAddr], http: Option<SocketAddr>, has_password: bool) -> Result<(), Failure> {
+fn check_open(
+    resp: &[SocketAddr],
+    http: Option<SocketAddr>,
+    has_password: bool,
+) -> Result<(), Failure> {
     if has_password {
         return Ok(());
     }
@@ -374,8 +397,13 @@ fn is_open(address: SocketAddr) -> bool {
 }
 
 fn reply_limits(client: Option<Size>, total: Option<Size>) -> Result<(usize, usize), Failure> {
-    let client_bytes =
-        within("client_reply_bytes", client, limits::CLIENT_REPLY_BYTES, REPLY_BYTES_MIN, u64::MAX)?;
+    let client_bytes = within(
+        "client_reply_bytes",
+        client,
+        limits::CLIENT_REPLY_BYTES,
+        REPLY_BYTES_MIN,
+        u64::MAX,
+    )?;
     let total_default = limits::REPLY_BYTES_TOTAL.max(client_bytes);
     let total_bytes = within("reply_bytes_total", total, total_default, REPLY_BYTES_MIN, u64::MAX)?;
     if total_bytes < client_bytes {
@@ -388,11 +416,21 @@ fn reply_limits(client: Option<Size>, total: Option<Size>) -> Result<(usize, usi
     Ok((client_bytes, total_bytes))
 }
 
-fn within(name: &str, size: Option<Size>, default: usize, min: u64, max: u64) -> Result<usize, Failure> {
+fn within(
+    name: &str,
+    size: Option<Size>,
+    default: usize,
+    min: u64,
+    max: u64,
+) -> Result<usize, Failure> {
     let Some(size) = size else { return Ok(default) };
     let fits = (min..=max).contains(&size.0);
     usize::try_from(size.0).ok().filter(|_| fits).ok_or_else(|| {
-        Failure::usage(format!("{name} = {size} is out of range; expected {} to {}", Size(min), Size(max)))
+        Failure::usage(format!(
+            "{name} = {size} is out of range; expected {} to {}",
+            Size(min),
+            Size(max)
+        ))
     })
 }
 

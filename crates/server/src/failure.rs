@@ -5,7 +5,8 @@ use std::{fmt, process::ExitCode};
 /// What to tell the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The command line, the configuration, or its disagreement with the data: to be put right by whoever wrote it. Code 2.
+    /// The command line, the configuration, or its disagreement with the data: to be put right by
+    /// whoever wrote it. Code 2.
     Usage(String),
     /// Something failed at run time. Code 1.
     Run(String),

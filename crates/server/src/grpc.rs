@@ -1,4 +1,5 @@
-//! gRPC: `busload.v1.Chunks` over the chunk stores, and the health and reflection services that tools expect.
+//! gRPC: `busload.v1.Chunks` over the chunk stores, and the health and reflection services that
+//! tools expect.
 //!
 //! ```text
 //!  http --> routes --> Chunks --> ChunkStores: what is at hand on the spot, else waited for
@@ -6,8 +7,9 @@
 //!              +-----> Reflection (v1 and v1alpha)
 //! ```
 //!
-//! **Limits** are in [`limits`]; a call that would go beyond one fails with `RESOURCE_EXHAUSTED`, or `INVALID_ARGUMENT` where it could
-//! never succeed. **Ordering.** None between calls, none within `GetChunks`. **Shutdown.** Calls under way fail with `UNAVAILABLE`.
+//! **Limits** are in [`limits`]; a call that would go beyond one fails with `RESOURCE_EXHAUSTED`,
+//! or `INVALID_ARGUMENT` where it could never succeed. **Ordering.** None between calls, none
+//! within `GetChunks`. **Shutdown.** Calls under way fail with `UNAVAILABLE`.
 
 pub mod answer;
 mod chunks;
@@ -66,7 +68,8 @@ pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
     let health = HealthServer::new(health::Health::new(Arc::clone(status)))
         .max_decoding_message_size(limits::HEALTH_REQUEST_BYTES_MAX);
     let known = "the descriptors are the compiler's own";
-    let (v1, v1alpha) = (reflection().build_v1().expect(known), reflection().build_v1alpha().expect(known));
+    let (v1, v1alpha) =
+        (reflection().build_v1().expect(known), reflection().build_v1alpha().expect(known));
     let routes = Routes::from(Router::new())
         .add_service(chunks)
         .add_service(remotesapi::service(remotesapi))

@@ -1,5 +1,6 @@
-//! The HTTP front: for people, for metrics, and for gRPC. HTTP/1.1 and HTTP/2 without TLS on one port, on threads of its own; it reads metrics
-//! the pipeline writes and is never on the way of a request to it.
+//! The HTTP front: for people, for metrics, and for gRPC. HTTP/1.1 and HTTP/2 without TLS on one
+//! port, on threads of its own; it reads metrics the pipeline writes and is never on the way of a
+//! request to it.
 //!
 //! ```text
 //!  accept --> connection --> account --> access --> router --+--> pages, metrics
@@ -133,7 +134,10 @@ fn router(status: Arc<Status>, front: Front) -> Router {
             get({
                 let metrics = Arc::clone(&front.metrics);
                 async move |Extract(status): Extract<Arc<Status>>| {
-                    text("text/plain; version=0.0.4; charset=utf-8", metrics::render(&status, &metrics))
+                    text(
+                        "text/plain; version=0.0.4; charset=utf-8",
+                        metrics::render(&status, &metrics),
+                    )
                 }
             }),
         )

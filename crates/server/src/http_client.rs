@@ -1,5 +1,5 @@
-//! Just enough of an HTTP client for `busload cache` to ask the server on this machine: HTTP/1.0, so that an answer ends with its
-//! connection.
+//! Just enough of an HTTP client for `busload cache` to ask the server on this machine: HTTP/1.0,
+//! so that an answer ends with its connection.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -42,8 +42,9 @@ pub fn ask(server: Target<'_>, method: &str, path: &str) -> io::Result<Answer> {
         Some(password) => format!("Authorization: {}\r\n", basic(password)),
         None => String::new(),
     };
-    let head =
-        format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\n{authorization}Content-Length: 0\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\n{authorization}Content-Length: 0\r\n\r\n"
+    );
     stream.write_all(head.as_bytes())?;
     let mut body = BufReader::new(stream);
     let status = head_line(&mut body)?;
@@ -61,7 +62,9 @@ fn head_line(body: &mut impl BufRead) -> io::Result<String> {
     let mut line = Vec::new();
     io::Read::take(&mut *body, HEAD_LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
     match line.strip_suffix(b"\n") {
-        Some(line) => Ok(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()),
+        Some(line) => {
+            Ok(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned())
+        }
         None => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -77,7 +80,10 @@ mod tests {
     }
 
     /// What the server was sent, too.
-    fn exchanged(response: &'static str, password: Option<&[u8]>) -> (io::Result<(u16, String)>, String) {
+    fn exchanged(
+        response: &'static str,
+        password: Option<&[u8]>,
+    ) -> (io::Result<(u16, String)>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
@@ -118,7 +124,9 @@ mod tests {
 
     #[test]
     fn what_is_no_http_is_refused() {
-        for response in ["", "HTTP/1.0 200 OK\r\nA: b", "-ERR unknown command\r\n\r\n", "HTTP/1.1\r\n\r\n"] {
+        for response in
+            ["", "HTTP/1.0 200 OK\r\nA: b", "-ERR unknown command\r\n\r\n", "HTTP/1.1\r\n\r\n"]
+        {
             assert!(answered(response).is_err(), "{response}");
         }
     }

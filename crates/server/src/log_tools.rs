@@ -87,8 +87,11 @@ pub fn summary(report: &RecoveryReport) -> String {
         ended_before(report)
     );
     if let Some(torn) = &report.torn_tail {
-        let (path, offset, lsn, bytes) = (torn.path.display(), torn.offset, torn.lsn, Size(torn.bytes));
-        text += &format!("; a start cuts the torn end of {path} at offset {offset} (LSN {lsn}): {bytes}");
+        let (path, offset, lsn, bytes) =
+            (torn.path.display(), torn.offset, torn.lsn, Size(torn.bytes));
+        text += &format!(
+            "; a start cuts the torn end of {path} at offset {offset} (LSN {lsn}): {bytes}"
+        );
     }
     if 0 < report.segments && !report.end_is_named {
         text += &format!("; {END_UNNAMED}");
@@ -118,9 +121,10 @@ fn dump_record(out: &mut Out, record: RecordRef<'_>) {
     for effect in effect::decode(record.bytes) {
         match effect {
             Ok(effect) => out.line(format_args!("{lsn} {time} {}", Shown(&effect))),
-            Err(error) => {
-                out.line(format_args!("{lsn} {time} {} bytes are no effects: {error}", record.bytes.len()))
-            }
+            Err(error) => out.line(format_args!(
+                "{lsn} {time} {} bytes are no effects: {error}",
+                record.bytes.len()
+            )),
         }
     }
 }
@@ -133,23 +137,37 @@ impl std::fmt::Display for Shown<'_> {
         let table = self.0.table().map_or(0, |table| table.0);
         match self.0 {
             Effect::Part { place, bytes } => {
-                write!(f, "part place={} bytes={}", format!("{place:?}").to_lowercase(), bytes.len())
+                write!(
+                    f,
+                    "part place={} bytes={}",
+                    format!("{place:?}").to_lowercase(),
+                    bytes.len()
+                )
             }
             Effect::Put { key, value, expiry, .. } => {
                 write!(f, "put table={table} key={} value={}", Text(key), Text(value))?;
                 expiry.map_or(Ok(()), |at| write!(f, " expires={}", Utc(at)))
             }
             Effect::Patch { key, offset, bytes, .. } => {
-                write!(f, "patch table={table} key={} offset={offset} bytes={}", Text(key), Text(bytes))
+                write!(
+                    f,
+                    "patch table={table} key={} offset={offset} bytes={}",
+                    Text(key),
+                    Text(bytes)
+                )
             }
             Effect::Delete { key, .. } => write!(f, "delete table={table} key={}", Text(key)),
             Effect::Expire { key, expiry: Some(at), .. } => {
                 write!(f, "expire table={table} key={} at={}", Text(key), Utc(*at))
             }
-            Effect::Expire { key, expiry: None, .. } => write!(f, "persist table={table} key={}", Text(key)),
+            Effect::Expire { key, expiry: None, .. } => {
+                write!(f, "persist table={table} key={}", Text(key))
+            }
             Effect::HashPut { key, pairs, .. } => {
                 write!(f, "hash-put table={table} key={}", Text(key))?;
-                pairs.clone().try_for_each(|(field, value)| write!(f, " {}={}", Text(field), Text(value)))
+                pairs
+                    .clone()
+                    .try_for_each(|(field, value)| write!(f, " {}={}", Text(field), Text(value)))
             }
             Effect::HashDelete { key, fields, .. } => {
                 write!(f, "hash-delete table={table} key={}", Text(key))?;
@@ -157,12 +175,19 @@ impl std::fmt::Display for Shown<'_> {
             }
             Effect::Flush { .. } => write!(f, "flush table={table}"),
             Effect::Catalogue(Catalogue::Created { name, settings, .. }) => {
-                write!(f, "table-created table={table} name={} settings={}", Text(name), Text(settings))
+                write!(
+                    f,
+                    "table-created table={table} name={} settings={}",
+                    Text(name),
+                    Text(settings)
+                )
             }
             Effect::Catalogue(Catalogue::Settings { settings, .. }) => {
                 write!(f, "table-settings table={table} settings={}", Text(settings))
             }
-            Effect::Catalogue(Catalogue::Dropped { .. }) => write!(f, "table-dropped table={table}"),
+            Effect::Catalogue(Catalogue::Dropped { .. }) => {
+                write!(f, "table-dropped table={table}")
+            }
         }
     }
 }
@@ -231,8 +256,9 @@ mod tests {
         effect::delete(&mut record, table, b"k");
         effect::flush(&mut record, table);
         effect::catalogue_dropped(&mut record, table);
-        let lines: Vec<String> =
-            effect::decode(&record).map(|effect| format!("{}\n", Shown(&effect.unwrap()))).collect();
+        let lines: Vec<String> = effect::decode(&record)
+            .map(|effect| format!("{}\n", Shown(&effect.unwrap())))
+            .collect();
         expect![[r#"
             table-created table=0 name="default" settings="kind=memory"
             table-settings table=0 settings="kind=memory sync=os"

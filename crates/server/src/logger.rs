@@ -42,9 +42,9 @@ impl Log for Logger {
 
 /// Whether what a module of this path says is kept to itself, at every level.
 fn is_silent(target: &str) -> bool {
-    SILENT
-        .iter()
-        .any(|name| target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
+    SILENT.iter().any(|name| {
+        target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    })
 }
 
 /// Milliseconds since 1970, shown as RFC 3339 has it.
@@ -66,13 +66,14 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01, by eras of 400 years whose years begin in March (Howard Hinnant,
-/// "chrono-compatible low-level date algorithms", civil_from_days).
+/// Year, month and day of a day counted from 1970-01-01, by eras of 400 years whose years begin in
+/// March (Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;

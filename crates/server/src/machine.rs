@@ -37,7 +37,8 @@ fn physical_memory() -> Option<u64> {
 
 #[cfg(not(target_os = "linux"))]
 fn physical_memory() -> Option<u64> {
-    let output = std::process::Command::new("/usr/sbin/sysctl").args(["-n", "hw.memsize"]).output().ok()?;
+    let output =
+        std::process::Command::new("/usr/sbin/sysctl").args(["-n", "hw.memsize"]).output().ok()?;
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
@@ -57,17 +58,20 @@ fn group_limit(root: &Path, line: &str) -> Option<u64> {
         _ => return None,
     };
     let mount = root.join(mount);
-    // In a container the path may be one of the host's and not be there; its own group is then the mount's root.
+    // In a container the path may be one of the host's and not be there; its own group is then the
+    // mount's root.
     let group = mount.join(path.trim_start_matches('/'));
-    let limits = group.ancestors().take_while(|group| group.starts_with(&mount)).filter_map(|group| {
-        let text = fs::read_to_string(group.join(file)).ok()?;
-        text.trim().parse::<u64>().ok()
-    });
+    let limits =
+        group.ancestors().take_while(|group| group.starts_with(&mount)).filter_map(|group| {
+            let text = fs::read_to_string(group.join(file)).ok()?;
+            text.trim().parse::<u64>().ok()
+        });
     // Version 1 says "no limit" by a number beyond any memory.
     limits.min().filter(|&limit| limit < 1 << 60)
 }
 
-/// Raises the limit of open files to `wanted` if it can; returns the limit that holds then (`None`: there is none).
+/// Raises the limit of open files to `wanted` if it can; returns the limit that holds then (`None`:
+/// there is none).
 pub fn raise_open_files(wanted: u64) -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current?;

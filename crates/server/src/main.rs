@@ -68,11 +68,17 @@ fn run() -> Result<(), Failure> {
             Command::Serve(arguments) => serve::serve(load(arguments)?),
             Command::Check(arguments) => check::check(&load(arguments)?),
             Command::Log(LogCommand::Verify(log)) => log_tools::verify(log.data.as_deref()),
-            Command::Log(LogCommand::Dump(dump)) => log_tools::dump(dump.log.data.as_deref(), dump.from),
+            Command::Log(LogCommand::Dump(dump)) => {
+                log_tools::dump(dump.log.data.as_deref(), dump.from)
+            }
             Command::Cache(mut command) => {
                 let (file, options) = command.take_configuration();
-                let config =
-                    Config::load(file.as_deref(), options, TableChanges::default(), &Machine::this())?;
+                let config = Config::load(
+                    file.as_deref(),
+                    options,
+                    TableChanges::default(),
+                    &Machine::this(),
+                )?;
                 cache_tools::run(&command, &config)
             }
             Command::Chunks(command) => chunks_tools::run(&command),

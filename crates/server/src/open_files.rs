@@ -22,14 +22,16 @@ pub struct Connections {
     pub http: u32,
 }
 
-/// What the configuration wants, or what is possible. More connections than files would be accepted and thrown out.
+/// What the configuration wants, or what is possible. More connections than files would be accepted
+/// and thrown out.
 pub fn fit(config: &Config) -> Connections {
     let wanted = Connections {
         clients: config.settings.clients_max,
         http: if config.http.is_some() { CONNECTION_COUNT_LIMIT } else { 0 },
     };
     let requests = |requests: usize| u64::try_from(requests).expect("a count has at most 64 bits");
-    let caches = config.chunks.iter().map(|table| OF_ONE_CACHE + requests(table.requests_max)).sum::<u64>();
+    let caches =
+        config.chunks.iter().map(|table| OF_ONE_CACHE + requests(table.requests_max)).sum::<u64>();
     let Some(limit) = raise_open_files(wanted.files() + caches) else { return wanted };
     // Caches have few files in most stores.
     let connections = wanted.within(limit - caches.min(limit / CACHES_SHARE));
@@ -47,7 +49,8 @@ pub fn fit(config: &Config) -> Connections {
     connections
 }
 
-/// Lets all files of a log's directory be open at the same time, if it can: so they are while a log is read.
+/// Lets all files of a log's directory be open at the same time, if it can: so they are while a log
+/// is read.
 pub fn fit_log(directory: &Path) {
     let count = fs::read_dir(directory).map_or(0, |entries| entries.count() as u64);
     raise_open_files(count + BESIDE);
@@ -89,7 +92,10 @@ mod tests {
         assert_eq!(within(0), (1, 1));
         for limit in (100..20_000).step_by(77) {
             let (clients, http) = within(limit);
-            assert!(u64::from(clients) + u64::from(http) + BESIDE <= limit, "{limit}: {clients}, {http}");
+            assert!(
+                u64::from(clients) + u64::from(http) + BESIDE <= limit,
+                "{limit}: {clients}, {http}"
+            );
         }
     }
 

@@ -1,5 +1,6 @@
-//! A directory seen through a layer that takes all changes: the files are read, nothing is ever written. A start on it does
-//! everything a real one does, and leaves nothing behind; that is how `busload check` knows what would happen.
+//! A directory seen through a layer that takes all changes: the files are read, nothing is ever
+//! written. A start on it does everything a real one does, and leaves nothing behind; that is how
+//! `busload check` knows what would happen.
 //!
 //! ```text
 //!  read  --> page changed? --yes--> memory
@@ -7,8 +8,9 @@
 //!  write --> memory
 //! ```
 //!
-//! **Rehearsal.** [`OverlayDisk::rehearse`] also fails where the directory below would: on files that cannot be opened for writing,
-//! a directory in which nothing can be created, a file system without room. It finds out without leaving anything there.
+//! **Rehearsal.** [`OverlayDisk::rehearse`] also fails where the directory below would: on files
+//! that cannot be opened for writing, a directory in which nothing can be created, a file system
+//! without room. It finds out without leaving anything there.
 //!
 //! **Limits.** Changed pages stay in memory; zeros written where there is nothing take none.
 
@@ -68,7 +70,8 @@ impl OverlayDisk {
 
     /// A directory on which every change fails that would fail on the one below.
     pub fn rehearse(path: &Path) -> Result<Self, DiskError> {
-        let rehearsal = Rehearsal::of(path).map_err(|error| failed(DiskOperation::Create, path, error))?;
+        let rehearsal =
+            Rehearsal::of(path).map_err(|error| failed(DiskOperation::Create, path, error))?;
         Self::open_for(path, Some(Arc::new(rehearsal)))
     }
 
@@ -114,8 +117,15 @@ impl OverlayDisk {
     }
 
     /// Notes that a file becomes longer or shorter, if there is room for that.
-    fn resize(&self, operation: DiskOperation, path: &Path, from: u64, to: u64) -> Result<(), DiskError> {
-        let resized = self.rehearsal.as_ref().map_or(Ok(()), |rehearsal| rehearsal.resize(from, to));
+    fn resize(
+        &self,
+        operation: DiskOperation,
+        path: &Path,
+        from: u64,
+        to: u64,
+    ) -> Result<(), DiskError> {
+        let resized =
+            self.rehearsal.as_ref().map_or(Ok(()), |rehearsal| rehearsal.resize(from, to));
         resized.map_err(|error| failed(operation, path, error))
     }
 
@@ -128,7 +138,8 @@ impl OverlayFile {
     fn below(path: PathBuf) -> Result<Self, DiskError> {
         let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (bytes, file) = opened.map_err(|error| failed(DiskOperation::Open, &path, error))?;
-        let contents = Contents { below: Some(file), below_bytes: bytes, bytes, pages: BTreeMap::new() };
+        let contents =
+            Contents { below: Some(file), below_bytes: bytes, bytes, pages: BTreeMap::new() };
         Ok(Self { path, contents: Arc::new(Mutex::new(contents)) })
     }
 
@@ -139,7 +150,9 @@ impl OverlayFile {
 
 impl Contents {
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        let count = into.len().min(usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let count = into
+            .len()
+            .min(usize::try_from(self.bytes.saturating_sub(offset)).unwrap_or(usize::MAX));
         let into = &mut into[..count];
         self.read_below(offset, into)?;
         let end = offset + count as u64;
@@ -253,8 +266,15 @@ impl Disk for OverlayDisk {
         Ok(file.contents().bytes)
     }
 
-    fn read_at(&self, file: &OverlayFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
-        file.contents().read(offset, into).map_err(|error| failed(DiskOperation::Read, &file.path, error))
+    fn read_at(
+        &self,
+        file: &OverlayFile,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, DiskError> {
+        file.contents()
+            .read(offset, into)
+            .map_err(|error| failed(DiskOperation::Read, &file.path, error))
     }
 
     fn write_at(
@@ -267,7 +287,9 @@ impl Disk for OverlayDisk {
         let end = offset + parts.iter().map(|part| part.len() as u64).sum::<u64>();
         self.resize(DiskOperation::Write, &file.path, contents.bytes, end.max(contents.bytes))?;
         for part in parts {
-            contents.write(offset, part).map_err(|error| failed(DiskOperation::Write, &file.path, error))?;
+            contents
+                .write(offset, part)
+                .map_err(|error| failed(DiskOperation::Write, &file.path, error))?;
             offset += part.len() as u64;
         }
         Ok(())

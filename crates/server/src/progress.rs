@@ -1,4 +1,5 @@
-//! How far long work has come, on stderr: a bar with bytes and rate on a terminal, a line now and then where there is none.
+//! How far long work has come, on stderr: a bar with bytes and rate on a terminal, a line now and
+//! then where there is none.
 
 use std::{
     io::{self, IsTerminal},

@@ -29,7 +29,9 @@ impl RateLimitedLog {
     pub fn warn(&self, matter: &str, text: &dyn Display) {
         match self.is_due(matter) {
             Some(0) => log::warn!("{matter}: {text}"),
-            Some(left_out) => log::warn!("{matter}: {text} ({left_out} more like it since the last line)"),
+            Some(left_out) => {
+                log::warn!("{matter}: {text} ({left_out} more like it since the last line)")
+            }
             None => log::debug!("{matter}: {text}"),
         }
     }
@@ -58,8 +60,11 @@ mod tests {
 
     #[test]
     fn each_matter_has_a_line_a_minute_that_counts_the_others() {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let rate_limited_log = RateLimitedLog::default();
             assert_eq!(rate_limited_log.is_due("a"), Some(0));

@@ -1,4 +1,5 @@
-//! Chunk stores as remotes of Dolt: what `dolt clone`, `fetch` and `pull` ask for, for reading only.
+//! Chunk stores as remotes of Dolt: what `dolt clone`, `fetch` and `pull` ask for, for reading
+//! only.
 //!
 //! ```text
 //!  gRPC --> service --> target: which table ----------------------------+
@@ -12,10 +13,11 @@
 //!  HTTP GET, HEAD -----+--> download: ranges, whole files --> FileBytes, or Records
 //! ```
 //!
-//! **URLs** say all that is needed to answer them: nothing is remembered for them, and they are good as long as the store has the bytes.
-//! **Consistency.** Each request is answered from one version of the store. **Ordering.** A stream has one answer for each request, in
-//! their order. **Limits** are in [`limits`]. **Failure.** Nothing is sent that is not as announced: an answer that cannot be completed
-//! is cut off, which clients see and try again.
+//! **URLs** say all that is needed to answer them: nothing is remembered for them, and they are
+//! good as long as the store has the bytes. **Consistency.** Each request is answered from one
+//! version of the store. **Ordering.** A stream has one answer for each request, in their order.
+//! **Limits** are in [`limits`]. **Failure.** Nothing is sent that is not as announced: an answer
+//! that cannot be completed is cut off, which clients see and try again.
 
 mod download;
 mod layout;

@@ -6,8 +6,8 @@
 //!                        +--> sources connect, stores open -------^                   +--> sources and stores closed
 //! ```
 //!
-//! Addresses come first, so that a port in use is known before minutes of recovery. A source that cannot be reached is no reason
-//! not to start.
+//! Addresses come first, so that a port in use is known before minutes of recovery. A source that
+//! cannot be reached is no reason not to start.
 
 use std::{
     fmt::Write,
@@ -18,7 +18,8 @@ use std::{
 };
 
 use busload_io::{
-    Address, Clock, Disk, Net, NetOptions, OsRng, RealClock, RealDisk, RealNet, handover::ThreadWaker,
+    Address, Clock, Disk, Net, NetOptions, OsRng, RealClock, RealDisk, RealNet,
+    handover::ThreadWaker,
 };
 use busload_log::{OpenError, Options, Progress, RecoveryReport, format::LOCK_NAME};
 use busload_pipeline::{
@@ -51,12 +52,14 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     let http = config
         .http
         .map(|address| {
-            let size = http::Size { threads: config.http_threads, connections_max: connections.http };
+            let size =
+                http::Size { threads: config.http_threads, connections_max: connections.http };
             http::start(address, size, config.front.clone(), Arc::clone(&status))
         })
         .transpose()?;
     let tx_waker = ThreadWaker::current();
-    // Who polls sources is the thread that executes transactions. Where that one waits for sockets it runs the tables meanwhile.
+    // Who polls sources is the thread that executes transactions. Where that one waits for sockets
+    // it runs the tables meanwhile.
     let (place, waker) = match config.net_threads {
         0 => (Place::Guests(Arc::default()), net.waker()),
         _ => (Place::Threads(tx_waker.waker()), tx_waker.waker()),
@@ -92,9 +95,10 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
 
 /// The addresses, with the ports the system chose.
 fn bind(config: &mut Config) -> Result<RealNet, Failure> {
-    let options = NetOptions { connection_count_limit: config.settings.clients_max, ..NetOptions::default() };
-    let net =
-        RealNet::bind(&config.resp_addresses(), options).map_err(|error| Failure::run(error.to_string()))?;
+    let options =
+        NetOptions { connection_count_limit: config.settings.clients_max, ..NetOptions::default() };
+    let net = RealNet::bind(&config.resp_addresses(), options)
+        .map_err(|error| Failure::run(error.to_string()))?;
     let tcp = net.addresses().iter().filter_map(|address| match address {
         Address::Tcp(address) => Some(*address),
         Address::Unix(_) => None,
@@ -122,8 +126,9 @@ fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recove
     let now = Now { monotonic: started, wall_ms: clock.wall_ms() };
     let (stats, signals) = (Arc::clone(&status.stats), Arc::clone(&status.signals));
     let settings = config.settings.clone();
-    let opened = tx::open(disk, Options::default(), settings, stats, signals, Box::new(OsRng::new()), now)
-        .map_err(|error| start_failure(error, &config.data))?;
+    let opened =
+        tx::open(disk, Options::default(), settings, stats, signals, Box::new(OsRng::new()), now)
+            .map_err(|error| start_failure(error, &config.data))?;
     note_process(&directory);
     say_recovered(&opened.report, (clock.now() - started).as_secs_f64());
     status.recovered(opened.progress.clone());
@@ -154,7 +159,8 @@ pub fn start_failure(error: StartError, data: &Path) -> Failure {
 
 /// Large logs take a while.
 fn announce_recovery(disk: &RealDisk) {
-    let lengths = disk.list().into_iter().flatten().filter_map(|name| fs::metadata(disk.path(&name)).ok());
+    let lengths =
+        disk.list().into_iter().flatten().filter_map(|name| fs::metadata(disk.path(&name)).ok());
     let bytes: u64 = lengths.map(|metadata| metadata.len()).sum();
     log::debug!("reading {} of log in {}", Size(bytes), disk.directory().display());
 }
@@ -221,7 +227,11 @@ fn end_on_panic() {
 }
 
 /// Waits for the log to be synced, unless there is none any more.
-fn end(ending: Ending, log_threads: Vec<JoinHandle<()>>, progress: &Progress) -> Result<(), Failure> {
+fn end(
+    ending: Ending,
+    log_threads: Vec<JoinHandle<()>>,
+    progress: &Progress,
+) -> Result<(), Failure> {
     match ending {
         Ending::Stopped => {
             for thread in log_threads {
@@ -236,7 +246,9 @@ fn end(ending: Ending, log_threads: Vec<JoinHandle<()>>, progress: &Progress) ->
             }
         }
         Ending::LogFailed(message) => Err(log_failure(&message)),
-        Ending::NetFailed(error) => Err(Failure::run(format!("the sockets cannot be served: {error}"))),
+        Ending::NetFailed(error) => {
+            Err(Failure::run(format!("the sockets cannot be served: {error}")))
+        }
     }
 }
 

@@ -58,7 +58,10 @@ mod tests {
         assert_eq!(shown, format!("{}... (200000 bytes)", "\u{e9}".repeat(SHOWN_BYTES_MAX / 2)));
         let odd = format!("x{long}");
         assert_eq!(Shown(&odd).part().len(), SHOWN_BYTES_MAX - 1);
-        assert_eq!(shown_error(&long), format!("{}... (200000 bytes)", "\u{e9}".repeat(ERROR_BYTES_MAX / 2)));
+        assert_eq!(
+            shown_error(&long),
+            format!("{}... (200000 bytes)", "\u{e9}".repeat(ERROR_BYTES_MAX / 2))
+        );
         assert_eq!(shown_error("short"), "short");
         assert_eq!(Shown("a\nb\u{1b}").to_string(), "a\\nb\\u{1b}");
     }

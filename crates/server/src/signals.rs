@@ -1,6 +1,8 @@
-//! Signals of the operating system: the first SIGTERM or SIGINT asks for an orderly end, the second ends at once.
+//! Signals of the operating system: the first SIGTERM or SIGINT asks for an orderly end, the second
+//! ends at once.
 //!
-//! SIGHUP does nothing (there is nothing to reload), SIGPIPE and SIGXFSZ neither (the writes they are about report the error).
+//! SIGHUP does nothing (there is nothing to reload), SIGPIPE and SIGXFSZ neither (the writes they
+//! are about report the error).
 
 use std::{
     sync::{Arc, OnceLock},
@@ -46,7 +48,9 @@ pub fn watch(stop: Arc<Stop>) -> Result<Stopper, Failure> {
             let mut asked = false;
             for signal in signals.forever() {
                 match armed.waker.get() {
-                    _ if signal == SIGHUP => log::info!("SIGHUP is ignored: there is nothing to reload"),
+                    _ if signal == SIGHUP => {
+                        log::info!("SIGHUP is ignored: there is nothing to reload")
+                    }
                     _ if signal == SIGXFSZ => {
                         log::error!("a file may not grow: the limit of ulimit -f is reached")
                     }

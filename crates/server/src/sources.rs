@@ -7,12 +7,13 @@
 //!     +--- woken once per batch <--- finished <---+
 //! ```
 //!
-//! **Threads.** Where sockets and transactions share a thread, the tables share it, too ([`EmbeddedRuntime`]); otherwise each table has a thread of
-//! its own. Chunk stores have a runtime of theirs ([`ChunkStores`]) in both cases.
+//! **Threads.** Where sockets and transactions share a thread, the tables share it, too
+//! ([`EmbeddedRuntime`]); otherwise each table has a thread of its own. Chunk stores have a runtime
+//! of theirs ([`ChunkStores`]) in both cases.
 //!
-//! **Start.** All connect at the same time; the start waits for the outcome of the first attempts and then serves, whatever it
-//! was. **Overload.** A full line refuses at once. **Shutdown.** When the pipeline has ended, what
-//! is under way may end too, for [`STOP_GRACE`] at most.
+//! **Start.** All connect at the same time; the start waits for the outcome of the first attempts
+//! and then serves, whatever it was. **Overload.** A full line refuses at once. **Shutdown.** When
+//! the pipeline has ended, what is under way may end too, for [`STOP_GRACE`] at most.
 
 mod answer;
 mod chunks;
@@ -112,14 +113,20 @@ impl Sources {
                 for settings in settings {
                     let runtime = runtime()?;
                     let running = Running::start(settings, &runtime, pipeline.clone());
-                    threads.push(TableThread::start(&settings.name, runtime, running.table.clone())?);
+                    threads.push(TableThread::start(
+                        &settings.name,
+                        runtime,
+                        running.table.clone(),
+                    )?);
                     tables.push(running);
                 }
                 Hosts::Threads(threads)
             }
             Place::Guests(notifier) => {
                 let runtime = Arc::new(runtime()?);
-                tables.extend(settings.iter().map(|table| Running::start(table, &runtime, notifier.waker())));
+                tables.extend(
+                    settings.iter().map(|table| Running::start(table, &runtime, notifier.waker())),
+                );
                 Hosts::Guests { runtime, notifier }
             }
         };
@@ -136,7 +143,8 @@ impl Sources {
         }
     }
 
-    /// Waits until it is known of every table whether Postgres can be reached. The tables themselves log what it is.
+    /// Waits until it is known of every table whether Postgres can be reached. The tables
+    /// themselves log what it is.
     pub fn wait_for_first_attempts(&self) {
         match &self.hosts {
             Hosts::Threads(threads) => {
@@ -147,8 +155,9 @@ impl Sources {
             Hosts::Guests { runtime, .. } => runtime.block_on(async {
                 // They connect at the same time, whoever is waited for.
                 for running in &self.tables {
-                    running
-                        .say_if_unknown(timeout(running.timeout(), running.table.connected()).await.is_ok());
+                    running.say_if_unknown(
+                        timeout(running.timeout(), running.table.connected()).await.is_ok(),
+                    );
                 }
             }),
         }
@@ -157,15 +166,18 @@ impl Sources {
     /// Gives the pipeline its sources.
     pub fn attach(&self, tx: &mut Tx) {
         for Running { settings, table, finished } in &self.tables {
-            let source = PostgresSource::new(settings, table.clone(), Arc::clone(finished), self.origin);
+            let source =
+                PostgresSource::new(settings, table.clone(), Arc::clone(finished), self.origin);
             tx.add_source(&settings.name, Box::new(source));
         }
     }
 
     /// For whoever shows metrics.
     pub fn watched(&self) -> Vec<Watched> {
-        let watched =
-            |running: &Running| Watched { name: running.settings.name.clone(), table: running.table.clone() };
+        let watched = |running: &Running| Watched {
+            name: running.settings.name.clone(),
+            table: running.table.clone(),
+        };
         self.tables.iter().map(watched).collect()
     }
 
@@ -174,12 +186,15 @@ impl Sources {
         match self.hosts {
             Hosts::Threads(threads) => {
                 let stopping: Vec<_> = threads.into_iter().map(TableThread::stop).collect();
-                stopping.into_iter().for_each(|stopping| stopping.wait(STOP_GRACE + FIRST_ATTEMPT_MARGIN));
+                stopping
+                    .into_iter()
+                    .for_each(|stopping| stopping.wait(STOP_GRACE + FIRST_ATTEMPT_MARGIN));
             }
             Hosts::Guests { runtime, .. } => {
                 runtime.block_on(async {
                     let tables = self.tables.into_iter();
-                    let closing: Vec<_> = tables.map(|running| tokio::spawn(close(running.table))).collect();
+                    let closing: Vec<_> =
+                        tables.map(|running| tokio::spawn(close(running.table))).collect();
                     for closing in closing {
                         // A panic has been reported by itself.
                         let _ = closing.await;

@@ -1,4 +1,5 @@
-//! Who is asked for the password over HTTP, in the words of HTTP/1.1, gRPC and Dolt; and what a tool does that is asked.
+//! Who is asked for the password over HTTP, in the words of HTTP/1.1, gRPC and Dolt; and what a
+//! tool does that is asked.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
@@ -52,9 +53,12 @@ impl Guarded {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let data = directory.path().join("d");
         let (db, other) = tables();
-        let arguments = ["--http", "0.0.0.0:0", "--log-level", "trace", "--table", &db, "--table", &other];
-        let server =
-            Server::start(&data, &[&arguments[..], &["--password-file", file.to_str().unwrap()]].concat());
+        let arguments =
+            ["--http", "0.0.0.0:0", "--log-level", "trace", "--table", &db, "--table", &other];
+        let server = Server::start(
+            &data,
+            &[&arguments[..], &["--password-file", file.to_str().unwrap()]].concat(),
+        );
         Self { server, directory }
     }
 
@@ -64,7 +68,12 @@ impl Guarded {
     }
 
     /// The status line, the head's other lines and the body of an answer.
-    fn ask(&self, method: &str, target: &str, authorization: Option<&str>) -> (String, String, String) {
+    fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        authorization: Option<&str>,
+    ) -> (String, String, String) {
         self.ask_from(Ipv4Addr::LOCALHOST, method, target, authorization)
     }
 
@@ -76,7 +85,8 @@ impl Guarded {
         target: &str,
         authorization: Option<&str>,
     ) -> (String, String, String) {
-        let authorization = authorization.map_or(String::new(), |text| format!("Authorization: {text}\r\n"));
+        let authorization =
+            authorization.map_or(String::new(), |text| format!("Authorization: {text}\r\n"));
         let mut stream = connect_from(source, self.address());
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {}\r\n", self.address());
         write!(stream, "{head}{authorization}Connection: close\r\n\r\n").unwrap();
@@ -107,7 +117,10 @@ impl Guarded {
 }
 
 fn tables() -> (String, String) {
-    (fixtures::table("db", "real-classic", "disk_free=0"), fixtures::table("other", "real-archive-v3", ""))
+    (
+        fixtures::table("db", "real-classic", "disk_free=0"),
+        fixtures::table("other", "real-archive-v3", ""),
+    )
 }
 
 fn basic(user: &str, password: &str) -> String {
@@ -138,7 +151,11 @@ impl Calls {
         self.0.block_on(endpoint.connect_timeout(TIMEOUT).connect()).unwrap()
     }
 
-    fn has_chunks(&self, server: SocketAddr, credentials: Option<&str>) -> Result<Vec<u32>, Status> {
+    fn has_chunks(
+        &self,
+        server: SocketAddr,
+        credentials: Option<&str>,
+    ) -> Result<Vec<u32>, Status> {
         let mut client = ChunksClient::new(self.channel(server));
         let addresses = vec![0; 20].into();
         let request = HasChunksRequest { store: "db".into(), addresses, only_if_local: false };
@@ -160,7 +177,8 @@ impl Calls {
         credentials: Option<&str>,
     ) -> Result<Vec<String>, Status> {
         let mut client = ChunkStoreServiceClient::new(self.channel(server));
-        let request = ListTableFilesRequest { repo_path: table.into(), ..ListTableFilesRequest::default() };
+        let request =
+            ListTableFilesRequest { repo_path: table.into(), ..ListTableFilesRequest::default() };
         let answer = self.0.block_on(client.list_table_files(with(request, credentials)))?;
         Ok(answer.into_inner().table_file_info.into_iter().map(|file| file.url).collect())
     }
@@ -170,7 +188,8 @@ impl Calls {
         let mut client = ChunkStoreServiceClient::new(self.channel(server));
         let requests = tokio_stream::iter(Vec::<StreamChunkLocationsRequest>::new());
         self.0.block_on(async {
-            let mut answers = client.stream_chunk_locations(with(requests, credentials)).await?.into_inner();
+            let mut answers =
+                client.stream_chunk_locations(with(requests, credentials)).await?.into_inner();
             while answers.message().await?.is_some() {}
             Ok(())
         })
@@ -208,7 +227,8 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
         // Each from elsewhere: an address may be wrong a few times only.
         let from = Ipv4Addr::new(127, 0, 0, from);
         for (authorization, why) in bad_credentials() {
-            let (status, head, body) = guarded.ask_from(from, method, target, authorization.as_deref());
+            let (status, head, body) =
+                guarded.ask_from(from, method, target, authorization.as_deref());
             assert_eq!(status, "HTTP/1.1 401 Unauthorized", "{target} {authorization:?}");
             assert!(head.contains("www-authenticate: basic realm=\"busload\""), "{head}");
             assert!(body.contains(why) && body.contains("`authorization: Basic`"), "{body}");
@@ -218,8 +238,10 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
     let metrics = guarded.ask("GET", "/metrics", Some(&good)).2;
     assert!(metrics.contains("busload_dolt_calls_total{method="));
     // None at all is asking what is asked for.
-    let denied =
-        format!("\nbusload_http_auth_denied_total {}\n", asked.len() * (bad_credentials().len() - 1));
+    let denied = format!(
+        "\nbusload_http_auth_denied_total {}\n",
+        asked.len() * (bad_credentials().len() - 1)
+    );
     assert!(metrics.contains(&denied), "{denied}{metrics}");
 }
 
@@ -262,7 +284,8 @@ fn urls_of_downloads_carry_the_key_of_their_table_and_are_good_after_a_restart()
         }
     };
     check(&guarded);
-    let wrong = [String::new(), "?key=".to_owned(), format!("?key={other_key}"), format!("?key={key}A")];
+    let wrong =
+        [String::new(), "?key=".to_owned(), format!("?key={other_key}"), format!("?key={key}A")];
     for query in wrong {
         let (status, _, body) = guarded.ask("GET", &format!("{path}{query}"), None);
         assert_eq!(status, "HTTP/1.1 403 Forbidden", "{query}: {body}");
@@ -274,7 +297,9 @@ fn urls_of_downloads_carry_the_key_of_their_table_and_are_good_after_a_restart()
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait().success());
     let said = server.said().join("\n");
-    for secret in ["sesame", &*key, &*other_key, &*BASE64_STANDARD.encode(format!("ada:{PASSWORD}"))] {
+    for secret in
+        ["sesame", &*key, &*other_key, &*BASE64_STANDARD.encode(format!("ada:{PASSWORD}"))]
+    {
         assert!(!said.contains(secret), "{said}");
     }
     let port_changes = Guarded::start_in(directory, PASSWORD);
@@ -342,7 +367,10 @@ fn a_cache_is_worked_on_by_a_server_that_asks_for_the_password() {
         }
         let ended = tool(&guarded, &http, Some("wrong"), &["warm", "db"]);
         let line = ended.failed(1);
-        assert!(line.contains("it asks for a password") && line.contains("BUSLOAD_PASSWORD"), "{line}");
+        assert!(
+            line.contains("it asks for a password") && line.contains("BUSLOAD_PASSWORD"),
+            "{line}"
+        );
         assert!(!line.contains("wrong"), "{line}");
     }
     let ended = tool(&guarded, &format!("127.0.0.1:{port}"), None, &["list", "db"]);
@@ -377,10 +405,15 @@ fn wrong_passwords_are_looked_at_slowly_and_nobody_elsewhere_notices() {
     let replies: Vec<_> = client.receive_all().iter().map(support::client::text).collect();
     let (last, wrong) = replies.split_last().unwrap();
     assert!(wrong.iter().all(|reply| reply.starts_with("-WRONGPASS")), "{wrong:?}");
-    assert!(last.starts_with("-ERR too many wrong passwords") && last.contains("try again in 1 s"), "{last}");
-    for words in
-        [&["AUTH", "guess"][..], &["AUTH", "default", PASSWORD], &["HELLO", "3", "AUTH", "default", "guess"]]
-    {
+    assert!(
+        last.starts_with("-ERR too many wrong passwords") && last.contains("try again in 1 s"),
+        "{last}"
+    );
+    for words in [
+        &["AUTH", "guess"][..],
+        &["AUTH", "default", PASSWORD],
+        &["HELLO", "3", "AUTH", "default", "guess"],
+    ] {
         // Time has passed, for which there may be a guess.
         eventually("none is looked at", || {
             let reply = Client::connect_from(guesser, server).text(words);
@@ -395,7 +428,8 @@ fn wrong_passwords_are_looked_at_slowly_and_nobody_elsewhere_notices() {
     assert_eq!(logged_in.text(&["PING"]), "PONG", "who has logged in is not asked again");
     let metrics = guarded.ask("GET", "/metrics", Some(&basic("ada", PASSWORD))).2;
     let metric = |name: &str| -> f64 {
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+        let line =
+            metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
         line.parse().unwrap()
     };
     let looked_at = metric("busload_auth_denied_total");
@@ -415,7 +449,8 @@ fn wrong_passwords_over_http_are_looked_at_slowly_and_nobody_elsewhere_notices()
     // A connection on which the right one was said goes on.
     let mut scraper = connect_from(guesser, guarded.address());
     let mut scrape = || {
-        let request = format!("GET /nothing HTTP/1.1\r\nHost: busload\r\nAuthorization: {good}\r\n\r\n");
+        let request =
+            format!("GET /nothing HTTP/1.1\r\nHost: busload\r\nAuthorization: {good}\r\n\r\n");
         scraper.write_all(request.as_bytes()).unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -437,11 +472,19 @@ fn wrong_passwords_over_http_are_looked_at_slowly_and_nobody_elsewhere_notices()
         assert!(body.contains("try again in 1 s"), "{body}");
         true
     });
-    assert!(f64::from(looked_at) <= 10.0 + clock.now().as_secs_f64(), "{looked_at} in {:?}", clock.now());
+    assert!(
+        f64::from(looked_at) <= 10.0 + clock.now().as_secs_f64(),
+        "{looked_at} in {:?}",
+        clock.now()
+    );
     assert!(scrape().starts_with("HTTP/1.1 404"));
     let from_elsewhere = guarded.ask_from(other, "GET", "/metrics", Some(&good));
     assert_eq!(from_elsewhere.0, "HTTP/1.1 200 OK");
-    assert!(from_elsewhere.2.contains("\nbusload_http_auth_refused_total 1\n"), "{}", from_elsewhere.2);
+    assert!(
+        from_elsewhere.2.contains("\nbusload_http_auth_refused_total 1\n"),
+        "{}",
+        from_elsewhere.2
+    );
     eventually("the right password is taken again", || {
         guarded.ask_from(guesser, "GET", "/metrics", Some(&good)).0 == "HTTP/1.1 200 OK"
     });

@@ -1,4 +1,5 @@
-//! What is said of a data directory that lost its end, that cannot be written, or that has little room.
+//! What is said of a data directory that lost its end, that cannot be written, or that has little
+//! room.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -12,7 +13,8 @@ use busload_tables::{TableId, effect};
 use support::{Ended, Server, busload, on_free_ports, run};
 use tempfile::{TempDir, tempdir};
 
-/// Data of a process that ended in order after each of three lives: three segments, and perhaps one of zeros.
+/// Data of a process that ended in order after each of three lives: three segments, and perhaps one
+/// of zeros.
 fn three_lives() -> TempDir {
     let directory = tempdir().unwrap();
     for key in ["a", "b", "c"] {
@@ -26,7 +28,8 @@ fn three_lives() -> TempDir {
 fn remove_segments_from(data: &Path, number: u64) {
     for entry in fs::read_dir(data.join("log")).unwrap() {
         let path = entry.unwrap().path();
-        let digits = path.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().parse::<u64>();
+        let digits =
+            path.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().parse::<u64>();
         if digits.is_ok_and(|found| number <= found) {
             fs::remove_file(path).unwrap();
         }
@@ -61,7 +64,10 @@ fn a_lost_last_segment_is_refused_and_named() {
     // Who knows that it is lost for good can go on.
     fs::remove_file(&file).unwrap();
     let verified = run(&["log", "verify", "--data", directory.path().to_str().unwrap()]);
-    assert!(verified.stdout.contains("it cannot be told whether segments are missing"), "{verified:?}");
+    assert!(
+        verified.stdout.contains("it cannot be told whether segments are missing"),
+        "{verified:?}"
+    );
     let server = Server::start(directory.path(), &[]);
     assert!(server.said().join("\n").contains("no file `last-segment`"), "{:?}", server.said());
     assert_eq!(server.client().text(&["MGET", "a", "b", "c"]), "a b nil");
@@ -77,17 +83,22 @@ fn a_corrupt_file_that_names_the_last_segment_is_refused() {
     fs::write(&file, bytes).unwrap();
     for ended in looks(directory.path()) {
         let line = ended.failed(1);
-        assert!(line.contains(file.to_str().unwrap()) && line.contains("does not verify"), "{line}");
+        assert!(
+            line.contains(file.to_str().unwrap()) && line.contains("does not verify"),
+            "{line}"
+        );
     }
 }
 
-/// Where a process may have 1,024 files open, logs of 64 GiB, or of a thousand starts, were once no log to these commands.
+/// Where a process may have 1,024 files open, logs of 64 GiB, or of a thousand starts, were once no
+/// log to these commands.
 #[test]
 fn a_log_of_more_segments_than_files_may_be_open_is_read() {
     const SEGMENTS: u64 = 200;
     let directory = tempdir().unwrap();
     let disk = RealDisk::open(directory.path().join("log")).unwrap();
-    let options = Options { segment_bytes: SEGMENT_BYTES_MIN, first_segment_bytes: 0, ..Options::default() };
+    let options =
+        Options { segment_bytes: SEGMENT_BYTES_MIN, first_segment_bytes: 0, ..Options::default() };
     let mut log = busload_log::open(disk, options, &mut OsRng::new(), &mut |_| Ok(())).unwrap();
     let mut now = Duration::ZERO;
     while log.progress.stats().segments < SEGMENTS {
@@ -109,18 +120,24 @@ fn a_log_of_more_segments_than_files_may_be_open_is_read() {
     for arguments in [&["log", "verify"][..], &["log", "dump"], &["check", "--adopt-tables"]] {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -Sn 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_busload")]);
-        let ended = Ended::of(command.args(arguments).arg("--data").arg(directory.path()).output().unwrap());
+        let ended = Ended::of(
+            command.args(arguments).arg("--data").arg(directory.path()).output().unwrap(),
+        );
         assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
     }
 }
 
-/// The binary behind mounts of its own, which end with it; `$dir` is the directory in the shell commands that make them. `None`
-/// where nobody may mount: what is tested so is tested on simulated disks and by a rehearsal's own tests, too.
+/// The binary behind mounts of its own, which end with it; `$dir` is the directory in the shell
+/// commands that make them. `None` where nobody may mount: what is tested so is tested on simulated
+/// disks and by a rehearsal's own tests, too.
 fn busload_behind(mounts: &str, directory: &Path) -> Option<Command> {
     let script = format!("dir=$1; shift; {mounts}; exec \"$@\"");
     let within = |program: &str| {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--map-root-user", "sh", "-ec", &script, "sh"]).arg(directory).arg(program);
+        command
+            .args(["--mount", "--map-root-user", "sh", "-ec", &script, "sh"])
+            .arg(directory)
+            .arg(program);
         command.env_remove("BUSLOAD_PASSWORD");
         command
     };
@@ -138,7 +155,8 @@ const READ_ONLY: &str = "mount --bind \"$dir\" \"$dir\"; mount -o remount,bind,r
 /// How a check and a start end behind such mounts. They say the same.
 fn checked_and_started(mounts: &str, directory: &Path, data: &Path) -> Option<Ended> {
     let mut check = busload_behind(mounts, directory)?;
-    let checked = Ended::of(check.args(on_free_ports(&["check"])).arg("--data").arg(data).output().unwrap());
+    let checked =
+        Ended::of(check.args(on_free_ports(&["check"])).arg("--data").arg(data).output().unwrap());
     let mut start = busload_behind(mounts, directory)?;
     start.args(["serve", "--resp", "127.0.0.1:0", "--http", "none", "--data"]).arg(data);
     let started = Server::try_start(start).unwrap_err();
@@ -159,8 +177,11 @@ fn a_read_only_file_system_is_said_by_a_check_and_read_by_a_verification() {
         let text = format!("{operation} of {} failed: Read-only file system", failing.display());
         assert!(ended.stderr.contains(&text), "{ended:?}");
     }
-    let verify =
-        busload_behind(READ_ONLY, path).unwrap().args(["log", "verify", "--data"]).arg(path).output();
+    let verify = busload_behind(READ_ONLY, path)
+        .unwrap()
+        .args(["log", "verify", "--data"])
+        .arg(path)
+        .output();
     assert_eq!(verify.unwrap().status.code(), Some(0));
 }
 
@@ -178,7 +199,11 @@ fn a_check_says_which_path_cannot_be_made() {
         assert_eq!(checked.stderr, started.stderr);
         assert!(checked.stdout.contains("would be refused"), "{checked:?}");
     }
-    assert_eq!(fs::read_dir(directory.path().join("log")).unwrap().count(), 1, "nothing is left there");
+    assert_eq!(
+        fs::read_dir(directory.path().join("log")).unwrap().count(),
+        1,
+        "nothing is left there"
+    );
 }
 
 #[test]
@@ -195,8 +220,9 @@ fn a_check_on_a_full_file_system_says_what_a_start_would_do() {
     remove_segments_from(saved.path(), 4);
     let full = format!("{full}; cp -a {}/. \"$dir\"", saved.path().display());
     let mut check = busload_behind(&full, empty.path()).unwrap();
-    let ended =
-        Ended::of(check.args(on_free_ports(&["check"])).arg("--data").arg(empty.path()).output().unwrap());
+    let ended = Ended::of(
+        check.args(on_free_ports(&["check"])).arg("--data").arg(empty.path()).output().unwrap(),
+    );
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("writes would be refused: "), "{ended:?}");
     assert!(ended.stdout.contains("would succeed"), "{ended:?}");
@@ -208,13 +234,17 @@ fn a_small_file_system_is_used_nearly_to_its_end() {
     let directory = tempdir().unwrap();
     let small = "mount -t tmpfs -o size=24m tmpfs \"$dir\"";
     let Some(mut command) = busload_behind(small, directory.path()) else { return };
-    command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"]).arg(directory.path());
+    command
+        .args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--data"])
+        .arg(directory.path());
     let server = Server::try_start(command).unwrap();
     let mut client = server.client();
     let value = "x".repeat(64 << 10);
     let refusal = |reply: &str| reply.starts_with("-MISCONF").then(|| reply.to_owned());
     let (written, message) = (0..400_usize)
-        .find_map(|index| Some((index, refusal(&client.text(&["SET", &format!("key-{index}"), &value]))?)))
+        .find_map(|index| {
+            Some((index, refusal(&client.text(&["SET", &format!("key-{index}"), &value]))?))
+        })
         .unwrap();
     assert!(20 << 20 < written * value.len(), "{written} values, then {message}");
     assert!(message.contains("No space left on device"), "{message}");

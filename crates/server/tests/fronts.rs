@@ -22,7 +22,8 @@ fn server() -> (tempfile::TempDir, Server) {
     (directory, server)
 }
 
-/// Everything the server answers to these bytes until it closes the connection or has answered the PING behind them.
+/// Everything the server answers to these bytes until it closes the connection or has answered the
+/// PING behind them.
 fn answers(server: &Server, bytes: &[u8]) -> (Vec<Reply>, bool) {
     let mut client = server.client();
     client.send(bytes);
@@ -92,8 +93,15 @@ fn mistakes_in_commands_leave_the_connection_open() {
     let (replies, closed) = answers(&server, &requests);
     assert!(!closed);
     let texts = texts(&replies);
-    let expected =
-        ["OK", "-ERR unknown command", "-ERR wrong number", "-ERR value is not", "-WRONGTYPE", "OK", "\0"];
+    let expected = [
+        "OK",
+        "-ERR unknown command",
+        "-ERR wrong number",
+        "-ERR value is not",
+        "-WRONGTYPE",
+        "OK",
+        "\0",
+    ];
     assert_eq!(texts.len(), expected.len(), "{texts:?}");
     for (text, beginning) in texts.iter().zip(expected) {
         assert!(text.starts_with(beginning), "{text}");

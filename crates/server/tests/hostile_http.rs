@@ -11,7 +11,8 @@ use std::{
 
 use busload_proto::{
     remotesapi::{
-        RefreshTableFileUrlRequest, RootRequest, chunk_store_service_client::ChunkStoreServiceClient,
+        RefreshTableFileUrlRequest, RootRequest,
+        chunk_store_service_client::ChunkStoreServiceClient,
     },
     v1::{GetChunkRequest, chunks_client::ChunksClient},
 };
@@ -177,5 +178,8 @@ fn no_error_repeats_all_that_a_client_sent() {
     write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains("404") && answer.contains("(10000 bytes)") && answer.len() < 1_000, "{answer}");
+    assert!(
+        answer.contains("404") && answer.contains("(10000 bytes)") && answer.len() < 1_000,
+        "{answer}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Killed again and again under write load: what was acknowledged, and what anybody saw, is there afterwards.
+//! Killed again and again under write load: what was acknowledged, and what anybody saw, is there
+//! afterwards.
 //!
 //! `BUSLOAD_KILL_ROUNDS` says how often.
 

@@ -1,5 +1,5 @@
-//! The process killed again and again while it fills its cache from a slow object store: what it reads
-//! afterwards is right, and it starts warm.
+//! The process killed again and again while it fills its cache from a slow object store: what it
+//! reads afterwards is right, and it starts warm.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -35,8 +35,14 @@ impl World {
         let root = tempdir().unwrap();
         let bucket = Bucket::start(root.path()).unwrap();
         let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
-        let mut world =
-            Self { _root: root, data: tempdir().unwrap(), bucket, proxy, addresses: Vec::new(), bytes: 0 };
+        let mut world = Self {
+            _root: root,
+            data: tempdir().unwrap(),
+            bucket,
+            proxy,
+            addresses: Vec::new(),
+            bytes: 0,
+        };
         let files: Vec<_> = (0..FILES).map(|file| world.put_file(file)).collect();
         let manifest = manifest(world.addresses[0], &files);
         world.bucket.put("db/manifest", manifest.as_bytes()).unwrap();
@@ -74,7 +80,8 @@ impl World {
         client
     }
 
-    /// Reads everything again and again: until it all comes from the disk, and for so long at least.
+    /// Reads everything again and again: until it all comes from the disk, and for so long at
+    /// least.
     fn read_until_nothing_is_fetched(&self, client: &mut Resp, at_least: Duration) {
         let started = support_now();
         loop {
@@ -87,15 +94,16 @@ impl World {
         }
     }
 
-    /// Reads everything again and again until all files are on disk. Reads may need nothing of the store while a fill is still under way, which
-    /// a stop gives up.
+    /// Reads everything again and again until all files are on disk. Reads may need nothing of the
+    /// store while a fill is still under way, which a stop gives up.
     fn read_until_on_disk(&self, server: &Server, client: &mut Resp) {
         eventually("everything comes to disk", || {
             read_right(client, &self.addresses);
             let (_, body) = server.http("/api/cache");
             let caches: serde_json::Value = serde_json::from_str(&body).unwrap();
             let objects = caches[0]["objects"].as_array().unwrap();
-            let present: u64 = objects.iter().map(|object| object["present"].as_u64().unwrap()).sum();
+            let present: u64 =
+                objects.iter().map(|object| object["present"].as_u64().unwrap()).sum();
             self.bytes <= present
         });
     }
@@ -185,7 +193,8 @@ fn killed_while_it_fills_it_reads_right_and_starts_warm() {
     }
 
     world.proxy.set(Faults::default());
-    // What comes to disk is written down a moment later, however quick the reads were: killed before that, it is asked for again.
+    // What comes to disk is written down a moment later, however quick the reads were: killed
+    // before that, it is asked for again.
     let mut up = Duration::from_millis(100);
     while world.bytes / 4 < world.fetched_after_a_kill(up) {
         up *= 2;

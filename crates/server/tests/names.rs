@@ -21,7 +21,8 @@ const LIST: &str = "/dolt.services.remotesapi.v1alpha1.ChunkStoreService/ListTab
 fn start(arguments: &[&str]) -> (Server, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let table = fixtures::table("db", "real-classic", "disk_free=0");
-    let server = Server::start(&directory.path().join("d"), &[&["--table", &table], arguments].concat());
+    let server =
+        Server::start(&directory.path().join("d"), &[&["--table", &table], arguments].concat());
     (server, directory)
 }
 
@@ -29,8 +30,9 @@ fn start(arguments: &[&str]) -> (Server, TempDir) {
 fn ask(server: SocketAddr, request: &str, headers: &str, body: &[u8]) -> (String, String) {
     let mut stream = connect(server);
     let length = body.len();
-    let head =
-        format!("{request} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n");
+    let head = format!(
+        "{request} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
@@ -76,7 +78,8 @@ fn a_page_whose_name_was_pointed_at_this_machine_reads_and_changes_nothing() {
     let (server, _directory) = start(&[]);
     let http = server.address("http");
     let file = download(http);
-    let requests = ["GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/cache", "GET /nothing"];
+    let requests =
+        ["GET /", "GET /healthz", "GET /readyz", "GET /metrics", "GET /api/cache", "GET /nothing"];
     let requests = requests.map(str::to_owned).into_iter();
     let requests: Vec<_> = requests
         .chain([format!("GET {file}"), format!("HEAD {file}")])
@@ -101,7 +104,10 @@ fn a_page_whose_name_was_pointed_at_this_machine_reads_and_changes_nothing() {
             refused += 1;
         }
         let (head, body) = list(http, headers, "application/grpc");
-        assert!(head.contains("grpc-status: 7") && head.contains("http_hosts"), "{headers}: {head}");
+        assert!(
+            head.contains("grpc-status: 7") && head.contains("http_hosts"),
+            "{headers}: {head}"
+        );
         assert!(!body.contains("/dolt/v1/"), "{body}");
         let (head, _) = list(http, headers, "text/plain");
         assert!(head.starts_with("http/1.1 403"), "{head}");
@@ -165,13 +171,18 @@ fn where_a_password_is_asked_for_any_host_will_do() {
         "--http",
         "0.0.0.0:0",
     ]);
-    command.args(["--table", &fixtures::table("db", "real-classic", "")]).arg("--data").arg(directory.path());
+    command
+        .args(["--table", &fixtures::table("db", "real-classic", "")])
+        .arg("--data")
+        .arg(directory.path());
     let server = Server::try_start(command).unwrap();
     let http = ([127, 0, 0, 1], server.address("http").port()).into();
     // `busload:open sesame`
     let good = "Authorization: Basic YnVzbG9hZDpvcGVuIHNlc2FtZQ==\r\n";
     for host in ["cache.internal", "10.1.2.3:6381"] {
-        for (request, authorization) in [("GET /healthz", ""), ("GET /readyz", ""), ("GET /metrics", good)] {
+        for (request, authorization) in
+            [("GET /healthz", ""), ("GET /readyz", ""), ("GET /metrics", good)]
+        {
             let (head, _) = ask(http, request, &format!("Host: {host}\r\n{authorization}"), b"");
             assert!(head.starts_with("http/1.1 200"), "{request} {host}: {head}");
         }
@@ -188,9 +199,14 @@ fn only_what_says_that_it_is_a_call_is_one() {
     let host = format!("Host: {http}\r\n");
     for kind in ["application/grpc", "application/grpc+proto", "application/grpc;charset=utf-8"] {
         let (head, body) = list(http, &host, kind);
-        assert!(head.starts_with("http/1.1 200") && body.contains("/dolt/v1/db/files/"), "{kind}: {head}");
+        assert!(
+            head.starts_with("http/1.1 200") && body.contains("/dolt/v1/db/files/"),
+            "{kind}: {head}"
+        );
     }
-    for kind in ["text/plain", "application/json", "application/grpc-web", "application/grpcx", "", "x"] {
+    for kind in
+        ["text/plain", "application/json", "application/grpc-web", "application/grpcx", "", "x"]
+    {
         let (head, body) = list(http, &host, kind);
         assert!(head.starts_with("http/1.1 415"), "{kind}: {head}");
         assert!(body.contains("application/grpc"), "{kind}: {body}");

@@ -189,7 +189,8 @@ fn memory_max_refuses_writes_and_lets_reads_and_deletes_through() {
     let server = Server::start(directory.path(), &arguments);
     let mut client = server.client();
     let value = "x".repeat(100_000);
-    let written = (0..1000).take_while(|key| client.text(&["SET", &key.to_string(), &value]) == "OK").count();
+    let written =
+        (0..1000).take_while(|key| client.text(&["SET", &key.to_string(), &value]) == "OK").count();
     assert!((20..100).contains(&written), "{written} values of 100 kB in 8 MiB");
     assert!(client.text(&["SET", "more", &value]).starts_with("-OOM"));
     assert_eq!(client.text(&["GET", "0"]), value);

@@ -32,12 +32,17 @@ fn what_was_received_whole_is_answered_before_the_end() {
         assert_eq!(client.receive().unwrap(), Reply::Integer(1));
         server.signal(Signal::TERM);
         let replies = client.receive_all();
-        assert_eq!(replies, (2..=200).map(Reply::Integer).collect::<Vec<_>>(), "net threads {wiring}");
+        assert_eq!(
+            replies,
+            (2..=200).map(Reply::Integer).collect::<Vec<_>>(),
+            "net threads {wiring}"
+        );
         assert_eq!(server.wait().code(), Some(0));
     }
 }
 
-/// A client that goes on sending is not cut off while its replies are under way: everything executed is answered.
+/// A client that goes on sending is not cut off while its replies are under way: everything
+/// executed is answered.
 #[test]
 fn under_load_everything_executed_is_answered_before_the_end() {
     for wiring in WIRINGS {
@@ -46,8 +51,9 @@ fn under_load_everything_executed_is_answered_before_the_end() {
     }
 }
 
-/// Ends a server under load. Whether everything executed was answered. It has to be, but where this process had no turn for so long
-/// that the server took the client for done: what is sent then breaks the connection, with the replies on it.
+/// Ends a server under load. Whether everything executed was answered. It has to be, but where this
+/// process had no turn for so long that the server took the client for done: what is sent then
+/// breaks the connection, with the replies on it.
 fn is_answered_whole(wiring: &str) -> bool {
     let directory = tempdir().unwrap();
     let mut server = server(directory.path(), wiring);
@@ -72,7 +78,11 @@ fn is_answered_whole(wiring: &str) -> bool {
     server.signal(Signal::TERM);
     let replies = reader.receive_all();
     let answered = 1 + replies.len() as i64;
-    assert_eq!(replies, (2..=answered).map(Reply::Integer).collect::<Vec<_>>(), "in order, without a gap");
+    assert_eq!(
+        replies,
+        (2..=answered).map(Reply::Integer).collect::<Vec<_>>(),
+        "in order, without a gap"
+    );
     assert_eq!(server.wait().code(), Some(0));
     let longest = sending.join().unwrap();
 
@@ -80,7 +90,10 @@ fn is_answered_whole(wiring: &str) -> bool {
     let counted: i64 = server.client().text(&["GET", "n"]).parse().unwrap();
     assert!(answered <= counted, "net threads {wiring}: {answered} answered, {counted} there");
     let excused = SHUTDOWN_QUIET <= longest;
-    assert!(answered == counted || excused, "net threads {wiring}: {answered} of {counted} answered");
+    assert!(
+        answered == counted || excused,
+        "net threads {wiring}: {answered} of {counted} answered"
+    );
     answered == counted
 }
 

@@ -34,7 +34,8 @@ fn the_ready_line_names_every_address_and_each_answers() {
     let directory = tempdir().unwrap();
     let socket = directory.path().join("s");
     let data = directory.path().join("data");
-    let arguments = ["--unix", socket.to_str().unwrap(), "--resp", "127.0.0.1:0", "--resp", "[::1]:0"];
+    let arguments =
+        ["--unix", socket.to_str().unwrap(), "--resp", "127.0.0.1:0", "--resp", "[::1]:0"];
     let server = Server::start(&data, &arguments);
     let line = server.said().last().unwrap();
     let addresses: Vec<SocketAddr> =
@@ -57,9 +58,13 @@ fn without_arguments_it_is_a_durable_server_in_the_working_directory() {
     let mut check = busload();
     let ended = Ended::of(check.arg("check").current_dir(directory.path()).output().unwrap());
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    for part in
-        ["busload-data (does not exist", "127.0.0.1:6380", "127.0.0.1:6381", "sync=always", "would succeed"]
-    {
+    for part in [
+        "busload-data (does not exist",
+        "127.0.0.1:6380",
+        "127.0.0.1:6381",
+        "sync=always",
+        "would succeed",
+    ] {
         assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
     }
     assert!(fs::read_dir(directory.path()).unwrap().next().is_none(), "checking writes nothing");
@@ -71,7 +76,8 @@ fn a_port_in_use_is_one_clear_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for front in ["--resp", "--http"] {
-        let ended = start(&["--data", directory.path().join("d").to_str().unwrap(), front, &address]);
+        let ended =
+            start(&["--data", directory.path().join("d").to_str().unwrap(), front, &address]);
         let line = ended.failed(1);
         assert!(line.contains(&address) && line.contains("in use"), "{line}");
     }
@@ -116,7 +122,12 @@ fn mistakes_in_flags_end_with_code_2_and_say_what_was_expected() {
             "'--http-url': this is no URL of HTTP; expected one like https://",
         ),
         (
-            &["--table", "a=chunks+file:///a?dolt_paths=x", "--table", "b=chunks+file:///b?dolt_paths=x"],
+            &[
+                "--table",
+                "a=chunks+file:///a?dolt_paths=x",
+                "--table",
+                "b=chunks+file:///b?dolt_paths=x",
+            ],
             "table a",
         ),
         (&["--password-file", "/nowhere"], "/nowhere"),
@@ -155,9 +166,12 @@ fn a_check_says_where_a_start_could_not_listen() {
     fs::write(&file, "").unwrap();
     let (missing, file) = (directory.path().join("missing/socket"), file.to_str().unwrap());
     let data = directory.path().join("d");
-    for wrong in
-        [["--resp", &resp], ["--http", &http], ["--unix", missing.to_str().unwrap()], ["--unix", file]]
-    {
+    for wrong in [
+        ["--resp", &resp],
+        ["--http", &http],
+        ["--unix", missing.to_str().unwrap()],
+        ["--unix", file],
+    ] {
         let arguments = [&["check", "--data", data.to_str().unwrap()][..], &wrong].concat();
         let checked = run(&arguments);
         assert_eq!(checked.code, Some(1), "{checked:?}");
@@ -178,7 +192,8 @@ fn a_check_says_who_is_asked_for_a_password() {
         let mut command = busload();
         command.env("BUSLOAD_PASSWORD", "sesame").args(on_free_ports(&["check", "--http", http]));
         command.arg("--data").arg(&data);
-        let ended = Ended::of(command.args(["--http-url", "https://cache.example.com/"]).output().unwrap());
+        let ended =
+            Ended::of(command.args(["--http-url", "https://cache.example.com/"]).output().unwrap());
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(!ended.stdout.contains("sesame"), "{ended:?}");
         assert!(ended.stdout.contains("http url        https://cache.example.com\n"), "{ended:?}");
@@ -300,11 +315,15 @@ fn a_corrupt_log_is_refused_naming_file_offset_and_lsn() {
     file.write_all(b"KEY").unwrap();
 
     let data = directory.path().to_str().unwrap();
-    for ended in
-        [start(&["--data", data]), run(&["check", "--data", data]), run(&["log", "verify", "--data", data])]
-    {
+    for ended in [
+        start(&["--data", data]),
+        run(&["check", "--data", data]),
+        run(&["log", "verify", "--data", data]),
+    ] {
         let line = ended.failed(1);
-        let named = line.contains(path.to_str().unwrap()) && line.contains("offset") && line.contains("LSN");
+        let named = line.contains(path.to_str().unwrap())
+            && line.contains("offset")
+            && line.contains("LSN");
         assert!(named && line.contains("corrupt"), "{line}");
     }
     assert!(run(&["log", "verify", "--data", data]).stdout.contains("problem"));
@@ -323,7 +342,10 @@ fn tables_that_would_hide_or_lose_keys_are_refused_with_counts() {
 
     let table = "a=memory:?sync=os";
     let refused = start(&["--data", data, "--table", table]);
-    assert!(refused.failed(2).contains("2 keys") && refused.stderr.contains("--adopt-tables"), "{refused:?}");
+    assert!(
+        refused.failed(2).contains("2 keys") && refused.stderr.contains("--adopt-tables"),
+        "{refused:?}"
+    );
     let checked = run(&["check", "--data", data, "--table", table]);
     assert_eq!(checked.stderr, refused.stderr);
     assert!(checked.stdout.contains("would be refused"), "{checked:?}");
@@ -333,7 +355,10 @@ fn tables_that_would_hide_or_lose_keys_are_refused_with_counts() {
     assert_eq!(server.client().text(&["MGET", "a:1", "a:2", "b"]), "a:1 a:2 b");
     assert!(server.stop().success());
     let refused = start(&["--data", data]);
-    assert!(refused.failed(2).contains("2 keys") && refused.stderr.contains("--drop-table a"), "{refused:?}");
+    assert!(
+        refused.failed(2).contains("2 keys") && refused.stderr.contains("--drop-table a"),
+        "{refused:?}"
+    );
     let server = Server::start(directory.path(), &["--drop-table", "a"]);
     assert_eq!(server.client().text(&["MGET", "a:1", "a:2", "b"]), "nil nil b");
     assert!(server.stop().success());
@@ -352,7 +377,10 @@ fn the_log_can_be_verified_and_dumped() {
     assert!(server.stop().success());
     let verified = run(&["log", "verify", "--data", data]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
-    assert!(verified.stdout.contains("ended in order") && verified.stdout.contains("sound"), "{verified:?}");
+    assert!(
+        verified.stdout.contains("ended in order") && verified.stdout.contains("sound"),
+        "{verified:?}"
+    );
     let dumped = run(&["log", "dump", "--data", data]);
     assert_eq!(dumped.code, Some(0), "{dumped:?}");
     let lines: Vec<&str> = dumped.stdout.lines().collect();
@@ -366,11 +394,18 @@ fn the_log_can_be_verified_and_dumped() {
 
 #[test]
 fn help_and_version_end_well() {
-    for arguments in
-        [&["--help"][..], &["serve", "--help"], &["check", "-h"], &["log", "--help"], &["--version"]]
-    {
+    for arguments in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["check", "-h"],
+        &["log", "--help"],
+        &["--version"],
+    ] {
         let ended = run(arguments);
         assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
-        assert!(ended.stderr.is_empty() && ended.stdout.contains("busload"), "{arguments:?}: {ended:?}");
+        assert!(
+            ended.stderr.is_empty() && ended.stdout.contains("busload"),
+            "{arguments:?}: {ended:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Measures what entries cost beyond their keys and values: resident memory of the process (Linux, mimalloc as the
-//! global allocator) while a table of 16-byte keys and 32-byte values grows.
+//! Measures what entries cost beyond their keys and values: resident memory of the process (Linux,
+//! mimalloc as the global allocator) while a table of 16-byte keys and 32-byte values grows.
 //!
 //! `cargo run --release -p busload-tables --example memory [millions of entries]`
 
@@ -24,11 +24,15 @@ fn main() {
         if !u64::is_multiple_of(count, STEP / 5) || count < STEP * 2 {
             continue;
         }
-        let overhead = |bytes: usize| bytes as f64 / count as f64 - (KEY_BYTES + VALUE_BYTES) as f64;
+        let overhead =
+            |bytes: usize| bytes as f64 / count as f64 - (KEY_BYTES + VALUE_BYTES) as f64;
         let resident = overhead(resident_bytes() - start);
         worst = worst.max(resident);
         if count.is_multiple_of(STEP) {
-            println!("{count:>10} {resident:>14.2} {:>14.2}", overhead(tables.memory_used_total() as usize));
+            println!(
+                "{count:>10} {resident:>14.2} {:>14.2}",
+                overhead(tables.memory_used_total() as usize)
+            );
             if 5_000_000 <= count {
                 sum += resident;
                 samples += 1;

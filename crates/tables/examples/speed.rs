@@ -1,5 +1,5 @@
-//! Measures one core: replay of small puts into a growing table, prefetched and plain reads, updates, deletes, and the longest
-//! single insertion while the table grows.
+//! Measures one core: replay of small puts into a growing table, prefetched and plain reads,
+//! updates, deletes, and the longest single insertion while the table grows.
 //!
 //! `cargo run --release -p busload-tables --example speed [millions of entries] [replay]`
 #![allow(clippy::disallowed_methods, reason = "an example that measures time")]
@@ -37,16 +37,22 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// Time that this thread was running, which other load on the machine disturbs less than wall time (Linux).
+/// Time that this thread was running, which other load on the machine disturbs less than wall time
+/// (Linux).
 fn on_cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("this example needs Linux");
+    let stat =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("this example needs Linux");
     let nanoseconds = stat.split(' ').next().and_then(|text| text.parse().ok());
     Duration::from_nanos(nanoseconds.expect("the first field is the time on the processor"))
 }
 
 fn report(what: &str, count: u64, time: Duration) {
     let seconds = time.as_secs_f64();
-    println!("{what:<34} {:>8.2} M/s {:>8.1} ns", count as f64 / seconds / 1e6, seconds * 1e9 / count as f64);
+    println!(
+        "{what:<34} {:>8.2} M/s {:>8.1} ns",
+        count as f64 / seconds / 1e6,
+        seconds * 1e9 / count as f64
+    );
 }
 
 fn replay(tables: &mut Tables, count: u64) {

@@ -3,7 +3,8 @@
 use crate::hasher::Hasher;
 use crate::index::{Content, Heap, Index, NewContent};
 use crate::limits::{
-    COMPACT_HASH_FIELDS_MAX, COMPACT_HASH_STRING_BYTES_MAX, SMALL_HASH_BYTES_MAX, SMALL_HASH_FIELDS_MAX,
+    COMPACT_HASH_FIELDS_MAX, COMPACT_HASH_STRING_BYTES_MAX, SMALL_HASH_BYTES_MAX,
+    SMALL_HASH_FIELDS_MAX,
 };
 use crate::packed::{self, Set};
 
@@ -13,8 +14,8 @@ enum Building {
     Indexed(Box<Index>),
 }
 
-/// Sets fields; gives how many are new. The hash is general from then on when a field or value is long
-/// or the fields are many.
+/// Sets fields; gives how many are new. The hash is general from then on when a field or value is
+/// long or the fields are many.
 pub(crate) fn put<'p>(
     index: &mut Index,
     heap: &mut Heap,
@@ -84,7 +85,8 @@ pub(crate) fn delete(
     fields: &mut dyn Iterator<Item = &[u8]>,
 ) -> usize {
     let in_place = index.with_indexed(heap, hash, key, |indexed, heap| {
-        let removed = fields.filter(|field| indexed.delete(heap, hasher.hash(field), field)).count();
+        let removed =
+            fields.filter(|field| indexed.delete(heap, hasher.hash(field), field)).count();
         (removed, indexed.len())
     });
     let (removed, left) = match in_place {
@@ -119,8 +121,11 @@ impl Building {
     fn put(&mut self, heap: &mut Heap, hasher: &Hasher, field: &[u8], value: &[u8]) -> usize {
         if let Building::Packed { packed, count } = self {
             let is_full = SMALL_HASH_FIELDS_MAX <= *count && packed::get(packed, field).is_none();
-            let set =
-                if is_full { Set::NoRoom } else { packed::set(packed, field, value, SMALL_HASH_BYTES_MAX) };
+            let set = if is_full {
+                Set::NoRoom
+            } else {
+                packed::set(packed, field, value, SMALL_HASH_BYTES_MAX)
+            };
             match set {
                 Set::Added => {
                     *count += 1;
@@ -143,7 +148,13 @@ impl Building {
     }
 }
 
-fn put_indexed(fields: &mut Index, heap: &mut Heap, hasher: &Hasher, field: &[u8], value: &[u8]) -> usize {
+fn put_indexed(
+    fields: &mut Index,
+    heap: &mut Heap,
+    hasher: &Hasher,
+    field: &[u8],
+    value: &[u8],
+) -> usize {
     let before = fields.len();
     fields.put(heap, hasher, hasher.hash(field), field, NewContent::Slice(value), None);
     fields.len() - before

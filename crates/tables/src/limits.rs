@@ -31,6 +31,8 @@ pub const REPLAY_GROUP_COUNT: usize = 64;
 pub const REPLAY_GROUP_BYTES: usize = 64 * 1024;
 
 const _: () = assert!(SMALL_HASH_BYTES_MAX < SHARED_BYTES_MIN && SHARED_BYTES_MIN < HUGE_BYTES_MIN);
-const _: () =
-    assert!(SMALL_HASH_FIELDS_MAX <= COMPACT_HASH_FIELDS_MAX, "only large hashes have so many fields");
+const _: () = assert!(
+    SMALL_HASH_FIELDS_MAX <= COMPACT_HASH_FIELDS_MAX,
+    "only large hashes have so many fields"
+);
 const _: () = assert!(STRING_BYTES_MAX < 1 << 30, "lengths take 30 bits in an entry's header");

@@ -11,7 +11,8 @@ use crate::value::{self, Value, ValueKind};
 /// Milliseconds since the Unix epoch.
 pub type UnixMs = i64;
 
-/// Which table. 0 to 15 are the spaces of the table `default` that `SELECT` chooses from; named tables follow.
+/// Which table. 0 to 15 are the spaces of the table `default` that `SELECT` chooses from; named
+/// tables follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u16);
 
@@ -24,8 +25,8 @@ pub struct KeyHash(pub u64);
 pub enum StringValue<'a> {
     /// Copied into the table.
     Slice(&'a [u8]),
-    /// Kept by reference when it is long enough, copied otherwise. It must not be a small part of a large buffer, which would
-    /// stay in memory with it.
+    /// Kept by reference when it is long enough, copied otherwise. It must not be a small part of a
+    /// large buffer, which would stay in memory with it.
     Shared(Bytes),
     /// Kept as it is when it is long enough, with its room to grow.
     Grown(BytesMut),
@@ -36,14 +37,16 @@ pub enum StringValue<'a> {
 pub enum Sweep {
     /// The budget ended before everything due was found: call again.
     More,
-    /// Nothing is due any more. `next_due` is a lower bound of the earliest expiry, if anything expires at all.
+    /// Nothing is due any more. `next_due` is a lower bound of the earliest expiry, if anything
+    /// expires at all.
     Done {
         /// No expiry in the table is earlier than this.
         next_due: Option<UnixMs>,
     },
 }
 
-/// A value of a megabyte or more that died. Dropping it can take long: do it on a thread that nobody waits for.
+/// A value of a megabyte or more that died. Dropping it can take long: do it on a thread that
+/// nobody waits for.
 #[derive(Debug)]
 pub struct HugeValue {
     bytes: Bytes,
@@ -58,9 +61,9 @@ impl HugeValue {
 
 /// All memory tables.
 ///
-/// Operations on a table that does not exist panic: which tables exist is the caller's own knowledge, and what comes
-/// from outside is checked by [`Tables::exists`] first. Mutations ignore expiry (replay has no clock): a caller
-/// that finds an expired entry in its way deletes it first.
+/// Operations on a table that does not exist panic: which tables exist is the caller's own
+/// knowledge, and what comes from outside is checked by [`Tables::exists`] first. Mutations ignore
+/// expiry (replay has no clock): a caller that finds an expired entry in its way deletes it first.
 pub struct Tables {
     pub(crate) hasher: Hasher,
     pub(crate) heap: Heap,
@@ -68,8 +71,8 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Empty tables, the 16 spaces of `default` in existence. `seed` keys the hash and must not be guessable by
-    /// clients.
+    /// Empty tables, the 16 spaces of `default` in existence. `seed` keys the hash and must not be
+    /// guessable by clients.
     pub fn new(seed: u64) -> Self {
         let tables = (0..SPACE_COUNT).map(|_| Some(Index::new())).collect();
         Tables { hasher: Hasher::new(seed), heap: Heap::new(), tables }
@@ -127,8 +130,15 @@ impl Tables {
         self.live(table, hash, key, now).map(|entry| Value::new(entry.content(), &self.hasher))
     }
 
-    /// The expiry of a key: `None` when it is absent or expired, `Some(None)` when it does not expire.
-    pub fn expiry(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> Option<Option<UnixMs>> {
+    /// The expiry of a key: `None` when it is absent or expired, `Some(None)` when it does not
+    /// expire.
+    pub fn expiry(
+        &self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        now: UnixMs,
+    ) -> Option<Option<UnixMs>> {
         self.live(table, hash, key, now).map(EntryRef::expiry)
     }
 
@@ -138,16 +148,17 @@ impl Tables {
         self.table(table).find(hash.0, key).is_some_and(|entry| !entry.is_live(now))
     }
 
-    /// Whether Redis would keep the value of this key in its general form (`raw`, `hashtable`) because of
-    /// what was done to it, even if it would fit into a compact one by now: since a string was put
-    /// there, parts of it were written by [`Tables::patch`]; since the first field of a hash was, it
-    /// has had more of them, or a longer one, than [`crate::limits`] says of compact hashes.
+    /// Whether Redis would keep the value of this key in its general form (`raw`, `hashtable`)
+    /// because of what was done to it, even if it would fit into a compact one by now: since a
+    /// string was put there, parts of it were written by [`Tables::patch`]; since the first field
+    /// of a hash was, it has had more of them, or a longer one, than [`crate::limits`] says of
+    /// compact hashes.
     pub fn is_general(&self, table: TableId, hash: KeyHash, key: &[u8]) -> bool {
         self.table(table).find(hash.0, key).is_some_and(|entry| entry.is_general())
     }
 
-    /// Makes [`Tables::is_general`] true for a key that is there, for a copy of such a value or a patch
-    /// that changes nothing. It has no effect of its own: a replay does not know of it.
+    /// Makes [`Tables::is_general`] true for a key that is there, for a copy of such a value or a
+    /// patch that changes nothing. It has no effect of its own: a replay does not know of it.
     pub fn make_general(&mut self, table: TableId, hash: KeyHash, key: &[u8]) {
         let (index, _, _) = self.parts(table);
         index.make_general(hash.0, key);
@@ -168,9 +179,10 @@ impl Tables {
         self.table(table).expiring_len()
     }
 
-    /// Emits live entries from `position` (0 starts) on until about `count_min` were visited and gives the position
-    /// to go on at, below 2^40; `None` when all were visited. An entry that stays is emitted at least once by a scan
-    /// from start to end, whatever else changes in between; duplicates are possible.
+    /// Emits live entries from `position` (0 starts) on until about `count_min` were visited and
+    /// gives the position to go on at, below 2^40; `None` when all were visited. An entry that
+    /// stays is emitted at least once by a scan from start to end, whatever else changes in
+    /// between; duplicates are possible.
     pub fn scan(
         &self,
         table: TableId,
@@ -186,9 +198,9 @@ impl Tables {
         })
     }
 
-    /// Emits live keys from `from` (0 starts) on until `go_on`, which is asked every few entries, says that it is enough. Gives
-    /// what to go on at. A key that stays is emitted exactly once by a scan from start to end, whatever else changes
-    /// in between.
+    /// Emits live keys from `from` (0 starts) on until `go_on`, which is asked every few entries,
+    /// says that it is enough. Gives what to go on at. A key that stays is emitted exactly once by
+    /// a scan from start to end, whatever else changes in between.
     pub fn scan_once(
         &self,
         table: TableId,
@@ -202,11 +214,14 @@ impl Tables {
                 emit(entry.key());
             }
         };
-        self.table(table).scan_once(from.0, |key| self.hasher.hash(key), emit_live, go_on).map(KeyHash)
+        self.table(table)
+            .scan_once(from.0, |key| self.hasher.hash(key), emit_live, go_on)
+            .map(KeyHash)
     }
 
-    /// A live key chosen by a random number, about fairly. `None` when none was found among some thousand entries from
-    /// a random one on: then there is none, or nearly all entries are expired.
+    /// A live key chosen by a random number, about fairly. `None` when none was found among some
+    /// thousand entries from a random one on: then there is none, or nearly all entries are
+    /// expired.
     pub fn random(&self, table: TableId, random: u64, now: UnixMs) -> Option<&[u8]> {
         self.table(table).random(random, |entry| entry.is_live(now)).map(EntryRef::key)
     }
@@ -224,8 +239,12 @@ impl Tables {
         let small;
         let content = match value {
             StringValue::Slice(slice) => NewContent::Slice(slice),
-            StringValue::Shared(bytes) if SHARED_BYTES_MIN <= bytes.len() => NewContent::Shared(bytes),
-            StringValue::Grown(bytes) if SHARED_BYTES_MIN <= bytes.len() => NewContent::Grown(bytes),
+            StringValue::Shared(bytes) if SHARED_BYTES_MIN <= bytes.len() => {
+                NewContent::Shared(bytes)
+            }
+            StringValue::Grown(bytes) if SHARED_BYTES_MIN <= bytes.len() => {
+                NewContent::Grown(bytes)
+            }
             StringValue::Shared(bytes) => {
                 small = bytes;
                 NewContent::Slice(&small)
@@ -238,16 +257,24 @@ impl Tables {
         index.put(heap, hasher, hash.0, key, content, expiry);
     }
 
-    /// Overwrites or extends a string from `offset` on, filling a gap with zeros, and gives its new length. The expiry
-    /// stays. An absent key, or one that holds a hash, counts as an empty string. Repeated extension costs amortised
-    /// constant time per byte, unless references to the value are still held elsewhere.
-    pub fn patch(&mut self, table: TableId, hash: KeyHash, key: &[u8], offset: usize, bytes: &[u8]) -> usize {
+    /// Overwrites or extends a string from `offset` on, filling a gap with zeros, and gives its new
+    /// length. The expiry stays. An absent key, or one that holds a hash, counts as an empty
+    /// string. Repeated extension costs amortised constant time per byte, unless references to the
+    /// value are still held elsewhere.
+    pub fn patch(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        offset: usize,
+        bytes: &[u8],
+    ) -> usize {
         let (index, heap, hasher) = self.parts(table);
         index.patch(heap, hasher, hash.0, key, offset, bytes)
     }
 
-    /// Bytes that [`Tables::patch`] would copy or clear beside those of the patch: next to none when the value has room and
-    /// nobody else holds it.
+    /// Bytes that [`Tables::patch`] would copy or clear beside those of the patch: next to none
+    /// when the value has room and nobody else holds it.
     pub fn patch_copies(
         &mut self,
         table: TableId,
@@ -267,13 +294,19 @@ impl Tables {
     }
 
     /// Sets or removes the expiry of a key; whether the key was there.
-    pub fn set_expiry(&mut self, table: TableId, hash: KeyHash, key: &[u8], expiry: Option<UnixMs>) -> bool {
+    pub fn set_expiry(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        expiry: Option<UnixMs>,
+    ) -> bool {
         let (index, heap, _) = self.parts(table);
         index.set_expiry(heap, hash.0, key, expiry)
     }
 
-    /// Sets fields of a hash and gives how many are new. The expiry stays. An absent key, or one that holds a string,
-    /// counts as an empty hash. Without pairs nothing happens.
+    /// Sets fields of a hash and gives how many are new. The expiry stays. An absent key, or one
+    /// that holds a string, counts as an empty hash. Without pairs nothing happens.
     pub fn hash_put<'p>(
         &mut self,
         table: TableId,
@@ -313,7 +346,8 @@ impl Tables {
         self.heap.live_bytes
     }
 
-    /// Bytes that [`Tables::collect_garbage`] has yet to free and [`Tables::take_huge`] has yet to hand out.
+    /// Bytes that [`Tables::collect_garbage`] has yet to free and [`Tables::take_huge`] has yet to
+    /// hand out.
     pub fn garbage_bytes(&self) -> u64 {
         self.heap.garbage_bytes
     }
@@ -328,12 +362,13 @@ impl Tables {
         self.heap.take_dead_value().map(|bytes| HugeValue { bytes })
     }
 
-    /// Finds entries whose expiry is at or before `now`, visiting at most about `budget` entries (one segment, under
-    /// 900 entries, at least), and remembers its place. It removes nothing: the caller deletes what it was told of; what
-    /// it leaves is found again.
+    /// Finds entries whose expiry is at or before `now`, visiting at most about `budget` entries
+    /// (one segment, under 900 entries, at least), and remembers its place. It removes nothing: the
+    /// caller deletes what it was told of; what it leaves is found again.
     ///
-    /// Costs nothing while nothing is due. Otherwise a pass looks into every part of the table that holds something due,
-    /// so with expiries spread over all keys the caller bounds the work by how often it calls.
+    /// Costs nothing while nothing is due. Otherwise a pass looks into every part of the table that
+    /// holds something due, so with expiries spread over all keys the caller bounds the work by how
+    /// often it calls.
     pub fn sweep(
         &mut self,
         table: TableId,
@@ -369,7 +404,8 @@ impl Tables {
 }
 
 impl Drop for Tables {
-    /// Frees everything, which takes a while for large tables. A process that is about to end may forget its tables.
+    /// Frees everything, which takes a while for large tables. A process that is about to end may
+    /// forget its tables.
     fn drop(&mut self) {
         for index in self.tables.drain(..).flatten() {
             self.heap.bury_index(index);

@@ -64,7 +64,9 @@ impl<'a> Value<'a> {
             Content::Inline(bytes) => Value::String(StringRef { bytes, shared: None }),
             Content::Shared(bytes) => Value::String(StringRef { bytes, shared: Some(bytes) }),
             Content::Packed(packed) => Value::Hash(HashRef { fields: Fields::Packed(packed) }),
-            Content::Indexed(index) => Value::Hash(HashRef { fields: Fields::Indexed(index, hasher) }),
+            Content::Indexed(index) => {
+                Value::Hash(HashRef { fields: Fields::Indexed(index, hasher) })
+            }
         }
     }
 
@@ -128,7 +130,9 @@ impl<'a> HashRef<'a> {
     pub fn get(&self, field: &[u8]) -> Option<&'a [u8]> {
         match self.fields {
             Fields::Packed(packed) => packed::get(packed, field),
-            Fields::Indexed(index, hasher) => index.find(hasher.hash(field), field).map(field_value),
+            Fields::Indexed(index, hasher) => {
+                index.find(hasher.hash(field), field).map(field_value)
+            }
         }
     }
 
@@ -141,10 +145,15 @@ impl<'a> HashRef<'a> {
         HashIter { inner }
     }
 
-    /// Emits fields from `position` (0 starts) on until about `count_min` were visited and gives the position to go
-    /// on at, below 2^40; `None` when all were visited. A small hash is emitted whole. Promises what
-    /// [`crate::Tables::scan`] promises.
-    pub fn scan(&self, position: u64, count_min: usize, emit: &mut dyn FnMut(&[u8], &[u8])) -> Option<u64> {
+    /// Emits fields from `position` (0 starts) on until about `count_min` were visited and gives
+    /// the position to go on at, below 2^40; `None` when all were visited. A small hash is emitted
+    /// whole. Promises what [`crate::Tables::scan`] promises.
+    pub fn scan(
+        &self,
+        position: u64,
+        count_min: usize,
+        emit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Option<u64> {
         match self.fields {
             Fields::Packed(packed) => {
                 packed::pairs(packed).for_each(|(field, value)| emit(field, value));
@@ -160,7 +169,9 @@ impl<'a> HashRef<'a> {
     pub fn iter_from(&self, place: HashPlace) -> HashIter<'a> {
         match self.fields {
             Fields::Packed(_) => self.iter(),
-            Fields::Indexed(index, _) => HashIter { inner: HashIterInner::Indexed(index.iter_from(place.0)) },
+            Fields::Indexed(index, _) => {
+                HashIter { inner: HashIterInner::Indexed(index.iter_from(place.0)) }
+            }
         }
     }
 
@@ -180,7 +191,8 @@ impl<'a> HashRef<'a> {
 }
 
 impl HashIter<'_> {
-    /// Where [`HashRef::iter_from`] goes on; `None` for a hash that is small enough to be gone through at once.
+    /// Where [`HashRef::iter_from`] goes on; `None` for a hash that is small enough to be gone
+    /// through at once.
     pub fn place(&self) -> Option<HashPlace> {
         match &self.inner {
             HashIterInner::Packed(_) => None,
@@ -204,7 +216,9 @@ impl<'a> Iterator for HashIter<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.inner {
             HashIterInner::Packed(pairs) => pairs.next(),
-            HashIterInner::Indexed(entries) => entries.next().map(|entry| (entry.key(), field_value(entry))),
+            HashIterInner::Indexed(entries) => {
+                entries.next().map(|entry| (entry.key(), field_value(entry)))
+            }
         }
     }
 }

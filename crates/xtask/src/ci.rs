@@ -13,7 +13,15 @@ pub fn ci() -> Result<()> {
     steps.step("format", || run(cargo().args(["fmt", "--all", "--check"])));
     steps.step("dependency rules", rules::check);
     steps.step("clippy", || {
-        run(cargo().args(["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+        run(cargo().args([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+            "--",
+            "-D",
+            "warnings",
+        ]))
     });
     steps.step("docs", || {
         let mut doc = cargo();
@@ -40,7 +48,8 @@ fn tests() -> Result<()> {
     run(cargo().args(["test", "--workspace", "--no-fail-fast"]))
 }
 
-/// The hand-over between threads in every interleaving. Other flags mean other artifacts: they lie apart.
+/// The hand-over between threads in every interleaving. Other flags mean other artifacts: they lie
+/// apart.
 fn loom() -> Result<()> {
     let mut test = cargo();
     test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", "target/loom");

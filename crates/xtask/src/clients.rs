@@ -1,6 +1,8 @@
-//! Stock clients against a real server: programs of Debian's redis-tools, libraries in their own languages, and Dolt.
+//! Stock clients against a real server: programs of Debian's redis-tools, libraries in their own
+//! languages, and Dolt.
 //!
-//! Everything they need lies in target/clients. A client that cannot be had is skipped and said so; one that fails, fails.
+//! Everything they need lies in target/clients. A client that cannot be had is skipped and said so;
+//! one that fails, fails.
 
 mod dolt;
 mod libraries;
@@ -80,7 +82,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let binary = server::build(profile)?;
     let mut steps = Steps::default();
     let mut missing = Vec::new();
-    let wanted = |name: &&str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+    let wanted =
+        |name: &&str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     for name in NAMES.iter().copied().filter(wanted) {
         let mut tell = |outcome| match outcome {
             Outcome::Passed => println!("passed"),

@@ -31,11 +31,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Everything a change must pass: format, lints, docs, dependency rules, all tests, loom, stock clients
+    /// Everything a change must pass: format, lints, docs, dependency rules, all tests, loom, stock
+    /// clients
     Ci,
     /// All tests. Needs Rust and the programs of a Postgres server
     ///
-    /// On Debian and its kin the package postgresql is installed when it is missing and this is root.
+    /// On Debian and its kin the package postgresql is installed when it is missing and this is
+    /// root.
     Test,
     /// Which crate may know which: checked against what cargo resolves
     Rules,

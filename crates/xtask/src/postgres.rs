@@ -1,7 +1,8 @@
 //! A Postgres server for the tests that need one.
 //!
-//! Its programs are enough: tests start clusters of their own. On Debian and its kin they are installed when missing;
-//! the cluster that the package makes and starts along with that is stopped again.
+//! Its programs are enough: tests start clusters of their own. On Debian and its kin they are
+//! installed when missing; the cluster that the package makes and starts along with that is stopped
+//! again.
 
 use std::{collections::BTreeSet, os::unix::fs::MetadataExt, process::Command};
 
@@ -60,7 +61,8 @@ fn running() -> BTreeSet<DebianCluster> {
     online(&listed)
 }
 
-/// Lines are `VERSION NAME PORT STATUS OWNER DATA LOG`; the status may have more words after a comma.
+/// Lines are `VERSION NAME PORT STATUS OWNER DATA LOG`; the status may have more words after a
+/// comma.
 fn online(listed: &str) -> BTreeSet<DebianCluster> {
     let cluster = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -87,7 +89,8 @@ mod tests {
         let listed = "13 main 5432 down postgres /var/lib/postgresql/13/main /var/log/a.log\n\
             15  main    5433 online,recovery postgres /var/lib/postgresql/15/main /var/log/b.log\n\
             15  other   5434 online postgres /data /log\n";
-        let expected = [("15", "main"), ("15", "other")].map(|(version, name)| (version.into(), name.into()));
+        let expected =
+            [("15", "main"), ("15", "other")].map(|(version, name)| (version.into(), name.into()));
         assert_eq!(online(listed), BTreeSet::from(expected));
         assert!(online("").is_empty());
     }

@@ -1,4 +1,5 @@
-//! Which crate may know which: the invariants of ARCHITECTURE.md, checked against what cargo resolves.
+//! Which crate may know which: the invariants of ARCHITECTURE.md, checked against what cargo
+//! resolves.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +11,13 @@ use crate::steps::{cargo, output};
 const OURS: &str = "busload";
 
 /// What touches sockets, files or runs futures.
-const IO: [&str; 8] = ["axum", "hyper", "mio", "object_store", "rustix", "tokio", "tokio-postgres", "tonic"];
+const IO: [&str; 8] =
+    ["axum", "hyper", "mio", "object_store", "rustix", "tokio", "tokio-postgres", "tonic"];
 /// What has no place on the memory path.
 const ASYNC: [&str; 6] = ["axum", "hyper", "object_store", "tokio", "tokio-postgres", "tonic"];
 /// What [`IO`] has beyond tokio.
-const IO_BUT_TOKIO: [&str; 7] = ["axum", "hyper", "mio", "object_store", "rustix", "tokio-postgres", "tonic"];
+const IO_BUT_TOKIO: [&str; 7] =
+    ["axum", "hyper", "mio", "object_store", "rustix", "tokio-postgres", "tonic"];
 /// Protocols and stores that are not Postgres.
 const OTHER_PROTOCOLS: [&str; 4] = ["axum", "hyper", "object_store", "tonic"];
 /// Configuration files are the server's.
@@ -52,7 +55,11 @@ const RULES: [Rule; 15] = [
     ),
     rule("busload-postgres", &["busload-batch"], &[&OTHER_PROTOCOLS, &CONFIGURATION]),
     rule("busload-objects", &[], &[&NO_STORE, &CONFIGURATION_BUT_SERDE]),
-    rule("busload-dolt", &["busload-chunks", "busload-objects"], &[&NO_STORE, &CONFIGURATION_BUT_SERDE]),
+    rule(
+        "busload-dolt",
+        &["busload-chunks", "busload-objects"],
+        &[&NO_STORE, &CONFIGURATION_BUT_SERDE],
+    ),
     rule("busload-proto", &[], &[&NO_SERVICE, &CONFIGURATION]),
     rule("busload-bucket", &[], &[&NO_STORE, &["object_store"], &CONFIGURATION_BUT_SERDE]),
     rule("busload-cluster", &[], &[&ASYNC, &CONFIGURATION]),
@@ -85,16 +92,25 @@ const fn rule(
     Rule { package, features: &[], knows, never }
 }
 
-/// Checks every rule whose crate exists, and that all crates but one keep apart what is to be apart.
+/// Checks every rule whose crate exists, and that all crates but one keep apart what is to be
+/// apart.
 pub fn check() -> Result<()> {
     let members = members()?;
     let mut broken = Vec::new();
     for rule in RULES.iter().filter(|rule| members.contains(rule.package)) {
         let reached = dependencies(rule.package, rule.features)?;
         let violations = violations(rule, &reached);
-        let features = rule.features.iter().map(|feature| format!(" with {feature}")).collect::<String>();
-        println!("{}{features}: {} packages, {} violations", rule.package, reached.len(), violations.len());
-        broken.extend(violations.into_iter().map(|other| format!("{} must not know {other}", rule.package)));
+        let features =
+            rule.features.iter().map(|feature| format!(" with {feature}")).collect::<String>();
+        println!(
+            "{}{features}: {} packages, {} violations",
+            rule.package,
+            reached.len(),
+            violations.len()
+        );
+        broken.extend(
+            violations.into_iter().map(|other| format!("{} must not know {other}", rule.package)),
+        );
     }
     for member in members.iter().filter(|member| *member != SERVER) {
         if joins_what_is_apart(&dependencies(member, &[])?) {
@@ -110,7 +126,8 @@ fn joins_what_is_apart(reached: &BTreeSet<String>) -> bool {
 
 fn violations(rule: &Rule, reached: &BTreeSet<String>) -> Vec<String> {
     let forbidden = |name: &str| {
-        let ours = name == OURS || name.strip_prefix(OURS).is_some_and(|rest| rest.starts_with('-'));
+        let ours =
+            name == OURS || name.strip_prefix(OURS).is_some_and(|rest| rest.starts_with('-'));
         let unknown = ours && name != rule.package && !rule.knows.contains(&name);
         unknown || rule.never.iter().any(|names| names.contains(&name))
     };
@@ -157,7 +174,8 @@ mod tests {
 
     #[test]
     fn what_is_allowed_passes() {
-        let tree = "busload-log v0.1.0 (/x)\nbusload-io v0.1.0 (/y)\nmio v1.0.0\nrustix v1.0.0 (*)\n";
+        let tree =
+            "busload-log v0.1.0 (/x)\nbusload-io v0.1.0 (/y)\nmio v1.0.0\nrustix v1.0.0 (*)\n";
         assert!(broken("busload-log", tree).is_empty());
     }
 
@@ -168,7 +186,10 @@ mod tests {
             broken("busload-log", "busload-log v0\nbusload-tables v0\ntokio v1"),
             ["busload-tables", "tokio"]
         );
-        assert_eq!(broken("busload-bench", "busload-bench v0\nbusload v0\nbusload-resp v0"), ["busload"]);
+        assert_eq!(
+            broken("busload-bench", "busload-bench v0\nbusload v0\nbusload-resp v0"),
+            ["busload"]
+        );
     }
 
     #[test]
@@ -184,7 +205,10 @@ mod tests {
         assert!(broken("busload-postgres", allowed).is_empty());
         let tree = "busload-postgres v0\nbusload-resp v0\nhyper v1\nserde v1";
         assert_eq!(broken("busload-postgres", tree), ["busload-resp", "hyper", "serde"]);
-        assert_eq!(broken("busload-cluster", "busload-cluster v0\nbusload-batch v0"), ["busload-batch"]);
+        assert_eq!(
+            broken("busload-cluster", "busload-cluster v0\nbusload-batch v0"),
+            ["busload-batch"]
+        );
     }
 
     #[test]
@@ -212,7 +236,10 @@ mod tests {
             broken("busload-bucket", "busload-bucket v0\nobject_store v0\nhyper v1"),
             ["object_store"]
         );
-        assert_eq!(broken("busload-bench", "busload-bench v0\nbusload-dolt v0\ntonic v0"), ["busload-dolt"]);
+        assert_eq!(
+            broken("busload-bench", "busload-bench v0\nbusload-dolt v0\ntonic v0"),
+            ["busload-dolt"]
+        );
     }
 
     #[test]

@@ -35,7 +35,11 @@ pub fn output(command: &mut Command) -> Result<String> {
         command.output().with_context(|| format!("cannot run {}", shown(command)))?;
     let stdout = String::from_utf8_lossy(&stdout).into_owned();
     if !status.success() {
-        bail!("{} ended with {status}\n{stdout}{}", shown(command), String::from_utf8_lossy(&stderr));
+        bail!(
+            "{} ended with {status}\n{stdout}{}",
+            shown(command),
+            String::from_utf8_lossy(&stderr)
+        );
     }
     Ok(stdout)
 }

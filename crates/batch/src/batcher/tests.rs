@@ -152,7 +152,10 @@ async fn a_request_under_way_is_late_at_its_deadline_and_its_trip_keeps_the_orde
     let load = asked!(batcher.load(1));
     test.pass(100).await;
     assert_eq!(store.await, Err(BatchError::TooLate { sent: true }));
-    assert!(test.trip().await.is_none(), "the read waits for the end of the trip, not for its callers");
+    assert!(
+        test.trip().await.is_none(),
+        "the read waits for the end of the trip, not for its callers"
+    );
     first.done.send(()).unwrap();
     let second = test.trip().await.expect("the read leaves");
     assert_eq!((second.operation, &second.keys[..]), (Operation::Read, &[1][..]));
@@ -201,7 +204,10 @@ async fn what_waited_for_a_request_that_was_given_up_leaves_at_once() {
     let _hangs = test.trip().await.expect("the first read leaves");
     let write = asked!(batcher.store(1, 1));
     let _second = asked!(batcher.load(1));
-    assert!(test.trip().await.is_none(), "the write waits for the first read, the second read for the write");
+    assert!(
+        test.trip().await.is_none(),
+        "the write waits for the first read, the second read for the write"
+    );
     drop(write);
     let trip = test.trip().await.expect("the second read leaves beside the first");
     assert_eq!((trip.operation, &trip.keys[..]), (Operation::Read, &[1][..]));

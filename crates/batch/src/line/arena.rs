@@ -41,7 +41,8 @@ impl<T, M> Arena<T, M> {
             self.slots[id.index()] = Some(value);
             return id;
         }
-        let slot = u32::try_from(self.slots.len()).expect("limits.rs keeps all that lives below 2^32");
+        let slot =
+            u32::try_from(self.slots.len()).expect("limits.rs keeps all that lives below 2^32");
         self.slots.push(Some(value));
         Id::at(slot)
     }

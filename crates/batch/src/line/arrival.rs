@@ -32,7 +32,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     }
 
     /// The entry for a write of `key` that comes now.
-    pub(super) fn entry_to_write(&mut self, key: KeyId, write: T, size: Size) -> (EntryId, T::Receipt) {
+    pub(super) fn entry_to_write(
+        &mut self,
+        key: KeyId,
+        write: T,
+        size: Size,
+    ) -> (EntryId, T::Receipt) {
         let write = match self.merge(key, write, size.write) {
             Ok(merged) => {
                 self.count_request(Operation::Write, Entrance::Joined);
@@ -59,7 +64,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         let waits = self.entries[entry].waits();
         let counted = if waits { Counted::UntilDeparture } else { Counted::UntilAnswer };
         let id = self.waiters.insert(NewWaiter { waiter, receipt, entry, counted, deadline });
-        self.entries[entry].waiters.push(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
+        self.entries[entry]
+            .waiters
+            .push(&mut self.waiters.arena, id, |waiter| &mut waiter.of_entry);
         self.waiters.request(id)
     }
 

@@ -1,8 +1,9 @@
 //! Deadlines, nearest first.
 //!
-//! Callers mostly use one timeout, so a deadline is mostly later than those before it: it goes to the back of a queue.
-//! The others go to a heap. Requests that are answered in time leave their deadline behind; it is dropped when it comes
-//! to the front, or when such deadlines are the majority.
+//! Callers mostly use one timeout, so a deadline is mostly later than those before it: it goes to
+//! the back of a queue. The others go to a heap. Requests that are answered in time leave their
+//! deadline behind; it is dropped when it comes to the front, or when such deadlines are the
+//! majority.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -45,7 +46,8 @@ impl Deadlines {
         }
     }
 
-    /// The nearest. Those of requests that are gone are never the nearest after [`Deadlines::forget`].
+    /// The nearest. Those of requests that are gone are never the nearest after
+    /// [`Deadlines::forget`].
     pub fn first(&self) -> Option<Deadline> {
         let unsorted = self.unsorted.peek().map(|Reverse(deadline)| *deadline);
         match (self.sorted.front().copied(), unsorted) {

@@ -71,8 +71,8 @@ impl Size {
         self.key.saturating_add(self.write)
     }
 
-    /// After a merge with a write of `later` bytes, which says it has `merged` bytes now. The line has admitted no more
-    /// than the sum, so no more is counted.
+    /// After a merge with a write of `later` bytes, which says it has `merged` bytes now. The line
+    /// has admitted no more than the sum, so no more is counted.
     pub fn merged(self, later: usize, merged: usize) -> Self {
         Self { key: self.key, write: merged.min(self.write + later) }
     }

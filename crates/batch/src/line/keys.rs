@@ -31,7 +31,8 @@ pub(super) struct Keys<K> {
 pub(super) struct KeySlot<K> {
     pub key: K,
     pub hash: u64,
-    /// Entries that wait, in order of arrival. Of neighbouring reads only the last takes further readers.
+    /// Entries that wait, in order of arrival. Of neighbouring reads only the last takes further
+    /// readers.
     pub waiting: List<EntryMark>,
     pub in_flight: InFlight,
 }
@@ -61,8 +62,12 @@ impl<K: Eq + Hash> Keys<K> {
         match table.entry(hash, |&id| slots[id].key == key, |&id| slots[id].hash) {
             Entry::Occupied(found) => *found.get(),
             Entry::Vacant(vacant) => {
-                let id =
-                    slots.insert(KeySlot { key, hash, waiting: List::new(), in_flight: InFlight::Nothing });
+                let id = slots.insert(KeySlot {
+                    key,
+                    hash,
+                    waiting: List::new(),
+                    in_flight: InFlight::Nothing,
+                });
                 vacant.insert(id);
                 id
             }

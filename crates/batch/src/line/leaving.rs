@@ -65,8 +65,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Late { waiter: waiter.answered.waiter, stage, operation }
     }
 
-    /// After something of `key` has come, left or been answered: the first that waits may leave if it can, and a key
-    /// with which nothing is going on is forgotten.
+    /// After something of `key` has come, left or been answered: the first that waits may leave if
+    /// it can, and a key with which nothing is going on is forgotten.
     #[inline]
     pub(super) fn settle(&mut self, key: KeyId) {
         let slot = &self.keys[key];

@@ -1,4 +1,5 @@
-//! A doubly linked list through the values of an arena: anything in it can leave at any time, in O(1).
+//! A doubly linked list through the values of an arena: anything in it can leave at any time, in
+//! O(1).
 
 use super::arena::{Arena, Id};
 
@@ -42,7 +43,12 @@ impl<M> List<M> {
 
     /// Puts `id` behind all others.
     #[inline]
-    pub fn push<T>(&mut self, arena: &mut Arena<T, M>, id: Id<M>, link: impl Fn(&mut T) -> &mut Link<M>) {
+    pub fn push<T>(
+        &mut self,
+        arena: &mut Arena<T, M>,
+        id: Id<M>,
+        link: impl Fn(&mut T) -> &mut Link<M>,
+    ) {
         self.len += 1;
         *link(&mut arena[id]) = Link { previous: self.last(), next: None };
         match &mut self.ends {
@@ -56,7 +62,12 @@ impl<M> List<M> {
 
     /// Takes out `id`, which is in this list.
     #[inline]
-    pub fn unlink<T>(&mut self, arena: &mut Arena<T, M>, id: Id<M>, link: impl Fn(&mut T) -> &mut Link<M>) {
+    pub fn unlink<T>(
+        &mut self,
+        arena: &mut Arena<T, M>,
+        id: Id<M>,
+        link: impl Fn(&mut T) -> &mut Link<M>,
+    ) {
         let Link { previous, next } = std::mem::replace(link(&mut arena[id]), Link::NONE);
         self.len -= 1;
         if let Some(previous) = previous {

@@ -15,12 +15,18 @@ pub(super) struct Load {
 
 impl Load {
     pub fn new(settings: &LineSettings) -> Self {
-        Self { requests: 0, bytes: 0, requests_max: settings.requests_max, bytes_max: settings.bytes_max }
+        Self {
+            requests: 0,
+            bytes: 0,
+            requests_max: settings.requests_max,
+            bytes_max: settings.bytes_max,
+        }
     }
 
     /// Whether one more request may wait, of this size.
     ///
-    /// It is counted whole, though it may turn out to join an entry: so a full line refuses without looking for one.
+    /// It is counted whole, though it may turn out to join an entry: so a full line refuses without
+    /// looking for one.
     #[inline]
     pub fn admit(&self, size: Size) -> Result<(), Refusal> {
         let Self { requests_max, bytes_max, .. } = *self;

@@ -1,7 +1,8 @@
 //! Entries that can leave, and when they do.
 //!
-//! Reads have one queue, each lane of writes has its own. An entry joins the back of its queue when nothing of its key
-//! is before it any more, so the front of a queue has been able to leave for longest.
+//! Reads have one queue, each lane of writes has its own. An entry joins the back of its queue when
+//! nothing of its key is before it any more, so the front of a queue has been able to leave for
+//! longest.
 
 use std::time::Duration;
 
@@ -126,8 +127,14 @@ impl Queues {
         self.set_lane(class, LaneState::Free);
     }
 
-    /// The class whose batch leaves next: of those that are due, the one that could leave for longest.
-    pub fn next_due<T>(&self, entries: &Entries<T>, traffic: &Traffic<'_>, now: Duration) -> Option<Class> {
+    /// The class whose batch leaves next: of those that are due, the one that could leave for
+    /// longest.
+    pub fn next_due<T>(
+        &self,
+        entries: &Entries<T>,
+        traffic: &Traffic<'_>,
+        now: Duration,
+    ) -> Option<Class> {
         let due = self.candidates(entries, traffic).filter(|candidate| candidate.due <= now);
         due.min_by_key(|candidate| candidate.turn).map(|candidate| candidate.class)
     }
@@ -137,7 +144,11 @@ impl Queues {
         self.candidates(entries, traffic).map(|candidate| candidate.due).min()
     }
 
-    fn candidates<T>(&self, entries: &Entries<T>, traffic: &Traffic<'_>) -> impl Iterator<Item = Candidate> {
+    fn candidates<T>(
+        &self,
+        entries: &Entries<T>,
+        traffic: &Traffic<'_>,
+    ) -> impl Iterator<Item = Candidate> {
         let lanes = self.lanes.iter().enumerate();
         let free = lanes.filter(|(_, lane)| lane.in_flight == LaneState::Free);
         let writes = free.map(|(number, lane)| (Class::Write { lane: number }, &lane.queue));
@@ -166,7 +177,9 @@ impl Queues {
         }
         match self.departure {
             Departure::Window { wait, .. } => wait,
-            Departure::WhenFree { .. } if traffic.trips.count(class.operation()) == 0 => Duration::ZERO,
+            Departure::WhenFree { .. } if traffic.trips.count(class.operation()) == 0 => {
+                Duration::ZERO
+            }
             Departure::WhenFree { .. } => traffic.stats.class(class.operation()).hold(),
         }
     }

@@ -34,7 +34,12 @@ impl Trips {
         Self { arena: Arena::new(), max, serial: 0, reads: 0, writes: 0, read_entries: 0 }
     }
 
-    pub fn start(&mut self, class: Class, started: Duration, entries: Vec<Option<EntryId>>) -> BatchId {
+    pub fn start(
+        &mut self,
+        class: Class,
+        started: Duration,
+        entries: Vec<Option<EntryId>>,
+    ) -> BatchId {
         *self.count_mut(class) += 1;
         if class == Class::Read {
             self.read_entries += entries.len();

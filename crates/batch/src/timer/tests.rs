@@ -127,7 +127,8 @@ proptest! {
     }
 }
 
-/// A timer whose rings arrive in a channel, which is closed when both the timer and its thread are gone.
+/// A timer whose rings arrive in a channel, which is closed when both the timer and its thread are
+/// gone.
 fn timer() -> (Timer, Clock, Receiver<Duration>) {
     let clock = Clock::start();
     let (sender, rings) = channel();
@@ -142,8 +143,8 @@ fn rings_come_never_early_and_finer_than_a_millisecond() {
     let (mut timer, clock, rings) = timer();
     let mut fastest = Duration::MAX;
     let begun = clock.now();
-    // The fastest of as many as it takes, so that a busy machine does not matter. A timer in units of milliseconds needs
-    // 1 ms at least.
+    // The fastest of as many as it takes, so that a busy machine does not matter. A timer in units
+    // of milliseconds needs 1 ms at least.
     for round in 0.. {
         if 100 <= round && (fastest < us(950) || TIMEOUT < clock.now() - begun) {
             break;

@@ -14,7 +14,11 @@ fn load(batcher: &Batcher<Gate>, key: u32) -> Load {
     tokio::spawn(async move { batcher.load(key).await })
 }
 
-fn store(batcher: &Batcher<Gate>, key: u32, change: Change) -> JoinHandle<busload_batch::Stored<Gate>> {
+fn store(
+    batcher: &Batcher<Gate>,
+    key: u32,
+    change: Change,
+) -> JoinHandle<busload_batch::Stored<Gate>> {
     let batcher = batcher.clone();
     tokio::spawn(async move { batcher.store(key, change).await })
 }
@@ -52,8 +56,8 @@ async fn those_just_answered_ask_again_before_the_next_batch_leaves() {
     tasks.join_all().await;
 }
 
-/// A worker of the threaded runtime runs a task that was just woken before those that wait, the driver for one. All of it
-/// on one worker, so that it is not about who is faster.
+/// A worker of the threaded runtime runs a task that was just woken before those that wait, the
+/// driver for one. All of it on one worker, so that it is not about who is faster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_driver_does_not_run_ahead_of_those_just_answered() {
     let on_the_worker = async {
@@ -64,7 +68,10 @@ async fn the_driver_does_not_run_ahead_of_those_just_answered() {
             let batcher = batcher.clone();
             tasks.spawn(async move {
                 for round in 0..100 {
-                    assert_eq!(batcher.load(round * 100 + task).await, Ok(Some(round * 100 + task)));
+                    assert_eq!(
+                        batcher.load(round * 100 + task).await,
+                        Ok(Some(round * 100 + task))
+                    );
                 }
             });
         }

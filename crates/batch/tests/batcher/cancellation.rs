@@ -2,11 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use busload_batch::{BatchError, Batcher, BatcherSettings, Loaded, Receipt, Reply, RequestId, Stored};
+use busload_batch::{
+    BatchError, Batcher, BatcherSettings, Loaded, Receipt, Reply, RequestId, Stored,
+};
 use tokio::task::JoinHandle;
 
 use crate::gate::{
-    BAD, BAD_KEY, Change, Content, Gate, Pass, Trip, Trips, gate, gate_with, in_flight, settle, small, soon,
+    BAD, BAD_KEY, Change, Content, Gate, Pass, Trip, Trips, gate, gate_with, in_flight, settle,
+    small, soon,
 };
 
 fn load(batcher: &Batcher<Gate>, key: u32) -> JoinHandle<Loaded<Gate>> {
@@ -156,7 +159,10 @@ impl Underway {
         for other in &self.arrived {
             let reads = |trip: &Trip| matches!(trip.content, Content::Load(_));
             let shared = new.keys().iter().any(|key| other.keys().contains(key));
-            assert!(!shared || (reads(new) && reads(other)), "a key is written beside another trip of it");
+            assert!(
+                !shared || (reads(new) && reads(other)),
+                "a key is written beside another trip of it"
+            );
         }
     }
 
@@ -168,7 +174,8 @@ impl Underway {
     }
 }
 
-/// Calls that are made, given up, answered well and badly in any order: those not given up are all answered.
+/// Calls that are made, given up, answered well and badly in any order: those not given up are all
+/// answered.
 #[tokio::test]
 async fn in_any_schedule_every_caller_who_stays_is_answered() {
     let mut answered = 0;
@@ -203,7 +210,9 @@ async fn in_any_schedule_every_caller_who_stays_is_answered() {
 
 fn check_error(seed: u64, error: Option<BatchError<&'static str>>) {
     let allowed = match error {
-        None | Some(BatchError::Full | BatchError::Panicked | BatchError::Miscounted { .. }) => true,
+        None | Some(BatchError::Full | BatchError::Panicked | BatchError::Miscounted { .. }) => {
+            true
+        }
         Some(BatchError::Failed(error)) => error == BAD || error == "lost",
         Some(_) => false,
     };
@@ -295,14 +304,21 @@ impl Submitter {
         let fates = self.fates.lock().unwrap().clone();
         for (number, fate) in fates.iter().enumerate() {
             let given_up = self.given_up.contains(&number);
-            let expected =
-                if given_up { *fate == Fate::Dropped } else { matches!(fate, Fate::Answered | Fate::Late) };
-            assert!(expected, "seed {seed}: request {number} was given up: {given_up}, and is {fate:?}");
+            let expected = if given_up {
+                *fate == Fate::Dropped
+            } else {
+                matches!(fate, Fate::Answered | Fate::Late)
+            };
+            assert!(
+                expected,
+                "seed {seed}: request {number} was given up: {given_up}, and is {fate:?}"
+            );
         }
     }
 }
 
-/// As above, for replies: each is called once, or dropped because its request was cancelled or refused.
+/// As above, for replies: each is called once, or dropped because its request was cancelled or
+/// refused.
 #[tokio::test]
 async fn in_any_schedule_every_reply_is_called_once_or_was_given_up() {
     let mut late = 0;

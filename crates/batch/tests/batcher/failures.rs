@@ -91,7 +91,8 @@ async fn a_bad_entry_fails_alone() {
 
 #[tokio::test]
 async fn a_full_line_refuses_at_once_and_takes_again_when_some_have_left() {
-    let line = LineSettings { requests_max: 3, batches_in_flight_max: 1, ..LineSettings::default() };
+    let line =
+        LineSettings { requests_max: 3, batches_in_flight_max: 1, ..LineSettings::default() };
     let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
     let under_way = load(&batcher, 0);
     let trip = trips.next().await;
@@ -112,7 +113,8 @@ async fn a_full_line_refuses_at_once_and_takes_again_when_some_have_left() {
 
 #[tokio::test]
 async fn a_request_larger_than_the_line_says_so() {
-    let load = |keys: Vec<[u8; 1000]>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() };
+    let load =
+        |keys: Vec<[u8; 1000]>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() };
     let line = LineSettings { bytes_max: 512, ..LineSettings::default() };
     let batcher = Batcher::from_load(load, BatcherSettings { line, timeout: None }).unwrap();
     let outcome = batcher.load([0; 1000]).await;

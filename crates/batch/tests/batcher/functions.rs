@@ -30,7 +30,8 @@ async fn two_functions_load_and_store_and_the_type_has_a_name() {
         table.lock().unwrap().extend(users);
         async {}
     };
-    let users = Users { by_id: Batcher::from_functions(load, store, BatcherSettings::default()).unwrap() };
+    let users =
+        Users { by_id: Batcher::from_functions(load, store, BatcherSettings::default()).unwrap() };
     users.by_id.store(1, "Ada".to_string()).await.unwrap();
     assert_eq!(users.by_id.load(1).await, Ok(Some("Ada".to_string())));
     assert_eq!(users.by_id.load(2).await, Ok(None));

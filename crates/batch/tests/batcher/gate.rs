@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use busload_batch::{
-    Batcher, BatcherSettings, Departure, LineSettings, LoadedAll, LoadedOne, Oneshot, Reply, Service,
-    Sharing, StoredAll, Write,
+    Batcher, BatcherSettings, Departure, LineSettings, LoadedAll, LoadedOne, Oneshot, Reply,
+    Service, Sharing, StoredAll, Write,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -68,7 +68,9 @@ impl Write for Change {
     fn merge(&mut self, later: Self) -> Result<u32, Self> {
         match (&mut *self, later) {
             (Self::Set(value), Self::Set(later)) => *value = later,
-            (Self::Add(sum), Self::Add(later)) => *sum = sum.checked_add(later).expect("the test adds up"),
+            (Self::Add(sum), Self::Add(later)) => {
+                *sum = sum.checked_add(later).expect("the test adds up")
+            }
             _ => return Err(later),
         }
         Ok(self.receipt())
@@ -82,7 +84,9 @@ impl Write for Change {
 impl Gate {
     async fn pass(&self, content: Content) -> Result<Pass, &'static str> {
         let (pass, passed) = oneshot::channel();
-        self.trips.send(Trip { content, pass }).expect("the test listens as long as there are trips");
+        self.trips
+            .send(Trip { content, pass })
+            .expect("the test listens as long as there are trips");
         match passed.await.expect("the test lets every trip pass") {
             Pass::Panic => panic!("the test wants a panic"),
             Pass::Fail(error) => Err(error),
@@ -143,7 +147,8 @@ impl Trips {
         self.0.try_recv().ok()
     }
 
-    /// The next trip, which has left after all tasks have run that could, if they are on this thread.
+    /// The next trip, which has left after all tasks have run that could, if they are on this
+    /// thread.
     pub async fn next(&mut self) -> Trip {
         settle().await;
         soon(self.0.recv()).await.expect("the service is there")
@@ -158,7 +163,10 @@ impl Trips {
     }
 
     /// The next trip, or `None` if there will not be one: nothing waits.
-    pub async fn arrived_unless_empty<R: Reply<Gate>>(&mut self, batcher: &Batcher<Gate, R>) -> Option<Trip> {
+    pub async fn arrived_unless_empty<R: Reply<Gate>>(
+        &mut self,
+        batcher: &Batcher<Gate, R>,
+    ) -> Option<Trip> {
         match self.arrived().await {
             None if 0 < batcher.waiting() => Some(self.next().await),
             arrived => arrived,
@@ -182,7 +190,9 @@ impl Trip {
 
 /// What another thread does; a test that waits for it in vain ends.
 pub async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(std::time::Duration::from_secs(60), future).await.expect("it does not hang")
+    tokio::time::timeout(std::time::Duration::from_secs(60), future)
+        .await
+        .expect("it does not hang")
 }
 
 /// Lets every task run that can; they must be on this thread.
@@ -206,7 +216,10 @@ pub fn gate_with<R: Reply<Gate>>(settings: BatcherSettings) -> (Batcher<Gate, R>
 
 /// The default settings with so many batches in flight.
 pub fn in_flight(batches_in_flight_max: usize) -> BatcherSettings {
-    BatcherSettings { line: LineSettings { batches_in_flight_max, ..LineSettings::default() }, timeout: None }
+    BatcherSettings {
+        line: LineSettings { batches_in_flight_max, ..LineSettings::default() },
+        timeout: None,
+    }
 }
 
 /// The default settings, reads joining those in flight.

@@ -1,11 +1,14 @@
-//! Many tasks on several threads: a read asked after a write was acknowledged sees it, and limits hold.
+//! Many tasks on several threads: a read asked after a write was acknowledged sees it, and limits
+//! hold.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use busload_batch::{Batcher, BatcherSettings, LineSettings, LoadedAll, LoadedOne, Service, StoredAll};
+use busload_batch::{
+    Batcher, BatcherSettings, LineSettings, LoadedAll, LoadedOne, Service, StoredAll,
+};
 use busload_batch::{LastWins, Sharing};
 use tokio::task::JoinSet;
 
@@ -16,7 +19,8 @@ const ROUNDS: u64 = 150;
 const BATCHES_IN_FLIGHT: usize = 4;
 const LANES: usize = 3;
 
-/// A store that takes its time (in turns of the runtime, any number) and checks who is in it at the same time.
+/// A store that takes its time (in turns of the runtime, any number) and checks who is in it at the
+/// same time.
 #[derive(Default)]
 struct Store {
     values: Mutex<HashMap<u32, u64>>,
@@ -80,7 +84,10 @@ impl Service for Store {
         self.take_time().await;
         for (key, LastWins(value)) in &entries {
             let before = self.values.lock().unwrap().insert(*key, *value);
-            assert!(before < Some(*value), "writes of a key in their order: {value} after {before:?}");
+            assert!(
+                before < Some(*value),
+                "writes of a key in their order: {value} after {before:?}"
+            );
         }
         self.take_time().await;
         self.inside(keys(), |others| *others = 0);
@@ -94,7 +101,8 @@ impl Service for Store {
 async fn write(batcher: Batcher<Store>, key: u32, acknowledged: Arc<AtomicU64>) {
     for value in 1..=ROUNDS {
         if value % 3 == 0 {
-            // Asked behind the write without waiting for it, so it must see that write and no later one.
+            // Asked behind the write without waiting for it, so it must see that write and no later
+            // one.
             let (stored, seen) = tokio::join!(batcher.store(key, value), batcher.load(key));
             stored.unwrap();
             assert_eq!(seen, Ok(Some(value)));
@@ -125,7 +133,8 @@ async fn stress(sharing: Sharing) {
         sharing,
         ..LineSettings::default()
     };
-    let batcher = Batcher::from_service(Store::default(), BatcherSettings { line, timeout: None }).unwrap();
+    let batcher =
+        Batcher::from_service(Store::default(), BatcherSettings { line, timeout: None }).unwrap();
     let mut tasks = JoinSet::new();
     for key in 0..KEYS {
         let acknowledged = Arc::new(AtomicU64::new(0));

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use busload_batch::{BatchError, Batcher, BatcherSettings, Loaded, Receipt, Refusal, Reply, Stored};
+use busload_batch::{
+    BatchError, Batcher, BatcherSettings, Loaded, Receipt, Refusal, Reply, Stored,
+};
 
 use crate::gate::{Change, Gate, Pass, gate_with, in_flight, settle};
 
@@ -80,10 +82,12 @@ async fn each_merged_write_gets_its_own_receipt_with_the_outcome_of_all() {
 }
 
 #[tokio::test]
-async fn a_cancelled_request_is_neither_sent_nor_answered_and_what_was_answered_cannot_be_cancelled() {
+async fn a_cancelled_request_is_neither_sent_nor_answered_and_what_was_answered_cannot_be_cancelled()
+ {
     let (batcher, mut trips) = gate_with(BatcherSettings::default());
     let answers = Answers::default();
-    let submit = |key| batcher.submit_load(key, Note(key, Arc::clone(&answers)), None).ok().unwrap();
+    let submit =
+        |key| batcher.submit_load(key, Note(key, Arc::clone(&answers)), None).ok().unwrap();
     let (waiting, stays) = (submit(1), submit(2));
     batcher.cancel(waiting);
     batcher.flush();
@@ -137,8 +141,11 @@ async fn a_reply_may_ask_again_and_one_that_panics_harms_nobody() {
     let (batcher, mut trips) = gate_with(BatcherSettings::default());
     let answered = Answers::default();
     batcher.submit_load(1, Lively::Panics, None).ok().unwrap();
-    let lively =
-        Lively::Asks { batcher: batcher.clone(), keys: vec![3, 2, 1], answered: Arc::clone(&answered) };
+    let lively = Lively::Asks {
+        batcher: batcher.clone(),
+        keys: vec![3, 2, 1],
+        answered: Arc::clone(&answered),
+    };
     batcher.submit_load(1, lively, None).ok().unwrap();
     batcher.submit_load(2, Lively::Panics, None).ok().unwrap();
     batcher.flush();

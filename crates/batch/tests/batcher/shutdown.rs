@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
-use busload_batch::{BatchError, Batcher, BatcherSettings, Loaded, Oneshot, Receipt, Reply, Stored};
+use busload_batch::{
+    BatchError, Batcher, BatcherSettings, Loaded, Oneshot, Receipt, Reply, Stored,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -80,7 +82,8 @@ impl Reply<Gate> for Sends {
 }
 
 #[tokio::test]
-async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_and_then_nothing_is_left() {
+async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_and_then_nothing_is_left()
+ {
     let (batcher, mut trips) = gate_with::<Sends>(in_flight(1));
     let service: Weak<Gate> = Arc::downgrade(batcher.service());
     let submit = |key| {
@@ -123,7 +126,8 @@ async fn an_idle_batcher_without_a_handle_ends() {
 
 /// A batcher on a runtime of its own, as the end of that one must not be the end of the callers.
 fn elsewhere(worker_threads: usize) -> (tokio::runtime::Runtime, Batcher<Gate>, Trips) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(worker_threads).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(worker_threads).build().unwrap();
     let entered = runtime.enter();
     let (batcher, trips) = gate_with::<Oneshot<Gate>>(in_flight(1));
     drop(entered);
@@ -142,7 +146,8 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
         }
         runtime.shutdown_background();
         assert_eq!(soon(under_way).await.unwrap(), Err(BatchError::Stopped));
-        // While one worker ends the trip, another may still run the driver, which lets those leave who waited for it.
+        // While one worker ends the trip, another may still run the driver, which lets those leave
+        // who waited for it.
         let refused = |outcome: Loaded<Gate>| match outcome {
             Err(BatchError::Closed) => true,
             Err(BatchError::Stopped) => 1 < worker_threads,

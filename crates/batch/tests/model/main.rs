@@ -35,8 +35,8 @@ fn run(settings: LineSettings, steps: Vec<Step>) {
 
 fn settings() -> impl Strategy<Value = LineSettings> {
     let requests_max = prop_oneof![1..5_usize, 10..60_usize];
-    let bytes_max =
-        prop_oneof![1..1_000_usize, Just(1_000_000)].prop_map(|bytes| bytes + REQUEST_OVERHEAD_BYTES);
+    let bytes_max = prop_oneof![1..1_000_usize, Just(1_000_000)]
+        .prop_map(|bytes| bytes + REQUEST_OVERHEAD_BYTES);
     let batch = (1..6_usize, prop_oneof![1..40_usize, Just(10_000)]);
     let counts = (1..4_usize, 1..4_usize);
     (requests_max, bytes_max, batch, counts, sharing()).prop_flat_map(

@@ -1,4 +1,5 @@
-//! The rules of the line, written so that they can be read off: one list of entries, searched from the start each time.
+//! The rules of the line, written so that they can be read off: one list of entries, searched from
+//! the start each time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +7,9 @@ use std::time::Duration;
 use busload_batch::limits::{
     KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, SHARE_MIN_BATCHES, TRIP_MEAN_INITIAL,
 };
-use busload_batch::{Departure, LineSettings, LineStats, Operation, Refusal, Sharing, Stage, Write};
+use busload_batch::{
+    Departure, LineSettings, LineStats, Operation, Refusal, Sharing, Stage, Write,
+};
 
 use crate::change::Change;
 
@@ -90,7 +93,13 @@ impl Reference {
         let joined_in_flight = joined.is_some_and(|index| self.entries[index].in_flight());
         let waiter = Waiter { request: number, deadline, joined_in_flight };
         let Some(index) = joined else {
-            self.entries.push(Entry { key, key_bytes, change, waiters: vec![waiter], place: Place::Blocked });
+            self.entries.push(Entry {
+                key,
+                key_bytes,
+                change,
+                waiters: vec![waiter],
+                place: Place::Blocked,
+            });
             self.let_queue(key);
             return Ok(());
         };
@@ -122,7 +131,8 @@ impl Reference {
     }
 
     pub fn expire(&mut self) -> Vec<(usize, Stage, Operation)> {
-        let mut late: Vec<_> = self.deadlines().filter(|(deadline, _)| *deadline <= self.now).collect();
+        let mut late: Vec<_> =
+            self.deadlines().filter(|(deadline, _)| *deadline <= self.now).collect();
         late.sort();
         let leave = |(_, request)| {
             let (stage, operation) = self.leave(request).expect("it is there");
@@ -132,7 +142,8 @@ impl Reference {
     }
 
     pub fn take_waiting(&mut self) -> Vec<usize> {
-        let (in_flight, waiting) = std::mem::take(&mut self.entries).into_iter().partition(Entry::in_flight);
+        let (in_flight, waiting) =
+            std::mem::take(&mut self.entries).into_iter().partition(Entry::in_flight);
         self.entries = in_flight;
         let waiting: Vec<Entry> = waiting;
         let mut requests: Vec<usize> = waiting.iter().flat_map(Entry::requests).collect();
@@ -172,7 +183,9 @@ impl Reference {
 
     /// The requests that were not answered, with the index of their entry.
     pub fn end(&mut self, batch: usize) -> Vec<(usize, usize)> {
-        let Some(trip) = self.trips.iter().position(|trip| trip.batch == batch) else { return Vec::new() };
+        let Some(trip) = self.trips.iter().position(|trip| trip.batch == batch) else {
+            return Vec::new();
+        };
         let trip = self.trips.remove(trip);
         let mut rest = Vec::new();
         for index in 0..trip.keys.len() {
@@ -242,19 +255,23 @@ impl Reference {
         self.last_seats.get(key).is_some_and(|seat| *place == Place::InFlight(*seat))
     }
 
-    /// After something happened to `key`: the first that waits queues if nothing before it keeps it.
+    /// After something happened to `key`: the first that waits queues if nothing before it keeps
+    /// it.
     fn let_queue(&mut self, key: Key) {
         let of_key = self.entries.iter_mut().filter(|entry| entry.key == key);
-        let (in_flight, mut waiting): (Vec<_>, Vec<_>) = of_key.partition(|entry| entry.in_flight());
+        let (in_flight, mut waiting): (Vec<_>, Vec<_>) =
+            of_key.partition(|entry| entry.in_flight());
         let Some(first) = waiting.first_mut() else { return };
-        let beside_reads = first.change.is_none() && in_flight.iter().all(|entry| entry.change.is_none());
+        let beside_reads =
+            first.change.is_none() && in_flight.iter().all(|entry| entry.change.is_none());
         if first.place == Place::Blocked && (in_flight.is_empty() || beside_reads) {
             self.turns += 1;
             first.place = Place::Queued { turn: self.turns, since: self.now };
         }
     }
 
-    /// What could leave now: reads, and the writes of each free lane. None is empty, the first to leave is first.
+    /// What could leave now: reads, and the writes of each free lane. None is empty, the first to
+    /// leave is first.
     fn queues(&self) -> Vec<Vec<usize>> {
         if self.trips.len() == self.settings.batches_in_flight_max {
             return Vec::new();

@@ -1,9 +1,12 @@
-//! One run: a line, the reference that must do the same, callers, and a store that batches are made on.
+//! One run: a line, the reference that must do the same, callers, and a store that batches are made
+//! on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use busload_batch::{Answered, Ask, BatchId, Content, Departure, Line, LineSettings, RequestId, Stage};
+use busload_batch::{
+    Answered, Ask, BatchId, Content, Departure, Line, LineSettings, RequestId, Stage,
+};
 
 use crate::change::{Action, Change, Value};
 use crate::reference::{Expected, Key, Reference, Request};
@@ -127,7 +130,9 @@ impl World {
             }
             Step::End { batch } => self.with_batch(batch, Self::end),
             Step::Advance { micros } => self.now += Duration::from_micros(micros),
-            Step::GoBack { micros } => self.now = self.now.saturating_sub(Duration::from_micros(micros)),
+            Step::GoBack { micros } => {
+                self.now = self.now.saturating_sub(Duration::from_micros(micros))
+            }
             Step::Expire => self.expire(),
             Step::TakeWaiting => self.take_waiting(),
             Step::SleepUntilWake => self.sleep_until_wake(),
@@ -147,7 +152,10 @@ impl World {
         let open = self.requests.iter().filter(|request| request.fate == Fate::Open).count();
         assert_eq!(open, 0, "waiters were lost");
         assert!(self.line.is_empty());
-        assert_eq!((self.line.waiting(), self.line.waiting_bytes(), self.line.in_flight()), (0, 0, 0));
+        assert_eq!(
+            (self.line.waiting(), self.line.waiting_bytes(), self.line.in_flight()),
+            (0, 0, 0)
+        );
         self.check_counts();
     }
 
@@ -174,7 +182,11 @@ impl World {
         let Some(request) = request.checked_rem(self.requests.len()) else { return };
         let Some(id) = self.requests[request].id else { return };
         let was_open = self.requests[request].fate == Fate::Open;
-        assert_eq!(self.line.leave(id), was_open.then_some(request), "who leaves gets itself, once");
+        assert_eq!(
+            self.line.leave(id),
+            was_open.then_some(request),
+            "who leaves gets itself, once"
+        );
         assert_eq!(self.reference.leave(request).is_some(), was_open);
         if was_open {
             self.requests[request].fate = Fate::Gone;
@@ -208,7 +220,10 @@ impl World {
         let settings = &self.reference.settings;
         assert!(!batch.entries.is_empty());
         assert!(batch.entries.len() <= settings.batch_entries_max);
-        assert!(batch.entries.is_sorted_by(|(a, _), (b, _)| a < b), "sorted, each key once: {batch:?}");
+        assert!(
+            batch.entries.is_sorted_by(|(a, _), (b, _)| a < b),
+            "sorted, each key once: {batch:?}"
+        );
         assert!(self.line.in_flight() <= settings.batches_in_flight_max);
         let under_way = self.batches.iter().filter(|sent| !sent.ended);
         let same_lane = under_way.filter(|sent| {
@@ -245,7 +260,8 @@ impl World {
         sent.seen = Some(seen);
     }
 
-    /// Answers one entry; also one that was answered, or of a batch that has ended, or that there is not.
+    /// Answers one entry; also one that was answered, or of a batch that has ended, or that there
+    /// is not.
     fn answer(&mut self, batch: usize, entry: usize) {
         self.make(batch);
         let entry = entry % (self.batches[batch].entries.len() + 1);
@@ -256,7 +272,8 @@ impl World {
         waiters.iter().for_each(|answered| self.check_answer(batch, entry, *answered));
     }
 
-    /// Ends a batch; also one that has ended. What was made and not answered gets its answer now, what was not made fails.
+    /// Ends a batch; also one that has ended. What was made and not answered gets its answer now,
+    /// what was not made fails.
     fn end(&mut self, batch: usize) {
         self.tell_time();
         let mut rest = Vec::new();
@@ -269,7 +286,8 @@ impl World {
         self.batches[batch].ended = true;
     }
 
-    /// A request gets its answer: it must be that of the key's operations one by one in order of arrival.
+    /// A request gets its answer: it must be that of the key's operations one by one in order of
+    /// arrival.
     fn check_answer(&mut self, batch: usize, entry: usize, answered: Answered<usize, usize>) {
         let request = answered.waiter;
         let (key, change) = &self.batches[batch].entries[entry];
@@ -295,7 +313,11 @@ impl World {
             let counts = *key == self.requests[request].key && action.is_some();
             let must_be_made = matches!(fate, Fate::Answered | Fate::Open);
             if counts && must_be_made {
-                assert!(seen.made.contains(&earlier), "{request} does not see {earlier}: {:?}", seen.made);
+                assert!(
+                    seen.made.contains(&earlier),
+                    "{request} does not see {earlier}: {:?}",
+                    seen.made
+                );
             }
         }
         let merged_with_later = |later: &usize| is_write && self.merged(request, *later);
@@ -304,8 +326,11 @@ impl World {
     }
 
     fn merged(&self, request: usize, later: usize) -> bool {
-        let changes =
-            self.batches.iter().flat_map(|sent| &sent.entries).filter_map(|(_, change)| change.as_ref());
+        let changes = self
+            .batches
+            .iter()
+            .flat_map(|sent| &sent.entries)
+            .filter_map(|(_, change)| change.as_ref());
         changes
             .into_iter()
             .any(|change| change.requests.contains(&request) && change.requests.contains(&later))
@@ -315,11 +340,13 @@ impl World {
         self.tell_time();
         let mut late = Vec::new();
         self.line.expire(self.now, &mut late);
-        let got: Vec<_> = late.iter().map(|late| (late.waiter, late.stage, late.operation)).collect();
+        let got: Vec<_> =
+            late.iter().map(|late| (late.waiter, late.stage, late.operation)).collect();
         assert_eq!(got, self.reference.expire());
         for (request, stage, _) in got {
             assert_eq!(self.requests[request].fate, Fate::Open);
-            self.requests[request].fate = if stage == Stage::Waiting { Fate::NotMade } else { Fate::Gone };
+            self.requests[request].fate =
+                if stage == Stage::Waiting { Fate::NotMade } else { Fate::Gone };
         }
     }
 
@@ -344,7 +371,11 @@ impl World {
             assert!(!self.next_batch(), "a batch was due before the line wanted to be woken");
             let open = self.open_requests();
             self.expire();
-            assert_eq!(self.open_requests(), open, "a deadline passed before the line wanted to be woken");
+            assert_eq!(
+                self.open_requests(),
+                open,
+                "a deadline passed before the line wanted to be woken"
+            );
             self.now = wake;
         }
         let open = self.open_requests();
@@ -380,7 +411,10 @@ impl World {
             stats.left + stats.expired,
             count(&|asked| matches!(asked.fate, Fate::Gone | Fate::NotMade))
         );
-        assert_eq!(stats.reads.requests + stats.writes.requests, count(&|asked| asked.id.is_some()));
+        assert_eq!(
+            stats.reads.requests + stats.writes.requests,
+            count(&|asked| asked.id.is_some())
+        );
         let batches = stats.reads.batches + stats.writes.batches;
         assert_eq!(usize::try_from(batches), Ok(self.batches.len()));
         let largest = self.batches.iter().map(|sent| sent.entries.len()).max().unwrap_or(0);
@@ -407,9 +441,11 @@ fn make_change(stored: &mut Stored, change: &Change, requests: &[Asked]) {
 }
 
 fn lane_of(settings: &LineSettings, key: Key) -> usize {
-    let settings = LineSettings { departure: Departure::WhenFree { min_batch: 1 }, ..settings.clone() };
+    let settings =
+        LineSettings { departure: Departure::WhenFree { min_batch: 1 }, ..settings.clone() };
     let settings = LineSettings { bytes_max: usize::MAX, ..settings };
-    let mut line = Line::<Key, Change, ()>::with_seed(settings, SEED).expect("runs have sound settings");
+    let mut line =
+        Line::<Key, Change, ()>::with_seed(settings, SEED).expect("runs have sound settings");
     let change = Change::new(Action::Delete, 0);
     line.write(Duration::ZERO, key, change, (), Ask::default()).expect("it is empty");
     match line.next_batch(Duration::ZERO).expect("it is due").content {

@@ -64,10 +64,16 @@ fn deadlines_pass_in_their_own_order() {
     let mut order = Vec::new();
     while let Some(wake) = desk.wake() {
         desk.now = wake;
-        order.push((desk.now - start, desk.expire().iter().map(|(waiter, _)| *waiter).collect::<Vec<_>>()));
+        order.push((
+            desk.now - start,
+            desk.expire().iter().map(|(waiter, _)| *waiter).collect::<Vec<_>>(),
+        ));
     }
     let expected = [(10, vec![2, 5]), (20, vec![4]), (30, vec![1]), (40, vec![3])];
-    assert_eq!(order, expected.map(|(millis_from_now, waiters)| (millis(millis_from_now), waiters)));
+    assert_eq!(
+        order,
+        expected.map(|(millis_from_now, waiters)| (millis(millis_from_now), waiters))
+    );
 }
 
 #[test]

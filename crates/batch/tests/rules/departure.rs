@@ -159,7 +159,8 @@ fn batch_of_reads_takes_its_share_so_that_all_places_have_something_to_do() {
         (3, &["read a b c d e f", "read g h i j k l"]),
         (7, &["read a b c d", "read e f g h", "read i j k l"]),
     ] {
-        let limits = LineSettings { batches_in_flight_max: places, batch_entries_max: 100, ..settings() };
+        let limits =
+            LineSettings { batches_in_flight_max: places, batch_entries_max: 100, ..settings() };
         let mut desk = Desk::new(limits);
         desk.read_all(&keys);
         assert_eq!(desk.all(), expected, "{places} places");
@@ -172,7 +173,9 @@ fn batch_has_no_more_bytes_than_may_and_a_larger_entry_leaves_alone() {
     for (key, text) in [("a", "=1"), ("b", "=1"), ("c", "=12345678"), ("d", "=1")] {
         desk.write(key, text);
     }
-    for (batch, expected) in ["write a=1 b=1", "write c=12345678", "write d=1"].into_iter().enumerate() {
+    for (batch, expected) in
+        ["write a=1 b=1", "write c=12345678", "write d=1"].into_iter().enumerate()
+    {
         assert_eq!(desk.next(), expected);
         desk.end(batch);
     }
@@ -181,8 +184,11 @@ fn batch_has_no_more_bytes_than_may_and_a_larger_entry_leaves_alone() {
 #[test]
 fn longest_waiting_goes_first_though_others_never_stop_coming() {
     for same_time in [true, false] {
-        let mut desk =
-            Desk::new(LineSettings { batches_in_flight_max: 1, batch_entries_max: 1, ..settings() });
+        let mut desk = Desk::new(LineSettings {
+            batches_in_flight_max: 1,
+            batch_entries_max: 1,
+            ..settings()
+        });
         desk.read("a");
         assert_eq!(desk.next(), "read a");
         desk.read("b");
@@ -253,5 +259,12 @@ fn keys_of_two_lanes() -> (Key, Key) {
         desk.write(key, "=1");
         desk.all().len() == 2
     };
-    ("a", KEYS[1..].iter().copied().find(leaves_beside_a).expect("five keys are enough for two lanes"))
+    (
+        "a",
+        KEYS[1..]
+            .iter()
+            .copied()
+            .find(leaves_beside_a)
+            .expect("five keys are enough for two lanes"),
+    )
 }

@@ -17,7 +17,8 @@ pub struct Desk {
     batches: Vec<BatchId>,
 }
 
-/// A write with an action in front: `=x` sets, `+x` appends. Only the same merge, and appends no further than 8 bytes.
+/// A write with an action in front: `=x` sets, `+x` appends. Only the same merge, and appends no
+/// further than 8 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text(String);
 
@@ -156,10 +157,17 @@ impl Desk {
         self.line.read(self.now, key, waiter, ask).map_err(|refused| refused.reason)
     }
 
-    fn ask_write(&mut self, key: Key, text: &str, deadline: Option<Duration>) -> Result<RequestId, Refusal> {
+    fn ask_write(
+        &mut self,
+        key: Key,
+        text: &str,
+        deadline: Option<Duration>,
+    ) -> Result<RequestId, Refusal> {
         let ask = Ask { bytes: key.len(), deadline };
         let waiter = self.next_request();
-        self.line.write(self.now, key, Text(text.into()), waiter, ask).map_err(|refused| refused.reason)
+        self.line
+            .write(self.now, key, Text(text.into()), waiter, ask)
+            .map_err(|refused| refused.reason)
     }
 
     fn next_request(&mut self) -> usize {

@@ -1,4 +1,5 @@
-//! A caller that gives up harms nobody, whatever the others are doing; names that are out of date harm nothing.
+//! A caller that gives up harms nobody, whatever the others are doing; names that are out of date
+//! harm nothing.
 
 use busload_batch::LineSettings;
 
@@ -25,7 +26,10 @@ fn line_is_empty_when_all_have_left() {
         assert!(desk.line.leave(request).is_some());
     }
     assert!(desk.line.is_empty());
-    assert_eq!((desk.line.waiting_bytes(), desk.next().as_str(), desk.wake()), (0, "nothing", None));
+    assert_eq!(
+        (desk.line.waiting_bytes(), desk.next().as_str(), desk.wake()),
+        (0, "nothing", None)
+    );
 }
 
 #[test]

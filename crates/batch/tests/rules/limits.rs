@@ -1,6 +1,8 @@
 //! What a line holds and what it refuses.
 
-use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX};
+use busload_batch::limits::{
+    BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX,
+};
 use busload_batch::{Departure, Line, LineSettings, NoWrites, Refusal, Sharing};
 
 use crate::desk::{Desk, settings};
@@ -87,7 +89,10 @@ fn settings_that_make_no_sense_are_refused_and_say_why() {
         (LineSettings { requests_max: 0, ..ok() }, "requests_max must be at least 1"),
         (LineSettings { batch_entries_max: 0, ..ok() }, "batch_entries_max must be at least 1"),
         (LineSettings { batch_bytes_max: 0, ..ok() }, "batch_bytes_max must be at least 1"),
-        (LineSettings { batches_in_flight_max: 0, ..ok() }, "batches_in_flight_max must be at least 1"),
+        (
+            LineSettings { batches_in_flight_max: 0, ..ok() },
+            "batches_in_flight_max must be at least 1",
+        ),
         (LineSettings { lanes: 0, ..ok() }, "lanes must be at least 1"),
         (LineSettings { departure: when_free(0), ..ok() }, "min_batch must be at least 1"),
         (LineSettings { departure: window(0), ..ok() }, "entries must be at least 1"),
@@ -125,5 +130,8 @@ fn refusals_say_what_the_limits_are() {
     let full = Refusal::Full { requests_max: 3, bytes_max: 500 };
     assert_eq!(full.to_string(), "the line is full: at most 3 requests and 500 bytes may wait");
     let too_large = Refusal::TooLarge { bytes: 501, bytes_max: 500 };
-    assert_eq!(too_large.to_string(), "the request counts 501 bytes, and at most 500 bytes may wait");
+    assert_eq!(
+        too_large.to_string(),
+        "the request counts 501 bytes, and at most 500 bytes may wait"
+    );
 }

@@ -1,4 +1,5 @@
-//! Operations on one key take effect in the order of their arrival; batches are sorted, unique, of one lane and kind.
+//! Operations on one key take effect in the order of their arrival; batches are sorted, unique, of
+//! one lane and kind.
 
 use busload_batch::limits::KIND_SEARCH_BATCHES;
 use busload_batch::{Content, Departure, Line, LineSettings, NoWrites};
@@ -53,7 +54,8 @@ fn read_never_overtakes_a_write_nor_a_write_a_read() {
     desk.write("a", "=1");
     desk.read("a");
     desk.write("a", "=2");
-    for (number, expected) in ["read a", "write a=1", "read a", "write a=2"].into_iter().enumerate() {
+    for (number, expected) in ["read a", "write a=1", "read a", "write a=2"].into_iter().enumerate()
+    {
         assert_eq!(desk.all(), [expected]);
         assert_eq!(desk.end(number), [(0, number)]);
     }
@@ -79,12 +81,17 @@ fn lanes_leave_side_by_side_and_a_key_keeps_its_lane() {
     let mut lane_of = std::collections::BTreeMap::new();
     for round in 0..3 {
         for key in 0..32_u32 {
-            line.write(millis(0), key, busload_batch::LastWins(round), (), Default::default()).unwrap();
+            line.write(millis(0), key, busload_batch::LastWins(round), (), Default::default())
+                .unwrap();
         }
         let mut lanes = Vec::new();
         while let Some(batch) = line.next_batch(millis(0)) {
-            let Content::Write { lane, entries } = batch.content else { unreachable!("only writes") };
-            entries.iter().for_each(|(key, _)| assert_eq!(*lane_of.entry(*key).or_insert(lane), lane));
+            let Content::Write { lane, entries } = batch.content else {
+                unreachable!("only writes")
+            };
+            entries
+                .iter()
+                .for_each(|(key, _)| assert_eq!(*lane_of.entry(*key).or_insert(lane), lane));
             lanes.push((lane, batch.id));
         }
         assert!(lanes.len() <= 4);
@@ -131,13 +138,18 @@ fn search_for_a_kind_is_bounded() {
 
 #[test]
 fn line_goes_on_when_its_clock_stands_still_or_goes_back() {
-    let mut desk = Desk::new(LineSettings { departure: Departure::WhenFree { min_batch: 2 }, ..settings() });
+    let mut desk =
+        Desk::new(LineSettings { departure: Departure::WhenFree { min_batch: 2 }, ..settings() });
     desk.read("a");
     assert_eq!(desk.all(), ["read a"]);
     desk.now -= millis(50);
     desk.read_until("b", millis(60));
     assert_eq!(desk.next(), "nothing");
-    assert_eq!(desk.wake(), Some(desk.now), "the deadline has passed at the latest time that was told");
+    assert_eq!(
+        desk.wake(),
+        Some(desk.now),
+        "the deadline has passed at the latest time that was told"
+    );
     assert_eq!(desk.expire().len(), 1);
     desk.read("c");
     assert_eq!(desk.end(0), [(0, 0)]);

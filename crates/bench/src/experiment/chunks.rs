@@ -1,4 +1,5 @@
-//! `chunks`: chunks of a store some milliseconds away, read directly and through busload, cold, filling and warm.
+//! `chunks`: chunks of a store some milliseconds away, read directly and through busload, cold,
+//! filling and warm.
 //!
 //! ```text
 //!   arguments --> cases: which rows --> harness: measures one ---------------------------+
@@ -10,9 +11,10 @@
 //!                 tables, statistics.csv, measurements.csv, plot, summary <--- results <--+
 //! ```
 //!
-//! The server runs on one processor, the load on another, the S3 server wherever there is room. Rows that are compared are
-//! measured in turns, round after round, and what is shown are medians. Whatever is empty before a measurement gets a server
-//! and a directory of its own. Every chunk is checked by number and size.
+//! The server runs on one processor, the load on another, the S3 server wherever there is room.
+//! Rows that are compared are measured in turns, round after round, and what is shown are medians.
+//! Whatever is empty before a measurement gets a server and a directory of its own. Every chunk is
+//! checked by number and size.
 
 mod arguments;
 mod cases;
@@ -134,7 +136,8 @@ impl Run<'_> {
         let arguments = self.harness.arguments;
         let ms = arguments.distance.first_byte;
         if arguments.wants(Section::Chain) {
-            let title = format!("A chain of {} dependent reads, store {ms} ms away", arguments.chain);
+            let title =
+                format!("A chain of {} dependent reads, store {ms} ms away", arguments.chain);
             self.group(&title, &cases::chain())?;
         }
         if arguments.wants(Section::Reads) {
@@ -166,7 +169,12 @@ impl Run<'_> {
         let rounds = self.harness.arguments.rounds;
         let first = self.results.measure(cases, rounds, Sample::median, |case, round| {
             let sample = self.harness.measure(case, round).with_context(|| case.name())?;
-            self.statistics.append(&self.setting.fields(case, &sample, round, Ratios::default()))?;
+            self.statistics.append(&self.setting.fields(
+                case,
+                &sample,
+                round,
+                Ratios::default(),
+            ))?;
             tell(round, rounds, case, &sample);
             Ok(sample)
         })?;
@@ -183,7 +191,9 @@ impl Run<'_> {
     fn check(&self) -> Result<()> {
         let failed: u64 = self.results.rows().iter().map(|row| row.sample.failed.count()).sum();
         if 0 < failed {
-            bail!("{failed} requests were refused or answered wrongly; see the notes of their rows");
+            bail!(
+                "{failed} requests were refused or answered wrongly; see the notes of their rows"
+            );
         }
         Ok(())
     }
@@ -192,5 +202,9 @@ impl Run<'_> {
 /// One line for whoever waits.
 fn tell(round: usize, rounds: usize, case: &Case, sample: &Sample) {
     let (per_s, p50) = (measurement(sample.per_s / 1_000.0), measurement(sample.p50_us));
-    eprintln!("round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}", case.name(), sample.notes());
+    eprintln!(
+        "round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}",
+        case.name(),
+        sample.notes()
+    );
 }

@@ -10,7 +10,8 @@ use crate::{
     measure::{Pace, Plan, Sample, fill, measure},
     random::Random,
     report::{
-        self, Column, Csv, exact_or_empty, measurement, measurement_or_dash, number, percent_or_dash, text,
+        self, Column, Csv, exact_or_empty, measurement, measurement_or_dash, number,
+        percent_or_dash, text,
     },
     requests::Pool,
     server::Durability,
@@ -70,7 +71,8 @@ pub fn connections(arguments: &Connections) -> Result<()> {
     }
     let space = arguments.load.space()?;
     arguments.load.times()?;
-    let bench = Bench::new(&arguments.setup, &arguments.servers, arguments.durability != Durability::None)?;
+    let bench =
+        Bench::new(&arguments.setup, &arguments.servers, arguments.durability != Durability::None)?;
     let csv = arguments.setup.csv.as_deref();
     let mut csv = csv.map(|path| Csv::open(path, &bench.about, CSV_HEADER)).transpose()?;
     if !strace::is_available() {
@@ -90,7 +92,10 @@ pub fn connections(arguments: &Connections) -> Result<()> {
         let base = measurements.last().map(|(sample, _)| sample.clone()).unwrap_or_default();
         for (index, (target, (sample, calls))) in targets.iter().zip(&measurements).enumerate() {
             let base = (index + 1 < targets.len()).then_some(&base);
-            println!("{}", report::row(COLUMNS, &row(clients, target, sample, base, calls.as_ref())));
+            println!(
+                "{}",
+                report::row(COLUMNS, &row(clients, target, sample, base, calls.as_ref()))
+            );
             if let Some(csv) = &mut csv {
                 csv.append(&csv_fields(arguments, clients, target, sample, base, calls.as_ref()))?;
             }
@@ -125,8 +130,10 @@ fn run_count(
     for _ in 0..arguments.rounds {
         let start = random.next() >> 8;
         for (target, samples) in targets.iter().zip(&mut samples).rev() {
-            samples
-                .push(measure(&plan(target, start)).with_context(|| format!("measuring {}", target.name))?);
+            samples.push(
+                measure(&plan(target, start))
+                    .with_context(|| format!("measuring {}", target.name))?,
+            );
         }
     }
     let mut measurements = Vec::new();
@@ -134,7 +141,8 @@ fn run_count(
         let calls = match target.pid {
             Some(pid) if strace::is_available() => {
                 let progress = AtomicU64::new(0);
-                let traced = Plan { progress: Some(&progress), window: strace::LOAD, ..plan(target, 0) };
+                let traced =
+                    Plan { progress: Some(&progress), window: strace::LOAD, ..plan(target, 0) };
                 let requests = || progress.load(Ordering::Relaxed);
                 strace::count(&bench.cleanup, pid, requests, || measure(&traced).map(drop))?
             }
@@ -156,7 +164,9 @@ fn row(
         clients.to_string(),
         target.name.to_owned(),
         measurement(sample.requests_per_s / 1_000.0),
-        measurement_or_dash(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
+        measurement_or_dash(
+            base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s)),
+        ),
         measurement(sample.p50_us),
         measurement(sample.p99_us),
         measurement_or_dash(sample.server_us_per_request),

@@ -1,4 +1,5 @@
-//! `disk`: random reads of a file, with the percentiles of their latencies: what the disk below a cache can do.
+//! `disk`: random reads of a file, with the percentiles of their latencies: what the disk below a
+//! cache can do.
 //!
 //! ```text
 //!   arguments --> file: made once, its cached pages dropped --> jobs: threads that read blocks --> Measured
@@ -6,7 +7,8 @@
 //!                                                         fio: as fio prints it, table, JSON, CSV <--+
 //! ```
 //!
-//! Every block is read at most once in a measurement, so that what one read brought to the page cache serves no other.
+//! Every block is read at most once in a measurement, so that what one read brought to the page
+//! cache serves no other.
 
 mod file;
 mod fio;
@@ -174,10 +176,15 @@ pub fn disk(arguments: &Disk) -> Result<()> {
     let mut measured = Vec::new();
     for mode in &arguments.mode {
         for jobs in &arguments.jobs {
-            let plan =
-                Plan { mode: *mode, jobs: *jobs, block_bytes: arguments.block, limit, seed: arguments.seed };
-            let Some(one) =
-                jobs::measure(&file, &plan).with_context(|| format!("{} reads, {jobs} jobs", mode.name()))?
+            let plan = Plan {
+                mode: *mode,
+                jobs: *jobs,
+                block_bytes: arguments.block,
+                limit,
+                seed: arguments.seed,
+            };
+            let Some(one) = jobs::measure(&file, &plan)
+                .with_context(|| format!("{} reads, {jobs} jobs", mode.name()))?
             else {
                 println!("\n{}: left out, the file system has no O_DIRECT", mode.name());
                 break;
@@ -266,7 +273,9 @@ mod tests {
     #[test]
     fn what_cannot_be_measured_is_refused() {
         assert_eq!(check(&[]).unwrap(), Duration::from_secs(5));
-        assert!(check(&["--size", "2M", "--block", "4k", "--jobs", "3", "--mode", "direct"]).is_ok());
+        assert!(
+            check(&["--size", "2M", "--block", "4k", "--jobs", "3", "--mode", "direct"]).is_ok()
+        );
         for wrong in [
             &["--block", "1000"][..],
             &["--block", "0"],

@@ -1,5 +1,5 @@
-//! `dolt`: what Dolt's own client does with a remote, replayed against a store some milliseconds away: directly, and through busload
-//! cold and warm.
+//! `dolt`: what Dolt's own client does with a remote, replayed against a store some milliseconds
+//! away: directly, and through busload cold and warm.
 //!
 //! ```text
 //!   arguments --> cases: which rows --> harness: measures one ----------------------------------+
@@ -12,9 +12,10 @@
 //!                          tables, statistics.csv, plot, summary <--- results <--- sample <-+
 //! ```
 //!
-//! The server runs on one processor, the load on another, the S3 server wherever there is room. Rows that are compared are
-//! measured in turns, round after round, and what is shown are medians. What is cold has a server and a directory of its own. Every
-//! chunk is checked against its address, every file against what was written.
+//! The server runs on one processor, the load on another, the S3 server wherever there is room.
+//! Rows that are compared are measured in turns, round after round, and what is shown are medians.
+//! What is cold has a server and a directory of its own. Every chunk is checked against its
+//! address, every file against what was written.
 
 mod arguments;
 mod cases;
@@ -122,9 +123,11 @@ impl Run<'_> {
             self.group(&format!("{clients} clones at once of {bytes}"), &cases::clones(clients))?;
         }
         if arguments.wants(Section::Scan) {
-            let (count, bytes) = (self.harness.store.current, bytes_text(self.harness.leaves_bytes()));
-            let title =
-                format!("A scan of {count} chunks, node by node; plain: {bytes}, as long as the leaves");
+            let (count, bytes) =
+                (self.harness.store.current, bytes_text(self.harness.leaves_bytes()));
+            let title = format!(
+                "A scan of {count} chunks, node by node; plain: {bytes}, as long as the leaves"
+            );
             self.group(&title, &cases::scan(&arguments.layout))?;
         }
         if arguments.wants(Section::Point) {
@@ -144,7 +147,12 @@ impl Run<'_> {
         let rounds = self.harness.arguments.rounds;
         let first = self.results.measure(cases, rounds, Sample::median, |case, round| {
             let sample = self.harness.measure(case, round).with_context(|| case.name())?;
-            self.statistics.append(&self.setting.fields(case, &sample, round, Ratios::default()))?;
+            self.statistics.append(&self.setting.fields(
+                case,
+                &sample,
+                round,
+                Ratios::default(),
+            ))?;
             tell(round, rounds, case, &sample);
             Ok(sample)
         })?;

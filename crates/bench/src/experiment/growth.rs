@@ -62,13 +62,15 @@ pub fn growth(arguments: &Growth) -> Result<()> {
     if arguments.step == 0 {
         bail_usage!("--step is at least 1");
     }
-    let bench = Bench::new(&arguments.setup, &arguments.servers, arguments.durability != Durability::None)?;
+    let bench =
+        Bench::new(&arguments.setup, &arguments.servers, arguments.durability != Durability::None)?;
     let csv = arguments.setup.csv.as_deref();
     let mut csv = csv.map(|path| Csv::open(path, &bench.about, CSV_HEADER)).transpose()?;
     println!("{}", report::heading(COLUMNS));
     let mut summaries = Vec::new();
     for kind in &arguments.servers {
-        let target = bench.start(*kind, arguments.durability, arguments.net_threads, null_reply(space))?;
+        let target =
+            bench.start(*kind, arguments.durability, arguments.net_threads, null_reply(space))?;
         let summary = grow(arguments, space, &target, csv.as_mut());
         summaries.push(summary.with_context(|| format!("growing {}", kind.name()))?);
         target.discard();
@@ -79,7 +81,12 @@ pub fn growth(arguments: &Growth) -> Result<()> {
 }
 
 /// Grows one server step by step and says in words how it went.
-fn grow(arguments: &Growth, space: KeySpace, target: &Target, mut csv: Option<&mut Csv>) -> Result<String> {
+fn grow(
+    arguments: &Growth,
+    space: KeySpace,
+    target: &Target,
+    mut csv: Option<&mut Csv>,
+) -> Result<String> {
     let pid = target.pid.context("a server this program started has a process")?;
     let mut group = Group::connect(target.address, arguments.clients + 1)?;
     let mut growing = Growing::new(arguments, space, pid)?;
@@ -230,8 +237,8 @@ impl Growing {
         Ok(())
     }
 
-    /// What was lost is read here and not with every reply: it costs system calls, so it covers the time since
-    /// the slow reply before.
+    /// What was lost is read here and not with every reply: it costs system calls, so it covers the
+    /// time since the slow reply before.
     fn note_slow(&mut self, latency_ns: u64) {
         self.slow_count += 1;
         let lost_ns = lost_ns(self.pid);
@@ -303,7 +310,8 @@ impl Driver for Growing {
     }
 }
 
-/// Time that server or load could have used but did not get: waiting behind other programs, or for the host.
+/// Time that server or load could have used but did not get: waiting behind other programs, or for
+/// the host.
 fn lost_ns(server: Pid) -> u64 {
     let waits = [run_queue_wait_ns(server), run_queue_wait_ns(getpid()), steal_ns()];
     waits.into_iter().flatten().sum()
@@ -315,8 +323,13 @@ mod tests {
 
     #[test]
     fn overhead_is_what_neither_key_nor_value_explains() {
-        let step =
-            Step { keys: 1_000, writes_per_s: 0.0, resident: 100_000, resident_before: 30_000, lost_ms: 0.0 };
+        let step = Step {
+            keys: 1_000,
+            writes_per_s: 0.0,
+            resident: 100_000,
+            resident_before: 30_000,
+            lost_ms: 0.0,
+        };
         let space = KeySpace { keys: 1_000, value_bytes: 34, seed: 1 };
         assert!((step.overhead_bytes(space) - 20.0).abs() < 1e-9);
     }

@@ -10,7 +10,8 @@ use crate::{
     measure::{Pace, Plan, Sample, fill, measure},
     random::Random,
     report::{
-        self, Column, Csv, exact_or_empty, measurement, measurement_or_dash, number, percent_or_dash, text,
+        self, Column, Csv, exact_or_empty, measurement, measurement_or_dash, number,
+        percent_or_dash, text,
     },
     requests::{KeySpace, Pool},
     server::Durability,
@@ -80,7 +81,11 @@ pub fn kv(arguments: &Kv) -> Result<()> {
     let mut csv = csv.map(|path| Csv::open(path, &bench.about, CSV_HEADER)).transpose()?;
     println!(
         "{} connections, {} keys, {}-byte values, {} s a measurement, medians of {}",
-        arguments.load.clients, space.keys, space.value_bytes, arguments.load.seconds, arguments.rounds
+        arguments.load.clients,
+        space.keys,
+        space.value_bytes,
+        arguments.load.seconds,
+        arguments.rounds
     );
     println!("{}", report::heading(COLUMNS));
     for case in &cases {
@@ -135,14 +140,21 @@ fn run_case(
             samples.push(measure(&plan).with_context(|| format!("measuring {}", target.name))?);
         }
     }
-    let measurements =
-        targets.iter().zip(&samples).map(|(target, samples)| (target.name, Sample::median(samples)));
+    let measurements = targets
+        .iter()
+        .zip(&samples)
+        .map(|(target, samples)| (target.name, Sample::median(samples)));
     let measurements = measurements.collect();
     targets.into_iter().for_each(Target::discard);
     Ok(measurements)
 }
 
-fn start_targets(bench: &Bench<'_>, arguments: &Kv, space: KeySpace, case: &Case) -> Result<Vec<Target>> {
+fn start_targets(
+    bench: &Bench<'_>,
+    arguments: &Kv,
+    space: KeySpace,
+    case: &Case,
+) -> Result<Vec<Target>> {
     let targets = match arguments.attach {
         Some(address) => {
             let pid = arguments.attach_pid.and_then(Pid::from_raw);
@@ -171,7 +183,9 @@ fn row(case: &Case, name: &str, sample: &Sample, base: Option<&Sample>) -> Vec<S
         case.net_threads.to_string(),
         name.to_owned(),
         measurement(sample.requests_per_s / 1_000.0),
-        measurement_or_dash(base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s))),
+        measurement_or_dash(
+            base.and_then(|base| ratio(sample.requests_per_s, base.requests_per_s)),
+        ),
         measurement(sample.p50_us),
         measurement(sample.p99_us),
         measurement(sample.p999_us),

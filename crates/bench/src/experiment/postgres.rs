@@ -1,4 +1,5 @@
-//! `postgres`: many clients' single-key reads and writes of one Postgres table, not batched, in fixed windows, and by busload.
+//! `postgres`: many clients' single-key reads and writes of one Postgres table, not batched, in
+//! fixed windows, and by busload.
 //!
 //! ```text
 //!   arguments --> sections: which rows --> harness: measures one -----------------+
@@ -10,9 +11,10 @@
 //!                        table, statistics.csv, plot, summary <--- results <--+
 //! ```
 //!
-//! Rows that are compared are measured in turns, round after round, and what is shown are medians. Nothing is bound to a
-//! processor: the load, busload and Postgres share the machine, as a service and its database on one machine do; what each
-//! uses is shown beside every row. Every reply is checked against the key it was asked for.
+//! Rows that are compared are measured in turns, round after round, and what is shown are medians.
+//! Nothing is bound to a processor: the load, busload and Postgres share the machine, as a service
+//! and its database on one machine do; what each uses is shown beside every row. Every reply is
+//! checked against the key it was asked for.
 
 mod approach;
 mod arguments;
@@ -74,8 +76,10 @@ pub fn postgres(arguments: &Postgres) -> Result<()> {
         .with_context(|| format!("cannot make {}", arguments.out.display()))?;
     let mut database = Database::open(arguments)?;
     loading::prepare(&mut database, arguments.source.rows, arguments.source.reload)?;
-    let setting =
-        Setting { rows: arguments.source.rows, shared_buffers: database.setting("shared_buffers")? };
+    let setting = Setting {
+        rows: arguments.source.rows,
+        shared_buffers: database.setting("shared_buffers")?,
+    };
     let about = about(arguments, &mut database, &busload, &setting)?;
     println!("{about}");
     let statistics = Csv::open(&arguments.out.join(STATISTICS), &about, table::CSV_HEADER)?;
@@ -193,7 +197,12 @@ impl Run<'_> {
         let rounds = self.harness.arguments.rounds;
         let first = self.results.measure(&group.cases, rounds, Sample::median, |case, round| {
             let sample = self.harness.measure(case, round).with_context(|| case.name())?;
-            self.statistics.append(&self.setting.fields(case, &sample, round, Ratios::default()))?;
+            self.statistics.append(&self.setting.fields(
+                case,
+                &sample,
+                round,
+                Ratios::default(),
+            ))?;
             tell(round, rounds, case, &sample);
             Ok(sample)
         })?;
@@ -226,5 +235,9 @@ impl Run<'_> {
 /// One line for whoever waits.
 fn tell(round: usize, rounds: usize, case: &approach::Case, sample: &Sample) {
     let (per_s, p50) = (measurement(sample.per_s / 1_000.0), measurement(sample.p50_us));
-    eprintln!("round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}", case.name(), sample.notes());
+    eprintln!(
+        "round {round} of {rounds}: {}: {per_s} k/s, p50 {p50} us {}",
+        case.name(),
+        sample.notes()
+    );
 }

@@ -57,7 +57,9 @@ pub fn recovery(arguments: &Recovery) -> Result<()> {
         bail_usage!("--rounds is at least 1");
     }
     if arguments.durability == Durability::None || arguments.servers.contains(&Kind::Null) {
-        bail_usage!("without a log nothing comes back: --durability os or always, and servers that have one");
+        bail_usage!(
+            "without a log nothing comes back: --durability os or always, and servers that have one"
+        );
     }
     let bench = Bench::new(&arguments.setup, &arguments.servers, true)?;
     let csv = arguments.setup.csv.as_deref();
@@ -92,7 +94,13 @@ fn recover(
 ) -> Result<CameBack> {
     let directory = bench.cleanup.directory(&bench.setup.directory())?;
     let start = || {
-        bench.start_in(directory.path(), kind, arguments.durability, arguments.net_threads, null_reply(space))
+        bench.start_in(
+            directory.path(),
+            kind,
+            arguments.durability,
+            arguments.net_threads,
+            null_reply(space),
+        )
     };
     let mut server = start()?;
     let written_per_s = write_records(&server, arguments.records, space)?;

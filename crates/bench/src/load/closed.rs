@@ -10,8 +10,8 @@ use crate::{
 
 /// What a closed loop sends and who wants to know.
 pub trait Driver {
-    /// Prepares the next pipeline of a connection and says how many requests it has; 0 when the connection has
-    /// nothing more to send.
+    /// Prepares the next pipeline of a connection and says how many requests it has; 0 when the
+    /// connection has nothing more to send.
     fn advance(&mut self, connection: usize, now_ns: u64) -> u32;
 
     /// The bytes of the pipeline that `advance` prepared last.

@@ -1,10 +1,12 @@
 //! Open loop: requests leave when they are due.
 //!
-//! Request `n` belongs to connection `n mod connections` and is due at a fixed time. It is sent then (or as soon
-//! as this thread gets to it: how late is measured and reported) even when earlier ones are unanswered, and its
-//! latency counts from when it was due. A server that stalls is charged for every request it kept waiting.
+//! Request `n` belongs to connection `n mod connections` and is due at a fixed time. It is sent
+//! then (or as soon as this thread gets to it: how late is measured and reported) even when earlier
+//! ones are unanswered, and its latency counts from when it was due. A server that stalls is
+//! charged for every request it kept waiting.
 //!
-//! Waiting: `epoll_pwait2` sleeps until [`SPIN`] before the next request, then polls without sleeping.
+//! Waiting: `epoll_pwait2` sleeps until [`SPIN`] before the next request, then polls without
+//! sleeping.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -70,8 +72,8 @@ struct Run {
 }
 
 impl Group {
-    /// Sends at a fixed rate for warm-up and window, then waits for the last replies. `at` is called when the
-    /// window begins and when it ends.
+    /// Sends at a fixed rate for warm-up and window, then waits for the last replies. `at` is
+    /// called when the window begins and when it ends.
     ///
     /// # Errors
     ///
@@ -91,7 +93,9 @@ impl Group {
                 past_window = true;
                 at();
             }
-            if past_window && (run.unanswered == 0 || run.end_ns + duration_ns(OPEN_LOOP_DRAIN) <= now_ns) {
+            if past_window
+                && (run.unanswered == 0 || run.end_ns + duration_ns(OPEN_LOOP_DRAIN) <= now_ns)
+            {
                 break;
             }
             self.flush_dirty(&mut run)?;
@@ -157,7 +161,8 @@ impl Run {
                 return;
             }
             let connections = u64::try_from(self.lines.len()).expect("a count fits in 64 bits");
-            let index = usize::try_from(number % connections).expect("below the count of connections");
+            let index =
+                usize::try_from(number % connections).expect("below the count of connections");
             let line = &mut self.lines[index];
             line.unsent.extend_from_slice(plan.pool.slice(plan.cursor.take(1), 1));
             line.due_ns.push_back(due_ns);
@@ -194,8 +199,8 @@ impl Run {
         (self.counted_from_ns..self.end_ns).contains(&due_ns)
     }
 
-    /// Requests that were never answered enter with the time they have waited so far: leaving them out would
-    /// flatter the server.
+    /// Requests that were never answered enter with the time they have waited so far: leaving them
+    /// out would flatter the server.
     fn finish(mut self) -> OpenResult {
         let now_ns = now_ns();
         let lines = std::mem::take(&mut self.lines);

@@ -6,8 +6,8 @@ use std::{
     process::{Command, Output},
 };
 
-/// Seconds of a row, one after the other until what takes its time was measured: on a slow machine, or one with other work,
-/// nothing may be answered in the first of them.
+/// Seconds of a row, one after the other until what takes its time was measured: on a slow machine,
+/// or one with other work, nothing may be answered in the first of them.
 #[allow(dead_code, reason = "one experiment replays and has no rows")]
 pub const SECONDS: [&str; 4] = ["0.2", "0.5", "2", "5"];
 
@@ -32,7 +32,8 @@ pub fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// The server's binary belongs to another package: cargo builds it, if the build of the workspace has not yet.
+/// The server's binary belongs to another package: cargo builds it, if the build of the workspace
+/// has not yet.
 pub fn busload() -> PathBuf {
     let own = PathBuf::from(env!("CARGO_BIN_EXE_busload-bench"));
     let target = own.parent().and_then(Path::parent).unwrap();
@@ -52,10 +53,15 @@ pub type Record = BTreeMap<String, String>;
 /// The records of a CSV file without quoted fields.
 pub fn records(out: &Path, file: &str) -> Vec<Record> {
     let content = std::fs::read_to_string(out.join(file)).unwrap();
-    let mut lines = content.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
+    let mut lines =
+        content.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(','));
     let names: Vec<_> = lines.next().unwrap().collect();
     let record = |fields: std::str::Split<'_, char>| {
-        names.iter().zip(fields).map(|(name, value)| ((*name).to_owned(), value.to_owned())).collect()
+        names
+            .iter()
+            .zip(fields)
+            .map(|(name, value)| ((*name).to_owned(), value.to_owned()))
+            .collect()
     };
     lines.map(record).collect()
 }

@@ -33,20 +33,24 @@ pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<Instead> {
     }
 }
 
-/// Takes a part of a longer answer that is as long as what was asked for, but from elsewhere. With `lies`,
-/// Content-Range says that it is what was asked for.
+/// Takes a part of a longer answer that is as long as what was asked for, but from elsewhere. With
+/// `lies`, Content-Range says that it is what was asked for.
 pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<Bytes> {
     let (mut head, body) = response.into_parts();
-    let Some((start, size)) = content_range(&head.headers) else { return Response::from_parts(head, body) };
+    let Some((start, size)) = content_range(&head.headers) else {
+        return Response::from_parts(head, body);
+    };
     let got = body.len() as u64;
     let last = start + got.saturating_sub(1);
     let (first, wanted) = match asked {
-        Asked::Closed(first, end) => (first, end.min(size.saturating_sub(1)).saturating_sub(first) + 1),
+        Asked::Closed(first, end) => {
+            (first, end.min(size.saturating_sub(1)).saturating_sub(first) + 1)
+        }
         Asked::From(first) => (first, size.saturating_sub(first)),
         Asked::Suffix(bytes) => (size - bytes.min(size), bytes.min(size)),
     };
-    // What is left over is before what was asked for, or behind it; if nothing is, the bytes are turned
-    // round.
+    // What is left over is before what was asked for, or behind it; if nothing is, the bytes are
+    // turned round.
     let from = if start < first { 0 } else { got.saturating_sub(wanted) };
     let mut part = body.slice(to_usize(from)..to_usize((from + wanted).min(got)));
     if got <= wanted {
@@ -60,7 +64,8 @@ pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<By
         start + from
     };
     let end = shown + (part.len() as u64).saturating_sub(1);
-    let range = HeaderValue::from_str(&format!("bytes {shown}-{end}/{size}")).expect("digits are a header");
+    let range =
+        HeaderValue::from_str(&format!("bytes {shown}-{end}/{size}")).expect("digits are a header");
     head.headers.insert(header::CONTENT_RANGE, range);
     Response::from_parts(head, part)
 }
@@ -92,13 +97,17 @@ pub fn error(status: u16, path: &str) -> Response<Bytes> {
         503 => "SlowDown",
         _ => "InternalError",
     };
-    let path = path.split('?').next().unwrap_or_default().replace('&', "&amp;").replace('<', "&lt;");
+    let path =
+        path.split('?').next().unwrap_or_default().replace('&', "&amp;").replace('<', "&lt;");
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>Injected.</Message><Resource>{path}</Resource><RequestId>0</RequestId></Error>"
     );
     let mut response = Response::new(Bytes::from(body));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     response
 }
 
@@ -124,14 +133,15 @@ pub fn half_listing(body: &Bytes) -> Bytes {
 
 /// An ETag that no object has.
 pub fn other_etag(headers: &mut HeaderMap, draw: u64) {
-    let etag =
-        HeaderValue::from_str(&format!("\"{:016x}{:016x}\"", draw, mix(draw))).expect("digits are a header");
+    let etag = HeaderValue::from_str(&format!("\"{:016x}{:016x}\"", draw, mix(draw)))
+        .expect("digits are a header");
     headers.insert(header::ETAG, etag);
 }
 
 /// Flips one bit of the byte at `at` of the body, if it is in this piece, which begins at `start`.
 pub fn flip(piece: Bytes, start: u64, at: u64, draw: u64) -> Bytes {
-    let Some(index) = at.checked_sub(start).map(to_usize).filter(|index| *index < piece.len()) else {
+    let Some(index) = at.checked_sub(start).map(to_usize).filter(|index| *index < piece.len())
+    else {
         return piece;
     };
     let mut piece = BytesMut::from(piece);

@@ -78,7 +78,8 @@ impl Connection {
         self.socket.set_nodelay(true)?;
         let mut reader = Reader::default();
         while let Some(request) = reader.next(&mut self.socket).await? {
-            let is_last = request.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
+            let is_last =
+                request.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
             match self.answer(request).await? {
                 Ended::Whole if !is_last => {}
                 ended => return Ok(ended),
@@ -97,7 +98,8 @@ impl Connection {
             is_listing: is_listing(&request),
             is_read: request.method() == Method::GET,
         });
-        let seen = Seen { method: request.method().to_string(), path, range: None, bytes: 0, status: 0 };
+        let seen =
+            Seen { method: request.method().to_string(), path, range: None, bytes: 0, status: 0 };
         let answer = match &fate.fault {
             Some(Fault::NoAnswer) => None,
             Some(Fault::Status(status)) => Some(held(answer::error(*status, &seen.path))),
@@ -113,7 +115,12 @@ impl Connection {
     }
 
     /// The server's answer, with what has to be changed before the first byte.
-    async fn ask(&mut self, mut request: Request<Bytes>, range: Option<Asked>, fate: &Fate) -> Answer {
+    async fn ask(
+        &mut self,
+        mut request: Request<Bytes>,
+        range: Option<Asked>,
+        fate: &Fate,
+    ) -> Answer {
         let instead = fate
             .fault
             .as_ref()
@@ -121,7 +128,9 @@ impl Connection {
             .and_then(|(fault, range)| answer::instead(fault, range, fate.draw));
         match instead {
             Some(Instead::Whole) => drop(request.headers_mut().remove(header::RANGE)),
-            Some(Instead::More(range)) => drop(request.headers_mut().insert(header::RANGE, range.header())),
+            Some(Instead::More(range)) => {
+                drop(request.headers_mut().insert(header::RANGE, range.header()))
+            }
             None => {}
         }
         let mut response = match self.forward(request).await {
@@ -134,13 +143,15 @@ impl Connection {
                 self.changed(response, |response| answer::shift(response, range, lies)).await
             }
             (Some(Fault::HalfListing), _) => {
-                self.changed(response, |response| response.map(|body| answer::half_listing(&body))).await
+                self.changed(response, |response| response.map(|body| answer::half_listing(&body)))
+                    .await
             }
             (Some(Fault::OtherEtag), _) => {
                 answer::other_etag(response.headers_mut(), fate.draw);
                 response
             }
-            // What has no length cannot be sent piece by piece: errors and listings, which are small.
+            // What has no length cannot be sent piece by piece: errors and listings, which are
+            // small.
             _ if response.body().size_hint().exact().is_none() => {
                 self.changed(response, |response| response).await
             }
@@ -172,7 +183,9 @@ impl Connection {
                 Err(error) => return Err(error.to_string()),
             };
             match sent {
-                Ok(response) => return Ok(response.map(|body| body.map_err(io::Error::other).boxed())),
+                Ok(response) => {
+                    return Ok(response.map(|body| body.map_err(io::Error::other).boxed()));
+                }
                 Err(error) => {
                     failure = error.to_string();
                     self.upstream = None;
@@ -190,7 +203,8 @@ impl Connection {
         if !is_usable {
             let socket = TcpStream::connect(self.shared.upstream).await?;
             socket.set_nodelay(true)?;
-            let (sender, driver) = http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
+            let (sender, driver) =
+                http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
             let driver = tokio::spawn(async move {
                 // How it ends is seen by who sends requests.
                 let _ = driver.await;
@@ -303,7 +317,11 @@ impl Plan {
 
 /// Pieces small enough to be spread evenly, a hundred a second.
 fn piece_bytes(bandwidth: u64) -> usize {
-    if bandwidth == 0 { PIECE_BYTES } else { answer::to_usize(bandwidth / 100).clamp(1 << 10, PIECE_BYTES) }
+    if bandwidth == 0 {
+        PIECE_BYTES
+    } else {
+        answer::to_usize(bandwidth / 100).clamp(1 << 10, PIECE_BYTES)
+    }
 }
 
 /// Writes the head, if it is still to be written, and a piece of the body.
@@ -319,7 +337,12 @@ async fn write_both(socket: &mut TcpStream, head: &mut Vec<u8>, piece: &[u8]) ->
 
 fn head_bytes(status: StatusCode, headers: &HeaderMap) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
-    write!(head, "HTTP/1.1 {} {}\r\n", status.as_u16(), status.canonical_reason().unwrap_or("Status"))?;
+    write!(
+        head,
+        "HTTP/1.1 {} {}\r\n",
+        status.as_u16(),
+        status.canonical_reason().unwrap_or("Status")
+    )?;
     for (name, value) in headers {
         let is_of_connection = *name == header::CONNECTION || *name == header::TRANSFER_ENCODING;
         if !is_of_connection {
@@ -337,7 +360,8 @@ fn held(response: Response<Bytes>) -> Answer {
 }
 
 fn is_listing(request: &Request<Bytes>) -> bool {
-    request.method() == Method::GET && request.uri().query().is_some_and(|query| query.contains("list-type="))
+    request.method() == Method::GET
+        && request.uri().query().is_some_and(|query| query.contains("list-type="))
 }
 
 fn closed(range: Option<Asked>) -> Option<std::ops::Range<u64>> {

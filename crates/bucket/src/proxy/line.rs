@@ -9,8 +9,8 @@ use tokio::time::{Duration, sleep_until};
 
 use super::connection::now;
 
-/// Carries pieces one after the other. A response asks with its next piece when the one before is through, so that those under way
-/// take turns.
+/// Carries pieces one after the other. A response asks with its next piece when the one before is
+/// through, so that those under way take turns.
 #[derive(Debug)]
 pub(super) struct Line(Mutex<Place>);
 

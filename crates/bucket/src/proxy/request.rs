@@ -64,7 +64,9 @@ fn body_length(headers: &HeaderMap) -> io::Result<usize> {
     }
     let Some(length) = headers.get(header::CONTENT_LENGTH) else { return Ok(0) };
     let length = length.to_str().ok().and_then(|length| length.parse::<usize>().ok());
-    length.filter(|length| *length <= HELD_BODY_BYTES_MAX).ok_or_else(|| invalid("a body of at most 256 MiB"))
+    length
+        .filter(|length| *length <= HELD_BODY_BYTES_MAX)
+        .ok_or_else(|| invalid("a body of at most 256 MiB"))
 }
 
 fn parse(head: &[u8]) -> io::Result<Request<Bytes>> {
@@ -78,7 +80,8 @@ fn parse(head: &[u8]) -> io::Result<Request<Bytes>> {
         return Err(invalid("METHOD TARGET HTTP/1.1"));
     };
     let mut request = Request::new(Bytes::new());
-    *request.method_mut() = Method::from_bytes(method.as_bytes()).map_err(|_| invalid("a method"))?;
+    *request.method_mut() =
+        Method::from_bytes(method.as_bytes()).map_err(|_| invalid("a method"))?;
     *request.uri_mut() = target.parse::<Uri>().map_err(|_| invalid("a path"))?;
     for line in lines {
         let (name, value) = line.split_once(':').ok_or_else(|| invalid("NAME: VALUE"))?;

@@ -1,4 +1,5 @@
-//! The headers of a zstd frame (RFC 8878, section 3.1.1), read to know how long its contents can be before anything is allocated.
+//! The headers of a zstd frame (RFC 8878, section 3.1.1), read to know how long its contents can be
+//! before anything is allocated.
 
 use crate::{FormatError, error::corrupt};
 
@@ -50,11 +51,11 @@ impl Frame {
 
     /// Room the contents need; an error if that is more than `bytes_max`.
     pub(crate) fn capacity(&self, bytes_max: usize) -> Result<usize, FormatError> {
-        let announced = self.contents_bytes.unwrap_or(self.contents_bytes_max.min(bytes_max as u64));
-        usize::try_from(announced)
-            .ok()
-            .filter(|&bytes| bytes <= bytes_max)
-            .ok_or_else(|| corrupt!("a zstd frame announces {announced} bytes, expected at most {bytes_max}"))
+        let announced =
+            self.contents_bytes.unwrap_or(self.contents_bytes_max.min(bytes_max as u64));
+        usize::try_from(announced).ok().filter(|&bytes| bytes <= bytes_max).ok_or_else(|| {
+            corrupt!("a zstd frame announces {announced} bytes, expected at most {bytes_max}")
+        })
     }
 }
 
@@ -75,7 +76,11 @@ impl Reader<'_> {
     }
 
     /// The field of the announced length, by the descriptor's two bits.
-    fn contents_bytes(&mut self, flag: u8, single_segment: bool) -> Result<Option<u64>, FormatError> {
+    fn contents_bytes(
+        &mut self,
+        flag: u8,
+        single_segment: bool,
+    ) -> Result<Option<u64>, FormatError> {
         Ok(Some(match flag {
             0 if !single_segment => return Ok(None),
             0 => u64::from(u8::from_le_bytes(self.take()?)),

@@ -1,9 +1,13 @@
-//! Archives: spans, then their ends, then prefixes, references to spans and suffixes, all in the order of prefixes.
+//! Archives: spans, then their ends, then prefixes, references to spans and suffixes, all in the
+//! order of prefixes.
 
 use crate::{
     FormatError, be,
     error::malformed,
-    index::{ChunkLocation, Span, check_prefixes, footer::ArchiveFooter, length_in_memory, palette::Palette},
+    index::{
+        ChunkLocation, Span, check_prefixes, footer::ArchiveFooter, length_in_memory,
+        palette::Palette,
+    },
 };
 
 /// Of a chunk that is no zstd frame.
@@ -12,7 +16,8 @@ const NO_DICTIONARY: u32 = 0;
 /// Earliest version whose chunks may be records without a dictionary.
 const RECORDS_VERSION_MIN: u8 = 2;
 
-/// The index rearranged: a dictionary's span id is kept once for all chunks that use it and an end of a span in 32 bits.
+/// The index rearranged: a dictionary's span id is kept once for all chunks that use it and an end
+/// of a span in 32 bits.
 #[derive(Debug)]
 pub(super) struct Archive {
     prefixes: Box<[u64]>,
@@ -45,7 +50,12 @@ impl Archive {
         Ok(Self {
             prefixes: be::u64s(prefixes).collect(),
             suffixes: suffixes.as_chunks().0.into(),
-            data: references.as_chunks::<8>().0.iter().map(|reference| be::u32_at(reference, 4)).collect(),
+            data: references
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|reference| be::u32_at(reference, 4))
+                .collect(),
             dictionaries: Palette::new(
                 references.as_chunks::<8>().0.iter().map(|reference| be::u32_at(reference, 0)),
             ),
@@ -76,13 +86,19 @@ impl Archive {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let chunks = size_of_val(&*self.prefixes) + size_of_val(&*self.suffixes) + size_of_val(&*self.data);
+        let chunks =
+            size_of_val(&*self.prefixes) + size_of_val(&*self.suffixes) + size_of_val(&*self.data);
         (chunks + self.dictionaries.memory_bytes() + self.spans.memory_bytes()) as u64
     }
 }
 
-/// Checks that the spans of chunks and dictionaries exist, and that versions without records have none.
-fn check_references(references: &[u8], footer: &ArchiveFooter, spans: &Spans) -> Result<(), FormatError> {
+/// Checks that the spans of chunks and dictionaries exist, and that versions without records have
+/// none.
+fn check_references(
+    references: &[u8],
+    footer: &ArchiveFooter,
+    spans: &Spans,
+) -> Result<(), FormatError> {
     for (position, reference) in references.as_chunks::<8>().0.iter().enumerate() {
         let [dictionary, data] = [be::u32_at(reference, 0), be::u32_at(reference, 4)];
         if spans.get(data).is_none() {
@@ -112,7 +128,8 @@ fn check_references(references: &[u8], footer: &ArchiveFooter, spans: &Spans) ->
 struct Spans {
     /// The low 32 bits of each end.
     ends: Box<[u32]>,
-    /// From which span on ends have which high bits; ascending, the first of a file is (0, 0) and left out.
+    /// From which span on ends have which high bits; ascending, the first of a file is (0, 0) and
+    /// left out.
     high: Box<[(u32, u32)]>,
 }
 
@@ -122,7 +139,10 @@ impl Spans {
         let mut high = Vec::new();
         for (index, end) in (0..=u32::MAX).zip(be::u64s(ends)) {
             if end < last {
-                return Err(malformed!("span {} ends before the one before it", u64::from(index) + 1));
+                return Err(malformed!(
+                    "span {} ends before the one before it",
+                    u64::from(index) + 1
+                ));
             }
             if end >> 32 != last >> 32 {
                 high.push((index, high_bits(end)));
@@ -130,7 +150,9 @@ impl Spans {
             last = end;
         }
         if last != data_bytes {
-            return Err(malformed!("spans end at {last}, expected {data_bytes}, where the index begins"));
+            return Err(malformed!(
+                "spans end at {last}, expected {data_bytes}, where the index begins"
+            ));
         }
         Ok(Self { ends: be::u64s(ends).map(low_bits).collect(), high: high.into() })
     }

@@ -1,11 +1,14 @@
-//! Classic table files: records, then `prefix, ordinal` sorted by prefix, then lengths and suffixes in the order of the records.
+//! Classic table files: records, then `prefix, ordinal` sorted by prefix, then lengths and suffixes
+//! in the order of the records.
 
 use bytes::Bytes;
 
 use crate::{
     FormatError, be,
     error::malformed,
-    index::{ChunkLocation, Span, check_prefixes, footer::CLASSIC_FOOTER_BYTES, footer::ClassicFooter},
+    index::{
+        ChunkLocation, Span, check_prefixes, footer::CLASSIC_FOOTER_BYTES, footer::ClassicFooter,
+    },
     limits::CLASSIC_SUM_STEP,
 };
 
@@ -35,7 +38,11 @@ pub(super) struct Classic {
 }
 
 impl Classic {
-    pub(super) fn parse(tail: Bytes, chunk_count: u32, file_bytes: u64) -> Result<Self, FormatError> {
+    pub(super) fn parse(
+        tail: Bytes,
+        chunk_count: u32,
+        file_bytes: u64,
+    ) -> Result<Self, FormatError> {
         let expected = tail_bytes(chunk_count);
         if tail.len() as u64 != expected || file_bytes < expected {
             return Err(malformed!(
@@ -105,7 +112,10 @@ impl Classic {
         let step = ordinal / CLASSIC_SUM_STEP;
         let before = sum(&lengths[step * CLASSIC_SUM_STEP * LENGTH_BYTES..ordinal * LENGTH_BYTES]);
         let length = be::u32_at(lengths, ordinal * LENGTH_BYTES);
-        ChunkLocation { span: Span { offset: self.offsets[step] + before, length }, dictionary: None }
+        ChunkLocation {
+            span: Span { offset: self.offsets[step] + before, length },
+            dictionary: None,
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -129,7 +139,9 @@ impl Classic {
     }
 
     fn suffixes(&self) -> &[[u8; SUFFIX_BYTES]] {
-        self.tail[self.count() * (TUPLE_BYTES + LENGTH_BYTES)..self.count() * CHUNK_INDEX_BYTES].as_chunks().0
+        self.tail[self.count() * (TUPLE_BYTES + LENGTH_BYTES)..self.count() * CHUNK_INDEX_BYTES]
+            .as_chunks()
+            .0
     }
 }
 

@@ -20,8 +20,9 @@ pub(super) struct ClassicFooter {
 impl ClassicFooter {
     /// From at least the last [`CLASSIC_FOOTER_BYTES`] of a file.
     pub(super) fn parse(end: &[u8]) -> Result<Self, FormatError> {
-        let footer: &[u8; CLASSIC_FOOTER_BYTES] =
-            end.last_chunk().ok_or_else(|| malformed!("expected a footer of 20 bytes, got {}", end.len()))?;
+        let footer: &[u8; CLASSIC_FOOTER_BYTES] = end
+            .last_chunk()
+            .ok_or_else(|| malformed!("expected a footer of 20 bytes, got {}", end.len()))?;
         if !footer.ends_with(&CLASSIC_MAGIC) {
             return Err(malformed!("expected a table file, which ends with ffb5d8c22463ee50"));
         }
@@ -40,7 +41,8 @@ impl ClassicFooter {
     }
 }
 
-/// Bytes of the footer of a version 3 archive. Earlier ones lack the first four: their index length has 32 bits.
+/// Bytes of the footer of a version 3 archive. Earlier ones lack the first four: their index length
+/// has 32 bits.
 pub(crate) const ARCHIVE_FOOTER_BYTES: usize = 220;
 
 /// The last 7 bytes of an archive.
@@ -66,9 +68,11 @@ pub(super) struct ArchiveFooter {
 }
 
 impl ArchiveFooter {
-    /// From the last [`ARCHIVE_FOOTER_BYTES`] of a file of `file_bytes` or more of them, or all of them.
+    /// From the last [`ARCHIVE_FOOTER_BYTES`] of a file of `file_bytes` or more of them, or all of
+    /// them.
     pub(super) fn parse(end: &[u8], file_bytes: u64) -> Result<Self, FormatError> {
-        // Fields are counted from the end, where versions agree. A file may be four bytes shorter than the longest footer.
+        // Fields are counted from the end, where versions agree. A file may be four bytes shorter
+        // than the longest footer.
         let at_end = |offset: usize| end.len().checked_sub(offset);
         if !end.ends_with(ARCHIVE_SIGNATURE) {
             return Err(malformed!("expected an archive, which ends with DOLTARC"));
@@ -77,12 +81,17 @@ impl ArchiveFooter {
         let footer_bytes = match version {
             1 | 2 => ARCHIVE_FOOTER_BYTES - 4,
             3 => ARCHIVE_FOOTER_BYTES,
-            _ => return Err(refused!("an archive of version {version}; versions 1, 2 and 3 are known")),
+            _ => {
+                return Err(refused!(
+                    "an archive of version {version}; versions 1, 2 and 3 are known"
+                ));
+            }
         };
         let start = at_end(footer_bytes).ok_or_else(too_short)?;
         let index_bytes =
             if version == 3 { be::u64_at(end, start) } else { u64::from(be::u32_at(end, start)) };
-        // The three checksums after these are not looked at, as Dolt does not: newer writers leave zeros there.
+        // The three checksums after these are not looked at, as Dolt does not: newer writers leave
+        // zeros there.
         let [span_count, chunk_count, metadata_bytes] =
             [212, 208, 204].map(|from_end| be::u32_at(end, end.len() - from_end));
         Self::checked(
@@ -102,7 +111,8 @@ impl ArchiveFooter {
         file_bytes: u64,
     ) -> Result<Self, FormatError> {
         let metadata_bytes = u64::from(metadata_bytes);
-        let expected = SPAN_INDEX_BYTES * u64::from(span_count) + CHUNK_INDEX_BYTES * u64::from(chunk_count);
+        let expected =
+            SPAN_INDEX_BYTES * u64::from(span_count) + CHUNK_INDEX_BYTES * u64::from(chunk_count);
         if index_bytes != expected {
             return Err(malformed!(
                 "an index of {index_bytes} bytes, expected {expected} for {span_count} spans and {chunk_count} chunks"
@@ -116,9 +126,19 @@ impl ArchiveFooter {
         // Three sums of numbers below 2^38.
         let tail_bytes = index_bytes + metadata_bytes + footer_bytes;
         let data_bytes = file_bytes.checked_sub(tail_bytes).ok_or_else(|| {
-            malformed!("an index, metadata and footer of {tail_bytes} bytes in a file of {file_bytes}")
+            malformed!(
+                "an index, metadata and footer of {tail_bytes} bytes in a file of {file_bytes}"
+            )
         })?;
-        Ok(Self { version, span_count, chunk_count, index_bytes, metadata_bytes, data_bytes, footer_bytes })
+        Ok(Self {
+            version,
+            span_count,
+            chunk_count,
+            index_bytes,
+            metadata_bytes,
+            data_bytes,
+            footer_bytes,
+        })
     }
 
     /// Bytes of index, metadata and footer.

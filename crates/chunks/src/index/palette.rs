@@ -91,10 +91,16 @@ mod tests {
 
     #[test]
     fn entries_get_their_numbers_back_in_the_fewest_bytes() {
-        for (different, bytes_each) in [(1, 0), (2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)] {
-            let numbers: Vec<u32> = (0..70_000).map(|entry| u32::MAX - entry * 7 % different).collect();
+        for (different, bytes_each) in
+            [(1, 0), (2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)]
+        {
+            let numbers: Vec<u32> =
+                (0..70_000).map(|entry| u32::MAX - entry * 7 % different).collect();
             let palette = Palette::new(numbers.iter().copied());
-            assert!((0..numbers.len()).all(|entry| palette.get(entry) == numbers[entry]), "{different}");
+            assert!(
+                (0..numbers.len()).all(|entry| palette.get(entry) == numbers[entry]),
+                "{different}"
+            );
             let expected = 70_000 * bytes_each + 4 * usize::try_from(different).unwrap();
             assert_eq!(palette.memory_bytes(), expected, "{different}");
         }

@@ -7,7 +7,8 @@ use crate::{ChunkAddress, be};
 /// 2^64 by the golden ratio: odd, and with bits of no pattern.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Secret, so that addresses which meet cannot be made up. Addresses look random, but whoever writes chunks chooses among them.
+/// Secret, so that addresses which meet cannot be made up. Addresses look random, but whoever
+/// writes chunks chooses among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed([u64; 4]);
 
@@ -21,8 +22,9 @@ impl Seed {
         }))
     }
 
-    /// Of all 20 bytes: rounds of multiplying and folding the 128 bits, as wyhash and its kin do. The last one breaks up the
-    /// arithmetic progression that addresses differing in their last bytes only would be after the second.
+    /// Of all 20 bytes: rounds of multiplying and folding the 128 bits, as wyhash and its kin do.
+    /// The last one breaks up the arithmetic progression that addresses differing in their last
+    /// bytes only would be after the second.
     pub(super) fn hash(&self, address: &ChunkAddress) -> u64 {
         let [first, second] = [be::u64_at(&address.0, 0), be::u64_at(&address.0, 8)];
         let third = u64::from(be::u32_at(&address.0, 16));

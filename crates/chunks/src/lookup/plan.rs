@@ -21,8 +21,8 @@ pub(super) struct Part<'a> {
 
 /// Parts that hold each file once, in the order of their first files.
 ///
-/// A run is kept if all its files are there in the same order: it does not hold the copies of chunks that earlier files of its own
-/// have, so it says nothing about a chunk whose file is gone.
+/// A run is kept if all its files are there in the same order: it does not hold the copies of
+/// chunks that earlier files of its own have, so it says nothing about a chunk whose file is gone.
 pub(super) fn plan<'a>(
     files: &[Arc<TableIndex>],
     known: impl Iterator<Item = &'a Arc<Run>>,
@@ -48,18 +48,22 @@ pub(super) fn plan<'a>(
     parts.extend(new.chunks(RUN_FILES_MAX).map(|new| Part {
         run: None,
         files: new.to_vec(),
-        entry_count: new.iter().map(|&file| u64::from(files[be::to_usize(file)].chunk_count())).sum(),
+        entry_count:
+            new.iter().map(|&file| u64::from(files[be::to_usize(file)].chunk_count())).sum(),
     }));
     merge(&mut parts);
     parts.sort_unstable_by_key(|part| part.files[0]);
     parts
 }
 
-/// Joins parts of similar sizes until none are left: each is then several times larger than the one before, so they are few.
+/// Joins parts of similar sizes until none are left: each is then several times larger than the one
+/// before, so they are few.
 fn merge(parts: &mut Vec<Part<'_>>) {
     loop {
         parts.sort_by_key(|part| part.entry_count);
-        let Some(smaller) = parts.windows(2).position(|pair| pair[0].joins(&pair[1])) else { return };
+        let Some(smaller) = parts.windows(2).position(|pair| pair[0].joins(&pair[1])) else {
+            return;
+        };
         let other = parts.remove(smaller + 1);
         parts[smaller].join(other);
     }

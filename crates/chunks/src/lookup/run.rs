@@ -1,8 +1,9 @@
 //! A hash table over the entries of some files.
 //!
-//! Open addressing in slots of 8 bytes: from the top, a tag of the address's hash, the file's index in the run, the position in the
-//! file's index. Files and positions get as many bits as this run needs, the tag has the rest. What a tag does not tell apart, the
-//! address in the file's index does.
+//! Open addressing in slots of 8 bytes: from the top, a tag of the address's hash, the file's index
+//! in the run, the position in the file's index. Files and positions get as many bits as this run
+//! needs, the tag has the rest. What a tag does not tell apart, the address in the file's index
+//! does.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::{
 /// No entry: its file would be the one after the last possible.
 const EMPTY: u64 = u64::MAX;
 
-// A file's index is below the power of two that its bits allow, so no entry is EMPTY; and a tag remains.
+// A file's index is below the power of two that its bits allow, so no entry is EMPTY; and a tag
+// remains.
 const _: () = assert!(u32::BITS + RUN_FILES_MAX.ilog2() + 1 < u64::BITS);
 
 #[derive(Debug)]
@@ -35,7 +37,8 @@ struct Layout {
 }
 
 impl Run {
-    /// Over these files, at most [`RUN_FILES_MAX`]; where several hold a chunk, the earlier one wins.
+    /// Over these files, at most [`RUN_FILES_MAX`]; where several hold a chunk, the earlier one
+    /// wins.
     pub(super) fn new(indexes: Box<[Arc<TableIndex>]>, seed: Seed) -> Self {
         assert!(indexes.len() <= RUN_FILES_MAX, "more files than a slot has bits for");
         let entry_count = indexes.iter().map(|index| u64::from(index.chunk_count())).sum();
@@ -109,7 +112,8 @@ impl Layout {
         }
     }
 
-    /// Those bits of a hash that are kept in a slot. The low ones: the slot follows from the high ones already.
+    /// Those bits of a hash that are kept in a slot. The low ones: the slot follows from the high
+    /// ones already.
     fn tag_of_hash(self, hash: u64) -> u64 {
         hash << self.tag_shift()
     }
@@ -128,8 +132,8 @@ impl Layout {
 
     fn file_and_position(self, entry: u64) -> (usize, u32) {
         let field = |shift: u32, bits: u32| entry >> shift & ((1 << bits) - 1);
-        let file =
-            usize::try_from(field(self.position_bits, self.file_bits)).expect("fewer bits than a usize");
+        let file = usize::try_from(field(self.position_bits, self.file_bits))
+            .expect("fewer bits than a usize");
         (file, u32::try_from(field(0, self.position_bits)).expect("at most 32 bits"))
     }
 }

@@ -31,7 +31,10 @@ fn runs_of_a_new_version_are_those_of_the_last_one_as_far_as_possible() {
     let small = file(1_000_000..1_000_010);
     let second = Lookup::new(&[small.clone(), large.clone()], Some(&first));
     assert_eq!(second.members.len(), 2);
-    assert!(Arc::ptr_eq(&second.members[1].run, &first.members[0].run), "the large run was built again");
+    assert!(
+        Arc::ptr_eq(&second.members[1].run, &first.members[0].run),
+        "the large run was built again"
+    );
     assert_eq!((file_of(&second, 7), file_of(&second, 1_000_007)), (Some(1), Some(0)));
 
     let third = Lookup::new(&[large.clone(), small], Some(&second));
@@ -48,7 +51,8 @@ fn copy_that_lost_is_found_when_the_file_that_won_is_gone() {
     let [early, late] = [file(0..20), file(10..30)];
     let both = Lookup::new(&[early.clone(), late.clone()], None);
     assert_eq!((file_of(&both, 15), file_of(&both, 25)), (Some(0), Some(1)));
-    // The run over both has no entry for chunk 15 of the later file, so it must not be used without the earlier one.
+    // The run over both has no entry for chunk 15 of the later file, so it must not be used without
+    // the earlier one.
     let rest = Lookup::new(std::slice::from_ref(&late), Some(&both));
     assert_eq!((file_of(&rest, 15), file_of(&rest, 5)), (Some(0), None));
     let swapped = Lookup::new(&[late, early], Some(&both));
@@ -68,8 +72,8 @@ fn earlier_file_wins_across_runs_that_overlap() {
     }
 }
 
-/// A store that gets a small file with each of thousands of pushes must neither be hashed anew each time nor come to thousands of
-/// runs.
+/// A store that gets a small file with each of thousands of pushes must neither be hashed anew each
+/// time nor come to thousands of runs.
 #[test]
 fn runs_stay_few_and_are_rarely_built_over_thousands_of_pushes() {
     let mut files = vec![file(0..40_000)];
@@ -84,8 +88,10 @@ fn runs_stay_few_and_are_rarely_built_over_thousands_of_pushes() {
         }
         let next = Lookup::new(&files, Some(&lookup));
         assert!(next.members.len() <= 3, "{} runs after {push} pushes", next.members.len());
-        let is_new = |member: &&Member| !lookup.members.iter().any(|old| Arc::ptr_eq(&old.run, &member.run));
-        built += next.members.iter().filter(is_new).map(|member| member.run.entry_count()).sum::<u64>();
+        let is_new =
+            |member: &&Member| !lookup.members.iter().any(|old| Arc::ptr_eq(&old.run, &member.run));
+        built +=
+            next.members.iter().filter(is_new).map(|member| member.run.entry_count()).sum::<u64>();
         lookup = next;
     }
     assert_eq!(lookup.chunk_count(), 44_000);
@@ -116,7 +122,8 @@ fn memory_is_at_most_ten_bytes_per_chunk() {
     assert!(index_bytes + lookup.memory_bytes() <= 40 * 50_000, "{index_bytes}");
 }
 
-/// Addresses that share all but their last bytes land all over a run, so a search among them is as short as any.
+/// Addresses that share all but their last bytes land all over a run, so a search among them is as
+/// short as any.
 #[test]
 fn addresses_that_look_alike_do_not_meet() {
     let seed = Seed::random();

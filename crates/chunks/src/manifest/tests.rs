@@ -41,7 +41,10 @@ fn what_is_wrong_is_said() {
     );
     check("5:__DOLT__", expect!["malformed: a manifest ends before its lock"]);
     check("5:__DOLT__:#:#", expect!["malformed: a manifest ends before its gc generation"]);
-    check("5:__DOLT__:#:", expect![[r#"malformed: expected a root of 32 characters of 0-9a-v, found """#]]);
+    check(
+        "5:__DOLT__:#:",
+        expect![[r#"malformed: expected a root of 32 characters of 0-9a-v, found """#]],
+    );
     check(
         "5:__DOLT__:#:#:#\n",
         expect![[
@@ -54,13 +57,22 @@ fn what_is_wrong_is_said() {
             r#"malformed: expected a lock of 32 characters of 0-9a-v, found "0123456789abcdefghijklmnopqrstuv01234567...""#
         ]],
     );
-    check("5:__DOLT__:#:#:#:#", expect!["malformed: a manifest ends before its last file's chunk count"]);
-    check("5:__DOLT__:#:#:#:#:", expect![[r#"malformed: expected a chunk count below 2^32, found """#]]);
+    check(
+        "5:__DOLT__:#:#:#:#",
+        expect!["malformed: a manifest ends before its last file's chunk count"],
+    );
+    check(
+        "5:__DOLT__:#:#:#:#:",
+        expect![[r#"malformed: expected a chunk count below 2^32, found """#]],
+    );
     check(
         "5:__DOLT__:#:#:#:#:4294967296",
         expect![[r#"malformed: expected a chunk count below 2^32, found "4294967296""#]],
     );
-    check("5:__DOLT__:#:#:#:#:+1", expect![[r#"malformed: expected a chunk count below 2^32, found "+1""#]]);
+    check(
+        "5:__DOLT__:#:#:#:#:+1",
+        expect![[r#"malformed: expected a chunk count below 2^32, found "+1""#]],
+    );
     check(
         "5:__DOLT__:#:#:#:W123456789abcdefghijklmnopqrstuv:1",
         expect![[
@@ -129,20 +141,36 @@ fn item() -> DynamoItem {
 fn dynamo_items_without_files_are_empty_stores_with_a_root() {
     let manifest = Manifest::from_dynamo(&item()).unwrap();
     assert_eq!((manifest.root.0, manifest.lock), ([1; 20], [2; 20]));
-    assert_eq!((manifest.files.len(), manifest.appendix.len(), manifest.gc_generation), (0, 0, None));
-    let empty_texts = DynamoItem { specs: Some(String::new()), appendix: Some(String::new()), ..item() };
+    assert_eq!(
+        (manifest.files.len(), manifest.appendix.len(), manifest.gc_generation),
+        (0, 0, None)
+    );
+    let empty_texts =
+        DynamoItem { specs: Some(String::new()), appendix: Some(String::new()), ..item() };
     assert_eq!(Manifest::from_dynamo(&empty_texts).unwrap(), manifest);
 }
 
 #[test]
 fn dynamo_items_of_other_shapes_are_errors() {
     let error = |item: DynamoItem| Manifest::from_dynamo(&item).unwrap_err();
-    assert!(matches!(error(DynamoItem { nbs_vers: "5".into(), ..item() }), FormatError::Refused(_)));
-    assert!(matches!(error(DynamoItem { vers: "__LD_1__".into(), ..item() }), FormatError::Refused(_)));
+    assert!(matches!(
+        error(DynamoItem { nbs_vers: "5".into(), ..item() }),
+        FormatError::Refused(_)
+    ));
+    assert!(matches!(
+        error(DynamoItem { vers: "__LD_1__".into(), ..item() }),
+        FormatError::Refused(_)
+    ));
     assert!(matches!(error(DynamoItem { root: vec![0; 19], ..item() }), FormatError::Malformed(_)));
     assert!(matches!(error(DynamoItem { lck: vec![0; 21], ..item() }), FormatError::Malformed(_)));
-    assert!(matches!(error(DynamoItem { specs: Some("1".repeat(32)), ..item() }), FormatError::Malformed(_)));
-    assert!(matches!(error(DynamoItem { appendix: Some(":".into()), ..item() }), FormatError::Malformed(_)));
+    assert!(matches!(
+        error(DynamoItem { specs: Some("1".repeat(32)), ..item() }),
+        FormatError::Malformed(_)
+    ));
+    assert!(matches!(
+        error(DynamoItem { appendix: Some(":".into()), ..item() }),
+        FormatError::Malformed(_)
+    ));
 }
 
 #[test]

@@ -37,9 +37,10 @@ const METADATA: &[u8] = br#"{"dolt_version":"busload"}"#;
 
 /// Writes one archive, chunk by chunk.
 ///
-/// From the first [`ArchiveWriter::ZSTD_CHUNKS_MIN`] chunks a dictionary is trained, and all chunks are zstd frames made with it; a
-/// file that has fewer holds snappy records. Until then chunks are kept in memory; afterwards they go out as they come, and some 60
-/// bytes per chunk are kept for the index. A chunk that is pushed again is not written again.
+/// From the first [`ArchiveWriter::ZSTD_CHUNKS_MIN`] chunks a dictionary is trained, and all chunks
+/// are zstd frames made with it; a file that has fewer holds snappy records. Until then chunks are
+/// kept in memory; afterwards they go out as they come, and some 60 bytes per chunk are kept for
+/// the index. A chunk that is pushed again is not written again.
 pub struct ArchiveWriter<W> {
     out: Digesting<W>,
     /// The contents of the first chunks, while there are too few for a dictionary.
@@ -73,7 +74,8 @@ impl<W: Write> ArchiveWriter<W> {
     /// Appends a chunk, compressed; returns its address.
     ///
     /// # Errors
-    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one that no span holds.
+    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one that no span
+    /// holds.
     pub fn push(&mut self, contents: &[u8]) -> io::Result<ChunkAddress> {
         if contents.is_empty() {
             return Err(invalid("expected a chunk of at least one byte"));
@@ -97,7 +99,8 @@ impl<W: Write> ArchiveWriter<W> {
         Ok(address)
     }
 
-    /// Writes what is held, index, metadata and footer; what the manifest says of the file. Does not flush.
+    /// Writes what is held, index, metadata and footer; what the manifest says of the file. Does
+    /// not flush.
     ///
     /// # Errors
     /// Those of writing.
@@ -180,8 +183,8 @@ impl<W: fmt::Debug> fmt::Debug for ArchiveWriter<W> {
     }
 }
 
-/// A dictionary for chunks like these. Samples that have nothing in common, or too little in all, train none: the first of them
-/// serve as one as they are.
+/// A dictionary for chunks like these. Samples that have nothing in common, or too little in all,
+/// train none: the first of them serve as one as they are.
 fn dictionary_of(samples: &[&[u8]]) -> io::Result<Vec<u8>> {
     if let Ok(dictionary) = zstd::dict::from_samples(samples, DICTIONARY_TRAINED_BYTES) {
         return Ok(dictionary);

@@ -8,7 +8,9 @@ use crate::{Dictionary, FileKind, Stored, TableIndex, check};
 fn similar(count: usize) -> Vec<Vec<u8>> {
     let words = ["customer", "order", "invoice", "shipment", "warehouse"];
     let text = |number: usize| {
-        (0..40).map(|row| format!("{}:{} ", words[(number * 7 + row * row) % 5], number * row)).collect()
+        (0..40)
+            .map(|row| format!("{}:{} ", words[(number * 7 + row * row) % 5], number * row))
+            .collect()
     };
     (0..count).map(text).map(|text: String| text.into_bytes()).collect()
 }
@@ -26,7 +28,8 @@ fn written(chunks: &[Vec<u8>]) -> (FileSpec, Bytes) {
 fn index_of(file: &Bytes) -> TableIndex {
     let footer = usize::try_from(TableIndex::ARCHIVE_FOOTER_BYTES).unwrap();
     let end = &file[file.len() - footer..];
-    let tail = usize::try_from(TableIndex::archive_tail_bytes(end, file.len() as u64).unwrap()).unwrap();
+    let tail =
+        usize::try_from(TableIndex::archive_tail_bytes(end, file.len() as u64).unwrap()).unwrap();
     TableIndex::parse_archive(file.slice(file.len() - tail..), file.len() as u64).unwrap()
 }
 
@@ -91,7 +94,10 @@ fn the_dictionary_is_a_trained_one_of_the_usual_size() {
     let (_, file) = written(&similar(1000));
     let span = index_of(&file).location(0).dictionary.unwrap();
     let dictionary = Dictionary::decode(&file[..usize::try_from(span.length).unwrap()]).unwrap();
-    assert!(dictionary.bytes().len() <= 4096 && dictionary.bytes().starts_with(&[0x37, 0xa4, 0x30, 0xec]));
+    assert!(
+        dictionary.bytes().len() <= 4096
+            && dictionary.bytes().starts_with(&[0x37, 0xa4, 0x30, 0xec])
+    );
 }
 
 #[test]
@@ -126,6 +132,7 @@ fn an_empty_chunk_is_refused_by_archives_too() {
 #[test]
 fn a_chunk_pushed_again_is_not_written_again() {
     let chunks = similar(1100);
-    let twice: Vec<Vec<u8>> = chunks.iter().flat_map(|chunk| [chunk.clone(), chunk.clone()]).collect();
+    let twice: Vec<Vec<u8>> =
+        chunks.iter().flat_map(|chunk| [chunk.clone(), chunk.clone()]).collect();
     assert_eq!(written(&twice), written(&chunks));
 }

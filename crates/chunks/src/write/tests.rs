@@ -52,7 +52,8 @@ fn file_is_byte_for_byte_what_the_format_says() {
     writer.push_as(ChunkAddress([1; 20]), b"one").unwrap();
     let (spec, file) = writer.finish().unwrap();
     let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
-    // Two records; prefixes with ordinals 1 and 0; lengths; suffixes in file order; count, 6 bytes, magic.
+    // Two records; prefixes with ordinals 1 and 0; lengths; suffixes in file order; count, 6 bytes,
+    // magic.
     expect!["030874776fc9b9b5fe03086f6e65b1f5b4b40101010101010101000000010202020202020202000000000000000900000009020202020202020202020202010101010101010101010101000000020000000000000006ffb5d8c22463ee50"].assert_eq(&hex);
     expect!["FileSpec { id: ben2ctmks8vflbp4pk4rnadtd79g0kka, chunk_count: 2 }"]
         .assert_eq(&format!("{spec:?}"));

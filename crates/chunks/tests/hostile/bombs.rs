@@ -53,7 +53,8 @@ fn corruption(bytes: &[u8]) -> String {
 fn frames_that_announce_more_than_their_blocks_hold_are_errors() {
     for announced in [BLOCK_BYTES as u64 + 1, 1 << 30, u64::MAX / 2, u64::MAX] {
         assert!(
-            corruption(&frame(Some(announced), 1)).ends_with("announces contents longer than it can hold")
+            corruption(&frame(Some(announced), 1))
+                .ends_with("announces contents longer than it can hold")
         );
     }
     assert_eq!(decode(&frame(Some(BLOCK_BYTES as u64), 1), 2 * BLOCK_BYTES), Ok(BLOCK_BYTES));
@@ -64,7 +65,10 @@ fn frames_that_become_too_much_are_errors_before_they_do() {
     let blocks = CHUNK_BYTES_MAX / BLOCK_BYTES;
     let bomb = frame(Some((blocks + 1) as u64 * BLOCK_BYTES as u64), blocks + 1);
     assert!(bomb.len() < 10_000);
-    assert_eq!(corruption(&bomb), "a zstd frame announces 268566528 bytes, expected at most 268435456");
+    assert_eq!(
+        corruption(&bomb),
+        "a zstd frame announces 268566528 bytes, expected at most 268435456"
+    );
 }
 
 #[test]
@@ -78,7 +82,10 @@ fn frames_that_announce_nothing_get_no_more_than_the_limit() {
 #[test]
 fn frames_that_announce_less_than_they_hold_are_errors() {
     for announced in [0, 1, BLOCK_BYTES as u64] {
-        assert!(matches!(decode(&frame(Some(announced), 2), 3 * BLOCK_BYTES), Err(FormatError::Corrupt(_))));
+        assert!(matches!(
+            decode(&frame(Some(announced), 2), 3 * BLOCK_BYTES),
+            Err(FormatError::Corrupt(_))
+        ));
     }
 }
 
@@ -138,9 +145,13 @@ fn snappy(announced: u64, elements: &[u8]) -> Result<Stored, FormatError> {
 fn snappy_blocks_that_announce_more_than_they_hold_are_errors() {
     for announced in [100, 1 << 20, u64::from(u32::MAX), 1 << 40] {
         let chunk = snappy(announced, b"\x00x").unwrap();
-        let results =
-            within(10_000, "a block", || [chunk.decode(None).map(drop), chunk.contents_bytes().map(drop)]);
-        assert!(results.iter().all(|result| matches!(result, Err(FormatError::Corrupt(_)))), "{results:?}");
+        let results = within(10_000, "a block", || {
+            [chunk.decode(None).map(drop), chunk.contents_bytes().map(drop)]
+        });
+        assert!(
+            results.iter().all(|result| matches!(result, Err(FormatError::Corrupt(_)))),
+            "{results:?}"
+        );
     }
 }
 
@@ -166,7 +177,8 @@ fn snappy_blocks_beyond_the_limit_are_errors() {
 
 #[test]
 fn decoding_allocates_the_contents_and_little_else() {
-    let contents: Vec<u8> = (0..4096u32).map(|number| u8::try_from(number % 251 / 3).unwrap()).collect();
+    let contents: Vec<u8> =
+        (0..4096u32).map(|number| u8::try_from(number % 251 / 3).unwrap()).collect();
     let dictionary = dictionary();
     let plain = stored(&record(&contents), false).unwrap();
     let frame = zstd::bulk::compress(&contents, 3).unwrap();

@@ -14,8 +14,8 @@ const MUTATIONS: u64 = 40;
 /// Chunks looked at per file.
 const CHUNKS: u32 = 30;
 
-/// Most that a record or frame of so many bytes can become: a copy of snappy's has 3 bytes for 64, a zstd block 4 for 128 KiB; and
-/// the stored bytes once more.
+/// Most that a record or frame of so many bytes can become: a copy of snappy's has 3 bytes for 64,
+/// a zstd block 4 for 128 KiB; and the stored bytes once more.
 fn memory_for(stored: &[u8], is_zstd: bool) -> usize {
     let contents = if is_zstd { (stored.len() / 4 + 1) << 17 } else { stored.len() * 64 / 3 };
     contents + stored.len() + 40_000
@@ -102,10 +102,19 @@ fn changed_chunks_are_errors_or_have_the_same_contents() {
 #[test]
 fn chunks_cut_off_anywhere_are_errors() {
     for file in support::all().iter().flat_map(support::Fixture::files) {
-        for (chunk, dictionary) in chunks_of(&file).filter(|(chunk, _)| chunk.span.len() < 2_000).take(5) {
+        for (chunk, dictionary) in
+            chunks_of(&file).filter(|(chunk, _)| chunk.span.len() < 2_000).take(5)
+        {
             for length in 0..chunk.span.len() {
-                for bytes in [chunk.span[..length].to_vec(), with_crc(chunk.span[..length].to_vec())] {
-                    exercise(&format!("{} at {length}", chunk.name), &chunk, &bytes, dictionary.as_ref());
+                for bytes in
+                    [chunk.span[..length].to_vec(), with_crc(chunk.span[..length].to_vec())]
+                {
+                    exercise(
+                        &format!("{} at {length}", chunk.name),
+                        &chunk,
+                        &bytes,
+                        dictionary.as_ref(),
+                    );
                 }
             }
         }
@@ -114,17 +123,24 @@ fn chunks_cut_off_anywhere_are_errors() {
 
 #[test]
 fn changed_dictionaries_are_errors_or_decode_nothing_wrong() {
-    for name in ["real-archive-v3", "rewritten-archive-v1", "synth-many-archive", "synth-sizes-archive-zstd"]
-    {
+    for name in [
+        "real-archive-v3",
+        "rewritten-archive-v1",
+        "synth-many-archive",
+        "synth-sizes-archive-zstd",
+    ] {
         let fixture = support::Fixture::open(name);
         let files = fixture.files();
         let (file, location) = files
             .iter()
-            .find_map(|file| Some((file, file.index.location(0))).filter(|(_, at)| at.dictionary.is_some()))
+            .find_map(|file| {
+                Some((file, file.index.location(0))).filter(|(_, at)| at.dictionary.is_some())
+            })
             .unwrap();
         let span = file.span(location.dictionary.unwrap());
         let address = file.index.address(0);
-        let right = file.stored(&location).unwrap().decode(file.dictionary(&location).as_ref()).unwrap();
+        let right =
+            file.stored(&location).unwrap().decode(file.dictionary(&location).as_ref()).unwrap();
         for seed in 0..500 {
             let mut bytes = span.to_vec();
             mutate(&mut bytes, &mut Random(seed));
@@ -167,5 +183,8 @@ fn wrong_crc_is_said() {
     let mut record = support::archive::record(b"contents");
     *record.last_mut().unwrap() ^= 1;
     let Err(FormatError::Corrupt(text)) = stored(&record, false) else { panic!("parsed") };
-    assert!(text.starts_with("a record says its CRC-32C is ") && text.contains(", it is "), "{text}");
+    assert!(
+        text.starts_with("a record says its CRC-32C is ") && text.contains(", it is "),
+        "{text}"
+    );
 }

@@ -12,7 +12,8 @@ use crate::{
 /// Changes per file.
 const MUTATIONS: u64 = 300;
 
-/// Parsing keeps or rearranges the bytes it gets, and has a few words besides. An error has its text.
+/// Parsing keeps or rearranges the bytes it gets, and has a few words besides. An error has its
+/// text.
 fn memory_for(bytes: &[u8]) -> usize {
     4 * bytes.len() + 10_000
 }
@@ -54,8 +55,9 @@ fn exercise(what: &str, kind: FileKind, tail: &[u8], chunk_count: u32, file_byte
     });
     let Ok(index) = parsed else { return false };
     let data_bytes = file_bytes - tail.len() as u64;
-    let is_inside =
-        |span: Span| span.offset <= data_bytes && u64::from(span.length) <= data_bytes - span.offset;
+    let is_inside = |span: Span| {
+        span.offset <= data_bytes && u64::from(span.length) <= data_bytes - span.offset
+    };
     for position in 0..index.chunk_count() {
         let location = index.location(position);
         assert!(
@@ -78,13 +80,15 @@ fn changed_indexes_are_errors_or_harmless() {
             let mut bytes = tail.bytes.clone();
             mutate(&mut bytes, &mut random);
             let what = format!("{} seed {seed}", tail.name);
-            parsed += u64::from(exercise(&what, tail.kind, &bytes, tail.chunk_count, tail.file_bytes));
+            parsed +=
+                u64::from(exercise(&what, tail.kind, &bytes, tail.chunk_count, tail.file_bytes));
             // The file may have been changed in length with it.
             let file_bytes = tail.file_bytes + bytes.len() as u64 - tail.bytes.len() as u64;
             parsed += u64::from(exercise(&what, tail.kind, &bytes, tail.chunk_count, file_bytes));
         }
     }
-    // Changes of suffixes, checksums and metadata do no harm to the rest; if none were let through, nothing would be tested.
+    // Changes of suffixes, checksums and metadata do no harm to the rest; if none were let through,
+    // nothing would be tested.
     assert!(parsed > 1_000, "{parsed}");
 }
 
@@ -162,7 +166,8 @@ fn counts_whose_sums_overflow_are_errors() {
         end[12..16].copy_from_slice(&chunks.to_be_bytes());
         end[16..20].copy_from_slice(&metadata.to_be_bytes());
         for file_bytes in [0, 219, 220, 247, 1_000_000] {
-            let result = within(1_000, "a footer", || TableIndex::archive_tail_bytes(&end, file_bytes));
+            let result =
+                within(1_000, "a footer", || TableIndex::archive_tail_bytes(&end, file_bytes));
             assert!(matches!(result, Err(FormatError::Malformed(_))), "{result:?}");
         }
     }
@@ -189,7 +194,11 @@ fn records_named_twice_or_beyond_the_last_are_errors() {
         bytes[8..12].copy_from_slice(&ordinal.to_be_bytes());
         let what = format!("record {ordinal}");
         let same = bytes[8..12] == was;
-        assert_eq!(exercise(&what, tail.kind, &bytes, tail.chunk_count, tail.file_bytes), same, "{what}");
+        assert_eq!(
+            exercise(&what, tail.kind, &bytes, tail.chunk_count, tail.file_bytes),
+            same,
+            "{what}"
+        );
     }
 }
 

@@ -48,8 +48,11 @@ fn manifests_cut_off_anywhere_are_errors_but_after_a_count() {
         let is_after_count = |length: usize| {
             let fields: Vec<&[u8]> = text[..length].split(|&byte| byte == b':').collect();
             let header = if text[0] == b'4' { 4 } else { 5 };
-            let is_whole = fields.len() >= header && fields[2..header].iter().all(|field| field.len() == 32);
-            is_whole && (fields.len() - header).is_multiple_of(2) && !fields[fields.len() - 1].is_empty()
+            let is_whole =
+                fields.len() >= header && fields[2..header].iter().all(|field| field.len() == 32);
+            is_whole
+                && (fields.len() - header).is_multiple_of(2)
+                && !fields[fields.len() - 1].is_empty()
         };
         for length in 0..text.len() {
             assert_eq!(exercise(&text[..length]), is_after_count(length), "{length} of {text:?}");
@@ -70,9 +73,14 @@ fn changed_items_are_errors_or_manifests() {
             }
             Some(String::from_utf8_lossy(&bytes).into_owned())
         };
-        let item =
-            DynamoItem { specs: changed(&item.specs), appendix: changed(&item.appendix), ..item.clone() };
-        let Ok(manifest) = within(40_000, "an item", || Manifest::from_dynamo(&item)) else { continue };
+        let item = DynamoItem {
+            specs: changed(&item.specs),
+            appendix: changed(&item.appendix),
+            ..item.clone()
+        };
+        let Ok(manifest) = within(40_000, "an item", || Manifest::from_dynamo(&item)) else {
+            continue;
+        };
         parsed += 1;
         let mut ids: Vec<FileId> = manifest.lookup_order().map(|file| file.id).collect();
         let count = ids.len();
@@ -89,7 +97,8 @@ fn keys_of_any_bytes_are_addresses_or_errors() {
     for _ in 0..20_000 {
         let mut key = vec![0; random.below(40)];
         key.iter_mut().for_each(|byte| *byte = u8::try_from(random.below(256)).unwrap());
-        let is_text = key.len() == 32 && key.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'v'));
+        let is_text =
+            key.len() == 32 && key.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'v'));
         assert_eq!(ChunkAddress::from_key(&key).is_ok(), key.len() == 20 || is_text, "{key:?}");
     }
 }

@@ -60,7 +60,10 @@ pub fn within<T>(bytes_max: usize, what: &str, work: impl FnOnce() -> T) -> T {
     PEAK.set(before);
     let result = work();
     let peak = PEAK.get() - before;
-    assert!(peak <= signed(bytes_max), "{what}: {peak} bytes were allocated, expected at most {bytes_max}");
+    assert!(
+        peak <= signed(bytes_max),
+        "{what}: {peak} bytes were allocated, expected at most {bytes_max}"
+    );
     result
 }
 

@@ -11,7 +11,8 @@ use std::{
 };
 
 use busload_chunks::{
-    ChunkLocation, Dictionary, DynamoItem, FileSpec, FormatError, Manifest, Span, Stored, TableIndex,
+    ChunkLocation, Dictionary, DynamoItem, FileSpec, FormatError, Manifest, Span, Stored,
+    TableIndex,
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -120,8 +121,8 @@ impl Fixture {
             (name, path, |bytes, _| open_archive(bytes))
         };
         let bytes = Bytes::from(fs::read(&path).unwrap());
-        let index =
-            parse(&bytes, spec.chunk_count).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let index = parse(&bytes, spec.chunk_count)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         File { spec, name, bytes, index: Arc::new(index) }
     }
 }
@@ -129,7 +130,11 @@ impl Fixture {
 /// The index of a whole classic file.
 pub fn open_classic(file: &Bytes, chunk_count: u32) -> Result<TableIndex, FormatError> {
     let tail = usize::try_from(TableIndex::classic_tail_bytes(chunk_count)).unwrap();
-    TableIndex::parse_classic(file.slice(file.len().saturating_sub(tail)..), chunk_count, file.len() as u64)
+    TableIndex::parse_classic(
+        file.slice(file.len().saturating_sub(tail)..),
+        chunk_count,
+        file.len() as u64,
+    )
 }
 
 /// The index of a whole archive, in two reads.
@@ -159,7 +164,8 @@ impl File {
 pub fn dynamo_item() -> DynamoItem {
     let text = fs::read_to_string(root().join("aws-appendix/dynamodb-item.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
-    let attribute = |name: &str, kind: &str| document["Item"][name][kind].as_str().map(str::to_owned);
+    let attribute =
+        |name: &str, kind: &str| document["Item"][name][kind].as_str().map(str::to_owned);
     DynamoItem {
         nbs_vers: attribute("nbsVers", "S").unwrap(),
         vers: attribute("vers", "S").unwrap(),
@@ -175,7 +181,8 @@ fn base64(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (mut bits, mut count) = (0u32, 0);
     for digit in text.trim_end_matches('=').bytes() {
-        bits = bits << 6 | u32::try_from(DIGITS.iter().position(|&known| known == digit).unwrap()).unwrap();
+        bits = bits << 6
+            | u32::try_from(DIGITS.iter().position(|&known| known == digit).unwrap()).unwrap();
         count += 6;
         if count >= 8 {
             count -= 8;

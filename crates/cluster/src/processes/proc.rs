@@ -11,10 +11,11 @@ pub(super) fn all() -> Vec<Entry> {
     entries.filter_map(|entry| read(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// CPU time of a process and its descendants, with those that ended and that their parents waited for.
+/// CPU time of a process and its descendants, with those that ended and that their parents waited
+/// for.
 ///
-/// A child that ends while they are listed would count twice or not at all, in its own entry and in its parent's: then
-/// they are listed again.
+/// A child that ends while they are listed would count twice or not at all, in its own entry and in
+/// its parent's: then they are listed again.
 pub fn cpu_seconds(ancestor: i32) -> f64 {
     let once = || {
         let before = reaped_ticks(ancestor);
@@ -55,7 +56,13 @@ fn parse(pid: i32, stat: &str) -> Option<Entry> {
         _ => Run::Alive,
     };
     let cpu_ticks = (14..=17).map(|number| fields.ticks(number)).sum::<Option<u64>>()?;
-    Some(Entry { pid, parent: fields.get(4)?.parse().ok()?, run, started: fields.ticks(22)?, cpu_ticks })
+    Some(Entry {
+        pid,
+        parent: fields.get(4)?.parse().ok()?,
+        run,
+        started: fields.ticks(22)?,
+        cpu_ticks,
+    })
 }
 
 /// Fields numbered as in the manual page. The second, the name in parentheses, may hold anything.
@@ -83,7 +90,8 @@ mod tests {
     #[test]
     fn a_name_may_hold_spaces_and_parentheses() {
         let stat = "7 (a ) S (b)) T 5 7 7 0 -1 4194560 1 2 3 4 10 20 300 4000 20 0 1 0 999 1 2";
-        let expected = Entry { pid: 7, parent: 5, run: Run::Stopped, started: 999, cpu_ticks: 4330 };
+        let expected =
+            Entry { pid: 7, parent: 5, run: Run::Stopped, started: 999, cpu_ticks: 4330 };
         assert_eq!(parse(7, stat), Some(expected));
         assert_eq!(parse(7, "7 (short) S 5"), None);
     }

@@ -173,9 +173,14 @@ impl Shared {
     }
 
     /// Waits for a condition; tells whether it came to be.
-    pub fn wait_until(&self, timeout: Duration, mut condition: impl FnMut(&mut Controls) -> bool) -> bool {
+    pub fn wait_until(
+        &self,
+        timeout: Duration,
+        mut condition: impl FnMut(&mut Controls) -> bool,
+    ) -> bool {
         let controls = self.lock();
-        let waited = self.changed.wait_timeout_while(controls, timeout, |controls| !condition(controls));
+        let waited =
+            self.changed.wait_timeout_while(controls, timeout, |controls| !condition(controls));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 

@@ -79,7 +79,8 @@ impl Writer {
                 return;
             }
         }
-        // The sender has ended in order: so is the receiver told. A server that closes ends the connection.
+        // The sender has ended in order: so is the receiver told. A server that closes ends the
+        // connection.
         let _ = self.to.shutdown(Shutdown::Write);
         if self.direction == Direction::ToClient {
             self.shared.change(|controls| controls.cut_one(self.connection));

@@ -63,9 +63,14 @@ impl Opener {
         stream::iter(opening).buffered(OPENING_FILES_MAX).try_collect().await
     }
 
-    /// What the store holds, as far as it pays to know: all of it when it is opened, something when a version brings
-    /// many files. What is missing here is asked for by name.
-    async fn listing(&self, seen: &Seen, is_first: bool, new_count: usize) -> Result<Listing, Error> {
+    /// What the store holds, as far as it pays to know: all of it when it is opened, something when
+    /// a version brings many files. What is missing here is asked for by name.
+    async fn listing(
+        &self,
+        seen: &Seen,
+        is_first: bool,
+        new_count: usize,
+    ) -> Result<Listing, Error> {
         let is_empty = seen.outer.is_none();
         if is_empty || (!is_first && new_count <= HEADS_MAX) {
             return Ok(Listing::default());
@@ -157,7 +162,11 @@ impl Opener {
                 Err(Fault::Gone) => {}
                 Err(Fault::Error(error)) => return Err(error),
                 Err(Fault::Corrupt(text)) => {
-                    return Err(Error::Corrupt(format!("{}: {}: {text}", self.remote.url(), meta.name)));
+                    return Err(Error::Corrupt(format!(
+                        "{}: {}: {text}",
+                        self.remote.url(),
+                        meta.name
+                    )));
                 }
             }
         }
@@ -176,7 +185,9 @@ impl Opener {
         match future::join(self.remote.head(&classic), self.remote.head(&archive)).await {
             (Ok(Some(meta)), _) => candidate(FileKind::Classic, meta),
             // S3 denies what is missing to whoever may not list.
-            (Ok(None) | Err(ObjectsError::Denied(_)), Ok(Some(meta))) => candidate(FileKind::Archive, meta),
+            (Ok(None) | Err(ObjectsError::Denied(_)), Ok(Some(meta))) => {
+                candidate(FileKind::Archive, meta)
+            }
             (Err(error), _) | (_, Err(error)) => Err(error.into()),
             (Ok(None), Ok(None)) => Err(Error::Unreachable(format!(
                 "{}: the manifest names table file {}, but there is no object {classic} or {archive}",
@@ -206,7 +217,11 @@ impl Wanted {
 }
 
 fn wanted(seen: &Seen) -> Vec<Wanted> {
-    let outer = seen.outer.iter().flat_map(|version| version.manifest.lookup_order()).map(|spec| ("", spec));
+    let outer = seen
+        .outer
+        .iter()
+        .flat_map(|version| version.manifest.lookup_order())
+        .map(|spec| ("", spec));
     let old = seen.old.iter().flat_map(|version| version.manifest.lookup_order());
     let old = old.map(|spec| (OLD_GENERATION, spec));
     let wanted = |(folder, spec)| Wanted { naming: seen.naming, folder, spec };
@@ -222,7 +237,8 @@ fn open_files(current: Option<&View>) -> OpenFiles<'_> {
 
 /// Keeps what was found of the files of a version, and only their indexes.
 pub(super) fn keep(cache: &Cache, version: &str, view: &View) {
-    let listing: Listing = view.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
+    let listing: Listing =
+        view.snapshot.files.iter().map(|file| file.object.meta().clone()).collect();
     if let Some(text) = listing.to_text(version) {
         cache.keep(KEPT_LISTING, text.as_bytes());
     }

@@ -11,8 +11,8 @@ use crate::{
     Error,
     fault::Fault,
     limits::{
-        ARCHIVE_GUESS_BYTES_MIN, ARCHIVE_GUESS_BYTES_MORE, ARCHIVE_GUESS_BYTES_PER_CHUNK, COMPARED_BYTES_MAX,
-        OPENING_ATTEMPTS_MAX,
+        ARCHIVE_GUESS_BYTES_MIN, ARCHIVE_GUESS_BYTES_MORE, ARCHIVE_GUESS_BYTES_PER_CHUNK,
+        COMPARED_BYTES_MAX, OPENING_ATTEMPTS_MAX,
     },
     opener::Opener,
 };
@@ -23,7 +23,8 @@ pub(crate) fn kept_name(meta: &ObjectMeta) -> String {
     format!("index-{}", ChunkAddress::of(version.as_bytes()))
 }
 
-/// What is in memory of an archive's end at once: the two parts that it is put together from, or it and what is made of it.
+/// What is in memory of an archive's end at once: the two parts that it is put together from, or it
+/// and what is made of it.
 const ARCHIVE_COPIES: u64 = 2;
 
 /// For the memory of one end.
@@ -72,8 +73,11 @@ impl Opener {
         let mut was_corrupt = false;
         for _ in 0..OPENING_ATTEMPTS_MAX {
             match self.read_tail(target, permit).await {
-                Ok(tail) if !self.is_remote || self.is_read_again(target, &tail).await? => return Ok(tail),
-                // A footer corrupt on its way makes no sense; so it is read again, like what differs.
+                Ok(tail) if !self.is_remote || self.is_read_again(target, &tail).await? => {
+                    return Ok(tail);
+                }
+                // A footer corrupt on its way makes no sense; so it is read again, like what
+                // differs.
                 Err(Fault::Corrupt(_)) if self.is_remote && !was_corrupt => was_corrupt = true,
                 Ok(_) => {}
                 Err(error) => return Err(error),
@@ -86,7 +90,8 @@ impl Opener {
         ))))
     }
 
-    /// Whether a second read gives the same bytes: in pieces, so that there are never two copies of a large index.
+    /// Whether a second read gives the same bytes: in pieces, so that there are never two copies of
+    /// a large index.
     async fn is_read_again(&self, target: &Target, tail: &Bytes) -> Result<bool, Fault> {
         let piece_bytes = usize::try_from(COMPARED_BYTES_MAX).expect("it fits into memory");
         let tail_bytes = u64::try_from(tail.len()).expect("lengths have at most 64 bits");
@@ -101,7 +106,11 @@ impl Opener {
         Ok(true)
     }
 
-    async fn read_tail<'a>(&'a self, target: &Target, permit: &mut Permit<'a>) -> Result<Bytes, Fault> {
+    async fn read_tail<'a>(
+        &'a self,
+        target: &Target,
+        permit: &mut Permit<'a>,
+    ) -> Result<Bytes, Fault> {
         match target.kind {
             FileKind::Classic => self.read_classic_tail(target).await,
             FileKind::Archive => self.read_archive_tail(target, permit).await,
@@ -165,14 +174,17 @@ impl Target {
     /// Memory that reading the index most likely takes.
     fn memory_guess(&self) -> u64 {
         match self.kind {
-            FileKind::Classic => TableIndex::classic_tail_bytes(self.chunk_count).min(self.meta.size),
+            FileKind::Classic => {
+                TableIndex::classic_tail_bytes(self.chunk_count).min(self.meta.size)
+            }
             FileKind::Archive => self.archive_guess() * ARCHIVE_COPIES,
         }
     }
 
     /// How many bytes from the end most likely hold the index.
     fn archive_guess(&self) -> u64 {
-        let index = u64::from(self.chunk_count) * ARCHIVE_GUESS_BYTES_PER_CHUNK + ARCHIVE_GUESS_BYTES_MORE;
+        let index =
+            u64::from(self.chunk_count) * ARCHIVE_GUESS_BYTES_PER_CHUNK + ARCHIVE_GUESS_BYTES_MORE;
         index.max(ARCHIVE_GUESS_BYTES_MIN).min(self.meta.size)
     }
 }

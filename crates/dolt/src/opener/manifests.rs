@@ -52,8 +52,8 @@ impl Opener {
         }
     }
 
-    /// Finds out what the store looks like. That there is no manifest is believed only of what else looks empty, too: a
-    /// wrong answer would make every chunk absent.
+    /// Finds out what the store looks like. That there is no manifest is believed only of what else
+    /// looks empty, too: a wrong answer would make every chunk absent.
     async fn read_first(&self) -> Result<Seen, Error> {
         let mut sign = String::new();
         for _ in 0..OPENING_ATTEMPTS_MAX {
@@ -61,7 +61,8 @@ impl Opener {
                 return Ok(seen);
             }
             let empty = Seen { naming: Naming::Plain, outer: None, old: None };
-            // Once that has been believed, files come before the first manifest: whoever writes goes that way.
+            // Once that has been believed, files come before the first manifest: whoever writes
+            // goes that way.
             if self.known.is_some() {
                 return Ok(empty);
             }
@@ -109,7 +110,8 @@ impl Opener {
         let name = known.naming.manifest();
         let mut seen = known.clone();
         match self.read_manifest(name, Some(outer)).await? {
-            // Nobody removes a manifest in the course of things, and "empty" would make every chunk absent.
+            // Nobody removes a manifest in the course of things, and "empty" would make every chunk
+            // absent.
             Read::Missing => {
                 return Err(Error::Unreachable(format!("{}: {name} is gone", self.remote.url())));
             }
@@ -125,11 +127,14 @@ impl Opener {
         Ok(seen)
     }
 
-    /// That of the old generation, which is read after the outer one: chunks move from the latter to the former.
+    /// That of the old generation, which is read after the outer one: chunks move from the latter
+    /// to the former.
     async fn read_old(&self, known: Option<&Version>) -> Result<Option<Version>, Error> {
         let unless = known.map(|version| version.etag.as_str());
         let fetched = match self.fetch_believed(OLD_GENERATION_MANIFEST, unless).await {
-            Err(error @ ObjectsError::Denied(_)) if known.is_none() => self.missing_for(error).await?,
+            Err(error @ ObjectsError::Denied(_)) if known.is_none() => {
+                self.missing_for(error).await?
+            }
             fetched => fetched?,
         };
         let read = self.parse_manifest(OLD_GENERATION_MANIFEST, fetched)?;
@@ -138,19 +143,22 @@ impl Opener {
             Read::Other(version) => Ok(Some(version)),
             Read::Missing if known.is_none() => Ok(None),
             // Like the outer one: nobody removes it in the course of things.
-            Read::Missing => {
-                Err(Error::Unreachable(format!("{}: {OLD_GENERATION_MANIFEST} is gone", self.remote.url())))
-            }
+            Read::Missing => Err(Error::Unreachable(format!(
+                "{}: {OLD_GENERATION_MANIFEST} is gone",
+                self.remote.url()
+            ))),
         }
     }
 
-    /// S3 denies what is missing to whoever may not list. So "denied" means that there is no old generation if the listing
-    /// says so, or if it is denied as well while the outer manifest can be read.
+    /// S3 denies what is missing to whoever may not list. So "denied" means that there is no old
+    /// generation if the listing says so, or if it is denied as well while the outer manifest can
+    /// be read.
     async fn missing_for(&self, error: ObjectsError) -> Result<Fetched, Error> {
         let is_missing = match self.list_in_time(OLD_GENERATION).await {
             Ok(objects) => !objects.iter().any(|meta| meta.name == OLD_GENERATION_MANIFEST),
             Err(ObjectsError::Denied(_)) => {
-                let outer = self.remote.fetch(Naming::Plain.manifest(), None, MANIFEST_BYTES_MAX).await?;
+                let outer =
+                    self.remote.fetch(Naming::Plain.manifest(), None, MANIFEST_BYTES_MAX).await?;
                 matches!(outer, Fetched::Object { .. })
             }
             Err(error) => return Err(error.into()),
@@ -169,14 +177,20 @@ impl Opener {
             Fetched::Missing => Ok(Read::Missing),
             Fetched::Object { bytes, etag } => {
                 let what = format!("{}: {name}", self.remote.url());
-                let manifest = Manifest::parse(&bytes).map_err(|error| Error::of_format(&what, error))?;
+                let manifest =
+                    Manifest::parse(&bytes).map_err(|error| Error::of_format(&what, error))?;
                 Ok(Read::Other(Version { etag, manifest }))
             }
         }
     }
 
-    /// A small object, or that there is none, as two reads agree, if answers can change on their way here.
-    async fn fetch_believed(&self, name: &str, unless: Option<&str>) -> Result<Fetched, ObjectsError> {
+    /// A small object, or that there is none, as two reads agree, if answers can change on their
+    /// way here.
+    async fn fetch_believed(
+        &self,
+        name: &str,
+        unless: Option<&str>,
+    ) -> Result<Fetched, ObjectsError> {
         let fetch = |unless| self.remote.fetch(name, unless, MANIFEST_BYTES_MAX);
         let (mut last, mut next) = match unless {
             // It will be needed: both at the same time.
@@ -200,6 +214,8 @@ impl Opener {
             last = read;
         }
         let url = self.remote.url();
-        Err(ObjectsError::Unreachable(format!("{url}: no two reads of {name} give the same answer")))
+        Err(ObjectsError::Unreachable(format!(
+            "{url}: no two reads of {name} give the same answer"
+        )))
     }
 }

@@ -5,7 +5,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// A permit stands for so many bytes: the count of a semaphore has 32 bits.
 const UNIT_BYTES: u64 = 1 << 10;
 
-/// Bytes that may be on their way at once. Whoever comes first has them first, however few are wanted by who comes later.
+/// Bytes that may be on their way at once. Whoever comes first has them first, however few are
+/// wanted by who comes later.
 #[derive(Debug)]
 pub(super) struct Room {
     units: Semaphore,
@@ -15,13 +16,15 @@ pub(super) struct Room {
 impl Room {
     pub fn new(bytes_max: u64) -> Self {
         let units_max = u32::try_from(bytes_max / UNIT_BYTES).expect("limits say so");
-        let units = Semaphore::new(usize::try_from(units_max).expect("a usize has 32 bits at least"));
+        let units =
+            Semaphore::new(usize::try_from(units_max).expect("a usize has 32 bits at least"));
         Self { units, units_max }
     }
 
     /// Waits for so many bytes, or for all if there are fewer.
     pub async fn take(&self, bytes: u64) -> SemaphorePermit<'_> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units_max);
+        let units =
+            u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).min(self.units_max);
         self.units.acquire_many(units).await.expect("it is never closed")
     }
 }

@@ -1,9 +1,12 @@
-//! What is on local disk of a file, compared with the addresses of its chunks after the file was copied whole.
+//! What is on local disk of a file, compared with the addresses of its chunks after the file was
+//! copied whole.
 //!
-//! A copy is given as the store gives it, without waiting for a comparison. But what came wrong once would be on disk with a good checksum, and in every
-//! copy that is made later. So when a copy has ended, all that has come to disk is compared once, in the background, one file after the other, with a
-//! quarter of a thread; what is wrong is read again from the store. Reads for this do not count as use. What an earlier process brought is not
-//! compared again: `cache verify` does that.
+//! A copy is given as the store gives it, without waiting for a comparison. But what came wrong
+//! once would be on disk with a good checksum, and in every copy that is made later. So when a copy
+//! has ended, all that has come to disk is compared once, in the background, one file after the
+//! other, with a quarter of a thread; what is wrong is read again from the store. Reads for this do
+//! not count as use. What an earlier process brought is not compared again: `cache verify` does
+//! that.
 
 use std::{
     collections::BTreeSet,
@@ -30,8 +33,8 @@ use crate::{
     dictionaries::Proved,
     fault::Fault,
     limits::{
-        COMPARISON_CORRUPT_MAX, COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT, COMPARISONS_MAX,
-        INLINE_CONTENTS_BYTES_MAX,
+        COMPARISON_CORRUPT_MAX, COMPARISON_DELAY, COMPARISON_RESTS, COMPARISON_TIMEOUT,
+        COMPARISONS_MAX, INLINE_CONTENTS_BYTES_MAX,
     },
     opener::kept_name,
     reader::Job,
@@ -123,8 +126,8 @@ impl Shared {
         }
     }
 
-    /// Compares what is on disk of a file, but for what was compared already, and rests so many times as long as it works. Wrong bytes are taken
-    /// from there and read again.
+    /// Compares what is on disk of a file, but for what was compared already, and rests so many
+    /// times as long as it works. Wrong bytes are taken from there and read again.
     pub(crate) async fn compare_local(
         self: &Arc<Self>,
         file: &Arc<TableFile>,
@@ -229,7 +232,8 @@ impl Shared {
         let id = file.id;
         let compare = move || {
             let with = dictionary.as_deref().map(Proved::dictionary);
-            let is_right = raw.answer(&job.address, &id, with, (Want::Length, Trust::Unchecked)).is_ok();
+            let is_right =
+                raw.answer(&job.address, &id, with, (Want::Length, Trust::Unchecked)).is_ok();
             dictionary.iter().filter(|_| is_right).for_each(|dictionary| dictionary.prove());
             is_right
         };
@@ -259,9 +263,12 @@ impl Shared {
         compared: &mut Compared,
     ) -> Result<(), Error> {
         let used = self.try_dictionary(file, span);
-        let (Some(used), Some(bytes)) = (used, local_bytes(file, range(span)).await) else { return Ok(()) };
+        let (Some(used), Some(bytes)) = (used, local_bytes(file, range(span)).await) else {
+            return Ok(());
+        };
         let is_same = blocking(move || {
-            Proved::decode(&bytes).is_ok_and(|own| own.dictionary().bytes() == used.dictionary().bytes())
+            Proved::decode(&bytes)
+                .is_ok_and(|own| own.dictionary().bytes() == used.dictionary().bytes())
         });
         if is_same.await? {
             compared.bytes += u64::from(span.length);
@@ -272,7 +279,11 @@ impl Shared {
     }
 
     /// The index was read twice when the file was opened, and kept.
-    async fn compare_tail(&self, file: &Arc<TableFile>, compared: &mut Compared) -> Result<(), Error> {
+    async fn compare_tail(
+        &self,
+        file: &Arc<TableFile>,
+        compared: &mut Compared,
+    ) -> Result<(), Error> {
         let meta = file.object.meta().clone();
         let kept = self.cache.run_blocking(move |cache| cache.kept(&kept_name(&meta))).await;
         let Some(kept) = kept.flatten() else { return Ok(()) };

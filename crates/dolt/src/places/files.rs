@@ -18,7 +18,8 @@ use super::{
 };
 use crate::{Error, Store, TableFile, shared::Shared, view::View};
 
-/// Bytes of one version of a table file, current, dropped from the manifest, or known by its name only.
+/// Bytes of one version of a table file, current, dropped from the manifest, or known by its name
+/// only.
 #[derive(Clone)]
 pub struct FileBytes {
     object: Arc<Object>,
@@ -62,12 +63,14 @@ impl FileBytes {
         &self.object.meta().etag
     }
 
-    /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the store. With [`Use::Again`] each chunk of an open
-    /// file is compared with its address before its bytes are given.
+    /// Pieces of a range, in order. Dictionaries that were pinned are there whatever becomes of the
+    /// store. With [`Use::Again`] each chunk of an open file is compared with its address before
+    /// its bytes are given.
     ///
     /// # Errors
-    /// Of the stream, which ends with it: [`Error::Unreachable`], also if the object was replaced or removed meanwhile; [`Error::TooLate`];
-    /// [`Error::Corrupt`] for a chunk that is not what its address says; [`Error::Refused`] for a range that is not within the object.
+    /// Of the stream, which ends with it: [`Error::Unreachable`], also if the object was replaced
+    /// or removed meanwhile; [`Error::TooLate`]; [`Error::Corrupt`] for a chunk that is not what
+    /// its address says; [`Error::Refused`] for a range that is not within the object.
     pub fn stream(
         &self,
         range: Range<u64>,
@@ -112,10 +115,12 @@ impl FileBytes {
 }
 
 impl Store {
-    /// A table file by its name; none if the store does not hold it in this version, and for a journal.
+    /// A table file by its name; none if the store does not hold it in this version, and for a
+    /// journal.
     ///
     /// # Errors
-    /// As [`Store::get`]; and [`Error::Unreachable`] when a file that no version names cannot be looked for.
+    /// As [`Store::get`]; and [`Error::Unreachable`] when a file that no version names cannot be
+    /// looked for.
     pub async fn file_bytes(
         &self,
         id: FileId,
@@ -139,11 +144,16 @@ impl Store {
         let looking = shared.clone();
         let look = async move { looking.old_file(&view.snapshot, key).await };
         let found = shared.run(deadline, look).await?;
-        Ok(found.map(|(file, object)| FileBytes { object, of: Of::Old(file), shared: shared.clone() }))
+        Ok(found.map(|(file, object)| FileBytes {
+            object,
+            of: Of::Old(file),
+            shared: shared.clone(),
+        }))
     }
 }
 
 /// A file that is open, the current version's or one dropped lately.
 fn open_file(view: &View, key: FileKey) -> Option<&Arc<TableFile>> {
-    view.files().find(|file| file.id == key.id && file.kind == key.kind && file.version() == key.version)
+    view.files()
+        .find(|file| file.id == key.id && file.kind == key.kind && file.version() == key.version)
 }

@@ -1,4 +1,5 @@
-//! Table files that no version names any more: found by their names, or remembered for what was promised of them.
+//! Table files that no version names any more: found by their names, or remembered for what was
+//! promised of them.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -46,7 +47,8 @@ struct Closed {
     pins: Arc<Pins>,
 }
 
-/// Those asked for lately, so that the store is asked about each of them once and not for every range of it.
+/// Those asked for lately, so that the store is asked about each of them once and not for every
+/// range of it.
 #[derive(Debug, Default)]
 pub(crate) struct OldFiles {
     /// Those used last come last.
@@ -100,8 +102,8 @@ impl OldFiles {
         self.lock().retain(|(_, other)| !Arc::ptr_eq(other, file));
     }
 
-    /// Remembers those files that are open in one version and not in the next, if dictionaries of them were told of: somebody may be
-    /// about to ask for one.
+    /// Remembers those files that are open in one version and not in the next, if dictionaries of
+    /// them were told of: somebody may be about to ask for one.
     pub fn remember_closed(&self, before: &View, after: &View) {
         let open: HashSet<u64> = after.files().map(|file| file.serial).collect();
         for file in before.files().filter(|file| !open.contains(&file.serial)) {
@@ -110,8 +112,11 @@ impl OldFiles {
             }
             let closed = Arc::new(Closed { object: file.object.clone(), pins: file.pins.clone() });
             let object = (!file.is_gone()).then(|| file.object.clone());
-            let old =
-                OldFile { object: OnceCell::new_with(object), closed: Some(closed), ..OldFile::default() };
+            let old = OldFile {
+                object: OnceCell::new_with(object),
+                closed: Some(closed),
+                ..OldFile::default()
+            };
             let key = FileKey { id: file.id, kind: file.kind, version: file.version() };
             let mut known = self.lock();
             take(&mut known, key);
@@ -139,7 +144,8 @@ fn put(known: &mut Known, key: FileKey, file: Arc<OldFile>) {
 }
 
 impl Shared {
-    /// An object of this name in this version, if the store has one. One question to the store for all who ask at the same time.
+    /// An object of this name in this version, if the store has one. One question to the store for
+    /// all who ask at the same time.
     pub async fn old_file(
         &self,
         snapshot: &Snapshot,
@@ -162,9 +168,14 @@ impl Shared {
         }
     }
 
-    async fn find_old_file(&self, snapshot: &Snapshot, key: FileKey) -> Result<Arc<Object>, Unfound> {
+    async fn find_old_file(
+        &self,
+        snapshot: &Snapshot,
+        key: FileKey,
+    ) -> Result<Arc<Object>, Unfound> {
         for name in names(snapshot, key) {
-            let found = self.remote.head(&name).await.map_err(|error| Unfound::Error(error.into()))?;
+            let found =
+                self.remote.head(&name).await.map_err(|error| Unfound::Error(error.into()))?;
             if let Some(meta) = found.filter(|meta| version_of(meta) == key.version) {
                 return Ok(self.cache.object(&self.remote, &meta));
             }

@@ -29,12 +29,16 @@ struct Unpinned {
 }
 
 impl Store {
-    /// Makes sure that the dictionaries of these chunks can be served from now on, until their files are closed and others have taken their place
-    /// in memory.
+    /// Makes sure that the dictionaries of these chunks can be served from now on, until their
+    /// files are closed and others have taken their place in memory.
     ///
     /// # Errors
     /// One of them cannot be had, or is not right; those that are in memory by then stay there.
-    pub async fn pin_dictionaries(&self, located: &Located, deadline: Instant) -> Result<(), Error> {
+    pub async fn pin_dictionaries(
+        &self,
+        located: &Located,
+        deadline: Instant,
+    ) -> Result<(), Error> {
         let shared = self.shared();
         let unpinned = unpinned(located);
         if unpinned.is_empty() {
@@ -76,10 +80,12 @@ impl Unpinned {
 }
 
 impl Shared {
-    /// Pins a dictionary with which a chunk came out right. That chunk may not have needed the byte that is wrong, so the store is asked twice.
+    /// Pins a dictionary with which a chunk came out right. That chunk may not have needed the byte
+    /// that is wrong, so the store is asked twice.
     async fn try_pin(&self, unpinned: &Unpinned) -> Result<bool, Fault> {
         let Unpinned { file, span, .. } = unpinned;
-        let Some(stored) = self.dictionaries.get(file, *span).and_then(|known| known.stored_if_right())
+        let Some(stored) =
+            self.dictionaries.get(file, *span).and_then(|known| known.stored_if_right())
         else {
             return Ok(false);
         };
@@ -93,7 +99,11 @@ impl Shared {
         Ok(true)
     }
 
-    async fn pin_all(self: &Arc<Self>, unpinned: Vec<Unpinned>, deadline: Instant) -> Result<(), Error> {
+    async fn pin_all(
+        self: &Arc<Self>,
+        unpinned: Vec<Unpinned>,
+        deadline: Instant,
+    ) -> Result<(), Error> {
         let pinning = stream::iter(unpinned).map(|unpinned| self.pin(unpinned, deadline));
         pinning.buffer_unordered(PINNING_MAX).try_collect().await
     }
@@ -116,14 +126,20 @@ impl Shared {
                 Ok(false) => {}
                 Err(Fault::Corrupt(text)) => last = Some(text),
                 Err(Fault::Gone) => {
-                    return Err(Error::Unreachable(format!("{} is being replaced: ask again", file.name())));
+                    return Err(Error::Unreachable(format!(
+                        "{} is being replaced: ask again",
+                        file.name()
+                    )));
                 }
                 Err(Fault::Error(error)) => return Err(error),
             }
         }
         Err(match last {
             Some(text) => Error::Corrupt(text),
-            None => Error::Unreachable(format!("a dictionary of {} was not kept: ask again", file.name())),
+            None => Error::Unreachable(format!(
+                "a dictionary of {} was not kept: ask again",
+                file.name()
+            )),
         })
     }
 }

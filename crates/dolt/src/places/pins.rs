@@ -14,7 +14,8 @@ use crate::{
     table_file::range,
 };
 
-const _: () = assert!(DICTIONARY_STORED_BYTES_MAX as u64 <= PINNED_BYTES_MAX, "one can always be pinned");
+const _: () =
+    assert!(DICTIONARY_STORED_BYTES_MAX as u64 <= PINNED_BYTES_MAX, "one can always be pinned");
 
 /// Bytes of some spans. What was put in stays.
 #[derive(Debug, Default)]
@@ -44,7 +45,8 @@ impl Pins {
         let last = Span { offset: wanted.start, length: u32::MAX };
         let (span, bytes) = pinned.spans.range(..=last).next_back()?;
         let (start, end) = (wanted.start - span.offset, wanted.end.checked_sub(span.offset)?);
-        (start < end && wanted.end <= range(*span).end).then(|| bytes.slice(within(start)..within(end)))
+        (start < end && wanted.end <= range(*span).end)
+            .then(|| bytes.slice(within(start)..within(end)))
     }
 
     /// Keeps a copy, so that nothing larger is kept with it.
@@ -121,7 +123,8 @@ mod tests {
         pins.insert(span(5, 1), b"x").expect("it is there already");
         assert_eq!(pins.memory_bytes(), PINNED_DICTIONARIES_MAX as u64);
         let (pins, large) = (Pins::default(), vec![0; 16 << 20]);
-        let fit = (0..6).filter(|&offset| pins.insert(span(offset, 16 << 20), &large).is_ok()).count();
+        let fit =
+            (0..6).filter(|&offset| pins.insert(span(offset, 16 << 20), &large).is_ok()).count();
         assert_eq!(fit as u64, PINNED_BYTES_MAX >> 24);
     }
 }

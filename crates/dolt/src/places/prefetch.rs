@@ -56,7 +56,9 @@ impl Prefetches {
     pub fn new() -> Self {
         Self {
             tasks: Arc::new(Semaphore::new(PREFETCHES_MAX)),
-            bytes: Arc::new(Semaphore::new(usize::try_from(PREFETCH_BYTES_MAX).expect("limits say so"))),
+            bytes: Arc::new(Semaphore::new(
+                usize::try_from(PREFETCH_BYTES_MAX).expect("limits say so"),
+            )),
             skipped: AtomicU64::new(0),
         }
     }
@@ -69,7 +71,8 @@ impl Prefetches {
         self.skipped.load(Relaxed)
     }
 
-    /// Room for some of these chunks; those for which there is none are taken out. All prefetches together take at most so many bytes.
+    /// Room for some of these chunks; those for which there is none are taken out. All prefetches
+    /// together take at most so many bytes.
     fn room(&self, items: &mut Vec<Item>, bytes_max: u64) -> Option<Room> {
         let count = items.len();
         let room = self.find_room(items, bytes_max);
@@ -80,10 +83,12 @@ impl Prefetches {
 
     fn find_room(&self, items: &mut Vec<Item>, bytes_max: u64) -> Option<Room> {
         let task = self.tasks.clone().try_acquire_owned().ok()?;
-        let kept_free = usize::try_from(PREFETCH_BYTES_MAX.saturating_sub(bytes_max)).expect("limits say so");
+        let kept_free =
+            usize::try_from(PREFETCH_BYTES_MAX.saturating_sub(bytes_max)).expect("limits say so");
         let (room, mut taken) = (self.bytes.available_permits(), 0);
         items.retain(|item| {
-            let bytes = usize::try_from(item.location.span.length).expect("a chunk fits into memory");
+            let bytes =
+                usize::try_from(item.location.span.length).expect("a chunk fits into memory");
             // What is on disk takes nothing from the store's link.
             let room = if item.is_local() { room } else { room.saturating_sub(kept_free) };
             let fits = taken + bytes <= room;
@@ -97,12 +102,17 @@ impl Prefetches {
 }
 
 impl Store {
-    /// Starts to bring chunks to where they can be had at once, and checks them: somebody was told where they are. Returns at once; does nothing
-    /// when too much of the like is under way.
+    /// Starts to bring chunks to where they can be had at once, and checks them: somebody was told
+    /// where they are. Returns at once; does nothing when too much of the like is under way.
     pub fn prefetch(&self, located: &Located) {
         let shared = self.shared();
-        let mut items: Vec<Item> =
-            located.locations.iter().flatten().filter(|location| !is_ready(location)).map(item).collect();
+        let mut items: Vec<Item> = located
+            .locations
+            .iter()
+            .flatten()
+            .filter(|location| !is_ready(location))
+            .map(item)
+            .collect();
         if items.is_empty() || shared.is_closed() {
             return;
         }
@@ -119,7 +129,8 @@ impl Store {
     }
 }
 
-/// What the store brings soon, when a read brings so much per second. Those under way share a link, so they are not counted.
+/// What the store brings soon, when a read brings so much per second. Those under way share a link,
+/// so they are not counted.
 fn bytes_ahead(bandwidth: Option<f64>) -> u64 {
     let bytes = bandwidth.unwrap_or(0.0) * PREFETCH_AHEAD_TIME.as_secs_f64();
     // A cast of what is out of bounds gives the bound.
@@ -153,7 +164,12 @@ impl Item {
     }
 
     fn job(&self, from: From, deadline: Instant) -> Job {
-        Job { address: self.address(), want: Want::Length, local_only: from == From::Disk, deadline }
+        Job {
+            address: self.address(),
+            want: Want::Length,
+            local_only: from == From::Disk,
+            deadline,
+        }
     }
 }
 
@@ -167,11 +183,13 @@ enum From {
 impl Shared {
     async fn prefetch(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) {
         let (local, far) = items.into_iter().partition(Item::is_local);
-        let (again, ()) = join(self.check_local(local, deadline), self.read_far(far, deadline)).await;
+        let (again, ()) =
+            join(self.check_local(local, deadline), self.read_far(far, deadline)).await;
         self.read_far(again, deadline).await;
     }
 
-    /// Compares what is on disk with addresses. Returns what is not there after all, or was wrong there.
+    /// Compares what is on disk with addresses. Returns what is not there after all, or was wrong
+    /// there.
     async fn check_local(self: &Arc<Self>, items: Vec<Item>, deadline: Instant) -> Vec<Item> {
         let mut slow = Vec::new();
         for item in items {
@@ -205,7 +223,8 @@ impl Shared {
             let shared = shared.clone();
             async move {
                 let job = item.job(From::Anywhere, deadline);
-                // Whoever comes for the bytes is told what is wrong; here it is enough that they were looked at.
+                // Whoever comes for the bytes is told what is wrong; here it is enough that they
+                // were looked at.
                 shared.read_copy_unless_corrupt(&item.place, Some(started), job).await.is_ok()
             }
             .boxed()

@@ -1,12 +1,14 @@
-//! A range of an open table file, each chunk of it compared with its address before a byte of it leaves.
+//! A range of an open table file, each chunk of it compared with its address before a byte of it
+//! leaves.
 //!
 //! ```text
 //!  range --> segments, cut where chunks begin --+-- all compared before, in memory of the system --> as they are on disk
 //!                                               +-- else a task: chunk by chunk, read and compared --> put together --> pieces
 //! ```
 //!
-//! What is put together leaves as soon as nothing before it is missing: over a slow link a segment takes longer than clients wait for a byte. The
-//! timeout is for silence. Between chunks there are dictionaries and what no index names; these bytes are those of the object. The order of a file's
+//! What is put together leaves as soon as nothing before it is missing: over a slow link a segment
+//! takes longer than clients wait for a byte. The timeout is for silence. Between chunks there are
+//! dictionaries and what no index names; these bytes are those of the object. The order of a file's
 //! chunks is found once, when the first range of the file is asked for.
 
 use std::{
@@ -60,7 +62,8 @@ pub(super) fn stream(
             Ok(segments) => segments,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let segments = Segments { shared, file, timeout, rest: segments.into(), begun: VecDeque::new() };
+        let segments =
+            Segments { shared, file, timeout, rest: segments.into(), begun: VecDeque::new() };
         let next = async |mut segments: Segments| Some((segments.next().await?, segments));
         stream::unfold(segments, next).boxed()
     };
@@ -103,7 +106,8 @@ impl Segments {
 
     /// Segments at a time.
     fn ahead(&self) -> usize {
-        let is_slow = self.shared.remote.bandwidth().is_none_or(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH);
+        let is_slow =
+            self.shared.remote.bandwidth().is_none_or(|bandwidth| bandwidth < SLOW_LINK_BANDWIDTH);
         if is_slow { 1 } else { SEGMENTS_AHEAD_MAX }
     }
 
@@ -194,7 +198,9 @@ pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
         if last.replace(span.clone()) == Some(span.clone()) {
             continue;
         }
-        if SEGMENT_BYTES < span.end.saturating_sub(segment.range.start) && segment.range.start < span.start {
+        if SEGMENT_BYTES < span.end.saturating_sub(segment.range.start)
+            && segment.range.start < span.start
+        {
             segment.range.end = span.start;
             let next = Segment { range: span.start..span.start, chunks: Vec::new() };
             segments.push(std::mem::replace(&mut segment, next));
@@ -202,7 +208,8 @@ pub(super) fn cut(file: &TableFile, wanted: Range<u64>) -> Vec<Segment> {
         segment.chunks.push(position);
     }
     // What lies behind the last chunk, the index above all, may be long.
-    let chunks_end = last.map_or(wanted.start, |span| span.end).clamp(segment.range.start, wanted.end);
+    let chunks_end =
+        last.map_or(wanted.start, |span| span.end).clamp(segment.range.start, wanted.end);
     if !segment.chunks.is_empty() && SEGMENT_BYTES < wanted.end - chunks_end {
         segment.range.end = chunks_end;
         let rest = Segment { range: chunks_end..chunks_end, chunks: Vec::new() };
@@ -220,8 +227,10 @@ fn without_long_gaps(segment: Segment) -> Vec<Segment> {
         return vec![Segment { range, chunks }];
     }
     let step = usize::try_from(SEGMENT_BYTES).expect("a segment fits into memory");
-    let part =
-        |start: u64| Segment { range: start..range.end.min(start + SEGMENT_BYTES), chunks: Vec::new() };
+    let part = |start: u64| Segment {
+        range: start..range.end.min(start + SEGMENT_BYTES),
+        chunks: Vec::new(),
+    };
     range.clone().step_by(step).map(part).collect()
 }
 
@@ -276,7 +285,9 @@ impl Shared {
                     if assembly.give(sender).await.is_err() {
                         return Ok(());
                     }
-                    tokio::time::timeout(timeout, window.next()).await.map_err(|_| self.too_late())?
+                    tokio::time::timeout(timeout, window.next())
+                        .await
+                        .map_err(|_| self.too_late())?
                 }
             };
             let Some((item, answer)) = next else { break };
@@ -287,12 +298,18 @@ impl Shared {
         Ok(())
     }
 
-    async fn read_gap(&self, file: &TableFile, gap: Range<u64>, deadline: Instant) -> Result<Bytes, Error> {
+    async fn read_gap(
+        &self,
+        file: &TableFile,
+        gap: Range<u64>,
+        deadline: Instant,
+    ) -> Result<Bytes, Error> {
         let read = file.object.read(gap, ReadOptions { deadline, local_only: false }).await;
         read.map_err(|error| self.noted(file, Fault::from(error)))
     }
 
-    /// The object is opened anew at the next look at the manifest; what its clients were told is void.
+    /// The object is opened anew at the next look at the manifest; what its clients were told is
+    /// void.
     fn noted(&self, file: &TableFile, fault: Fault) -> Error {
         match fault {
             Fault::Error(error) => error,
@@ -300,7 +317,10 @@ impl Shared {
             Fault::Gone => {
                 file.set_gone();
                 let url = self.remote.url();
-                Error::Unreachable(format!("{url}: {} is not there any more in this version", file.name()))
+                Error::Unreachable(format!(
+                    "{url}: {} is not there any more in this version",
+                    file.name()
+                ))
             }
         }
     }
@@ -324,7 +344,8 @@ impl Shared {
                 if is_of_disk && is_on_disk() && file.object.disk_writes() == writes {
                     file.checked.set(*position, writes);
                 }
-                let answer = read.map(|(answer, _)| answer).map_err(|fault| shared.noted(file, fault));
+                let answer =
+                    read.map(|(answer, _)| answer).map_err(|fault| shared.noted(file, fault));
                 (item, answer)
             }
             .boxed()
@@ -375,10 +396,12 @@ impl Assembly {
             return Err(Error::Corrupt(format!("{name}: {length} bytes for the span {span:?}")));
         }
         let (start, end) = (span.start.max(self.rest.start), span.end.min(self.rest.end));
-        // Chunks of a strange file may overlap, so that it may have been given as a part of another one.
+        // Chunks of a strange file may overlap, so that it may have been given as a part of another
+        // one.
         if start < end {
             let part = &own[within(start - span.start)..within(end - span.start)];
-            self.bytes[within(start - self.rest.start)..within(end - self.rest.start)].copy_from_slice(part);
+            self.bytes[within(start - self.rest.start)..within(end - self.rest.start)]
+                .copy_from_slice(part);
         }
         Ok(())
     }

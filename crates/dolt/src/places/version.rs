@@ -3,8 +3,9 @@
 use busload_chunks::ChunkAddress;
 use busload_objects::ObjectMeta;
 
-/// Differs when the object of a name holds other bytes. It depends on nothing but what the store says of the object, so it is the same in every
-/// process and after every restart; and not on how the ETag is written, which differs between listings and headers.
+/// Differs when the object of a name holds other bytes. It depends on nothing but what the store
+/// says of the object, so it is the same in every process and after every restart; and not on how
+/// the ETag is written, which differs between listings and headers.
 pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
     let text = format!("{}\n{}", meta.size, bare(&meta.etag));
     ChunkAddress::of(text.as_bytes()).prefix()

@@ -30,7 +30,10 @@ struct Checked {
 }
 
 /// File by file, each from front to end. Bytes of indexes count as done with their file.
-pub(super) async fn verify(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result<Progress, Error> {
+pub(super) async fn verify(
+    shared: &Arc<Shared>,
+    to: mpsc::Sender<Told>,
+) -> Result<Progress, Error> {
     let snapshot = shared.opened_view().await?.snapshot.clone();
     let mut progress = Progress { total: snapshot.file_bytes(), ..Progress::default() };
     let mut end = 0;
@@ -44,7 +47,10 @@ pub(super) async fn verify(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Resu
 }
 
 /// What is on disk, as far as it is of the current version.
-pub(super) async fn verify_local(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result<Progress, Error> {
+pub(super) async fn verify_local(
+    shared: &Arc<Shared>,
+    to: mpsc::Sender<Told>,
+) -> Result<Progress, Error> {
     let snapshot = shared.opened_view().await?.snapshot.clone();
     let mut progress = Progress::default();
     for file in &snapshot.files {
@@ -90,7 +96,11 @@ async fn verify_file(
 
 impl Checked {
     /// What is wrong with the chunk; an error if that cannot be known.
-    fn note(self, file: &TableFile, progress: &mut Progress) -> Result<Option<(ChunkAddress, Error)>, Error> {
+    fn note(
+        self,
+        file: &TableFile,
+        progress: &mut Progress,
+    ) -> Result<Option<(ChunkAddress, Error)>, Error> {
         progress.done = (progress.done + self.bytes).min(progress.total);
         match self.outcome {
             Ok(()) => Ok(None),
@@ -98,9 +108,10 @@ impl Checked {
                 progress.corrupt += self.bytes;
                 Ok(Some((self.address, Error::Corrupt(text))))
             }
-            Err(Fault::Gone) => {
-                Err(Error::Unreachable(format!("{} was replaced while it was verified", file.name())))
-            }
+            Err(Fault::Gone) => Err(Error::Unreachable(format!(
+                "{} was replaced while it was verified",
+                file.name()
+            ))),
             Err(Fault::Error(error)) => Err(error),
         }
     }
@@ -108,7 +119,8 @@ impl Checked {
 
 fn items(file: &Arc<TableFile>) -> Vec<Item> {
     let place = |position| Place { file: file.clone(), position };
-    let mut items: Vec<Item> = file.positions().map(|position| Item::new(0, place(position))).collect();
+    let mut items: Vec<Item> =
+        file.positions().map(|position| Item::new(0, place(position))).collect();
     sort(&mut items);
     items
 }

@@ -33,7 +33,9 @@ pub(super) async fn warm(shared: &Arc<Shared>, to: mpsc::Sender<Told>) -> Result
 
 fn refuse_what_does_not_fit(shared: &Shared, bytes: u64) -> Result<(), Error> {
     match shared.disk_bytes_max {
-        0 => Err(Error::Refused("there is no cache on disk to bring anything to (disk = 0)".to_owned())),
+        0 => Err(Error::Refused(
+            "there is no cache on disk to bring anything to (disk = 0)".to_owned(),
+        )),
         max if max < bytes => Err(Error::Refused(format!(
             "the table files have {bytes} bytes, but the cache may take only {max}: raise `disk`"
         ))),

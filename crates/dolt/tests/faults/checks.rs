@@ -1,4 +1,5 @@
-//! Ranges that are asked for while their chunks are still being compared with their addresses: what is given is right, or an error.
+//! Ranges that are asked for while their chunks are still being compared with their addresses: what
+//! is given is right, or an error.
 
 use std::{collections::HashMap, fs, ops::Range, time::Duration};
 
@@ -24,7 +25,8 @@ fn range(location: &Location) -> Range<u64> {
 
 async fn bytes_of(store: &Store, location: &Location) -> FileBytes {
     let file = &location.file;
-    let found = store.file_bytes(file.id, file.kind, file.version(), now() + TIMEOUT).await.unwrap();
+    let found =
+        store.file_bytes(file.id, file.kind, file.version(), now() + TIMEOUT).await.unwrap();
     found.expect("the file is there")
 }
 
@@ -41,7 +43,8 @@ fn cut<'a>(bytes: &'a [u8], range: &Range<u64>) -> &'a [u8] {
     &bytes[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()]
 }
 
-/// By file: all bytes between the first chunk and the last, and the chunks, of which alone anything was promised.
+/// By file: all bytes between the first chunk and the last, and the chunks, of which alone anything
+/// was promised.
 fn regions(located: &Located) -> Vec<(Range<u64>, Vec<Location>)> {
     let mut files: HashMap<String, Vec<Location>> = HashMap::new();
     for location in located.locations.iter().flatten() {
@@ -58,8 +61,11 @@ fn regions(located: &Located) -> Vec<(Range<u64>, Vec<Location>)> {
 /// Each chunk by itself and all of each file at once, begun before anything else can happen.
 async fn take_all(world: &World, store: &Store, located: &Located) {
     let mut reads = JoinSet::new();
-    let singles =
-        located.locations.iter().flatten().map(|location| (range(location), vec![location.clone()]));
+    let singles = located
+        .locations
+        .iter()
+        .flatten()
+        .map(|location| (range(location), vec![location.clone()]));
     for (region, locations) in regions(located).into_iter().chain(singles) {
         let file = bytes_of(store, &locations[0]).await;
         let expected = fs::read(world.path(locations[0].file.name())).unwrap();
@@ -68,7 +74,11 @@ async fn take_all(world: &World, store: &Store, located: &Located) {
             for location in locations {
                 let own = range(&location);
                 let within = own.start - region.start..own.end - region.start;
-                assert_eq!(cut(&got, &within), cut(&expected, &own), "wrong bytes at {own:?} of {region:?}");
+                assert_eq!(
+                    cut(&got, &within),
+                    cut(&expected, &own),
+                    "wrong bytes at {own:?} of {region:?}"
+                );
             }
         });
     }
@@ -77,11 +87,14 @@ async fn take_all(world: &World, store: &Store, located: &Located) {
 
 /// Some of them.
 fn draw(addresses: &[ChunkAddress], seed: u64) -> Vec<ChunkAddress> {
-    let any = |index| addresses[usize::try_from(mix(seed ^ mix(index)) % addresses.len() as u64).unwrap()];
+    let any = |index| {
+        addresses[usize::try_from(mix(seed ^ mix(index)) % addresses.len() as u64).unwrap()]
+    };
     (0..1 + mix(seed) % 12).map(any).collect()
 }
 
-/// The first bodies come with a flipped bit each, and the check finds some of them while their ranges are asked for.
+/// The first bodies come with a flipped bit each, and the check finds some of them while their
+/// ranges are asked for.
 async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
     let (world, addresses) = World::with_fixture(700, name);
     let mut corrupt = 0;
@@ -97,7 +110,8 @@ async fn flip_first_bodies(name: &str, disk_bytes_max: u64) {
         store.pin_dictionaries(&located, now() + TIMEOUT).await.unwrap();
         // With them came what is near them, and on a quick machine whole files.
         store.cache().drop_all().await;
-        let flips = (0..1 + seed % 2).map(|body| Rule::times(1, Fault::Flip(mix(seed ^ mix(body)) % 60_000)));
+        let flips = (0..1 + seed % 2)
+            .map(|body| Rule::times(1, Fault::Flip(mix(seed ^ mix(body)) % 60_000)));
         world.rules(flips.collect());
         // There is not always room to prefetch.
         if seed % 3 != 0 {
@@ -155,7 +169,8 @@ async fn what_the_store_has_wrong_is_an_error_that_names_the_chunk() {
 
     let store = world.start_with(|settings| settings.disk_bytes_max = 0);
     open(&store).await;
-    let addresses: Vec<_> = all.iter().map(|place| place.file.index.address(place.position)).collect();
+    let addresses: Vec<_> =
+        all.iter().map(|place| place.file.index.address(place.position)).collect();
     let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
     let file = bytes_of(&store, located.locations[0].as_ref().unwrap()).await;
     store.prefetch(&located);
@@ -194,7 +209,8 @@ async fn a_store_that_hangs_makes_ranges_late_and_later_they_are_right() {
     let late = take(&file, range(location), timeout).await;
     assert!(matches!(&late, Err(Error::TooLate(_))), "{late:?}");
     // One that is dropped while it waits leaves nothing behind.
-    let mut dropped = file.stream(range(location), StreamOptions { purpose: Use::Again, timeout: TIMEOUT });
+    let mut dropped =
+        file.stream(range(location), StreamOptions { purpose: Use::Again, timeout: TIMEOUT });
     let soon = tokio::time::timeout(Duration::from_millis(1), dropped.try_next()).await;
     assert!(soon.is_err(), "{soon:?}");
     drop(dropped);

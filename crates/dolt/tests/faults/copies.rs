@@ -1,4 +1,5 @@
-//! Copies of whole files through a cache: a bit that flips once on the way is not in what is copied later.
+//! Copies of whole files through a cache: a bit that flips once on the way is not in what is copied
+//! later.
 
 use std::{fs, sync::Arc, time::Duration};
 
@@ -29,20 +30,26 @@ impl Copied {
 
     async fn bytes(&self, store: &Store) -> FileBytes {
         let Self { file, .. } = self;
-        store.file_bytes(file.id, file.kind, file.version(), now() + TIMEOUT).await.unwrap().unwrap()
+        store
+            .file_bytes(file.id, file.kind, file.version(), now() + TIMEOUT)
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     /// Whether a copy that is made now is right.
     async fn is_right(&self, store: &Store) -> bool {
         let bytes = self.bytes(store).await;
         let options = StreamOptions { purpose: Use::Once, timeout: TIMEOUT };
-        let copy = bytes.stream(0..bytes.size(), options).try_collect::<Vec<_>>().await.unwrap().concat();
+        let copy =
+            bytes.stream(0..bytes.size(), options).try_collect::<Vec<_>>().await.unwrap().concat();
         assert_eq!(copy.len(), self.expected.len());
         copy == self.expected
     }
 }
 
-/// A store whose files were copied once, each with a flipped bit somewhere: chunks, dictionaries, indexes. Returns those that came wrong.
+/// A store whose files were copied once, each with a flipped bit somewhere: chunks, dictionaries,
+/// indexes. Returns those that came wrong.
 async fn copied_wrong(world: &World, store: &Store, seed: u64) -> Vec<Copied> {
     open(store).await;
     let mut wrong = Vec::new();

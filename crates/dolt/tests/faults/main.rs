@@ -1,5 +1,5 @@
-//! A chunk store behind a network and a disk that fail: chunks are right, or there is an error; never nil
-//! for a chunk that exists.
+//! A chunk store behind a network and a disk that fail: chunks are right, or there is an error;
+//! never nil for a chunk that exists.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -15,7 +15,8 @@ use busload_bucket::{Fault, Rule};
 use busload_chunks::{ChunkAddress, write::ClassicWriter};
 use busload_dolt::{Error, Request, State};
 use support::{
-    Counters, FIXTURES, TIMEOUT, World, absent, contents, now, patiently, read_by_many, read_each, until,
+    Counters, FIXTURES, TIMEOUT, World, absent, contents, now, patiently, read_by_many, read_each,
+    until,
 };
 
 /// Everything that can happen to a response.
@@ -36,7 +37,8 @@ fn faults() -> Vec<Fault> {
     ]
 }
 
-/// Those that no header shows. Indexes have no checksum of their own, so these happen to an open store only.
+/// Those that no header shows. Indexes have no checksum of their own, so these happen to an open
+/// store only.
 fn lies() -> Vec<Fault> {
     vec![Fault::Flip(50), Fault::Flip(3_333), Fault::LyingRange]
 }
@@ -46,7 +48,8 @@ async fn faults_from_the_first_request_on_cost_time_only() {
     for (index, fault) in faults().into_iter().enumerate() {
         let seed = index as u64;
         let (world, addresses) = World::with_fixture(seed, FIXTURES[index % FIXTURES.len()]);
-        // A look at the manifest that meets it six times in a row is an error: with this probability once in a million looks.
+        // A look at the manifest that meets it six times in a row is an error: with this
+        // probability once in a million looks.
         world.rule(fault.clone(), 0.1);
         let store = world.start();
         open(&store).await;
@@ -127,7 +130,11 @@ async fn read_until_right(
         }
         // What came wrong in the same way again and again is remembered as corrupt for a while.
         let is_remembered = counters.errors.iter().all(|error| matches!(error, Error::Corrupt(_)));
-        assert!(is_remembered && started.elapsed() < TIMEOUT, "{what}, seed {seed}: {:?}", counters.errors);
+        assert!(
+            is_remembered && started.elapsed() < TIMEOUT,
+            "{what}, seed {seed}: {:?}",
+            counters.errors
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -140,7 +147,9 @@ async fn a_flipped_bit_in_an_index_never_makes_a_chunk_nil() {
         let (spec, addresses) = world.put_file(1, 60);
         world.put_manifest(addresses[0], &[spec]);
         let tail = 60 * 28 + 20;
-        world.rules(vec![Rule::times(1, Fault::Flip(support::mix(seed) % tail)).to(&spec.id.to_string())]);
+        world.rules(vec![
+            Rule::times(1, Fault::Flip(support::mix(seed) % tail)).to(&spec.id.to_string()),
+        ]);
         let store = world.start();
         open(&store).await;
         let counters = read_each(&store, &addresses).await;
@@ -192,7 +201,8 @@ async fn a_store_away_at_the_start_is_an_error_and_opens_later() {
     store.close().await;
 }
 
-/// With everything on disk, the object store may be away for good, also from the start of the next process.
+/// With everything on disk, the object store may be away for good, also from the start of the next
+/// process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warm_store_needs_the_object_store_only_for_what_does_not_exist() {
     let (world, addresses) = World::with_fixture(3, "real-archive-v3");
@@ -288,7 +298,10 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_chunk_make_one_get() {
     world.put_manifest(addresses[0], &[spec]);
     let store = world.start_with(|settings| settings.disk_bytes_max = 0);
     open(&store).await;
-    world.proxy.set(busload_bucket::Faults { first_byte: Duration::from_millis(30), ..Default::default() });
+    world.proxy.set(busload_bucket::Faults {
+        first_byte: Duration::from_millis(30),
+        ..Default::default()
+    });
     world.proxy.forget();
     let address = addresses[250];
     let mut callers = tokio::task::JoinSet::new();

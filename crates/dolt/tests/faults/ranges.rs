@@ -44,7 +44,9 @@ fn regions(located: &Located) -> Vec<(FileKey, Vec<Range<u64>>)> {
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in ranges {
             match merged.last_mut() {
-                Some(last) if range.start < last.end + GAP_MAX => last.end = last.end.max(range.end),
+                Some(last) if range.start < last.end + GAP_MAX => {
+                    last.end = last.end.max(range.end)
+                }
                 _ => merged.push(range),
             }
         }
@@ -93,7 +95,11 @@ fn cut<'a>(files: &'a Files, name: &str, range: &Range<u64>) -> &'a [u8] {
 }
 
 /// One client: some addresses, then all of their regions at the same time.
-async fn fetch(store: Store, files: Arc<Files>, wanted: Vec<ChunkAddress>) -> Result<Outcome, Error> {
+async fn fetch(
+    store: Store,
+    files: Arc<Files>,
+    wanted: Vec<ChunkAddress>,
+) -> Result<Outcome, Error> {
     let located = store.locate(&wanted, now() + TIMEOUT).await?;
     assert!(located.locations.iter().all(Option::is_some), "nil for a chunk that exists");
     store.prefetch(&located);
@@ -195,8 +201,9 @@ async fn a_store_that_goes_away_in_the_middle_makes_errors_and_no_short_ranges()
 async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
     for (seed, fault) in (500..).zip(lies().into_iter().chain(faults())) {
         let (world, addresses) = World::with_fixture(seed, "real-archive-conjoined");
-        let store =
-            world.start_with(|settings| settings.disk_bytes_max = if seed % 2 == 0 { 0 } else { 1 << 30 });
+        let store = world.start_with(|settings| {
+            settings.disk_bytes_max = if seed % 2 == 0 { 0 } else { 1 << 30 }
+        });
         open(&store).await;
         let files = files_of_all(&world, &store, &addresses).await;
         let located = store.locate(&addresses, now() + TIMEOUT).await.unwrap();
@@ -205,7 +212,10 @@ async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
         let mut pinned = store.pin_dictionaries(&located, now() + TIMEOUT).await;
         if let Err(error) = &pinned {
             // What came wrong again and again is an error, and later it is right.
-            assert!(matches!(error, Error::Corrupt(_) | Error::Unreachable(_)), "{fault:?}: {error:?}");
+            assert!(
+                matches!(error, Error::Corrupt(_) | Error::Unreachable(_)),
+                "{fault:?}: {error:?}"
+            );
             world.rules(Vec::new());
             let started = now();
             // Corruption is remembered for a while.
@@ -217,10 +227,19 @@ async fn dictionaries_that_are_promised_are_right_whatever_lies_there_are() {
         pinned.unwrap();
         world.proxy.go_away();
         store.cache().drop_all().await;
-        let with = located.locations.iter().flatten().find(|location| location.dictionary.is_some()).unwrap();
+        let with = located
+            .locations
+            .iter()
+            .flatten()
+            .find(|location| location.dictionary.is_some())
+            .unwrap();
         let (key, range) = (FileKey::of(with), range(with.dictionary.unwrap()));
         let file = key.bytes(&store).await.unwrap();
-        assert_eq!(take(&file, range.clone()).await.unwrap(), cut(&files, &key.name, &range), "{fault:?}");
+        assert_eq!(
+            take(&file, range.clone()).await.unwrap(),
+            cut(&files, &key.name, &range),
+            "{fault:?}"
+        );
         store.close().await;
     }
 }
@@ -244,13 +263,17 @@ async fn bytes_that_came_wrong_are_right_when_they_are_taken_after_the_prefetch(
         for location in located.locations.iter().flatten() {
             let file = FileKey::of(location).bytes(&store).await.unwrap();
             let range = range(location.span);
-            assert_eq!(take(&file, range.clone()).await.unwrap(), cut(&files, location.file.name(), &range));
+            assert_eq!(
+                take(&file, range.clone()).await.unwrap(),
+                cut(&files, location.file.name(), &range)
+            );
         }
         store.close().await;
     }
 }
 
-/// Half a megabyte was given when all of it had come: over a slow link clients gave up before its first byte.
+/// Half a megabyte was given when all of it had come: over a slow link clients gave up before its
+/// first byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chunks_leave_when_they_have_come_and_not_with_the_last_of_their_range() {
     let world = World::new(700);

@@ -22,9 +22,15 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// One MiB.
 pub const MIB: u64 = 1 << 20;
 
-/// Every chunk store of the fixtures whose chunks are what their addresses say, in all of its formats.
-pub const FIXTURES: [&str; 5] =
-    ["real-classic", "real-archive-v3", "real-archive-conjoined", "real-localbs", "real-generational"];
+/// Every chunk store of the fixtures whose chunks are what their addresses say, in all of its
+/// formats.
+pub const FIXTURES: [&str; 5] = [
+    "real-classic",
+    "real-archive-v3",
+    "real-archive-conjoined",
+    "real-localbs",
+    "real-generational",
+];
 
 /// A bucket with one chunk store.
 pub struct World {
@@ -45,7 +51,8 @@ impl World {
     /// With a copy of a fixture; returns the addresses of its chunks.
     pub fn with_fixture(seed: u64, name: &str) -> (Self, Vec<ChunkAddress>) {
         let world = Self::new(seed);
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt").join(name);
+        let fixture =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt").join(name);
         let store = fixture.join("store");
         for path in files(&store) {
             let key = path.strip_prefix(&store).unwrap().to_str().unwrap();
@@ -70,7 +77,8 @@ impl World {
     /// A new table file of so many chunks, whose contents follow from the seed.
     pub fn put_file(&self, seed: u64, chunks: u64) -> (FileSpec, Vec<ChunkAddress>) {
         let mut writer = ClassicWriter::new(Vec::new());
-        let addresses = (0..chunks).map(|index| writer.push(&contents(seed, index)).unwrap()).collect();
+        let addresses =
+            (0..chunks).map(|index| writer.push(&contents(seed, index)).unwrap()).collect();
         let (spec, bytes) = writer.finish().unwrap();
         self.put(&spec.id.to_string(), &bytes);
         (spec, addresses)
@@ -173,7 +181,12 @@ pub struct Counters {
 
 impl Counters {
     #[track_caller]
-    pub fn count(&mut self, address: &ChunkAddress, exists: bool, answer: Result<Option<Chunk>, Error>) {
+    pub fn count(
+        &mut self,
+        address: &ChunkAddress,
+        exists: bool,
+        answer: Result<Option<Chunk>, Error>,
+    ) {
         match answer {
             Ok(Some(Chunk::Contents(bytes))) => {
                 assert_eq!(ChunkAddress::of(&bytes), *address, "a wrong chunk");
@@ -191,7 +204,10 @@ impl Counters {
 }
 
 /// Reads chunks that exist, one after the other.
-pub async fn read_each<'a>(store: &Store, addresses: impl IntoIterator<Item = &'a ChunkAddress>) -> Counters {
+pub async fn read_each<'a>(
+    store: &Store,
+    addresses: impl IntoIterator<Item = &'a ChunkAddress>,
+) -> Counters {
     let mut counters = Counters::default();
     for address in addresses {
         counters.count(address, true, store.get(*address, patiently()).await);
@@ -209,7 +225,8 @@ pub async fn read_randomly(
     let mut counters = Counters::default();
     for round in 0..rounds {
         let draw = |what: u64| mix(seed ^ mix(round) ^ mix(what).rotate_left(7));
-        let any = |what: u64| addresses[usize::try_from(draw(what) % addresses.len() as u64).unwrap()];
+        let any =
+            |what: u64| addresses[usize::try_from(draw(what) % addresses.len() as u64).unwrap()];
         if draw(0).is_multiple_of(3) {
             let address = any(1);
             counters.count(&address, true, store.get(address, patiently()).await);
@@ -248,7 +265,12 @@ pub async fn read_by_many(
 ) -> Counters {
     let mut readers = JoinSet::new();
     for reader in 0..8 {
-        readers.spawn(read_randomly(store.clone(), Arc::clone(addresses), mix(seed ^ mix(reader)), rounds));
+        readers.spawn(read_randomly(
+            store.clone(),
+            Arc::clone(addresses),
+            mix(seed ^ mix(reader)),
+            rounds,
+        ));
     }
     let mut all = Counters::default();
     for counters in readers.join_all().await {

@@ -50,8 +50,13 @@ async fn versions_switched_under_load_leave_old_and_new_chunks_readable() {
         });
     }
 
-    let faults =
-        [Fault::Status(503), Fault::Reset(100), Fault::HalfListing, Fault::Truncate(10), Fault::NoAnswer];
+    let faults = [
+        Fault::Status(503),
+        Fault::Reset(100),
+        Fault::HalfListing,
+        Fault::Truncate(10),
+        Fault::NoAnswer,
+    ];
     world.rules(faults.into_iter().map(|fault| Rule::sometimes(0.05, fault)).collect());
     let mut files = vec![first];
     for version in 1..=12u64 {
@@ -94,10 +99,12 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     let bytes = fs::read(world.path(&name)).unwrap();
     world.bucket.delete(&format!("db/{name}")).unwrap();
     world.put_manifest(new[0], &[first, second]);
-    until("it says why there is no newer version", || matches!(store.state(), State::Failed(_))).await;
+    until("it says why there is no newer version", || matches!(store.state(), State::Failed(_)))
+        .await;
     assert_eq!(store.snapshot().unwrap().manifest.root, old[0]);
     let counters = read_by_many(&store, &Arc::new(old), 2, 3).await;
-    let is_nil_uncertain = |error: &Error| matches!(error, Error::Unreachable(_) | Error::Corrupt(_));
+    let is_nil_uncertain =
+        |error: &Error| matches!(error, Error::Unreachable(_) | Error::Corrupt(_));
     assert!(
         counters.errors.iter().all(is_nil_uncertain),
         "only for what may be in the new version: {:?}",
@@ -132,7 +139,8 @@ async fn a_listing_that_lacks_files_is_made_up_for() {
     store.close().await;
 }
 
-/// A collection in the store deletes the objects as well; who holds the old root has what came to disk.
+/// A collection in the store deletes the objects as well; who holds the old root has what came to
+/// disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     let world = World::new(4);
@@ -151,8 +159,8 @@ async fn a_dropped_file_that_is_deleted_stays_readable_from_disk() {
     store.close().await;
 }
 
-/// Somebody writes a chunk and tells another, who asks at once: it is found, although nobody looked at the
-/// manifest meanwhile.
+/// Somebody writes a chunk and tells another, who asks at once: it is found, although nobody looked
+/// at the manifest meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
     let world = World::new(5);
@@ -171,8 +179,8 @@ async fn a_chunk_written_before_it_was_asked_for_is_never_nil() {
     store.close().await;
 }
 
-/// A manifest that is corrupt, empty or gone is no newer version, and no reason to forget the one that is
-/// served.
+/// A manifest that is corrupt, empty or gone is no newer version, and no reason to forget the one
+/// that is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
     let world = World::new(6);
@@ -181,11 +189,15 @@ async fn a_manifest_that_is_no_manifest_leaves_the_version_before_it() {
     let good = fs::read(world.path("manifest")).unwrap();
     let store = world.start();
     open(&store).await;
-    for bad in [&b""[..], b"5:__DOLT__:", b"\xff\xfe", &good[..good.len() - ":20".len()], &[b'5'; 100]] {
+    for bad in
+        [&b""[..], b"5:__DOLT__:", b"\xff\xfe", &good[..good.len() - ":20".len()], &[b'5'; 100]]
+    {
         world.put("manifest", bad);
         let shown = String::from_utf8_lossy(bad);
-        until(&format!("it says what is wrong with {shown}"), || matches!(store.state(), State::Failed(_)))
-            .await;
+        until(&format!("it says what is wrong with {shown}"), || {
+            matches!(store.state(), State::Failed(_))
+        })
+        .await;
         let counters = read_each(&store, &addresses).await;
         assert!(counters.errors.is_empty(), "{:?}", counters.errors);
         world.put("manifest", &good);

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, fs, path::Path};
 use busload_chunks::{ChunkAddress, FileId, FileSpec, Span, TableIndex, write::ArchiveWriter};
 use bytes::Bytes;
 
-/// Before an archive's version and signature: index, spans, chunks, metadata, and room for three checksums.
+/// Before an archive's version and signature: index, spans, chunks, metadata, and room for three
+/// checksums.
 const FOOTER_TAIL: [u8; 8] = *b"\x03DOLTARC";
 
 /// So many chunks have a dictionary.
@@ -47,7 +48,12 @@ pub fn write_conjoined(store: &Path, archives: &[Vec<u8>]) -> FileSpec {
     write(store, data, &ends, &chunks)
 }
 
-fn write(store: &Path, mut bytes: Vec<u8>, ends: &[u64], chunks: &[(ChunkAddress, u32, u32)]) -> FileSpec {
+fn write(
+    store: &Path,
+    mut bytes: Vec<u8>,
+    ends: &[u64],
+    chunks: &[(ChunkAddress, u32, u32)],
+) -> FileSpec {
     let data_bytes = bytes.len();
     bytes.extend(ends.iter().flat_map(|end| end.to_be_bytes()));
     bytes.extend(chunks.iter().flat_map(|(address, ..)| address.prefix().to_be_bytes()));
@@ -75,5 +81,6 @@ fn write(store: &Path, mut bytes: Vec<u8>, ends: &[u64], chunks: &[(ChunkAddress
 fn index(archive: &[u8]) -> TableIndex {
     let size = archive.len() as u64;
     let tail = usize::try_from(TableIndex::archive_tail_bytes(archive, size).unwrap()).unwrap();
-    TableIndex::parse_archive(Bytes::copy_from_slice(&archive[archive.len() - tail..]), size).unwrap()
+    TableIndex::parse_archive(Bytes::copy_from_slice(&archive[archive.len() - tail..]), size)
+        .unwrap()
 }

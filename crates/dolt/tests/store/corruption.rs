@@ -51,7 +51,10 @@ async fn assert_corrupt(store: &Store, address: ChunkAddress, file: FileSpec) {
     for form in [Form::Contents, Form::Stored, Form::Record] {
         match store.get(address, request(form)).await {
             Err(Error::Corrupt(text)) => {
-                assert!(text.contains(&file.id.to_string()) && text.contains(&address.to_string()), "{text}");
+                assert!(
+                    text.contains(&file.id.to_string()) && text.contains(&address.to_string()),
+                    "{text}"
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -171,7 +174,8 @@ impl Counted {
     }
 }
 
-/// A chunk that is corrupt in the store was read three times for each request, and drove its neighbours from the disk.
+/// A chunk that is corrupt in the store was read three times for each request, and drove its
+/// neighbours from the disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_that_was_found_corrupt_is_not_read_again_at_once() {
     let Twice { harness, chunks, addresses, files } = Twice::new();
@@ -238,7 +242,10 @@ async fn a_dictionary_with_which_chunks_came_out_right_outlives_a_corrupt_chunk(
     counted.proxy.set(Faults { rules: vec![rule], ..Faults::default() });
     assert!(matches!(get(&store, bad).await, Err(Error::Corrupt(_))));
     counted.proxy.forget();
-    assert!(matches!(get(&store, good).await, Ok(Some(_))), "with the dictionary that was right before");
+    assert!(
+        matches!(get(&store, good).await, Ok(Some(_))),
+        "with the dictionary that was right before"
+    );
     let wanted = dictionary.offset..dictionary.offset + u64::from(dictionary.length);
     let reads_dictionary =
         |range: &std::ops::Range<u64>| range.start < wanted.end && wanted.start < range.end;

@@ -49,7 +49,8 @@ impl Far {
 
     /// Requests for an object since the proxy was made to forget them.
     pub fn count(&self, method: &str, name: &str) -> usize {
-        let is_meant = |seen: &busload_bucket::Seen| seen.method == method && is_of(&seen.path, name);
+        let is_meant =
+            |seen: &busload_bucket::Seen| seen.method == method && is_of(&seen.path, name);
         self.proxy.seen().iter().filter(|seen| is_meant(seen)).count()
     }
 

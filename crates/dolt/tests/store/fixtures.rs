@@ -41,7 +41,10 @@ async fn contents(store: &Store, chunk: Chunk, form: Form) -> Vec<u8> {
 
 async fn check_one(store: &Store, listed: &Listed, form: Form) {
     let address = listed.address;
-    let chunk = store.get(address, request(form)).await.unwrap_or_else(|error| panic!("{address}: {error}"));
+    let chunk = store
+        .get(address, request(form))
+        .await
+        .unwrap_or_else(|error| panic!("{address}: {error}"));
     check_chunk(store, listed, form, chunk.unwrap_or_else(|| panic!("{address} is absent"))).await;
 }
 
@@ -85,7 +88,8 @@ async fn every_chunk_of_every_fixture_comes_out_right_by_way_of_the_disk() {
 async fn every_chunk_of_every_fixture_comes_out_right_without_a_disk() {
     for name in with_lists() {
         let harness = Harness::of_fixture(name);
-        let settings = Settings { disk_bytes_max: 0, memory_bytes_max: 1 << 20, ..harness.settings() };
+        let settings =
+            Settings { disk_bytes_max: 0, memory_bytes_max: 1 << 20, ..harness.settings() };
         check_store(settings, &list(name)).await;
     }
 }
@@ -110,7 +114,11 @@ async fn every_chunk_of_a_warm_store_can_be_had_without_waiting() {
             }
         }
         let few = listed.len() as u64 / 10;
-        assert!(waits <= few, "{name}: {waits} of {} small chunks had to be waited for", listed.len());
+        assert!(
+            waits <= few,
+            "{name}: {waits} of {} small chunks had to be waited for",
+            listed.len()
+        );
         store.close().await;
     }
 }
@@ -133,7 +141,9 @@ async fn a_dictionary_is_given_only_where_there_is_one() {
     let store = harness.open().await;
     let mut ids = Vec::new();
     for listed in list("real-archive-v3") {
-        if let Some(Chunk::Zstd(_, id)) = store.get(listed.address, request(Form::Stored)).await.unwrap() {
+        if let Some(Chunk::Zstd(_, id)) =
+            store.get(listed.address, request(Form::Stored)).await.unwrap()
+        {
             ids.push(id);
         }
     }

@@ -36,7 +36,8 @@ impl Far {
         open(Settings { url: url(self.proxy.address(), "db"), ..self.harness.settings() }).await
     }
 
-    /// From now on no answer comes, not even that the manifest is the same as before, which has no body that could stall.
+    /// From now on no answer comes, not even that the manifest is the same as before, which has no
+    /// body that could stall.
     fn stall(&self) {
         let rule = Rule::always(Fault::Delay(Duration::from_secs(3600)));
         self.proxy.set(Faults { rules: vec![rule], ..Faults::default() });
@@ -89,7 +90,9 @@ async fn a_request_that_is_given_up_leaves_nothing_behind() {
     let given_up = tokio::time::timeout(Duration::from_millis(1), get(&store, far.known[3])).await;
     assert!(given_up.is_err(), "{given_up:?}");
     let mut reads = store.get_many(far.known.clone(), request(Form::Contents));
-    assert!(tokio::time::timeout(Duration::from_millis(1), reads.next(&mut Vec::new())).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(1), reads.next(&mut Vec::new())).await.is_err()
+    );
     drop(reads);
     far.proxy.set(Faults::default());
     assert_eq!(contents_of(&store, far.known[3]).await, far.chunks[3]);
@@ -115,9 +118,12 @@ async fn a_deadline_that_passes_is_an_error_that_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_callers_for_one_cold_chunk_are_one_read() {
     let far = Far::new();
-    let store =
-        open(Settings { url: url(far.proxy.address(), "db"), fill_whole_max: 0, ..far.harness.settings() })
-            .await;
+    let store = open(Settings {
+        url: url(far.proxy.address(), "db"),
+        fill_whole_max: 0,
+        ..far.harness.settings()
+    })
+    .await;
     let before = store.stats().store.foreground_reads;
     let callers: Vec<_> = (0..256)
         .map(|_| {
@@ -143,7 +149,8 @@ async fn a_second_store_in_the_same_directory_is_refused() {
 
 #[test]
 fn a_store_can_be_asked_from_threads_that_know_no_runtime() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let harness = Arc::new(Harness::of_fixture("real-classic"));
     let store = runtime.block_on(harness.open());
     let root = store.stats().root.unwrap();
@@ -166,7 +173,11 @@ fn a_store_can_be_asked_from_threads_that_know_no_runtime() {
     runtime.block_on(store.close());
 }
 
-async fn collect_all(store: &Store, root: ChunkAddress, request: Request) -> Option<busload_dolt::Chunk> {
+async fn collect_all(
+    store: &Store,
+    root: ChunkAddress,
+    request: Request,
+) -> Option<busload_dolt::Chunk> {
     let mut reads = store.get_many(vec![root], request);
     let mut answers = Vec::new();
     while reads.next(&mut answers).await {}

@@ -5,7 +5,9 @@ use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Settings, Store};
 use crate::support::{Harness, addresses, collect, contents, local, noise, open, request};
 
 /// A store of some files; what is in it.
-async fn some(settings: impl Fn(Settings) -> Settings) -> (Harness, Store, Vec<ChunkAddress>, Vec<Vec<u8>>) {
+async fn some(
+    settings: impl Fn(Settings) -> Settings,
+) -> (Harness, Store, Vec<ChunkAddress>, Vec<Vec<u8>>) {
     let harness = Harness::new();
     let chunks: Vec<Vec<u8>> = (0..600).map(contents).collect();
     let files: Vec<_> = chunks.chunks(150).map(|chunks| harness.write_file(chunks)).collect();
@@ -33,9 +35,11 @@ async fn each_of_many_is_answered_once_whether_it_is_there_or_not() {
             }
             // The same one again.
             asked.push(known[5]);
-            let answers = collect(store.get_many(asked.clone(), request(Form::Contents)), asked.len()).await;
+            let answers =
+                collect(store.get_many(asked.clone(), request(Form::Contents)), asked.len()).await;
             for (address, answer) in asked.iter().zip(answers) {
-                let expected = known.iter().position(|known| known == address).map(|index| &chunks[index]);
+                let expected =
+                    known.iter().position(|known| known == address).map(|index| &chunks[index]);
                 let answer = answer.unwrap().map(|chunk| chunk.bytes().to_vec());
                 assert_eq!(answer.as_ref(), expected);
             }
@@ -55,7 +59,8 @@ async fn nothing_asked_for_is_nothing_answered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_only_wanted_from_disk_does_not_wait_for_the_store() {
-    let (_harness, store, known, _) = some(|settings| Settings { disk_bytes_max: 0, ..settings }).await;
+    let (_harness, store, known, _) =
+        some(|settings| Settings { disk_bytes_max: 0, ..settings }).await;
     let mut asked = known.clone();
     asked.push(ChunkAddress([3; 20]));
     let answers = collect(store.get_many(asked.clone(), local(Form::Stored)), asked.len()).await;
@@ -108,7 +113,8 @@ async fn many_callers_at_once_get_what_they_asked_for() {
                 }
             } else {
                 let answers =
-                    collect(store.get_many(known.clone(), request(Form::Contents)), known.len()).await;
+                    collect(store.get_many(known.clone(), request(Form::Contents)), known.len())
+                        .await;
                 for (address, answer) in known.iter().zip(answers) {
                     let Ok(Some(Chunk::Contents(contents))) = answer else { panic!("{answer:?}") };
                     assert_eq!(ChunkAddress::of(&contents), *address);

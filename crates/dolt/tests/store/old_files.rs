@@ -176,7 +176,10 @@ async fn old_files_have_the_names_of_the_store_they_are_in() {
     let store = open(without_grace_period(harness.settings())).await;
     assert_eq!(store.stats().files, 0);
     for file in &files {
-        assert_eq!(Named::of(file).whole(&store).await, fs::read(harness.store().join(file.name())).unwrap());
+        assert_eq!(
+            Named::of(file).whole(&store).await,
+            fs::read(harness.store().join(file.name())).unwrap()
+        );
     }
     store.close().await;
 }

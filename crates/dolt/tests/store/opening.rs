@@ -6,7 +6,9 @@ use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
 use busload_dolt::{Attempt, Error, Form, Settings, State, Store};
 use tokio::time::Instant;
 
-use crate::support::{Harness, addresses, contents, contents_of, copy, fixture_list, get, open, until};
+use crate::support::{
+    Harness, addresses, contents, contents_of, copy, fixture_list, get, open, until,
+};
 
 const FILES: usize = 1000;
 
@@ -26,7 +28,8 @@ async fn a_thousand_files_are_opened_and_opened_again_with_one_or_two_requests()
     copy(&harness.store(), &harness.path().join("s3/bucket/db"));
     let bucket = Bucket::start(&harness.path().join("s3")).unwrap();
     let proxy = FaultProxy::start(bucket.address(), 1, Faults::default()).unwrap();
-    let settings = || Settings { url: url(proxy.address(), "db"), fill_whole_max: 0, ..harness.settings() };
+    let settings =
+        || Settings { url: url(proxy.address(), "db"), fill_whole_max: 0, ..harness.settings() };
     let began = Instant::now();
     let store = open(settings()).await;
     let cold = began.elapsed();
@@ -35,7 +38,8 @@ async fn a_thousand_files_are_opened_and_opened_again_with_one_or_two_requests()
     for index in [0, 777, 2 * FILES - 1] {
         assert_eq!(contents_of(&store, known[index]).await, chunks[index]);
     }
-    // Fills and what is kept for the next start come to disk in the background: closing does not wait for them, and the proxy would see their requests later.
+    // Fills and what is kept for the next start come to disk in the background: closing does not
+    // wait for them, and the proxy would see their requests later.
     crate::far::until("three files are on disk", || store.stats().cache.extents == 3).await;
     crate::far::until("the listing is kept", || store.cache().kept("files").is_some()).await;
     store.close().await;
@@ -159,11 +163,14 @@ async fn table_files_without_a_manifest_are_no_empty_store() {
         let harness = Far::new(harness);
         let settings = if far { harness.settings() } else { harness.harness.settings() };
         let store = Store::start(settings).unwrap();
-        let Err(Error::Unreachable(text)) = store.opened().await else { panic!("{:?}", store.state()) };
+        let Err(Error::Unreachable(text)) = store.opened().await else {
+            panic!("{:?}", store.state())
+        };
         assert!(text.contains("no manifest") && text.contains(&file.id.to_string()), "{text}");
         assert!(matches!(get(&store, known[0]).await, Err(Error::Unreachable(_))));
         harness.harness.write_manifest(known[0], &[file]);
-        std::fs::copy(harness.harness.store().join("manifest"), harness.object("manifest")).unwrap();
+        std::fs::copy(harness.harness.store().join("manifest"), harness.object("manifest"))
+            .unwrap();
         until(&store, |state| *state == State::Open).await;
         assert_eq!(contents_of(&store, known[0]).await, chunks[0]);
         store.close().await;
@@ -184,19 +191,23 @@ async fn one_look_or_two_that_miss_the_manifest_are_not_believed() {
     }
 }
 
-/// What S3 does with credentials that may get objects but not list them: what is missing is "denied".
+/// What S3 does with credentials that may get objects but not list them: what is missing is
+/// "denied".
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_may_not_be_listed_is_opened_by_name() {
     for name in ["real-archive-v3", "real-classic"] {
         let harness = Harness::of_fixture(name);
         let far = Far::new(harness);
         let denied = |path: &str| Rule::always(Fault::Status(403)).to(path);
-        let mut rules = vec![denied("list-type"), denied("oldgen/manifest"), denied(&"v".repeat(32))];
+        let mut rules =
+            vec![denied("list-type"), denied("oldgen/manifest"), denied(&"v".repeat(32))];
         for entry in std::fs::read_dir(far.harness.store()).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             match name.strip_suffix(".darc") {
                 // The first rule that applies decides, so this one spares the archive itself.
-                Some(id) => rules.extend([Rule::always(Fault::Delay(Duration::ZERO)).to(&name), denied(id)]),
+                Some(id) => {
+                    rules.extend([Rule::always(Fault::Delay(Duration::ZERO)).to(&name), denied(id)])
+                }
                 None => rules.push(denied(&format!("{name}.darc"))),
             }
         }
@@ -222,7 +233,8 @@ async fn a_store_whose_listing_does_not_end_is_opened_by_name() {
     store.close().await;
 }
 
-/// Nobody may take "denied" for "there is no old generation" because the credentials have just expired.
+/// Nobody may take "denied" for "there is no old generation" because the credentials have just
+/// expired.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_generation_that_is_denied_while_it_can_be_listed_is_an_error() {
     let far = Far::new(Harness::of_fixture("real-generational"));
@@ -245,7 +257,8 @@ async fn a_journal_is_refused_also_where_nothing_may_be_listed() {
     store.close().await;
 }
 
-/// It was taken for removed when the outer manifest changed at the same time, and its chunks were nil after a while.
+/// It was taken for removed when the outer manifest changed at the same time, and its chunks were
+/// nil after a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
     let harness = Harness::of_fixture("real-generational");
@@ -258,7 +271,9 @@ async fn an_old_generation_that_was_seen_is_never_taken_for_gone() {
     let outer: Vec<_> = snapshot.manifest.lookup_order().collect();
     let another_root = busload_dolt::ChunkAddress([3; 20]);
     harness.write_manifest(another_root, &outer);
-    let Err(Error::Unreachable(text)) = store.refresh().await else { panic!("{:?}", store.state()) };
+    let Err(Error::Unreachable(text)) = store.refresh().await else {
+        panic!("{:?}", store.state())
+    };
     assert!(text.contains("oldgen/manifest"), "{text}");
     assert_eq!(store.stats().files, files, "the last version is served on");
     std::fs::write(&path, manifest).unwrap();
@@ -285,8 +300,12 @@ async fn a_large_index_is_read_again_in_pieces_and_as_a_whole_if_they_differ() {
         far.proxy.forget();
         let store = open(Settings { disk_bytes_max: 0, ..far.settings() }).await;
         let seen = far.proxy.seen();
-        let ranges = seen.iter().filter(|seen| seen.path.contains(&id)).filter_map(|seen| seen.range.clone());
-        let (wholes, pieces): (Vec<_>, Vec<_>) = ranges.partition(|range| PIECE < range.end - range.start);
+        let ranges = seen
+            .iter()
+            .filter(|seen| seen.path.contains(&id))
+            .filter_map(|seen| seen.range.clone());
+        let (wholes, pieces): (Vec<_>, Vec<_>) =
+            ranges.partition(|range| PIECE < range.end - range.start);
         assert_eq!(wholes.len(), wholes_expected, "{wholes:?}");
         assert_eq!(pieces.len(), if flip { 3 } else { 2 }, "{pieces:?}");
         for index in [0, 20_000, 39_999] {

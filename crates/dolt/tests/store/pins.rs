@@ -29,7 +29,8 @@ impl Two {
                 .map(|number| format!("line {number} of another; ").repeat(9).into_bytes())
                 .collect(),
         ];
-        let spec = write_conjoined(&harness.store(), &sets.each_ref().map(|chunks| archive(chunks)));
+        let spec =
+            write_conjoined(&harness.store(), &sets.each_ref().map(|chunks| archive(chunks)));
         harness.write_manifest(ChunkAddress::ZERO, &[spec]);
         let known = sets.each_ref().map(|chunks| addresses(&chunks[10..20]));
         Self { far: Far::of(harness), name: format!("{}.darc", spec.id), known }
@@ -78,7 +79,11 @@ async fn pinned_dictionaries_are_served_without_store_and_disk() {
         assert_eq!(stream(&file, range(span)).await.unwrap(), cut(&bytes, span));
         let part = span.offset + 3..span.offset + 11;
         let expected = &cut(&bytes, span)[3..11];
-        assert_eq!(stream(&file, part).await.unwrap(), expected, "as a client that resumes asks for it");
+        assert_eq!(
+            stream(&file, part).await.unwrap(),
+            expected,
+            "as a client that resumes asks for it"
+        );
         let beyond = span.offset..span.offset + u64::from(span.length) + 1;
         assert!(stream(&file, beyond).await.is_err(), "nothing else is kept");
     }
@@ -176,12 +181,14 @@ async fn chunks_without_dictionaries_need_nothing() {
     store.close().await;
 }
 
-/// Whoever was told of a dictionary may ask for it after its file was dropped and let go, or replaced.
+/// Whoever was told of a dictionary may ask for it after its file was dropped and let go, or
+/// replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn dictionaries_of_files_that_were_closed_are_served_for_a_while() {
     let two = Two::new();
     let bytes = two.bytes();
-    let settings = Settings { grace_period: Duration::ZERO, disk_bytes_max: 0, ..two.far.settings() };
+    let settings =
+        Settings { grace_period: Duration::ZERO, disk_bytes_max: 0, ..two.far.settings() };
     for is_replaced in [false, true] {
         let store = open(settings.clone()).await;
         let located = store.locate(&two.known[0], deadline()).await.unwrap();
@@ -214,7 +221,10 @@ async fn dictionaries_of_files_that_were_closed_are_served_for_a_while() {
                 // What landed a moment ago needs no store.
                 Ok(chunk) => assert_eq!(chunk, expected),
                 Err(error) => {
-                    assert!(matches!(error, Error::Unreachable(_)) && (is_replaced || is_away), "{error}")
+                    assert!(
+                        matches!(error, Error::Unreachable(_)) && (is_replaced || is_away),
+                        "{error}"
+                    )
                 }
             }
         }

@@ -13,7 +13,9 @@ use crate::{
     archives::{DICTIONARY_CHUNKS_MIN, archive, write_conjoined},
     far::{Far, deadline, stream},
     fixtures::{list, with_lists},
-    support::{Harness, LONG, addresses, contents, fixture, noise, open, write_file, write_manifest},
+    support::{
+        Harness, LONG, addresses, contents, fixture, noise, open, write_file, write_manifest,
+    },
 };
 
 async fn locate(store: &Store, addresses: &[ChunkAddress]) -> Located {
@@ -49,8 +51,9 @@ async fn the_bytes_at_the_place_of_every_chunk_of_every_fixture_are_the_chunk() 
         let mut files = HashMap::new();
         for (address, location) in known.iter().zip(places(&store, &known).await) {
             let file = location.file.name().to_owned();
-            let bytes =
-                files.entry(file).or_insert_with_key(|file| fs::read(harness.store().join(file)).unwrap());
+            let bytes = files
+                .entry(file)
+                .or_insert_with_key(|file| fs::read(harness.store().join(file)).unwrap());
             let dictionary = location.dictionary.map(|span| cut(bytes, span));
             let contents = decode(&location, cut(bytes, location.span), dictionary.as_ref());
             check(address, &contents).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -73,7 +76,8 @@ async fn every_chunk_of_every_fixture_comes_out_right_by_ranges() {
         for (address, location) in known.iter().zip(located.locations) {
             let location = location.unwrap();
             let (file, version) = (&location.file, location.file.version());
-            let bytes = store.file_bytes(file.id, file.kind, version, deadline()).await.unwrap().unwrap();
+            let bytes =
+                store.file_bytes(file.id, file.kind, version, deadline()).await.unwrap().unwrap();
             assert_eq!(bytes.size(), file.object.meta().size);
             let read = async |span: Span| {
                 let range = span.offset..span.offset + u64::from(span.length);
@@ -112,7 +116,8 @@ async fn chunks_with_addresses_that_are_made_up_are_where_the_fixtures_say() {
 #[tokio::test(flavor = "multi_thread")]
 async fn chunks_of_an_archive_of_several_have_the_dictionary_they_were_made_with() {
     let harness = Harness::new();
-    // Contents of each have their own words, so the dictionaries differ; the last has too few chunks for one.
+    // Contents of each have their own words, so the dictionaries differ; the last has too few
+    // chunks for one.
     let sets: [Vec<Vec<u8>>; 3] = [
         (0..DICTIONARY_CHUNKS_MIN).map(contents).collect(),
         (0..DICTIONARY_CHUNKS_MIN + 7)
@@ -135,7 +140,11 @@ async fn chunks_of_an_archive_of_several_have_the_dictionary_they_were_made_with
             assert_eq!(decode(location, cut(&bytes, location.span), dictionary.as_ref()), *chunk);
         }
     }
-    assert!(dictionaries[0].is_some() && dictionaries[1].is_some() && dictionaries[0] != dictionaries[1]);
+    assert!(
+        dictionaries[0].is_some()
+            && dictionaries[1].is_some()
+            && dictionaries[0] != dictionaries[1]
+    );
     assert_eq!(dictionaries[2], None);
     let all = sets.concat();
     let located = locate(&store, &addresses(&all)).await;
@@ -175,12 +184,15 @@ async fn everything_in_an_answer_is_of_the_version_that_the_look_found() {
     let (old, new) = (chunks(0..20), chunks(20..30));
     harness.write_manifest(addresses(&old)[0], &[harness.write_file(&old)]);
     // Dropped files are let go at once.
-    let store = open(Settings { grace_period: std::time::Duration::ZERO, ..harness.settings() }).await;
+    let store =
+        open(Settings { grace_period: std::time::Duration::ZERO, ..harness.settings() }).await;
     let all = [old.clone(), new.clone()].concat();
     // The same chunks in another file, as after a conjoin.
     let spec = harness.write_file(&all);
     harness.write_manifest(addresses(&new)[0], &[spec]);
-    assert!(places(&store, &addresses(&old)).await.iter().all(|location| location.file.id != spec.id));
+    assert!(
+        places(&store, &addresses(&old)).await.iter().all(|location| location.file.id != spec.id)
+    );
     let located = locate(&store, &addresses(&all)).await;
     assert_eq!(located.snapshot.manifest.root, addresses(&new)[0]);
     for location in &located.locations {
@@ -215,7 +227,10 @@ async fn a_chunk_in_no_known_file_is_an_error_while_the_store_is_away() {
     far.proxy.go_away();
     let asked = [known[3], ChunkAddress([9; 20])];
     let error = store.locate(&asked, deadline()).await.unwrap_err();
-    assert!(matches!(&error, Error::Unreachable(text) if text.contains(&asked[1].to_string())), "{error:?}");
+    assert!(
+        matches!(&error, Error::Unreachable(text) if text.contains(&asked[1].to_string())),
+        "{error:?}"
+    );
     assert_eq!(places(&store, &known).await.len(), 20, "what is known is known");
     far.proxy.come_back();
     assert!(locate(&store, &asked).await.locations[1].is_none());
@@ -250,7 +265,8 @@ async fn a_store_that_is_refused_says_why_and_what_to_do_to_who_asks_for_places(
     assert_eq!(store.opened().await, Err(error));
     store.close().await;
     let harness = Harness::new();
-    fs::write(harness.store().join("manifest"), format!("6:__DOLT__:{0}:{0}:{0}", "0".repeat(32))).unwrap();
+    fs::write(harness.store().join("manifest"), format!("6:__DOLT__:{0}:{0}:{0}", "0".repeat(32)))
+        .unwrap();
     let store = harness.start();
     let error = store.locate(&[ChunkAddress::ZERO], deadline()).await.unwrap_err();
     let Error::Refused(text) = &error else { panic!("{error:?}") };
@@ -272,33 +288,40 @@ async fn a_file_that_is_gone_is_looked_for_again_before_chunks_are_said_to_be_in
     let store = far.open_without_disk().await;
     let old = places(&store, &known).await.remove(0);
     let name = spec.id.to_string();
-    // The same chunks in another order of records: a file of the same name and length, with another ETag.
+    // The same chunks in another order of records: a file of the same name and length, with another
+    // ETag.
     let next = far.harness.path().join("next");
     fs::create_dir(&next).unwrap();
     let reversed: Vec<_> = all.iter().rev().cloned().collect();
     let other = write_file(&next, &reversed);
     far.put(&name, &fs::read(next.join(other.id.to_string())).unwrap());
-    let bytes =
-        store.file_bytes(spec.id, old.file.kind, old.file.version(), deadline()).await.unwrap().unwrap();
+    let bytes = store
+        .file_bytes(spec.id, old.file.kind, old.file.version(), deadline())
+        .await
+        .unwrap()
+        .unwrap();
     let error = stream(&bytes, 0..10).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     let now = places(&store, &known).await;
     assert!(now.iter().all(|location| location.file.version() != old.file.version()));
     let version = now[0].file.version();
-    let bytes = store.file_bytes(spec.id, old.file.kind, version, deadline()).await.unwrap().unwrap();
+    let bytes =
+        store.file_bytes(spec.id, old.file.kind, version, deadline()).await.unwrap().unwrap();
     for (location, chunk) in now.iter().zip(&all) {
         let (start, length) = (location.span.offset, u64::from(location.span.length));
         let span = Bytes::from(stream(&bytes, start..start + length).await.unwrap());
         assert_eq!(decode(location, span, None), *chunk);
     }
-    let gone = store.file_bytes(spec.id, old.file.kind, old.file.version(), deadline()).await.unwrap();
+    let gone =
+        store.file_bytes(spec.id, old.file.kind, old.file.version(), deadline()).await.unwrap();
     assert!(gone.is_none(), "what is there now are other bytes");
     store.close().await;
 }
 
 #[test]
 fn places_can_be_asked_for_and_bytes_be_taken_from_threads_that_know_no_runtime() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let harness = Harness::of_fixture("real-archive-v3");
     let store = runtime.block_on(harness.open());
     let known: Vec<_> = list("real-archive-v3").iter().map(|listed| listed.address).collect();
@@ -313,13 +336,22 @@ fn places_can_be_asked_for_and_bytes_be_taken_from_threads_that_know_no_runtime(
                 store.pin_dictionaries(&located, deadline()).await.unwrap();
                 let location = located.locations[0].as_ref().unwrap();
                 let (file, start) = (&location.file, location.span.offset);
-                let bytes =
-                    store.file_bytes(file.id, file.kind, file.version(), deadline()).await.unwrap().unwrap();
+                let bytes = store
+                    .file_bytes(file.id, file.kind, file.version(), deadline())
+                    .await
+                    .unwrap()
+                    .unwrap();
                 let options = StreamOptions { purpose: Use::Once, timeout: LONG };
                 let pieces: Vec<_> = bytes.stream(start..start + 1, options).collect().await;
                 assert_eq!(pieces.into_iter().map(|piece| piece.unwrap().len()).sum::<usize>(), 1);
                 let other = file.version() ^ 1;
-                assert!(store.file_bytes(file.id, file.kind, other, deadline()).await.unwrap().is_none());
+                assert!(
+                    store
+                        .file_bytes(file.id, file.kind, other, deadline())
+                        .await
+                        .unwrap()
+                        .is_none()
+                );
             })
         }
     });
@@ -348,7 +380,10 @@ async fn versions_are_the_same_in_every_process_and_for_every_way_of_opening() {
     for rules in [Vec::new(), vec![Rule::always(Fault::Status(403)).to("list-type")]] {
         far.rules(rules);
         // Something may still be on its way to disk.
-        crate::far::until("the cache is gone", || fs::remove_dir_all(far.settings().directory).is_ok()).await;
+        crate::far::until("the cache is gone", || {
+            fs::remove_dir_all(far.settings().directory).is_ok()
+        })
+        .await;
         let store = open(far.settings()).await;
         assert_eq!(versions(&store), before);
         store.close().await;

@@ -172,7 +172,10 @@ async fn wrong_bytes_on_disk_are_found_and_read_again_before_they_are_asked_for(
     until("and read again", || {
         let wrong = (95..105).map(|index| some.known[index]);
         let is_local = |address| {
-            matches!(store.try_get(&address, busload_dolt::Form::Stored), busload_dolt::Attempt::Ready(Ok(_)))
+            matches!(
+                store.try_get(&address, busload_dolt::Form::Stored),
+                busload_dolt::Attempt::Ready(Ok(_))
+            )
         };
         wrong.into_iter().all(is_local)
     })
@@ -210,10 +213,15 @@ async fn chunks_of_one_prefetch_are_read_as_long_as_their_bytes_fit() {
     far.rules(vec![Rule::always(Fault::Stall(0))]);
     let located = store.locate(&known, deadline()).await.unwrap();
     store.prefetch(&located);
-    // Five of a little more than 200 KiB have less than the 1 MiB that is prefetched from a store of which nothing is known.
+    // Five of a little more than 200 KiB have less than the 1 MiB that is prefetched from a store
+    // of which nothing is known.
     assert_eq!((store.stats().prefetches, store.stats().prefetches_skipped), (1, 3));
     store.prefetch(&located);
-    assert_eq!((store.stats().prefetches, store.stats().prefetches_skipped), (1, 3 + 8), "no room for one");
+    assert_eq!(
+        (store.stats().prefetches, store.stats().prefetches_skipped),
+        (1, 3 + 8),
+        "no room for one"
+    );
     store.close().await;
     until("the room is given back", || store.stats().prefetches == 0).await;
 }

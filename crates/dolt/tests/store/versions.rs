@@ -24,7 +24,11 @@ async fn a_store_without_a_manifest_is_empty_until_there_is_one() {
     assert_eq!(get(&store, known[0]).await, Ok(None));
     let spec = harness.write_file(&first);
     harness.write_manifest(known[0], &[spec]);
-    assert_eq!(contents_of(&store, known[0]).await, first[0], "asking for it looks at the manifest");
+    assert_eq!(
+        contents_of(&store, known[0]).await,
+        first[0],
+        "asking for it looks at the manifest"
+    );
     assert_eq!(store.stats().root, Some(known[0]));
     store.close().await;
 }
@@ -65,7 +69,9 @@ async fn a_version_whose_file_is_missing_is_not_switched_to() {
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     harness.write_manifest(new[0], &[first_file, second_file]);
-    let Err(Error::Unreachable(text)) = store.refresh().await else { panic!("{:?}", store.state()) };
+    let Err(Error::Unreachable(text)) = store.refresh().await else {
+        panic!("{:?}", store.state())
+    };
     assert!(text.contains(&second_file.id.to_string()), "{text}");
     assert_eq!(store.stats().root, Some(old[0]), "the old version goes on");
     assert_eq!(contents_of(&store, old[3]).await, first[3]);
@@ -167,7 +173,11 @@ async fn a_new_old_generation_is_seen_with_the_outer_manifest() {
     assert_eq!(contents_of(&store, addresses(&old)[0]).await, old[0]);
     let more = chunks(9..12);
     write_manifest(&generation, ChunkAddress::ZERO, &[write_file(&generation, &more)]);
-    assert_eq!(contents_of(&store, addresses(&more)[0]).await, more[0], "it is looked at by itself, too");
+    assert_eq!(
+        contents_of(&store, addresses(&more)[0]).await,
+        more[0],
+        "it is looked at by itself, too"
+    );
     store.close().await;
 }
 

@@ -1,4 +1,5 @@
-//! Files of the operating system. Positional reads and writes only; nothing here keeps a file offset.
+//! Files of the operating system. Positional reads and writes only; nothing here keeps a file
+//! offset.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -35,7 +36,8 @@ impl RealDisk {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, DiskError> {
         let path = path.into();
         if !path.is_dir() {
-            create_directory(&path).map_err(|error| failure(DiskOperation::Create, &path, error))?;
+            create_directory(&path)
+                .map_err(|error| failure(DiskOperation::Create, &path, error))?;
         }
         let file = File::open(&path).map_err(|error| failure(DiskOperation::Open, &path, error))?;
         Ok(Self { directory: Arc::new(Directory { path, file }) })
@@ -60,8 +62,8 @@ impl RealDisk {
     }
 }
 
-/// The new entry is durable once its parent is synced; without that a power loss could take the directory and the
-/// synced files in it.
+/// The new entry is durable once its parent is synced; without that a power loss could take the
+/// directory and the synced files in it.
 fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| !exists(ancestor)).collect();
     std::fs::create_dir_all(path)?;
@@ -94,8 +96,11 @@ impl Disk for RealDisk {
     type File = RealFile;
 
     fn lock(&self, name: &str) -> Result<RealFile, DiskError> {
-        let file =
-            self.open_with(DiskOperation::Lock, name, OpenOptions::new().create(true).truncate(false))?;
+        let file = self.open_with(
+            DiskOperation::Lock,
+            name,
+            OpenOptions::new().create(true).truncate(false),
+        )?;
         match file.file.try_lock() {
             Ok(()) => Ok(file),
             Err(TryLockError::Error(error)) => Err(failure(DiskOperation::Lock, &file.path, error)),
@@ -109,7 +114,8 @@ impl Disk for RealDisk {
     }
 
     fn list(&self) -> Result<Vec<FileName>, DiskError> {
-        list(&self.directory.path).map_err(|error| failure(DiskOperation::List, &self.directory.path, error))
+        list(&self.directory.path)
+            .map_err(|error| failure(DiskOperation::List, &self.directory.path, error))
     }
 
     fn create(&self, name: &str) -> Result<RealFile, DiskError> {
@@ -128,16 +134,26 @@ impl Disk for RealDisk {
     }
 
     fn read_at(&self, file: &RealFile, offset: u64, into: &mut [u8]) -> Result<usize, DiskError> {
-        read_full(&file.file, offset, into).map_err(|error| failure(DiskOperation::Read, &file.path, error))
+        read_full(&file.file, offset, into)
+            .map_err(|error| failure(DiskOperation::Read, &file.path, error))
     }
 
-    fn write_at(&self, file: &RealFile, offset: u64, parts: &[io::IoSlice<'_>]) -> Result<(), DiskError> {
-        write_parts(offset, parts, |offset, parts| Ok(rustix::io::pwritev(&file.file, parts, offset)?))
-            .map_err(|error| failure(DiskOperation::Write, &file.path, error))
+    fn write_at(
+        &self,
+        file: &RealFile,
+        offset: u64,
+        parts: &[io::IoSlice<'_>],
+    ) -> Result<(), DiskError> {
+        write_parts(offset, parts, |offset, parts| {
+            Ok(rustix::io::pwritev(&file.file, parts, offset)?)
+        })
+        .map_err(|error| failure(DiskOperation::Write, &file.path, error))
     }
 
     fn truncate(&self, file: &RealFile, length: u64) -> Result<(), DiskError> {
-        file.file.set_len(length).map_err(|error| failure(DiskOperation::Truncate, &file.path, error))
+        file.file
+            .set_len(length)
+            .map_err(|error| failure(DiskOperation::Truncate, &file.path, error))
     }
 
     /// fdatasync; on macOS F_FULLFSYNC, which alone reaches the medium there.
@@ -147,7 +163,8 @@ impl Disk for RealDisk {
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         let path = self.path(from);
-        std::fs::rename(&path, self.path(to)).map_err(|error| failure(DiskOperation::Rename, &path, error))
+        std::fs::rename(&path, self.path(to))
+            .map_err(|error| failure(DiskOperation::Rename, &path, error))
     }
 
     fn remove(&self, name: &str) -> Result<(), DiskError> {

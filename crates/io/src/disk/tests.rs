@@ -69,7 +69,8 @@ fn error_of<T>(result: Result<T, DiskError>) -> DiskError {
 fn what_was_written_is_read<D: Disk>(disk: &D) {
     let file = disk.create("file").unwrap();
     assert_eq!(disk.length(&file).unwrap(), 0);
-    disk.write_at(&file, 0, &[IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cdef")]).unwrap();
+    disk.write_at(&file, 0, &[IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cdef")])
+        .unwrap();
     write(disk, &file, 3, b"DE");
     disk.write_at(&file, 1, &[]).unwrap();
     assert_eq!(read(disk, &file), b"abcDEf");

@@ -1,11 +1,13 @@
-//! The loop around a vectored positional write: short writes, interruptions, and more parts than the system takes.
+//! The loop around a vectored positional write: short writes, interruptions, and more parts than
+//! the system takes.
 
 use std::io::{self, IoSlice};
 
 use crate::limits::WRITE_PART_COUNT_MAX;
 
-/// Writes all `parts` one behind the other at `offset` by calls of `write(offset, parts)`, which may take less than it
-/// is offered. One call when it takes all. Allocates nothing: the rest of a part cut in the middle is offered alone.
+/// Writes all `parts` one behind the other at `offset` by calls of `write(offset, parts)`, which
+/// may take less than it is offered. One call when it takes all. Allocates nothing: the rest of a
+/// part cut in the middle is offered alone.
 pub(super) fn write_parts(
     mut offset: u64,
     mut parts: &[IoSlice<'_>],
@@ -22,7 +24,8 @@ pub(super) fn write_parts(
         }
         let Some(first) = parts.first() else { return Ok(()) };
         let rest = [IoSlice::new(&first[taken..])];
-        let offered = if taken == 0 { &parts[..parts.len().min(WRITE_PART_COUNT_MAX)] } else { &rest[..] };
+        let offered =
+            if taken == 0 { &parts[..parts.len().min(WRITE_PART_COUNT_MAX)] } else { &rest[..] };
         match write(offset, offered) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => {
@@ -96,7 +99,10 @@ mod tests {
     #[test]
     fn an_error_and_a_write_of_nothing_end_it() {
         let full = Err(io::ErrorKind::StorageFull.into());
-        assert_eq!(written(&[b"ab"], &[Ok(1), full]).2.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(
+            written(&[b"ab"], &[Ok(1), full]).2.unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
         assert_eq!(written(&[b"ab"], &[Ok(0)]).2.unwrap_err().kind(), io::ErrorKind::WriteZero);
     }
 

@@ -6,7 +6,8 @@ use loom::sync::atomic::AtomicU64;
 
 use super::*;
 
-/// Three forced switches are enough for every known bug of such protocols and keep the count of interleavings small.
+/// Three forced switches are enough for every known bug of such protocols and keep the count of
+/// interleavings small.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -24,8 +25,9 @@ impl Park for ThreadWaker {
     }
 }
 
-/// Sleeps by a condition variable. Loom 0.7 takes an unpark that comes late, while the thread waits for a join already, for the end of that
-/// join; a test in which that can happen uses this instead of [`ThreadWaker`].
+/// Sleeps by a condition variable. Loom 0.7 takes an unpark that comes late, while the thread waits
+/// for a join already, for the end of that join; a test in which that can happen uses this instead
+/// of [`ThreadWaker`].
 struct Bell {
     rung: Mutex<bool>,
     changed: loom::sync::Condvar,

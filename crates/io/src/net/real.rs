@@ -1,26 +1,31 @@
 //! Sockets of the operating system, by readiness (epoll, kqueue; edge-triggered).
 //!
-//! What a turn costs is its system calls: one wait, one receive per readable connection, one send per chunk. No event
-//! allocates, hashes or searches; a readiness event carries the connection's slot.
+//! What a turn costs is its system calls: one wait, one receive per readable connection, one send
+//! per chunk. No event allocates, hashes or searches; a readiness event carries the connection's
+//! slot.
 //!
-//! **Receiving.** A readable connection gets one receive per poll, straight behind the previous connection's bytes in the
-//! current buffer. A receive that takes less than the room it was offered has emptied the socket: the next bytes make a new edge,
-//! so nothing is asked again. One that fills its room, and one cut off by the bound on bytes per poll, puts the connection on a list that is
-//! served first in the next poll, which then does not block.
+//! **Receiving.** A readable connection gets one receive per poll, straight behind the previous
+//! connection's bytes in the current buffer. A receive that takes less than the room it was offered
+//! has emptied the socket: the next bytes make a new edge, so nothing is asked again. One that
+//! fills its room, and one cut off by the bound on bytes per poll, puts the connection on a list
+//! that is served first in the next poll, which then does not block.
 //!
-//! **End of stream.** When the readiness event says that the peer closed its half, the connection is read on until the receive
-//! of 0 bytes, because the edge will not come again.
+//! **End of stream.** When the readiness event says that the peer closed its half, the connection
+//! is read on until the receive of 0 bytes, because the edge will not come again.
 //!
-//! **Sending** is tried at once; the next poll reports it (without a system call, unless the one before did so, too). What the socket
-//! does not take is sent when it becomes writable. Between two polls a bounded count of bytes is sent; what is over waits for the
-//! next poll, which then does not block.
+//! **Sending** is tried at once; the next poll reports it (without a system call, unless the one
+//! before did so, too). What the socket does not take is sent when it becomes writable. Between two
+//! polls a bounded count of bytes is sent; what is over waits for the next poll, which then does
+//! not block.
 //!
-//! **Guests.** Whoever has other work for the thread that waits ([`Idle`]) waits in the stead of this driver: on the poll's own file
-//! descriptor, which is readable when a socket or the waker is. It is asked to wait only behind a poll that found nothing, so that whatever
-//! happens from then on makes a new edge.
+//! **Guests.** Whoever has other work for the thread that waits ([`Idle`]) waits in the stead of
+//! this driver: on the poll's own file descriptor, which is readable when a socket or the waker is.
+//! It is asked to wait only behind a poll that found nothing, so that whatever happens from then on
+//! makes a new edge.
 //!
-//! **Overload.** Above the connection limit a client is told and closed. Out of file descriptors, the listeners are left
-//! alone for a moment (clients wait in the backlog), with one log line. A listener is asked for a bounded count of clients per poll.
+//! **Overload.** Above the connection limit a client is told and closed. Out of file descriptors,
+//! the listeners are left alone for a moment (clients wait in the backlog), with one log line. A
+//! listener is asked for a bounded count of clients per poll.
 
 use std::{
     fmt, io, mem,
@@ -82,8 +87,9 @@ pub struct NetCounters {
 
 /// Other work of the thread that polls, done while it waits for sockets.
 pub trait Idle: Send + fmt::Debug {
-    /// Works until `poll` has become readable, `wait_max` is over (`None`: never), or there is something else to look at;
-    /// with nothing to wait, does what can be done at once. Returning early is harmless.
+    /// Works until `poll` has become readable, `wait_max` is over (`None`: never), or there is
+    /// something else to look at; with nothing to wait, does what can be done at once. Returning
+    /// early is harmless.
     fn idle(&mut self, poll: BorrowedFd<'_>, wait_max: Option<Duration>);
 }
 
@@ -131,7 +137,8 @@ enum SendResult {
 }
 
 impl RealNet {
-    /// Listens at all of `addresses`. The file of a Unix socket at which nobody answers is replaced.
+    /// Listens at all of `addresses`. The file of a Unix socket at which nobody answers is
+    /// replaced.
     ///
     /// # Errors
     /// Name the address.
@@ -201,8 +208,9 @@ impl RealNet {
         self.connections.len()
     }
 
-    /// Sends that are done are told without asking the system, so that a turn of requests and replies costs one wait and not
-    /// two. Never twice in a row: a caller with always more to send must not keep the others from being heard.
+    /// Sends that are done are told without asking the system, so that a turn of requests and
+    /// replies costs one wait and not two. Never twice in a row: a caller with always more to send
+    /// must not keep the others from being heard.
     fn reports_without_wait(&self) -> bool {
         self.waited
             && self.read_again.is_empty()
@@ -211,8 +219,9 @@ impl RealNet {
     }
 
     fn wait_max(&mut self, timeout: Option<Duration>) -> Option<Duration> {
-        let more =
-            !(self.send_results.is_empty() && self.read_again.is_empty() && self.send_again.is_empty());
+        let more = !(self.send_results.is_empty()
+            && self.read_again.is_empty()
+            && self.send_again.is_empty());
         if more {
             return Some(Duration::ZERO);
         }
@@ -393,13 +402,15 @@ impl RealNet {
         Ok(())
     }
 
-    /// Mostly the process is out of file descriptors: the client stays in the backlog and its edge is gone, so trying again at once would
-    /// spin and waiting for readiness would wait for ever.
+    /// Mostly the process is out of file descriptors: the client stays in the backlog and its edge
+    /// is gone, so trying again at once would spin and waiting for readiness would wait for ever.
     fn back_off(&mut self, index: usize, error: &io::Error) {
         self.accept_after = Some(self.clock.now() + ACCEPT_BACKOFF);
         if !mem::replace(&mut self.exhaustion_logged, true) {
             let address = self.listeners[index].address();
-            log::warn!("cannot accept clients at {address}: {error}; trying again every {ACCEPT_BACKOFF:?}");
+            log::warn!(
+                "cannot accept clients at {address}: {error}; trying again every {ACCEPT_BACKOFF:?}"
+            );
         }
     }
 

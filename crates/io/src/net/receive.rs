@@ -1,12 +1,13 @@
-//! Receive buffers: filled one behind the other within a poll, reused last in first out so that the hottest memory is
-//! written again.
+//! Receive buffers: filled one behind the other within a poll, reused last in first out so that the
+//! hottest memory is written again.
 
 use std::{io, mem};
 
 use super::{Buffer, Span};
 use crate::limits::POOLED_BUFFER_COUNT_MAX;
 
-/// All buffers stay at their full length; what is filled is told by spans, so no byte is cleared between uses.
+/// All buffers stay at their full length; what is filled is told by spans, so no byte is cleared
+/// between uses.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffers {
     buffer_bytes: usize,
@@ -21,7 +22,9 @@ pub(crate) struct ReceiveBuffers {
 
 impl ReceiveBuffers {
     pub(crate) fn new(buffer_bytes: usize, receive_bytes_min: usize) -> io::Result<Self> {
-        if receive_bytes_min == 0 || buffer_bytes < receive_bytes_min || u32::try_from(buffer_bytes).is_err()
+        if receive_bytes_min == 0
+            || buffer_bytes < receive_bytes_min
+            || u32::try_from(buffer_bytes).is_err()
         {
             let message = format!(
                 "receive buffers of {buffer_bytes} bytes cannot offer {receive_bytes_min} to a receive"
@@ -29,7 +32,14 @@ impl ReceiveBuffers {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let (filled, idle) = (Vec::new(), Vec::new());
-        Ok(Self { buffer_bytes, receive_bytes_min, current: Vec::new(), current_bytes: 0, filled, idle })
+        Ok(Self {
+            buffer_bytes,
+            receive_bytes_min,
+            current: Vec::new(),
+            current_bytes: 0,
+            filled,
+            idle,
+        })
     }
 
     /// A new poll: what nobody took is lost.
@@ -63,7 +73,11 @@ impl ReceiveBuffers {
         let start = self.current_bytes;
         self.current_bytes += count;
         assert!(self.current_bytes <= self.current.len(), "more received than there was room");
-        Span { buffer: self.filled.len() as u32, start: start as u32, end: self.current_bytes as u32 }
+        Span {
+            buffer: self.filled.len() as u32,
+            start: start as u32,
+            end: self.current_bytes as u32,
+        }
     }
 
     pub(crate) fn take(&mut self, buffers: &mut Vec<Buffer>) {
@@ -93,7 +107,10 @@ mod tests {
     fn receives_of_one_poll_lie_behind_each_other_until_too_little_room_is_left() {
         let mut buffers = ReceiveBuffers::new(10, 4).unwrap();
         let spans = [&b"abc"[..], b"defg", b"hi"].map(|bytes| receive(&mut buffers, bytes));
-        assert_eq!(spans.map(|span| (span.buffer, span.start, span.end)), [(0, 0, 3), (0, 3, 7), (1, 0, 2)]);
+        assert_eq!(
+            spans.map(|span| (span.buffer, span.start, span.end)),
+            [(0, 0, 3), (0, 3, 7), (1, 0, 2)]
+        );
         let mut taken = Vec::new();
         buffers.take(&mut taken);
         assert_eq!((&taken[0][..7], &taken[1][..2]), (&b"abcdefg"[..], &b"hi"[..]));

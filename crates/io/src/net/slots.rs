@@ -29,7 +29,8 @@ impl<T> Slots<T> {
         match self.free.last() {
             Some(&index) => ConnId { index, generation: self.slots[index as usize].generation },
             None => {
-                let index = u32::try_from(self.slots.len()).expect("file descriptors are 31-bit numbers");
+                let index =
+                    u32::try_from(self.slots.len()).expect("file descriptors are 31-bit numbers");
                 ConnId { index, generation: 0 }
             }
         }

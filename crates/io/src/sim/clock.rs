@@ -24,7 +24,13 @@ struct Time {
 impl SimClock {
     /// A clock that shows `wall_ms`.
     pub fn new(wall_ms: i64) -> Self {
-        Self { time: Arc::new(Mutex::new(Time { now: Duration::ZERO, wall_ms, wall_rest: Duration::ZERO })) }
+        Self {
+            time: Arc::new(Mutex::new(Time {
+                now: Duration::ZERO,
+                wall_ms,
+                wall_rest: Duration::ZERO,
+            })),
+        }
     }
 
     /// Lets time pass on both clocks.

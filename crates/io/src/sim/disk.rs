@@ -2,37 +2,46 @@
 //!
 //! # Fault model
 //!
-//! **What is durable.** A file has visible contents (what reads see) and durable contents (what a sync has reached). A
-//! write changes the visible ones and is remembered as unsynced; [`Disk::sync`] makes everything remembered of that file durable, its
-//! length too. The directory likewise: creations, renames and removals are visible at once and durable after
+//! **What is durable.** A file has visible contents (what reads see) and durable contents (what a
+//! sync has reached). A write changes the visible ones and is remembered as unsynced;
+//! [`Disk::sync`] makes everything remembered of that file durable, its length too. The directory
+//! likewise: creations, renames and removals are visible at once and durable after
 //! [`Disk::sync_directory`]; syncing a file does not make its name durable.
 //!
-//! **Crashes** give a new disk with what is left ([`CrashKind`]); locks and planned faults are gone, the old disk is untouched.
+//! **Crashes** give a new disk with what is left ([`CrashKind`]); locks and planned faults are
+//! gone, the old disk is untouched.
 //! * [`CrashKind::DropUnsynced`]: durable contents under durable names, nothing else.
-//! * [`CrashKind::AnySubset`]: every 512-byte sector holds, by chance, what was durable or what any of the unsynced writes to it left, in
-//!   their order (a later one contains the earlier). A sector is old or new, never mixed, never anything else. The length is one that the
-//!   file had since, or one in between at a sector's end; what lies below it and was not written reads as zeros. A cut
-//!   (truncation to less) survives or not, those of a file in their order; what was written behind a cut that did not survive did not
-//!   either. Of the directory's operations a prefix survives. Names and contents of different files survive independently.
-//! * [`CrashKind::KeepAll`]: the process was killed, the system lives: everything visible is there, and what was unsynced
-//!   still is, so a later power loss can take it.
+//! * [`CrashKind::AnySubset`]: every 512-byte sector holds, by chance, what was durable or what any
+//!   of the unsynced writes to it left, in their order (a later one contains the earlier). A sector
+//!   is old or new, never mixed, never anything else. The length is one that the file had since, or
+//!   one in between at a sector's end; what lies below it and was not written reads as zeros. A cut
+//!   (truncation to less) survives or not, those of a file in their order; what was written behind
+//!   a cut that did not survive did not either. Of the directory's operations a prefix survives.
+//!   Names and contents of different files survive independently.
+//! * [`CrashKind::KeepAll`]: the process was killed, the system lives: everything visible is there,
+//!   and what was unsynced still is, so a later power loss can take it.
 //!
 //! **Failing operations** are planned with [`SimDisk::inject`].
-//! * A failed write leaves the first half of its whole sectors written, an injected `NoSpace` nothing.
-//! * A failed sync (any error) leaves the pages clean, as Linux does: reads go on seeing them, nothing says that they are not durable, and a
-//!   later sync succeeds without making them so. Until that sync they may survive [`CrashKind::AnySubset`], after it they are lost.
-//!   [`SimDisk::evict_pages`] lets reads see it, too. (Cuts are the journal's, not pages: they stay unsynced.)
+//! * A failed write leaves the first half of its whole sectors written, an injected `NoSpace`
+//!   nothing.
+//! * A failed sync (any error) leaves the pages clean, as Linux does: reads go on seeing them,
+//!   nothing says that they are not durable, and a later sync succeeds without making them so.
+//!   Until that sync they may survive [`CrashKind::AnySubset`], after it they are lost.
+//!   [`SimDisk::evict_pages`] lets reads see it, too. (Cuts are the journal's, not pages: they stay
+//!   unsynced.)
 //! * A failed `sync_directory` changes nothing; all others have no effect.
 //!
-//! **Space.** With [`SimDisk::set_space`] a write or extension that would make the lengths of all files sum to more fails with
-//! `NoSpace`, a write after filling what was left. Files without a name count while they are open.
+//! **Space.** With [`SimDisk::set_space`] a write or extension that would make the lengths of all
+//! files sum to more fails with `NoSpace`, a write after filling what was left. Files without a
+//! name count while they are open.
 //!
-//! **Corruption.** [`SimDisk::flip_bit`] changes stored contents. Misdirected writes and reads that differ from call to
-//! call are not modelled.
+//! **Corruption.** [`SimDisk::flip_bit`] changes stored contents. Misdirected writes and reads that
+//! differ from call to call are not modelled.
 //!
-//! **Crash points.** Operations that change something have ordinals from 0 in the order they take effect. After
-//! [`SimDisk::crash_at`]`(k)` the first `k` of them take effect and everything after, reads included, fails: the state is frozen for
-//! [`SimDisk::crash`]. A write cut off in the middle is the `AnySubset` crash after it.
+//! **Crash points.** Operations that change something have ordinals from 0 in the order they take
+//! effect. After [`SimDisk::crash_at`]`(k)` the first `k` of them take effect and everything after,
+//! reads included, fails: the state is frozen for [`SimDisk::crash`]. A write cut off in the middle
+//! is the `AnySubset` crash after it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,7 +73,8 @@ pub use fault::{Fault, Repeat};
 pub enum CrashKind {
     /// Power loss: nothing that was not synced.
     DropUnsynced,
-    /// Power loss: every unsynced sector survives or not by chance; of the unsynced directory operations a prefix survives.
+    /// Power loss: every unsynced sector survives or not by chance; of the unsynced directory
+    /// operations a prefix survives.
     AnySubset,
     /// The process was killed: everything survives, and what was not synced still is not.
     KeepAll,
@@ -83,7 +93,8 @@ pub struct JournalEntry {
     pub bytes: u64,
 }
 
-/// A directory in memory. Clones name the same one. Deterministic: the same calls and seeds give the same state.
+/// A directory in memory. Clones name the same one. Deterministic: the same calls and seeds give
+/// the same state.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -135,7 +146,8 @@ impl SimDisk {
         self.state().planned.clear();
     }
 
-    /// Bounds the bytes of all files together; `None` for no bound. May be raised or lowered at any time.
+    /// Bounds the bytes of all files together; `None` for no bound. May be raised or lowered at any
+    /// time.
     pub fn set_space(&self, bytes: Option<u64>) {
         self.state().space_bytes = bytes;
     }
@@ -161,7 +173,8 @@ impl SimDisk {
         let directory = state.directory.after_crash(rng, kind);
         let mut files = BTreeMap::new();
         for (&id, contents) in &state.files {
-            // Decided for every file, named or not, so that one file's fate does not shift another's.
+            // Decided for every file, named or not, so that one file's fate does not shift
+            // another's.
             let left = contents.after_crash(&mut rng.fork(), kind);
             if directory.names(id) {
                 files.insert(id, left);
@@ -211,7 +224,8 @@ impl SimDisk {
         entries.map(|(name, id)| (name.clone(), state.files[&id].visible().to_vec())).collect()
     }
 
-    /// Puts a file there, contents and name durable, replacing what was. No operation: nothing counts it or makes it fail.
+    /// Puts a file there, contents and name durable, replacing what was. No operation: nothing
+    /// counts it or makes it fail.
     pub fn put_file(&self, name: &str, contents: &[u8]) {
         let mut state = self.state();
         let id = state.new_file(Contents::durable_from(contents));
@@ -229,7 +243,8 @@ impl SimDisk {
         state.contents_mut(id).flip_bit(offset, bit);
     }
 
-    /// The system forgets its clean pages: what a failed sync did not make durable is now gone for readers, too.
+    /// The system forgets its clean pages: what a failed sync did not make durable is now gone for
+    /// readers, too.
     pub fn evict_pages(&self) {
         for contents in self.state().files.values_mut() {
             contents.evict();
@@ -330,7 +345,8 @@ impl State {
         let counted = self.files.iter().filter(|(id, _)| {
             self.open.contains_key(id) || self.directory.entries().any(|(_, named)| named == **id)
         });
-        space_bytes.saturating_sub(counted.map(|(_, contents)| contents.visible().len() as u64).sum())
+        space_bytes
+            .saturating_sub(counted.map(|(_, contents)| contents.visible().len() as u64).sum())
     }
 
     /// The length `id` may have at most.
@@ -339,7 +355,8 @@ impl State {
     }
 }
 
-/// Whether an operation has an ordinal. A lock creates its file silently: what is in a lock file does not matter.
+/// Whether an operation has an ordinal. A lock creates its file silently: what is in a lock file
+/// does not matter.
 fn changes(operation: DiskOperation) -> bool {
     match operation {
         DiskOperation::Create
@@ -357,7 +374,12 @@ fn changes(operation: DiskOperation) -> bool {
     }
 }
 
-fn failure(kind: DiskErrorKind, operation: DiskOperation, name: &str, message: &'static str) -> DiskError {
+fn failure(
+    kind: DiskErrorKind,
+    operation: DiskOperation,
+    name: &str,
+    message: &'static str,
+) -> DiskError {
     let source_kind = match kind {
         DiskErrorKind::NoSpace => io::ErrorKind::StorageFull,
         DiskErrorKind::NotFound => io::ErrorKind::NotFound,
@@ -402,7 +424,12 @@ impl Disk for SimDisk {
         let mut state = self.state();
         state.start(DiskOperation::Create, name)?;
         if state.directory.find(name).is_some() {
-            return Err(failure(DiskErrorKind::Exists, DiskOperation::Create, name, "there is such a file"));
+            return Err(failure(
+                DiskErrorKind::Exists,
+                DiskOperation::Create,
+                name,
+                "there is such a file",
+            ));
         }
         let id = state.new_file(Contents::default());
         state.directory.change(EntryChange::Link(name.to_owned(), id));
@@ -433,7 +460,12 @@ impl Disk for SimDisk {
         Ok(count)
     }
 
-    fn write_at(&self, file: &SimFile, offset: u64, parts: &[io::IoSlice<'_>]) -> Result<(), DiskError> {
+    fn write_at(
+        &self,
+        file: &SimFile,
+        offset: u64,
+        parts: &[io::IoSlice<'_>],
+    ) -> Result<(), DiskError> {
         let mut state = self.state_of(file);
         let mut bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         if let Err(error) = state.start(DiskOperation::Write, &file.name) {
@@ -447,7 +479,12 @@ impl Disk for SimDisk {
         if fitting_bytes < bytes.len() as u64 {
             bytes.truncate(usize::try_from(fitting_bytes).expect("below a length"));
             state.contents_mut(file.id).write(offset, bytes);
-            return Err(failure(DiskErrorKind::NoSpace, DiskOperation::Write, &file.name, "no space left"));
+            return Err(failure(
+                DiskErrorKind::NoSpace,
+                DiskOperation::Write,
+                &file.name,
+                "no space left",
+            ));
         }
         state.journal(DiskOperation::Write, &file.name, offset, bytes.len() as u64);
         state.contents_mut(file.id).write(offset, bytes);

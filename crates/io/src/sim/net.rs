@@ -2,20 +2,27 @@
 //!
 //! # Model
 //!
-//! Nothing moves by itself: bytes written by a client wait until the server polls, and bytes the server sends until it polls again. In each poll
-//! the seed decides, for every connection and both directions, whether something moves now or later and how much: single bytes,
-//! pieces cut anywhere, or all there is. What is under way moves sooner or later, in order, as long as the server polls.
+//! Nothing moves by itself: bytes written by a client wait until the server polls, and bytes the
+//! server sends until it polls again. In each poll the seed decides, for every connection and both
+//! directions, whether something moves now or later and how much: single bytes, pieces cut
+//! anywhere, or all there is. What is under way moves sooner or later, in order, as long as the
+//! server polls.
 //!
-//! * **Backpressure.** The server's sends go through a buffer of [`SimNetOptions::send_buffer_bytes`]; a client that stopped reading lets it
-//!   fill, after that the send stays under way.
+//! * **Backpressure.** The server's sends go through a buffer of
+//!   [`SimNetOptions::send_buffer_bytes`]; a client that stopped reading lets it fill, after that
+//!   the send stays under way.
 //! * **Pausing** is asynchronous: one further piece may be reported.
-//! * **Half-close**: bytes written before are received, then the end is reported; the other direction goes on.
-//! * **Close by the client**: the same, but what the server sends after is thrown away or fails, as chance has it.
-//! * **Reset**: bytes on their way are lost in both directions (to the server not always all), then an error is reported.
-//! * **Close by the server**: what was taken into the buffer still arrives, a send under way is dropped.
+//! * **Half-close**: bytes written before are received, then the end is reported; the other
+//!   direction goes on.
+//! * **Close by the client**: the same, but what the server sends after is thrown away or fails, as
+//!   chance has it.
+//! * **Reset**: bytes on their way are lost in both directions (to the server not always all), then
+//!   an error is reported.
+//! * **Close by the server**: what was taken into the buffer still arrives, a send under way is
+//!   dropped.
 //!
-//! Ids, buffers, the limit and the order of events are as in the real driver. [`Net::poll`] never waits: when nothing happens it
-//! reports [`Event::Timer`] at once, whatever the timeout.
+//! Ids, buffers, the limit and the order of events are as in the real driver. [`Net::poll`] never
+//! waits: when nothing happens it reports [`Event::Timer`] at once, whatever the timeout.
 
 use std::{
     collections::VecDeque,
@@ -188,7 +195,8 @@ impl SimNet {
         }
         if !client.written.is_empty() {
             let room = self.receive.room();
-            let count = piece(rng, client.written.len().min(room.len()), self.options.piece_bytes_max);
+            let count =
+                piece(rng, client.written.len().min(room.len()), self.options.piece_bytes_max);
             for (byte, received) in room.iter_mut().zip(client.written.drain(..count)) {
                 *byte = received;
             }
@@ -290,7 +298,10 @@ impl Net for SimNet {
 
     fn send(&mut self, conn: ConnId, chunk: SendChunk) {
         if let Some(end) = self.ends.get_mut(conn) {
-            assert!(end.sending.is_none(), "a second send on a connection before the first was reported");
+            assert!(
+                end.sending.is_none(),
+                "a second send on a connection before the first was reported"
+            );
             debug_assert!(!chunk.as_slice().is_empty(), "a chunk without bytes");
             end.sending = Some((chunk, 0));
         }

@@ -1,4 +1,5 @@
-//! A frame: what one write call put into a segment. Header, records, zeros up to the next multiple of eight.
+//! A frame: what one write call put into a segment. Header, records, zeros up to the next multiple
+//! of eight.
 
 use super::{Fields, LogId, put, varint::varint};
 use crate::Lsn;
@@ -35,7 +36,8 @@ const DURABLE_LSN: usize = 80;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub body_checksum: u32,
-    /// The header checksum of the frame before, in the first frame the checksum of the segment's header.
+    /// The header checksum of the frame before, in the first frame the checksum of the segment's
+    /// header.
     pub previous: u32,
     /// Records and padding.
     pub body_bytes: u64,
@@ -69,8 +71,13 @@ impl FrameHeader {
         (bytes, checksum)
     }
 
-    /// Checks a header that claims to stand in `segment` of `log_id` (`None`: of any log); also gives its place and its checksum.
-    pub fn decode(bytes: &[u8], log_id: Option<LogId>, segment: u64) -> Option<(Self, FrameSeed, u32)> {
+    /// Checks a header that claims to stand in `segment` of `log_id` (`None`: of any log); also
+    /// gives its place and its checksum.
+    pub fn decode(
+        bytes: &[u8],
+        log_id: Option<LogId>,
+        segment: u64,
+    ) -> Option<(Self, FrameSeed, u32)> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
         let fields = Fields(bytes);
         let in_place = fields.u32(0) == FRAME_MAGIC
@@ -80,7 +87,11 @@ impl FrameHeader {
         if !in_place {
             return None;
         }
-        let seed = FrameSeed { log_id: LogId(fields.u128(LOG_ID)), segment, frame: fields.u64(FRAME_NUMBER) };
+        let seed = FrameSeed {
+            log_id: LogId(fields.u128(LOG_ID)),
+            segment,
+            frame: fields.u64(FRAME_NUMBER),
+        };
         let checksum = fields.u32(HEADER_CHECKSUM);
         if seed.checksum(&bytes[BODY_CHECKSUM..]) != checksum {
             return None;
@@ -104,7 +115,8 @@ impl FrameHeader {
     }
 }
 
-/// The place a frame stands at. Every checksum begins with it, so that bytes which belong elsewhere never verify.
+/// The place a frame stands at. Every checksum begins with it, so that bytes which belong elsewhere
+/// never verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameSeed {
     pub log_id: LogId,

@@ -1,4 +1,5 @@
-//! The file that names the last segment. It is replaced as a whole, so no crash leaves a part of one.
+//! The file that names the last segment. It is replaced as a whole, so no crash leaves a part of
+//! one.
 
 use super::{FORMAT_VERSION, Fields, LogId, put};
 use crate::Lsn;
@@ -46,8 +47,11 @@ pub(crate) enum LastSegmentError {
 
 impl LastSegment {
     pub(crate) fn encode(&self) -> [u8; LAST_SEGMENT_BYTES] {
-        let kind =
-            if self.clean_shutdown { LAST_SEGMENT_KIND_CLEAN_SHUTDOWN } else { LAST_SEGMENT_KIND_OPEN };
+        let kind = if self.clean_shutdown {
+            LAST_SEGMENT_KIND_CLEAN_SHUTDOWN
+        } else {
+            LAST_SEGMENT_KIND_OPEN
+        };
         let mut bytes = [0; LAST_SEGMENT_BYTES];
         put(&mut bytes, 0, &LAST_SEGMENT_MAGIC);
         put(&mut bytes, VERSION, &FORMAT_VERSION.to_le_bytes());
@@ -66,10 +70,15 @@ impl LastSegment {
         }
         let fields = Fields(bytes);
         let version = fields.u32(VERSION);
-        // Other versions may be longer or shorter; those of this length have their checksum here, too.
+        // Other versions may be longer or shorter; those of this length have their checksum here,
+        // too.
         if bytes.len() != LAST_SEGMENT_BYTES {
             let other = version != FORMAT_VERSION;
-            return Err(if other { LastSegmentError::Version(version) } else { LastSegmentError::Invalid });
+            return Err(if other {
+                LastSegmentError::Version(version)
+            } else {
+                LastSegmentError::Invalid
+            });
         }
         if fields.u32(CHECKSUM) != checksum(bytes) {
             return Err(LastSegmentError::Invalid);

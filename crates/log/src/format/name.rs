@@ -51,6 +51,7 @@ impl NameKind {
 }
 
 fn number(digits: &str) -> Option<u64> {
-    let well_formed = digits.len() == DIGIT_COUNT && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let well_formed =
+        digits.len() == DIGIT_COUNT && digits.bytes().all(|digit| digit.is_ascii_digit());
     if well_formed { digits.parse().ok().filter(|&number| number != 0) } else { None }
 }

@@ -7,8 +7,10 @@ const PAGE: &str = include_str!("../../../../docs/log-format.md");
 
 /// The table rows of a section: offset, length and text of each field.
 fn rows(section: &str) -> Vec<(usize, Option<usize>, String)> {
-    let text = PAGE.split("\n## ").find(|part| part.starts_with(section)).expect("the section exists");
-    let lines = text.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit());
+    let text =
+        PAGE.split("\n## ").find(|part| part.starts_with(section)).expect("the section exists");
+    let lines =
+        text.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit());
     lines
         .map(|line| {
             let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
@@ -88,8 +90,12 @@ fn the_page_has_every_field_of_a_segment_header_at_its_place() {
 fn the_page_has_every_field_of_the_file_that_names_the_last_segment() {
     let rows = rows("The last segment");
     check_offsets(&rows, LAST_SEGMENT_BYTES);
-    let last =
-        LastSegment { log_id: LogId(0x1111), number: 0x2222, durable: Lsn(0x3333), clean_shutdown: true };
+    let last = LastSegment {
+        log_id: LogId(0x1111),
+        number: 0x2222,
+        durable: Lsn(0x3333),
+        clean_shutdown: true,
+    };
     let bytes = last.encode();
     let fields = Fields(&bytes);
     assert_eq!(fields.u32(offset_of(&rows, "format version")), FORMAT_VERSION);

@@ -1,4 +1,5 @@
-//! The header of a segment: one block, written before the first frame behind it and durable with it.
+//! The header of a segment: one block, written before the first frame behind it and durable with
+//! it.
 
 use super::{Fields, LogId, put};
 use crate::Lsn;
@@ -9,7 +10,8 @@ pub const SEGMENT_MAGIC: [u8; 8] = *b"BUSLOADL";
 /// What this program writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The header's block; the first frame begins behind it. A block of its own, so that no later write touches it.
+/// The header's block; the first frame begins behind it. A block of its own, so that no later write
+/// touches it.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 
 /// Bytes of the block that have a meaning; the others are zero.
@@ -34,8 +36,8 @@ pub(crate) struct SegmentHeader {
     /// Known to be durable when the header was written.
     pub durable: Lsn,
     pub wall_ms: i64,
-    /// Checksum of the last frame before this segment (of the last segment header when there is none since; 0 in the very
-    /// first segment).
+    /// Checksum of the last frame before this segment (of the last segment header when there is
+    /// none since; 0 in the very first segment).
     pub previous: u32,
 }
 

@@ -17,7 +17,10 @@ fn varints_come_back_as_they_went() {
 fn a_varint_beyond_a_u64_is_refused() {
     assert_eq!(varint(&[0xff; 10]), None);
     assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]), None);
-    assert_eq!(varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]), Some((u64::MAX, 10)));
+    assert_eq!(
+        varint(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]),
+        Some((u64::MAX, 10))
+    );
 }
 
 #[test]
@@ -26,9 +29,12 @@ fn names_are_read_strictly() {
     assert_eq!(NameKind::of(&segment_name(u64::MAX)), NameKind::Segment(u64::MAX));
     assert_eq!(NameKind::of(&temporary_name(3)), NameKind::Temporary);
     assert_eq!(NameKind::of(LAST_SEGMENT_TEMPORARY_NAME), NameKind::Temporary);
-    for name in
-        ["7.log", "copy of 00000000000000000007.log", "00000000000000000000.log", "99999999999999999999.log"]
-    {
+    for name in [
+        "7.log",
+        "copy of 00000000000000000007.log",
+        "00000000000000000000.log",
+        "99999999999999999999.log",
+    ] {
         assert_eq!(NameKind::of(name), NameKind::Malformed, "{name}");
     }
     for name in [LOCK_NAME, LAST_SEGMENT_NAME, "notes.txt", "x.log.new"] {

@@ -1,4 +1,5 @@
-//! Lengths of records: seven bits per byte, lowest first, the top bit says that more follow (LEB128).
+//! Lengths of records: seven bits per byte, lowest first, the top bit says that more follow
+//! (LEB128).
 
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
@@ -22,7 +23,8 @@ pub(crate) fn put_varint(mut value: u64, into: &mut [u8]) -> usize {
     at + 1
 }
 
-/// The value at the start of `from` and how many bytes it takes; `None` when it is cut off or longer than a u64.
+/// The value at the start of `from` and how many bytes it takes; `None` when it is cut off or
+/// longer than a u64.
 #[inline]
 pub(crate) fn varint(from: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;

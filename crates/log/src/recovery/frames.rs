@@ -43,8 +43,14 @@ pub(crate) struct FoundHeader {
 const ALIGNMENT: usize = FRAME_ALIGNMENT_BYTES as usize;
 
 impl<'a, D: Disk> SegmentFrames<'a, D> {
-    /// Begins behind the segment's header. Without a log id, frames of any log are taken for frames.
-    pub fn new(disk: &'a D, segment: &'a Segment<D::File>, log_id: Option<LogId>, window: Vec<u8>) -> Self {
+    /// Begins behind the segment's header. Without a log id, frames of any log are taken for
+    /// frames.
+    pub fn new(
+        disk: &'a D,
+        segment: &'a Segment<D::File>,
+        log_id: Option<LogId>,
+        window: Vec<u8>,
+    ) -> Self {
         let offset = SEGMENT_HEADER_BYTES as u64;
         Self { disk, segment, log_id, offset, window, window_offset: 0, window_bytes: 0 }
     }
@@ -68,7 +74,8 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
             return Ok(Look::Nothing);
         }
         let (log_id, number) = (self.log_id, self.segment.number);
-        let Some((header, seed, checksum)) = FrameHeader::decode(self.at(FRAME_HEADER_BYTES), log_id, number)
+        let Some((header, seed, checksum)) =
+            FrameHeader::decode(self.at(FRAME_HEADER_BYTES), log_id, number)
         else {
             return Ok(Look::Nothing);
         };
@@ -77,8 +84,8 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         if rest < header.body_bytes {
             return Ok(Look::Nothing);
         }
-        let bytes =
-            FRAME_HEADER_BYTES + usize::try_from(header.body_bytes).expect("at most a file in memory");
+        let bytes = FRAME_HEADER_BYTES
+            + usize::try_from(header.body_bytes).expect("at most a file in memory");
         if self.fill(bytes)? < bytes {
             return Ok(Look::Nothing);
         }
@@ -94,8 +101,9 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         self.offset += FRAME_HEADER_BYTES as u64 + header.body_bytes;
     }
 
-    /// The next frame header at or behind the place whose checksum holds, whatever its body; moves the place there (to the end
-    /// when there is none). Also raises `last_used` to the end of the last byte passed that is not zero.
+    /// The next frame header at or behind the place whose checksum holds, whatever its body; moves
+    /// the place there (to the end when there is none). Also raises `last_used` to the end of the
+    /// last byte passed that is not zero.
     pub fn search(&mut self, last_used: &mut u64) -> Result<Option<FoundHeader>, DiskError> {
         loop {
             let available = self.fill(FRAME_HEADER_BYTES)?;
@@ -121,7 +129,8 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         }
     }
 
-    /// Goes behind what [`SegmentFrames::search`] found: the frame if it is whole, else a little further.
+    /// Goes behind what [`SegmentFrames::search`] found: the frame if it is whole, else a little
+    /// further.
     pub fn pass_found(&mut self, last_used: &mut u64) -> Result<(), DiskError> {
         if let Look::Frame { header, .. } = self.look()? {
             self.pass(&header);
@@ -137,7 +146,8 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         *last_used = self.offset;
     }
 
-    /// Makes at least `bytes` from the place on available, as far as the file has them; returns how many are.
+    /// Makes at least `bytes` from the place on available, as far as the file has them; returns how
+    /// many are.
     fn fill(&mut self, bytes: usize) -> Result<usize, DiskError> {
         let window_end = self.window_offset + self.window_bytes as u64;
         let inside = self.window_offset <= self.offset && self.offset <= window_end;
@@ -159,7 +169,8 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
     }
 
     fn at(&self, bytes: usize) -> &[u8] {
-        let start = usize::try_from(self.offset - self.window_offset).expect("the place is in the window");
+        let start =
+            usize::try_from(self.offset - self.window_offset).expect("the place is in the window");
         &self.window[start..start + bytes]
     }
 }

@@ -1,4 +1,5 @@
-//! Making what recovery found the beginning of what comes: removes what lies behind the cut, begins a new segment.
+//! Making what recovery found the beginning of what comes: removes what lies behind the cut, begins
+//! a new segment.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ pub(super) fn seal<D: Disk>(
     // First what may give room on a full disk.
     remove_temporaries(&disk)?;
     if last.is_some_and(|last| kept_count < last.number) {
-        let kept = LastSegment { log_id, number: kept_count, durable: last_lsn, clean_shutdown: false };
+        let kept =
+            LastSegment { log_id, number: kept_count, durable: last_lsn, clean_shutdown: false };
         last_segment::lower(&disk, &kept)?;
     }
     remove_behind(&disk, &mut segments, walked.kept_count)?;
@@ -56,7 +58,8 @@ pub(super) fn seal<D: Disk>(
     Ok(parts(shared, stage, helper, &options, report))
 }
 
-/// A segment without records is made anew under the same number, so that starts without writes leave nothing behind.
+/// A segment without records is made anew under the same number, so that starts without writes
+/// leave nothing behind.
 fn drop_empty_last(walked: &mut Walked) {
     if 0 < walked.kept_count && walked.last_segment_records == 0 {
         walked.kept_count -= 1;
@@ -66,7 +69,8 @@ fn drop_empty_last(walked: &mut Walked) {
     }
 }
 
-/// The last one first, each durably gone before the next, so that no crash leaves a gap in the numbers.
+/// The last one first, each durably gone before the next, so that no crash leaves a gap in the
+/// numbers.
 fn remove_behind<D: Disk>(
     disk: &D,
     segments: &mut Vec<Segment<D::File>>,
@@ -89,8 +93,8 @@ fn remove_temporaries<D: Disk>(disk: &D) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Gives the zeros behind the last frame back to the file system. A torn tail stays for whoever wants to look at it: the next
-/// segment's header says where the log goes on.
+/// Gives the zeros behind the last frame back to the file system. A torn tail stays for whoever
+/// wants to look at it: the next segment's header says where the log goes on.
 fn cut_unused_end<D: Disk>(
     disk: &D,
     segments: &[Segment<D::File>],

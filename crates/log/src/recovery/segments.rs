@@ -19,7 +19,8 @@ pub(crate) struct Segment<F> {
     pub header: Option<(SegmentHeader, u32)>,
 }
 
-/// All segments in order of their numbers, from the first on without a gap, all of one log. Their frames are not looked at.
+/// All segments in order of their numbers, from the first on without a gap, all of one log. Their
+/// frames are not looked at.
 pub(crate) fn find_segments<D: Disk>(disk: &D) -> Result<Vec<Segment<D::File>>, OpenError> {
     let mut numbered = Vec::new();
     for name in disk.list()? {
@@ -56,7 +57,11 @@ fn check_numbers<D: Disk>(disk: &D, numbered: &[(u64, String)]) -> Result<(), Op
     Ok(())
 }
 
-fn read_header<D: Disk>(disk: &D, number: u64, name: String) -> Result<Segment<D::File>, OpenError> {
+fn read_header<D: Disk>(
+    disk: &D,
+    number: u64,
+    name: String,
+) -> Result<Segment<D::File>, OpenError> {
     let file = disk.open(&name)?;
     let bytes = disk.length(&file)?;
     let corrupt = |what: &str| OpenError::Corrupt {
@@ -83,8 +88,8 @@ fn read_header<D: Disk>(disk: &D, number: u64, name: String) -> Result<Segment<D
     Ok(Segment { name, number, file, bytes, header })
 }
 
-/// All that were begun name the same log. One that was not (or whose header a crash took) may stand among them: what is behind it
-/// is judged with the frames.
+/// All that were begun name the same log. One that was not (or whose header a crash took) may stand
+/// among them: what is behind it is judged with the frames.
 fn check_headers<D: Disk>(disk: &D, segments: &[Segment<D::File>]) -> Result<(), OpenError> {
     let mut log_id = None;
     for segment in segments {

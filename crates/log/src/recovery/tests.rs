@@ -13,8 +13,8 @@ use crate::{
 
 const LOG_ID: LogId = LogId(7);
 
-/// A log whose first segment has these frames, each with the body it comes with. A frame's `previous` is how much it errs about its
-/// predecessor.
+/// A log whose first segment has these frames, each with the body it comes with. A frame's
+/// `previous` is how much it errs about its predecessor.
 fn open_frames(frames: &[(FrameHeader, &[u8])], header: SegmentHeader) -> Result<u64, OpenError> {
     let (mut contents, mut chain) = header.encode();
     for (number, (frame, body)) in (0..).zip(frames) {
@@ -38,7 +38,14 @@ fn open_frames(frames: &[(FrameHeader, &[u8])], header: SegmentHeader) -> Result
 }
 
 fn segment() -> SegmentHeader {
-    SegmentHeader { log_id: LOG_ID, number: 1, first_lsn: Lsn(1), durable: Lsn(0), wall_ms: 0, previous: 0 }
+    SegmentHeader {
+        log_id: LOG_ID,
+        number: 1,
+        first_lsn: Lsn(1),
+        durable: Lsn(0),
+        wall_ms: 0,
+        previous: 0,
+    }
 }
 
 fn frame(first_lsn: u64, record_count: u32, durable: u64) -> FrameHeader {
@@ -105,7 +112,8 @@ fn a_frame_out_of_order_ends_the_walk_and_proves_corruption_if_it_names_what_is_
 fn a_mark_of_a_clean_end_with_frames_behind_it_is_only_a_frame() {
     let mark = FrameHeader { kind: 1, ..frame(3, 0, 2) };
     assert_eq!(
-        open_frames(&[(frame(1, 2, 0), TWO), (mark, b""), (frame(3, 2, 2), TWO)], segment()).unwrap(),
+        open_frames(&[(frame(1, 2, 0), TWO), (mark, b""), (frame(3, 2, 2), TWO)], segment())
+            .unwrap(),
         4
     );
 }
@@ -122,7 +130,8 @@ fn a_log_that_does_not_begin_at_its_beginning_is_refused() {
     }
 }
 
-/// What a frame of an earlier life of the same file would look like: right place, right position, another past.
+/// What a frame of an earlier life of the same file would look like: right place, right position,
+/// another past.
 #[test]
 fn a_frame_with_another_predecessor_is_not_taken() {
     let stale = FrameHeader { previous: 1, ..frame(3, 2, 2) };

@@ -43,8 +43,14 @@ pub(crate) fn walk<D: Disk>(
     segments: &[Segment<D::File>],
     replay: &mut Replay<'_>,
 ) -> Result<Walked, OpenError> {
-    let mut walk =
-        Walk { disk, segments, index: 0, frame_number: 0, window: Vec::new(), found: Walked::default() };
+    let mut walk = Walk {
+        disk,
+        segments,
+        index: 0,
+        frame_number: 0,
+        window: Vec::new(),
+        found: Walked::default(),
+    };
     walk.run(replay)?;
     Ok(walk.found)
 }
@@ -85,7 +91,9 @@ impl<D: Disk> Walk<'_, D> {
         while let Some(header) = self.next_header() {
             if !self.continues(&header) {
                 if self.found.kept_count == 0 {
-                    return Err(self.corrupt(0, "this is not the beginning of a log, going by its header"));
+                    return Err(
+                        self.corrupt(0, "this is not the beginning of a log, going by its header")
+                    );
                 }
                 break;
             }
@@ -109,7 +117,9 @@ impl<D: Disk> Walk<'_, D> {
 
     fn enter(&mut self, header: SegmentHeader) -> Result<(), OpenError> {
         if header.first_lsn <= header.durable {
-            return Err(self.corrupt(0, "its header names records durable that were not written yet"));
+            return Err(
+                self.corrupt(0, "its header names records durable that were not written yet")
+            );
         }
         let checksum = self.segments[self.index].header.map_or(0, |(_, checksum)| checksum);
         let found = &mut self.found;
@@ -125,7 +135,12 @@ impl<D: Disk> Walk<'_, D> {
     fn frames(&mut self, index: usize) -> SegmentFrames<'_, D> {
         let mut headers = self.segments.iter().filter_map(|segment| segment.header);
         let log_id = self.found.log_id.or_else(|| headers.next().map(|(header, _)| header.log_id));
-        SegmentFrames::new(self.disk, &self.segments[index], log_id, std::mem::take(&mut self.window))
+        SegmentFrames::new(
+            self.disk,
+            &self.segments[index],
+            log_id,
+            std::mem::take(&mut self.window),
+        )
     }
 
     /// Takes frame by frame until one is missing or the next segment goes on.
@@ -162,10 +177,14 @@ impl<D: Disk> Walk<'_, D> {
     /// A frame in its place that could not have been written by a sound program.
     fn check(&self, header: &FrameHeader) -> Result<(), OpenError> {
         let what = match header.kind {
-            FRAME_KIND_RECORDS | FRAME_KIND_CLEAN_SHUTDOWN if header.first_lsn <= header.durable => {
+            FRAME_KIND_RECORDS | FRAME_KIND_CLEAN_SHUTDOWN
+                if header.first_lsn <= header.durable =>
+            {
                 "the frame names records durable that were not written yet"
             }
-            FRAME_KIND_CLEAN_SHUTDOWN if header.record_count != 0 => "the frame of a clean end has records",
+            FRAME_KIND_CLEAN_SHUTDOWN if header.record_count != 0 => {
+                "the frame of a clean end has records"
+            }
             FRAME_KIND_RECORDS | FRAME_KIND_CLEAN_SHUTDOWN => {
                 match header.first_lsn.0.checked_add(u64::from(header.record_count)) {
                     Some(_) => return Ok(()),
@@ -177,20 +196,33 @@ impl<D: Disk> Walk<'_, D> {
         Err(self.corrupt(self.found.end, what))
     }
 
-    fn replay(&self, header: &FrameHeader, body: &[u8], replay: &mut Replay<'_>) -> Result<(), OpenError> {
+    fn replay(
+        &self,
+        header: &FrameHeader,
+        body: &[u8],
+        replay: &mut Replay<'_>,
+    ) -> Result<(), OpenError> {
         let mut count = 0;
         for bytes in Records::new(body) {
             let (Ok(bytes), true) = (bytes, count < header.record_count) else {
-                return Err(self.corrupt(self.found.end, "the frame verifies, but its records do not add up"));
+                return Err(self
+                    .corrupt(self.found.end, "the frame verifies, but its records do not add up"));
             };
             let lsn = Lsn(header.first_lsn.0 + u64::from(count));
             count += 1;
             replay(RecordRef { lsn, wall_ms: header.wall_ms, bytes }).map_err(|source| {
-                OpenError::Replay { path: self.path(self.index), offset: self.found.end, lsn, source }
+                OpenError::Replay {
+                    path: self.path(self.index),
+                    offset: self.found.end,
+                    lsn,
+                    source,
+                }
             })?;
         }
         if count != header.record_count {
-            return Err(self.corrupt(self.found.end, "the frame verifies, but records are missing in it"));
+            return Err(
+                self.corrupt(self.found.end, "the frame verifies, but records are missing in it")
+            );
         }
         Ok(())
     }
@@ -241,7 +273,12 @@ impl<D: Disk> Walk<'_, D> {
         self.judge_by(&evidence, last_used, removed_count)
     }
 
-    fn judge_by(&mut self, evidence: &Evidence, last_used: u64, removed_count: u64) -> Result<(), OpenError> {
+    fn judge_by(
+        &mut self,
+        evidence: &Evidence,
+        last_used: u64,
+        removed_count: u64,
+    ) -> Result<(), OpenError> {
         let (end, lsn) = (self.found.end, self.found.next_lsn);
         if lsn <= evidence.durable {
             let what = format!(

@@ -58,7 +58,22 @@ fn what_is_flushed_during_a_sync_makes_one_further_frame() {
 fn records_of_every_length_come_back() {
     let disk = SimDisk::new();
     let mut rig = Rig::new(&disk, Options::default(), 1);
-    let edges = [1, 2, 126, 127, 128, 129, 16_383, 16_384, 32_767, 32_768, 40_000, 70_000, 1 << 20, 3 << 20];
+    let edges = [
+        1,
+        2,
+        126,
+        127,
+        128,
+        129,
+        16_383,
+        16_384,
+        32_767,
+        32_768,
+        40_000,
+        70_000,
+        1 << 20,
+        3 << 20,
+    ];
     for bytes in edges {
         rig.must_append(&vec![b'x'; bytes], SyncPolicy::Os);
         rig.must_append(b"between", SyncPolicy::Os);
@@ -264,7 +279,8 @@ fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// When this fails the format has changed: then the format version has to change, and old logs have to stay readable.
+/// When this fails the format has changed: then the format version has to change, and old logs have
+/// to stay readable.
 #[test]
 fn the_bytes_of_a_segment_are_what_they_were() {
     let disk = SimDisk::new();

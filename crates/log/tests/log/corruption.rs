@@ -74,7 +74,8 @@ fn a_segment_cut_at_any_byte_gives_the_frames_wholly_before_the_cut() {
     }
 }
 
-/// After an orderly end every record is known to be durable: a flipped bit in one is corruption, whichever it is.
+/// After an orderly end every record is known to be durable: a flipped bit in one is corruption,
+/// whichever it is.
 #[test]
 fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
     let (disk, oracle, ends) = small_log(4, true);
@@ -87,7 +88,8 @@ fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
         let at = bit / 8;
         let reserved = (SEGMENT_HEADER_USED_BYTES..SEGMENT_HEADER_BYTES).contains(&at);
         if reserved || end <= at {
-            // Bytes without a meaning, and the mark of the orderly end, without which nothing is lost.
+            // Bytes without a meaning, and the mark of the orderly end, without which nothing is
+            // lost.
             oracle.clone().check(&result.unwrap(), Promise::Durable);
         } else {
             let error = result.unwrap_err();
@@ -98,7 +100,8 @@ fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
     }
 }
 
-/// Without the mark only the last frame's loss cannot be told from a torn write: all before are named durable by it.
+/// Without the mark only the last frame's loss cannot be told from a torn write: all before are
+/// named durable by it.
 #[test]
 fn every_flipped_bit_of_a_killed_segment_costs_at_most_the_last_frames() {
     let (disk, oracle, ends) = small_log(4, false);
@@ -147,14 +150,18 @@ fn a_flipped_byte_in_an_earlier_segment_is_corruption_wherever_it_is() {
         let length = disk.contents(name).unwrap().len() as u64;
         for offset in (0..length).step_by(97) {
             disk.flip_bit(name, offset, 3);
-            let twin = disk.crash(&mut busload_io::sim::SimRng::new(0), busload_io::sim::CrashKind::KeepAll);
+            let twin = disk
+                .crash(&mut busload_io::sim::SimRng::new(0), busload_io::sim::CrashKind::KeepAll);
             match open_log(&twin, short_segments()) {
                 Ok((_, recovered)) => oracle.clone().check(&recovered, Promise::Durable),
                 Err(error) => {
-                    let named = matches!(error, OpenError::Corrupt { .. } | OpenError::Version { .. });
+                    let named =
+                        matches!(error, OpenError::Corrupt { .. } | OpenError::Version { .. });
                     assert!(named && error.to_string().contains(name), "{name} {offset}: {error}");
-                    let twin =
-                        disk.crash(&mut busload_io::sim::SimRng::new(0), busload_io::sim::CrashKind::KeepAll);
+                    let twin = disk.crash(
+                        &mut busload_io::sim::SimRng::new(0),
+                        busload_io::sim::CrashKind::KeepAll,
+                    );
                     open_log(&twin, short_segments()).unwrap_err();
                 }
             }
@@ -180,7 +187,8 @@ fn a_segment_that_is_missing_doubled_foreign_or_newer_is_named() {
     let check = |change: &dyn Fn(&mut Files), expected: &[&str]| {
         let mut files = files.clone();
         change(&mut files);
-        let files: Vec<_> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+        let files: Vec<_> =
+            files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
         let message = recover(&files).unwrap_err().to_string();
         for part in expected {
             assert!(message.contains(part), "{message}");
@@ -202,9 +210,15 @@ fn a_segment_that_is_missing_doubled_foreign_or_newer_is_named() {
         },
         &["copy of", "not named like a segment"],
     );
-    check(&|files| files.get_mut(SECOND).unwrap()[8] = 2, &[SECOND, "format version 2", "reads version 1"]);
+    check(
+        &|files| files.get_mut(SECOND).unwrap()[8] = 2,
+        &[SECOND, "format version 2", "reads version 1"],
+    );
     check(&|files| files.get_mut(SECOND).unwrap()[..8].fill(b'x'), &[SECOND, "does not verify"]);
-    check(&|files| files.get_mut(SECOND).unwrap()[..80].fill(0), &["corrupt", FIRST, "was durable"]);
+    check(
+        &|files| files.get_mut(SECOND).unwrap()[..80].fill(0),
+        &["corrupt", FIRST, "was durable"],
+    );
     check(&|files| files.get_mut(FIRST).unwrap()[..80].fill(0), &["corrupt", FIRST, "was durable"]);
     drop(other);
 }
@@ -214,18 +228,21 @@ fn a_segment_of_another_log_is_refused() {
     let (disk, _) = long_log(8);
     let stranger = SimDisk::new();
     let mut ids = busload_io::sim::SimRng::new(1234);
-    let mut log = busload_log::open(stranger.clone(), short_segments(), &mut ids, &mut |_| Ok(())).unwrap();
+    let mut log =
+        busload_log::open(stranger.clone(), short_segments(), &mut ids, &mut |_| Ok(())).unwrap();
     log.writer.close();
     let mut files = disk.snapshot();
     let mut header = stranger.contents(FIRST).unwrap();
     header.resize(20_000, 0);
     files.insert(FIRST.to_owned(), header);
-    let files: Vec<_> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let files: Vec<_> =
+        files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
     let message = recover(&files).unwrap_err().to_string();
     assert!(message.contains(SECOND) && message.contains("belongs to another log"), "{message}");
 }
 
-/// A file system that gives a new file old blocks: everything in them once verified, in another segment or another log.
+/// A file system that gives a new file old blocks: everything in them once verified, in another
+/// segment or another log.
 #[test]
 fn stale_frames_behind_the_end_are_never_taken_for_records() {
     let (disk, _) = long_log(9);
@@ -239,9 +256,13 @@ fn stale_frames_behind_the_end_are_never_taken_for_records() {
             contents[end..end + count].copy_from_slice(&stale[from..from + count]);
             match recover(&[(FIRST, &contents)]) {
                 Ok(recovered) => oracle.clone().check(&recovered, Promise::Durable),
-                // The same log id and the same segment number: frames that verify alone, out of order.
+                // The same log id and the same segment number: frames that verify alone, out of
+                // order.
                 Err(error) => {
-                    assert!(source == FIRST && matches!(error, OpenError::Corrupt { .. }), "{error}")
+                    assert!(
+                        source == FIRST && matches!(error, OpenError::Corrupt { .. }),
+                        "{error}"
+                    )
                 }
             }
         }
@@ -254,7 +275,8 @@ fn records_of_another_log_at_the_very_place_are_not_taken() {
     let (mine, oracle, ends) = small_log(3, false);
     let other = SimDisk::new();
     let mut ids = busload_io::sim::SimRng::new(4321);
-    let mut log = busload_log::open(other.clone(), short_segments(), &mut ids, &mut |_| Ok(())).unwrap();
+    let mut log =
+        busload_log::open(other.clone(), short_segments(), &mut ids, &mut |_| Ok(())).unwrap();
     for _ in 0..6 {
         log.writer.begin();
         log.writer.record().push(b'!');
@@ -307,11 +329,15 @@ fn a_torn_tail_is_reported_with_its_place_and_cut_for_good() {
 #[test]
 fn a_record_the_caller_refuses_is_named() {
     let (disk, _, ends) = small_log(3, false);
-    let error =
-        busload_log::open(disk, Options::default(), &mut busload_io::sim::SimRng::new(1), &mut |record| {
+    let error = busload_log::open(
+        disk,
+        Options::default(),
+        &mut busload_io::sim::SimRng::new(1),
+        &mut |record| {
             if record.lsn == Lsn(5) { Err("no such effect".into()) } else { Ok(()) }
-        })
-        .unwrap_err();
+        },
+    )
+    .unwrap_err();
     let message = error.to_string();
     let place = format!("offset {}", ends[1]);
     for part in ["record 5", FIRST, &place, "no such effect"] {
@@ -335,7 +361,8 @@ fn a_mark_of_an_orderly_end_is_believed_only_as_far_as_it_adds_up() {
     oracle.clone().check(&recover(&[(FIRST, &contents)]).unwrap(), Promise::Durable);
 }
 
-/// Records that nobody waits for may be lost in the middle of a full segment: what follows in later segments goes, too.
+/// Records that nobody waits for may be lost in the middle of a full segment: what follows in later
+/// segments goes, too.
 #[test]
 fn segments_behind_a_torn_one_are_removed() {
     let disk = SimDisk::new();

@@ -42,9 +42,10 @@ fn a_crash_after_every_operation_loses_nothing_durable() {
             for kind in KINDS {
                 for _ in 0..if kind == CrashKind::AnySubset { 4 } else { 1 } {
                     let left = disk.crash(&mut rng, kind);
-                    Rig::reopen(&left, short_segments(), 0, oracle.clone(), promise_of(kind)).unwrap_or_else(
-                        |error| panic!("scenario {scenario} operation {ordinal} {kind:?}: {error}"),
-                    );
+                    Rig::reopen(&left, short_segments(), 0, oracle.clone(), promise_of(kind))
+                        .unwrap_or_else(|error| {
+                            panic!("scenario {scenario} operation {ordinal} {kind:?}: {error}")
+                        });
                 }
             }
         }
@@ -65,7 +66,8 @@ fn lives_and_crashes_in_any_order_lose_nothing_durable() {
             kind = KINDS[rng.index(3)];
             disk = disk.crash(&mut rng, kind);
             if kind != CrashKind::KeepAll {
-                // What was only written may be gone for good, also when the next life ends before it looks.
+                // What was only written may be gone for good, also when the next life ends before
+                // it looks.
                 oracle.written = oracle.durable;
             }
         }
@@ -84,14 +86,21 @@ fn a_crash_after_every_operation_of_a_recovery_changes_nothing() {
         // What the first recovery finds is what every later one must find.
         let twin = torn.crash(&mut rng, CrashKind::KeepAll);
         let found =
-            Rig::reopen(&twin, Options::default(), 0, oracle, promise_of(CrashKind::AnySubset)).unwrap();
+            Rig::reopen(&twin, Options::default(), 0, oracle, promise_of(CrashKind::AnySubset))
+                .unwrap();
         let expected = Oracle { written: found.oracle.durable, ..found.oracle.clone() };
         let mut disk = torn;
         for ordinal in 0.. {
             disk.crash_at(ordinal % 7);
             let kind = KINDS[rng.index(3)];
-            if Rig::reopen(&disk, short_segments(), 0, expected.clone(), promise_of(CrashKind::KeepAll))
-                .is_ok()
+            if Rig::reopen(
+                &disk,
+                short_segments(),
+                0,
+                expected.clone(),
+                promise_of(CrashKind::KeepAll),
+            )
+            .is_ok()
                 || 40 < ordinal
             {
                 break;

@@ -10,9 +10,13 @@ use crate::harness::{Oracle, Rig, promise_of, short_segments};
 
 /// Lives with a fault; what was promised, and whether the log failed.
 fn live(disk: &SimDisk, seed: u64, fault: Fault) -> (Oracle, bool) {
-    let Ok(mut rig) =
-        Rig::reopen(disk, short_segments(), seed, Oracle::default(), promise_of(CrashKind::KeepAll))
-    else {
+    let Ok(mut rig) = Rig::reopen(
+        disk,
+        short_segments(),
+        seed,
+        Oracle::default(),
+        promise_of(CrashKind::KeepAll),
+    ) else {
         panic!("faults begin after the start");
     };
     disk.inject(fault);
@@ -44,7 +48,8 @@ fn every_nth_fails(operation: DiskOperation, error: DiskErrorKind) -> u64 {
     for seed in 0..3 {
         for after in 0.. {
             let disk = SimDisk::new();
-            let fault = Fault { operation, name_prefix: String::new(), after, repeat: Repeat::Once, error };
+            let fault =
+                Fault { operation, name_prefix: String::new(), after, repeat: Repeat::Once, error };
             let (oracle, failed) = live(&disk, seed, fault);
             if !failed {
                 break;
@@ -87,7 +92,9 @@ fn after_a_failed_sync_there_is_no_further_sync() {
     let mut rig = Rig::new(&disk, short_segments(), 1);
     rig.append(b"a", SyncPolicy::Always);
     rig.flush();
-    disk.inject(Fault::once(DiskOperation::Sync, 0, DiskErrorKind::Failed).on("00000000000000000001.log"));
+    disk.inject(
+        Fault::once(DiskOperation::Sync, 0, DiskErrorKind::Failed).on("00000000000000000001.log"),
+    );
     assert_eq!(rig.step_stage(), Step::Worked);
     let count = disk.operation_count();
     assert_eq!(rig.step_stage(), Step::Ended);
@@ -100,7 +107,8 @@ fn after_a_failed_sync_there_is_no_further_sync() {
     disk.evict_pages();
     let oracle = rig.oracle.clone();
     drop(rig);
-    let rig = Rig::reopen(&disk, short_segments(), 1, oracle, promise_of(CrashKind::DropUnsynced)).unwrap();
+    let rig = Rig::reopen(&disk, short_segments(), 1, oracle, promise_of(CrashKind::DropUnsynced))
+        .unwrap();
     assert_eq!(rig.log.report.records, 0);
 }
 
@@ -110,7 +118,9 @@ fn a_failed_sync_of_a_full_segment_stops_the_log() {
     let disk = SimDisk::new();
     let mut rig = Rig::new(&disk, short_segments(), 1);
     rig.settle();
-    disk.inject(Fault::once(DiskOperation::Sync, 0, DiskErrorKind::Failed).on("00000000000000000001.log"));
+    disk.inject(
+        Fault::once(DiskOperation::Sync, 0, DiskErrorKind::Failed).on("00000000000000000001.log"),
+    );
     for _ in 0..40 {
         rig.append(&[1; 500], SyncPolicy::Os);
         rig.flush();

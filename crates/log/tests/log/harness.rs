@@ -1,4 +1,5 @@
-//! A log, its disk and an oracle that knows everything that was ever committed, in one thread and under one seed.
+//! A log, its disk and an oracle that knows everything that was ever committed, in one thread and
+//! under one seed.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use busload_io::{
     sim::{CrashKind, SimDisk, SimRng},
 };
 use busload_log::{
-    LogWriter, Lsn, OpenError, Opened, Options, Room, Step, SyncPolicy, format::SEGMENT_SUFFIX, open,
+    LogWriter, Lsn, OpenError, Opened, Options, Room, Step, SyncPolicy, format::SEGMENT_SUFFIX,
+    open,
 };
 
 /// Segments so short that a few records fill one.
@@ -70,7 +72,8 @@ pub fn open_log<D: Disk>(disk: &D, options: Options) -> Result<(Opened<D>, Recov
 
 impl<D: Disk> Rig<D> {
     pub fn new(disk: &D, options: Options, seed: u64) -> Self {
-        Self::reopen(disk, options, seed, Oracle::default(), Promise::Durable).expect("the log opens")
+        Self::reopen(disk, options, seed, Oracle::default(), Promise::Durable)
+            .expect("the log opens")
     }
 
     /// Opens what a crash or a shutdown left and checks it.
@@ -147,7 +150,10 @@ impl<D: Disk> Rig<D> {
     fn look(&mut self) {
         let (written, durable) = (self.log.progress.written().0, self.log.progress.durable().0);
         assert!(durable <= written && written <= self.oracle.records.len() as u64);
-        assert!(self.oracle.written <= written && self.oracle.durable <= durable, "a watermark went back");
+        assert!(
+            self.oracle.written <= written && self.oracle.durable <= durable,
+            "a watermark went back"
+        );
         (self.oracle.written, self.oracle.durable) = (written, durable);
     }
 
@@ -188,7 +194,11 @@ impl<D: Disk> Rig<D> {
         for _ in 0..100_000 {
             if self.step_stage() == Step::Ended {
                 assert_eq!(self.log.progress.failure(), None);
-                assert_eq!(self.oracle.durable, self.oracle.records.len() as u64, "a close syncs everything");
+                assert_eq!(
+                    self.oracle.durable,
+                    self.oracle.records.len() as u64,
+                    "a close syncs everything"
+                );
                 return self.oracle;
             }
             self.step_helper();

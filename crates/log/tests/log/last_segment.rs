@@ -10,7 +10,9 @@ use busload_log::{
     tools::{dump, verify},
 };
 
-use crate::harness::{Oracle, Promise, Rig, open_log, promise_of, segments_of, short_segments, without};
+use crate::harness::{
+    Oracle, Promise, Rig, open_log, promise_of, segments_of, short_segments, without,
+};
 
 /// Three segments with records, and perhaps one of zeros behind them.
 fn log_of_three(close: bool) -> (SimDisk, Oracle) {
@@ -102,7 +104,8 @@ fn a_corrupt_file_is_refused_wherever_it_is_corrupt() {
         assert!(refused(&contents[..length]).contains("does not verify"));
     }
     refused(&[&contents[..], b"x"].concat());
-    // A flipped version is no newer format, which would have another length or a checksum that holds.
+    // A flipped version is no newer format, which would have another length or a checksum that
+    // holds.
     contents[8] = 9;
     assert!(refused(&contents).contains("does not verify"));
     assert!(refused(&[&contents[..], b"x"].concat()).contains("format version 9"));
@@ -170,8 +173,9 @@ fn lives(disk: &SimDisk) -> Oracle {
     oracle
 }
 
-/// Whatever a crash interrupted, nobody can take segments away from what it left without a start that refuses them, unless
-/// nothing that was promised was in them; and what nobody took away opens.
+/// Whatever a crash interrupted, nobody can take segments away from what it left without a start
+/// that refuses them, unless nothing that was promised was in them; and what nobody took away
+/// opens.
 #[test]
 fn after_a_crash_at_any_operation_the_loss_of_segments_is_noticed() {
     let whole = SimDisk::new();
@@ -182,8 +186,12 @@ fn after_a_crash_at_any_operation_the_loss_of_segments_is_noticed() {
         disk.crash_at(ordinal);
         let oracle = lives(&disk);
         let mut rng = SimRng::new(ordinal);
-        for kind in [CrashKind::DropUnsynced, CrashKind::AnySubset, CrashKind::AnySubset, CrashKind::KeepAll]
-        {
+        for kind in [
+            CrashKind::DropUnsynced,
+            CrashKind::AnySubset,
+            CrashKind::AnySubset,
+            CrashKind::KeepAll,
+        ] {
             let left = disk.crash(&mut rng, kind);
             let segments = segments_of(&left);
             for kept_count in 0..=segments.len() {
@@ -194,7 +202,10 @@ fn after_a_crash_at_any_operation_the_loss_of_segments_is_noticed() {
                     Err(error) => {
                         let missing = matches!(error, OpenError::MissingEnd { .. });
                         let all_there = kept_count == segments.len();
-                        assert!(missing && !all_there, "operation {ordinal} {kind:?} {kept_count}: {error}");
+                        assert!(
+                            missing && !all_there,
+                            "operation {ordinal} {kind:?} {kept_count}: {error}"
+                        );
                         refused += 1;
                     }
                 }
@@ -207,7 +218,8 @@ fn after_a_crash_at_any_operation_the_loss_of_segments_is_noticed() {
 
 #[test]
 fn a_clean_end_that_finds_no_room_for_the_file_leaves_what_it_said_before() {
-    for operation in [DiskOperation::Create, DiskOperation::Write, DiskOperation::Sync, DiskOperation::Rename]
+    for operation in
+        [DiskOperation::Create, DiskOperation::Write, DiskOperation::Sync, DiskOperation::Rename]
     {
         let (disk, oracle) = log_of_three(false);
         let rig = Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Written).unwrap();
@@ -224,12 +236,15 @@ fn a_clean_end_that_finds_no_room_for_the_file_leaves_what_it_said_before() {
 
 #[test]
 fn a_clean_end_whose_file_fails_is_a_failure_and_loses_nothing() {
-    for operation in [DiskOperation::Create, DiskOperation::Write, DiskOperation::Sync, DiskOperation::Rename]
+    for operation in
+        [DiskOperation::Create, DiskOperation::Write, DiskOperation::Sync, DiskOperation::Rename]
     {
         let (disk, oracle) = log_of_three(false);
         let mut rig = Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Written).unwrap();
         rig.settle();
-        disk.inject(Fault::once(operation, 0, DiskErrorKind::Failed).on(LAST_SEGMENT_TEMPORARY_NAME));
+        disk.inject(
+            Fault::once(operation, 0, DiskErrorKind::Failed).on(LAST_SEGMENT_TEMPORARY_NAME),
+        );
         rig.log.writer.close();
         rig.settle();
         let message = rig.log.progress.failure().unwrap();
@@ -240,8 +255,8 @@ fn a_clean_end_whose_file_fails_is_a_failure_and_loses_nothing() {
     }
 }
 
-/// A start on a full disk has to take back what the file says before it removes segments: where there is no room to say that, it
-/// says nothing, and the next segment is named again.
+/// A start on a full disk has to take back what the file says before it removes segments: where
+/// there is no room to say that, it says nothing, and the next segment is named again.
 #[test]
 fn a_full_disk_at_the_start_leaves_a_log_that_opens() {
     let (disk, oracle) = log_of_three(false);

@@ -117,8 +117,8 @@ fn a_record_too_large_for_the_disk_is_refused_alone() {
     Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
 }
 
-/// Bytes of a segment in the making are neither free nor prepared: the answer waits for them. It promises no more than what
-/// then fits, record by record.
+/// Bytes of a segment in the making are neither free nor prepared: the answer waits for them. It
+/// promises no more than what then fits, record by record.
 #[test]
 fn space_for_many_records_is_what_they_then_find() {
     let options = Options { queue_bytes_limit: 20_000, ..short_segments() };
@@ -134,7 +134,8 @@ fn space_for_many_records_is_what_they_then_find() {
         let has_space = |rig: &mut Rig<SimDisk>, bytes| {
             let room = rig.log.writer.space_for(bytes);
             rig.settle_for(Duration::from_millis(1));
-            (if room == Room::Behind { rig.log.writer.space_for(bytes) } else { room }) == Room::Granted
+            (if room == Room::Behind { rig.log.writer.space_for(bytes) } else { room })
+                == Room::Granted
         };
         let (mut fits, mut fits_not) = (0, space);
         while fits + 1 < fits_not {
@@ -149,7 +150,8 @@ fn space_for_many_records_is_what_they_then_find() {
     }
 }
 
-/// Every operation of preparing the second segment: how many like it go well before, and its file's name.
+/// Every operation of preparing the second segment: how many like it go well before, and its file's
+/// name.
 const PREPARING: [(DiskOperation, u64, &str); 10] = [
     (DiskOperation::Create, 0, "00000000000000000002.log.new"),
     (DiskOperation::Write, 0, "00000000000000000002.log.new"),
@@ -207,11 +209,12 @@ fn no_space_for_a_whole_segment_makes_a_shorter_one_at_once() {
     }
 }
 
-/// As a product's log of 8 MiB, then 64 MiB, on a file system of 64 MiB, in a 64th of the size: once it took writes for the
-/// first 8 and refused them with 56 free.
+/// As a product's log of 8 MiB, then 64 MiB, on a file system of 64 MiB, in a 64th of the size:
+/// once it took writes for the first 8 and refused them with 56 free.
 #[test]
 fn the_log_of_a_small_disk_takes_nearly_all_of_it() {
-    let options = Options { segment_bytes: 1 << 20, first_segment_bytes: 128 << 10, ..Options::default() };
+    let options =
+        Options { segment_bytes: 1 << 20, first_segment_bytes: 128 << 10, ..Options::default() };
     let space = 1_u64 << 20;
     let disk = SimDisk::new();
     disk.set_space(Some(space));
@@ -220,7 +223,8 @@ fn the_log_of_a_small_disk_takes_nearly_all_of_it() {
     let bytes: usize = rig.oracle.records.iter().map(Vec::len).sum();
     assert!(space as usize * 3 / 4 < bytes, "{bytes} of {space}");
     let lengths = || {
-        let segments = segments_of(&disk).into_iter().map(|name| disk.contents(&name).unwrap().len() >> 10);
+        let segments =
+            segments_of(&disk).into_iter().map(|name| disk.contents(&name).unwrap().len() >> 10);
         segments.collect::<Vec<_>>()
     };
     assert_eq!(lengths(), [128, 512, 256], "the file that names the last one takes the rest");
@@ -256,16 +260,20 @@ fn a_large_record_needs_room_for_itself_and_no_whole_segment_more() {
     }
 }
 
-/// The promise of `Granted` is exact: whatever the log and its helper were doing, everything granted is written without any
-/// further segment.
+/// The promise of `Granted` is exact: whatever the log and its helper were doing, everything
+/// granted is written without any further segment.
 #[test]
 fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
     for seed in 0..300 {
         let disk = SimDisk::new();
         // Of segments that get shorter and shorter where space runs out, too.
         let segment_bytes = [32, 32, 256][seed as usize % 4 % 3] * 1024;
-        let options =
-            Options { queue_bytes_limit: 200_000, frame_bytes_max: 3_000, segment_bytes, ..short_segments() };
+        let options = Options {
+            queue_bytes_limit: 200_000,
+            frame_bytes_max: 3_000,
+            segment_bytes,
+            ..short_segments()
+        };
         disk.set_space((seed % 5 == 0).then_some(100_000 + seed * 1_500));
         let mut rig = Rig::new(&disk, options, seed);
         let sizes: &[u64] = match seed % 3 {
@@ -283,7 +291,8 @@ fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
         }
         while seed % 8 < 6 && rig.step_helper() == Step::Worked {}
         rig.step_stage();
-        // The log is stuck in a write, the helper perhaps in another, and the writer goes on until it is refused.
+        // The log is stuck in a write, the helper perhaps in another, and the writer goes on until
+        // it is refused.
         let mut refused = 0;
         while refused < 20 {
             refused += u32::from(append_one(&mut rig, sizes) != Room::Granted);
@@ -297,7 +306,8 @@ fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
 
 fn append_one(rig: &mut Rig<SimDisk>, sizes: &[u64]) -> Room {
     let bytes_max = sizes[rig.rng.index(sizes.len())];
-    // Of one length, and handed over only when the batch is full: as little overhead as was charged for.
+    // Of one length, and handed over only when the batch is full: as little overhead as was charged
+    // for.
     let tight = sizes.len() == 1;
     let record = if tight { vec![1; bytes_max as usize] } else { rig.random_record(bytes_max) };
     let room = rig.try_append(&record, SyncPolicy::Os);
@@ -307,7 +317,8 @@ fn append_one(rig: &mut Rig<SimDisk>, sizes: &[u64]) -> Room {
     room
 }
 
-/// A writer that asks for less room than it then needs is a fault, but no reason to fill the disk with empty segments.
+/// A writer that asks for less room than it then needs is a fault, but no reason to fill the disk
+/// with empty segments.
 #[test]
 fn a_record_longer_than_its_bound_is_written_as_soon_as_there_is_room() {
     let disk = SimDisk::new();

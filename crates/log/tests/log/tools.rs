@@ -55,7 +55,8 @@ fn every_problem_is_listed_with_its_place() {
         disk.flip_bit(FIRST, 4096 + corrupt * frame_bytes + 200, 0);
     }
     let report = verify(&disk).unwrap();
-    let places: Vec<_> = report.problems.iter().map(|problem| (problem.offset, problem.lsn)).collect();
+    let places: Vec<_> =
+        report.problems.iter().map(|problem| (problem.offset, problem.lsn)).collect();
     assert_eq!(places, [(4096 + 2 * frame_bytes, Lsn(5)), (4096 + 5 * frame_bytes, Lsn(11))]);
     assert!(report.problems.iter().all(|problem| problem.path.ends_with(FIRST)));
     assert_eq!(report.segments[0].records, 12);

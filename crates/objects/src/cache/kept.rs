@@ -21,6 +21,9 @@ mod tests {
         for name in ["", "a/b", "../x", "a b", "\u{e4}", "a\0"] {
             assert!(!is_name(name), "{name:?}");
         }
-        assert!(is_name(&"n".repeat(KEPT_NAME_BYTES_MAX)) && !is_name(&"n".repeat(KEPT_NAME_BYTES_MAX + 1)));
+        assert!(
+            is_name(&"n".repeat(KEPT_NAME_BYTES_MAX))
+                && !is_name(&"n".repeat(KEPT_NAME_BYTES_MAX + 1))
+        );
     }
 }

@@ -17,10 +17,11 @@ pub struct CacheOptions {
     pub free_bytes_min: u64,
     /// Bytes of fills in memory, at most.
     pub fill_bytes_max: u64,
-    /// Objects up to this size are brought to disk whole when they are first touched; of larger ones only what is touched.
-    /// 0: never whole.
+    /// Objects up to this size are brought to disk whole when they are first touched; of larger
+    /// ones only what is touched. 0: never whole.
     pub fill_whole_max: u64,
-    /// Files are read and written on its threads that may block, and what looks after the directory waits on its timers.
+    /// Files are read and written on its threads that may block, and what looks after the directory
+    /// waits on its timers.
     pub runtime: Handle,
 }
 

@@ -16,7 +16,8 @@ struct Key {
     size: u64,
 }
 
-/// Objects in use. Those that nobody has any more are swept out when the table has doubled since the last sweep.
+/// Objects in use. Those that nobody has any more are swept out when the table has doubled since
+/// the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct Registry(Mutex<Entries>);
 
@@ -49,7 +50,12 @@ impl Registry {
     /// Those in use of which the predicate is true.
     pub(super) fn in_use(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> Vec<Arc<Object>> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.objects.values().filter_map(Weak::upgrade).filter(|object| is_meant(object.meta())).collect()
+        entries
+            .objects
+            .values()
+            .filter_map(Weak::upgrade)
+            .filter(|object| is_meant(object.meta()))
+            .collect()
     }
 }
 
@@ -65,6 +71,11 @@ impl Entries {
 
 impl Key {
     fn new(store: &str, meta: &ObjectMeta) -> Self {
-        Self { store: store.into(), name: meta.name.clone(), etag: meta.etag.clone(), size: meta.size }
+        Self {
+            store: store.into(),
+            name: meta.name.clone(),
+            etag: meta.etag.clone(),
+            size: meta.size,
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Who has how much of the disk: one lock for all that changes what is there. No file is touched under it.
+//! Who has how much of the disk: one lock for all that changes what is there. No file is touched
+//! under it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -76,7 +77,8 @@ pub(crate) struct Accounting {
     pub(crate) kept: BTreeMap<String, u64>,
     /// Files that could not be removed, with what they take.
     pub(crate) undead: Vec<(u32, u64)>,
-    /// Extents whose space could not be given back. They stay busy: nobody is shown them, nobody writes them.
+    /// Extents whose space could not be given back. They stay busy: nobody is shown them, nobody
+    /// writes them.
     pub(crate) unpunched: Vec<(Arc<Body>, u32)>,
 }
 
@@ -125,7 +127,11 @@ impl Accounting {
     }
 
     /// The handle of a key that somebody has, or a new one.
-    pub(crate) fn file(&mut self, key: Key, make: impl FnOnce(Arc<Key>) -> Arc<DiskFile>) -> Arc<DiskFile> {
+    pub(crate) fn file(
+        &mut self,
+        key: Key,
+        make: impl FnOnce(Arc<Key>) -> Arc<DiskFile>,
+    ) -> Arc<DiskFile> {
         if let Some(file) = self.files.get(&key).and_then(Weak::upgrade) {
             return file;
         }
@@ -183,7 +189,8 @@ impl Accounting {
         self.changes.push(Change::File(Arc::clone(body)));
     }
 
-    /// A file was there at the start, with extents that are marked in it. What it takes is counted here.
+    /// A file was there at the start, with extents that are marked in it. What it takes is counted
+    /// here.
     pub(crate) fn restore_body(&mut self, body: Body) {
         let body = Arc::new(body);
         for extent in body.extents.present() {
@@ -240,8 +247,9 @@ impl Accounting {
         Written::Kept
     }
 
-    /// Takes an extent away from the readers; its space is to be given back, then [`Accounting::release`]. False: it is not there. One that
-    /// is being written is not wanted any more.
+    /// Takes an extent away from the readers; its space is to be given back, then
+    /// [`Accounting::release`]. False: it is not there. One that is being written is not wanted any
+    /// more.
     pub(crate) fn take(&mut self, body: &Body, extent: u32) -> bool {
         let place = body.place(extent);
         if let Some(is_wanted) = self.busy.get_mut(&place) {
@@ -286,8 +294,8 @@ impl Accounting {
         self.busy.keys().filter(|place| place.file == body.id)
     }
 
-    /// Gives a file up. Returns the bytes that are free when it is removed, without those of extents that are busy: who is busy with them
-    /// releases them. None: it was given up already.
+    /// Gives a file up. Returns the bytes that are free when it is removed, without those of
+    /// extents that are busy: who is busy with them releases them. None: it was given up already.
     pub(crate) fn give_up(&mut self, body: &Body) -> Option<u64> {
         if body.is_gone.swap(true, AcqRel) {
             return None;
@@ -304,7 +312,8 @@ impl Accounting {
         Some(bytes)
     }
 
-    /// The directory is lost: nothing is there any more. Who is busy goes on and finds its file gone.
+    /// The directory is lost: nothing is there any more. Who is busy goes on and finds its file
+    /// gone.
     pub(crate) fn forget_all(&mut self) {
         let bodies: Vec<Arc<Body>> = self.bodies.values().cloned().collect();
         for body in bodies {

@@ -7,8 +7,9 @@
 //! +-------------------------------------------+------+
 //! ```
 //!
-//! The CRC-32C is that of the file's random generation, the block's number and the bytes, so that a block of another file, of
-//! another place, of an earlier life of the file, half a block and a hole are all wrong.
+//! The CRC-32C is that of the file's random generation, the block's number and the bytes, so that a
+//! block of another file, of another place, of an earlier life of the file, half a block and a hole
+//! are all wrong.
 
 use crate::disk::{BLOCK_BYTES, BLOCK_DATA_BYTES};
 
@@ -35,7 +36,8 @@ impl Seal {
         (self.checksum(number, data) == stored).then_some(data)
     }
 
-    /// Appends bytes of an object as blocks. They begin with block `first`, and only the last block may be short.
+    /// Appends bytes of an object as blocks. They begin with block `first`, and only the last block
+    /// may be short.
     pub(crate) fn close(self, first: u64, data: &[u8], blocks: &mut Vec<u8>) {
         for (number, part) in (first..).zip(data.chunks(BLOCK_DATA_BYTES)) {
             let start = blocks.len();

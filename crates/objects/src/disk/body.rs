@@ -53,7 +53,10 @@ impl Key {
 
     /// Bytes of the object in one of its extents.
     pub(crate) fn extent_data_bytes(&self, extent: u64) -> u64 {
-        self.meta.size.saturating_sub(extent.saturating_mul(EXTENT_DATA_BYTES)).min(EXTENT_DATA_BYTES)
+        self.meta
+            .size
+            .saturating_sub(extent.saturating_mul(EXTENT_DATA_BYTES))
+            .min(EXTENT_DATA_BYTES)
     }
 
     /// Bytes of the object's blocks in one of its extents.
@@ -85,7 +88,8 @@ pub(crate) struct Body {
     pub(crate) seal: Seal,
     /// Which extents are there.
     pub(crate) extents: Extents,
-    /// Grows before space is given back: a reader that found wrong bytes sees by it that they may have been right.
+    /// Grows before space is given back: a reader that found wrong bytes sees by it that they may
+    /// have been right.
     pub(crate) evictions: AtomicU64,
     /// It was given up: nothing is read from it or written to it any more.
     pub(crate) is_gone: AtomicBool,

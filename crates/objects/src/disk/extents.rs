@@ -15,7 +15,8 @@ const TICK_SHIFT: u8 = 2;
 /// In how many periods it was read, at most 3.
 const READS: u8 = 0b11;
 
-/// One byte for each extent of a file. Readers look and mark without a lock; all else is done by those who hold the accounting's lock.
+/// One byte for each extent of a file. Readers look and mark without a lock; all else is done by
+/// those who hold the accounting's lock.
 #[derive(Debug)]
 pub(crate) struct Extents {
     states: Box<[AtomicU8]>,
@@ -57,7 +58,8 @@ impl Extents {
         (0..self.count()).filter(|&extent| self.is_present(extent))
     }
 
-    /// It was read. Reads within one period count once: whoever reads an extent's blocks one after the other is one reader.
+    /// It was read. Reads within one period count once: whoever reads an extent's blocks one after
+    /// the other is one reader.
     #[inline]
     pub(crate) fn touch(&self, extent: u32, tick: u8) {
         let Some(entry) = self.get(extent) else { return };
@@ -68,7 +70,12 @@ impl Extents {
         }
         let reads = ((state & READS) + 1).min(READS);
         // Who loses a race leaves it to the others: it is a mark, not a count.
-        let _ = entry.compare_exchange(state, (state & (PRESENT | QUEUED)) | tick | reads, Relaxed, Relaxed);
+        let _ = entry.compare_exchange(
+            state,
+            (state & (PRESENT | QUEUED)) | tick | reads,
+            Relaxed,
+            Relaxed,
+        );
     }
 
     /// It is on disk now. Returns whether a queue has no entry for it yet.
@@ -130,7 +137,12 @@ mod tests {
         extents.touch(7, 1);
         extents.unqueue(7);
         assert_eq!((extents.take_reads(0, |_| 0), extents.take_reads(7, |_| 0)), (0, 0));
-        assert!(!extents.remove(0) && !extents.remove(7) && !extents.is_present(7) && !extents.insert(7, 0));
+        assert!(
+            !extents.remove(0)
+                && !extents.remove(7)
+                && !extents.is_present(7)
+                && !extents.insert(7, 0)
+        );
     }
 
     #[test]

@@ -112,8 +112,10 @@ impl Plan {
     fn check(&self, call: Call) -> io::Result<Option<Fault>> {
         use rustix::io::Errno;
         let Some(fault) = self.fault() else { return Ok(None) };
-        let changes = matches!(call, Call::Make | Call::Remove | Call::Rename | Call::Write | Call::Punch);
-        let named = matches!(call, Call::Open | Call::Make | Call::Remove | Call::Rename | Call::Names);
+        let changes =
+            matches!(call, Call::Make | Call::Remove | Call::Rename | Call::Write | Call::Punch);
+        let named =
+            matches!(call, Call::Open | Call::Make | Call::Remove | Call::Rename | Call::Names);
         let error = match fault {
             Fault::Full if matches!(call, Call::Write | Call::Make) => Errno::NOSPC,
             Fault::Degraded => Errno::IO,

@@ -48,7 +48,13 @@ pub(crate) struct DiskFile {
 
 impl DiskFile {
     pub(super) fn new(disk: Arc<Disk>, key: Arc<Key>) -> Self {
-        Self { disk, key, body: ArcSwapOption::empty(), making: Mutex::new(()), writes: AtomicU64::new(0) }
+        Self {
+            disk,
+            key,
+            body: ArcSwapOption::empty(),
+            making: Mutex::new(()),
+            writes: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn attach(&self, body: Option<Arc<Body>>) {
@@ -107,7 +113,8 @@ impl DiskFile {
         }
     }
 
-    /// Reads and checks; blocks for the device. None: it has to come from the store. What was corrupt is forgotten.
+    /// Reads and checks; blocks for the device. None: it has to come from the store. What was
+    /// corrupt is forgotten.
     pub(crate) fn read(&self, range: &Range<u64>, count: Count) -> Option<Bytes> {
         let body = self.body.load_full().filter(|body| is_present(body, range))?;
         if !self.disk.health.is_readable() {
@@ -120,7 +127,11 @@ impl DiskFile {
 
     /// A read that has begun does not end: the disk is left alone for a while.
     pub(crate) fn hangs(&self, timeout: Duration) {
-        self.disk.health.fail(Bypass::All, "reading", &format_args!("nothing came for {timeout:?}"));
+        self.disk.health.fail(
+            Bypass::All,
+            "reading",
+            &format_args!("nothing came for {timeout:?}"),
+        );
     }
 
     /// For the queues, and for those who look for a file to close.
@@ -136,7 +147,8 @@ impl DiskFile {
         }
     }
 
-    /// Keeps a whole extent (the last one of an object is shorter); blocks for the device. False: not kept, which is no error.
+    /// Keeps a whole extent (the last one of an object is shorter); blocks for the device. False:
+    /// not kept, which is no error.
     pub(crate) fn write(&self, extent: u64, data: &[u8], entrance: Entrance) -> bool {
         let expected = self.key.extent_data_bytes(extent);
         assert_eq!(data.len() as u64, expected, "an extent is written whole");
@@ -150,8 +162,8 @@ impl DiskFile {
         write().or_else(write).unwrap_or(false)
     }
 
-    /// Counts what may have put other bytes here than were here before, each before they can be read: for who must know whether bytes
-    /// that were checked may have been replaced.
+    /// Counts what may have put other bytes here than were here before, each before they can be
+    /// read: for who must know whether bytes that were checked may have been replaced.
     #[inline]
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Acquire)
@@ -190,7 +202,8 @@ fn is_present(body: &Body, range: &Range<u64>) -> bool {
         && extents(range).all(|extent| body.extents.is_present(extent))
 }
 
-/// Extents that a range of an object touches. Objects on disk have few enough for the cast to hold; others are never there.
+/// Extents that a range of an object touches. Objects on disk have few enough for the cast to hold;
+/// others are never there.
 pub(super) fn extents(range: &Range<u64>) -> Range<u32> {
     if range.end <= range.start {
         return 0..0;

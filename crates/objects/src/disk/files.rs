@@ -1,4 +1,5 @@
-//! The seam to the file system: everything the cache asks of it, so that tests can let any of it fail.
+//! The seam to the file system: everything the cache asks of it, so that tests can let any of it
+//! fail.
 
 use std::{
     fmt,
@@ -54,7 +55,8 @@ pub(crate) trait Files: fmt::Debug + Send + Sync {
 
 /// An open file.
 pub(crate) trait OpenFile: fmt::Debug + Send + Sync {
-    /// Reads what is in memory of the system already, else `WouldBlock`; less where less is in memory.
+    /// Reads what is in memory of the system already, else `WouldBlock`; less where less is in
+    /// memory.
     fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Reads, once: maybe less than asked for.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -105,7 +107,10 @@ pub(crate) struct System;
 impl Files for System {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn OpenFile>> {
         let mut options = OpenOptions::new();
-        options.read(true).write(how != Open::Read).create(matches!(how, Open::Make | Open::Replace));
+        options
+            .read(true)
+            .write(how != Open::Read)
+            .create(matches!(how, Open::Make | Open::Replace));
         Ok(Box::new(options.truncate(how == Open::Replace).open(path)?))
     }
 
@@ -122,7 +127,8 @@ impl Files for System {
     }
 
     fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.file_name().into_string()));
+        let names = fs::read_dir(directory)?
+            .map(|entry| entry.map(|entry| entry.file_name().into_string()));
         names.filter_map(|name| name.map(Result::ok).transpose()).collect()
     }
 

@@ -4,11 +4,13 @@ use crate::limits::GHOST_PLACES_PER_EXTENT;
 
 /// Places of one bucket: the oldest name of a bucket makes room.
 const BUCKET: usize = 4;
-/// Evictions are counted in steps, so that a name's age fits two bytes: so many steps make a name too old.
+/// Evictions are counted in steps, so that a name's age fits two bytes: so many steps make a name
+/// too old.
 const STEPS: u16 = 64;
 
-/// Names of the last evicted, about as many as extents fit the disk: fingerprints in a table of fixed size. A wrong "it was here"
-/// (once in some ten thousand) puts an extent into the wrong queue, no more.
+/// Names of the last evicted, about as many as extents fit the disk: fingerprints in a table of
+/// fixed size. A wrong "it was here" (once in some ten thousand) puts an extent into the wrong
+/// queue, no more.
 #[derive(Debug)]
 pub(crate) struct Ghosts {
     table: Vec<Ghost>,
@@ -55,7 +57,8 @@ impl Ghosts {
         }
         let (now, fingerprint) = (self.now, fingerprint(name));
         let mut ghosts = self.bucket(name).iter_mut();
-        let found = ghosts.find(|ghost| ghost.fingerprint == fingerprint && age(**ghost, now) <= STEPS);
+        let found =
+            ghosts.find(|ghost| ghost.fingerprint == fingerprint && age(**ghost, now) <= STEPS);
         found.map(|ghost| *ghost = Ghost::default()).is_some()
     }
 
@@ -94,7 +97,10 @@ mod tests {
     use super::*;
 
     fn name(index: u64) -> u64 {
-        (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        (index + 1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(23)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
     }
 
     #[test]

@@ -10,8 +10,8 @@ use rustix::process::{Resource, getrlimit};
 use super::{body::Body, files::OpenFile};
 use crate::limits::OPEN_FILES_MAX;
 
-/// Files that are open, in the order in which they were opened. Where there are too many, the first that was not read since the last look
-/// at it is closed.
+/// Files that are open, in the order in which they were opened. Where there are too many, the first
+/// that was not read since the last look at it is closed.
 #[derive(Debug)]
 pub(crate) struct Handles {
     open: Mutex<VecDeque<Weak<Body>>>,

@@ -13,10 +13,11 @@
 //! a run            two LEB128 numbers: extents left out since the last run's end, extents of the run less one
 //! ```
 //!
-//! The CRC is that of kind, length and body. Where a record is wrong, the next marker with a right record behind it is looked for, so
-//! that a torn or flipped record loses what it said and no more. No text can hold a marker: FF is in no UTF-8. The marker ends with the
-//! format's version. Lost records are harmless: extents that are there but not known are given back at the start, and those that
-//! are known but not there fail their checksum.
+//! The CRC is that of kind, length and body. Where a record is wrong, the next marker with a right
+//! record behind it is looked for, so that a torn or flipped record loses what it said and no more.
+//! No text can hold a marker: FF is in no UTF-8. The marker ends with the format's version. Lost
+//! records are harmless: extents that are there but not known are given back at the start, and
+//! those that are known but not there fail their checksum.
 
 use crate::limits::{OBJECT_BYTES_MAX, RUNS_PER_RECORD_MAX};
 

@@ -88,8 +88,10 @@ impl Disk {
     }
 
     fn read_kept(&self, name: &str) -> io::Result<Vec<u8>> {
-        let file = self.files.open(&self.directory.join(format!("{name}{KEPT_SUFFIX}")), Open::Read)?;
-        let length = file.status()?.length.min((KEPT_BYTES_MAX + HEADER_BYTES + CHECKSUM_BYTES) as u64);
+        let file =
+            self.files.open(&self.directory.join(format!("{name}{KEPT_SUFFIX}")), Open::Read)?;
+        let length =
+            file.status()?.length.min((KEPT_BYTES_MAX + HEADER_BYTES + CHECKSUM_BYTES) as u64);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         let count = read_full(file.as_ref(), &mut bytes, 0)?;
         bytes.truncate(count);
@@ -104,8 +106,9 @@ impl Disk {
         names.iter().map(|name| self.drop_kept(name)).sum()
     }
 
-    /// Drops what is beyond the share of things kept, which a lowered limit makes smaller: the largest first, so that most stays. They are
-    /// not evicted, so nothing else would ever bring the disk under its limit.
+    /// Drops what is beyond the share of things kept, which a lowered limit makes smaller: the
+    /// largest first, so that most stays. They are not evicted, so nothing else would ever bring
+    /// the disk under its limit.
     pub(super) fn shrink_kept(&self) {
         let mut kept: Vec<(u64, String)> =
             self.accounting().kept.iter().map(|(name, bytes)| (*bytes, name.clone())).collect();

@@ -44,7 +44,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The same when the start has failed, or the directory has vanished. Returns whether it is ours now.
+    /// The same when the start has failed, or the directory has vanished. Returns whether it is
+    /// ours now.
     pub(super) fn load_again(&self) -> bool {
         match self.take_directory() {
             Ok(()) => true,
@@ -91,7 +92,10 @@ impl Disk {
         };
         let length = file.status()?.length;
         if JOURNAL_BYTES_MAX < length {
-            log::warn!("cache {}: the journal of {length} bytes is not read", self.directory.display());
+            log::warn!(
+                "cache {}: the journal of {length} bytes is not read",
+                self.directory.display()
+            );
             return Ok(Vec::new());
         }
         let mut bytes = vec![0; usize::try_from(length).expect("limits say so")];
@@ -125,7 +129,8 @@ impl Disk {
         }
         let expected = body.present_disk_bytes();
         let overhead = FILE_OVERHEAD_BYTES + expected / (1 << 20) * EXTENT_OVERHEAD_BYTES;
-        let fits = status.allocated <= expected + overhead && status.length == body.key.file_bytes();
+        let fits =
+            status.allocated <= expected + overhead && status.length == body.key.file_bytes();
         if !fits && self.trim(&body).is_err() {
             return false;
         }
@@ -231,12 +236,14 @@ fn read_bodies(records: &mut Records<'_>) -> BTreeMap<u32, Body> {
 }
 
 fn body(file: &FileRecord<'_>) -> Option<Body> {
-    let meta = ObjectMeta { name: file.name.to_owned(), size: file.size, etag: file.etag.to_owned() };
+    let meta =
+        ObjectMeta { name: file.name.to_owned(), size: file.size, etag: file.etag.to_owned() };
     let key = Key { store: file.store.to_owned(), meta };
     key.is_keepable().then(|| Body::new(file.id, file.generation, Arc::new(key)))
 }
 
-/// One file of each object: if a record that one was removed is lost, the later one is the one that lives.
+/// One file of each object: if a record that one was removed is lost, the later one is the one that
+/// lives.
 fn newest(bodies: BTreeMap<u32, Body>) -> impl Iterator<Item = Body> {
     let mut ids = HashMap::new();
     for (id, body) in &bodies {
@@ -264,7 +271,8 @@ pub(crate) fn check_unused(directory: &Path) -> Result<(), Error> {
 fn locked_by(directory: &Path, lock: &dyn OpenFile) -> Error {
     let mut text = [0; 20];
     let count = read_full(lock, &mut text, 0).unwrap_or(0);
-    let pid = std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    let pid =
+        std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse::<u32>().ok());
     let who = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
     let directory = directory.display();
     Error::Locked(format!(

@@ -1,4 +1,5 @@
-//! The journal's file: appended to, and written anew when it has become much longer than what it says.
+//! The journal's file: appended to, and written anew when it has become much longer than what it
+//! says.
 
 use std::{io, sync::PoisonError};
 
@@ -70,14 +71,16 @@ impl Disk {
         if 0 < count {
             self.notifier.notify();
         }
-        // Who has the journal's lock writes what there is; it may be this thread, on its way to make room for the journal.
+        // Who has the journal's lock writes what there is; it may be this thread, on its way to
+        // make room for the journal.
         if let (true, Ok(mut journal)) = (PENDING_CHANGES_MAX <= count, self.journal.try_lock()) {
             self.flush_to(&mut journal);
         }
     }
 
-    /// Writes the changes so far. Returns whether the journal says all that is so. What it cannot take is not lost to this process, and the
-    /// whole journal is written anew when the disk works again.
+    /// Writes the changes so far. Returns whether the journal says all that is so. What it cannot
+    /// take is not lost to this process, and the whole journal is written anew when the disk works
+    /// again.
     pub(super) fn flush(&self) -> bool {
         self.flush_to(&mut self.journal.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -123,7 +126,8 @@ impl Disk {
         if !self.reserve(count) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let file = self.replace_journal(&bytes).inspect_err(|_| self.accounting().release_bytes(count))?;
+        let file =
+            self.replace_journal(&bytes).inspect_err(|_| self.accounting().release_bytes(count))?;
         self.accounting().release_bytes(journal.length);
         journal.file = Some(file);
         journal.length = count;

@@ -1,7 +1,9 @@
-//! The task that looks after a disk: writes the journal, gives space back, tries a degraded disk again.
+//! The task that looks after a disk: writes the journal, gives space back, tries a degraded disk
+//! again.
 //!
-//! A task of each disk waits on the cache's runtime, and what blocks for the device runs on a thread of that runtime's pool
-//! ([`super::threads`]). A disk at rest costs no thread, and one that hangs holds its own share of them and no other's.
+//! A task of each disk waits on the cache's runtime, and what blocks for the device runs on a
+//! thread of that runtime's pool ([`super::threads`]). A disk at rest costs no thread, and one that
+//! hangs holds its own share of them and no other's.
 
 use std::sync::{
     Arc, Weak,
@@ -112,7 +114,8 @@ impl Disk {
         if self.is_replaced() {
             return self.lose_directory();
         }
-        // A file that could not be opened while the disk was well gives its space back as soon as it can.
+        // A file that could not be opened while the disk was well gives its space back as soon as
+        // it can.
         self.bury();
         self.look_at_space();
     }
@@ -122,7 +125,8 @@ impl Disk {
         if self.is_ours() && self.is_replaced() {
             self.lose_directory();
         }
-        let works = if self.is_ours() { self.rewrite_journal() && self.bury() } else { self.load_again() };
+        let works =
+            if self.is_ours() { self.rewrite_journal() && self.bury() } else { self.load_again() };
         if works {
             self.health.recover();
         }

@@ -1,4 +1,5 @@
-//! Which extent has to go: S3-FIFO, after Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023.
+//! Which extent has to go: S3-FIFO, after Yang et al., "FIFO queues are all you need for cache
+//! eviction", SOSP 2023.
 //!
 //! ```text
 //!   new --> small (a tenth) --read meanwhile--> main --read meanwhile--> its end again
@@ -9,9 +10,10 @@
 //!   new, but its name is among the ghosts --> main
 //! ```
 //!
-//! What is touched once goes through the small queue only and never drives out what is read again and again. What is brought to be copied once
-//! ([`Entrance::Once`]) goes there too, even when its name is among the ghosts, and leaves no name there: that it was copied, also more than
-//! once, is no sign that it will be read again, and the names of others are.
+//! What is touched once goes through the small queue only and never drives out what is read again
+//! and again. What is brought to be copied once ([`Entrance::Once`]) goes there too, even when its
+//! name is among the ghosts, and leaves no name there: that it was copied, also more than once, is
+//! no sign that it will be read again, and the names of others are.
 
 use std::collections::VecDeque;
 
@@ -65,9 +67,11 @@ struct Newcomer {
 pub(crate) enum Entrance {
     /// By its history.
     New,
-    /// Whatever its history: it was brought for who takes it once, and has to be read by others to stay.
+    /// Whatever its history: it was brought for who takes it once, and has to be read by others to
+    /// stay.
     Once,
-    /// It was there before the start: the newcomers are those that have to show what they are worth.
+    /// It was there before the start: the newcomers are those that have to show what they are
+    /// worth.
     Restored,
 }
 
@@ -114,14 +118,16 @@ impl Queues {
         }
     }
 
-    /// Extents that new ones find in the small queue, or that it will have: so many may come before the first of them goes.
+    /// Extents that new ones find in the small queue, or that it will have: so many may come before
+    /// the first of them goes.
     pub(crate) fn small_room(&self) -> usize {
         self.small.len().max(self.small_count)
     }
 
     /// Takes out the extent that has to go. None: there is none.
     ///
-    /// Ends: every step takes an entry out or halves what keeps it in, and reads add no more than one mark in a period.
+    /// Ends: every step takes an entry out or halves what keeps it in, and reads add no more than
+    /// one mark in a period.
     pub(crate) fn pop(&mut self, extents: &impl Extent) -> Option<Place> {
         loop {
             let is_small = self.small_count <= self.small.len() || self.main.is_empty();
@@ -153,7 +159,9 @@ impl Queues {
 
     fn pop_main(&mut self, extents: &impl Extent) -> Option<Place> {
         let place = self.main.pop_front()?;
-        if extents.is_present(place) && 0 < extents.take_reads(place, |reads| reads.saturating_sub(1)) {
+        if extents.is_present(place)
+            && 0 < extents.take_reads(place, |reads| reads.saturating_sub(1))
+        {
             self.main.push_back(place);
             return None;
         }

@@ -33,7 +33,8 @@ pub(crate) enum Outcome {
     Wrong {
         /// Which.
         block: u64,
-        /// Whether it was a hole: then it was never written, or its space was given back before a crash.
+        /// Whether it was a hole: then it was never written, or its space was given back before a
+        /// crash.
         is_hole: bool,
     },
     /// The system said no.
@@ -41,7 +42,8 @@ pub(crate) enum Outcome {
 }
 
 thread_local! {
-    /// Blocks arrive here and are checked here, so that a small read makes one allocation, of the size asked for.
+    /// Blocks arrive here and are checked here, so that a small read makes one allocation, of the
+    /// size asked for.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -76,7 +78,8 @@ fn fill(
         });
     }
     let step_blocks = READ_BLOCKS_MAX as u64;
-    let mut buffer = vec![0; byte_count(blocks.end - blocks.start).min(READ_BLOCKS_MAX * BLOCK_BYTES)];
+    let mut buffer =
+        vec![0; byte_count(blocks.end - blocks.start).min(READ_BLOCKS_MAX * BLOCK_BYTES)];
     let mut first = blocks.start;
     while first < blocks.end {
         let end = blocks.end.min(first + step_blocks);
@@ -100,7 +103,11 @@ fn step(
     let count = read_blocks(file, buffer, blocks.start * BLOCK_BYTES as u64, how)?;
     for (number, block) in blocks.clone().zip(buffer.chunks(BLOCK_BYTES)) {
         let is_whole = (number - blocks.start + 1) * BLOCK_BYTES as u64 <= count as u64;
-        let data = body.seal.open(number, block).filter(|_| is_whole).ok_or_else(|| wrong(number, block))?;
+        let data = body
+            .seal
+            .open(number, block)
+            .filter(|_| is_whole)
+            .ok_or_else(|| wrong(number, block))?;
         let start = number * BLOCK_DATA_BYTES as u64;
         let from = range.start.saturating_sub(start).min(BLOCK_DATA_BYTES as u64);
         let to = (range.end - start).min(BLOCK_DATA_BYTES as u64);
@@ -109,7 +116,12 @@ fn step(
     Ok(())
 }
 
-fn read_blocks(file: &dyn OpenFile, buffer: &mut [u8], at: u64, how: How) -> Result<usize, Outcome> {
+fn read_blocks(
+    file: &dyn OpenFile,
+    buffer: &mut [u8],
+    at: u64,
+    how: How,
+) -> Result<usize, Outcome> {
     match how {
         How::Wait => read_full(file, buffer, at).map_err(Outcome::Failed),
         // Less than asked for: the rest is not in memory.
@@ -125,8 +137,13 @@ fn wrong(block: u64, bytes: &[u8]) -> Outcome {
     Outcome::Wrong { block, is_hole: bytes.iter().all(|&byte| byte == 0) }
 }
 
-/// Reads every block of an extent. Returns how many are wrong, without those that are holes, and how many are holes.
-pub(crate) fn check_extent(body: &Body, file: &dyn OpenFile, extent: u32) -> io::Result<(u64, u64)> {
+/// Reads every block of an extent. Returns how many are wrong, without those that are holes, and
+/// how many are holes.
+pub(crate) fn check_extent(
+    body: &Body,
+    file: &dyn OpenFile,
+    extent: u32,
+) -> io::Result<(u64, u64)> {
     let first = u64::from(extent) * EXTENT_BLOCKS as u64;
     let bytes = usize::try_from(body.key.extent_disk_bytes(extent)).expect("at most 1 MiB");
     let mut buffer = vec![0; bytes];

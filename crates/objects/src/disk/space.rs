@@ -16,10 +16,13 @@ use super::{
     health::Bypass,
     queues::Entrance,
 };
-use crate::limits::{EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX, SCRATCH_BLOCKS};
+use crate::limits::{
+    EVICTIONS_PER_WRITE_MAX, FILE_OVERHEAD_BYTES, FLOOR_EVICTIONS_MAX, SCRATCH_BLOCKS,
+};
 
 impl Disk {
-    /// Writes an extent. None: the file was given up before anything was written, maybe to make room for this.
+    /// Writes an extent. None: the file was given up before anything was written, maybe to make
+    /// room for this.
     pub(super) fn write(
         &self,
         body: &Arc<Body>,
@@ -39,7 +42,13 @@ impl Disk {
         }
     }
 
-    fn write_reserved(&self, body: &Arc<Body>, extent: u32, data: &[u8], entrance: Entrance) -> bool {
+    fn write_reserved(
+        &self,
+        body: &Arc<Body>,
+        extent: u32,
+        data: &[u8],
+        entrance: Entrance,
+    ) -> bool {
         let is_whole = self.write_extent(body, extent, data);
         let written = self.accounting().finish_write(body, extent, entrance, is_whole);
         if written == Written::Unwanted {
@@ -65,7 +74,8 @@ impl Disk {
     /// Extents that may come before the first of them goes again, if nothing else comes meanwhile.
     pub(super) fn room(&self) -> u64 {
         let accounting = self.accounting();
-        let free = accounting.ceiling.saturating_sub(accounting.bytes) / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
+        let free = accounting.ceiling.saturating_sub(accounting.bytes)
+            / (EXTENT_BLOCKS * BLOCK_BYTES) as u64;
         free + accounting.queues.small_room() as u64
     }
 
@@ -101,7 +111,8 @@ impl Disk {
         let id = self.accounting().take_id()?;
         let body = Arc::new(Body::new(id, random(), Arc::clone(key)));
         let path = body.path(&self.directory);
-        // Its length is set at once: some file systems set space aside behind the end of a file that grows.
+        // Its length is set at once: some file systems set space aside behind the end of a file
+        // that grows.
         let made = self.files.open(&path, Open::Replace).and_then(|file| {
             file.set_length(key.file_bytes())?;
             Ok(file)
@@ -121,11 +132,13 @@ impl Disk {
         }
     }
 
-    /// Writes the blocks of an extent. Where the file system is full although there should be room, something goes, and once more.
+    /// Writes the blocks of an extent. Where the file system is full although there should be room,
+    /// something goes, and once more.
     fn write_extent(&self, body: &Arc<Body>, extent: u32, data: &[u8]) -> bool {
         let Some(file) = self.handle(body) else { return false };
         let mut written = write_blocks(body, file.as_ref().as_ref(), extent, data);
-        if written.as_ref().is_err_and(is_full) && self.lower_ceiling(body.key.extent_cost(extent)) {
+        if written.as_ref().is_err_and(is_full) && self.lower_ceiling(body.key.extent_cost(extent))
+        {
             written = write_blocks(body, file.as_ref().as_ref(), extent, data);
         }
         if let Err(error) = &written {
@@ -135,8 +148,8 @@ impl Disk {
         written.is_ok()
     }
 
-    /// The file system is full before our limit is reached: what fits now is the limit until there is more. False: there is nothing of
-    /// ours that could go.
+    /// The file system is full before our limit is reached: what fits now is the limit until there
+    /// is more. False: there is nothing of ours that could go.
     fn lower_ceiling(&self, cost: u64) -> bool {
         self.health.count_error();
         let mut accounting = self.accounting();
@@ -180,8 +193,8 @@ impl Disk {
         }
     }
 
-    /// Gives back the space of an extent that nobody is shown any more. With the last one the file goes, and also where single
-    /// extents cannot be given back.
+    /// Gives back the space of an extent that nobody is shown any more. With the last one the file
+    /// goes, and also where single extents cannot be given back.
     fn give_back(&self, body: &Arc<Body>, extent: u32) {
         let is_last = self.accounting().is_last(body, extent);
         if is_last || !self.can_punch.load(Acquire) {
@@ -209,7 +222,11 @@ impl Disk {
             }
             Err(error) => {
                 let path = body.path(&self.directory);
-                self.health.fail(Bypass::Writes, &format!("giving back space of {}", path.display()), &error);
+                self.health.fail(
+                    Bypass::Writes,
+                    &format!("giving back space of {}", path.display()),
+                    &error,
+                );
                 false
             }
         }
@@ -218,7 +235,9 @@ impl Disk {
     fn do_without_holes(&self) {
         if self.can_punch.swap(false, Release) {
             let directory = self.directory.display();
-            log::warn!("cache {directory}: the file system takes no holes; whole files are evicted");
+            log::warn!(
+                "cache {directory}: the file system takes no holes; whole files are evicted"
+            );
         }
     }
 
@@ -271,7 +290,8 @@ impl Disk {
         accounting.undead.is_empty() && accounting.unpunched.is_empty()
     }
 
-    /// Whether so many bytes may be written without taking from others what is to stay free: else something of ours goes for it.
+    /// Whether so many bytes may be written without taking from others what is to stay free: else
+    /// something of ours goes for it.
     fn is_above_floor(&self, cost: u64) -> bool {
         if self.free_bytes_min == 0 {
             return true;
@@ -304,12 +324,17 @@ impl Disk {
     /// Why nothing is kept although the disk is well.
     pub(super) fn low(&self) -> Option<String> {
         let floor = self.free_bytes_min;
-        self.is_low.load(Relaxed).then(|| format!("less than {floor} bytes of the file system are free"))
+        self.is_low
+            .load(Relaxed)
+            .then(|| format!("less than {floor} bytes of the file system are free"))
     }
 
-    /// Gives space to others where they have less than is to stay free, and takes what they gave back.
+    /// Gives space to others where they have less than is to stay free, and takes what they gave
+    /// back.
     pub(super) fn look_at_space(&self) {
-        let Ok(free) = self.files.free_bytes(&self.directory) else { return self.health.count_error() };
+        let Ok(free) = self.files.free_bytes(&self.directory) else {
+            return self.health.count_error();
+        };
         let missing = self.free_bytes_min.saturating_sub(free) >> 20;
         for _ in 0..missing.min(FLOOR_EVICTIONS_MAX) {
             if !self.evict_one() {

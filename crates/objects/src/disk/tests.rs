@@ -46,7 +46,8 @@ impl Place {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             match Disk::with_files(&self.options, Arc::new(self.files.clone())) {
-                // A child that another test starts at this moment has the lock's descriptor until it executes its program.
+                // A child that another test starts at this moment has the lock's descriptor until
+                // it executes its program.
                 Err(Error::Locked(_)) if Instant::now() < deadline => thread::yield_now(),
                 outcome => return outcome.unwrap(),
             }
@@ -66,7 +67,10 @@ impl Place {
 /// Nothing runs on it here.
 fn runtime() -> Handle {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| tokio::runtime::Builder::new_current_thread().build().unwrap()).handle().clone()
+    RUNTIME
+        .get_or_init(|| tokio::runtime::Builder::new_current_thread().build().unwrap())
+        .handle()
+        .clone()
 }
 
 /// Bytes of disk that all files of a directory take.
@@ -74,7 +78,10 @@ pub(super) fn allocated(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     // A file may be removed between listing and looking.
-    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|metadata| metadata.blocks() * 512).sum()
+    entries
+        .filter_map(|entry| entry.ok()?.metadata().ok())
+        .map(|metadata| metadata.blocks() * 512)
+        .sum()
 }
 
 /// An object by name; its bytes follow from name, version and position.
@@ -90,7 +97,8 @@ pub(super) fn size(extents: u64, bytes: u64) -> u64 {
 /// What an object has at a range.
 pub(super) fn contents(meta: &ObjectMeta, range: Range<u64>) -> Vec<u8> {
     let seed = u64::from(crc32c::crc32c(format!("{}{}", meta.name, meta.etag).as_bytes()));
-    let word = |index: u64| (index ^ (seed << 24)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let word =
+        |index: u64| (index ^ (seed << 24)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     let mut bytes = Vec::new();
     for index in range.start / 8..range.end.div_ceil(8) {
         bytes.extend_from_slice(&word(index).to_le_bytes());
@@ -134,7 +142,8 @@ fn what_was_written_is_read_at_every_position() {
         assert!(write(&file, &meta, extent), "{extent}");
         assert!(write(&file, &meta, extent), "what is there is kept");
     }
-    let ends = [0, 1, 4091, 4092, 4093, 8184, 70_000, EXTENT_DATA_BYTES - 1, EXTENT_DATA_BYTES, meta.size];
+    let ends =
+        [0, 1, 4091, 4092, 4093, 8184, 70_000, EXTENT_DATA_BYTES - 1, EXTENT_DATA_BYTES, meta.size];
     for start in ends {
         for end in ends.into_iter().filter(|&end| start <= end) {
             assert!(read(&file, &meta, start..end), "{start}..{end}");
@@ -182,10 +191,16 @@ fn objects_differ_by_store_name_version_and_size() {
         ("s3://b", ObjectMeta { etag: "\"v2\"".into(), ..meta.clone() }),
     ];
     for (store, other) in others {
-        assert!(disk.file(store, &other).read(&(0..10), Count::AsUse).is_none(), "{store} {other:?}");
+        assert!(
+            disk.file(store, &other).read(&(0..10), Count::AsUse).is_none(),
+            "{store} {other:?}"
+        );
     }
     drop(file);
-    assert!(read(&disk.file("s3://b", &meta), &meta, 0..10_000), "a new handle finds what is there");
+    assert!(
+        read(&disk.file("s3://b", &meta), &meta, 0..10_000),
+        "a new handle finds what is there"
+    );
 }
 
 #[test]
@@ -213,7 +228,10 @@ fn what_is_removed_is_not_there_and_its_space_is_free() {
     (0..4).for_each(|extent| assert!(write(&file, &meta, extent)));
     let before = allocated(&place.options.directory);
     file.remove(&(EXTENT_DATA_BYTES - 1..EXTENT_DATA_BYTES + 1));
-    assert_eq!((0..4).map(|extent| file.has_extent(extent)).collect::<Vec<_>>(), [false, false, true, true]);
+    assert_eq!(
+        (0..4).map(|extent| file.has_extent(extent)).collect::<Vec<_>>(),
+        [false, false, true, true]
+    );
     assert!(allocated(&place.options.directory) + (2 << 20) <= before);
     assert!(!read(&file, &meta, 0..10) && read(&file, &meta, extent_range(&meta, 3)));
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
@@ -236,7 +254,9 @@ fn dropped_objects_are_gone_and_bytes_freed_are_told() {
     assert!((1 << 20..(1 << 20) + (16 << 10)).contains(&freed), "{freed}");
     let left: Vec<ObjectMeta> = disk.list().into_iter().map(|object| object.meta).collect();
     assert_eq!(left, std::slice::from_ref(&b));
-    assert!(!read(&disk.file("s3://b", &a), &a, 0..10) && read(&disk.file("s3://b", &b), &b, 0..10));
+    assert!(
+        !read(&disk.file("s3://b", &a), &a, 0..10) && read(&disk.file("s3://b", &b), &b, 0..10)
+    );
     disk.drop_files(|_| true);
     assert_eq!((stats(&disk).bytes, place.data_files().len()), (0, 0));
 }
@@ -252,7 +272,9 @@ fn corruption_is_a_miss_is_counted_and_is_mended_by_the_next_write() {
     let data = std::fs::File::options().write(true).open(&place.data_files()[0]).unwrap();
     data.write_all_at(b"x", 5000).unwrap();
     assert!(read(&file, &meta, 0..4092), "another block");
-    assert!(file.try_read(&(4092..4093), Count::AsUse).is_none() && !read(&file, &meta, 4092..4093));
+    assert!(
+        file.try_read(&(4092..4093), Count::AsUse).is_none() && !read(&file, &meta, 4092..4093)
+    );
     assert!(!file.has_extent(0) && file.has_extent(1));
     assert_eq!(stats(&disk).corrupt, 1);
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..meta.size));
@@ -332,7 +354,10 @@ fn settings_that_hold_nothing_are_refused() {
     let mut place = Place::new(16);
     place.options.bytes_max = crate::limits::DISK_BYTES_MIN - 1;
     let error = Disk::open(&place.options).unwrap_err();
-    assert!(matches!(&error, Error::Settings(text) if text.contains("expected at least 2097152")), "{error}");
+    assert!(
+        matches!(&error, Error::Settings(text) if text.contains("expected at least 2097152")),
+        "{error}"
+    );
     assert!(!place.options.directory.exists());
 }
 

@@ -1,9 +1,10 @@
 //! A disk's share of the threads that may block.
 //!
-//! The runtime's pool of such threads is that of all disks, and a thread in a read that does not come back is lost to it. So each disk
-//! has a limited number of them, kept until the work has really ended, whoever has given up waiting for it: a disk that hangs holds
-//! up itself. Reads and writes have limits of their own, so that reads do not stand behind the megabytes of fills, and so that
-//! fills take no more processors than their threads from those who wait.
+//! The runtime's pool of such threads is that of all disks, and a thread in a read that does not
+//! come back is lost to it. So each disk has a limited number of them, kept until the work has
+//! really ended, whoever has given up waiting for it: a disk that hangs holds up itself. Reads and
+//! writes have limits of their own, so that reads do not stand behind the megabytes of fills, and
+//! so that fills take no more processors than their threads from those who wait.
 
 use std::sync::Arc;
 
@@ -29,12 +30,13 @@ pub(crate) struct DiskThreads {
 
 impl DiskThreads {
     pub(super) fn new() -> Self {
-        let [reads, writes] = [DISK_READS_MAX, DISK_WRITES_MAX].map(|count| Arc::new(Semaphore::new(count)));
+        let [reads, writes] =
+            [DISK_READS_MAX, DISK_WRITES_MAX].map(|count| Arc::new(Semaphore::new(count)));
         Self { reads, writes }
     }
 
-    /// Waits for its turn, then runs the work on a thread of the runtime's pool. Who gives up before its turn takes no thread. None: the
-    /// runtime ended before.
+    /// Waits for its turn, then runs the work on a thread of the runtime's pool. Who gives up
+    /// before its turn takes no thread. None: the runtime ended before.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,
@@ -45,7 +47,8 @@ impl DiskThreads {
             Access::Read => &self.reads,
             Access::Write => &self.writes,
         };
-        let permit = Arc::clone(threads).acquire_owned().await.expect("the semaphore is never closed");
+        let permit =
+            Arc::clone(threads).acquire_owned().await.expect("the semaphore is never closed");
         let done = runtime.spawn_blocking(move || {
             let _permit = permit;
             work()
@@ -79,7 +82,8 @@ mod tests {
         let held = Arc::new(std::sync::Mutex::new(held));
         let mut stuck = Vec::new();
         for index in 0..50 {
-            let (hung, held, handle) = (Arc::clone(&hung), Arc::clone(&held), runtime.handle().clone());
+            let (hung, held, handle) =
+                (Arc::clone(&hung), Arc::clone(&held), runtime.handle().clone());
             let access = if index % 2 == 0 { Access::Read } else { Access::Write };
             let work = move || assert!(held.lock().unwrap().recv().is_err());
             stuck.push(runtime.spawn(async move { hung.run(&handle, access, work).await }));

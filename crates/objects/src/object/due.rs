@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::{
     fetch::Course,
     limits::{
-        BANDWIDTH_DEFAULT, FIRST_BYTE_DEFAULT, JOIN_TIME_MAX, OWN_RATE_BYTES_MIN, OWN_RATE_TIME_MIN,
-        QUIET_MAX,
+        BANDWIDTH_DEFAULT, FIRST_BYTE_DEFAULT, JOIN_TIME_MAX, OWN_RATE_BYTES_MIN,
+        OWN_RATE_TIME_MIN, QUIET_MAX,
     },
 };
 use crate::remote::Pace;
@@ -24,8 +24,9 @@ pub(super) fn is_sooner(course: Course, range: &Range<u64>, pace: Pace, now: Ins
     due(course, range.end, first_byte, bandwidth, now).is_some_and(|due| due <= fresh)
 }
 
-/// Whether what a read somebody waits for has before a range is due soon. Else who wants the range asks for it anew, although its bytes
-/// come twice then: over a slow link the end of a long read is a minute away.
+/// Whether what a read somebody waits for has before a range is due soon. Else who wants the range
+/// asks for it anew, although its bytes come twice then: over a slow link the end of a long read is
+/// a minute away.
 pub(super) fn is_near(course: Course, range: &Range<u64>, now: Instant) -> bool {
     let before = range.start.saturating_sub(course.position);
     let Some(begun) = course.begun else { return true };
@@ -36,7 +37,13 @@ pub(super) fn is_near(course: Course, range: &Range<u64>, now: Instant) -> bool 
 }
 
 /// None: nobody can tell, because it waits for its turn or has come to a stop.
-fn due(course: Course, end: u64, first_byte: Duration, bandwidth: f64, now: Instant) -> Option<Duration> {
+fn due(
+    course: Course,
+    end: u64,
+    first_byte: Duration,
+    bandwidth: f64,
+    now: Instant,
+) -> Option<Duration> {
     let since = |then: Instant| now.saturating_duration_since(then);
     let sent = course.sent?;
     let (Some(begun), Some(moved)) = (course.begun, course.moved) else {
@@ -90,8 +97,13 @@ mod tests {
     fn a_streams_own_rate_counts_once_it_is_known() {
         let begin = Instant::now();
         let now = begin + Duration::from_millis(100);
-        let moving =
-            |position| Course { position, start: 0, sent: Some(begin), begun: Some(begin), moved: Some(now) };
+        let moving = |position| Course {
+            position,
+            start: 0,
+            sent: Some(begin),
+            begun: Some(begin),
+            moved: Some(now),
+        };
         let next = |position: u64| position + 1_000_000..position + 1_004_092;
         assert!(is_sooner(moving(5_000_000), &next(5_000_000), PACE, now), "50 MB/s: 20 ms");
         assert!(!is_sooner(moving(500_000), &next(500_000), PACE, now), "5 MB/s: 200 ms");
@@ -130,7 +142,10 @@ mod tests {
         assert!(is_near(moving(50_000), &(55_000..60_000), at(10_000)), "one second");
         assert!(is_near(moving(1_000), &far, at(100)), "too early to tell");
         assert!(is_near(moving(5_000_000), &(9_000_000..9_000_100), at(1_000)), "5 MB/s");
-        assert!(is_near(course(begin), &far, at(10_000)), "not begun: a fresh one would not be sooner");
+        assert!(
+            is_near(course(begin), &far, at(10_000)),
+            "not begun: a fresh one would not be sooner"
+        );
         // Many who wait for the same bytes are one read, however slow it is.
         assert!(is_near(moving(0), &(0..4_092), at(10_000)));
     }

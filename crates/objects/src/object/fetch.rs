@@ -1,4 +1,5 @@
-//! One read of the store that is under way, or has arrived lately, and those who wait for bytes of it.
+//! One read of the store that is under way, or has arrived lately, and those who wait for bytes of
+//! it.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +23,8 @@ pub(super) type Waiter = oneshot::Sender<Result<Bytes, Error>>;
 pub(super) struct Fetch {
     pub(super) range: Range<u64>,
     purpose: Purpose,
-    /// Its bytes, although they came as the store sent them, were not what they should be: nobody joins, nothing is written.
+    /// Its bytes, although they came as the store sent them, were not what they should be: nobody
+    /// joins, nothing is written.
     invalidated: AtomicBool,
     state: Mutex<State>,
 }
@@ -185,12 +187,17 @@ impl Fetch {
     }
 
     /// Those who wait for the same range, as streams of one object do, share one copy.
-    fn answers(&self, received: &Received, ready: Vec<(Range<u64>, Waiter)>) -> Vec<(Bytes, Waiter)> {
+    fn answers(
+        &self,
+        received: &Received,
+        ready: Vec<(Range<u64>, Waiter)>,
+    ) -> Vec<(Bytes, Waiter)> {
         let mut last = (0..0, Bytes::new());
         let answer = |(range, waiter): (Range<u64>, Waiter)| {
             if last.0 != range {
-                let bytes =
-                    self.cut(received, &range).expect("a waiter is ready when its bytes have received");
+                let bytes = self
+                    .cut(received, &range)
+                    .expect("a waiter is ready when its bytes have received");
                 last = (range, bytes);
             }
             (last.1.clone(), waiter)
@@ -198,7 +205,8 @@ impl Fetch {
         ready.into_iter().map(answer).collect()
     }
 
-    /// Bytes of a range if they are there. A small part of a fetch is copied, so that it does not keep all of it in memory.
+    /// Bytes of a range if they are there. A small part of a fetch is copied, so that it does not
+    /// keep all of it in memory.
     fn cut(&self, received: &Received, range: &Range<u64>) -> Option<Bytes> {
         let span = within(range.start, self.range.start)..within(range.end, self.range.start);
         match received {
@@ -219,7 +227,8 @@ impl Sink for &Fetch {
         self.purpose == Purpose::Fill || self.lock().is_waited_for()
     }
 
-    /// Decided under the lock under which waiters join: one that comes later finds a failed fetch and starts another.
+    /// Decided under the lock under which waiters join: one that comes later finds a failed fetch
+    /// and starts another.
     fn is_wanted(&mut self) -> bool {
         if self.purpose == Purpose::Fill {
             return true;

@@ -1,8 +1,10 @@
 //! Brings extents to disk in the background, in parts, within the budget of the cache.
 //!
-//! A part takes its bytes from the budget before it is asked for and gives them back when its extents are written: what all fills of a
-//! cache have in memory never exceeds the budget. A part is a fetch that others may join; those of streams can be joined even before
-//! they have their share of the budget, so that no two ask for it, and take it in a task of their own, so that no slow reader holds it.
+//! A part takes its bytes from the budget before it is asked for and gives them back when its
+//! extents are written: what all fills of a cache have in memory never exceeds the budget. A part
+//! is a fetch that others may join; those of streams can be joined even before they have their
+//! share of the budget, so that no two ask for it, and take it in a task of their own, so that no
+//! slow reader holds it.
 
 use std::{ops::Range, sync::Arc};
 
@@ -42,7 +44,8 @@ impl Shared {
         let is_whole = self.meta.size <= self.fills.whole_max && table.queue.ask_for_whole(now);
         let must_drive = if is_whole {
             // What was touched comes first, then what follows it.
-            let first = ranges.iter().map(|range| range.start / EXTENT_DATA_BYTES).min().unwrap_or(0);
+            let first =
+                ranges.iter().map(|range| range.start / EXTENT_DATA_BYTES).min().unwrap_or(0);
             table.queue.add([first..self.extents(), 0..first], now)
         } else {
             table.queue.add(ranges.iter().map(extents_of), now)
@@ -63,7 +66,8 @@ impl Shared {
         run.start * EXTENT_DATA_BYTES..(run.end * EXTENT_DATA_BYTES).min(self.meta.size)
     }
 
-    /// Starts to bring extents if none of them is there or under way. The permit is for their bytes.
+    /// Starts to bring extents if none of them is there or under way. The permit is for their
+    /// bytes.
     pub(super) fn bring(
         self: &Arc<Self>,
         file: &Arc<DiskFile>,
@@ -71,8 +75,9 @@ impl Shared {
         permit: OwnedSemaphorePermit,
     ) -> Option<(Arc<Fetch>, Kept)> {
         let mut table = self.table();
-        let is_missing =
-            run.clone().all(|extent| !file.has_extent(extent) && table.part_of_extent(extent).is_none());
+        let is_missing = run
+            .clone()
+            .all(|extent| !file.has_extent(extent) && table.part_of_extent(extent).is_none());
         if !is_missing {
             return None;
         }
@@ -82,7 +87,8 @@ impl Shared {
         Some((Arc::clone(&part.fetch), self.start_part(part)))
     }
 
-    /// A part for streams, which are neither there nor under way. To be started when the table is free again.
+    /// A part for streams, which are neither there nor under way. To be started when the table is
+    /// free again.
     pub(super) fn promise(
         self: &Arc<Self>,
         table: &mut Table,
@@ -150,8 +156,8 @@ fn extents_of(range: &Range<u64>) -> Range<u64> {
 pub(super) enum Start {
     /// At once: who touched it waits for nothing else.
     Now,
-    /// When who touched it is likely to have the first bytes. With these come what others ask for at the same moment, and what there is of
-    /// that decides how much is filled beside it.
+    /// When who touched it is likely to have the first bytes. With these come what others ask for
+    /// at the same moment, and what there is of that decides how much is filled beside it.
     AfterFirstByte,
 }
 
@@ -168,14 +174,16 @@ impl Driver {
         let Some(file) = self.object.file.clone() else { return };
         let Shared { remote, fills, .. } = &*Arc::clone(&self.object);
         if self.start == Start::AfterFirstByte {
-            sleep(remote.pace().first_byte.unwrap_or(FIRST_BYTE_DEFAULT).min(FIRST_BYTE_DEFAULT)).await;
+            sleep(remote.pace().first_byte.unwrap_or(FIRST_BYTE_DEFAULT).min(FIRST_BYTE_DEFAULT))
+                .await;
         }
         while let Some(run) = self.next_run(&file) {
             let mut limiter = fills.limiter.lock().await;
             limiter.clear(remote).await;
             let span = self.object.span(&run);
             let permit = fills.reserve(span.end - span.start).await;
-            // Others may have brought it meanwhile; what is still missing is asked for again by its next miss.
+            // Others may have brought it meanwhile; what is still missing is asked for again by its
+            // next miss.
             if let Some((part, _)) = self.object.bring(&file, run, permit) {
                 limiter.add(&part);
             }
@@ -232,7 +240,8 @@ impl Part {
         }
         let Shared { remote, meta, .. } = &*self.object;
         let mut sink = &*self.fetch;
-        let read = remote.read_range(meta, self.fetch.range.clone(), Urgency::Fill, &mut sink).await;
+        let read =
+            remote.read_range(meta, self.fetch.range.clone(), Urgency::Fill, &mut sink).await;
         if let Err(error) = read {
             log::debug!("fill: {error}");
             // That nobody wants it any more says nothing about the store.
@@ -254,7 +263,8 @@ impl Part {
     /// Returns the bytes that are on disk now.
     async fn write(&self, bytes: Bytes) -> u64 {
         let Some(guard) = self.object.fills.may_write() else { return 0 };
-        let (file, fetch, run) = (Arc::clone(&self.file), Arc::clone(&self.fetch), self.run.clone());
+        let (file, fetch, run) =
+            (Arc::clone(&self.file), Arc::clone(&self.fetch), self.run.clone());
         let entrance = self.entrance;
         let write = move || {
             let _guard = guard;
@@ -274,7 +284,13 @@ impl Drop for Part {
 }
 
 /// Returns the bytes kept.
-fn write_extent(file: &DiskFile, fetch: &Fetch, extent: u64, data: &[u8], entrance: Entrance) -> u64 {
+fn write_extent(
+    file: &DiskFile,
+    fetch: &Fetch,
+    extent: u64,
+    data: &[u8],
+    entrance: Entrance,
+) -> u64 {
     if fetch.is_invalidated() || !file.write(extent, data, entrance) {
         return 0;
     }

@@ -1,4 +1,5 @@
-//! What all objects of a cache share: the budget of fills, the bytes that arrived lately, metrics, the tasks that fill.
+//! What all objects of a cache share: the budget of fills, the bytes that arrived lately, metrics,
+//! the tasks that fill.
 
 use std::{
     collections::VecDeque,
@@ -54,12 +55,14 @@ struct Received {
 }
 
 impl Fills {
-    /// With the settings of [`crate::CacheOptions`] of the same names. `fill_whole_max` must not be larger than what the disk may hold.
-    /// The budget is at least one extent: less would never let a fill begin.
+    /// With the settings of [`crate::CacheOptions`] of the same names. `fill_whole_max` must not be
+    /// larger than what the disk may hold. The budget is at least one extent: less would never let
+    /// a fill begin.
     pub fn new(fill_bytes_max: u64, fill_whole_max: u64, runtime: Handle) -> Arc<Self> {
         let most = u64::try_from(Semaphore::MAX_PERMITS).unwrap_or(u64::MAX);
         let budget_bytes = fill_bytes_max.clamp(EXTENT_DATA_BYTES, most);
-        let permits = usize::try_from(budget_bytes).expect("not more than the permits of a semaphore");
+        let permits =
+            usize::try_from(budget_bytes).expect("not more than the permits of a semaphore");
         Arc::new(Self {
             runtime,
             whole_max: fill_whole_max,
@@ -85,7 +88,8 @@ impl Fills {
         stats.fill_bytes = self.budget_bytes - self.budget.available_permits() as u64;
     }
 
-    /// Gives up the fills and starts no more; returns when no fill writes to disk any more. Reads go on.
+    /// Gives up the fills and starts no more; returns when no fill writes to disk any more. Reads
+    /// go on.
     pub async fn close(&self) {
         self.is_closed.store(true, Relaxed);
         let mut tasks = std::mem::take(&mut *self.tasks());

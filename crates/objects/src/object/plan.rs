@@ -2,7 +2,9 @@
 
 use std::{ops::Range, time::Duration};
 
-use super::limits::{GAP_DEFAULT, GAP_MAX, GAP_MIN, READ_BYTES_MAX, WASTE_FACTOR_MAX, WASTE_FREE_BYTES};
+use super::limits::{
+    GAP_DEFAULT, GAP_MAX, GAP_MIN, READ_BYTES_MAX, WASTE_FACTOR_MAX, WASTE_FREE_BYTES,
+};
 use crate::{disk::BLOCK_DATA_BYTES, remote::Pace};
 
 /// One GET.
@@ -15,18 +17,22 @@ pub(super) struct Read {
 
 /// What a store brings in the time of a first byte: a gap that is smaller is read through.
 pub(super) fn gap_of(pace: Pace) -> u64 {
-    let (Some(first_byte), Some(bandwidth)) = (pace.first_byte, pace.bandwidth) else { return GAP_DEFAULT };
+    let (Some(first_byte), Some(bandwidth)) = (pace.first_byte, pace.bandwidth) else {
+        return GAP_DEFAULT;
+    };
     let bytes = Duration::as_secs_f64(&first_byte) * bandwidth;
     (bytes as u64).clamp(GAP_MIN, GAP_MAX)
 }
 
-/// The blocks that a range touches, cut off at the object's end. Neighbours thus find their bytes in each other's reads.
+/// The blocks that a range touches, cut off at the object's end. Neighbours thus find their bytes
+/// in each other's reads.
 pub(super) fn blocks_of(range: &Range<u64>, size: u64) -> Range<u64> {
     let block = BLOCK_DATA_BYTES as u64;
     range.start / block * block..range.end.next_multiple_of(block).min(size)
 }
 
-/// Merges ranges (in any order, overlapping, none empty) into reads. Every range is in exactly one read.
+/// Merges ranges (in any order, overlapping, none empty) into reads. Every range is in exactly one
+/// read.
 pub(super) fn reads(asked: &[Range<u64>], size: u64, gap_max: u64) -> Vec<Read> {
     let mut order: Vec<usize> = (0..asked.len()).collect();
     order.sort_unstable_by_key(|&index| (asked[index].start, asked[index].end));
@@ -50,7 +56,8 @@ pub(super) fn reads(asked: &[Range<u64>], size: u64, gap_max: u64) -> Vec<Read> 
     reads
 }
 
-/// Bytes of a read that somebody asked for, each counted once. Ranges come in order of their starts.
+/// Bytes of a read that somebody asked for, each counted once. Ranges come in order of their
+/// starts.
 #[derive(Debug, Default)]
 struct Useful {
     bytes: u64,
@@ -74,7 +81,8 @@ impl Useful {
         }
         let length = blocks.end.max(read.range.end) - read.range.start;
         let useful = self.bytes + self.new_of(asked);
-        let is_wasteful = WASTE_FREE_BYTES < length && useful.saturating_mul(WASTE_FACTOR_MAX) < length;
+        let is_wasteful =
+            WASTE_FREE_BYTES < length && useful.saturating_mul(WASTE_FACTOR_MAX) < length;
         blocks.start - read.range.end <= gap_max && length <= READ_BYTES_MAX && !is_wasteful
     }
 }
@@ -98,7 +106,8 @@ mod tests {
     fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
         let near = (0u64..2 << 20, 1u64..20_000);
         let far = (0u64..SIZE - (3 << 20), 1u64..3 << 20);
-        let range = prop_oneof![3 => near, 1 => far].prop_map(|(start, length)| start..start + length);
+        let range =
+            prop_oneof![3 => near, 1 => far].prop_map(|(start, length)| start..start + length);
         prop::collection::vec(range, 1..60)
     }
 
@@ -145,7 +154,8 @@ mod tests {
             let length = read.range.end - read.range.start;
             let useful = union(members);
             let cap = (useful * WASTE_FACTOR_MAX).max(WASTE_FREE_BYTES);
-            // Ranges that overlap the last one of a full read still have to come along, whole and each rounded to its blocks.
+            // Ranges that overlap the last one of a full read still have to come along, whole and
+            // each rounded to its blocks.
             let along = union(&blocks);
             prop_assert!(length <= cap + along, "{length} for {useful}");
         }

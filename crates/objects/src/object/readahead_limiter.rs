@@ -1,8 +1,9 @@
-//! How much is under way ahead of a stream at once: what the store brings in a part of the stream's timeout. The same for the fills of a cache, for which
-//! nobody waits.
+//! How much is under way ahead of a stream at once: what the store brings in a part of the stream's
+//! timeout. The same for the fills of a cache, for which nobody waits.
 //!
-//! Fetches that share a slow link all come late, the first of them too, which is the one that is waited for. So each leaves when those before
-//! it are due soon, at the rate at which they come. Before a quick store none waits.
+//! Fetches that share a slow link all come late, the first of them too, which is the one that is
+//! waited for. So each leaves when those before it are due soon, at the rate at which they come.
+//! Before a quick store none waits.
 
 use std::{
     sync::{Arc, Weak},
@@ -76,12 +77,18 @@ fn may_follow(fetches: &[Weak<Fetch>], time: Duration, remote: &Remote) -> bool 
 }
 
 /// Whether what is under way, by its end, is due within the time.
-fn may_leave(before: &[(u64, Course)], bandwidth: Option<f64>, time: Duration, now: Instant) -> bool {
+fn may_leave(
+    before: &[(u64, Course)],
+    bandwidth: Option<f64>,
+    time: Duration,
+    now: Instant,
+) -> bool {
     let (mut rest, mut received, mut rate, mut longest) = (0, 0, 0.0, Duration::ZERO);
     for (end, course) in before.iter().filter(|(_, course)| !is_quiet(course, time, now)) {
         rest += end - course.position;
         if let Some(begun) = course.begun {
-            let (bytes, took) = (course.position - course.start, now.saturating_duration_since(begun));
+            let (bytes, took) =
+                (course.position - course.start, now.saturating_duration_since(begun));
             received += bytes;
             rate += bytes as f64 / took.as_secs_f64().max(1e-3);
             longest = longest.max(took);
@@ -107,8 +114,13 @@ mod tests {
     /// One part that has been coming for a second.
     fn course(now: Instant, received: u64) -> (u64, Course) {
         let begun = now - Duration::from_secs(1);
-        let begun =
-            Course { position: received, start: 0, sent: Some(begun), begun: Some(begun), moved: Some(now) };
+        let begun = Course {
+            position: received,
+            start: 0,
+            sent: Some(begun),
+            begun: Some(begun),
+            moved: Some(now),
+        };
         (PART, begun)
     }
 

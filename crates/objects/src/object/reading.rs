@@ -24,10 +24,15 @@ pub struct Reading(State);
 
 enum State {
     Ready(Option<Result<Bytes, Error>>),
-    Waiting { answer: oneshot::Receiver<Result<Bytes, Error>>, deadline: Deadline, object: Arc<Object> },
+    Waiting {
+        answer: oneshot::Receiver<Result<Bytes, Error>>,
+        deadline: Deadline,
+        object: Arc<Object>,
+    },
 }
 
-/// Passes once, for all readings of one call. It runs on the runtime of the reads, so that a reading can be polled from anywhere.
+/// Passes once, for all readings of one call. It runs on the runtime of the reads, so that a
+/// reading can be polled from anywhere.
 pub(super) type Deadline = Shared<Timer>;
 
 /// True: the time has passed. False: the runtime ended before.
@@ -83,7 +88,11 @@ impl Future for Reading {
                     return Poll::Ready(answer.unwrap_or_else(|_| Err(given_up(&object.what()))));
                 }
                 let has_passed = ready!(deadline.poll_unpin(context));
-                Poll::Ready(Err(if has_passed { too_late(object) } else { given_up(&object.what()) }))
+                Poll::Ready(Err(if has_passed {
+                    too_late(object)
+                } else {
+                    given_up(&object.what())
+                }))
             }
         }
     }

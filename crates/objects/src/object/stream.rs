@@ -9,22 +9,29 @@
 //!                        Once: what comes after them is started ahead, as parts to disk or, if that does not take them, past it
 //! ```
 //!
-//! * **Nothing happens between polls** but what others could want too: fetches and parts belong to the runtime. A stream that is dropped
-//!   leaves behind what had left for the store, nothing else.
-//! * [`Use::Again`] reads as [`Object::read_many`] does: it counts as use, and what is missing starts the usual fill.
-//! * [`Use::Once`] brings what is missing in parts of the fill, ahead of where it is, in parallel. Streams that run together find each other's
-//!   parts in the table and each other's extents on disk: every byte is asked for once, as long as the disk takes it. Neither their reads nor
+//! * **Nothing happens between polls** but what others could want too: fetches and parts belong to
+//!   the runtime. A stream that is dropped leaves behind what had left for the store, nothing else.
+//! * [`Use::Again`] reads as [`Object::read_many`] does: it counts as use, and what is missing
+//!   starts the usual fill.
+//! * [`Use::Once`] brings what is missing in parts of the fill, ahead of where it is, in parallel.
+//!   Streams that run together find each other's parts in the table and each other's extents on
+//!   disk: every byte is asked for once, as long as the disk takes it. Neither their reads nor
 //!   their extents count as use for the eviction.
-//! * **Past the disk** comes what it does not take, or had to give up before the stream got there: in shorter reads, whose bytes are among
-//!   those that arrived lately. Streams at about the same place share these. Nothing comes more than once each way for a stream, so that a disk
-//!   that keeps nothing costs no more than that.
-//! * **What is started ahead is a convenience**: a part that fails or waits too long (for the budget, for the window) costs time, never the
-//!   stream: its pieces are read in the foreground then, with all the attempts that such reads have.
-//! * **A thin line** is not shared among more than it can bring: what is started ahead leaves when what is before it is due soon (see
-//!   [`super::readahead_limiter`]), and a piece is waited for as long as bytes come.
-//! * **Fairness**: what is started ahead has the urgency of fills, so copies do not stand before those who wait for a few bytes.
-//! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. What is under way ahead of it is in the budget of fills,
-//!   takes its share of that in a task of its own, and gives it back when it is on disk or, past the disk, among what arrived lately
+//! * **Past the disk** comes what it does not take, or had to give up before the stream got there:
+//!   in shorter reads, whose bytes are among those that arrived lately. Streams at about the same
+//!   place share these. Nothing comes more than once each way for a stream, so that a disk that
+//!   keeps nothing costs no more than that.
+//! * **What is started ahead is a convenience**: a part that fails or waits too long (for the
+//!   budget, for the window) costs time, never the stream: its pieces are read in the foreground
+//!   then, with all the attempts that such reads have.
+//! * **A thin line** is not shared among more than it can bring: what is started ahead leaves when
+//!   what is before it is due soon (see [`super::readahead_limiter`]), and a piece is waited for as
+//!   long as bytes come.
+//! * **Fairness**: what is started ahead has the urgency of fills, so copies do not stand before
+//!   those who wait for a few bytes.
+//! * **Memory**: a stream holds [`PIECES_AHEAD_MAX`] pieces, however slow its reader is. What is
+//!   under way ahead of it is in the budget of fills, takes its share of that in a task of its own,
+//!   and gives it back when it is on disk or, past the disk, among what arrived lately
 //!   ([`super::limits::RECEIVED_BYTES_MAX`] for all): nothing of that depends on who reads.
 
 use std::{
@@ -60,7 +67,8 @@ use piece::{Piece, State};
 pub enum Use {
     /// Parts of them again and again: they count as read, as with [`Object::read`].
     Again,
-    /// All of them once, as a copy of the object is made: they are not to drive out what is read again.
+    /// All of them once, as a copy of the object is made: they are not to drive out what is read
+    /// again.
     Once,
 }
 
@@ -107,7 +115,8 @@ struct Wait {
 }
 
 impl Object {
-    /// Streams a range. Nothing is read before it is polled, from any thread; dropping it gives up what nobody else waits for.
+    /// Streams a range. Nothing is read before it is polled, from any thread; dropping it gives up
+    /// what nobody else waits for.
     ///
     /// # Errors
     /// Of the stream: as [`Object::read_many`].
@@ -196,7 +205,8 @@ impl ObjectStream {
         self.ask_for_missing();
     }
 
-    /// Parts do not bring what they should: from now on these pieces are a matter of the foreground.
+    /// Parts do not bring what they should: from now on these pieces are a matter of the
+    /// foreground.
     fn leave_parts(&mut self) {
         self.wait.timer = None;
         let left: Wanted = self.pieces.iter_mut().filter_map(Piece::leave_part).collect();
@@ -218,7 +228,12 @@ impl ObjectStream {
                     Poll::Ready(_) => self.leave_parts(),
                     Poll::Pending => {
                         // Half of the time is left for a read that does not depend on fills.
-                        ready!(self.wait.poll(&self.shared, &first.range, self.timeout / 2, context));
+                        ready!(self.wait.poll(
+                            &self.shared,
+                            &first.range,
+                            self.timeout / 2,
+                            context
+                        ));
                         self.alone_until = Some(Instant::now() + self.timeout);
                         self.leave_parts();
                     }
@@ -230,8 +245,11 @@ impl ObjectStream {
                     }
                     let has_passed =
                         ready!(self.wait.poll(&self.shared, &first.range, self.timeout, context));
-                    let error =
-                        if has_passed { too_late(&self.shared) } else { given_up(&self.shared.what()) };
+                    let error = if has_passed {
+                        too_late(&self.shared)
+                    } else {
+                        given_up(&self.shared.what())
+                    };
                     return Poll::Ready(Some(Err(error)));
                 }
             }
@@ -258,7 +276,10 @@ impl ObjectStream {
 fn join(shared: &Shared, range: &Range<u64>) -> Option<oneshot::Receiver<Result<Bytes, Error>>> {
     let fetch = {
         let table = shared.table();
-        table.part(range).or_else(|| table.foreground(&blocks_of(range, shared.meta.size))).cloned()?
+        table
+            .part(range)
+            .or_else(|| table.foreground(&blocks_of(range, shared.meta.size)))
+            .cloned()?
     };
     let (waiter, answer) = oneshot::channel();
     fetch.join(range.clone(), waiter).ok()?;
@@ -267,8 +288,8 @@ fn join(shared: &Shared, range: &Range<u64>) -> Option<oneshot::Receiver<Result<
 }
 
 impl Wait {
-    /// Ready when nothing has come for too long (true), or when the runtime ended before (false). Timeout is for silence: what comes
-    /// slowly would come no sooner if it were asked for again.
+    /// Ready when nothing has come for too long (true), or when the runtime ended before (false).
+    /// Timeout is for silence: what comes slowly would come no sooner if it were asked for again.
     fn poll(
         &mut self,
         shared: &Shared,
@@ -292,6 +313,10 @@ impl Wait {
 impl fmt::Debug for ObjectStream {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let next = self.pieces.front().map_or(self.rest.start, |piece| piece.range.start);
-        formatter.debug_struct("ObjectStream").field("next", &next).field("purpose", &self.purpose).finish()
+        formatter
+            .debug_struct("ObjectStream")
+            .field("next", &next)
+            .field("purpose", &self.purpose)
+            .finish()
     }
 }

@@ -31,7 +31,8 @@ pub(super) struct Queue {
     ranges: VecDeque<Range<u64>>,
     /// Whether a task takes from it.
     is_driven: bool,
-    /// The whole object was asked for once: what is missing later was evicted, and comes back by what is touched.
+    /// The whole object was asked for once: what is missing later was evicted, and comes back by
+    /// what is touched.
     whole_was_asked: bool,
     paused_until: Option<Instant>,
 }
@@ -102,14 +103,16 @@ impl Table {
         (start < part.0.range.end).then_some(part)
     }
 
-    /// The next extents to bring, at most so many, none of which is present or under way; the last caller that gets none stops driving.
+    /// The next extents to bring, at most so many, none of which is present or under way; the last
+    /// caller that gets none stops driving.
     pub(super) fn next_run(
         &mut self,
         extents_max: u64,
         is_present: impl Fn(u64) -> bool,
     ) -> Option<Range<u64>> {
         while let Some(mut range) = self.queue.ranges.pop_front() {
-            let is_there = |extent: &u64| is_present(*extent) || self.part_of_extent(*extent).is_some();
+            let is_there =
+                |extent: &u64| is_present(*extent) || self.part_of_extent(*extent).is_some();
             let Some(start) = range.clone().find(|extent| !is_there(extent)) else { continue };
             // Parts end at multiples of their size, so that neighbours do not overlap by chance.
             let limit = (start + 1).next_multiple_of(extents_max).min(range.end);
@@ -143,7 +146,11 @@ impl Queue {
 
 impl Queue {
     /// Returns whether somebody has to start to take from the queue.
-    pub(super) fn add(&mut self, ranges: impl IntoIterator<Item = Range<u64>>, now: Instant) -> bool {
+    pub(super) fn add(
+        &mut self,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        now: Instant,
+    ) -> bool {
         if self.is_paused(now) {
             return false;
         }
@@ -158,7 +165,8 @@ impl Queue {
     }
 
     fn add_one(&mut self, range: Range<u64>) {
-        let is_queued = self.ranges.iter().any(|other| other.start <= range.start && range.end <= other.end);
+        let is_queued =
+            self.ranges.iter().any(|other| other.start <= range.start && range.end <= other.end);
         if range.is_empty() || is_queued {
             return;
         }

@@ -1,4 +1,5 @@
-//! Objects over a store in memory, on tokio's paused clock: times are exact, and nothing waits for real.
+//! Objects over a store in memory, on tokio's paused clock: times are exact, and nothing waits for
+//! real.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,8 +43,12 @@ struct Disked {
     free_bytes_min: u64,
 }
 
-const AMPLE: Disked =
-    Disked { bytes_max: 256 * MIB, fill_bytes_max: 64 * MIB, fill_whole_max: 128 * MIB, free_bytes_min: 0 };
+const AMPLE: Disked = Disked {
+    bytes_max: 256 * MIB,
+    fill_bytes_max: 64 * MIB,
+    fill_whole_max: 128 * MIB,
+    free_bytes_min: 0,
+};
 
 impl Bench {
     /// Nothing is kept.
@@ -84,7 +89,8 @@ impl Bench {
     }
 
     fn expected(&self, range: &Range<u64>) -> Bytes {
-        let [start, end] = [range.start, range.end].map(|position| usize::try_from(position).unwrap());
+        let [start, end] =
+            [range.start, range.end].map(|position| usize::try_from(position).unwrap());
         self.bytes.slice(start..end)
     }
 
@@ -125,4 +131,5 @@ fn within(time: Duration) -> ReadOptions {
     ReadOptions { deadline: (Instant::now() + time).into_std(), local_only: false }
 }
 
-const LOCAL: fn() -> ReadOptions = || ReadOptions { local_only: true, ..within(Duration::from_secs(100)) };
+const LOCAL: fn() -> ReadOptions =
+    || ReadOptions { local_only: true, ..within(Duration::from_secs(100)) };

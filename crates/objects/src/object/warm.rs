@@ -126,6 +126,9 @@ impl<'a> Warming<'a> {
     /// What was evicted meanwhile does not count.
     fn bytes_present(&self) -> u64 {
         let present = (0..self.object.extents()).filter(|extent| self.file.has_extent(*extent));
-        present.map(|extent| self.object.span(&(extent..extent + 1))).map(|span| span.end - span.start).sum()
+        present
+            .map(|extent| self.object.span(&(extent..extent + 1)))
+            .map(|span| span.end - span.start)
+            .sum()
     }
 }

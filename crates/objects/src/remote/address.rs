@@ -7,7 +7,8 @@
 //! | `gs://bucket/prefix` | `endpoint`, `anonymous`, `allow-http`, `allow-invalid-certificates` |
 //! | `az://container/prefix` | `account`, `endpoint`, `anonymous`, `emulator`, `allow-http`, `allow-invalid-certificates` |
 //!
-//! Credentials come from the environment only. What names a secret is refused in a URL, because URLs are shown and logged.
+//! Credentials come from the environment only. What names a secret is refused in a URL, because
+//! URLs are shown and logged.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -84,9 +85,12 @@ fn file(url: &Url) -> Result<Address, Error> {
     let given = Query::parse(url, &[])?;
     debug_assert!(given.pairs.is_empty(), "no key is known");
     if url.host_str().is_some_and(|host| !host.is_empty() && host != "localhost") {
-        return Err(settings(format!("{url}: the path of a file URL is absolute: file:///DIRECTORY")));
+        return Err(settings(format!(
+            "{url}: the path of a file URL is absolute: file:///DIRECTORY"
+        )));
     }
-    let directory = url.to_file_path().map_err(|()| settings(format!("{url}: not a path of this system")))?;
+    let directory =
+        url.to_file_path().map_err(|()| settings(format!("{url}: not a path of this system")))?;
     let prefix = Path::from_absolute_path(&directory)
         .map_err(|error| settings(format!("{}: {error}", directory.display())))?;
     let url = format!("file://{}", directory.display());
@@ -115,7 +119,8 @@ fn s3(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
         builder = builder.with_virtual_hosted_style_request(in_host);
     }
     if let Some(endpoint) = &endpoint {
-        builder = builder.with_endpoint(endpoint_of_bucket(endpoint, &bucket, in_host == Some(true))?);
+        builder =
+            builder.with_endpoint(endpoint_of_bucket(endpoint, &bucket, in_host == Some(true))?);
     }
     if let Some(region) = query.get("region") {
         builder = builder.with_region(region);
@@ -166,8 +171,10 @@ fn az(url: &Url, options: &RemoteOptions) -> Result<Address, Error> {
         .with_container_name(&bucket)
         .with_retry(no_retries())
         .with_http_connector(Connector::default());
-    let account =
-        query.get("account").map(str::to_owned).or_else(|| value_of(&options.environment, AZURE_ACCOUNT));
+    let account = query
+        .get("account")
+        .map(str::to_owned)
+        .or_else(|| value_of(&options.environment, AZURE_ACCOUNT));
     for (key, value) in found.settings {
         builder = builder.with_config(key, value);
     }
@@ -225,7 +232,11 @@ fn client(options: &RemoteOptions, query: &Query, is_plain: bool) -> Result<Clie
 fn container(url: &Url, what: &str) -> Result<String, Error> {
     match url.host_str() {
         Some(name) if !name.is_empty() && url.port().is_none() => Ok(name.to_owned()),
-        _ => Err(settings(format!("{url}: expected {0}://{1}/PREFIX", url.scheme(), what.to_uppercase()))),
+        _ => Err(settings(format!(
+            "{url}: expected {0}://{1}/PREFIX",
+            url.scheme(),
+            what.to_uppercase()
+        ))),
     }
 }
 
@@ -252,12 +263,15 @@ fn address(
 
 fn checked_endpoint(text: &str) -> Result<Url, Error> {
     let error = |why: &str| settings(format!("endpoint {}: {why}", without_secrets(text)));
-    let url = Url::parse(text).map_err(|_| error("expected a URL, for example http://127.0.0.1:9000"))?;
+    let url =
+        Url::parse(text).map_err(|_| error("expected a URL, for example http://127.0.0.1:9000"))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(error("expected http://HOST or https://HOST"));
     }
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(error("a user, password or query in it; credentials come from the environment"));
+        return Err(error(
+            "a user, password or query in it; credentials come from the environment",
+        ));
     }
     Ok(url)
 }
@@ -267,9 +281,9 @@ fn endpoint_of_bucket(endpoint: &Url, bucket: &str, in_host: bool) -> Result<Str
     let mut endpoint = endpoint.clone();
     let host = endpoint.host_str().unwrap_or_default().to_owned();
     if in_host && !host.starts_with(&format!("{bucket}.")) {
-        endpoint
-            .set_host(Some(&format!("{bucket}.{host}")))
-            .map_err(|_| settings(format!("endpoint {endpoint}: path-style=false needs a host name")))?;
+        endpoint.set_host(Some(&format!("{bucket}.{host}"))).map_err(|_| {
+            settings(format!("endpoint {endpoint}: path-style=false needs a host name"))
+        })?;
     }
     Ok(endpoint.as_str().trim_end_matches('/').to_owned())
 }
@@ -281,7 +295,8 @@ struct Query {
 
 impl Query {
     fn parse(url: &Url, keys: &[&str]) -> Result<Self, Error> {
-        let known = || keys.iter().copied().chain(HTTP_KEYS.into_iter().filter(|_| !keys.is_empty()));
+        let known =
+            || keys.iter().copied().chain(HTTP_KEYS.into_iter().filter(|_| !keys.is_empty()));
         let mut pairs: Vec<(String, String)> = Vec::new();
         for (key, value) in url.query_pairs() {
             let name = key.to_ascii_lowercase().replace('_', "-");
@@ -292,7 +307,10 @@ impl Query {
             }
             if !known().any(|known| known == name) {
                 let scheme = url.scheme();
-                return Err(settings(format!("unknown key {key} for {scheme}://{}", meant(&name, known()))));
+                return Err(settings(format!(
+                    "unknown key {key} for {scheme}://{}",
+                    meant(&name, known())
+                )));
             }
             if pairs.iter().any(|(other, _)| *other == name) {
                 return Err(settings(format!("{key} is given twice")));

@@ -1,4 +1,5 @@
-//! A store in memory whose answers can be delayed, slowed, cut and falsified, for tests on tokio's paused clock.
+//! A store in memory whose answers can be delayed, slowed, cut and falsified, for tests on tokio's
+//! paused clock.
 
 use std::{
     collections::VecDeque,
@@ -12,9 +13,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream, stream::BoxStream};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-    memory::InMemory, path::Path,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use tokio::{
     runtime::Handle,
@@ -193,7 +194,9 @@ impl Fake {
         };
         let (bytes, end) = match answer {
             Answer::Cut(after) => (bytes.slice(..after.min(bytes.len())), Some(None)),
-            Answer::Break(after) => (bytes.slice(..after.min(bytes.len())), Some(Some(transport()))),
+            Answer::Break(after) => {
+                (bytes.slice(..after.min(bytes.len())), Some(Some(transport())))
+            }
             Answer::Stall(after) => (bytes.slice(..after.min(bytes.len())), None),
             Answer::Long(extra) => ([bytes, vec![0; extra].into()].concat().into(), Some(None)),
             _ => (bytes, Some(None)),
@@ -205,7 +208,8 @@ impl Fake {
             let state = Arc::clone(&state);
             async move {
                 sleep(pause).await;
-                let through = state.lock().unwrap().line.as_mut().map(|line| line.carry(piece.len()));
+                let through =
+                    state.lock().unwrap().line.as_mut().map(|line| line.carry(piece.len()));
                 match through {
                     None => {}
                     Some(Some(through)) => sleep_until(through).await,
@@ -237,8 +241,9 @@ pub(crate) fn options(runtime: Handle) -> RemoteOptions {
 
 /// Bytes that differ everywhere, so that bytes of another place are noticed.
 pub(crate) fn contents(length: usize) -> Bytes {
-    let word =
-        |index: usize| (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).to_le_bytes();
+    let word = |index: usize| {
+        (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).to_le_bytes()
+    };
     (0..length.div_ceil(8)).flat_map(word).take(length).collect()
 }
 
@@ -268,7 +273,10 @@ impl ObjectStore for Fake {
             Answer::Panic => panic!("the fake store panics as it was told to"),
             Answer::Status(status) => {
                 http::pretend(status);
-                return Err(Error::Generic { store: "fake", source: format!("status {status}").into() });
+                return Err(Error::Generic {
+                    store: "fake",
+                    source: format!("status {status}").into(),
+                });
             }
             _ => {}
         }
@@ -296,7 +304,12 @@ impl ObjectStore for Fake {
         self.inner.list(prefix)
     }
 
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         self.inner.put_opts(location, payload, options).await
     }
 
@@ -308,7 +321,10 @@ impl ObjectStore for Fake {
         self.inner.put_multipart_opts(location, options).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         self.inner.delete_stream(locations)
     }
 

@@ -1,6 +1,7 @@
 //! What an attempt's failure means: whether to try again, and what to tell at the end.
 //!
-//! The line that must not be crossed: a store that could not be asked is never taken for a store that has no such object.
+//! The line that must not be crossed: a store that could not be asked is never taken for a store
+//! that has no such object.
 
 use std::{error::Error as StdError, io};
 
@@ -63,7 +64,9 @@ impl Fault {
                 Error::Gone(format!("{what}: the object was replaced by another version ({text})"))
             }
             FaultKind::Denied => Error::Denied(format!("{what}: {text}")),
-            FaultKind::NotModified => Error::Unreachable(format!("{what}: answered 304 to a plain read")),
+            FaultKind::NotModified => {
+                Error::Unreachable(format!("{what}: answered 304 to a plain read"))
+            }
             FaultKind::SlowDown => Error::Unreachable(format!(
                 "{what}: the store asks to slow down ({text}), {attempts} attempts"
             )),
@@ -79,7 +82,8 @@ fn kind_of(error: &object_store::Error, seen: Seen) -> FaultKind {
     match error {
         E::NotModified { .. } => FaultKind::NotModified,
         E::Precondition { .. } => FaultKind::Replaced,
-        // A bucket that does not exist answers 404 to every name: that is a matter of settings, not of objects.
+        // A bucket that does not exist answers 404 to every name: that is a matter of settings, not
+        // of objects.
         E::NotFound { .. } if names_missing_bucket(&error.to_string()) => FaultKind::Denied,
         E::NotFound { .. } => FaultKind::Missing,
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => FaultKind::Denied,
@@ -93,7 +97,8 @@ fn kind_of(error: &object_store::Error, seen: Seen) -> FaultKind {
 fn kind_of_status(status: u16) -> FaultKind {
     match status {
         429 | 503 => FaultKind::SlowDown,
-        // The store took it for a success, `object_store` did not: another range than asked for, no ETag.
+        // The store took it for a success, `object_store` did not: another range than asked for, no
+        // ETag.
         200..=299 => FaultKind::Wrong,
         // The range is beyond the end: not the object that was listed.
         416 => FaultKind::WrongVersion,
@@ -124,7 +129,9 @@ fn io_kind(error: &object_store::Error) -> Option<io::ErrorKind> {
     chain(error).find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind)
 }
 
-fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+fn chain<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
         let error = next?;
@@ -189,7 +196,10 @@ mod tests {
         ] {
             assert_eq!(Fault::of(&generic("x"), at(status)).kind, kind, "{status}");
         }
-        assert_eq!(Fault::of(&generic("connection refused"), Seen::default()).kind, FaultKind::Transient);
+        assert_eq!(
+            Fault::of(&generic("connection refused"), Seen::default()).kind,
+            FaultKind::Transient
+        );
     }
 
     #[test]
@@ -201,17 +211,24 @@ mod tests {
         let kind = |text| Fault::of(&missing(text), at(404)).kind;
         assert_eq!(kind("<Code>NoSuchKey</Code>"), FaultKind::Missing);
         assert_eq!(kind("<Code>NoSuchBucket</Code>"), FaultKind::Denied);
-        let told =
-            Fault::of(&missing("<Code>NoSuchKey</Code>"), at(404)).into_error("cannot read a of s3://b", 1);
-        assert_eq!(told, Error::Gone("cannot read a of s3://b: there is no such object".to_owned()));
-        let refused = Fault::of(&generic("refused"), Seen::default()).into_error("cannot read a", 3);
-        assert!(matches!(refused, Error::Unreachable(text) if text.ends_with("refused, 3 attempts")));
+        let told = Fault::of(&missing("<Code>NoSuchKey</Code>"), at(404))
+            .into_error("cannot read a of s3://b", 1);
+        assert_eq!(
+            told,
+            Error::Gone("cannot read a of s3://b: there is no such object".to_owned())
+        );
+        let refused =
+            Fault::of(&generic("refused"), Seen::default()).into_error("cannot read a", 3);
+        assert!(
+            matches!(refused, Error::Unreachable(text) if text.ends_with("refused, 3 attempts"))
+        );
     }
 
     #[test]
     fn a_file_that_may_not_be_read_is_denied() {
         let source = io::Error::new(io::ErrorKind::PermissionDenied, "no");
-        let error = object_store::Error::Generic { store: "LocalFileSystem", source: source.into() };
+        let error =
+            object_store::Error::Generic { store: "LocalFileSystem", source: source.into() };
         assert_eq!(Fault::of(&error, Seen::default()).kind, FaultKind::Denied);
     }
 

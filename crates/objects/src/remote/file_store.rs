@@ -1,8 +1,8 @@
 //! Objects that are files below a directory, read on a limited number of threads.
 //!
-//! The runtime's threads that may block are those of all stores, and a thread in a read that does not come
-//! back is lost to it. So a read keeps its place until it has really ended, whoever has given up waiting for
-//! it: a disk that hangs holds up its own store.
+//! The runtime's threads that may block are those of all stores, and a thread in a read that does
+//! not come back is lost to it. So a read keeps its place until it has really ended, whoever has
+//! given up waiting for it: a disk that hangs holds up its own store.
 
 use std::{fs::File, ops::Range, os::unix::fs::FileExt, sync::Arc};
 
@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream, stream::BoxStream};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, local::LocalFileSystem,
-    path::Path,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    local::LocalFileSystem, path::Path,
 };
 use tokio::{sync::Semaphore, task::spawn_blocking};
 
@@ -27,15 +27,20 @@ pub(super) struct FileStore {
 
 impl FileStore {
     pub(super) fn new() -> Self {
-        Self { files: Arc::new(LocalFileSystem::new()), reads: Arc::new(Semaphore::new(FILE_READS_MAX)) }
+        Self {
+            files: Arc::new(LocalFileSystem::new()),
+            reads: Arc::new(Semaphore::new(FILE_READS_MAX)),
+        }
     }
 
-    /// Does work in its turn. It goes on when nobody waits for it any more, because its thread does.
+    /// Does work in its turn. It goes on when nobody waits for it any more, because its thread
+    /// does.
     async fn in_turn<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let permit = Arc::clone(&self.reads).acquire_owned().await.expect("the semaphore is never closed");
+        let permit =
+            Arc::clone(&self.reads).acquire_owned().await.expect("the semaphore is never closed");
         let task = tokio::spawn(async move {
             let _permit = permit;
             work.await
@@ -80,7 +85,8 @@ impl std::fmt::Display for FileStore {
 impl ObjectStore for FileStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let (files, location) = (Arc::clone(&self.files), location.clone());
-        let mut found = self.in_turn(async move { files.get_opts(&location, options).await }).await?;
+        let mut found =
+            self.in_turn(async move { files.get_opts(&location, options).await }).await?;
         if let GetResultPayload::File(file, _) = found.payload {
             found.payload = GetResultPayload::Stream(self.pieces(file, found.range.clone()));
         }
@@ -96,7 +102,12 @@ impl ObjectStore for FileStore {
         self.files.list(prefix)
     }
 
-    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
         self.files.put_opts(location, payload, options).await
     }
 
@@ -108,7 +119,10 @@ impl ObjectStore for FileStore {
         self.files.put_multipart_opts(location, options).await
     }
 
-    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         self.files.delete_stream(locations)
     }
 
@@ -131,18 +145,25 @@ mod tests {
         Path::from_absolute_path(path).expect("an absolute path")
     }
 
-    /// 32 threads of all stores stood in reads of one directory that hung: stores elsewhere were not answered.
+    /// 32 threads of all stores stood in reads of one directory that hung: stores elsewhere were
+    /// not answered.
     #[test]
     fn a_directory_that_hangs_leaves_threads_to_other_stores() {
         let directory = tempfile::tempdir().unwrap();
         let well = directory.path().join("well");
         std::fs::write(&well, b"bytes").unwrap();
         // Whoever opens one waits for somebody to write.
-        let hung: Vec<_> = (0..2 * FILE_READS_MAX).map(|n| directory.path().join(n.to_string())).collect();
-        hung.iter().for_each(|path| rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap());
+        let hung: Vec<_> =
+            (0..2 * FILE_READS_MAX).map(|n| directory.path().join(n.to_string())).collect();
+        hung.iter().for_each(|path| {
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).unwrap()
+        });
         let threads = FILE_READS_MAX + 1;
-        let runtime =
-            Builder::new_multi_thread().worker_threads(1).max_blocking_threads(threads).enable_time().build();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(threads)
+            .enable_time()
+            .build();
         let runtime = runtime.unwrap();
         runtime.block_on(async {
             let (hung_store, other) = (FileStore::new(), FileStore::new());

@@ -1,4 +1,5 @@
-//! Statuses of the store's answers: the errors of `object_store` do not tell them apart, and one has to, because 503 means something else than 500.
+//! Statuses of the store's answers: the errors of `object_store` do not tell them apart, and one
+//! has to, because 503 means something else than 500.
 
 use std::cell::Cell;
 
@@ -6,7 +7,8 @@ use async_trait::async_trait;
 use object_store::{
     ClientOptions,
     client::{
-        HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+        HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
+        ReqwestConnector,
     },
 };
 

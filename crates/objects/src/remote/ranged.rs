@@ -1,8 +1,9 @@
 //! Reads of a range of one version of an object, to the last byte or an error.
 //!
-//! Before the first byte of an attempt is given on, the answer is checked: its range is the one asked for, the object has the size and the
-//! ETag it had when it was listed. A body that stalls, ends early or breaks is resumed at the next byte. A body that is longer than its
-//! header said is refused from the piece on that is too long.
+//! Before the first byte of an attempt is given on, the answer is checked: its range is the one
+//! asked for, the object has the size and the ETag it had when it was listed. A body that stalls,
+//! ends early or breaks is resumed at the next byte. A body that is longer than its header said is
+//! refused from the piece on that is too long.
 
 use std::{ops::Range, sync::atomic::Ordering::Relaxed};
 
@@ -26,8 +27,8 @@ use crate::Error;
 pub(crate) trait Sink: Send {
     /// Whether somebody wants the bytes now.
     fn is_waited_for(&self) -> bool;
-    /// Asked whenever no request is under way, and before one is given up. After it was said that nobody wants the bytes, it has to be true
-    /// for ever.
+    /// Asked whenever no request is under way, and before one is given up. After it was said that
+    /// nobody wants the bytes, it has to be true for ever.
     fn is_wanted(&mut self) -> bool;
     /// A request leaves.
     fn handle_sent(&mut self);
@@ -69,15 +70,17 @@ impl Sink for Whole {
 }
 
 impl Remote {
-    /// A range of one version of an object, from the store whatever is on disk; nothing is kept and no fill starts. For what is read once and
-    /// kept elsewhere.
+    /// A range of one version of an object, from the store whatever is on disk; nothing is kept and
+    /// no fill starts. For what is read once and kept elsewhere.
     ///
     /// # Errors
     /// [`Error::Settings`] for a range that is not within the object; else what the store answered.
     pub async fn read(&self, meta: &ObjectMeta, range: Range<u64>) -> Result<Bytes, Error> {
         if range.is_empty() || meta.size < range.end {
             let (name, size) = (&meta.name, meta.size);
-            return Err(Error::Settings(format!("{name}: expected a range within 0..{size}, got {range:?}")));
+            return Err(Error::Settings(format!(
+                "{name}: expected a range within 0..{size}, got {range:?}"
+            )));
         }
         let mut whole = Whole::default();
         self.read_range(meta, range, Urgency::Foreground, &mut whole).await?;
@@ -92,16 +95,23 @@ impl Remote {
         urgency: Urgency,
         sink: &mut dyn Sink,
     ) -> Result<(), Error> {
-        debug_assert!(range.start < range.end && range.end <= meta.size, "{range:?} of {}", meta.size);
+        debug_assert!(
+            range.start < range.end && range.end <= meta.size,
+            "{range:?} of {}",
+            meta.size
+        );
         let path = self.path(&meta.name)?;
         let mut read = Read { meta, path, rest: range, sink };
         let mut attempts = Attempts::new(match urgency {
-            // As long as somebody waits, and until long after the usual deadline: an error is only for when the truth cannot be had.
+            // As long as somebody waits, and until long after the usual deadline: an error is only
+            // for when the truth cannot be had.
             Urgency::Foreground => self.attempts_max.saturating_mul(FOREGROUND_ATTEMPTS_FACTOR),
             Urgency::Fill => self.attempts_max,
         });
         loop {
-            let Some(slot) = self.slot(urgency, read.sink).await else { return Err(unwanted(meta)) };
+            let Some(slot) = self.slot(urgency, read.sink).await else {
+                return Err(unwanted(meta));
+            };
             let before = read.rest.start;
             let outcome = self.attempt(&mut read, urgency).await;
             let Err(fault) = self.judged(outcome, &slot) else {
@@ -119,8 +129,9 @@ impl Remote {
         }
     }
 
-    /// Waits for its turn; none if nobody wants the bytes any more. A store that hangs must not find, when it is well again, the
-    /// reads of all who left meanwhile before those of who is there.
+    /// Waits for its turn; none if nobody wants the bytes any more. A store that hangs must not
+    /// find, when it is well again, the reads of all who left meanwhile before those of who is
+    /// there.
     async fn slot(&self, urgency: Urgency, sink: &mut dyn Sink) -> Option<Slot> {
         let mut turn = std::pin::pin!(self.window.acquire(urgency));
         loop {
@@ -183,7 +194,8 @@ impl Remote {
         outcome
     }
 
-    /// A connection can be used again when its body has been read to the end. That there is more cannot harm any more, but is counted.
+    /// A connection can be used again when its body has been read to the end. That there is more
+    /// cannot harm any more, but is counted.
     async fn expect_end(&self, body: &mut BoxStream<'static, object_store::Result<Bytes>>) {
         while let Ok(Some(bytes)) = self.piece(body).await {
             if !bytes.is_empty() {
@@ -230,8 +242,8 @@ impl Remote {
     }
 }
 
-/// Looks now and then whether somebody waits for a read under way. One that all waiters have left would
-/// take a slow link from others; who comes back within two looks still finds it.
+/// Looks now and then whether somebody waits for a read under way. One that all waiters have left
+/// would take a slow link from others; who comes back within two looks still finds it.
 #[derive(Default)]
 struct InterestCheck {
     looked: Option<Instant>,

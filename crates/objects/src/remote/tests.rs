@@ -28,7 +28,8 @@ impl Bench {
     /// What came, and how it ended.
     async fn read(&self, range: std::ops::Range<u64>) -> (BytesMut, Result<(), Error>) {
         let mut sink = Whole::default();
-        let outcome = self.remote.read_range(&self.meta, range, Urgency::Foreground, &mut sink).await;
+        let outcome =
+            self.remote.read_range(&self.meta, range, Urgency::Foreground, &mut sink).await;
         (sink.0, outcome)
     }
 
@@ -57,14 +58,20 @@ async fn wrong_answers_never_give_a_byte_and_are_asked_again() {
         bench.fake.answer([wrong]);
         bench.reads_well(100..9_000).await;
         let stats = bench.remote.stats();
-        assert_eq!((stats.wrong_responses, stats.retries, stats.foreground_reads), (1, 1, 2), "{wrong:?}");
+        assert_eq!(
+            (stats.wrong_responses, stats.retries, stats.foreground_reads),
+            (1, 1, 2),
+            "{wrong:?}"
+        );
 
         bench.fake.answer_always(wrong);
         let (got, outcome) = bench.read(100..9_000).await;
         assert!(got.is_empty(), "{wrong:?} gave {} bytes", got.len());
         let error = outcome.unwrap_err();
         match wrong {
-            Answer::OtherSize | Answer::OtherEtag => assert!(matches!(error, Error::Gone(_)), "{error:?}"),
+            Answer::OtherSize | Answer::OtherEtag => {
+                assert!(matches!(error, Error::Gone(_)), "{error:?}")
+            }
             _ => assert!(matches!(error, Error::Unreachable(_)), "{error:?}"),
         }
     }
@@ -85,7 +92,8 @@ async fn a_body_that_is_cut_breaks_or_stalls_goes_on_at_the_next_byte() {
         let bench = Bench::new(300_000).await;
         bench.fake.answer([fault, fault]);
         bench.reads_well(1_000..250_000).await;
-        let ranges: Vec<_> = bench.fake.asked().into_iter().map(|asked| asked.range.unwrap()).collect();
+        let ranges: Vec<_> =
+            bench.fake.asked().into_iter().map(|asked| asked.range.unwrap()).collect();
         assert_eq!(ranges, [1_000..250_000, 71_000..250_000, 141_000..250_000], "{fault:?}");
         let stats = bench.remote.stats();
         assert_eq!((stats.retries, stats.bytes), (2, 249_000), "no byte comes twice");
@@ -195,7 +203,8 @@ async fn what_reads_take_is_measured() {
 #[tokio::test(start_paused = true)]
 async fn a_small_object_is_fetched_whole_or_found_unchanged() {
     let bench = Bench::new(100_000).await;
-    let Fetched::Object { bytes, etag } = bench.remote.fetch("a", None, 100_000).await.unwrap() else {
+    let Fetched::Object { bytes, etag } = bench.remote.fetch("a", None, 100_000).await.unwrap()
+    else {
         panic!("it is there");
     };
     assert_eq!(bytes, bench.bytes);
@@ -214,7 +223,10 @@ async fn a_fetch_that_is_cut_begins_anew() {
         let bench = Bench::new(100_000).await;
         bench.fake.answer([fault]);
         let fetched = bench.remote.fetch("a", None, 100_000).await.unwrap();
-        assert!(matches!(fetched, Fetched::Object { bytes, .. } if bytes == bench.bytes), "{fault:?}");
+        assert!(
+            matches!(fetched, Fetched::Object { bytes, .. } if bytes == bench.bytes),
+            "{fault:?}"
+        );
     }
 }
 
@@ -297,7 +309,10 @@ async fn a_directory_that_is_not_there_is_not_an_empty_store() {
         remote.fetch("manifest", None, 9).await.unwrap_err(),
     ];
     for error in errors {
-        assert!(matches!(&error, Error::Unreachable(text) if text.contains("unmounted")), "{error:?}");
+        assert!(
+            matches!(&error, Error::Unreachable(text) if text.contains("unmounted")),
+            "{error:?}"
+        );
     }
 }
 

@@ -5,7 +5,8 @@ use object_store::{GetOptions, ObjectMeta as Found};
 /// Beginning of ETags that this crate made itself.
 const MADE_PREFIX: &str = "made-";
 
-/// The ETag, or one made of time and size where the store has none. Whole seconds, because listings and headers differ in the rest.
+/// The ETag, or one made of time and size where the store has none. Whole seconds, because listings
+/// and headers differ in the rest.
 pub(super) fn etag_of(found: &Found) -> String {
     found.e_tag.clone().unwrap_or_else(|| made(found))
 }

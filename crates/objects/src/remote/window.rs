@@ -1,12 +1,14 @@
 //! How many requests may be under way at once: additive increase, multiplicative decrease.
 //!
-//! * The limit halves when the store asks to slow down, once per round: what was sent before the last halving says nothing about the
-//!   new limit. It grows by one per window of successes, up to the configured number.
-//! * Foreground requests go before fills. Fills take at most a part of the window, and one foreground request may always go, so that a
-//!   window of one is not blocked by a long fill.
-//! * The more foreground requests there are, the fewer fills start: these bring megabytes where those bring kilobytes, and the
-//!   processor, the disk and the line that they take are what somebody waits for. One fill may be under way however many wait: who
-//!   is asked all the time has to come to disk, too.
+//! * The limit halves when the store asks to slow down, once per round: what was sent before the
+//!   last halving says nothing about the new limit. It grows by one per window of successes, up to
+//!   the configured number.
+//! * Foreground requests go before fills. Fills take at most a part of the window, and one
+//!   foreground request may always go, so that a window of one is not blocked by a long fill.
+//! * The more foreground requests there are, the fewer fills start: these bring megabytes where
+//!   those bring kilobytes, and the processor, the disk and the line that they take are what
+//!   somebody waits for. One fill may be under way however many wait: who is asked all the time has
+//!   to come to disk, too.
 
 use std::{
     collections::VecDeque,
@@ -76,7 +78,8 @@ impl Window {
             let (sender, turn) = oneshot::channel();
             let queue = state.queue(urgency);
             if queue.len() == queue.capacity() {
-                // Those who gave up are not counted until their turn comes, so they go before the queue grows.
+                // Those who gave up are not counted until their turn comes, so they go before the
+                // queue grows.
                 queue.retain(|waiting| !waiting.is_closed());
             }
             queue.push_back(sender);
@@ -96,10 +99,12 @@ impl Window {
         Slot { window: Arc::clone(self), urgency, round: state.round }
     }
 
-    /// Lets those go for whom there is room now. Outside of the lock, because a slot that nobody takes comes back here.
+    /// Lets those go for whom there is room now. Outside of the lock, because a slot that nobody
+    /// takes comes back here.
     fn admit(self: &Arc<Self>) {
         while let Some((sender, slot)) = self.next() {
-            // Whoever waited has gone: the slot that comes back is dropped, which gives it to the next.
+            // Whoever waited has gone: the slot that comes back is dropped, which gives it to the
+            // next.
             drop(sender.send(slot));
         }
     }
@@ -139,7 +144,8 @@ impl State {
         }
     }
 
-    /// Whether none is under way. A store that is asked all the time would never come to disk if fills only had what is left.
+    /// Whether none is under way. A store that is asked all the time would never come to disk if
+    /// fills only had what is left.
     fn fill_is_due(&self) -> bool {
         self.fill == 0 && WINDOW_WITH_FILL_MIN <= self.limit
     }
@@ -272,7 +278,8 @@ mod tests {
     #[tokio::test]
     async fn fills_get_their_share_while_foreground_requests_wait() {
         let window = Window::new(8);
-        let mut reads: VecDeque<_> = (0..8).filter_map(|_| take(&window, Urgency::Foreground)).collect();
+        let mut reads: VecDeque<_> =
+            (0..8).filter_map(|_| take(&window, Urgency::Foreground)).collect();
         let spawn = |urgency| {
             let window = Arc::clone(&window);
             tokio::spawn(async move { window.acquire(urgency).await })
@@ -291,12 +298,14 @@ mod tests {
         assert_eq!(fills.iter().filter(|fill| fill.is_finished()).count(), 1, "one, and no more");
     }
 
-    /// The fills that cold reads of 64 callers started took the processor from the reads themselves.
+    /// The fills that cold reads of 64 callers started took the processor from the reads
+    /// themselves.
     #[tokio::test]
     async fn fills_give_way_to_foreground_requests_under_way() {
         let window = Window::new(64);
         let fills_beside = |reads: usize| {
-            let reads: Vec<_> = (0..reads).filter_map(|_| take(&window, Urgency::Foreground)).collect();
+            let reads: Vec<_> =
+                (0..reads).filter_map(|_| take(&window, Urgency::Foreground)).collect();
             let fills: Vec<_> = (0..64).map_while(|_| take(&window, Urgency::Fill)).collect();
             drop(reads);
             fills.len()
@@ -305,10 +314,14 @@ mod tests {
         // What waits comes when they have ended.
         let reads: Vec<_> = (0..40).filter_map(|_| take(&window, Urgency::Foreground)).collect();
         let mut fills: Vec<_> = (0..10).map(|_| Box::pin(window.acquire(Urgency::Fill))).collect();
-        let slots: Vec<_> = fills.iter_mut().filter_map(|fill| fill.as_mut().now_or_never()).collect();
+        let slots: Vec<_> =
+            fills.iter_mut().filter_map(|fill| fill.as_mut().now_or_never()).collect();
         assert_eq!(slots.len(), 1);
         drop(reads);
-        assert_eq!(fills.iter_mut().skip(1).filter_map(|fill| fill.as_mut().now_or_never()).count(), 9);
+        assert_eq!(
+            fills.iter_mut().skip(1).filter_map(|fill| fill.as_mut().now_or_never()).count(),
+            9
+        );
     }
 
     #[tokio::test]

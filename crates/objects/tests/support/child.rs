@@ -1,5 +1,5 @@
-//! A test that runs itself again as a process of its own: to be killed, or to live where it cannot harm
-//! others.
+//! A test that runs itself again as a process of its own: to be killed, or to live where it cannot
+//! harm others.
 
 use std::{
     env,
@@ -27,7 +27,8 @@ pub fn given(name: &str) -> String {
 
 /// Tells the parent.
 pub fn say(what: &str) {
-    // Directly: the harness keeps what `println!` writes from tests that run in threads of their own.
+    // Directly: the harness keeps what `println!` writes from tests that run in threads of their
+    // own.
     use std::io::Write;
     let mut output = std::io::stdout().lock();
     output.write_all(format!("\n{SAYS}{what}\n").as_bytes()).and_then(|()| output.flush()).unwrap();
@@ -46,7 +47,12 @@ impl Player {
     }
 
     /// The same, with a command that ends in starting the executable.
-    pub fn start_in(mut command: Command, test: &str, role: &str, given: &[(&str, &OsStr)]) -> Self {
+    pub fn start_in(
+        mut command: Command,
+        test: &str,
+        role: &str,
+        given: &[(&str, &OsStr)],
+    ) -> Self {
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
         command.env(ROLE, role).envs(given.iter().copied());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -78,7 +84,8 @@ impl Player {
     pub fn end(mut self) -> ExitStatus {
         // Its pipe must not fill up.
         let lines = self.lines.take();
-        let reader = thread::spawn(move || lines.into_iter().flat_map(BufRead::lines).for_each(drop));
+        let reader =
+            thread::spawn(move || lines.into_iter().flat_map(BufRead::lines).for_each(drop));
         let status = self.child.wait().unwrap();
         reader.join().unwrap();
         status

@@ -1,4 +1,5 @@
-//! An S3 server behind a proxy with faults, a cache in front of it, and readers that check every byte.
+//! An S3 server behind a proxy with faults, a cache in front of it, and readers that check every
+//! byte.
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
@@ -14,7 +15,9 @@ use std::{
 };
 
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
-use busload_objects::{Cache, CacheOptions, Error, Object, ObjectMeta, ReadOptions, Remote, RemoteOptions};
+use busload_objects::{
+    Cache, CacheOptions, Error, Object, ObjectMeta, ReadOptions, Remote, RemoteOptions,
+};
 use bytes::Bytes;
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
@@ -49,7 +52,12 @@ impl Store {
     }
 
     /// A new object, open in a cache.
-    pub async fn put_and_open(&self, cache: &Arc<Cache>, name: &str, contents: &[u8]) -> Arc<Object> {
+    pub async fn put_and_open(
+        &self,
+        cache: &Arc<Cache>,
+        name: &str,
+        contents: &[u8],
+    ) -> Arc<Object> {
         self.put(name, contents);
         let remote = self.remote();
         cache.object(&remote, &meta(&remote, name).await)
@@ -118,12 +126,14 @@ pub struct Sizes {
 }
 
 /// Room for everything, and everything wanted.
-pub const AMPLE: Sizes = Sizes { disk: 1 << 30, free: 0, fill_whole_max: 1 << 30, fill_memory: 16 * MIB };
+pub const AMPLE: Sizes =
+    Sizes { disk: 1 << 30, free: 0, fill_whole_max: 1 << 30, fill_memory: 16 * MIB };
 
 /// The same, but only what is touched.
 pub const TOUCHED: Sizes = Sizes { fill_whole_max: 0, ..AMPLE };
 
-/// A child that another test starts at this moment has the lock's descriptor until it executes its program.
+/// A child that another test starts at this moment has the lock's descriptor until it executes its
+/// program.
 pub fn cache(directory: &Path, sizes: Sizes) -> Arc<Cache> {
     let started = now();
     loop {
@@ -244,7 +254,12 @@ pub async fn read_randomly(
 }
 
 /// Many readers at once.
-pub async fn read_by_many(object: &Arc<Object>, contents: &Bytes, seed: u64, rounds: u64) -> Counters {
+pub async fn read_by_many(
+    object: &Arc<Object>,
+    contents: &Bytes,
+    seed: u64,
+    rounds: u64,
+) -> Counters {
     let mut readers = JoinSet::new();
     for reader in 0..READERS {
         let numbers = Numbers(mix(seed ^ mix(reader)));

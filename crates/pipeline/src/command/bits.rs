@@ -95,7 +95,9 @@ pub(super) fn bitcount(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
                 Some(unit) if unit.eq_ignore_ascii_case(b"byte") => {
                     of_bytes(index_range(first, last, bytes.len()))
                 }
-                Some(unit) if unit.eq_ignore_ascii_case(b"bit") => index_range(first, last, bytes.len() * 8),
+                Some(unit) if unit.eq_ignore_ascii_case(b"bit") => {
+                    index_range(first, last, bytes.len() * 8)
+                }
                 Some(_) if first < 0 && last < 0 && last < first => 0..0,
                 Some(_) => return Err(CommandError::Syntax),
             }
@@ -146,7 +148,8 @@ impl Work for CountOnes {
 
 fn count_ones(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let in_words: u64 = words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
+    let in_words: u64 =
+        words.iter().map(|word| u64::from(u64::from_ne_bytes(*word).count_ones())).sum();
     let in_rest: u64 = rest.iter().map(|byte| u64::from(byte.count_ones())).sum();
     in_words + in_rest
 }

@@ -96,9 +96,15 @@ fn describe_own(tx: &Tx, call: &Call<'_>, text: &mut String) {
     describe(tx, call.session, Some(call.command), 0, text);
 }
 
-/// One line in Redis's format. Figures that do not exist here (buffers of a connection belong to the net stage)
-/// are 0, and -1 where 0 would say something.
-fn describe(tx: &Tx, session: &Session, command: Option<&Command>, idle_ms: i64, text: &mut String) {
+/// One line in Redis's format. Figures that do not exist here (buffers of a connection belong to
+/// the net stage) are 0, and -1 where 0 would say something.
+fn describe(
+    tx: &Tx,
+    session: &Session,
+    command: Option<&Command>,
+    idle_ms: i64,
+    text: &mut String,
+) {
     let age = (tx.now() - session.connected_ms).max(0) / 1_000;
     let idle = idle_ms / 1_000;
     let (queued, queue_bytes) = match &session.multi {
@@ -158,7 +164,8 @@ pub(super) fn kill(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 /// The old form: one address, and the client may name itself.
 fn kill_address(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
-    let filter = KillFilter { remote: Some(call.args.at(2)), skip_own: false, ..KillFilter::default() };
+    let filter =
+        KillFilter { remote: Some(call.args.at(2)), skip_own: false, ..KillFilter::default() };
     if kill_matching(tx, call, &filter) == 0 {
         return Err(CommandError::text("ERR No such client"));
     }
@@ -271,14 +278,18 @@ pub(super) fn setinfo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     }
     if !connection::is_plain(value) {
         let attribute = printable(attribute, 128);
-        return Err(format!("ERR {attribute} cannot contain spaces, newlines or special characters.").into());
+        return Err(format!(
+            "ERR {attribute} cannot contain spaces, newlines or special characters."
+        )
+        .into());
     }
     *place = value.to_vec();
     call.reply.ok();
     Ok(())
 }
 
-/// CLIENT NO-EVICT: remembered for CLIENT LIST; connections are closed for their memory whatever it says.
+/// CLIENT NO-EVICT: remembered for CLIENT LIST; connections are closed for their memory whatever it
+/// says.
 pub(super) fn no_evict(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.session.no_evict = one_of(call.args.at(2), "on", "off")?;
     call.reply.ok();

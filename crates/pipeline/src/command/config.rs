@@ -1,7 +1,7 @@
 //! CONFIG: the settings under Redis's names, and ours.
 //!
-//! Tools read them to learn what kind of server this is. What can be changed while the server runs is changed; what
-//! cannot is accepted only when it is what it is already.
+//! Tools read them to learn what kind of server this is. What can be changed while the server runs
+//! is changed; what cannot is accepted only when it is what it is already.
 
 use busload_resp::parse_i64;
 
@@ -148,11 +148,14 @@ fn named_parameters<'a>(pairs: &[&'a [u8]]) -> Result<Vec<Named<'a>>, CommandErr
     let mut named: Vec<Named<'a>> = Vec::with_capacity(pairs.len() / 2);
     let mut refused = None;
     for pair in pairs.chunks_exact(2) {
-        let found =
-            PARAMETERS.iter().find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(pair[0]));
+        let found = PARAMETERS
+            .iter()
+            .find(|parameter| parameter.name.as_bytes().eq_ignore_ascii_case(pair[0]));
         let parameter = found.ok_or_else(|| {
             let name = printable(pair[0], 128);
-            CommandError::from(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"))
+            CommandError::from(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+            ))
         })?;
         if matches!(parameter.change, Change::Never) {
             refused.get_or_insert((parameter, "can't set immutable config"));
@@ -168,7 +171,8 @@ fn named_parameters<'a>(pairs: &[&'a [u8]]) -> Result<Vec<Named<'a>>, CommandErr
 }
 
 fn failed(parameter: &Parameter, why: &str) -> CommandError {
-    format!("ERR CONFIG SET failed (possibly related to argument '{}') - {why}", parameter.name).into()
+    format!("ERR CONFIG SET failed (possibly related to argument '{}') - {why}", parameter.name)
+        .into()
 }
 
 /// Whether the value is one of its kind, and for what only a start can change, the one it has.
@@ -202,7 +206,9 @@ fn normal_form(kind: Kind, value: &[u8]) -> Result<String, String> {
             None => Err("argument must be a memory value".into()),
         },
         Kind::OneOf(words) if words.contains(&lower.as_str()) => Ok(lower),
-        Kind::OneOf(words) => Err(format!("argument(s) must be one of the following: {}", words.join(", "))),
+        Kind::OneOf(words) => {
+            Err(format!("argument(s) must be one of the following: {}", words.join(", ")))
+        }
     }
 }
 

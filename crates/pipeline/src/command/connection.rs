@@ -17,7 +17,8 @@ use crate::{
 /// The version of Redis whose commands these are; clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.2.4";
 
-pub(super) const NAME_TOO_LONG: CommandError = CommandError::text("ERR a name is longer than 4 KiB");
+pub(super) const NAME_TOO_LONG: CommandError =
+    CommandError::text("ERR a name is longer than 4 KiB");
 
 const _: () = assert!(CLIENT_NAME_BYTES_MAX == 4 * 1024, "the error text says so");
 
@@ -66,7 +67,9 @@ fn hello_options<'a>(call: &Call<'a>) -> Result<HelloOptions<'a>, CommandError> 
         } else if 2 <= left && cursor.take_word("setname") {
             asked.name = Some(client_name(cursor.expect()?)?);
         } else {
-            return Err(format!("ERR Syntax error in HELLO option '{}'", printable(option, 128)).into());
+            return Err(
+                format!("ERR Syntax error in HELLO option '{}'", printable(option, 128)).into()
+            );
         }
     }
     Ok(asked)
@@ -153,7 +156,9 @@ fn authenticate(tx: &mut Tx, session: &mut Session, user: &[u8], password: &[u8]
     if user != USER || !right {
         tx.stats.auth_denied_total.add(1);
         tx.guesses.note_wrong(client, now);
-        return Err(CommandError::text("WRONGPASS invalid username-password pair or user is disabled."));
+        return Err(CommandError::text(
+            "WRONGPASS invalid username-password pair or user is disabled.",
+        ));
     }
     session.authenticated = true;
     Ok(())
@@ -226,7 +231,9 @@ pub(super) fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
     if is_plain(name) {
         return Ok(name);
     }
-    Err(CommandError::text("ERR Client names cannot contain spaces, newlines or special characters."))
+    Err(CommandError::text(
+        "ERR Client names cannot contain spaces, newlines or special characters.",
+    ))
 }
 
 /// Whether these are printable ASCII characters other than the space.

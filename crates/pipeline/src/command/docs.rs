@@ -11,8 +11,14 @@ pub fn markdown() -> String {
          Redis 7; what differs is said here. The last column says which work on tables in Postgres (docs/postgres.md): *w* only \
          where the table is writable.\n",
     );
-    let groups =
-        [Group::String, Group::Hash, Group::Generic, Group::Transactions, Group::Connection, Group::Server];
+    let groups = [
+        Group::String,
+        Group::Hash,
+        Group::Generic,
+        Group::Transactions,
+        Group::Connection,
+        Group::Server,
+    ];
     for group in groups {
         write!(
             page,

@@ -1,4 +1,5 @@
-//! Commands about when keys expire. A time is kept in Unix milliseconds; a key whose time has come is absent.
+//! Commands about when keys expire. A time is kept in Unix milliseconds; a key whose time has come
+//! is absent.
 
 use busload_resp::parse_i64;
 use busload_tables::UnixMs;
@@ -116,7 +117,9 @@ fn conditions(mut cursor: Cursor<'_>) -> Result<Conditions, CommandError> {
         return Err(CommandError::text(text));
     }
     if of.later && of.earlier {
-        return Err(CommandError::text("ERR GT and LT options at the same time are not compatible"));
+        return Err(CommandError::text(
+            "ERR GT and LT options at the same time are not compatible",
+        ));
     }
     Ok(of)
 }

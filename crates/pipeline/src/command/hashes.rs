@@ -1,4 +1,5 @@
-//! Commands on hashes. A hash is there as long as it has fields; the first brings it about, the last takes it away.
+//! Commands on hashes. A hash is there as long as it has fields; the first brings it about, the
+//! last takes it away.
 
 mod all;
 mod many;
@@ -166,7 +167,9 @@ pub(super) fn hincrby(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let field = call.args.at(2);
     let old = match hash(tx, &key)?.and_then(|hash| hash.get(field)) {
         None => 0,
-        Some(value) => parse_i64(value).ok_or(CommandError::text("ERR hash value is not an integer"))?,
+        Some(value) => {
+            parse_i64(value).ok_or(CommandError::text("ERR hash value is not an integer"))?
+        }
     };
     let new = old.checked_add(by).ok_or(OVERFLOW)?;
     put_field(tx, &key, field, itoa::Buffer::new().format(new).as_bytes());
@@ -184,9 +187,8 @@ pub(super) fn hincrbyfloat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let field = call.args.at(2);
     let old = match hash(tx, &key)?.and_then(|hash| hash.get(field)) {
         None => Decimal::ZERO,
-        Some(value) => {
-            Decimal::parse(value).map_err(|_| CommandError::text("ERR hash value is not a float"))?
-        }
+        Some(value) => Decimal::parse(value)
+            .map_err(|_| CommandError::text("ERR hash value is not a float"))?,
     };
     let mut new = Vec::new();
     old.add(&by).map_err(float_error)?.write(&mut new);

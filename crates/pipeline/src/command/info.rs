@@ -1,7 +1,7 @@
 //! INFO: the figures of all stages, under Redis's names where Redis has them.
 //!
-//! It waits for nothing: an operator needs it most when the log does not move. So its counts of keys can include
-//! changes that are not safe yet.
+//! It waits for nothing: an operator needs it most when the log does not move. So its counts of
+//! keys can include changes that are not safe yet.
 
 use std::fmt::{Display, Write};
 
@@ -41,7 +41,9 @@ pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_many_names(&call.args, 1)?;
     let asked = |section: &&Section| {
         let is_all = |word: &[u8]| {
-            ["default", "all", "everything"].iter().any(|all| word.eq_ignore_ascii_case(all.as_bytes()))
+            ["default", "all", "everything"]
+                .iter()
+                .any(|all| word.eq_ignore_ascii_case(all.as_bytes()))
         };
         let mut words = call.args.iter_from(1);
         words.len() == 0
@@ -158,8 +160,11 @@ fn persistence(tx: &Tx, lines: &mut Lines) {
     lines.field("rdb_bgsave_in_progress", 0);
     lines.field("aof_enabled", u8::from(tx.catalog.any_logged()));
     lines.field("aof_rewrite_in_progress", 0);
-    let status =
-        if tx.progress.failure().is_none() && tx.progress.no_space().is_none() { "ok" } else { "err" };
+    let status = if tx.progress.failure().is_none() && tx.progress.no_space().is_none() {
+        "ok"
+    } else {
+        "err"
+    };
     lines.field("aof_last_write_status", status);
     lines.bytes("log_size_bytes", log.log_bytes);
     lines.field("log_segments", log.segments);
@@ -213,7 +218,8 @@ fn cluster(_: &Tx, lines: &mut Lines) {
     lines.field("cluster_enabled", 0);
 }
 
-/// How full the batches of each stage are. A stage that keeps up has small ones; they grow with the load.
+/// How full the batches of each stage are. A stage that keeps up has small ones; they grow with the
+/// load.
 fn stages(tx: &Tx, lines: &mut Lines) {
     let stats = &tx.stats;
     let log = tx.progress.stats();
@@ -221,7 +227,8 @@ fn stages(tx: &Tx, lines: &mut Lines) {
     lines.batches("net", net);
     lines.batches("tx", stats.tx_batches.read());
     lines.batches("commit", stats.commit_batches.read());
-    let frames = BatchReading { batches: log.frames, items: log.records, max: log.frame_records_max };
+    let frames =
+        BatchReading { batches: log.frames, items: log.records, max: log.frame_records_max };
     lines.batches("log", frames);
     lines.batches("reply", stats.reply_batches.read());
     for (name, _, info) in tx.sources() {

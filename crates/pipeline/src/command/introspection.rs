@@ -1,7 +1,7 @@
 //! COMMAND: what commands there are, from the table, in the shapes Redis 7 gives.
 //!
-//! Only what is true here is said: flags about scripts, replicas and loading, and hints for cluster clients are
-//! left out.
+//! Only what is true here is said: flags about scripts, replicas and loading, and hints for cluster
+//! clients are left out.
 
 use super::{COMMANDS, Call, Command, Flags, Group, Keys, lookup, refuse_many_names, syntax};
 use crate::{
@@ -99,8 +99,9 @@ fn categories(command: &Command) -> Vec<&'static str> {
     let dangerous = flags.has(Flags::ADMIN) || DANGEROUS.contains(&command.name);
     let group = |group| command.group == group && !is_container;
     let keyspace = group(Group::Generic) || (group(Group::Server) && flags.has(Flags::KEYSPACE));
-    let connection =
-        group(Group::Connection) || command.name == "command" || command.name.starts_with("command|");
+    let connection = group(Group::Connection)
+        || command.name == "command"
+        || command.name.starts_with("command|");
     let all = [
         (keyspace, "@keyspace"),
         (flags.has(Flags::READONLY), "@read"),
@@ -161,8 +162,10 @@ pub(super) fn list(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let filter = list_filter(&call.args)?;
     let with_subcommands =
         COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands));
-    let names: Vec<&str> =
-        with_subcommands.filter(|command| filter.takes(command)).map(|command| command.name).collect();
+    let names: Vec<&str> = with_subcommands
+        .filter(|command| filter.takes(command))
+        .map(|command| command.name)
+        .collect();
     call.reply.bulks(names.iter().map(|name| name.as_bytes()));
     Ok(())
 }
@@ -180,9 +183,9 @@ impl ListFilter<'_> {
         match self {
             ListFilter::All => true,
             ListFilter::Module => false,
-            ListFilter::Category(name) => {
-                categories(command).iter().any(|category| category.as_bytes()[1..].eq_ignore_ascii_case(name))
-            }
+            ListFilter::Category(name) => categories(command)
+                .iter()
+                .any(|category| category.as_bytes()[1..].eq_ignore_ascii_case(name)),
             ListFilter::Name(pattern) => pattern.matches(command.name.as_bytes()),
         }
     }
@@ -208,7 +211,8 @@ fn list_filter<'a>(args: &Args<'a>) -> Result<ListFilter<'a>, CommandError> {
 /// COMMAND GETKEYS
 pub(super) fn getkeys(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let words: Vec<&[u8]> = call.args.iter_from(2).collect();
-    let command = described_command(&words).ok_or(CommandError::text("ERR Invalid command specified"))?;
+    let command =
+        described_command(&words).ok_or(CommandError::text("ERR Invalid command specified"))?;
     if command.keys.first == 0 {
         return Err(CommandError::text("ERR The command has no key arguments"));
     }
@@ -224,7 +228,9 @@ pub(super) fn getkeys(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 fn described_command(words: &[&[u8]]) -> Option<&'static Command> {
     let command = lookup(words.first()?).command()?;
     match words.get(1) {
-        Some(word) if !command.subcommands.is_empty() => find(&[command.name.as_bytes(), word].join(&b'|')),
+        Some(word) if !command.subcommands.is_empty() => {
+            find(&[command.name.as_bytes(), word].join(&b'|'))
+        }
         _ => Some(command),
     }
 }
@@ -248,10 +254,12 @@ fn write_all_docs(reply: &mut Reply<'_>, commands: &[&Command]) {
 }
 
 fn write_docs(reply: &mut Reply<'_>, command: &Command) {
-    let texts = [("summary", command.summary), ("since", command.since), ("group", command.group.name())];
+    let texts =
+        [("summary", command.summary), ("since", command.since), ("group", command.group.name())];
     let arguments = syntax::parse(command.syntax);
     let subcommands: Vec<&Command> = command.subcommands.iter().collect();
-    let count = texts.len() + usize::from(!arguments.is_empty()) + usize::from(!subcommands.is_empty());
+    let count =
+        texts.len() + usize::from(!arguments.is_empty()) + usize::from(!subcommands.is_empty());
     reply.map(count);
     for (name, text) in texts {
         reply.bulk(name.as_bytes());
@@ -276,8 +284,9 @@ fn write_arguments(reply: &mut Reply<'_>, arguments: &[syntax::Argument]) {
             .map(|(_, name)| *name)
             .collect();
         let token = argument.token.as_deref().map(|token| ("token", token));
-        let texts =
-            [("name", argument.name.as_str()), ("type", argument.kind.name())].into_iter().chain(token);
+        let texts = [("name", argument.name.as_str()), ("type", argument.kind.name())]
+            .into_iter()
+            .chain(token);
         let is_key = argument.kind == syntax::Kind::Key;
         let count = texts.clone().count()
             + usize::from(is_key)

@@ -154,7 +154,8 @@ pub(super) fn randomkey(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = listed(tx, call.session.space);
     let total: usize = tables.iter().map(|&table| tx.tables.len(table)).sum();
     let mut place = random_below(tx, total);
-    // Tables take their turn by size; expired keys alone in the chosen one must not hide those of others.
+    // Tables take their turn by size; expired keys alone in the chosen one must not hide those of
+    // others.
     let first = tables.iter().position(|&table| match place.checked_sub(tx.tables.len(table)) {
         Some(rest) => {
             place = rest;
@@ -175,7 +176,8 @@ fn random_below(tx: &mut Tx, end: usize) -> usize {
     usize::try_from(tx.rng.next_u64() % end).expect("less than a count of keys")
 }
 
-/// The tables whose keys a client in this space sees; the reply waits for the last change to any of them.
+/// The tables whose keys a client in this space sees; the reply waits for the last change to any of
+/// them.
 pub(super) fn listed(tx: &Tx, space: u16) -> Vec<TableId> {
     let tables = tx.catalog.listed(space);
     tables.iter().for_each(|&table| tx.look_at_table(table));
@@ -201,7 +203,8 @@ pub(super) fn flushall(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     flush(tx, call, &tables)
 }
 
-/// ASYNC and SYNC are the same here: the tables are empty at once, their memory is freed in small steps.
+/// ASYNC and SYNC are the same here: the tables are empty at once, their memory is freed in small
+/// steps.
 fn flush(tx: &mut Tx, call: &mut Call<'_>, tables: &[TableId]) -> CommandResult {
     let mut cursor = call.args.cursor(1);
     let _mode = cursor.take_word("async") || cursor.take_word("sync");
@@ -219,7 +222,8 @@ fn object<'t>(tx: &'t Tx, call: &Call<'_>) -> Option<Value<'t>> {
     tx.get(&key)
 }
 
-/// OBJECT ENCODING: what Redis would use for such a value after what was done to it, as tools expect.
+/// OBJECT ENCODING: what Redis would use for such a value after what was done to it, as tools
+/// expect.
 pub(super) fn object_encoding(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = tx.key(call.session, call.args.at(2));
     let name = tx.get(&key).map(|value| match (value, is_general(tx, &key)) {
@@ -320,7 +324,10 @@ fn memory_samples(mut cursor: Cursor<'_>) -> Result<usize, CommandError> {
 fn hash_bytes(hash: HashRef<'_>, samples: usize) -> usize {
     const PAIR_OVERHEAD_BYTES: usize = 8;
     let samples = samples.min(hash.len()).clamp(1, MEMORY_SAMPLES_MAX);
-    let sampled: usize =
-        hash.iter().take(samples).map(|(field, value)| field.len() + value.len() + PAIR_OVERHEAD_BYTES).sum();
+    let sampled: usize = hash
+        .iter()
+        .take(samples)
+        .map(|(field, value)| field.len() + value.len() + PAIR_OVERHEAD_BYTES)
+        .sum();
     usize::try_from(sampled as u128 * hash.len() as u128 / samples as u128).unwrap_or(usize::MAX)
 }

@@ -1,8 +1,8 @@
 //! The commands: one table from which dispatch, `COMMAND`, the documentation page and tests derive.
 //!
 //! A handler reads and changes data only through [`Tx`], whose accessors keep account of what the
-//! reply must wait for and write the log record. It computes first and changes last: once it has changed
-//! something it cannot fail.
+//! reply must wait for and write the log record. It computes first and changes last: once it has
+//! changed something it cannot fail.
 
 mod bits;
 mod client;
@@ -233,13 +233,13 @@ impl Command {
         let Some(word) = args.get(1) else {
             return if self.accepts(1) { Ok(self) } else { Err(CommandError::Arity(self.name)) };
         };
-        let found = self
-            .subcommands
-            .iter()
-            .find(|subcommand| subcommand.name.as_bytes()[self.name.len() + 1..].eq_ignore_ascii_case(word));
+        let found = self.subcommands.iter().find(|subcommand| {
+            subcommand.name.as_bytes()[self.name.len() + 1..].eq_ignore_ascii_case(word)
+        });
         found.ok_or_else(|| {
             let word = printable(word, 128);
-            format!("ERR unknown subcommand '{word}'. Try {} HELP.", self.name.to_uppercase()).into()
+            format!("ERR unknown subcommand '{word}'. Try {} HELP.", self.name.to_uppercase())
+                .into()
         })
     }
 }
@@ -296,7 +296,8 @@ impl Index {
             while slots[slot].0 != 0 {
                 slot = (slot + 1) % INDEX_SLOTS;
             }
-            slots[slot] = (packed, CommandId(u16::try_from(ordinal).expect("there are few commands")));
+            slots[slot] =
+                (packed, CommandId(u16::try_from(ordinal).expect("there are few commands")));
         }
         Self { slots }
     }
@@ -318,7 +319,8 @@ impl Index {
     }
 }
 
-/// The name's bytes with bit 5 set (lower case for letters); injective on what can be a command's name: letters only.
+/// The name's bytes with bit 5 set (lower case for letters); injective on what can be a command's
+/// name: letters only.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
     if name.is_empty() || NAME_BYTES_MAX < name.len() || !name.iter().all(u8::is_ascii_alphabetic) {

@@ -1,8 +1,9 @@
 //! KEYS and SCAN.
 //!
-//! A cursor of SCAN is the ordinal of a table among those the client sees, and a position in the order of key
-//! hashes in it. A growing table only splits ranges of hashes, so an entry that stays is met at least once by a scan from
-//! start to end. Cursors are below 2^53: clients that keep them in a double lose nothing.
+//! A cursor of SCAN is the ordinal of a table among those the client sees, and a position in the
+//! order of key hashes in it. A growing table only splits ranges of hashes, so an entry that stays
+//! is met at least once by a scan from start to end. Cursors are below 2^53: clients that keep them
+//! in a double lose nothing.
 
 use std::cell::Cell;
 
@@ -38,7 +39,8 @@ pub(super) fn keys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     tx.run_sliced(call, AllKeys::new(tables, pattern))
 }
 
-/// KEYS: every key that stays from start to end, once, and of the others those that chance to be there.
+/// KEYS: every key that stays from start to end, once, and of the others those that chance to be
+/// there.
 struct AllKeys {
     tables: Vec<TableId>,
     pattern: Pattern,
@@ -55,7 +57,16 @@ struct AllKeys {
 impl AllKeys {
     fn new(tables: Vec<TableId>, pattern: Pattern) -> Self {
         let (found, encoded) = Default::default();
-        Self { tables, pattern, next: 0, from: KeyHash(0), found, found_bytes: 0, encoded, count: 0 }
+        Self {
+            tables,
+            pattern,
+            next: 0,
+            from: KeyHash(0),
+            found,
+            found_bytes: 0,
+            encoded,
+            count: 0,
+        }
     }
 
     /// Puts away what was found when it has more bytes than this.
@@ -159,7 +170,8 @@ fn scan_tables(
         if found.is_enough(count) {
             return ordinal << POSITION_BITS;
         }
-        while let Some(next) = scan_table(tx, table, position, count - found.visited, filter, found) {
+        while let Some(next) = scan_table(tx, table, position, count - found.visited, filter, found)
+        {
             if found.is_enough(count) {
                 return ordinal << POSITION_BITS | next;
             }
@@ -188,7 +200,8 @@ fn scan_table(
     })
 }
 
-/// A cursor, read as Redis reads it (`strtoul`): a sign may precede the digits, which may be missing.
+/// A cursor, read as Redis reads it (`strtoul`): a sign may precede the digits, which may be
+/// missing.
 pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, CommandError> {
     const INVALID: CommandError = CommandError::text("ERR invalid cursor");
     let (negative, digits) = match arg {
@@ -200,9 +213,9 @@ pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, CommandError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(INVALID);
     }
-    let value = digits
-        .iter()
-        .try_fold(0_u64, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
+    let value = digits.iter().try_fold(0_u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    });
     let value = value.ok_or(INVALID)?;
     Ok(if negative { value.wrapping_neg() } else { value })
 }
@@ -213,7 +226,8 @@ struct Options {
 }
 
 fn options(mut cursor: Cursor<'_>) -> Result<Options, CommandError> {
-    let mut options = Options { count: COUNT_DEFAULT, filter: Filter { pattern: None, kind: Wanted::Any } };
+    let mut options =
+        Options { count: COUNT_DEFAULT, filter: Filter { pattern: None, kind: Wanted::Any } };
     let mut last_pattern = None;
     while cursor.peek().is_some() {
         if cursor.take_word("count") {
@@ -289,7 +303,9 @@ struct Found {
 impl Found {
     /// Whether the rest is for the next call, whatever COUNT says.
     fn is_enough(&self, count: usize) -> bool {
-        count <= self.visited || SCAN_STEPS_MAX <= self.steps || SCAN_REPLY_BYTES <= self.bytes.len()
+        count <= self.visited
+            || SCAN_STEPS_MAX <= self.steps
+            || SCAN_REPLY_BYTES <= self.bytes.len()
     }
 
     fn push(&mut self, key: &[u8]) {

@@ -18,9 +18,11 @@ pub(super) fn time(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// SHUTDOWN: an orderly stop, the same as for SIGTERM. The log makes SAVE and NOSAVE, NOW and FORCE the same.
+/// SHUTDOWN: an orderly stop, the same as for SIGTERM. The log makes SAVE and NOSAVE, NOW and FORCE
+/// the same.
 ///
-/// It has no reply: the end of the connection, which comes with the end of the process, says that it is done.
+/// It has no reply: the end of the connection, which comes with the end of the process, says that
+/// it is done.
 pub(super) fn shutdown(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let asked = shutdown_options(call)?;
     if asked.abort {
@@ -81,10 +83,14 @@ pub(super) fn function_flush(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 /// HELP of any command with subcommands, from the table.
 pub(super) fn help(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let container = call.command.name.split('|').next().unwrap_or_default();
-    let subcommands =
-        COMMANDS.iter().find(|command| command.name == container).map_or(&[][..], |c| c.subcommands);
-    let title =
-        format!("{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:", container.to_uppercase());
+    let subcommands = COMMANDS
+        .iter()
+        .find(|command| command.name == container)
+        .map_or(&[][..], |c| c.subcommands);
+    let title = format!(
+        "{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        container.to_uppercase()
+    );
     call.reply.array(1 + 2 * subcommands.len());
     call.reply.simple(&title);
     for subcommand in subcommands {

@@ -1,7 +1,7 @@
 //! Commands on strings.
 //!
-//! A value replaces whatever the key held and with it the expiry, unless a command says otherwise; commands that change
-//! part of a value keep the expiry and log only what changed.
+//! A value replaces whatever the key held and with it the expiry, unless a command says otherwise;
+//! commands that change part of a value keep the expiry and log only what changed.
 
 mod counters;
 pub(super) mod many;
@@ -37,7 +37,10 @@ pub(super) fn string<'t>(tx: &'t Tx, key: &Key<'_>) -> Result<Option<StringRef<'
 }
 
 /// As [`string`], counted as a hit or miss.
-pub(super) fn read_string<'t>(tx: &'t Tx, key: &Key<'_>) -> Result<Option<StringRef<'t>>, CommandError> {
+pub(super) fn read_string<'t>(
+    tx: &'t Tx,
+    key: &Key<'_>,
+) -> Result<Option<StringRef<'t>>, CommandError> {
     tx.read(key).map(|value| value.string().ok_or(CommandError::WrongType)).transpose()
 }
 
@@ -104,7 +107,8 @@ pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Sets the string; one whose time is over already is not stored, and what it would have replaced is gone.
+/// Sets the string; one whose time is over already is not stored, and what it would have replaced
+/// is gone.
 fn put_until(tx: &mut Tx, key: &Key<'_>, value: StringValue<'_>, expiry: Option<i64>) {
     if expiry.is_some_and(|at| at <= tx.now()) {
         tx.delete(key);

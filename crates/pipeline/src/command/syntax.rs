@@ -1,6 +1,6 @@
-//! Reads the syntax lines of the command table into the tree that `COMMAND DOCS` shows, from which clients make their
-//! hints: capitals are words of the language, small letters stand for values, `[x]` may be missing, `a|b` is one of two,
-//! `x [x ...]` is one or more.
+//! Reads the syntax lines of the command table into the tree that `COMMAND DOCS` shows, from which
+//! clients make their hints: capitals are words of the language, small letters stand for values,
+//! `[x]` may be missing, `a|b` is one of two, `x [x ...]` is one or more.
 
 /// One argument, or several that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ impl Kind {
     }
 
     fn of_value(name: &str) -> Kind {
-        const INTEGERS: &[&str] = &["count", "cursor", "db", "index", "decrement", "offset", "timeout"];
+        const INTEGERS: &[&str] =
+            &["count", "cursor", "db", "index", "decrement", "offset", "timeout"];
         match name {
             "key" | "newkey" | "source" | "destination" => Kind::Key,
             "pattern" => Kind::Pattern,
@@ -53,8 +54,9 @@ impl Kind {
 
 /// The arguments a line of the table describes.
 pub(super) fn parse(line: &str) -> Vec<Argument> {
-    let spaced =
-        ['[', ']', '|'].iter().fold(line.to_owned(), |line, sign| line.replace(*sign, &format!(" {sign} ")));
+    let spaced = ['[', ']', '|']
+        .iter()
+        .fold(line.to_owned(), |line, sign| line.replace(*sign, &format!(" {sign} ")));
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
     let mut arguments = alternatives(&mut rest);
@@ -76,7 +78,8 @@ fn alternatives(rest: &mut &[&str]) -> Vec<Argument> {
     if choices.len() == 1 {
         return choices.pop().unwrap_or_default();
     }
-    let parts: Vec<Argument> = choices.into_iter().map(|choice| group(Kind::Block, choice)).collect();
+    let parts: Vec<Argument> =
+        choices.into_iter().map(|choice| group(Kind::Block, choice)).collect();
     vec![group(Kind::OneOf, parts)]
 }
 
@@ -162,7 +165,8 @@ mod tests {
     /// A short form to compare: kind, token, name, flags, parts.
     fn show(arguments: &[Argument]) -> String {
         let shown = arguments.iter().map(|argument| {
-            let token = argument.token.as_deref().map_or(String::new(), |token| format!("{token}="));
+            let token =
+                argument.token.as_deref().map_or(String::new(), |token| format!("{token}="));
             let parts = match argument.parts.as_slice() {
                 [] => String::new(),
                 parts => format!("({})", show(parts)),
@@ -181,7 +185,10 @@ mod tests {
             ("key", "key:key"),
             ("key [key ...]", "key:key*"),
             ("[name ...]", "string:name?*"),
-            ("key field value [field value ...]", "key:key block:field-value*(string:field string:value)"),
+            (
+                "key field value [field value ...]",
+                "key:key block:field-value*(string:field string:value)",
+            ),
             (
                 "key seconds [NX|XX]",
                 "key:key integer:seconds oneof:nx-xx?(pure-token:NX=nx pure-token:XX=xx)",

@@ -1,8 +1,8 @@
 //! The table of all commands. One row each; order is that of the documentation.
 
 use super::{
-    Command, Flags, Group, Handler, Keys, LogRoom, SlicedBy, bits, client, config, connection, expiry,
-    hashes, info, introspection, keys, scan, server, strings, transactions,
+    Command, Flags, Group, Handler, Keys, LogRoom, SlicedBy, bits, client, config, connection,
+    expiry, hashes, info, introspection, keys, scan, server, strings, transactions,
 };
 
 use crate::source::Operation;

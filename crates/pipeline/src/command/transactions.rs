@@ -1,8 +1,9 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH: the commands of a connection run together, or not at all.
 //!
-//! The rules are Redis's: a command refused while queueing makes EXEC refuse everything, among them MULTI
-//! and WATCH (as in Valkey 8; Redis 7 let EXEC run what was queued beside them); a command that fails
-//! while executing fails alone. All that EXEC changes is one transaction: one log record, one LSN.
+//! The rules are Redis's: a command refused while queueing makes EXEC refuse everything, among them
+//! MULTI and WATCH (as in Valkey 8; Redis 7 let EXEC run what was queued beside them); a command
+//! that fails while executing fails alone. All that EXEC changes is one transaction: one log
+//! record, one LSN.
 
 use busload_tables::KeyHash;
 
@@ -75,7 +76,8 @@ fn run_queue(tx: &mut Tx, call: &mut Call<'_>, queue: &Queue) {
     }
 }
 
-/// Whether EXEC must fail. The answer depends on the watched keys, so the reply waits for their last change.
+/// Whether EXEC must fail. The answer depends on the watched keys, so the reply waits for their
+/// last change.
 fn watched_keys_changed(tx: &Tx, session: &Session) -> bool {
     if !session.watching {
         return false;
@@ -116,7 +118,9 @@ pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         let live = tx.tables.get(key.table, key.hash, key.bytes, tx.now()).is_some();
         let state = match live {
             true => WatchedState::Live,
-            false if tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) => WatchedState::Expired,
+            false if tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) => {
+                WatchedState::Expired
+            }
             false => WatchedState::Absent,
         };
         tx.watches.watch(call.session.conn, &key, state);

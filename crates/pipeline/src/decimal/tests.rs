@@ -1,4 +1,5 @@
-//! The sums of the first table are what redis-server 7.0.15 answered; those of the second are beyond its precision.
+//! The sums of the first table are what redis-server 7.0.15 answered; those of the second are
+//! beyond its precision.
 
 use super::{Decimal, DecimalError};
 
@@ -11,7 +12,9 @@ fn add(left: &str, right: &str) -> Result<String, DecimalError> {
 
 /// The same sum by way of the string of digits, whatever the numbers' size.
 fn add_slowly(left: &str, right: &str) -> String {
-    let digits = |text: &str| Decimal::parse(text.as_bytes()).expect("a number").to_digits().expect("finite");
+    let digits = |text: &str| {
+        Decimal::parse(text.as_bytes()).expect("a number").to_digits().expect("finite")
+    };
     let mut out = Vec::new();
     digits(left).add(digits(right)).rounded().write(&mut out);
     String::from_utf8(out).expect("digits are ASCII")
@@ -83,7 +86,11 @@ fn sums_are_exact_beyond_binary_fractions() {
         ("0.12345678901234567", "0.00000000000000001", "0.12345678901234568".into()),
         ("0.100000000000000001", "0.000000000000000009", "0.10000000000000001".into()),
         ("1e20", "1e-17", "100000000000000000000.00000000000000001".into()),
-        ("99999999999999999999.99999999999999999", "0.00000000000000001", "100000000000000000000".into()),
+        (
+            "99999999999999999999.99999999999999999",
+            "0.00000000000000001",
+            "100000000000000000000".into(),
+        ),
         ("99999999999999999999.999999999999999999", "0", "100000000000000000000".into()),
     ];
     for (left, right, sum) in cases {
@@ -109,7 +116,10 @@ fn what_is_behind_17_digits_is_rounded_to_the_nearest_and_ties_to_even() {
         assert_eq!(add(number, "0").as_deref(), Ok(rounded), "{number}");
     }
     // Rounded once, after the exact sum.
-    assert_eq!(add("0.000000000000000004", "0.000000000000000004").as_deref(), Ok("0.00000000000000001"));
+    assert_eq!(
+        add("0.000000000000000004", "0.000000000000000004").as_deref(),
+        Ok("0.00000000000000001")
+    );
 }
 
 #[test]
@@ -175,7 +185,9 @@ fn what_is_no_number_is_refused() {
 
 #[test]
 fn the_range_is_that_of_long_double() {
-    for text in ["1.18973149535723176502e4932", "-1.1897314953572317650e+4932", "3.7e-4951", "1.9e-4951"] {
+    for text in
+        ["1.18973149535723176502e4932", "-1.1897314953572317650e+4932", "3.7e-4951", "1.9e-4951"]
+    {
         assert!(Decimal::parse(text.as_bytes()).is_ok_and(|number| number.is_finite()), "{text}");
     }
     for text in ["1.18973149535723176506e4932", "1.8e-4951"] {
@@ -210,7 +222,11 @@ fn chained_sums_may_outgrow_128_bits() {
     // Each round is x -> 2 (x + step): after n rounds (2^(n+1) - 2) steps.
     assert_eq!(
         out,
-        ((1u128 << 41) - 2).checked_mul(99_999_999_999_999_999_999).expect("fits").to_string().as_bytes()
+        ((1u128 << 41) - 2)
+            .checked_mul(99_999_999_999_999_999_999)
+            .expect("fits")
+            .to_string()
+            .as_bytes()
     );
 }
 
@@ -219,7 +235,11 @@ fn both_ways_to_add_agree() {
     let mut random = Random(7);
     for _ in 0..20_000 {
         let (left, right) = (random.number(), random.number());
-        assert_eq!(add(&left, &right).as_deref(), Ok(&*add_slowly(&left, &right)), "{left} + {right}");
+        assert_eq!(
+            add(&left, &right).as_deref(),
+            Ok(&*add_slowly(&left, &right)),
+            "{left} + {right}"
+        );
     }
 }
 

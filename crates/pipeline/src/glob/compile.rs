@@ -7,7 +7,8 @@ use crate::{
 };
 
 const TOO_LONG: CommandError = CommandError::text("ERR pattern is longer than 1 MiB");
-const TOO_MANY_SETS: CommandError = CommandError::text("ERR pattern has more than 16000 character classes");
+const TOO_MANY_SETS: CommandError =
+    CommandError::text("ERR pattern has more than 16000 character classes");
 
 const _: () = assert!(PATTERN_BYTES_MAX == 1024 * 1024, "the error text says so");
 const _: () = assert!(PATTERN_SETS_MAX == 16_000, "the error text says so");

@@ -130,8 +130,9 @@ fn only_one_star_alone_matches_all() {
     assert!(!["", "**", "?", "a*", "*a", "\\*"].into_iter().any(is_all));
 }
 
-/// A class is as cheap as a byte, however it is written, and a pattern that needs more bytes than the
-/// text has costs nothing. These took from seconds to minutes when classes were read for each key.
+/// A class is as cheap as a byte, however it is written, and a pattern that needs more bytes than
+/// the text has costs nothing. These took from seconds to minutes when classes were read for each
+/// key.
 #[test]
 fn what_a_pattern_costs_does_not_depend_on_how_its_classes_are_written() {
     let many = |unit: &str, times: usize| unit.repeat(times);
@@ -215,7 +216,8 @@ fn patterns_match_what_redis_s_function_matches() {
         let pattern_bytes = random.below(12);
         let pattern = random.bytes(pattern_bytes, letters);
         let text_bytes = random.below(10);
-        let text = random.bytes(text_bytes, if round % 3 == 2 { b"aAbB\xe9\x80\x00z" } else { b"aab]" });
+        let text =
+            random.bytes(text_bytes, if round % 3 == 2 { b"aAbB\xe9\x80\x00z" } else { b"aab]" });
         let context = || format!("{} {}", pattern.escape_ascii(), text.escape_ascii());
         if pattern == b"*" {
             continue;
@@ -226,7 +228,12 @@ fn patterns_match_what_redis_s_function_matches() {
         let found = found.unwrap_or_else(|| panic!("more steps than foretold: {}", context()));
         assert_eq!(found, model::string_match(&pattern, &text, false), "{}", context());
         assert_eq!(found, matches(&pattern, &text), "{}", context());
-        assert_eq!(found, in_slices(&compiled, &text, 1 + random.below(4)), "in slices: {}", context());
+        assert_eq!(
+            found,
+            in_slices(&compiled, &text, 1 + random.below(4)),
+            "in slices: {}",
+            context()
+        );
         let caseless = matches_caseless(&pattern, &text);
         assert_eq!(caseless, model::string_match(&pattern, &text, true), "caseless: {}", context());
         matched += usize::from(found);

@@ -31,8 +31,9 @@ pub(super) struct Conn {
     pub tx_blocked: bool,
     /// Runs in batches that are not back.
     pub in_flight: u32,
-    /// Requests that go into the next batch at most. Twice as many as could be executed of the last run, so that a client whose
-    /// replies are large does not have most of its requests given back and parsed again in every turn.
+    /// Requests that go into the next batch at most. Twice as many as could be executed of the last
+    /// run, so that a client whose replies are large does not have most of its requests given back
+    /// and parsed again in every turn.
     share: usize,
     /// Nothing of its last run was executed: it comes first in the next turn.
     pub starved: bool,
@@ -136,12 +137,14 @@ impl Conn {
         if self.broken {
             return;
         }
-        // What was offered is dropped when it is the larger part, so that each byte moves about once.
+        // What was offered is dropped when it is the larger part, so that each byte moves about
+        // once.
         if self.partial.len() <= 2 * self.partial_start {
             self.partial.drain(..self.partial_start);
             self.partial_start = 0;
         }
-        // The hint asks for more than twice what has arrived only for the last growth, so growth is amortised.
+        // The hint asks for more than twice what has arrived only for the last growth, so growth is
+        // amortised.
         let least = self.partial_start + self.backlog_bytes() + bytes.len();
         let wanted = least.max(self.partial_start + self.needed);
         if self.partial.capacity() < wanted
@@ -213,7 +216,8 @@ impl Conn {
         rest
     }
 
-    /// Appends whole requests to the batch; returns how many bytes they took and what the others are.
+    /// Appends whole requests to the batch; returns how many bytes they took and what the others
+    /// are.
     fn parse(
         &mut self,
         into: &mut Into<'_>,
@@ -237,15 +241,16 @@ impl Conn {
                 Some(length) => at += length,
                 None => break,
             }
-            // What was needed was for this one: the next may be whole already, and wait only for its turn.
+            // What was needed was for this one: the next may be whole already, and wait only for
+            // its turn.
             self.needed = 0;
         }
         self.push_run(into.batch, first_request, first_seq);
         (at, rest)
     }
 
-    /// Appends the request at the front of `bytes`, which lie `at` bytes behind the base; returns its length, nothing when it is
-    /// incomplete.
+    /// Appends the request at the front of `bytes`, which lie `at` bytes behind the base; returns
+    /// its length, nothing when it is incomplete.
     #[inline]
     fn parse_one(
         &mut self,
@@ -288,9 +293,10 @@ impl Conn {
                 self.partial_args.extend(args.drain(first_arg..));
                 None
             }
-            Err(ProtocolError::UnauthenticatedBulkLength | ProtocolError::UnauthenticatedMultibulkLength)
-                if self.in_flight != 0 || into.answers_expected =>
-            {
+            Err(
+                ProtocolError::UnauthenticatedBulkLength
+                | ProtocolError::UnauthenticatedMultibulkLength,
+            ) if self.in_flight != 0 || into.answers_expected => {
                 // One of the requests before it may be AUTH.
                 args.truncate(first_arg);
                 self.parser.reset();
@@ -301,7 +307,10 @@ impl Conn {
             Err(error) => {
                 args.truncate(first_arg);
                 let first_arg = errors.len() as u32;
-                requests.push(Request { first_arg, ..request(CommandId::PROTOCOL_ERROR, 0, bytes.len()) });
+                requests.push(Request {
+                    first_arg,
+                    ..request(CommandId::PROTOCOL_ERROR, 0, bytes.len())
+                });
                 errors.push(error);
                 self.broken = true;
                 Some(bytes.len())
@@ -339,7 +348,8 @@ impl Conn {
                 self.share = (2 * executed).max(1);
                 self.starved = executed == 0;
             }
-            // The first of possibly several runs given back: later ones follow it in order, and have its reason.
+            // The first of possibly several runs given back: later ones follow it in order, and
+            // have its reason.
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
             self.hold = Some(reason);
             self.tx_blocked = true;
@@ -351,7 +361,8 @@ impl Conn {
                 && batch.buffers[request.buffer as usize].as_slice().len() == request.end as usize;
             if whole && self.returned.is_empty() {
                 // A large request comes back as it went.
-                self.returned = std::mem::take(&mut batch.buffers[request.buffer as usize]).into_vec();
+                self.returned =
+                    std::mem::take(&mut batch.buffers[request.buffer as usize]).into_vec();
             } else {
                 self.returned.extend_from_slice(batch.request_bytes(&request));
             }

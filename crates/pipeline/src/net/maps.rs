@@ -1,9 +1,10 @@
-//! Memory for replies that clients do not read: anonymous maps, reused while there is use for them and given back to the
-//! system a little at a time when there is none.
+//! Memory for replies that clients do not read: anonymous maps, reused while there is use for them
+//! and given back to the system a little at a time when there is none.
 //!
-//! To map, clear and unmap gigabytes a second would keep a processor busy when clients that do not read come
-//! and go; to unmap a gigabyte at once would hold up everybody who touches new memory meanwhile. So a
-//! thread of its own unmaps what nobody wanted since it last looked, at most [`TRIMMED_COUNT_MAX`] at a time.
+//! To map, clear and unmap gigabytes a second would keep a processor busy when clients that do not
+//! read come and go; to unmap a gigabyte at once would hold up everybody who touches new memory
+//! meanwhile. So a thread of its own unmaps what nobody wanted since it last looked, at most
+//! [`TRIMMED_COUNT_MAX`] at a time.
 
 use std::{
     mem,

@@ -1,8 +1,8 @@
-//! The stage that owns sockets: whole requests out of bytes, replies in request order back, each released when the log
-//! has come far enough.
+//! The stage that owns sockets: whole requests out of bytes, replies in request order back, each
+//! released when the log has come far enough.
 //!
-//! One turn: take every event there is, parse every whole request into **one** batch, take finished replies,
-//! submit one send per connection.
+//! One turn: take every event there is, parse every whole request into **one** batch, take finished
+//! replies, submit one send per connection.
 //!
 //! ```text
 //!  collect: events --> Conn (parser, kept bytes) --> Batch --> tx
@@ -10,11 +10,11 @@
 //!  finish_turn: watermarks --> open gates --> sends
 //! ```
 //!
-//! **Overload.** A client whose pending replies reach `client_reply_bytes` is not read until it has taken half of
-//! them. Requests that tx gave back are kept and offered again when their reason has passed; until then the
-//! connection is not read. When all connections together take more than `reply_bytes_total` the largest is closed
-//! and logged. **Shutdown.** [`NetStage::stop`]: nothing more is accepted or read; what was received whole is executed and
-//! answered.
+//! **Overload.** A client whose pending replies reach `client_reply_bytes` is not read until it has
+//! taken half of them. Requests that tx gave back are kept and offered again when their reason has
+//! passed; until then the connection is not read. When all connections together take more than
+//! `reply_bytes_total` the largest is closed and logged. **Shutdown.** [`NetStage::stop`]: nothing
+//! more is accepted or read; what was received whole is executed and answered.
 
 mod conn;
 mod maps;
@@ -31,8 +31,8 @@ use crate::{
     batch::{Batch, BatchBuffer, Control, DeferReason},
     gate::Gate,
     limits::{
-        BACKLOG_BYTES_MAX, BATCH_ARGS_MAX, BATCH_REQUESTS_MAX, BATCH_REQUESTS_SHARED, RUN_REQUESTS_MIN,
-        SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX,
+        BACKLOG_BYTES_MAX, BATCH_ARGS_MAX, BATCH_REQUESTS_MAX, BATCH_REQUESTS_SHARED,
+        RUN_REQUESTS_MIN, SPARE_BUFFER_BYTES_MAX, SPARE_BUFFERS_MAX,
     },
     reaper,
     settings::Settings,
@@ -135,7 +135,8 @@ impl<N: Net> NetStage<N> {
         self.net.waker()
     }
 
-    /// Waits for events (at most `timeout`, not at all when there is work left) and fills the batch, which must be empty.
+    /// Waits for events (at most `timeout`, not at all when there is work left) and fills the
+    /// batch, which must be empty.
     pub fn collect(&mut self, batch: &mut Batch, timeout: Option<Duration>) -> io::Result<()> {
         debug_assert!(batch.is_empty() && batch.buffers.is_empty(), "a batch is filled from empty");
         let timeout = if self.has_work() { Some(Duration::ZERO) } else { timeout };
@@ -147,7 +148,8 @@ impl<N: Net> NetStage<N> {
         for conn in self.closed.drain(..) {
             batch.control.push(Control::Closed { conn });
         }
-        let speaking = events.iter().filter(|event| matches!(event, Event::Received { .. })).count();
+        let speaking =
+            events.iter().filter(|event| matches!(event, Event::Received { .. })).count();
         let speaking = (speaking + self.ready_first.len() + self.ready.len()).max(1);
         self.quota = (BATCH_REQUESTS_SHARED / speaking).max(RUN_REQUESTS_MIN);
         self.offer_ready(batch);
@@ -238,12 +240,14 @@ impl<N: Net> NetStage<N> {
         self.stats.connections_blocked.set(self.blocked.len() as u64);
     }
 
-    /// Asks the log to wake the driver for what is waited for. False when it is there already: do not wait.
+    /// Asks the log to wake the driver for what is waited for. False when it is there already: do
+    /// not wait.
     pub fn prepare_wait(&mut self) -> bool {
         if self.has_work() {
             return false;
         }
-        let mut next = Gate { written: busload_log::Lsn(u64::MAX), durable: busload_log::Lsn(u64::MAX) };
+        let mut next =
+            Gate { written: busload_log::Lsn(u64::MAX), durable: busload_log::Lsn(u64::MAX) };
         for &id in &self.gated {
             let Some(conn) = lookup(&mut self.conns, id) else { continue };
             let Some(gate) = conn.output.gate() else { continue };
@@ -269,8 +273,9 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Ends what is sent, once everything is. Unread bytes would make the system break connections and lose what is still on
-    /// its way, so they are received and thrown away until the peers are done or quiet.
+    /// Ends what is sent, once everything is. Unread bytes would make the system break connections
+    /// and lose what is still on its way, so they are received and thrown away until the peers are
+    /// done or quiet.
     pub fn linger(&mut self) {
         for conn in self.conns.iter().flatten() {
             self.net.finish(conn.id);
@@ -312,10 +317,18 @@ impl<N: Net> NetStage<N> {
                     self.discarded = true;
                     return;
                 }
-                let limits = if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
+                let limits =
+                    if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
                 let full = is_full(batch);
                 let rest = if conn.is_fresh() && !full {
-                    conn.parse_received(batch, limits, self.quota, span.buffer, span.start, span.end)
+                    conn.parse_received(
+                        batch,
+                        limits,
+                        self.quota,
+                        span.buffer,
+                        span.start,
+                        span.end,
+                    )
                 } else {
                     let bytes = batch.buffers[span.buffer as usize].as_slice();
                     conn.keep(&bytes[span.start as usize..span.end as usize]);
@@ -385,8 +398,10 @@ impl<N: Net> NetStage<N> {
                 continue;
             }
             conn.in_ready = false;
-            let limits = if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
-            if conn.hold.is_none() && conn.parse_kept(batch, limits, self.quota) == Rest::OverQuota {
+            let limits =
+                if conn.authenticated { &self.limits } else { &self.limits_unauthenticated };
+            if conn.hold.is_none() && conn.parse_kept(batch, limits, self.quota) == Rest::OverQuota
+            {
                 mark(&mut self.ready, &mut conn.in_ready, id);
             }
             if conn.half_closed {
@@ -421,7 +436,8 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Sends what can leave and brings the connection's pauses and accounts up to date. Whether something was sent.
+    /// Sends what can leave and brings the connection's pauses and accounts up to date. Whether
+    /// something was sent.
     fn settle(&mut self, id: ConnId, progress: Gate) -> bool {
         let Some(conn) = lookup(&mut self.conns, id) else { return false };
         conn.in_dirty = false;
@@ -441,7 +457,9 @@ impl<N: Net> NetStage<N> {
         let pending = conn.output.bytes();
         match conn.hold {
             None if self.client_reply_bytes <= pending => conn.hold = Some(DeferReason::ReplyBytes),
-            Some(DeferReason::ReplyBytes) if pending < self.client_reply_bytes / 2 && conn.in_flight == 0 => {
+            Some(DeferReason::ReplyBytes)
+                if pending < self.client_reply_bytes / 2 && conn.in_flight == 0 =>
+            {
                 conn.rejoin();
                 let first = std::mem::take(&mut conn.starved);
                 let ready = if first { &mut self.ready_first } else { &mut self.ready };
@@ -476,7 +494,8 @@ impl<N: Net> NetStage<N> {
             }
             _ => {}
         }
-        let pause = conn.hold.is_some() || (conn.in_ready && BACKLOG_BYTES_MAX <= conn.backlog_bytes());
+        let pause =
+            conn.hold.is_some() || (conn.in_ready && BACKLOG_BYTES_MAX <= conn.backlog_bytes());
         if !self.stopping && conn.paused != pause {
             conn.paused = pause;
             if conn.paused { self.net.pause(id) } else { self.net.resume(id) }

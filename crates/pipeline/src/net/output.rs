@@ -1,9 +1,10 @@
 //! What one connection is owed: replies in request order, each released when its gate opens.
 //!
-//! Replies lie in chunks of at most [`REPLY_CHUNK_BYTES_MAX`], so that no buffer of megabytes is ever
-//! grown by copying, and what is counted is what is allocated. Those of a client that does not read lie in
-//! mapped memory ([`super::maps`]): the system gives it page by page and has it back soon after the client is closed, while
-//! an allocator would keep gigabytes, or return them in one go when everybody waits.
+//! Replies lie in chunks of at most [`REPLY_CHUNK_BYTES_MAX`], so that no buffer of megabytes is
+//! ever grown by copying, and what is counted is what is allocated. Those of a client that does not
+//! read lie in mapped memory ([`super::maps`]): the system gives it page by page and has it back
+//! soon after the client is closed, while an allocator would keep gigabytes, or return them in one
+//! go when everybody waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -44,7 +45,8 @@ enum Body {
 }
 
 impl Body {
-    /// What it takes: the whole of a buffer, of a shared value its length, of mapped memory what was written to.
+    /// What it takes: the whole of a buffer, of a shared value its length, of mapped memory what
+    /// was written to.
     fn memory_bytes(&self) -> usize {
         match self {
             Body::Owned(bytes) => bytes.capacity(),
@@ -66,7 +68,8 @@ impl Body {
 #[derive(Debug, Default)]
 pub(super) struct Output {
     queue: VecDeque<Chunk>,
-    /// Replies to later requests that came before those of earlier ones, by sequence number of their first.
+    /// Replies to later requests that came before those of earlier ones, by sequence number of
+    /// their first.
     early: BTreeMap<u64, (u64, Vec<Chunk>)>,
     /// The request whose reply goes to the end of the queue next.
     next_seq: u64,
@@ -114,7 +117,12 @@ impl Output {
     pub fn push(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Spare) {
         let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
         if in_order && segment.shared_count == 0 {
-            self.push_bytes(&batch.out[segment.start..segment.end], segment.gate, segment.close, spare);
+            self.push_bytes(
+                &batch.out[segment.start..segment.end],
+                segment.gate,
+                segment.close,
+                spare,
+            );
             self.next_seq += u64::from(segment.seq_count);
         } else {
             let chunks = self.cut(segment, batch, spare);
@@ -136,7 +144,8 @@ impl Output {
         if MAPPED_FROM_BYTES <= self.bytes {
             return self.push_mapped(bytes, gate, close, &spare.maps);
         }
-        if let Some(Chunk { gate: last, body: Body::Owned(body), close: last_close }) = self.queue.back_mut()
+        if let Some(Chunk { gate: last, body: Body::Owned(body), close: last_close }) =
+            self.queue.back_mut()
             && last.join(gate) == *last
             && body.len() + bytes.len() <= REPLY_CHUNK_BYTES_MAX
         {
@@ -199,7 +208,8 @@ impl Output {
         chunks
     }
 
-    /// What to do now. At most one send is under way; what is released meanwhile leaves with the next.
+    /// What to do now. At most one send is under way; what is released meanwhile leaves with the
+    /// next.
     pub fn release(&mut self, progress: Watermarks, spare: &mut Spare) -> Release {
         if self.sending {
             return Release::Idle;
@@ -247,7 +257,8 @@ impl Output {
         let chunk = self.queue.pop_front()?;
         if chunk.close {
             self.closing = true;
-            self.bytes -= self.queue.drain(..).map(|chunk| chunk.body.memory_bytes()).sum::<usize>();
+            self.bytes -=
+                self.queue.drain(..).map(|chunk| chunk.body.memory_bytes()).sum::<usize>();
         }
         Some(chunk.body)
     }

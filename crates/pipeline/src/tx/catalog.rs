@@ -1,7 +1,8 @@
 //! Which table a key belongs to, and what is promised for it.
 //!
-//! To a client there is one key space: `name:rest` belongs to the table `name` if there is one, every other key to
-//! `default`, whose 16 spaces SELECT chooses among. Named tables are reachable from all spaces.
+//! To a client there is one key space: `name:rest` belongs to the table `name` if there is one,
+//! every other key to `default`, whose 16 spaces SELECT chooses among. Named tables are reachable
+//! from all spaces.
 
 use std::{collections::HashMap, hash::BuildHasherDefault};
 
@@ -96,7 +97,8 @@ impl Catalog {
     pub fn memory_table(&self, space: u16, key: &[u8]) -> TableId {
         match self.route(space, key) {
             Route::Memory(table) => table,
-            // Commands reach handlers only with keys of memory tables; whatever this is, it is nowhere.
+            // Commands reach handlers only with keys of memory tables; whatever this is, it is
+            // nowhere.
             Route::Source(_) => TableId(space),
         }
     }
@@ -130,7 +132,8 @@ impl Catalog {
         self.memory.get(usize::from(table.0)).and_then(Option::as_ref)
     }
 
-    /// All memory tables that a client in this space sees when it lists keys: the space, in space 0 also the named.
+    /// All memory tables that a client in this space sees when it lists keys: the space, in space 0
+    /// also the named.
     pub fn listed(&self, space: u16) -> Vec<TableId> {
         let mut tables = vec![TableId(space)];
         if space == 0 {

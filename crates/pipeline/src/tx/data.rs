@@ -1,5 +1,5 @@
-//! How commands reach the data: every read joins what the reply must wait for, every change writes its effect into
-//! the transaction's log record. There is no other way to the tables.
+//! How commands reach the data: every read joins what the reply must wait for, every change writes
+//! its effect into the transaction's log record. There is no other way to the tables.
 
 use busload_log::SyncPolicy;
 use busload_tables::{KeyHash, StringValue, TableId, UnixMs, Value, ValueKind, effect};
@@ -68,7 +68,13 @@ impl Tx {
     }
 
     /// The keys from argument `first` on, every `step`-th, prefetched.
-    pub fn keys<'a>(&self, session: &Session, args: &Args<'a>, first: usize, step: usize) -> Vec<Key<'a>> {
+    pub fn keys<'a>(
+        &self,
+        session: &Session,
+        args: &Args<'a>,
+        first: usize,
+        step: usize,
+    ) -> Vec<Key<'a>> {
         let keys: Vec<Key<'a>> =
             args.iter_from(first).step_by(step).map(|bytes| self.key(session, bytes)).collect();
         self.prefetch(&keys);
@@ -82,8 +88,8 @@ impl Tx {
         self.tables.get(key.table, key.hash, key.bytes, self.now_ms)
     }
 
-    /// As [`Tx::get`] for a key that the caller has locked: it stays until the lock is given back, even when its time is over
-    /// meanwhile.
+    /// As [`Tx::get`] for a key that the caller has locked: it stays until the lock is given back,
+    /// even when its time is over meanwhile.
     pub(crate) fn get_locked(&self, key: &Key<'_>) -> Option<Value<'_>> {
         self.join_gate(self.filter.of_key(key.table, key.hash));
         self.tables.get(key.table, key.hash, key.bytes, UnixMs::MIN)
@@ -116,8 +122,8 @@ impl Tx {
         self.join_gate(self.filter.of_table(table));
     }
 
-    /// Deletes the key if it is there but expired. To be called before a change that builds on the old value (a put
-    /// does not), so that the log says so too: replay knows no clock.
+    /// Deletes the key if it is there but expired. To be called before a change that builds on the
+    /// old value (a put does not), so that the log says so too: replay knows no clock.
     pub fn drop_if_expired(&mut self, key: &Key<'_>) {
         if self.tables.is_expired(key.table, key.hash, key.bytes, self.now_ms) {
             self.delete(key);
@@ -146,7 +152,13 @@ impl Tx {
                     effect::put(self.log.record(), key.table, key.bytes, bytes, expiry);
                 }
                 StringValue::Shared(bytes) => {
-                    effect::put_header(self.log.record(), key.table, key.bytes, expiry, bytes.len());
+                    effect::put_header(
+                        self.log.record(),
+                        key.table,
+                        key.bytes,
+                        expiry,
+                        bytes.len(),
+                    );
                     self.log.append_shared(bytes.clone());
                 }
             }
@@ -155,8 +167,8 @@ impl Tx {
         self.key_changed(key, KeyIs::There);
     }
 
-    /// Overwrites part of a string, extending it (with zeros over a gap), creating it when absent; keeps the expiry. The key
-    /// must not hold another kind. Returns the new length.
+    /// Overwrites part of a string, extending it (with zeros over a gap), creating it when absent;
+    /// keeps the expiry. The key must not hold another kind. Returns the new length.
     pub fn patch(&mut self, key: &Key<'_>, offset: usize, bytes: &[u8]) -> usize {
         self.drop_if_expired(key);
         if self.open_record(key.table) {
@@ -192,8 +204,8 @@ impl Tx {
         self.key_changed(key, KeyIs::There);
     }
 
-    /// Sets fields of a hash, creating it when absent; keeps the expiry. The key must not hold another kind. Returns how
-    /// many fields are new.
+    /// Sets fields of a hash, creating it when absent; keeps the expiry. The key must not hold
+    /// another kind. Returns how many fields are new.
     pub fn hash_put<'p>(
         &mut self,
         key: &Key<'_>,
@@ -250,7 +262,8 @@ impl Tx {
             Value::Hash(hash) => {
                 effect::delete(&mut effects, to.table, to.bytes);
                 effect::hash_put_header(&mut effects, to.table, to.bytes, hash.len());
-                hash.iter().for_each(|(field, value)| effect::hash_put_pair(&mut effects, field, value));
+                hash.iter()
+                    .for_each(|(field, value)| effect::hash_put_pair(&mut effects, field, value));
                 if expiry.is_some() {
                     encode_expiry(&mut effects, to, expiry);
                 }
@@ -302,11 +315,13 @@ impl Tx {
                 );
                 let lsn = self.log.commit(policy);
                 self.records_open += 1;
-                let level = if policy == SyncPolicy::Always { Level::Durable } else { Level::Written };
+                let level =
+                    if policy == SyncPolicy::Always { Level::Durable } else { Level::Written };
                 Gate::at(lsn, level)
             }
         };
-        // What was changed may show what was read, whatever table it went to: it waits for that, too.
+        // What was changed may show what was read, whatever table it went to: it waits for that,
+        // too.
         let gate = self.gate.get().join(own);
         self.gate.set(gate);
         if gate != Gate::OPEN {
@@ -321,7 +336,8 @@ impl Tx {
         changes.flushed.clear();
     }
 
-    /// Opens the transaction's record if the table is logged, and makes it at least as strict as the table.
+    /// Opens the transaction's record if the table is logged, and makes it at least as strict as
+    /// the table.
     #[inline]
     pub(super) fn open_record(&mut self, table: TableId) -> bool {
         let Logging::On(policy) = self.catalog.logging(table) else { return false };

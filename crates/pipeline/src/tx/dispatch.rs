@@ -1,4 +1,5 @@
-//! From a request to its handler: does the command exist, may this client run it now, is there room for it?
+//! From a request to its handler: does the command exist, may this client run it now, is there room
+//! for it?
 
 use std::collections::HashMap;
 
@@ -103,7 +104,8 @@ impl Tx {
             Err(Refusal::Error(error)) => error,
         };
         if id == CommandId::UNKNOWN && is_http(args.at(0)) {
-            // A web page made a browser talk to us. Whatever follows the header lines is not from a client of ours.
+            // A web page made a browser talk to us. Whatever follows the header lines is not from a
+            // client of ours.
             log::warn!("closing connection {}: it speaks HTTP", session.id);
             session.closing = true;
             return Outcome::Replied;
@@ -117,7 +119,9 @@ impl Tx {
         let start = call.reply.mark();
         let outcome = match (call.command.handler)(self, call) {
             // Each command in EXEC was looked at by itself.
-            Ok(()) if call.reply.is_cut_off() && call.command.name != "exec" => Err(reply_too_long()),
+            Ok(()) if call.reply.is_cut_off() && call.command.name != "exec" => {
+                Err(reply_too_long())
+            }
             outcome => outcome,
         };
         if let Err(error) = outcome {
@@ -128,7 +132,13 @@ impl Tx {
     }
 
     /// An error before execution. It spoils the transaction being queued; a refused EXEC ends it.
-    fn refuse(&mut self, session: &mut Session, id: CommandId, error: &CommandError, reply: &mut Reply<'_>) {
+    fn refuse(
+        &mut self,
+        session: &mut Session,
+        id: CommandId,
+        error: &CommandError,
+        reply: &mut Reply<'_>,
+    ) {
         self.stats.errors_total.add(1);
         if id == lookup(b"exec") {
             session.multi = None;
@@ -144,7 +154,12 @@ impl Tx {
         reply.error(&error.message());
     }
 
-    fn admit(&mut self, session: &mut Session, id: CommandId, args: &Args<'_>) -> Result<Admitted, Refusal> {
+    fn admit(
+        &mut self,
+        session: &mut Session,
+        id: CommandId,
+        args: &Args<'_>,
+    ) -> Result<Admitted, Refusal> {
         let command = id.command().ok_or_else(|| unknown_command(args))?;
         let command = command.resolve(args)?;
         if !command.accepts(args.len()) {
@@ -164,7 +179,9 @@ impl Tx {
             match self.route_command(session, command, args)? {
                 // Keys in memory beside those of a source are read at once.
                 Some(_)
-                    if !queueing && self.jobs.any() && self.wants_locked(session.space, command, args) =>
+                    if !queueing
+                        && self.jobs.any()
+                        && self.wants_locked(session.space, command, args) =>
                 {
                     return Err(Refusal::Defer(DeferReason::Locked));
                 }
@@ -193,10 +210,16 @@ impl Tx {
 
     /// Makes sure that what the command may log has room, before it changes anything.
     #[inline]
-    fn reserve(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> Result<(), Refusal> {
+    fn reserve(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &Args<'_>,
+    ) -> Result<(), Refusal> {
         let bytes = match &session.multi {
             Some(queue) if command.name == "exec" => self.room_of_queue(session, queue),
-            // What is set is logged in parts; what is decided before may be the removal of an expired key.
+            // What is set is logged in parts; what is decided before may be the removal of an
+            // expired key.
             None if self.sliced => key_room(args.get(1).unwrap_or_default()),
             None if command.flags.has(Flags::WRITE) => self.room_of(session, command, args),
             _ => return Ok(()),
@@ -239,7 +262,8 @@ impl Tx {
     /// Bytes that APPEND, SETRANGE or SETBIT would copy or clear.
     fn patch_copies(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
         let key = self.key(session, args.at(1));
-        let number = || args.get(2).and_then(parse_i64).and_then(|number| usize::try_from(number).ok());
+        let number =
+            || args.get(2).and_then(parse_i64).and_then(|number| usize::try_from(number).ok());
         let offset = match command.name {
             "append" => match self.tables.get(key.table, key.hash, key.bytes, self.now_ms) {
                 Some(Value::String(value)) => Some(value.as_slice().len()),
@@ -260,19 +284,23 @@ impl Tx {
         let mut logged = command.flags.has(Flags::KEYSPACE);
         for index in command.keys.indexes(args.len()) {
             let key = args.at(index);
-            logged |= self.catalog.logging(self.catalog.memory_table(session.space, key)) != Logging::Off;
+            logged |=
+                self.catalog.logging(self.catalog.memory_table(session.space, key)) != Logging::Off;
             keys_bytes += key_room(key);
         }
         if !logged {
             return 0;
         }
-        let tables = if command.flags.has(Flags::KEYSPACE) { self.catalog.all_memory().len() } else { 0 };
+        let tables =
+            if command.flags.has(Flags::KEYSPACE) { self.catalog.all_memory().len() } else { 0 };
         let extra = match command.room {
             LogRoom::Args => 0,
             LogRoom::Number => NUMBER_BYTES_MAX,
-            LogRoom::Values => {
-                command.keys.indexes(args.len()).map(|index| self.value_room(session, args.at(index))).sum()
-            }
+            LogRoom::Values => command
+                .keys
+                .indexes(args.len())
+                .map(|index| self.value_room(session, args.at(index)))
+                .sum(),
         };
         args.request_bytes()
             + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX
@@ -281,8 +309,8 @@ impl Tx {
             + extra
     }
 
-    /// Bound of the log bytes of a whole transaction. Values can grow in it before they are copied, so the size each key can
-    /// have is followed from command to command.
+    /// Bound of the log bytes of a whole transaction. Values can grow in it before they are copied,
+    /// so the size each key can have is followed from command to command.
     fn room_of_queue(&self, session: &Session, queue: &Queue) -> usize {
         let tables = 1 + self.catalog.all_memory().len();
         let mut space = session.space;
@@ -306,7 +334,8 @@ impl Tx {
             let own = args.request_bytes() + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX + number;
             total += own + keys_bytes + tables * effect::OVERHEAD_BYTES_MAX;
             if command.room == LogRoom::Values {
-                let (from, to, to_space) = (args.at(1), args.at(2), target_space(&args).unwrap_or(space));
+                let (from, to, to_space) =
+                    (args.at(1), args.at(2), target_space(&args).unwrap_or(space));
                 // It may be refused: then the target stays what it was.
                 let (from, to) = (place(space, from), place(to_space, to));
                 let size = size_of(&mut sizes, from).max(size_of(&mut sizes, to));
@@ -346,7 +375,9 @@ impl Tx {
         // EXEC needs memory when anything it runs does.
         session.multi.as_ref().is_some_and(|queue| {
             command.name == "exec"
-                && queue.iter().any(|(id, _)| id.command().is_some_and(|c| c.flags.has(Flags::DENYOOM)))
+                && queue
+                    .iter()
+                    .any(|(id, _)| id.command().is_some_and(|c| c.flags.has(Flags::DENYOOM)))
         })
     }
 
@@ -379,7 +410,8 @@ impl Tx {
         (0..SPACE_COUNT).map(|space| self.tables.memory_used(TableId(space))).sum()
     }
 
-    /// The source that must answer the command, if one must; an error when the command cannot be answered at all.
+    /// The source that must answer the command, if one must; an error when the command cannot be
+    /// answered at all.
     fn route_command(
         &self,
         session: &Session,
@@ -416,7 +448,8 @@ enum Admitted {
     Source { command: &'static Command, ordinal: usize },
 }
 
-/// Bytes by which SETRANGE and SETBIT can make a string longer than their arguments are. Offsets they refuse are none.
+/// Bytes by which SETRANGE and SETBIT can make a string longer than their arguments are. Offsets
+/// they refuse are none.
 fn growth(args: &Args<'_>) -> usize {
     let bits_per_unit = match args.at(0) {
         name if name.eq_ignore_ascii_case(b"setrange") => 8,
@@ -424,11 +457,13 @@ fn growth(args: &Args<'_>) -> usize {
         _ => return 0,
     };
     let offset = args.get(2).and_then(parse_i64).and_then(|offset| usize::try_from(offset).ok());
-    let bytes = offset.and_then(|offset| offset.checked_mul(bits_per_unit)).map_or(0, |bits| bits / 8);
+    let bytes =
+        offset.and_then(|offset| offset.checked_mul(bits_per_unit)).map_or(0, |bits| bits / 8);
     if bytes < STRING_BYTES_MAX { bytes } else { 0 }
 }
 
-/// Log bytes of what may be said of one key: the removal of what was expired there, its removal, its change, its expiry.
+/// Log bytes of what may be said of one key: the removal of what was expired there, its removal,
+/// its change, its expiry.
 fn key_room(key: &[u8]) -> usize {
     4 * (key.len() + effect::OVERHEAD_BYTES_MAX)
 }
@@ -451,7 +486,8 @@ pub(super) fn no_space(message: &str) -> CommandError {
 
 pub(crate) fn reply_too_long() -> CommandError {
     const MIB: usize = 1024 * 1024;
-    format!("ERR the reply would pass {} MiB, ask for less at once", REPLY_COPIED_BYTES_MAX / MIB).into()
+    format!("ERR the reply would pass {} MiB, ask for less at once", REPLY_COPIED_BYTES_MAX / MIB)
+        .into()
 }
 
 fn is_http(name: &[u8]) -> bool {

@@ -1,5 +1,5 @@
-//! Removes expired keys a few at a time. Reads treat them as absent anyway; this frees their memory and logs the
-//! deletes.
+//! Removes expired keys a few at a time. Reads treat them as absent anyway; this frees their memory
+//! and logs the deletes.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub(super) struct SweepState {
 }
 
 impl Tx {
-    /// One bounded sweep over all tables. Returns when the next is worth it; nothing when no key expires.
+    /// One bounded sweep over all tables. Returns when the next is worth it; nothing when no key
+    /// expires.
     pub(super) fn sweep_expired(&mut self) -> Option<Duration> {
         let mut again = None;
         for table in self.catalog.all_memory() {
@@ -44,10 +45,11 @@ impl Tx {
         let mut state = std::mem::take(&mut self.sweep);
         state.keys.clear();
         state.found.clear();
-        let swept = self.tables.sweep(table, self.now_ms, SWEEP_ENTRIES_PER_TURN, &mut |hash, key| {
-            state.keys.extend_from_slice(key);
-            state.found.push((hash, state.keys.len()));
-        });
+        let swept =
+            self.tables.sweep(table, self.now_ms, SWEEP_ENTRIES_PER_TURN, &mut |hash, key| {
+                state.keys.extend_from_slice(key);
+                state.found.push((hash, state.keys.len()));
+            });
         let complete = self.delete_found(table, &state);
         self.sweep = state;
         match swept {

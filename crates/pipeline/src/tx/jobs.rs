@@ -1,20 +1,22 @@
 //! Commands whose cost grows with the data or with their arguments, executed in slices.
 //!
-//! A handler describes such a command as [`Work`] and gives it to [`Tx::run_sliced`]. One slice runs at once; nearly
-//! every command ends in it and costs nothing more. What does not end becomes a job: the requests behind it on
-//! its connection wait, everybody else goes on, and one slice of one job runs per turn.
+//! A handler describes such a command as [`Work`] and gives it to [`Tx::run_sliced`]. One slice
+//! runs at once; nearly every command ends in it and costs nothing more. What does not end becomes
+//! a job: the requests behind it on its connection wait, everybody else goes on, and one slice of
+//! one job runs per turn.
 //!
 //! ```text
 //!  handler --> run_sliced: first slice --done--> reply
 //!                              '--more--> Jobs --a slice per turn--> reply in the connection's order
 //! ```
 //!
-//! **Isolation.** A job holds locks on what it has read or will change ([`Locks`]), so it takes effect as if at
-//! one moment. KEYS alone locks nothing: like SCAN it shows every key that stays from start to end, and only those
-//! that were there at some moment in between. There is at most one job that locks one key after the other, or
-//! that writes; further ones are offered again when it has ended. So no two wait for each other, and the parts of
-//! two transactions never mix in the log. A writer that had to wait for a lock is let through before further
-//! jobs begin. Inside EXEC there are no slices: a transaction executes whole.
+//! **Isolation.** A job holds locks on what it has read or will change ([`Locks`]), so it takes
+//! effect as if at one moment. KEYS alone locks nothing: like SCAN it shows every key that stays
+//! from start to end, and only those that were there at some moment in between. There is at most
+//! one job that locks one key after the other, or that writes; further ones are offered again when
+//! it has ended. So no two wait for each other, and the parts of two transactions never mix in the
+//! log. A writer that had to wait for a lock is let through before further jobs begin. Inside EXEC
+//! there are no slices: a transaction executes whole.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -34,7 +36,10 @@ use crate::{
     command::{Call, Command, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
-    limits::{JOB_PAUSE, JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SLICE_BYTES, SLICE_STEPS, SLICED_ARGS_MIN},
+    limits::{
+        JOB_PAUSE, JOB_PIECE_BYTES, REPLY_COPIED_BYTES_MAX, SLICE_BYTES, SLICE_STEPS,
+        SLICED_ARGS_MIN,
+    },
     reaper::drop_sized,
     reply::Reply,
     session::{ReplyMode, Session},
@@ -97,7 +102,8 @@ pub(crate) trait Work: Send {
     /// Goes on for a slice. An error becomes the whole reply.
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError>;
 
-    /// The first slice did not suffice: locks what was read in it, and from now on locks what it reads.
+    /// The first slice did not suffice: locks what was read in it, and from now on locks what it
+    /// reads.
     fn suspend(&mut self, tx: &Tx, space: u16, args: &Args<'_>);
 
     /// What is locked.
@@ -186,7 +192,8 @@ pub(super) struct Jobs {
     queue: VecDeque<Job>,
     /// Slices in a row in which nothing could be done.
     waited: usize,
-    /// Grows when a job has ended, or the writer that others waited for has run: requests that were refused are offered again.
+    /// Grows when a job has ended, or the writer that others waited for has run: requests that were
+    /// refused are offered again.
     ended: u64,
     /// A connection whose write was refused because of a lock.
     waiting_writer: Option<ConnId>,
@@ -227,7 +234,10 @@ impl Jobs {
 
     /// Whether a request that wants this must wait for a job.
     pub fn conflict(&self, table: TableId, hash: KeyHash, access: Access) -> bool {
-        self.queue.iter().filter_map(|job| job.work.locks()).any(|locks| locks.conflict(table, hash, access))
+        self.queue
+            .iter()
+            .filter_map(|job| job.work.locks())
+            .any(|locks| locks.conflict(table, hash, access))
     }
 
     /// Whether any job holds locks: nothing may change a table as a whole.
@@ -235,8 +245,8 @@ impl Jobs {
         self.queue.iter().filter_map(|job| job.work.locks()).any(|locks| !locks.is_empty())
     }
 
-    /// A request of this connection was executed or refused for good: if it was the writer that waited, jobs may begin
-    /// again.
+    /// A request of this connection was executed or refused for good: if it was the writer that
+    /// waited, jobs may begin again.
     pub fn writer_ran(&mut self, conn: ConnId) {
         if self.waiting_writer.take_if(|writer| *writer == conn).is_some() {
             self.ended += 1;
@@ -251,7 +261,8 @@ impl Jobs {
     /// The connection is gone.
     pub fn cancel(&mut self, conn: ConnId) {
         self.writer_ran(conn);
-        if let Some(index) = self.queue.iter().position(|job| job.conn == conn && !job.work.must_finish())
+        if let Some(index) =
+            self.queue.iter().position(|job| job.conn == conn && !job.work.must_finish())
             && let Some(job) = self.queue.remove(index)
         {
             self.ended += 1;
@@ -259,8 +270,8 @@ impl Jobs {
         }
     }
 
-    /// Whether a job of this kind can begin: there is at most one that locks many keys, and none begins while a writer
-    /// waits for locks to be given back.
+    /// Whether a job of this kind can begin: there is at most one that locks many keys, and none
+    /// begins while a writer waits for locks to be given back.
     fn can_begin(&self, conn: ConnId, locks_many: bool) -> bool {
         let free = !locks_many || !self.queue.iter().any(|job| job.work.locks_many());
         free && self.waiting_writer.is_none_or(|writer| writer == conn)
@@ -281,8 +292,9 @@ impl Job {
 }
 
 impl Tx {
-    /// Executes a command that can be executed in slices: the first slice now, inside EXEC all of them. When more is left, the
-    /// reply will follow; what is written of it so far is taken back by the caller of the handler.
+    /// Executes a command that can be executed in slices: the first slice now, inside EXEC all of
+    /// them. When more is left, the reply will follow; what is written of it so far is taken back
+    /// by the caller of the handler.
     pub(crate) fn run_sliced<W: Work + 'static>(
         &mut self,
         call: &mut Call<'_>,
@@ -377,7 +389,8 @@ impl Tx {
                 self.jobs.ended += 1;
                 self.stats.errors_total.add(1);
                 job.reply = Pieces::default();
-                Reply::new(&mut job.reply.out, &mut job.reply.shared, job.version).error(&error.message());
+                Reply::new(&mut job.reply.out, &mut job.reply.shared, job.version)
+                    .error(&error.message());
                 answer(job, batch);
                 held = 0;
             }
@@ -399,7 +412,12 @@ impl Tx {
     }
 
     /// Whether the request must wait until a command that is executed in slices has ended.
-    pub(super) fn must_wait(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
+    pub(super) fn must_wait(
+        &mut self,
+        session: &Session,
+        command: &Command,
+        args: &Args<'_>,
+    ) -> bool {
         let waits = match &session.multi {
             Some(queue) if command.name == "exec" => {
                 let mut space = session.space;
@@ -413,7 +431,8 @@ impl Tx {
                     })
             }
             Some(_) => false,
-            // Commands over so many keys look for themselves, key by key, when it is their turn to lock.
+            // Commands over so many keys look for themselves, key by key, when it is their turn to
+            // lock.
             None if SLICED_ARGS_MIN <= args.len() && command.keys.last < 0 => {
                 !self.jobs.can_begin(session.conn, true)
             }
@@ -444,9 +463,9 @@ impl Tx {
         command.keys.indexes(args.len()).any(|index| {
             let key = args.at(index);
             let hash = self.tables.hash(key);
-            [space, target]
-                .into_iter()
-                .any(|space| self.jobs.conflict(self.catalog.memory_table(space, key), hash, access))
+            [space, target].into_iter().any(|space| {
+                self.jobs.conflict(self.catalog.memory_table(space, key), hash, access)
+            })
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Keys that commands executed in slices hold between their slices.
 //!
-//! Everything else executes whole, so only such commands lock. They take locks as they go and give all back at
-//! their end (two-phase locking): what they read or wrote at their beginning is still so at their end. A request
-//! for a locked key waits; requests for other keys do not notice.
+//! Everything else executes whole, so only such commands lock. They take locks as they go and give
+//! all back at their end (two-phase locking): what they read or wrote at their beginning is still
+//! so at their end. A request for a locked key waits; requests for other keys do not notice.
 
 use std::collections::HashSet;
 
@@ -26,7 +26,8 @@ pub(crate) enum Access {
     Write,
 }
 
-/// The locks of one command. Keys are told apart by their hash: two with the same one only wait for each other.
+/// The locks of one command. Keys are told apart by their hash: two with the same one only wait for
+/// each other.
 #[derive(Debug)]
 pub(crate) struct Locks {
     mode: LockMode,
@@ -35,7 +36,8 @@ pub(crate) struct Locks {
     len: usize,
 }
 
-/// Sets of a command that locks many keys: each is small enough to grow within a fraction of a millisecond.
+/// Sets of a command that locks many keys: each is small enough to grow within a fraction of a
+/// millisecond.
 const SHARD_COUNT: usize = 256;
 
 /// Locks up to which one set does.
@@ -76,7 +78,8 @@ impl Locks {
     }
 
     fn shard(&self, hash: KeyHash) -> usize {
-        // The last bits: those in front choose places in the tables and are about the same for keys scanned together.
+        // The last bits: those in front choose places in the tables and are about the same for keys
+        // scanned together.
         (hash.0 & 0xff) as usize % self.shards.len()
     }
 }

@@ -1,8 +1,9 @@
 //! The stage that owns all tables and every connection's state.
 //!
-//! [`Tx::execute`] takes a batch of requests, runs them in groups (hash and prefetch the keys of a group, then
-//! execute), writes the replies into the batch and appends one record per transaction to the open log batch. It
-//! never blocks and does no IO. What it cannot answer from memory it gives to a [`Source`](crate::source::Source).
+//! [`Tx::execute`] takes a batch of requests, runs them in groups (hash and prefetch the keys of a
+//! group, then execute), writes the replies into the batch and appends one record per transaction
+//! to the open log batch. It never blocks and does no IO. What it cannot answer from memory it
+//! gives to a [`Source`](crate::source::Source).
 //!
 //! ```text
 //!  batch --> group: hash, prefetch --> dispatch: queue? route? room? --> handler --> commit --> reply, gate
@@ -10,8 +11,9 @@
 //!                                          MULTI      source     given back when the log is behind
 //! ```
 //!
-//! **Single writer**: no locks, serializable by construction. **Overload**: when the log has no room, the first write
-//! of a connection and everything after it is given back unexecuted; reads of other connections go on.
+//! **Single writer**: no locks, serializable by construction. **Overload**: when the log has no
+//! room, the first write of a connection and everything after it is given back unexecuted; reads of
+//! other connections go on.
 
 mod catalog;
 mod data;
@@ -147,8 +149,8 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// Executes a batch. The caller then calls [`Tx::end_turn`] (after all batches of the turn) and hands the batch
-    /// back to its net stage.
+    /// Executes a batch. The caller then calls [`Tx::end_turn`] (after all batches of the turn) and
+    /// hands the batch back to its net stage.
     pub fn execute(&mut self, batch: &mut Batch, now: Now) {
         self.start_turn(now);
         batch.jobs_ended.0 = self.jobs.ended();
@@ -167,7 +169,8 @@ impl Tx {
         batch.jobs_ended.1 = self.jobs.ended();
     }
 
-    /// Work of its own: expired keys, garbage, answers of sources. Returns when it wants to be called again at the latest.
+    /// Work of its own: expired keys, garbage, answers of sources. Returns when it wants to be
+    /// called again at the latest.
     pub fn housekeep(&mut self, now: Now) -> Option<Duration> {
         self.start_turn(now);
         let sweep = self.sweep_expired();
@@ -176,7 +179,8 @@ impl Tx {
         if garbage { Some(Duration::ZERO) } else { sweep }
     }
 
-    /// Hands what was logged since the last call to the log, and says to sources that this was all for now.
+    /// Hands what was logged since the last call to the log, and says to sources that this was all
+    /// for now.
     pub fn end_turn(&mut self) {
         self.tickets.flush();
         if self.records_open != 0 {
@@ -203,7 +207,8 @@ impl Tx {
     fn start_turn(&mut self, now: Now) {
         self.now = now.monotonic;
         self.now_ms = self.now_ms.max(now.wall_ms);
-        self.filter.advance(Gate { written: self.progress.written(), durable: self.progress.durable() });
+        self.filter
+            .advance(Gate { written: self.progress.written(), durable: self.progress.durable() });
     }
 
     fn open_session(&mut self, conn: ConnId, peer: busload_io::Peer) {
@@ -235,7 +240,19 @@ impl Tx {
     }
 
     fn execute_runs(&mut self, batch: &mut Batch) {
-        let Batch { buffers, runs, requests, args, errors, out, shared, replies, deferred, held, .. } = batch;
+        let Batch {
+            buffers,
+            runs,
+            requests,
+            args,
+            errors,
+            out,
+            shared,
+            replies,
+            deferred,
+            held,
+            ..
+        } = batch;
         let authenticated = &mut batch.authenticated;
         let input = Input { buffers, requests, args, errors };
         let run_limit = (BATCH_REPLY_BYTES_SHARED / runs.len().max(1))
@@ -250,14 +267,16 @@ impl Tx {
             if run.offered_again {
                 session.blocked = None;
             }
-            let mut segments = Segments::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
+            let mut segments =
+                Segments::new(run.conn, out.len(), shared.len(), self.log.first_open_lsn());
             let held_before = self.held_bytes(&session);
             let authenticated_before = session.authenticated;
             let run_start = out.len();
             let last = run.first_request + run.request_count;
             for index in run.first_request..last {
                 if prefetched_to <= index as usize {
-                    prefetched_to = self.prefetch_group(&input, runs, ordinal as usize, index as usize);
+                    prefetched_to =
+                        self.prefetch_group(&input, runs, ordinal as usize, index as usize);
                 }
                 let hash = self.hashes[index as usize % GROUP_REQUESTS].1;
                 let request = &requests[index as usize];
@@ -310,9 +329,16 @@ impl Tx {
         }
     }
 
-    /// Hashes and prefetches the first keys of the next group of requests, which may reach into the next runs. Returns the
-    /// end of the group. The hash of request `i` is then at `hashes[i % GROUP_REQUESTS]`.
-    fn prefetch_group(&mut self, input: &Input<'_>, runs: &[Run], run: usize, first: usize) -> usize {
+    /// Hashes and prefetches the first keys of the next group of requests, which may reach into the
+    /// next runs. Returns the end of the group. The hash of request `i` is then at `hashes[i %
+    /// GROUP_REQUESTS]`.
+    fn prefetch_group(
+        &mut self,
+        input: &Input<'_>,
+        runs: &[Run],
+        run: usize,
+        first: usize,
+    ) -> usize {
         let end = input.requests.len().min((first / GROUP_REQUESTS + 1) * GROUP_REQUESTS);
         let mut run = run;
         for (index, request) in (first..end).zip(&input.requests[first..end]) {
@@ -419,7 +445,8 @@ impl Tx {
         self.now.saturating_sub(self.started.monotonic)
     }
 
-    /// Closes another connection at once, without its pending replies; nothing it sent is executed any more.
+    /// Closes another connection at once, without its pending replies; nothing it sent is executed
+    /// any more.
     pub(crate) fn kill(&mut self, conn: ConnId) {
         if let Some(session) = self.sessions.get_mut(conn.index as usize).and_then(Option::as_mut) {
             session.closing = true;
@@ -438,7 +465,9 @@ impl Tx {
 
     fn publish_figures(&self) {
         let tables = self.catalog.all_memory();
-        let total = |of: &dyn Fn(TableId) -> usize| tables.iter().map(|&table| of(table) as u64).sum::<u64>();
+        let total = |of: &dyn Fn(TableId) -> usize| {
+            tables.iter().map(|&table| of(table) as u64).sum::<u64>()
+        };
         let stats = &self.stats;
         stats.keys.set(total(&|table| self.tables.len(table)));
         stats.keys_expiring.set(total(&|table| self.tables.expiring_len(table)));
@@ -472,7 +501,8 @@ impl<'a> Input<'a> {
             BatchBuffer::Collected(bytes) => Some(bytes),
         };
         let bytes = &buffer.as_slice()[request.start as usize..request.end as usize];
-        let ranges = &self.args[request.first_arg as usize..(request.first_arg + request.arg_count) as usize];
+        let ranges = &self.args
+            [request.first_arg as usize..(request.first_arg + request.arg_count) as usize];
         Args::new(bytes, ranges, owner)
     }
 }

@@ -1,14 +1,17 @@
-//! From a directory to a running stage: recover the log into tables, then agree with the configuration.
+//! From a directory to a running stage: recover the log into tables, then agree with the
+//! configuration.
 //!
-//! The names, ids and settings of tables are in the log. A start is refused, naming counts, when it would hide keys: a
-//! new table whose prefix already holds keys in `default`, a logged table that is not configured any more. Tables of other kinds
-//! are in the log with their names only, so that this is looked at once and not at every start.
+//! The names, ids and settings of tables are in the log. A start is refused, naming counts, when it
+//! would hide keys: a new table whose prefix already holds keys in `default`, a logged table that
+//! is not configured any more. Tables of other kinds are in the log with their names only, so that
+//! this is looked at once and not at every start.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use busload_io::{Disk, Rng};
 use busload_log::{
-    LogStage, LogWriter, Lsn, OpenError, Options, Progress, RecoveryReport, Room, SyncPolicy, ZeroHelper,
+    LogStage, LogWriter, Lsn, OpenError, Options, Progress, RecoveryReport, Room, SyncPolicy,
+    ZeroHelper,
 };
 use busload_tables::{
     TableId, Tables, Value,
@@ -96,7 +99,9 @@ pub fn open<D: Disk>(
         Ok(replayer.push(record.bytes)?)
     })
     .map_err(StartError::Log)?;
-    replayer.finish().map_err(|error| StartError::Failed(format!("the log cannot be replayed: {error}")))?;
+    replayer
+        .finish()
+        .map_err(|error| StartError::Failed(format!("the log cannot be replayed: {error}")))?;
 
     let busload_log::Opened { writer, progress, stage, helper, report } = opened;
     let mut start = Start { tables, writer, stage, helper, progress, now_ms: now.wall_ms };
@@ -176,7 +181,8 @@ struct Start<D: Disk> {
 }
 
 impl<D: Disk> Start<D> {
-    /// Compares the log's tables with the configured ones, logs the differences, and gives the catalog.
+    /// Compares the log's tables with the configured ones, logs the differences, and gives the
+    /// catalog.
     fn agree(
         &mut self,
         settings: &Settings,
@@ -188,7 +194,9 @@ impl<D: Disk> Start<D> {
         };
         let count = named.len() + settings.sources.len();
         if TABLE_COUNT_MAX < count {
-            return refuse(format!("{count} tables are configured, at most {TABLE_COUNT_MAX} can be"));
+            return refuse(format!(
+                "{count} tables are configured, at most {TABLE_COUNT_MAX} can be"
+            ));
         }
         self.check_dropped(settings, known)?;
         let new_sources: Vec<&SourceTable> =
@@ -216,7 +224,9 @@ impl<D: Disk> Start<D> {
             };
             catalog.add_memory(id, table.clone());
         }
-        for (&id, known) in known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known)) {
+        for (&id, known) in
+            known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known))
+        {
             self.drop_table(TableId(id), known)?;
         }
         for source in new_sources {
@@ -238,19 +248,27 @@ impl<D: Disk> Start<D> {
     }
 
     /// A table that would vanish with its keys must be dropped on purpose.
-    fn check_dropped(&self, settings: &Settings, known: &BTreeMap<u16, Known>) -> Result<(), StartError> {
+    fn check_dropped(
+        &self,
+        settings: &Settings,
+        known: &BTreeMap<u16, Known>,
+    ) -> Result<(), StartError> {
         for name in &settings.drop_tables {
             let known = known.iter().find(|(id, known)| **id != 0 && known.name == *name);
             if settings.tables.iter().any(|table| table.name == *name)
                 || known.is_some_and(|(_, known)| is_configured(settings, known))
             {
-                return refuse(format!("table {name} is both configured and named by --drop-table"));
+                return refuse(format!(
+                    "table {name} is both configured and named by --drop-table"
+                ));
             }
             if known.is_none() {
                 return refuse(format!("--drop-table {name}: the log knows no such table"));
             }
         }
-        for (&id, known) in known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known)) {
+        for (&id, known) in
+            known.iter().filter(|(id, known)| **id != 0 && !is_configured(settings, known))
+        {
             let (name, count) = (&known.name, self.tables.len(TableId(id)));
             if count == 0 || settings.drop_tables.contains(name) {
                 continue;
@@ -270,12 +288,14 @@ impl<D: Disk> Start<D> {
         Ok(())
     }
 
-    /// Keys in `default` that a source would hide. They cannot be moved to where the source keeps its own.
+    /// Keys in `default` that a source would hide. They cannot be moved to where the source keeps
+    /// its own.
     fn check_hidden(&self, source: &SourceTable) -> Result<(), StartError> {
         let SourceTable { name, kind } = source;
         let prefix = format!("{name}:").into_bytes();
-        let count: usize =
-            (0..SPACE_COUNT).map(|space| self.keys_with_prefix(TableId(space), &prefix).len()).sum();
+        let count: usize = (0..SPACE_COUNT)
+            .map(|space| self.keys_with_prefix(TableId(space), &prefix).len())
+            .sum();
         if count == 0 {
             return Ok(());
         }
@@ -285,7 +305,8 @@ impl<D: Disk> Start<D> {
         ))
     }
 
-    /// Logs changed settings. What a table held until it stopped being logged must not come back at the next start.
+    /// Logs changed settings. What a table held until it stopped being logged must not come back at
+    /// the next start.
     fn settle_settings(
         &mut self,
         id: TableId,
@@ -298,7 +319,9 @@ impl<D: Disk> Start<D> {
         }
         let mut record = Vec::new();
         match known {
-            None => effect::catalogue_created(&mut record, id, table.name.as_bytes(), text.as_bytes()),
+            None => {
+                effect::catalogue_created(&mut record, id, table.name.as_bytes(), text.as_bytes())
+            }
             Some(_) => effect::catalogue_settings(&mut record, id, text.as_bytes()),
         }
         if table.sync == SyncMode::Off {
@@ -308,7 +331,12 @@ impl<D: Disk> Start<D> {
         self.append(&record)
     }
 
-    fn create(&mut self, id: TableId, table: &TableSettings, adopt: bool) -> Result<(), StartError> {
+    fn create(
+        &mut self,
+        id: TableId,
+        table: &TableSettings,
+        adopt: bool,
+    ) -> Result<(), StartError> {
         let name = &table.name;
         let prefix = format!("{name}:").into_bytes();
         let taken = |space: u16| self.keys_with_prefix(TableId(space), &prefix);
@@ -334,7 +362,8 @@ impl<D: Disk> Start<D> {
             effect::catalogue_created(&mut record, id, name.as_bytes(), settings.as_bytes());
             return self.append(&record);
         }
-        // Until the last key is moved the log says so, and the next start goes on where this one stopped.
+        // Until the last key is moved the log says so, and the next start goes on where this one
+        // stopped.
         let unfinished = format!("{settings}{ADOPTING}");
         effect::catalogue_created(&mut record, id, name.as_bytes(), unfinished.as_bytes());
         self.append(&record)?;
@@ -364,7 +393,9 @@ impl<D: Disk> Start<D> {
             Some(Value::String(value)) => effect::put(&mut put, to, key, value.as_slice(), expiry),
             Some(Value::Hash(fields)) => {
                 effect::hash_put_header(&mut put, to, key, fields.len());
-                fields.iter().for_each(|(field, value)| effect::hash_put_pair(&mut put, field, value));
+                fields
+                    .iter()
+                    .for_each(|(field, value)| effect::hash_put_pair(&mut put, field, value));
                 if let Some(at) = expiry {
                     effect::expire(&mut put, to, key, at);
                 }
@@ -448,7 +479,8 @@ fn refuse<T>(text: String) -> Result<T, StartError> {
     Err(StartError::Catalogue(text))
 }
 
-/// Whether the table goes on. One that is a source now but was a memory table does not: its keys have no place any more.
+/// Whether the table goes on. One that is a source now but was a memory table does not: its keys
+/// have no place any more.
 fn is_configured(settings: &Settings, known: &Known) -> bool {
     settings.tables.iter().any(|table| table.name == known.name)
         || settings.sources.iter().any(|source| is_entry_of(source, known))

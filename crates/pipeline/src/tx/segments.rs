@@ -22,7 +22,14 @@ pub(super) struct Segments {
 
 impl Segments {
     pub fn new(conn: ConnId, out_len: usize, shared_len: usize, first_open: Lsn) -> Self {
-        Self { conn, first_open, out_end: out_len, shared_end: shared_len, shared_bytes: 0, current: None }
+        Self {
+            conn,
+            first_open,
+            out_end: out_len,
+            shared_end: shared_len,
+            shared_bytes: 0,
+            current: None,
+        }
     }
 
     /// Bytes of large values by reference in this run.
@@ -45,9 +52,11 @@ impl Segments {
             self.finish(replies);
         }
         if shared.len() != self.shared_end {
-            self.shared_bytes += shared[self.shared_end..].iter().map(|part| part.bytes.len()).sum::<usize>();
+            self.shared_bytes +=
+                shared[self.shared_end..].iter().map(|part| part.bytes.len()).sum::<usize>();
         }
-        let added = u32::try_from(shared.len() - self.shared_end).expect("one run has few large values");
+        let added =
+            u32::try_from(shared.len() - self.shared_end).expect("one run has few large values");
         let segment = self.current.get_or_insert(ReplySegment {
             conn: self.conn,
             first_seq: seq,
@@ -68,7 +77,8 @@ impl Segments {
         self.shared_end = shared.len();
     }
 
-    /// Nothing more joins the current segment: the run is over, or the next request will be answered later.
+    /// Nothing more joins the current segment: the run is over, or the next request will be
+    /// answered later.
     pub fn finish(&mut self, replies: &mut Vec<ReplySegment>) {
         replies.extend(self.current.take());
     }
@@ -102,7 +112,10 @@ mod tests {
     #[test]
     fn clean_replies_leave_before_the_first_write_and_writes_of_one_turn_together() {
         let write = |lsn| Gate::at(Lsn(lsn), Level::Durable);
-        assert_eq!(gates(&[Gate::OPEN, Gate::OPEN, write(10), Gate::OPEN, write(11)]), [(0, 2), (2, 3)]);
+        assert_eq!(
+            gates(&[Gate::OPEN, Gate::OPEN, write(10), Gate::OPEN, write(11)]),
+            [(0, 2), (2, 3)]
+        );
     }
 
     #[test]

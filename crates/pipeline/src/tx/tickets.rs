@@ -28,7 +28,9 @@ use crate::{
     limits::{BATCH_REPLY_BYTES_MAX, SOURCE_TICKETS_MAX},
     reply::Reply,
     session::{ReplyMode, Session},
-    source::{Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported},
+    source::{
+        Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
+    },
 };
 use slots::{Slots, Waiting};
 
@@ -36,7 +38,8 @@ use slots::{Slots, Waiting};
 pub(super) struct Tickets {
     sources: Vec<(String, Box<dyn Source>)>,
     open: Slots<Part>,
-    /// Commands over several keys that wait, by the ordinal their parts know. Free places are `None`.
+    /// Commands over several keys that wait, by the ordinal their parts know. Free places are
+    /// `None`.
     gatherings: Vec<Option<Box<Gathering>>>,
     free_gatherings: Vec<usize>,
     stream: Vec<SourceEvent>,
@@ -141,7 +144,9 @@ impl Tickets {
     ) -> Result<Ticket, CommandError> {
         let Question { ordinal, operation, key, arguments } = *question;
         if SOURCE_TICKETS_MAX <= self.open.len() {
-            return Err(CommandError::text("ERR too many requests wait for sources, try again later"));
+            return Err(CommandError::text(
+                "ERR too many requests wait for sources, try again later",
+            ));
         }
         let (name, source) = &mut self.sources[ordinal];
         let deadline = now + source.timeout();
@@ -150,7 +155,10 @@ impl Tickets {
         let request = SourceRequest { ticket, conn, operation, key, arguments, deadline };
         if source.submit(request).is_err() {
             self.open.close(ticket);
-            return Err(format!("ERR table {name}: too many requests are waiting, try again later").into());
+            return Err(format!(
+                "ERR table {name}: too many requests are waiting, try again later"
+            )
+            .into());
         }
         Ok(ticket)
     }
@@ -169,7 +177,12 @@ impl Tickets {
                     && let Some(gathering) = self.end_gathering(ordinal)
                 {
                     let Gathering { seq, asked, answers, .. } = *gathering;
-                    self.finished.push(Finished { conn, seq, asked, answers: Answers::Several(answers) });
+                    self.finished.push(Finished {
+                        conn,
+                        seq,
+                        asked,
+                        answers: Answers::Several(answers),
+                    });
                 }
             }
         }
@@ -227,8 +240,9 @@ impl Tickets {
         asked.is_some_and(|asked| asked.command.flags.has(Flags::WRITE))
     }
 
-    /// Moves what is finished into the batch, up to the bound of one batch. What belongs to one connection is brought together and
-    /// into order: net then has one piece to append for many replies.
+    /// Moves what is finished into the batch, up to the bound of one batch. What belongs to one
+    /// connection is brought together and into order: net then has one piece to append for many
+    /// replies.
     fn write_replies(&mut self) {
         let places = self.finished.iter().enumerate();
         self.order.extend(places.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
@@ -260,8 +274,9 @@ impl Tx {
         self.catalog.add_source(name, ordinal);
     }
 
-    /// Takes what sources have answered, and executes a slice of a command that takes long. The batch that comes out holds
-    /// replies and what tx holds for connections, and belongs to the net stage of the connections named in it.
+    /// Takes what sources have answered, and executes a slice of a command that takes long. The
+    /// batch that comes out holds replies and what tx holds for connections, and belongs to the net
+    /// stage of the connections named in it.
     pub fn poll_answers(&mut self, now: super::Now) -> Option<Batch> {
         self.start_turn(now);
         let tickets = &mut self.tickets;
@@ -289,8 +304,8 @@ impl Tx {
         Some(answered)
     }
 
-    /// When answers have to be polled again without being asked to: when the next request at a source is too late, at once
-    /// when answers are left over or a command has more slices.
+    /// When answers have to be polled again without being asked to: when the next request at a
+    /// source is too late, at once when answers are left over or a command has more slices.
     pub fn next_deadline(&self) -> Option<Duration> {
         if !self.tickets.finished.is_empty() {
             return Some(Duration::ZERO);
@@ -312,16 +327,19 @@ impl Tx {
     /// Whether the source can answer the command, or the error that says it cannot.
     pub(super) fn supported(&self, ordinal: usize, command: &Command) -> Result<(), CommandError> {
         let (name, source) = &self.tickets.sources[ordinal];
-        let supports = command.source.map_or(Err(Unsupported::Kind), |operation| source.supports(operation));
+        let supports =
+            command.source.map_or(Err(Unsupported::Kind), |operation| source.supports(operation));
         let named = |name: &str| name.to_uppercase();
         match supports {
             Ok(()) => Ok(()),
             Err(Unsupported::Kind) => {
                 let (command, kind) = (named(command.name), source.kind());
-                Err(format!("ERR table {name}: {command} is not supported on a {kind} table").into())
+                Err(format!("ERR table {name}: {command} is not supported on a {kind} table")
+                    .into())
             }
             Err(Unsupported::Table(why)) => {
-                Err(format!("ERR table {name}: {} is not possible: {why}", named(command.name)).into())
+                Err(format!("ERR table {name}: {} is not possible: {why}", named(command.name))
+                    .into())
             }
         }
     }
@@ -336,8 +354,8 @@ impl Tx {
         .into()
     }
 
-    /// Gives a command with keys of a source to it (`ordinal` is that of one of its keys), one operation per key. All or
-    /// nothing is submitted.
+    /// Gives a command with keys of a source to it (`ordinal` is that of one of its keys), one
+    /// operation per key. All or nothing is submitted.
     pub(super) fn submit(
         &mut self,
         session: &mut Session,
@@ -353,7 +371,11 @@ impl Tx {
         if command.keys == Keys::ONE {
             self.submit_one(session, args, ordinal, Part::Whole { seq, asked }, operation)?;
         } else {
-            self.submit_several(session, args, Gathering { seq, asked, answers: Vec::new(), missing: 0 })?;
+            self.submit_several(
+                session,
+                args,
+                Gathering { seq, asked, answers: Vec::new(), missing: 0 },
+            )?;
         }
         if session.reply_mode == ReplyMode::Skipping {
             session.reply_mode = ReplyMode::On;
@@ -397,7 +419,9 @@ impl Tx {
         let operation = command.source.ok_or(CommandError::Syntax)?;
         let keys = || command.keys.indexes(args.len());
         if SOURCE_TICKETS_MAX < self.tickets.open.len() + keys().count() {
-            return Err(CommandError::text("ERR too many requests wait for sources, try again later"));
+            return Err(CommandError::text(
+                "ERR too many requests wait for sources, try again later",
+            ));
         }
         gathering.answers = vec![None; keys().count()];
         let gathering = self.tickets.begin_gathering(gathering);
@@ -413,14 +437,20 @@ impl Tx {
             let value = [args.get(at + 1).unwrap_or_default()];
             let arguments = &value[..usize::from(command.keys.step) - 1];
             let question = Question { ordinal, operation, key, arguments };
-            match self.tickets.ask(self.now, session.conn, &question, Part::OneOf { gathering, index }) {
+            match self.tickets.ask(
+                self.now,
+                session.conn,
+                &question,
+                Part::OneOf { gathering, index },
+            ) {
                 Ok(ticket) => {
                     asked.push(ticket);
                     self.gathering(gathering).missing += 1;
                 }
                 // Earlier keys of this write are on their way: the client must hear of both.
                 Err(error) if operation.is_write() && !asked.is_empty() => {
-                    self.gathering(gathering).answers[index] = Some(Err(error.message().into_owned()));
+                    self.gathering(gathering).answers[index] =
+                        Some(Err(error.message().into_owned()));
                 }
                 Err(error) => {
                     self.gate.set(Gate::OPEN);
@@ -444,9 +474,9 @@ impl Tx {
     fn memory_part(&self, session: &Session, operation: Operation, key: &[u8]) -> Answer {
         let key = self.key(session, key);
         Ok(match (operation, self.get(&key)) {
-            (Operation::Get, Some(Value::String(value))) => {
-                SourceValue::Bulk(value.shared().unwrap_or_else(|| Bytes::copy_from_slice(value.as_slice())))
-            }
+            (Operation::Get, Some(Value::String(value))) => SourceValue::Bulk(
+                value.shared().unwrap_or_else(|| Bytes::copy_from_slice(value.as_slice())),
+            ),
             (Operation::Exists, found) => SourceValue::Integer(i64::from(found.is_some())),
             _ => SourceValue::Nil,
         })
@@ -461,7 +491,11 @@ impl Tx {
 }
 
 /// SET with options and the like are not what `Operation::Set` means.
-fn check_shape(operation: Operation, command: &Command, args: &Args<'_>) -> Result<(), CommandError> {
+fn check_shape(
+    operation: Operation,
+    command: &Command,
+    args: &Args<'_>,
+) -> Result<(), CommandError> {
     let plain = match (operation, command.name) {
         (Operation::Set, "set") => args.len() == 3,
         (Operation::Set, "mset") => args.len() % 2 == 1,
@@ -484,7 +518,8 @@ fn write_reply(finished: &Finished, batch: &mut Batch) {
         reply.error(&reply_too_long().message());
     }
     let count = |length: usize| u32::try_from(length).expect("one batch has few large values");
-    let (first_shared, shared_count) = (count(first_shared), count(batch.shared.len() - first_shared));
+    let (first_shared, shared_count) =
+        (count(first_shared), count(batch.shared.len() - first_shared));
     if let Some(last) = batch.replies.last_mut()
         && (last.conn, last.gate) == (*conn, asked.gate)
         && last.first_seq + u64::from(last.seq_count) == *seq

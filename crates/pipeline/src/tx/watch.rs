@@ -117,7 +117,9 @@ impl Watches {
 
     /// The key changed, and is there now or not.
     pub fn key_changed(&mut self, key: &Key<'_>, now: KeyIs) {
-        let Some(watchers) = self.by_key.get_mut(&(key.table, Box::from(key.bytes))) else { return };
+        let Some(watchers) = self.by_key.get_mut(&(key.table, Box::from(key.bytes))) else {
+            return;
+        };
         for watcher in watchers {
             // To the watcher an expired key was absent: its removal changes nothing.
             if std::mem::take(&mut watcher.was_expired) && now == KeyIs::Gone {

@@ -1,14 +1,16 @@
-//! Writes that take long, in slices: of many keys or fields, of a large value, of a large hash to another key.
+//! Writes that take long, in slices: of many keys or fields, of a large value, of a large hash to
+//! another key.
 //!
 //! ```text
 //!  plan: lock, encode effects --> log: in parts, at the log's pace --> apply: effects to the tables --> unlock, reply
 //! ```
 //!
-//! The whole transaction is in the log before any of it is in memory, and what it changes is locked until all of
-//! it is: nobody sees half of it, and a crash leaves all of it or nothing. The first part is logged when the disk
-//! has room for all of them, so a write that does not fit takes none; where others take that room meanwhile
-//! the parts that are there lack their last one, and nothing has happened. The log takes other
-//! transactions between two parts, so nobody waits for hundreds of megabytes to be synced.
+//! The whole transaction is in the log before any of it is in memory, and what it changes is locked
+//! until all of it is: nobody sees half of it, and a crash leaves all of it or nothing. The first
+//! part is logged when the disk has room for all of them, so a write that does not fit takes none;
+//! where others take that room meanwhile the parts that are there lack their last one, and nothing
+//! has happened. The log takes other transactions between two parts, so nobody waits for hundreds
+//! of megabytes to be synced.
 
 use std::collections::VecDeque;
 
@@ -21,7 +23,8 @@ use busload_tables::{
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Access, Key, KeyIs, LockMode, Locks, Logging, Slice, Step, Tx, Work, data::stricter, dispatch::no_space,
+    Access, Key, KeyIs, LockMode, Locks, Logging, Slice, Step, Tx, Work, data::stricter,
+    dispatch::no_space,
 };
 use crate::{
     args::Args,
@@ -94,7 +97,8 @@ struct Chunks {
 enum Chunk {
     /// Whole effects.
     Effects(Bytes),
-    /// A put of a large value, and what is logged of it: an effect up to its last bytes, and these, which are not copied.
+    /// A put of a large value, and what is logged of it: an effect up to its last bytes, and these,
+    /// which are not copied.
     Put { put: Box<DeferredPut>, header: Bytes, logged: Bytes },
 }
 
@@ -156,20 +160,29 @@ impl ChangeSet {
         match value {
             StringValue::Shared(value) if BIG_VALUE_BYTES <= value.len() => {
                 let (table, hash, key) = (key.table, key.hash, Bytes::copy_from_slice(key.bytes));
-                let put = DeferredPut { table, hash, key, value: StringValue::Shared(value.clone()), expiry };
+                let put = DeferredPut {
+                    table,
+                    hash,
+                    key,
+                    value: StringValue::Shared(value.clone()),
+                    expiry,
+                };
                 self.chunks(tx, table).put_big(put, value);
             }
             StringValue::Shared(bytes) => {
                 effect::put(self.effects(tx, key.table), key.table, key.bytes, &bytes, expiry);
             }
-            StringValue::Grown(bytes) => self.put(tx, key, StringValue::Shared(bytes.freeze()), expiry),
+            StringValue::Grown(bytes) => {
+                self.put(tx, key, StringValue::Shared(bytes.freeze()), expiry)
+            }
             StringValue::Slice(bytes) => {
                 effect::put(self.effects(tx, key.table), key.table, key.bytes, bytes, expiry);
             }
         }
     }
 
-    /// Plans to set a string to what `patch` at `offset` of it makes of it; only the patch is logged.
+    /// Plans to set a string to what `patch` at `offset` of it makes of it; only the patch is
+    /// logged.
     pub fn put_patched(&mut self, tx: &Tx, put: DeferredPut, offset: usize, patch: Bytes) {
         let mut header = Vec::new();
         effect::patch_header(&mut header, put.table, &put.key, offset, patch.len());
@@ -392,8 +405,15 @@ impl<P: Plan> Work for Write<P> {
 }
 
 impl Tx {
-    /// Applies an effect whose record is in the log, if its table has one; returns how many steps it took.
-    fn apply_planned(&mut self, effect: Effect<'_>, gate: Gate, now: UnixMs, counts: &mut Counts) -> usize {
+    /// Applies an effect whose record is in the log, if its table has one; returns how many steps
+    /// it took.
+    fn apply_planned(
+        &mut self,
+        effect: Effect<'_>,
+        gate: Gate,
+        now: UnixMs,
+        counts: &mut Counts,
+    ) -> usize {
         let table = effect.table().expect("a planned effect is about a table");
         let bytes = effect.key().expect("a planned effect is about a key");
         let hash = self.tables.hash(bytes);
@@ -424,7 +444,10 @@ impl Tx {
                 self.tables.set_expiry(table, hash, bytes, expiry);
                 (KeyIs::There, 1)
             }
-            Effect::Patch { .. } | Effect::Flush { .. } | Effect::Part { .. } | Effect::Catalogue(_) => {
+            Effect::Patch { .. }
+            | Effect::Flush { .. }
+            | Effect::Part { .. }
+            | Effect::Catalogue(_) => {
                 unreachable!("no plan has such an effect")
             }
         };
@@ -476,7 +499,12 @@ impl PutOne {
 }
 
 impl Plan for PutOne {
-    fn plan(&mut self, tx: &Tx, _: &mut Slice<'_>, changes: &mut ChangeSet) -> Result<Planned, CommandError> {
+    fn plan(
+        &mut self,
+        tx: &Tx,
+        _: &mut Slice<'_>,
+        changes: &mut ChangeSet,
+    ) -> Result<Planned, CommandError> {
         if let Some(DeferredPut { table, hash, key, value, expiry }) = self.put.take() {
             let key = Key { table, hash, bytes: &key };
             // Its request was let through, so nobody has it.
@@ -490,8 +518,8 @@ impl Plan for PutOne {
     fn reply(&self, _: &Counts, _: &mut Reply<'_>) {}
 }
 
-/// Overwrites or extends a large string: the new value is built while the old one is still there, and takes its place.
-/// The reply is written by the handler.
+/// Overwrites or extends a large string: the new value is built while the old one is still there,
+/// and takes its place. The reply is written by the handler.
 pub(crate) struct PatchOne {
     key: Bytes,
     table: TableId,
@@ -529,7 +557,8 @@ impl PatchOne {
         }
     }
 
-    /// Appends what comes next of the old value, of the gap behind it or of the patch; false when nothing does.
+    /// Appends what comes next of the old value, of the gap behind it or of the patch; false when
+    /// nothing does.
     fn grow(&mut self, bytes_max: usize) -> bool {
         let (at, old, end) = (self.new.len(), self.old.len(), self.offset + self.patch.len());
         let up_to = |end: usize| end.min(at + bytes_max);

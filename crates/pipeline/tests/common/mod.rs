@@ -1,4 +1,5 @@
-//! A server without sockets: requests go to tx as a net stage would bring them, the log runs on a simulated disk.
+//! A server without sockets: requests go to tx as a net stage would bring them, the log runs on a
+//! simulated disk.
 //!
 //! Transcripts are the form of most tests:
 //!
@@ -10,11 +11,12 @@
 //! @ resp3                   HELLO 3
 //! ```
 //!
-//! Replies are shown as `OK` (status), `-ERR text`, `5` (integer), `'text'` (bulk), `nil`, `nil array`, `[1, 'a']`,
-//! `{'f': 'v'}` (map), `~['a']` (set), `>['a']` (push), `,1.5` (double), `#t`, `txt'text'`.
+//! Replies are shown as `OK` (status), `-ERR text`, `5` (integer), `'text'` (bulk), `nil`, `nil
+//! array`, `[1, 'a']`, `{'f': 'v'}` (map), `~['a']` (set), `>['a']` (push), `,1.5` (double), `#t`,
+//! `txt'text'`.
 //!
-//! With `BUSLOAD_TEST_REDIS=host:port` a transcript without `@` lines is played to that Redis too (its data is flushed),
-//! which shows whether the expected replies are Redis's.
+//! With `BUSLOAD_TEST_REDIS=host:port` a transcript without `@` lines is played to that Redis too
+//! (its data is flushed), which shows whether the expected replies are Redis's.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -88,12 +90,20 @@ impl Server {
     }
 
     fn open(disk: SimDisk, settings: Settings, now: Now) -> Self {
-        let options = Options { segment_bytes: 1 << 20, first_segment_bytes: 1 << 18, ..Options::default() };
+        let options =
+            Options { segment_bytes: 1 << 20, first_segment_bytes: 1 << 18, ..Options::default() };
         let stats = Arc::new(Stats::default());
         let signals = Arc::new(Signals::default());
         let rng: Box<dyn Rng + Send> = Box::new(SimRng::new(7));
-        let opened =
-            tx::open(disk.clone(), options, settings.clone(), stats.clone(), signals.clone(), rng, now);
+        let opened = tx::open(
+            disk.clone(),
+            options,
+            settings.clone(),
+            stats.clone(),
+            signals.clone(),
+            rng,
+            now,
+        );
         let tx::Opened { tx, progress, stage, helper, .. } = opened.expect("the log opens");
         let mut server = Self {
             tx,
@@ -167,7 +177,8 @@ impl Server {
         self.drive_log();
     }
 
-    /// Runs a command, words and quotes as in redis-cli, on the first connection. Returns the reply, see above.
+    /// Runs a command, words and quotes as in redis-cli, on the first connection. Returns the
+    /// reply, see above.
     pub fn run(&mut self, line: impl AsRef<[u8]>) -> String {
         self.run_on(Client::FIRST, line)
     }
@@ -199,7 +210,14 @@ impl Server {
         panic!("the log never has room for {:?}", words[0].escape_ascii().to_string());
     }
 
-    fn fill_batch(&mut self, client: Client, seq: u64, bytes: &[u8], ranges: &[ArgRange], again: bool) {
+    fn fill_batch(
+        &mut self,
+        client: Client,
+        seq: u64,
+        bytes: &[u8],
+        ranges: &[ArgRange],
+        again: bool,
+    ) {
         let batch = &mut self.batch;
         batch.clear();
         batch.buffers.clear();
@@ -218,7 +236,13 @@ impl Server {
         });
         let conn = conn_of(client);
         let offered_again = again;
-        batch.runs.push(Run { conn, first_seq: seq, first_request: 0, request_count: 1, offered_again });
+        batch.runs.push(Run {
+            conn,
+            first_seq: seq,
+            first_request: 0,
+            request_count: 1,
+            offered_again,
+        });
     }
 
     /// The rest of a command that is executed in slices.
@@ -258,7 +282,8 @@ impl Server {
     /// Lets the log work, and time pass where it waits for that, until the watermarks are there.
     fn drive_log_to(&mut self, gate: Gate) {
         for _ in 0..LOG_STEPS_MAX {
-            let reached = Gate { written: self.progress.written(), durable: self.progress.durable() };
+            let reached =
+                Gate { written: self.progress.written(), durable: self.progress.durable() };
             if gate.is_open(reached) {
                 return;
             }
@@ -315,7 +340,10 @@ fn append_segment(batch: &Batch, segment: &ReplySegment, bytes: &mut Vec<u8>) {
 pub fn words(line: &[u8]) -> Vec<Vec<u8>> {
     let mut ranges = Vec::new();
     let line = [line, b"\r\n"].concat();
-    match Parser::default().parse(&line, &ParserLimits::default(), &mut ranges).expect("a line of words") {
+    match Parser::default()
+        .parse(&line, &ParserLimits::default(), &mut ranges)
+        .expect("a line of words")
+    {
         Parsed::Inline { line, .. } => line,
         Parsed::Request { .. } => ranges.iter().map(|range| range.of(&line).to_vec()).collect(),
         other => panic!("no words in {:?}: {other:?}", line.escape_ascii().to_string()),
@@ -367,7 +395,9 @@ pub fn show(reply: &Reply) -> String {
         Reply::Double(text) => format!(",{}", text.escape_ascii()),
         Reply::Bool(true) => "#t".into(),
         Reply::Bool(false) => "#f".into(),
-        Reply::Verbatim { format, text } => format!("{}'{}'", format.escape_ascii(), text.escape_ascii()),
+        Reply::Verbatim { format, text } => {
+            format!("{}'{}'", format.escape_ascii(), text.escape_ascii())
+        }
         Reply::BigNumber(digits) => format!("({}", digits.escape_ascii()),
     }
 }
@@ -393,7 +423,9 @@ pub fn check_on(mut server: Server, transcript: &str) -> Server {
         }
     }
     if let Some(mut redis) = redis::Redis::from_environment()
-        && !transcript.lines().any(|line| line.trim_start().starts_with("@ ") && !line.contains("resp3"))
+        && !transcript
+            .lines()
+            .any(|line| line.trim_start().starts_with("@ ") && !line.contains("resp3"))
     {
         redis.run("FLUSHALL");
         for step in steps(transcript) {
@@ -424,7 +456,8 @@ enum Line<'a> {
 }
 
 fn steps(transcript: &str) -> impl Iterator<Item = Line<'_>> {
-    let lines = transcript.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines =
+        transcript.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| match line.strip_prefix("@ ") {
         Some("reopen") => Line::Reopen,
         Some("resp3") => Line::Resp3,

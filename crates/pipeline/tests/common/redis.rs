@@ -15,7 +15,8 @@ use super::{encode, show_bytes, words};
 /// Tests share the Redis that the environment names, and each begins by emptying it.
 static SHARED: Mutex<()> = Mutex::new(());
 
-/// Between the moment in which a port was free and the one in which Redis listens there another process may take it.
+/// Between the moment in which a port was free and the one in which Redis listens there another
+/// process may take it.
 const STARTS_MAX: usize = 5;
 
 /// A connection to a Redis, and the process where it was started for it.
@@ -51,7 +52,16 @@ impl Redis {
     fn start_once() -> Option<Result<Self, String>> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?.local_addr().ok()?.port();
         let mut process = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -59,11 +69,16 @@ impl Redis {
         if let Err(said) = wait_until_ready(&mut process) {
             return Some(Err(said));
         }
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("Redis listens when it says so");
+        let stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("Redis listens when it says so");
         Some(Ok(Self::on(stream, Some(process), None)))
     }
 
-    fn on(stream: TcpStream, process: Option<Child>, shared: Option<MutexGuard<'static, ()>>) -> Self {
+    fn on(
+        stream: TcpStream,
+        process: Option<Child>,
+        shared: Option<MutexGuard<'static, ()>>,
+    ) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a TCP socket");
         Self { stream, process, shared }

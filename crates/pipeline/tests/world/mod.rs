@@ -55,7 +55,8 @@ pub fn table(name: &str, sync: SyncMode) -> TableSettings {
 
 impl World {
     pub fn new(sync: SyncMode) -> World {
-        Self::start(SimDisk::new(), settings(sync), SimClock::new(1_000_000), 1).expect("a fresh start")
+        Self::start(SimDisk::new(), settings(sync), SimClock::new(1_000_000), 1)
+            .expect("a fresh start")
     }
 
     pub fn with(settings: Settings) -> World {
@@ -73,7 +74,12 @@ impl World {
         Self::start_over(wide, SimDisk::new(), settings, clock, 1).expect("a fresh start")
     }
 
-    pub fn start(disk: SimDisk, settings: Settings, clock: SimClock, seed: u64) -> Result<World, StartError> {
+    pub fn start(
+        disk: SimDisk,
+        settings: Settings,
+        clock: SimClock,
+        seed: u64,
+    ) -> Result<World, StartError> {
         Self::start_over(SimNetOptions::default(), disk, settings, clock, seed)
     }
 
@@ -108,7 +114,9 @@ impl World {
     /// One turn of net and tx.
     pub fn turn(&mut self) {
         self.net.prepare_wait();
-        self.net.collect(&mut self.batch, Some(Duration::ZERO)).expect("the simulated driver works");
+        self.net
+            .collect(&mut self.batch, Some(Duration::ZERO))
+            .expect("the simulated driver works");
         let now = read(&self.clock);
         if !self.batch.is_empty() {
             self.tx.execute(&mut self.batch, now);
@@ -207,7 +215,9 @@ impl World {
     pub fn replies(&mut self, client: &mut Client) -> Vec<String> {
         client.received.extend(self.clients.read(client.id));
         let mut replies = Vec::new();
-        while let Some((reply, length)) = Reply::parse(&client.received).expect("replies are well formed") {
+        while let Some((reply, length)) =
+            Reply::parse(&client.received).expect("replies are well formed")
+        {
             client.received.drain(..length);
             replies.push(show(&reply));
         }

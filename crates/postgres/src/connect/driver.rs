@@ -19,8 +19,8 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// When nobody could be told any more, nobody can use the connection either: a server that does not answer the
-    /// farewell must not keep its socket.
+    /// When nobody could be told any more, nobody can use the connection either: a server that does
+    /// not answer the farewell must not keep its socket.
     pub(super) async fn run<T>(self, mut connection: Connection<Socket, T>)
     where
         T: AsyncRead + AsyncWrite + Unpin,

@@ -1,16 +1,16 @@
 //! The settings of a session.
 //!
-//! * `plan_cache_mode = force_generic_plan`: the planner's estimate for an array has ten elements, so that it would
-//!   plan small batches anew each time, and read the whole table for large ones.
+//! * `plan_cache_mode = force_generic_plan`: the planner's estimate for an array has ten elements,
+//!   so that it would plan small batches anew each time, and read the whole table for large ones.
 //! * `jit = off`: a statement with many keys looks expensive enough to compile, and is not.
-//! * `enable_seqscan = off`, and of tables with composite keys or writes also `enable_hashjoin`, `enable_mergejoin = off`: a
-//!   plan is made once, perhaps while the table is empty, and must go by the index when it has grown. Triggers run under
-//!   these settings too.
+//! * `enable_seqscan = off`, and of tables with composite keys or writes also `enable_hashjoin`,
+//!   `enable_mergejoin = off`: a plan is made once, perhaps while the table is empty, and must go
+//!   by the index when it has grown. Triggers run under these settings too.
 //! * `statement_timeout`: a statement nobody waits for any more ends.
 //!
-//! A server or a pooler that refuses one is served all the same, after one warning. Behind a pooler that shares
-//! connections between transactions, settings reach whoever comes next: there they belong to the role
-//! (`ALTER ROLE app SET plan_cache_mode = force_generic_plan`).
+//! A server or a pooler that refuses one is served all the same, after one warning. Behind a pooler
+//! that shares connections between transactions, settings reach whoever comes next: there they
+//! belong to the role (`ALTER ROLE app SET plan_cache_mode = force_generic_plan`).
 
 use futures_util::future::join_all;
 use tokio_postgres::Client;
@@ -18,7 +18,10 @@ use tokio_postgres::Client;
 use crate::{Settings, cause::describe, limits::STATEMENT_TIMEOUT_MARGIN};
 
 /// Sets the session up in one round trip.
-pub(super) async fn set_up(client: &Client, settings: &Settings) -> Result<(), tokio_postgres::Error> {
+pub(super) async fn set_up(
+    client: &Client,
+    settings: &Settings,
+) -> Result<(), tokio_postgres::Error> {
     let statements = statements(settings);
     let sent = statements.iter().map(|statement| set(client, settings, statement));
     join_all(sent).await.into_iter().collect()
@@ -40,7 +43,11 @@ fn statements(settings: &Settings) -> Vec<String> {
     statements
 }
 
-async fn set(client: &Client, settings: &Settings, statement: &str) -> Result<(), tokio_postgres::Error> {
+async fn set(
+    client: &Client,
+    settings: &Settings,
+    statement: &str,
+) -> Result<(), tokio_postgres::Error> {
     match client.batch_execute(statement).await {
         Err(error) if error.as_db_error().is_some() && !client.is_closed() => {
             let warning = format!("the server refuses `{statement}`: {}", describe(&error));

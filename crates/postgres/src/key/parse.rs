@@ -1,5 +1,5 @@
-//! What a client writes becomes a key: every byte is read once, and what the table cannot hold is refused here,
-//! before it boards a batch with others.
+//! What a client writes becomes a key: every byte is read once, and what the table cannot hold is
+//! refused here, before it boards a batch with others.
 
 use super::{Key, KeyEncoder, KeyType, Position};
 use crate::Error;
@@ -38,7 +38,8 @@ impl KeyShape {
         &self.types
     }
 
-    /// Whether a key was parsed for this shape: between parsing and sending, the table may have changed.
+    /// Whether a key was parsed for this shape: between parsing and sending, the table may have
+    /// changed.
     pub(crate) fn fits(&self, key: &Key) -> bool {
         key.parts().map(|part| part.key_type).eq(self.types.iter().copied())
     }
@@ -73,8 +74,12 @@ impl KeyShape {
             KeyType::Text => encoder.content(key_type, self.text(index, raw)?, position),
             KeyType::Bytes => encoder.content(key_type, raw, position),
             KeyType::Uuid => encoder.content(key_type, self.uuid(index, raw)?.as_bytes(), position),
-            KeyType::Int2 => encoder.integer(key_type, self.integer::<i16>(index, raw)?.into(), position),
-            KeyType::Int4 => encoder.integer(key_type, self.integer::<i32>(index, raw)?.into(), position),
+            KeyType::Int2 => {
+                encoder.integer(key_type, self.integer::<i16>(index, raw)?.into(), position)
+            }
+            KeyType::Int4 => {
+                encoder.integer(key_type, self.integer::<i32>(index, raw)?.into(), position)
+            }
             KeyType::Int8 => encoder.integer(key_type, self.integer::<i64>(index, raw)?, position),
         }
         Ok(())
@@ -115,7 +120,11 @@ impl KeyShape {
         let key_type = self.types[index].sql();
         let text = match self.types.len() {
             1 => format!("the key {what} (column {} is {key_type})", self.names[index]),
-            _ => format!("the key's part {} {what} (column {} is {key_type})", index + 1, self.names[index]),
+            _ => format!(
+                "the key's part {} {what} (column {} is {key_type})",
+                index + 1,
+                self.names[index]
+            ),
         };
         Error::BadKey(text.into())
     }
@@ -146,7 +155,8 @@ fn split(raw: &[u8], separator: char) -> Result<Vec<Vec<u8>>, Error> {
             rest = after;
             continue;
         }
-        let (taken, after) = if byte == ESCAPE { escaped(after, separator)? } else { (&rest[..1], after) };
+        let (taken, after) =
+            if byte == ESCAPE { escaped(after, separator)? } else { (&rest[..1], after) };
         if let Some(part) = parts.last_mut() {
             part.extend_from_slice(taken);
         }
@@ -164,8 +174,9 @@ fn escaped<'a>(after: &'a [u8], separator: &[u8]) -> Result<(&'a [u8], &'a [u8])
     };
     if taken == 0 {
         let separator = String::from_utf8_lossy(separator);
-        let text =
-            format!("in a key of several parts a backslash stands before {separator} or another backslash");
+        let text = format!(
+            "in a key of several parts a backslash stands before {separator} or another backslash"
+        );
         return Err(Error::BadKey(text.into()));
     }
     Ok(after.split_at(taken))

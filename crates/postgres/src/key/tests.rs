@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::{Key, KeyEncoder, KeyShape, KeyType};
 
 fn shape(types: &[KeyType]) -> KeyShape {
-    let columns: Vec<_> = types.iter().enumerate().map(|(index, &one)| (format!("c{index}"), one)).collect();
+    let columns: Vec<_> =
+        types.iter().enumerate().map(|(index, &one)| (format!("c{index}"), one)).collect();
     KeyShape::new(&columns, ':')
 }
 
@@ -53,8 +54,10 @@ fn spellings_of_one_key_are_one_key() {
         ),
     ];
     for (key_type, spellings) in same {
-        let keys: Vec<_> =
-            spellings.iter().map(|text| shape(&[key_type]).parse(text.as_bytes()).expect(text)).collect();
+        let keys: Vec<_> = spellings
+            .iter()
+            .map(|text| shape(&[key_type]).parse(text.as_bytes()).expect(text))
+            .collect();
         assert!(keys.windows(2).all(|pair| pair[0] == pair[1]), "{keys:?}");
     }
 }

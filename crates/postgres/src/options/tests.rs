@@ -24,7 +24,9 @@ fn of_url(url: &str) -> Options {
 }
 
 fn resolved(url: &str) -> Settings {
-    of_url(url).resolve("objects", &environment(&[])).unwrap_or_else(|error| panic!("{url}: {error}"))
+    of_url(url)
+        .resolve("objects", &environment(&[]))
+        .unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 /// With the two options that nothing goes without.
@@ -183,14 +185,20 @@ fn values_that_do_not_fit_are_told_with_what_was_expected() {
         ("connect_timeout=0", "connect_timeout = `0ns`: expected 1ms to 600s"),
         ("connect_timeout=soon", "connect_timeout = `soon`: expected a number (of 1s) or a time"),
         ("keepalives_count=200", "keepalives_count = `200`: expected 1 to 127"),
-        ("sslrootcert=system&sslmode=require", "sslmode=require is too weak for sslrootcert=system"),
+        (
+            "sslrootcert=system&sslmode=require",
+            "sslmode=require is too weak for sslrootcert=system",
+        ),
     ] {
         let error = refusal_of(query);
         assert!(error.contains(expected), "{query}: {error}");
     }
     for (url, expected) in [
         ("postgres://u@h/d?key=k", "relation is missing: the Postgres table to serve"),
-        ("postgres://u@h/d?relation=t", "key is missing: the column or columns with a unique index"),
+        (
+            "postgres://u@h/d?relation=t",
+            "key is missing: the column or columns with a unique index",
+        ),
         ("postgres://u@h/d?relation=t.&key=k", "relation = `t.`: expected a name as in SQL"),
         ("postgres://u@h/d?relation=t&key=", "key = ``: expected the name of a column"),
         ("postgres://u@h/d?relation=t&key=k,k", "key = `k`: expected each column once"),
@@ -202,7 +210,9 @@ fn values_that_do_not_fit_are_told_with_what_was_expected() {
         assert!(refusal(url).starts_with(expected), "{url}: {}", refusal(url));
     }
     let many = (0..17).map(|number| format!("h{number}")).collect::<Vec<_>>().join(",");
-    assert!(refusal(&format!("postgres://u@{many}/d?relation=t&key=k")).contains("at most 16 hosts"));
+    assert!(
+        refusal(&format!("postgres://u@{many}/d?relation=t&key=k")).contains("at most 16 hosts")
+    );
 }
 
 #[test]
@@ -245,18 +255,24 @@ fn variables_say_what_the_url_does_not() {
     );
     let client = ClientCertificate::Files { certificate: "/cert".into(), key: Some("/key".into()) };
     assert_eq!(server.tls.client, client);
-    let server =
-        under(ALL, "postgres://u@h:1/d?relation=t&key=k&sslmode=disable&sslrootcert=/r&sslcert=/c&sslkey=/k")
-            .server;
+    let server = under(
+        ALL,
+        "postgres://u@h:1/d?relation=t&key=k&sslmode=disable&sslrootcert=/r&sslcert=/c&sslkey=/k",
+    )
+    .server;
     assert_eq!(server.to_string(), "postgres://u@h:1/d");
-    assert_eq!((server.tls.mode, server.tls.roots), (SslMode::Disable, RootCertificates::File("/r".into())));
+    assert_eq!(
+        (server.tls.mode, server.tls.roots),
+        (SslMode::Disable, RootCertificates::File("/r".into()))
+    );
     // Of its own accord a table has the operating system's user, and a database of that name.
     let server = under(&[("PGHOST", "")], "postgres://?relation=t&key=k").server;
     assert_eq!(server.to_string(), "postgres://somebody@localhost:5432/somebody");
-    let nobody = of_url("postgres://h/d?relation=t&key=k").resolve("objects", &Environment::empty());
+    let nobody =
+        of_url("postgres://h/d?relation=t&key=k").resolve("objects", &Environment::empty());
     assert!(nobody.unwrap_err().to_string().starts_with("user is missing"));
-    let broken =
-        of_url("postgres://h/d?relation=t&key=k").resolve("objects", &environment(&[("PGSSLMODE", "on")]));
+    let broken = of_url("postgres://h/d?relation=t&key=k")
+        .resolve("objects", &environment(&[("PGSSLMODE", "on")]));
     assert!(broken.unwrap_err().to_string().starts_with("sslmode = `on`"));
 }
 
@@ -279,7 +295,10 @@ fn the_password_comes_from_the_first_that_has_one() {
     assert_eq!(from(&VARIABLES[1..], BARE), "PassFile(\"/pgpass\")");
     assert_eq!(from(&VARIABLES[2..], BARE), "PassFile(\"/home/u/.pgpass\")");
     assert_eq!(from(&[], BARE), "Nowhere");
-    assert!(refusal("postgres://u:a@h/d?relation=t&key=k&password=b").contains("password is given twice"));
+    assert!(
+        refusal("postgres://u:a@h/d?relation=t&key=k&password=b")
+            .contains("password is given twice")
+    );
 }
 
 #[test]
@@ -294,12 +313,19 @@ fn a_password_in_the_url_is_noticed_and_never_shown() {
         assert_eq!(options.url_has_password(), has, "{url}");
         assert!(!format!("{options:?} {options:#?}").contains("SECRET"));
         let settings = options.resolve("objects", &environment(&[])).unwrap();
-        assert!(!format!("{settings:?} {settings:#?} {}", settings.describe()).contains("SECRET"), "{url}");
+        assert!(
+            !format!("{settings:?} {settings:#?} {}", settings.describe()).contains("SECRET"),
+            "{url}"
+        );
     }
     // However wrong the rest is.
-    for rest in
-        ["h/d", "h:x/d", "h/d?relation=", "h/d?relation=t&key=k&nonsense=1", "h/d?relation=t&key=k&port=a"]
-    {
+    for rest in [
+        "h/d",
+        "h:x/d",
+        "h/d?relation=",
+        "h/d?relation=t&key=k&nonsense=1",
+        "h/d?relation=t&key=k&port=a",
+    ] {
         let error = refusal(&format!("postgres://u:SECRET@{rest}"));
         assert!(!error.contains("SECRET"), "{error}");
     }
@@ -320,7 +346,10 @@ fn options_of_libpq_are_taken() {
     assert_eq!(server.options.as_deref(), Some("-c search_path=a"));
     let keepalive = &server.keepalive;
     assert_eq!((keepalive.enabled, keepalive.count), (false, 4));
-    assert_eq!((keepalive.idle, keepalive.interval), (Duration::from_secs(7), Duration::from_secs(2)));
+    assert_eq!(
+        (keepalive.idle, keepalive.interval),
+        (Duration::from_secs(7), Duration::from_secs(2))
+    );
     assert_eq!(keepalive.user_timeout, Duration::from_millis(1500));
     assert_eq!(server.tls.mode, SslMode::Require);
     assert_eq!(with("sslrootcert=system").server.tls.mode, SslMode::VerifyFull);

@@ -7,8 +7,9 @@ use std::{
 
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
-/// Two ladders of pauses: none, the shortest, twice that, and so on. Attempts that fail climb one until a session opens;
-/// sessions that do not hold climb the other, so that opening and losing them is no hot loop either.
+/// Two ladders of pauses: none, the shortest, twice that, and so on. Attempts that fail climb one
+/// until a session opens; sessions that do not hold climb the other, so that opening and losing
+/// them is no hot loop either.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: Ladder,
@@ -22,8 +23,8 @@ impl Backoff {
         self.failures.pause()
     }
 
-    /// After a session that was open for so long: none when it had worked for longer than the next pause, and once
-    /// when it had not.
+    /// After a session that was open for so long: none when it had worked for longer than the next
+    /// pause, and once when it had not.
     pub(super) fn after_session(&mut self, open_for: Duration) -> Option<Duration> {
         self.failures = Ladder::default();
         if self.losses.next.max(BACKOFF_MIN) <= open_for {

@@ -1,4 +1,5 @@
-//! When a table's connections are worth a line in the log: once when trouble begins, once when it is over.
+//! When a table's connections are worth a line in the log: once when trouble begins, once when it
+//! is over.
 
 use std::sync::Arc;
 
@@ -42,13 +43,16 @@ impl Health {
         };
         self.told = Told::Fine;
         let (table, wanted) = (&self.table, self.wanted);
-        let what =
-            if wanted == 1 { "the connection".to_owned() } else { format!("all {wanted} connections") };
+        let what = if wanted == 1 {
+            "the connection".to_owned()
+        } else {
+            format!("all {wanted} connections")
+        };
         Some(Line::Recovery(format!("table {table}: {what} to postgres open{again}")))
     }
 
-    /// A connection was lost or could not be opened; so many are left. A second line only tells that none is left
-    /// some time after others were.
+    /// A connection was lost or could not be opened; so many are left. A second line only tells
+    /// that none is left some time after others were.
     pub(super) fn down(&mut self, up: usize, error: &Error, now: Instant) -> Option<Line> {
         let worse = match self.told {
             Told::Nothing | Told::Fine => true,
@@ -88,7 +92,10 @@ mod tests {
         let now = Instant::now();
         let mut health = Health::new("objects".into(), 2);
         assert_eq!(text(health.opened(1)), "");
-        assert_eq!(text(health.opened(2)), "info table objects: all 2 connections to postgres open");
+        assert_eq!(
+            text(health.opened(2)),
+            "info table objects: all 2 connections to postgres open"
+        );
         assert_eq!(
             text(health.down(1, &refused(), now)),
             "warn table objects: cannot connect to postgres at db:5432: Connection refused; trying again (1 of 2 connections open)"
@@ -97,7 +104,10 @@ mod tests {
             assert_eq!(text(health.down(0, &refused(), now)), "");
         }
         assert_eq!(text(health.opened(1)), "");
-        assert_eq!(text(health.opened(2)), "info table objects: all 2 connections to postgres open again");
+        assert_eq!(
+            text(health.opened(2)),
+            "info table objects: all 2 connections to postgres open again"
+        );
         assert_eq!(text(health.opened(2)), "");
     }
 

@@ -32,7 +32,12 @@ pub(super) enum End {
 
 impl<S: Session> Opened<S> {
     pub(super) fn new(session: S) -> Self {
-        Self { session, leases: AtomicUsize::new(0), retired: AtomicBool::new(false), retire: Notify::new() }
+        Self {
+            session,
+            leases: AtomicUsize::new(0),
+            retired: AtomicBool::new(false),
+            retire: Notify::new(),
+        }
     }
 
     pub(super) fn retire(&self) {
@@ -62,7 +67,8 @@ enum Slot<S> {
     Opening,
     /// A session.
     Open(Arc<Opened<S>>),
-    /// The last attempt failed, or the last session did not hold; the next attempt is not waited for.
+    /// The last attempt failed, or the last session did not hold; the next attempt is not waited
+    /// for.
     Failing,
 }
 

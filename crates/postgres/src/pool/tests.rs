@@ -368,7 +368,10 @@ async fn an_attempt_that_hangs_is_ended() {
     let pool = pool(1, &script);
     let began = Instant::now();
     let error = pool.first_attempt().await.unwrap_err().to_string();
-    assert_eq!(error, "cannot connect to postgres at postgres://u@db:5432/d: no session within 20s");
+    assert_eq!(
+        error,
+        "cannot connect to postgres at postgres://u@db:5432/d: no session within 20s"
+    );
     assert!(began.elapsed() < Duration::from_secs(21));
     until_all_open(&pool).await;
 }

@@ -60,7 +60,8 @@ async fn no_such_relation(client: &Client, relation: &Relation) -> Result<Error,
     Ok(schema_error(format!("relation {plain} does not exist; {}", suggest(&plain, &names))))
 }
 
-/// Partitioned tables have statistics of their own only when someone analyzes them: their partitions' are added up.
+/// Partitioned tables have statistics of their own only when someone analyzes them: their
+/// partitions' are added up.
 const ROWS: &str = "
 SELECT CASE WHEN c.relkind = 'p' AND c.reltuples < 0
             THEN (SELECT coalesce(sum(p.reltuples) FILTER (WHERE p.reltuples >= 0), -1)

@@ -21,8 +21,9 @@ pub(super) fn choose(
         return Ok(index.name.clone());
     }
     let columns = key.iter().map(|column| column.sql.as_str()).collect::<Vec<_>>().join(", ");
-    let flaws =
-        on_key.iter().filter_map(|index| Some(format!("{} {}; ", index.name, flaw(index, writable)?)));
+    let flaws = on_key
+        .iter()
+        .filter_map(|index| Some(format!("{} {}; ", index.name, flaw(index, writable)?)));
     // Postgres cannot build the index of a partitioned table concurrently.
     let concurrently = if kind == RelationKind::Partitioned { "" } else { "CONCURRENTLY " };
     Err(schema_error(format!(
@@ -41,7 +42,9 @@ fn covers(index: &Index, key: &[&Column]) -> bool {
 /// Why an index on the key does not do.
 fn flaw(index: &Index, writable: bool) -> Option<&'static str> {
     if !index.usable {
-        return Some("is not valid: building it has failed or has not ended (DROP INDEX it if it failed)");
+        return Some(
+            "is not valid: building it has failed or has not ended (DROP INDEX it if it failed)",
+        );
     }
     if index.partial {
         return Some("covers only some rows (it has a WHERE)");

@@ -1,8 +1,8 @@
 //! Whether Postgres reads keys by an index, as its plan tells.
 //!
-//! The plan is that of the prepared statement for any number of keys, as the session will use it. A unique index may be
-//! there and yet be useless, for example when its collation is not the column's: then every batch would read the whole
-//! table, and it is better not to start.
+//! The plan is that of the prepared statement for any number of keys, as the session will use it. A
+//! unique index may be there and yet be useless, for example when its collation is not the
+//! column's: then every batch would read the whole table, and it is better not to start.
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -28,8 +28,13 @@ impl Plan {
 /// Nodes that need an index condition: without one they read all of their index.
 const INDEX_SCANS: [&str; 3] = ["Index Scan", "Index Only Scan", "Bitmap Index Scan"];
 /// Nodes that read a whole relation.
-const WHOLE_SCANS: [&str; 5] =
-    ["Seq Scan", "Parallel Seq Scan", "Sample Scan", "Parallel Index Scan", "Parallel Index Only Scan"];
+const WHOLE_SCANS: [&str; 5] = [
+    "Seq Scan",
+    "Parallel Seq Scan",
+    "Sample Scan",
+    "Parallel Index Scan",
+    "Parallel Index Only Scan",
+];
 /// Nodes that hand on what others read.
 const OTHERS: [&str; 12] = [
     "Append",
@@ -103,13 +108,15 @@ fn judge(lines: &[&str]) -> Result<Plan, String> {
         } else if is(&WHOLE_SCANS) {
             return Err(name.to_owned());
         } else if !is(&OTHERS) {
-            plan.warnings.push(format!("the plan has a step that is not known to be cheap: {name}"));
+            plan.warnings
+                .push(format!("the plan has a step that is not known to be cheap: {name}"));
         }
     }
     Ok(plan)
 }
 
-/// Whether the line is about a node of this kind: `Result` and `Seq Scan on t` are about `Result` and `Seq Scan`.
+/// Whether the line is about a node of this kind: `Result` and `Seq Scan on t` are about `Result`
+/// and `Seq Scan`.
 fn names(name: &str, kind: &str) -> bool {
     name.strip_prefix(kind).is_some_and(|rest| {
         rest.is_empty()
@@ -152,7 +159,10 @@ mod tests {
     fn reading_all_of_a_table_or_of_an_index_is_refused() {
         let plans = [
             ("Seq Scan on t\n  Filter: (k = ANY ($1))", "Seq Scan on t"),
-            ("Index Scan using t_pkey on t\n  Filter: (k = ANY ($1))", "Index Scan using t_pkey on t"),
+            (
+                "Index Scan using t_pkey on t\n  Filter: (k = ANY ($1))",
+                "Index Scan using t_pkey on t",
+            ),
             (
                 "Append\n  ->  Index Scan using p0_pkey on p0\n        Index Cond: (k = ANY ($1))\n  ->  Seq Scan on p1\n        Filter: (k = ANY ($1))",
                 "Seq Scan on p1",

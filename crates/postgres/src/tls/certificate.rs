@@ -1,4 +1,5 @@
-//! What rustls does not tell about a certificate: how long it is valid by itself, and its common name.
+//! What rustls does not tell about a certificate: how long it is valid by itself, and its common
+//! name.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ pub(super) fn check_validity(der: &CertificateDer<'_>, now: UnixTime) -> Result<
     Ok(())
 }
 
-/// Whether the certificate lists no name of the host's kind (DNS name, address), and its common name is the host's.
+/// Whether the certificate lists no name of the host's kind (DNS name, address), and its common
+/// name is the host's.
 pub(super) fn common_name_fits(der: &CertificateDer<'_>, host: &ServerName<'_>) -> bool {
     let Some(certificate) = parse(der) else { return false };
     let is_address = matches!(host, ServerName::IpAddress(_));
@@ -57,7 +59,8 @@ fn lists_names(certificate: &Certificate, addresses: bool) -> bool {
 }
 
 fn common_name(certificate: &Certificate) -> Option<String> {
-    let mut attributes = certificate.tbs_certificate.subject.0.iter().flat_map(|relative| relative.0.iter());
+    let mut attributes =
+        certificate.tbs_certificate.subject.0.iter().flat_map(|relative| relative.0.iter());
     let value = &attributes.find(|attribute| attribute.oid == COMMON_NAME)?.value;
     let text = match value.tag() {
         Tag::Utf8String => Utf8StringRef::try_from(value).ok()?.as_str().to_owned(),
@@ -75,7 +78,10 @@ fn name_fits(name: &str, host: &str, is_address: bool) -> bool {
     }
     match (name.strip_prefix("*."), host.split_once('.')) {
         (Some(suffix), Some((label, rest))) => {
-            !is_address && !label.is_empty() && !suffix.is_empty() && suffix.eq_ignore_ascii_case(rest)
+            !is_address
+                && !label.is_empty()
+                && !suffix.is_empty()
+                && suffix.eq_ignore_ascii_case(rest)
         }
         _ => false,
     }

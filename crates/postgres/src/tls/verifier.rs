@@ -8,7 +8,9 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_cert_signed_by_trust_anchor, verify_server_name,
     },
-    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+    crypto::{
+        CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    },
     pki_types::{CertificateDer, ServerName, UnixTime},
     server::ParsedCertificate,
 };
@@ -56,12 +58,16 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
-    pub(super) fn new(provider: &Arc<CryptoProvider>, roots: Option<Roots>, name: NameCheck) -> Self {
+    pub(super) fn new(
+        provider: &Arc<CryptoProvider>,
+        roots: Option<Roots>,
+        name: NameCheck,
+    ) -> Self {
         Self { algorithms: provider.signature_verification_algorithms, roots, name }
     }
 
-    /// A certificate that is itself in the file is trusted, as in OpenSSL: the usual self-signed certificate of a
-    /// server calls itself a CA, which rustls does not take for a server's.
+    /// A certificate that is itself in the file is trusted, as in OpenSSL: the usual self-signed
+    /// certificate of a server calls itself a CA, which rustls does not take for a server's.
     fn check_chain(&self, roots: &Roots, shown: Shown<'_>) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(shown.certificate)?;
         let chain = verify_server_cert_signed_by_trust_anchor(

@@ -30,7 +30,9 @@ impl ColumnSet {
 
     fn combine(&self, other: &Self, combine: impl Fn(u64, u64) -> u64) -> Self {
         let count = 1 + self.rest.len().max(other.rest.len());
-        Self::of_words(self.padded(count).zip(other.padded(count)).map(|(one, two)| combine(one, two)))
+        Self::of_words(
+            self.padded(count).zip(other.padded(count)).map(|(one, two)| combine(one, two)),
+        )
     }
 
     /// The columns of either.
@@ -60,13 +62,17 @@ impl ColumnSet {
 
     /// Whether the column is among them.
     pub fn contains(&self, column: usize) -> bool {
-        self.words().nth(column / WORD_BITS).is_some_and(|word| word >> (column % WORD_BITS) & 1 == 1)
+        self.words()
+            .nth(column / WORD_BITS)
+            .is_some_and(|word| word >> (column % WORD_BITS) & 1 == 1)
     }
 
     /// The columns in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words().enumerate().flat_map(|(index, word)| {
-            (0..WORD_BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| index * WORD_BITS + bit)
+            (0..WORD_BITS)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| index * WORD_BITS + bit)
         })
     }
 

@@ -8,7 +8,10 @@ use super::{Change, ColumnSet, Kind, Outcome, RowWrite};
 
 fn fields(fields: &[(usize, &'static str)]) -> RowWrite {
     RowWrite::new(Change::set_fields(
-        fields.iter().map(|&(column, text)| (column, Bytes::from_static(text.as_bytes()))).collect(),
+        fields
+            .iter()
+            .map(|&(column, text)| (column, Bytes::from_static(text.as_bytes())))
+            .collect(),
     ))
 }
 
@@ -120,8 +123,9 @@ proptest! {
         prop_assert!((0..300).all(|column| left.contains(column) == u8::try_from(column).is_ok_and(|column| one.contains(&column))));
     }
 
-    /// The counts of a new row add up to its columns, whoever was first; only the first request's are Redis' own rule,
-    /// as the later ones would find the row there if they were not in one entry with it.
+    /// The counts of a new row add up to its columns, whoever was first; only the first request's
+    /// are Redis' own rule, as the later ones would find the row there if they were not in one
+    /// entry with it.
     #[test]
     fn a_joined_entry_leaves_what_its_requests_leave_one_by_one(
         requests in prop::collection::vec(prop::collection::btree_map(0_usize..80, 0_u8..9, 1..5), 1..6),

@@ -8,8 +8,8 @@ use std::{
 
 use busload_cluster::Tls;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, date_time_ymd,
 };
 use tempfile::TempDir;
 
@@ -18,8 +18,8 @@ pub struct Certificates {
     directory: TempDir,
     /// For `localhost`, signed by the right authority.
     pub server: Tls,
-    /// Names `localhost` only as its common name, signed by itself, calls itself an authority: as `openssl req -x509`
-    /// makes them.
+    /// Names `localhost` only as its common name, signed by itself, calls itself an authority: as
+    /// `openssl req -x509` makes them.
     pub self_signed: Tls,
     /// Like the one before, but long over.
     pub expired: Tls,

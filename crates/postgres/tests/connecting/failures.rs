@@ -51,9 +51,14 @@ async fn a_silent_server_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     for mode in ["disable", "prefer", "require"] {
-        let error =
-            failure(&format!("postgres://u@127.0.0.1:{port}/d?connect_timeout=50ms&sslmode={mode}")).await;
-        assert_eq!(error, format!("cannot connect to postgres at 127.0.0.1:{port}: no answer within 50ms"));
+        let error = failure(&format!(
+            "postgres://u@127.0.0.1:{port}/d?connect_timeout=50ms&sslmode={mode}"
+        ))
+        .await;
+        assert_eq!(
+            error,
+            format!("cannot connect to postgres at 127.0.0.1:{port}: no answer within 50ms")
+        );
     }
 }
 
@@ -72,7 +77,8 @@ async fn hosts_are_tried_in_order_and_all_are_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_login_says_what_the_server_says() {
-    let at = |cluster_port: u16| format!("cannot connect to postgres at 127.0.0.1:{cluster_port}: ");
+    let at =
+        |cluster_port: u16| format!("cannot connect to postgres at 127.0.0.1:{cluster_port}: ");
     let plain = PLAIN.port();
     for (login, expected) in [
         ("nobody@127.0.0.1", "role \"nobody\" does not exist"),
@@ -112,7 +118,8 @@ async fn no_error_shows_a_password() {
         "options=-c%20nonsense%3D1".to_owned(),
         "target_session_attrs=read-only".to_owned(),
     ] {
-        let url = format!("postgres://busload:{secret}@127.0.0.1:{}/busload?{query}", LOCKED.port());
+        let url =
+            format!("postgres://busload:{secret}@127.0.0.1:{}/busload?{query}", LOCKED.port());
         let error = open(&url).await.map(|_| "connected").unwrap_err();
         assert!(!format!("{error} {error:?} {error:#?}").contains("SECRET"), "{error}");
     }
@@ -143,6 +150,7 @@ async fn a_stopped_server_is_given_up_and_a_started_one_found() {
     let error = failure(&url).await;
     assert!(error.ends_with("Connection refused"), "{error}");
     cluster.start().unwrap();
-    let patient = format!("{}?connect_timeout={}", cluster.url(), Duration::from_secs(30).as_secs());
+    let patient =
+        format!("{}?connect_timeout={}", cluster.url(), Duration::from_secs(30).as_secs());
     open(&patient).await.unwrap();
 }

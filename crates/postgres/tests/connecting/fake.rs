@@ -1,4 +1,5 @@
-//! A server that lets everybody in and then behaves badly. Speaks as little of the protocol as that needs.
+//! A server that lets everybody in and then behaves badly. Speaks as little of the protocol as that
+//! needs.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

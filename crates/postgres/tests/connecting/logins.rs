@@ -16,7 +16,8 @@ fn url(host: &str) -> String {
 }
 
 async fn user_under(url: &str, environment: &Environment) -> Result<String, String> {
-    let connected = connect(&settings_under(url, environment)).await.map_err(|error| error.to_string())?;
+    let connected =
+        connect(&settings_under(url, environment)).await.map_err(|error| error.to_string())?;
     Ok(ask(&connected, "SELECT current_user::text").await)
 }
 
@@ -41,7 +42,11 @@ async fn a_password_is_found_in_each_of_its_places() {
         (plain.clone(), environment(vec![("PGPASSFILE", pass_file.display().to_string())])),
         (plain.clone(), environment(vec![("HOME", home.display().to_string())])),
     ] {
-        assert_eq!(user_under(&url, &environment).await.as_deref(), Ok("busload"), "{url} {environment:?}");
+        assert_eq!(
+            user_under(&url, &environment).await.as_deref(),
+            Ok("busload"),
+            "{url} {environment:?}"
+        );
     }
     // The line is for another host.
     let elsewhere = format!("{}?passfile={}", url("localhost"), pass_file.display());
@@ -65,7 +70,8 @@ async fn a_changed_password_file_needs_no_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn scram_is_bound_to_the_channel() {
     let login = format!("postgres://busload:{ENCODED}@localhost:{}/busload", LOCKED.port());
-    let connected = open(&format!("{login}?channel_binding=require&sslmode=require")).await.unwrap();
+    let connected =
+        open(&format!("{login}?channel_binding=require&sslmode=require")).await.unwrap();
     assert_eq!(ask(&connected, "SELECT current_user::text").await, "busload");
     let error = failure(&format!("{login}?channel_binding=require&sslmode=disable")).await;
     assert!(error.contains("server did not use channel binding"), "{error}");

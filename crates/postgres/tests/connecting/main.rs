@@ -1,4 +1,5 @@
-//! Connecting to real servers: with and without TLS, with good and bad logins, through what goes wrong.
+//! Connecting to real servers: with and without TLS, with good and bad logins, through what goes
+//! wrong.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

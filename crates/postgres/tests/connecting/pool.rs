@@ -47,9 +47,11 @@ async fn all_connections_come_back_after_a_restart_by_themselves() {
 
     cluster.stop(StopMode::Fast).unwrap();
     let place = format!("127.0.0.1:{}", cluster.port());
-    let refused =
-        Error::CannotConnect(format!("cannot connect to postgres at {place}: Connection refused").into());
-    // The first attempts may still meet a server that is shutting down, and one connection hears of it before another.
+    let refused = Error::CannotConnect(
+        format!("cannot connect to postgres at {place}: Connection refused").into(),
+    );
+    // The first attempts may still meet a server that is shutting down, and one connection hears of
+    // it before another.
     until(async || pool.acquire().await.map(drop) == Err(refused.clone())).await;
     assert_eq!(pool.state().up, 0);
     assert_eq!(pool.first_attempt().await, Err(refused));
@@ -68,7 +70,9 @@ async fn all_connections_come_back_after_a_restart_by_themselves() {
 
     pool.close().await;
     let left = || {
-        cluster.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pooled'").unwrap()
+        cluster
+            .execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pooled'")
+            .unwrap()
     };
     until(async || left().trim() == "0").await;
 }

@@ -1,5 +1,5 @@
-//! The servers of these tests, started when first asked for, and the two clients: ours and psql, whose libpq says what
-//! is right.
+//! The servers of these tests, started when first asked for, and the two clients: ours and psql,
+//! whose libpq says what is right.
 
 use std::{
     ffi::OsString,
@@ -33,7 +33,9 @@ pub static SIGNED: LazyLock<Cluster> = LazyLock::new(|| {
         .start()
         .unwrap();
     cluster
-        .execute("CREATE ROLE only_tls LOGIN; CREATE ROLE no_tls LOGIN; CREATE ROLE certified LOGIN")
+        .execute(
+            "CREATE ROLE only_tls LOGIN; CREATE ROLE no_tls LOGIN; CREATE ROLE certified LOGIN",
+        )
         .unwrap();
     cluster
 });
@@ -47,8 +49,9 @@ pub static EXPIRED: LazyLock<Cluster> =
     LazyLock::new(|| Cluster::builder().tls(CERTIFICATES.expired.clone()).start().unwrap());
 
 /// Everybody needs the password, by SCRAM.
-pub static LOCKED: LazyLock<Cluster> =
-    LazyLock::new(|| Cluster::builder().tls(CERTIFICATES.server.clone()).password(PASSWORD).start().unwrap());
+pub static LOCKED: LazyLock<Cluster> = LazyLock::new(|| {
+    Cluster::builder().tls(CERTIFICATES.server.clone()).password(PASSWORD).start().unwrap()
+});
 
 /// Settings from a URL alone, with the two options nothing goes without.
 pub fn settings(url: &str) -> Settings {
@@ -106,7 +109,15 @@ pub async fn ours(url: &str) -> (Outcome, String) {
 pub fn libpqs(url: &str) -> (Outcome, String) {
     let psql = PLAIN.programs().directory().join("psql");
     let output = Command::new(psql)
-        .args(["--no-psqlrc", "--no-password", "--tuples-only", "--no-align", "--command", IS_ENCRYPTED, url])
+        .args([
+            "--no-psqlrc",
+            "--no-password",
+            "--tuples-only",
+            "--no-align",
+            "--command",
+            IS_ENCRYPTED,
+            url,
+        ])
         .env_clear()
         // Nobody's certificates and passwords.
         .env("HOME", CERTIFICATES.path("nobody"))

@@ -14,8 +14,9 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_set_up() {
-    let connected =
-        open(&format!("{}?timeout=2s&options=-c%20search_path%3Dpg_temp", PLAIN.url())).await.unwrap();
+    let connected = open(&format!("{}?timeout=2s&options=-c%20search_path%3Dpg_temp", PLAIN.url()))
+        .await
+        .unwrap();
     for (name, expected) in [
         ("plan_cache_mode", "force_generic_plan"),
         ("jit", "off"),
@@ -53,7 +54,8 @@ async fn the_end_of_a_connection_is_told_with_its_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dropping_a_connection_ends_it() {
-    const COUNT: &str = "SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'dropped'";
+    const COUNT: &str =
+        "SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'dropped'";
     let watcher = open(&PLAIN.url()).await.unwrap();
     let connected = open(&format!("{}?application_name=dropped", PLAIN.url())).await.unwrap();
     assert_eq!(ask(&watcher, COUNT).await, "1");
@@ -120,9 +122,11 @@ async fn a_refused_setting_is_told_once_and_tolerated() {
         connect(&settings).await.unwrap();
     }
     let mut lines = lines_with("behind_pooler: the server refuses");
-    for statement in
-        ["SET plan_cache_mode = force_generic_plan", "SET jit = off", "SET statement_timeout = 1500"]
-    {
+    for statement in [
+        "SET plan_cache_mode = force_generic_plan",
+        "SET jit = off",
+        "SET statement_timeout = 1500",
+    ] {
         let line = format!("WARN table behind_pooler: the server refuses `{statement}`: not by me");
         assert!(lines.contains(&line), "{line} of {lines:?}");
     }
@@ -136,7 +140,11 @@ async fn a_refused_setting_is_told_once_and_tolerated() {
 async fn what_the_server_says_unasked_goes_to_the_log() {
     capture();
     let connected = connect(&named("noticed", &PLAIN.url())).await.unwrap();
-    connected.client.batch_execute("DO $$ BEGIN RAISE WARNING 'mind the gap'; END $$").await.unwrap();
+    connected
+        .client
+        .batch_execute("DO $$ BEGIN RAISE WARNING 'mind the gap'; END $$")
+        .await
+        .unwrap();
     let lines = lines_with("says: mind the gap");
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].starts_with("DEBUG table noticed: 127.0.0.1:"), "{lines:?}");

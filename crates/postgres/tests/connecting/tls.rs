@@ -1,4 +1,5 @@
-//! `sslmode` against servers with and without TLS, right and wrong names, right and wrong authorities.
+//! `sslmode` against servers with and without TLS, right and wrong names, right and wrong
+//! authorities.
 
 use busload_cluster::Cluster;
 
@@ -31,8 +32,9 @@ fn root(name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn modes_do_what_the_manual_of_libpq_says() {
     const TLS: [Outcome; 6] = [Plain, Plain, Encrypted, Encrypted, Encrypted, Encrypted];
-    let unverified =
-        |outcomes: [Outcome; 6]| [outcomes[0], outcomes[1], outcomes[2], outcomes[3], Refused, Refused];
+    let unverified = |outcomes: [Outcome; 6]| {
+        [outcomes[0], outcomes[1], outcomes[2], outcomes[3], Refused, Refused]
+    };
     let no_tls = [Plain, Plain, Plain, Refused, Refused, Refused];
     // `prefer` takes the plain connection when it does not like the certificate.
     let distrusted = [Plain, Plain, Plain, Refused, Refused, Refused];
@@ -70,7 +72,8 @@ async fn a_refused_login_is_tried_with_the_other_encryption() {
         ("no_tls", [Plain, Plain, Plain, Refused, Refused, Refused]),
     ] {
         for (mode, expected) in MODES.into_iter().zip(expected) {
-            let url = url(&SIGNED, user, RIGHT_NAME, &format!("sslmode={mode}{}", root("right.crt")));
+            let url =
+                url(&SIGNED, user, RIGHT_NAME, &format!("sslmode={mode}{}", root("right.crt")));
             assert_eq!(ours(&url).await.0, expected, "{url}");
             assert_eq!(libpqs(&url).0, expected, "libpq: {url}");
         }
@@ -84,9 +87,10 @@ async fn a_socket_is_never_encrypted() {
         let (login, database) = socket.rsplit_once('/').unwrap();
         let query = format!("sslmode={mode}{}", root("right.crt"));
         // Also when other hosts of the same URL would be.
-        for url in
-            [format!("{socket}?{query}"), format!("{login},localhost:{}/{database}?{query}", SIGNED.port())]
-        {
+        for url in [
+            format!("{socket}?{query}"),
+            format!("{login},localhost:{}/{database}?{query}", SIGNED.port()),
+        ] {
             assert_eq!(ours(&url).await.0, Plain, "{url}");
             assert_eq!(libpqs(&url).0, Plain, "libpq: {url}");
         }
@@ -103,7 +107,11 @@ async fn a_certificate_can_be_the_login() {
     assert_eq!((ours(&with).await.0, libpqs(&with).0), (Encrypted, Encrypted));
     let without = url(&SIGNED, "certified", RIGHT_NAME, "sslmode=require");
     assert_eq!((ours(&without).await.0, libpqs(&without).0), (Refused, Refused));
-    assert!(failure(&without).await.contains("valid client certificate"), "{}", failure(&without).await);
+    assert!(
+        failure(&without).await.contains("valid client certificate"),
+        "{}",
+        failure(&without).await
+    );
 
     let open_key = CERTIFICATES.path("open.key");
     std::fs::copy(CERTIFICATES.path("client.key"), &open_key).unwrap();

@@ -32,8 +32,9 @@ async fn a_batch_that_loses_a_deadlock_is_made_again() {
     until("all wait", async || table.stats().waiting == 3).await;
     held.commit().await.unwrap();
     first.await.unwrap().unwrap();
-    // A session looks for deadlocks only once in each wait. So ours, which has `a`, waits for `b` until the other waits for
-    // `a`, and then for `c`: the deadlock is there when ours begins to wait, however slow anybody is.
+    // A session looks for deadlocks only once in each wait. So ours, which has `a`, waits for `b`
+    // until the other waits for `a`, and then for `c`: the deadlock is there when ours begins to
+    // wait, however slow anybody is.
     until_blocked(&observer, 1).await;
     let crossing = async {
         transaction.batch_execute("UPDATE t SET v = 'crossing' WHERE k = 'a'").await.unwrap();
@@ -53,7 +54,10 @@ async fn a_batch_that_loses_a_deadlock_is_made_again() {
         answer.await.unwrap().unwrap();
     }
     assert!(table.stats().conflicts_retried >= 1);
-    assert_eq!(database.sql("SELECT k, v FROM t ORDER BY k"), "a|ours\nb|ours\nc|ours\nfirst|ours\n");
+    assert_eq!(
+        database.sql("SELECT k, v FROM t ORDER BY k"),
+        "a|ours\nb|ours\nc|ours\nfirst|ours\n"
+    );
 }
 
 /// A transaction that has changed a row.
@@ -135,7 +139,8 @@ async fn a_row_that_is_locked_holds_up_its_lane_and_nobody_else() {
         assert_eq!(writes.join_next().await.expect("there are more").unwrap(), Ok(()));
     }
     assert!(!ours.is_finished());
-    // The server ends the statement a little later than its caller hears; a machine that stands still hears of both at once.
+    // The server ends the statement a little later than its caller hears; a machine that stands
+    // still hears of both at once.
     assert!(matches!(ours.await.unwrap(), Err(Error::OutcomeUnknown(_) | Error::TooLate)));
     transaction.commit().await.unwrap();
     until("the lane is free again", async || table.set(b"a", "later").await.is_ok()).await;

@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 use crate::{
     load::Load,
     support::{
-        Database, LONG, SLACK, all_up, blocking, cluster, prepared_everywhere, table, timed, until, value,
+        Database, LONG, SLACK, all_up, blocking, cluster, prepared_everywhere, table, timed, until,
+        value,
     },
 };
 
@@ -110,7 +111,8 @@ async fn a_full_line_refuses_at_once() {
 async fn a_way_that_swallows_replies_is_given_up() {
     let database = Database::new("swallowed");
     let proxy = database.proxy();
-    // Two lanes: with one, writes might never have used the connection that is left, and would wait for its PREPARE's answer.
+    // Two lanes: with one, writes might never have used the connection that is left, and would wait
+    // for its PREPARE's answer.
     let table = table(&database.url_at(proxy.port()), "timeout=4s&connections=2&lanes=2").await;
     prepared_everywhere(&table).await;
     proxy.stall(Direction::ToClient);

@@ -7,7 +7,8 @@ use crate::support::{Database, table_of, until};
 
 /// Writes a bad item between good ones, all in one batch, and gives what became of the bad one.
 async fn among_others(database: &Database, query: &str, column: &str, bad: (&str, &str)) -> Error {
-    let table = table_of(&database.url(), &format!("{query}&connections=1&lanes=1&timeout=60s")).await;
+    let table =
+        table_of(&database.url(), &format!("{query}&connections=1&lanes=1&timeout=60s")).await;
     // While the only connection is busy, the rest gathers.
     let mut locker = database.plain().await;
     let lock = locker.transaction().await.unwrap();
@@ -26,7 +27,8 @@ async fn among_others(database: &Database, query: &str, column: &str, bad: (&str
     until("the others wait", async || table.stats().waiting == 9).await;
     lock.commit().await.unwrap();
     first.await.unwrap().unwrap();
-    let (bad, good): (Vec<_>, Vec<_>) = others.join_all().await.into_iter().partition(|(is_bad, _)| *is_bad);
+    let (bad, good): (Vec<_>, Vec<_>) =
+        others.join_all().await.into_iter().partition(|(is_bad, _)| *is_bad);
     good.into_iter().for_each(|(_, answer)| answer.expect("a neighbour succeeds"));
     assert!(table.stats().sent_alone >= 9);
     bad.into_iter().next().and_then(|(_, answer)| answer.err()).expect("the bad one fails")
@@ -48,7 +50,11 @@ async fn an_item_that_postgres_refuses_fails_alone_with_its_reason() {
         ("k text PRIMARY KEY, v text CHECK (v <> 'no')", ("", "no"), "23514"),
         ("k text PRIMARY KEY, v int REFERENCES other", ("", "2"), "23503"),
         ("k text PRIMARY KEY CHECK (k <> 'no'), v text", ("no", "1"), "23514"),
-        (&format!("k text PRIMARY KEY, v text, CHECK (length(v) < {})", long.len()), ("", &long), "23514"),
+        (
+            &format!("k text PRIMARY KEY, v text, CHECK (length(v) < {})", long.len()),
+            ("", &long),
+            "23514",
+        ),
     ];
     database.sql("CREATE TABLE other (id int PRIMARY KEY); INSERT INTO other VALUES (1)");
     for (columns, bad, state) in cases {
@@ -74,7 +80,10 @@ async fn what_a_trigger_raises_fails_one_item() {
          CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION refuse()",
     );
     let error = among_others(&database, "relation=t&key=k&columns=v", "v", ("", "no")).await;
-    assert_eq!(error, Error::Data { sqlstate: "P0001".into(), message: "we do not want no".into() });
+    assert_eq!(
+        error,
+        Error::Data { sqlstate: "P0001".into(), message: "we do not want no".into() }
+    );
     assert_eq!(database.sql("SELECT count(*) FROM t"), "9\n");
 }
 
@@ -101,7 +110,8 @@ async fn whatever_state_a_trigger_raises_its_neighbours_are_written() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_unique_index_refuses_one_item() {
     let database = Database::new("unique_value");
-    database.sql("CREATE UNIQUE INDEX ON t (v) WHERE v <> '1'; INSERT INTO t VALUES ('taken', 'x')");
+    database
+        .sql("CREATE UNIQUE INDEX ON t (v) WHERE v <> '1'; INSERT INTO t VALUES ('taken', 'x')");
     let error = among_others(&database, "relation=t&key=k&columns=v", "v", ("", "x")).await;
     assert!(matches!(&error, Error::Data { sqlstate, .. } if &**sqlstate == "23505"), "{error:?}");
     assert_eq!(database.sql("SELECT count(*) FROM t"), "10\n");

@@ -1,6 +1,7 @@
 //! Writers and readers that know what they were told, and hold Postgres to it.
 //!
-//! Each writer has a key of its own and writes 1, 2, 3, ... one after the other. Whatever a reader finds under it:
+//! Each writer has a key of its own and writes 1, 2, 3, ... one after the other. Whatever a reader
+//! finds under it:
 //! * is no older than the last write that was acknowledged before the read was asked,
 //! * was asked for, and its writer was not told that it had changed nothing.
 //!
@@ -22,8 +23,8 @@ use crate::support::{SLACK, timed, until, value};
 /// A client that was refused comes again after this.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Now and then a reader waits for so long: else all of them would ask at the same time, when a batch is answered, and nobody
-/// while one is under way.
+/// Now and then a reader waits for so long: else all of them would ask at the same time, when a
+/// batch is answered, and nobody while one is under way.
 const THINK: Duration = Duration::from_millis(1);
 
 /// What a writer was told.
@@ -68,7 +69,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Lets writers, each with a key of its own, use the first table, and readers of all keys mostly the last.
+    /// Lets writers, each with a key of its own, use the first table, and readers of all keys
+    /// mostly the last.
     pub fn start(tables: &[Table], writers: usize, readers: usize) -> Self {
         let keys = std::iter::repeat_with(Key::default).take(writers).collect();
         let shared = Arc::new(Shared { keys, ..Shared::default() });
@@ -88,7 +90,8 @@ impl Load {
         let reads = self.shared.reads.load(SeqCst);
         let before: Vec<u64> = self.acknowledged();
         until("everybody has gone on", async || {
-            let moved = self.acknowledged().iter().zip(&before).all(|(now, before)| *now > before + 3);
+            let moved =
+                self.acknowledged().iter().zip(&before).all(|(now, before)| *now > before + 3);
             moved && self.shared.reads.load(SeqCst) > reads + 50
         })
         .await;
@@ -103,7 +106,8 @@ impl Load {
 
     /// Waits until somebody was told such an error.
     pub async fn told(&self, is_it: impl Fn(&Error) -> bool) {
-        until("somebody is told", async || self.shared.errors.lock().unwrap().iter().any(&is_it)).await;
+        until("somebody is told", async || self.shared.errors.lock().unwrap().iter().any(&is_it))
+            .await;
     }
 
     fn acknowledged(&self) -> Vec<u64> {

@@ -4,7 +4,9 @@ use busload_cluster::proxy::Direction::{self, ToClient, ToServer};
 use busload_postgres::Error;
 use tokio_postgres::Client;
 
-use crate::support::{BLOCKED, Database, all_up, prepared_everywhere, table, until, until_blocked, value};
+use crate::support::{
+    BLOCKED, Database, all_up, prepared_everywhere, table, until, until_blocked, value,
+};
 
 const QUERY: &str = "timeout=60s&connections=2";
 
@@ -39,7 +41,8 @@ async fn a_write_whose_connection_is_cut_has_an_unknown_outcome_and_is_not_made_
              CREATE TRIGGER note AFTER INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note()",
     );
     table.set(b"a", "prepared").await.unwrap();
-    let cases: [(Direction, &str, &str); 2] = [(ToServer, "never sent", ""), (ToClient, "done", "done\n")];
+    let cases: [(Direction, &str, &str); 2] =
+        [(ToServer, "never sent", ""), (ToClient, "done", "done\n")];
     for (direction, value, made) in cases {
         // The statement must be known to both connections, or the cut would meet its preparation.
         prepared_everywhere(&table).await;
@@ -107,8 +110,10 @@ async fn a_read_is_made_again_only_once() {
 
 /// Ends the sessions that wait for a lock, and waits until they are gone.
 async fn terminate_blocked(observer: &Client, count: usize) {
-    let sql = format!("SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {BLOCKED}");
-    let ended: Vec<i32> = observer.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let sql =
+        format!("SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {BLOCKED}");
+    let ended: Vec<i32> =
+        observer.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     assert_eq!(ended.len(), count);
     until("they are gone", async || {
         let sql = "SELECT FROM pg_stat_activity WHERE pid = ANY ($1)";

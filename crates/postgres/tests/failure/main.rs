@@ -1,4 +1,5 @@
-//! What becomes of requests when Postgres, the way to it, or another client of it gets in their way.
+//! What becomes of requests when Postgres, the way to it, or another client of it gets in their
+//! way.
 //!
 //! Each test has a cluster, or a proxy before one, that it may stop, kill, pause and cut.
 

@@ -26,7 +26,8 @@ const QUERY: &str = "timeout=20s&connections=3";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_reads() {
     let database = Database::new("read_after_write");
-    // As two processes would have them; one is far away, so that its answers are old when they arrive.
+    // As two processes would have them; one is far away, so that its answers are old when they
+    // arrive.
     let proxy = database.proxy();
     proxy.delay(Direction::ToClient, Duration::from_millis(3));
     let far = database.url_at(proxy.port());
@@ -93,7 +94,10 @@ async fn writes_of_one_key_take_effect_in_the_order_they_were_asked_in() {
         );
     }
     let stats = table.stats();
-    assert!(stats.rows_written < 60 * u64::try_from(WRITERS).unwrap(), "some were joined: {stats:?}");
+    assert!(
+        stats.rows_written < 60 * u64::try_from(WRITERS).unwrap(),
+        "some were joined: {stats:?}"
+    );
 }
 
 /// No write stands behind one that was asked only after it had been acknowledged.
@@ -109,7 +113,8 @@ fn in_order(made: &[Times]) {
 async fn columns_of_one_row_that_many_write_are_all_kept() {
     let database = Database::new("columns");
     let columns: Vec<String> = (0..WRITERS).map(|writer| format!("c{writer}")).collect();
-    database.sql(&format!("CREATE TABLE wide (k text PRIMARY KEY, {} text)", columns.join(" text, ")));
+    database
+        .sql(&format!("CREATE TABLE wide (k text PRIMARY KEY, {} text)", columns.join(" text, ")));
     let wide = table_of(&database.url(), &format!("relation=wide&key=k&{QUERY}")).await;
     let mut writers = JoinSet::new();
     for (writer, column) in columns.into_iter().enumerate() {
@@ -117,8 +122,10 @@ async fn columns_of_one_row_that_many_write_are_all_kept() {
         writers.spawn(async move {
             for number in 0..20 {
                 let key = format!("row {}", (writer + number) % 2);
-                let added =
-                    wide.set_fields(key.as_bytes(), [(column.as_str(), number.to_string())]).await.unwrap();
+                let added = wide
+                    .set_fields(key.as_bytes(), [(column.as_str(), number.to_string())])
+                    .await
+                    .unwrap();
                 assert!(added <= 1);
                 let row = wide.get(key.as_bytes()).await.unwrap().expect("just written");
                 assert_eq!(row.get(writer), Some(number.to_string().as_bytes()));
@@ -152,7 +159,8 @@ type ModelRow = [Option<u32>; 2];
 #[derive(Debug, Default)]
 struct Model {
     row: Option<ModelRow>,
-    /// The columns set since the row was made, while nothing else was asked: all that may be one statement.
+    /// The columns set since the row was made, while nothing else was asked: all that may be one
+    /// statement.
     made_with: Option<[bool; 2]>,
 }
 
@@ -167,8 +175,8 @@ enum Told {
 #[derive(Debug, Eq, PartialEq)]
 enum Expected {
     This(Told),
-    /// Columns added to a row that the same run of requests made: whether they are counted depends on whether they
-    /// waited together.
+    /// Columns added to a row that the same run of requests made: whether they are counted depends
+    /// on whether they waited together.
     Count(u64, u64),
 }
 
@@ -196,10 +204,13 @@ impl Step {
         let made_with = model.made_with.take();
         Expected::This(match self {
             Self::Get => Told::Row(model.row),
-            Self::Set { columns, number } => return Self::set_on_model(model, made_with, columns, number),
+            Self::Set { columns, number } => {
+                return Self::set_on_model(model, made_with, columns, number);
+            }
             Self::Clear { columns } => {
                 let row = model.row.as_mut();
-                let cleared = row.map(|row| [0, 1].map(|at| row[at].take_if(|_| columns[at]).is_some()));
+                let cleared =
+                    row.map(|row| [0, 1].map(|at| row[at].take_if(|_| columns[at]).is_some()));
                 Told::Count(count(cleared.unwrap_or_default()))
             }
             Self::Delete => Told::Count(u64::from(model.row.take().is_some())),
@@ -224,15 +235,18 @@ impl Step {
     }
 
     async fn on_table(self, table: &Table, key: &[u8]) -> Result<Told, Error> {
-        let named =
-            |columns: [bool; 2]| (0..2).filter(move |column| columns[*column]).map(|column| NAMES[column]);
+        let named = |columns: [bool; 2]| {
+            (0..2).filter(move |column| columns[*column]).map(|column| NAMES[column])
+        };
         match self {
             Self::Get => table.get(key).await.map(|row| Told::Row(row.as_ref().map(model_row))),
             Self::Set { columns, number } => table
                 .set_fields(key, named(columns).map(|name| (name, number.to_string())))
                 .await
                 .map(Told::Count),
-            Self::Clear { columns } => table.clear_fields(key, named(columns)).await.map(Told::Count),
+            Self::Clear { columns } => {
+                table.clear_fields(key, named(columns)).await.map(Told::Count)
+            }
             Self::Delete => table.delete(key).await.map(|existed| Told::Count(u64::from(existed))),
         }
     }
@@ -243,7 +257,9 @@ fn count(columns: [bool; 2]) -> u64 {
 }
 
 fn model_row(row: &Row) -> ModelRow {
-    [0, 1].map(|column| row.get(column).map(|value| std::str::from_utf8(value).unwrap().parse().unwrap()))
+    [0, 1].map(|column| {
+        row.get(column).map(|value| std::str::from_utf8(value).unwrap().parse().unwrap())
+    })
 }
 
 /// Small numbers that follow from a seed (Lehmer's generator).
@@ -292,17 +308,23 @@ async fn client_in_turns(table: &Table, client: u32) {
     let mut random = random(client);
     let mut models: BTreeMap<u32, Model> = BTreeMap::new();
     for turn in 0..12 {
-        let steps: Vec<(u32, Step)> =
-            (0..30).map(|number| (random(3), Step::random(&mut random, 100 * turn + number))).collect();
-        let expected: Vec<Expected> =
-            steps.iter().map(|(key, step)| step.on_model(models.entry(*key).or_default())).collect();
+        let steps: Vec<(u32, Step)> = (0..30)
+            .map(|number| (random(3), Step::random(&mut random, 100 * turn + number)))
+            .collect();
+        let expected: Vec<Expected> = steps
+            .iter()
+            .map(|(key, step)| step.on_model(models.entry(*key).or_default()))
+            .collect();
         let asked = steps.iter().map(|(key, step)| async move {
             step.on_table(table, format!("{client} {key}").as_bytes()).await.unwrap()
         });
         let told = in_one_go(asked.collect()).await;
         for (index, (expected, told)) in expected.iter().zip(&told).enumerate() {
             let met = expected.is_met_by(told);
-            assert!(met, "client {client}, turn {turn}, step {index} of {steps:?}: {expected:?}, {told:?}");
+            assert!(
+                met,
+                "client {client}, turn {turn}, step {index} of {steps:?}: {expected:?}, {told:?}"
+            );
         }
     }
 }

@@ -80,7 +80,8 @@ async fn what_is_under_way_at_a_kill_is_unknown_or_done_never_reported_as_not_do
         blocking(|| cluster.kill().and_then(|()| cluster.start())).unwrap();
         until("writes are made", async || table.set(b"other", "x").await.is_ok()).await;
         let report = load.check(&table).await;
-        unknown += report.errors.iter().filter(|error| matches!(error, Error::OutcomeUnknown(_))).count();
+        unknown +=
+            report.errors.iter().filter(|error| matches!(error, Error::OutcomeUnknown(_))).count();
         cluster.execute("TRUNCATE t").unwrap();
     }
     assert!(unknown > 0);

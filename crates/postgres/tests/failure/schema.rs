@@ -16,7 +16,11 @@ async fn a_table_whose_relation_changes_says_what_is_missing_and_recovers_when_i
         ("ALTER TABLE t RENAME COLUMN v TO w", "ALTER TABLE t RENAME COLUMN w TO v", "v"),
         ("ALTER TABLE t RENAME COLUMN k TO key", "ALTER TABLE t RENAME COLUMN key TO k", "k"),
         ("ALTER TABLE t RENAME TO u", "ALTER TABLE u RENAME TO t", "t"),
-        ("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (k)", "CREATE UNIQUE INDEX"),
+        (
+            "ALTER TABLE t DROP CONSTRAINT t_pkey",
+            "ALTER TABLE t ADD PRIMARY KEY (k)",
+            "CREATE UNIQUE INDEX",
+        ),
     ];
     for (taken, back, named) in changes {
         let load = Load::start(std::slice::from_ref(&table), 8, 16);
@@ -58,7 +62,8 @@ async fn columns_may_come_and_change_their_type_under_load_unnoticed() {
     for change in changes {
         load.progress().await;
         all_up(&table).await;
-        // Changes that follow each other faster than this are noticed, but not hidden: every session has to be so old.
+        // Changes that follow each other faster than this are noticed, but not hidden: every
+        // session has to be so old.
         tokio::time::sleep(limits::REOPEN_AGE_MIN).await;
         database.sql(change);
     }

@@ -15,7 +15,8 @@ use tokio_postgres::{Client, NoTls};
 /// Longer than anything here may take.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// What a loaded machine may add to a deadline, besides the time for which it stands still ([`timed`]).
+/// What a loaded machine may add to a deadline, besides the time for which it stands still
+/// ([`timed`]).
 pub const SLACK: Duration = Duration::from_millis(1500);
 
 const RELATION: &str = "CREATE TABLE t (k text PRIMARY KEY, v text)";
@@ -62,7 +63,8 @@ impl Database {
 
     /// A connection that is not busload's.
     pub async fn plain(&self) -> Client {
-        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await.expect("connects");
+        let (client, connection) =
+            tokio_postgres::connect(&self.url(), NoTls).await.expect("connects");
         tokio::spawn(connection);
         client
     }
@@ -74,7 +76,8 @@ pub fn settings(url: &str, query: &str) -> Settings {
 }
 
 fn settings_of(url: &str, query: &str) -> Settings {
-    let options = Options { url: Some(format!("{url}?writable=true&{query}")), ..Options::default() };
+    let options =
+        Options { url: Some(format!("{url}?writable=true&{query}")), ..Options::default() };
     options.resolve("test", &Environment::empty()).expect(query)
 }
 
@@ -125,8 +128,8 @@ pub async fn value(table: &Table, key: &str) -> Result<Option<String>, Error> {
     Ok(row.map(|row| String::from_utf8(row.value(0).expect("not NULL").to_vec()).expect("text")))
 }
 
-/// Reads and writes of busload's that wait for a lock, in the database of who asks. A connection that is opened meanwhile
-/// waits, too, when it looks at the plan.
+/// Reads and writes of busload's that wait for a lock, in the database of who asks. A connection
+/// that is opened meanwhile waits, too, when it looks at the plan.
 pub const BLOCKED: &str = "wait_event_type = 'Lock' AND query NOT LIKE 'PREPARE %' \
                            AND application_name LIKE 'busload/%' AND datname = current_database()";
 
@@ -139,7 +142,8 @@ pub async fn until_blocked(observer: &Client, count: i64) {
     .await;
 }
 
-/// Runs something, and tells how long it took, without the time for which the machine let nobody run.
+/// Runs something, and tells how long it took, without the time for which the machine let nobody
+/// run.
 pub async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let (start, before) = (Instant::now(), stood_still());
     let done = future.await;
@@ -181,14 +185,16 @@ fn stood_still() -> Duration {
     PULSE.lock().unwrap().missed()
 }
 
-/// Writes many keys at once and several times, so that all connections know the statement: a cut or a stall that is to meet
-/// a write would meet its preparation.
+/// Writes many keys at once and several times, so that all connections know the statement: a cut or
+/// a stall that is to meet a write would meet its preparation.
 pub async fn prepared_everywhere(table: &Table) {
     for _ in 0..20 {
         let mut calls = JoinSet::new();
         for number in 0..64 {
             let table = table.clone();
-            calls.spawn(async move { table.set(format!("prepared {number}").as_bytes(), "x").await });
+            calls.spawn(
+                async move { table.set(format!("prepared {number}").as_bytes(), "x").await },
+            );
         }
         calls.join_all().await.into_iter().for_each(|answer| answer.expect("it is written"));
     }

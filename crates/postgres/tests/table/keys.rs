@@ -12,14 +12,19 @@ type Spelling = (&'static str, &'static str);
 
 #[tokio::test]
 async fn keys_of_every_type_find_their_rows_and_are_written() {
-    sql("CREATE DOMAIN keys_positive AS int CHECK (VALUE > 0); CREATE DOMAIN keys_name AS varchar(20)");
+    sql(
+        "CREATE DOMAIN keys_positive AS int CHECK (VALUE > 0); CREATE DOMAIN keys_name AS varchar(20)",
+    );
     let types: [(&str, &[Spelling]); 10] = [
         ("text", &[("a", "'a'"), ("", "''"), ("\u{e4} b:\\", "'\u{e4} b:\\'")]),
         ("varchar", &[("a", "'a'")]),
         ("varchar(30)", &[("a", "'a'")]),
         ("keys_name", &[("a", "'a'")]),
         ("bytea", &[("a\0b", "'\\x610062'"), ("", "''")]),
-        ("uuid", &[("{A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a11}", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'")]),
+        (
+            "uuid",
+            &[("{A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a11}", "'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'")],
+        ),
         ("int2", &[("-32768", "-32768"), ("007", "7")]),
         ("int4", &[("2147483647", "2147483647"), ("-1", "-1")]),
         ("keys_positive", &[("5", "5")]),
@@ -30,8 +35,16 @@ async fn keys_of_every_type_find_their_rows_and_are_written() {
         let table = table(&format!("relation=keys_{number}&key=k&writable=true")).await;
         for (written, as_sql) in keys {
             sql(&format!("INSERT INTO keys_{number} VALUES ({as_sql}, 'read')"));
-            assert_eq!(value(&table, written).await.as_deref(), Some("read"), "{key_type} {written:?}");
-            assert_eq!(table.set(written.as_bytes(), "set").await, Ok(()), "{key_type} {written:?}");
+            assert_eq!(
+                value(&table, written).await.as_deref(),
+                Some("read"),
+                "{key_type} {written:?}"
+            );
+            assert_eq!(
+                table.set(written.as_bytes(), "set").await,
+                Ok(()),
+                "{key_type} {written:?}"
+            );
             let stored = sql(&format!("SELECT v FROM keys_{number} WHERE k = {as_sql}"));
             assert_eq!(stored, "set", "{key_type} {written:?}");
             assert_eq!(table.delete(written.as_bytes()).await, Ok(true), "{key_type} {written:?}");
@@ -67,8 +80,14 @@ async fn a_bad_key_is_refused_before_it_boards() {
     for (key, expected) in [
         ("1", "the key has 1 part, expected 2: a/b"),
         ("1/b/c", "the key has 3 parts, expected 2: a/b"),
-        ("x/b", "the key's part 1 is not a whole number from -2147483648 to 2147483647 (column a is int4)"),
-        ("1/\0", "the key's part 2 holds a NUL byte, which text in Postgres cannot (column b is text)"),
+        (
+            "x/b",
+            "the key's part 1 is not a whole number from -2147483648 to 2147483647 (column a is int4)",
+        ),
+        (
+            "1/\0",
+            "the key's part 2 holds a NUL byte, which text in Postgres cannot (column b is text)",
+        ),
     ] {
         let error = table.get(key.as_bytes()).await.expect_err(key);
         assert!(matches!(error, Error::BadKey(_)), "{error:?}");
@@ -101,7 +120,9 @@ async fn a_key_longer_than_its_column_is_refused_and_writes_no_other_row() {
 
 #[tokio::test]
 async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_row() {
-    sql("CREATE TABLE keys_change (k int PRIMARY KEY, v text); INSERT INTO keys_change VALUES (1, 'number')");
+    sql(
+        "CREATE TABLE keys_change (k int PRIMARY KEY, v text); INSERT INTO keys_change VALUES (1, 'number')",
+    );
     let table: Table<ToChannel> =
         Table::start(settings("relation=keys_change&key=k&connections=1&writable=true"));
     table.connected().await.expect("it connects");
@@ -127,14 +148,20 @@ async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_r
     let new = table.parse_key(b"1").expect("text");
     let write = || table.write_value("written".into()).expect("it is text");
     for (number, key) in [old, new].into_iter().enumerate() {
-        table.submit_read(key.clone(), ToChannel(number, sender.clone()), None).expect("there is room");
-        table.submit_write(key, write(), ToChannel(number, sender.clone()), None).expect("there is room");
+        table
+            .submit_read(key.clone(), ToChannel(number, sender.clone()), None)
+            .expect("there is room");
+        table
+            .submit_write(key, write(), ToChannel(number, sender.clone()), None)
+            .expect("there is room");
     }
     table.flush();
     for _ in 0..4 {
         match answers.recv().await.expect("it is answered") {
             (0, Answer::Read(Err(Error::BadKey(_))) | Answer::Written(Err(Error::BadKey(_)))) => {}
-            (1, Answer::Read(Ok(Some(row)))) => assert_eq!(row.value(0).as_deref(), Some(&b"number"[..])),
+            (1, Answer::Read(Ok(Some(row)))) => {
+                assert_eq!(row.value(0).as_deref(), Some(&b"number"[..]))
+            }
             (1, Answer::Written(Ok(0))) => {}
             other => panic!("{other:?}"),
         }

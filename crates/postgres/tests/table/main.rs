@@ -1,4 +1,5 @@
-//! Tables against a Postgres of their own. One cluster serves all tests; each has relations of its own.
+//! Tables against a Postgres of their own. One cluster serves all tests; each has relations of its
+//! own.
 
 mod keys;
 mod read;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::support::{Answer, ToChannel, connected, settings, settings_as, sql, table, texts, value};
+use crate::support::{
+    Answer, ToChannel, connected, settings, settings_as, sql, table, texts, value,
+};
 use busload_postgres::Table;
 
 #[tokio::test]
@@ -78,7 +80,9 @@ async fn many_callers_share_statements_and_each_gets_its_own_row() {
 
 #[tokio::test]
 async fn callers_of_one_key_share_one_row() {
-    sql("CREATE TABLE read_same (k text PRIMARY KEY, v text); INSERT INTO read_same VALUES ('a', 'x')");
+    sql(
+        "CREATE TABLE read_same (k text PRIMARY KEY, v text); INSERT INTO read_same VALUES ('a', 'x')",
+    );
     let table = table("relation=read_same&key=k").await;
     let asking: Vec<_> = (0..100)
         .map(|_| {
@@ -148,7 +152,10 @@ async fn a_row_that_cannot_be_read_fails_alone() {
         if key == 7 {
             assert_eq!(crate::support::sqlstate(row), "22012");
         } else {
-            assert_eq!(row.expect("it is read").map(|row| texts(&row)), Some(vec![Some(key.to_string())]));
+            assert_eq!(
+                row.expect("it is read").map(|row| texts(&row)),
+                Some(vec![Some(key.to_string())])
+            );
         }
     }
 }
@@ -181,7 +188,9 @@ async fn a_column_that_is_dropped_is_named_and_its_return_is_noticed() {
 
 #[tokio::test]
 async fn the_columns_of_a_table_stay_when_its_relation_gets_more() {
-    sql("CREATE TABLE read_grow (k text PRIMARY KEY, v text); INSERT INTO read_grow VALUES ('a', 'x')");
+    sql(
+        "CREATE TABLE read_grow (k text PRIMARY KEY, v text); INSERT INTO read_grow VALUES ('a', 'x')",
+    );
     let table = table("relation=read_grow&key=k&connections=1").await;
     assert_eq!(value(&table, "a").await.as_deref(), Some("x"));
     sql("ALTER TABLE read_grow ADD COLUMN a text DEFAULT 'more', ADD COLUMN z text");
@@ -193,7 +202,9 @@ async fn the_columns_of_a_table_stay_when_its_relation_gets_more() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), opened_anew).await.expect("it connects again");
+    tokio::time::timeout(std::time::Duration::from_secs(60), opened_anew)
+        .await
+        .expect("it connects again");
     assert_eq!(value(&table, "a").await.as_deref(), Some("x"));
     assert_eq!(table.stats().pool.opened, 2);
 }

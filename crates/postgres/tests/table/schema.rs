@@ -19,8 +19,9 @@ async fn refused_as(user: &str, query: &str) -> String {
 async fn a_report_says_what_was_found() {
     sql("CREATE TABLE schema_good (repo int, path varchar(40) COLLATE \"C\", v jsonb, \"Odd\" bytea, PRIMARY KEY (repo, path));
          INSERT INTO schema_good SELECT n, n FROM generate_series(1, 1000) n; ANALYZE schema_good");
-    let report =
-        check(&settings("relation=schema_good&key=repo,path&writable=true")).await.expect("it is good");
+    let report = check(&settings("relation=schema_good&key=repo,path&writable=true"))
+        .await
+        .expect("it is good");
     let text = report.to_string();
     let version = sql("SHOW server_version");
     assert_eq!(
@@ -69,7 +70,9 @@ async fn without_a_unique_index_on_the_key_it_says_what_would_help() {
     );
     sql(text.split("this would help: ").last().expect("it is there"));
     check(&settings("relation=schema_index&key=a,b")).await.expect("it helped");
-    check(&settings("relation=schema_index&key=b")).await.expect("INCLUDE columns are not of the key");
+    check(&settings("relation=schema_index&key=b"))
+        .await
+        .expect("INCLUDE columns are not of the key");
 }
 
 #[tokio::test]
@@ -95,7 +98,10 @@ async fn an_index_that_is_not_valid_or_not_immediate_does_not_do() {
     sql("CREATE TABLE schema_deferrable (k int PRIMARY KEY DEFERRABLE, v text)");
     check(&settings("relation=schema_deferrable&key=k")).await.expect("reads do not mind");
     let text = refused("relation=schema_deferrable&key=k&writable=true").await;
-    assert!(text.contains("schema_deferrable_pkey is deferrable, which writes cannot use"), "{text}");
+    assert!(
+        text.contains("schema_deferrable_pkey is deferrable, which writes cannot use"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -118,9 +124,15 @@ async fn names_that_do_not_exist_bring_the_nearest_that_do() {
         "CREATE TABLE schema_names (id int PRIMARY KEY, payload text); CREATE SCHEMA other; CREATE TABLE other.far (id int)",
     );
     let text = refused("relation=schema_nmaes&key=id").await;
-    assert!(text.starts_with("relation schema_nmaes does not exist; did you mean schema_names?"), "{text}");
+    assert!(
+        text.starts_with("relation schema_nmaes does not exist; did you mean schema_names?"),
+        "{text}"
+    );
     let text = refused("relation=others.far&key=id").await;
-    assert!(text.starts_with("relation others.far does not exist; did you mean other.far?"), "{text}");
+    assert!(
+        text.starts_with("relation others.far does not exist; did you mean other.far?"),
+        "{text}"
+    );
     let text = refused("relation=schema_names&key=id&columns=paylod").await;
     assert_eq!(
         text,
@@ -136,7 +148,10 @@ async fn relations_without_an_index_of_their_own_are_refused() {
          CREATE SEQUENCE schema_sequence;
          CREATE MATERIALIZED VIEW schema_mat AS SELECT * FROM schema_base; CREATE UNIQUE INDEX ON schema_mat (k)");
     let text = refused("relation=schema_view&key=k").await;
-    assert!(text.starts_with("public.schema_view is a view, which has no index of its own"), "{text}");
+    assert!(
+        text.starts_with("public.schema_view is a view, which has no index of its own"),
+        "{text}"
+    );
     let text = refused("relation=schema_sequence&key=k").await;
     assert_eq!(text, "public.schema_sequence is no table");
     let text = refused("relation=schema_mat&key=k&writable=true").await;
@@ -167,7 +182,9 @@ async fn key_types_under_which_different_keys_are_one_are_refused() {
 async fn what_the_role_may_not_do_is_said_with_the_grant_that_would_help() {
     sql("CREATE TABLE schema_rights (k int PRIMARY KEY, v text, w text);
          CREATE ROLE weak LOGIN; GRANT SELECT (k, v) ON schema_rights TO weak");
-    check(&settings_as("weak", "relation=schema_rights&key=k&columns=v")).await.expect("two columns suffice");
+    check(&settings_as("weak", "relation=schema_rights&key=k&columns=v"))
+        .await
+        .expect("two columns suffice");
     let text = refused_as("weak", "relation=schema_rights&key=k").await;
     assert_eq!(
         text,

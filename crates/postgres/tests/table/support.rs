@@ -24,7 +24,8 @@ pub fn settings(query: &str) -> Settings {
     settings_as("busload", query)
 }
 
-/// As another role. A request has more time than a machine that stands still for a moment takes from it.
+/// As another role. A request has more time than a machine that stands still for a moment takes
+/// from it.
 pub fn settings_as(user: &str, query: &str) -> Settings {
     let url = cluster().url().replace("//busload@", &format!("//{user}@"));
     let url = format!("{url}?timeout=60s&connect_timeout=60s&{query}");
@@ -45,7 +46,9 @@ pub async fn connected(settings: Settings) -> Table {
 
 /// The values of a row, as text; `None` is NULL.
 pub fn texts(row: &Row) -> Vec<Option<String>> {
-    row.values().map(|value| value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())).collect()
+    row.values()
+        .map(|value| value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        .collect()
 }
 
 /// The only value of the row under a key.

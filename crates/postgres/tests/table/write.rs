@@ -61,7 +61,11 @@ async fn columns_of_every_type_are_set_from_text_and_read_back() {
         ("ints", "{1", "22P02"),
         ("ts", "yesterday evening", "22007"),
     ] {
-        assert_eq!(sqlstate(table.set_fields(b"a", [(name, value)]).await), state, "{name} = {value}");
+        assert_eq!(
+            sqlstate(table.set_fields(b"a", [(name, value)]).await),
+            state,
+            "{name} = {value}"
+        );
     }
     let after = table.get(b"a").await.expect("it is read").expect("it is there");
     assert_eq!(after, row);
@@ -104,7 +108,8 @@ async fn a_partitioned_table_is_written() {
     assert_eq!(sql("SELECT count(*), count(DISTINCT tableoid) FROM write_parts"), "5|2");
 }
 
-/// Runs writes so that they wait in the line together: a first one, of the row `held`, keeps the lane busy.
+/// Runs writes so that they wait in the line together: a first one, of the row `held`, keeps the
+/// lane busy.
 async fn together<F, T>(table: &Table, relation: &str, writes: Vec<F>) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
@@ -171,14 +176,25 @@ fn own(table: &Table) -> Table {
 async fn one_bad_item_of_a_batch_fails_alone() {
     sql("CREATE TABLE write_bad (k text PRIMARY KEY, v varchar(5) CHECK (v <> 'bad'))");
     let table = table("relation=write_bad&key=k&writable=true&lanes=1").await;
-    let items = [("a", "ok"), ("b", "bad"), ("c", "too long"), ("d", "fine"), ("e", "nul\0"), ("f", "last")];
+    let items = [
+        ("a", "ok"),
+        ("b", "bad"),
+        ("c", "too long"),
+        ("d", "fine"),
+        ("e", "nul\0"),
+        ("f", "last"),
+    ];
     let writes = items.map(|(key, value)| {
         let table = own(&table);
         async move { (key, table.set(key.as_bytes(), value).await) }
     });
     // `e` is refused before it boards.
-    let boarding =
-        writes.into_iter().enumerate().filter(|(index, _)| *index != 4).map(|(_, write)| write).collect();
+    let boarding = writes
+        .into_iter()
+        .enumerate()
+        .filter(|(index, _)| *index != 4)
+        .map(|(_, write)| write)
+        .collect();
     let answers = together(&table, "write_bad", boarding).await;
     for (key, answer) in answers {
         match key {
@@ -212,7 +228,9 @@ async fn a_bad_value_is_no_error_of_another_request_for_the_same_key() {
 
 #[tokio::test]
 async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
-    sql("CREATE TABLE write_join (k text PRIMARY KEY, v text, w text, x text NOT NULL DEFAULT 'x')");
+    sql(
+        "CREATE TABLE write_join (k text PRIMARY KEY, v text, w text, x text NOT NULL DEFAULT 'x')",
+    );
     let single = table("relation=write_join&key=k&columns=v&writable=true&lanes=1").await;
     let sets = (0..10).map(|number| {
         let table = own(&single);
@@ -220,12 +238,19 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
     });
     assert_eq!(together(&single, "write_join", sets.collect()).await, vec![Ok(()); 10]);
     assert_eq!(value(&single, "a").await.as_deref(), Some("9"));
-    assert_eq!(single.stats().rows_written, 2, "one row for all of them, and the one that held the lane");
+    assert_eq!(
+        single.stats().rows_written,
+        2,
+        "one row for all of them, and the one that held the lane"
+    );
     let deletes = (0..3).map(|_| {
         let table = own(&single);
         async move { table.delete(b"a").await }
     });
-    assert_eq!(together(&single, "write_join", deletes.collect()).await, [Ok(true), Ok(false), Ok(false)]);
+    assert_eq!(
+        together(&single, "write_join", deletes.collect()).await,
+        [Ok(true), Ok(false), Ok(false)]
+    );
 }
 
 #[tokio::test]
@@ -254,8 +279,7 @@ async fn a_read_asked_behind_a_write_sees_it() {
     let table = table("relation=write_order&key=k&writable=true").await;
     for number in 0..200 {
         let key = (number % 7).to_string();
-        let (written, row) =
-            tokio::join!(biased; table.set(key.as_bytes(), number.to_string()), table.get(key.as_bytes()));
+        let (written, row) = tokio::join!(biased; table.set(key.as_bytes(), number.to_string()), table.get(key.as_bytes()));
         written.expect("it is written");
         let row = row.expect("it is read").expect("it was written");
         assert_eq!(row.value(0), Some(Bytes::from(number.to_string())));
@@ -336,7 +360,8 @@ async fn a_row_that_a_trigger_or_a_policy_withholds_is_an_error_of_its_own() {
          CREATE TRIGGER skip BEFORE INSERT OR UPDATE ON write_trigger FOR EACH ROW EXECUTE FUNCTION write_skip();
          CREATE ROLE writer LOGIN; GRANT ALL ON write_trigger TO writer; ALTER TABLE write_trigger ENABLE ROW LEVEL SECURITY;
          CREATE POLICY all_rows ON write_trigger USING (true) WITH CHECK (v <> 'forbidden')");
-    let table = connected(settings_as("writer", "relation=write_trigger&key=k&writable=true")).await;
+    let table =
+        connected(settings_as("writer", "relation=write_trigger&key=k&writable=true")).await;
     assert_eq!(sqlstate(table.set(b"a", "skip").await), "02000");
     assert_eq!(sqlstate(table.set_fields(b"a", [("v", "skip")]).await), "02000");
     let raised = table.set(b"a", "raise").await.expect_err("it is raised").to_string();
@@ -368,25 +393,34 @@ async fn a_row_that_appears_while_its_columns_are_set_keeps_both() {
 async fn a_write_that_waited_for_others_acts_on_what_they_left() {
     sql("CREATE TABLE write_wait (k text PRIMARY KEY, v text, w text)");
     let table = table("relation=write_wait&key=k&writable=true").await;
-    let before =
-        "INSERT INTO write_wait VALUES ('a', 'v', 'w') ON CONFLICT (k) DO UPDATE SET v = 'v', w = 'w'";
+    let before = "INSERT INTO write_wait VALUES ('a', 'v', 'w') ON CONFLICT (k) DO UPDATE SET v = 'v', w = 'w'";
     for (theirs, count, left) in [
         ("UPDATE write_wait SET w = 'theirs' WHERE k = 'a'", 0, "ours|theirs"),
         ("DELETE FROM write_wait WHERE k = 'a'", 1, "ours|"),
     ] {
         sql(before);
         let answer =
-            behind(&table, theirs, |table| async move { table.set_fields(b"a", [("v", "ours")]).await })
-                .await;
+            behind(
+                &table,
+                theirs,
+                |table| async move { table.set_fields(b"a", [("v", "ours")]).await },
+            )
+            .await;
         assert_eq!(answer, Ok(count), "{theirs}");
         assert_eq!(sql("SELECT v, w FROM write_wait WHERE k = 'a'"), left, "{theirs}");
     }
-    for (theirs, count) in
-        [("UPDATE write_wait SET w = NULL WHERE k = 'a'", 1), ("DELETE FROM write_wait WHERE k = 'a'", 0)]
-    {
+    for (theirs, count) in [
+        ("UPDATE write_wait SET w = NULL WHERE k = 'a'", 1),
+        ("DELETE FROM write_wait WHERE k = 'a'", 0),
+    ] {
         sql(before);
         let answer =
-            behind(&table, theirs, |table| async move { table.clear_fields(b"a", ["v", "w"]).await }).await;
+            behind(
+                &table,
+                theirs,
+                |table| async move { table.clear_fields(b"a", ["v", "w"]).await },
+            )
+            .await;
         assert_eq!(answer, Ok(count), "{theirs}");
     }
     for (theirs, deleted) in [
@@ -445,7 +479,11 @@ async fn an_error_that_looks_like_a_changed_relation_does_not_cost_a_connection_
     }
     // Both are opened anew once they are a second old, however slow the machine is.
     let rounds = started.elapsed().as_secs() / limits::REOPEN_AGE_MIN.as_secs();
-    assert!(table.stats().pool.opened <= 2 * (1 + rounds), "{:?}, {rounds} rounds", table.stats().pool);
+    assert!(
+        table.stats().pool.opened <= 2 * (1 + rounds),
+        "{:?}, {rounds} rounds",
+        table.stats().pool
+    );
     sql("CREATE TABLE write_gone_table ()");
     assert_eq!(table.set(b"a", "x").await, Ok(()));
 }
@@ -456,8 +494,10 @@ async fn ever_other_sets_of_columns_do_not_fill_the_server_with_statements() {
          CREATE FUNCTION write_count() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              NEW.prepared = (SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%write_sets%'); RETURN NEW; END $$;
          CREATE TRIGGER count BEFORE INSERT OR UPDATE ON write_sets FOR EACH ROW EXECUTE FUNCTION write_count()");
-    let table =
-        table("relation=write_sets&key=k&columns=a,b,c,d,e,f,g,prepared&writable=true&connections=1").await;
+    let table = table(
+        "relation=write_sets&key=k&columns=a,b,c,d,e,f,g,prepared&writable=true&connections=1",
+    )
+    .await;
     let names = ["a", "b", "c", "d", "e", "f", "g"];
     for set in (1..128).chain(1..128) {
         let fields = names.iter().enumerate().filter(|(index, _)| set >> index & 1 == 1);
@@ -467,7 +507,8 @@ async fn ever_other_sets_of_columns_do_not_fill_the_server_with_statements() {
         assert!(answer == expected || answer == Ok(0), "{answer:?}");
     }
     let row = table.get(b"a").await.expect("it is read").expect("it is there");
-    let prepared: usize = texts(&row)[7].as_ref().and_then(|text| text.parse().ok()).expect("a number");
+    let prepared: usize =
+        texts(&row)[7].as_ref().and_then(|text| text.parse().ok()).expect("a number");
     // Those kept, the read, and one whose end was sent but has not been heeded yet.
     assert!((60..=66).contains(&prepared), "{prepared}");
 }
@@ -478,7 +519,9 @@ async fn columns_beyond_the_sixty_fourth_are_written_like_others() {
     sql(&format!("CREATE TABLE write_wide (k int PRIMARY KEY, {})", columns.join(", ")));
     let table = table("relation=write_wide&key=k&writable=true").await;
     assert_eq!(
-        table.set_fields(b"1", [("c99", "last"), ("c0", "first"), ("c64", "x"), ("c63", "y")]).await,
+        table
+            .set_fields(b"1", [("c99", "last"), ("c0", "first"), ("c64", "x"), ("c63", "y")])
+            .await,
         Ok(4)
     );
     assert_eq!(table.clear_fields(b"1", ["c64", "c98", "c0"]).await, Ok(2));
@@ -527,7 +570,9 @@ async fn a_column_that_changes_its_type_takes_values_of_the_new_one_after_a_whil
             );
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), recovered).await.expect("it looks again");
+    tokio::time::timeout(std::time::Duration::from_secs(60), recovered)
+        .await
+        .expect("it looks again");
     assert_eq!(value(&table, "a").await.as_deref(), Some("no number"));
     assert!(table.stats().pool.opened <= 3, "{:?}", table.stats().pool);
 }

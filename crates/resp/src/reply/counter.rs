@@ -8,8 +8,8 @@ const NUMBER_BYTES_MAX: usize = 21;
 /// Bytes kept of the first error reply.
 const ERROR_BYTES_MAX: usize = 256;
 
-/// Counts whole replies in a stream that arrives in pieces cut anywhere. Keeps no bytes of it, but for the text of the
-/// first error.
+/// Counts whole replies in a stream that arrives in pieces cut anywhere. Keeps no bytes of it, but
+/// for the text of the first error.
 ///
 /// Nested replies count once, as their outermost; a RESP3 push counts as a push.
 #[derive(Debug, Clone, Default)]
@@ -104,7 +104,8 @@ impl ReplyCounter {
         self.state == State::Type && self.elements_left == 0
     }
 
-    /// The replies load consists of, when they are whole in `rest`: counts them and gives what comes after.
+    /// The replies load consists of, when they are whole in `rest`: counts them and gives what
+    /// comes after.
     #[inline(always)]
     fn whole<'a>(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let line: &[u8; 5] = rest.first_chunk()?;
@@ -114,7 +115,9 @@ impl ReplyCounter {
                 self.counts.nulls += 1;
                 &rest[5..]
             }
-            [b'$', len @ b'0'..=b'9', b'\r', b'\n', _] => rest.get(usize::from(len - b'0') + 6..)?,
+            [b'$', len @ b'0'..=b'9', b'\r', b'\n', _] => {
+                rest.get(usize::from(len - b'0') + 6..)?
+            }
             [b'$', ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n'] => {
                 rest.get(usize::from(ten - b'0') * 10 + usize::from(one - b'0') + 7..)?
             }
@@ -172,7 +175,10 @@ impl ReplyCounter {
 
     fn number<'a>(&mut self, kind: u8, byte: u8, after: &'a [u8]) -> Result<&'a [u8], ReplyError> {
         if byte != b'\n' {
-            let place = self.number.get_mut(usize::from(self.number_len)).ok_or(ReplyError::InvalidNumber)?;
+            let place = self
+                .number
+                .get_mut(usize::from(self.number_len))
+                .ok_or(ReplyError::InvalidNumber)?;
             *place = byte;
             self.number_len += 1;
             return Ok(after);
@@ -194,9 +200,11 @@ impl ReplyCounter {
         Ok(after)
     }
 
-    /// The header of an aggregate has been read: `count` elements follow, and it was itself `own` elements.
+    /// The header of an aggregate has been read: `count` elements follow, and it was itself `own`
+    /// elements.
     fn add_elements(&mut self, count: u64, own: u64) -> Result<(), ReplyError> {
-        self.elements_left = self.elements_left.checked_add(count).ok_or(ReplyError::InvalidNumber)?;
+        self.elements_left =
+            self.elements_left.checked_add(count).ok_or(ReplyError::InvalidNumber)?;
         match own {
             0 => self.state = State::Type,
             _ => self.end_element(),

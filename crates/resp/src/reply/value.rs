@@ -83,8 +83,8 @@ impl fmt::Display for ReplyError {
 impl std::error::Error for ReplyError {}
 
 impl Reply {
-    /// Reads the reply at the beginning of `buf` and says how many bytes it took; `None` when it is not whole yet. Not
-    /// resumable: each call reads from the beginning.
+    /// Reads the reply at the beginning of `buf` and says how many bytes it took; `None` when it is
+    /// not whole yet. Not resumable: each call reads from the beginning.
     ///
     /// # Errors
     /// When the bytes are no reply.
@@ -189,7 +189,9 @@ fn truth(line: &[u8]) -> Result<bool, ReplyError> {
 
 fn verbatim(bytes: &[u8]) -> Result<Reply, ReplyError> {
     match bytes {
-        [a, b, c, b':', text @ ..] => Ok(Reply::Verbatim { format: [*a, *b, *c], text: text.to_vec() }),
+        [a, b, c, b':', text @ ..] => {
+            Ok(Reply::Verbatim { format: [*a, *b, *c], text: text.to_vec() })
+        }
         _ => Err(ReplyError::InvalidText),
     }
 }

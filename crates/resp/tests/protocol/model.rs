@@ -1,4 +1,5 @@
-//! What the tests of the parser share: a reference parser that is simple rather than fast, and random streams.
+//! What the tests of the parser share: a reference parser that is simple rather than fast, and
+//! random streams.
 
 use busload_resp::{ArgRange, Authentication, Parser, ParserLimits, Progress, ProtocolError};
 
@@ -13,8 +14,8 @@ pub enum Said {
     Broken(ProtocolError),
 }
 
-/// Reads a stream that arrives in pieces, as a connection does: consumed requests are dropped from the buffer's front.
-/// Gives what was said and how many bytes were left over.
+/// Reads a stream that arrives in pieces, as a connection does: consumed requests are dropped from
+/// the buffer's front. Gives what was said and how many bytes were left over.
 pub fn parse(pieces: &[&[u8]], limits: &ParserLimits) -> (Vec<Said>, usize) {
     let (mut parser, mut args, mut said) = (Parser::default(), Vec::new(), Vec::new());
     let mut buf: Vec<u8> = Vec::new();
@@ -41,7 +42,10 @@ pub fn parse(pieces: &[&[u8]], limits: &ParserLimits) -> (Vec<Said>, usize) {
                 Progress::Inline { end, line } => (end, Said::Request(line)),
                 Progress::Empty { end } => (end, Said::Nothing),
             };
-            assert!(needed_min <= end, "a whole request is as long as was said: {needed_min} {end}");
+            assert!(
+                needed_min <= end,
+                "a whole request is as long as was said: {needed_min} {end}"
+            );
             assert!(!parser.is_started());
             needed_min = 0;
             args.clear();
@@ -62,7 +66,8 @@ pub fn reference(stream: &[u8], limits: &ParserLimits) -> (Vec<Said>, usize) {
     let (mut said, mut rest) = (Vec::new(), stream);
     while !rest.is_empty() {
         let mut next = rest;
-        let request = if rest[0] == b'*' { multibulk(&mut next, limits) } else { inline(&mut next, limits) };
+        let request =
+            if rest[0] == b'*' { multibulk(&mut next, limits) } else { inline(&mut next, limits) };
         match request {
             Ok(None) => break,
             Ok(Some(args)) if args.is_empty() => said.push(Said::Nothing),
@@ -82,7 +87,9 @@ type Args = Option<Vec<Vec<u8>>>;
 fn multibulk(rest: &mut &[u8], limits: &ParserLimits) -> Result<Args, ProtocolError> {
     let total = rest.len();
     let required = limits.authentication == Authentication::Required;
-    let Some(line) = line(rest, limits, ProtocolError::MultibulkCountTooBig)? else { return Ok(None) };
+    let Some(line) = line(rest, limits, ProtocolError::MultibulkCountTooBig)? else {
+        return Ok(None);
+    };
     let invalid = ProtocolError::InvalidMultibulkLength;
     let count = number(&line[1..]).filter(|count| *count < 1 << 31).ok_or(invalid)?;
     if required && 10 < count {
@@ -93,12 +100,15 @@ fn multibulk(rest: &mut &[u8], limits: &ParserLimits) -> Result<Args, ProtocolEr
     }
     let mut args = Vec::new();
     for _ in 0..count {
-        let Some(line) = self::line(rest, limits, ProtocolError::BulkCountTooBig)? else { return Ok(None) };
+        let Some(line) = self::line(rest, limits, ProtocolError::BulkCountTooBig)? else {
+            return Ok(None);
+        };
         if line.first() != Some(&b'$') {
             return Err(ProtocolError::ExpectedBulk(*line.first().unwrap_or(&b'\r')));
         }
         let len = number(&line[1..]).and_then(|len| usize::try_from(len).ok());
-        let len = len.filter(|len| *len <= limits.bulk_bytes).ok_or(ProtocolError::InvalidBulkLength)?;
+        let len =
+            len.filter(|len| *len <= limits.bulk_bytes).ok_or(ProtocolError::InvalidBulkLength)?;
         if required && 16384 < len {
             return Err(ProtocolError::UnauthenticatedBulkLength);
         }
@@ -162,7 +172,9 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
                 (Some(_), None) => return None,
                 (None, None) => break,
                 (Some(b'"'), Some(b'\\'))
-                    if at(p + 1) == Some(b'x') && hex(at(p + 2)).is_some() && hex(at(p + 3)).is_some() =>
+                    if at(p + 1) == Some(b'x')
+                        && hex(at(p + 2)).is_some()
+                        && hex(at(p + 3)).is_some() =>
                 {
                     word.push((hex(at(p + 2))? * 16 + hex(at(p + 3))?) as u8);
                     p += 3;

@@ -4,9 +4,9 @@ use crate::model::Random;
 use busload_resp::Version::{Resp2, Resp3};
 use busload_resp::reply::{NullKind, Reply, ReplyCounter, ReplyCounts, ReplyError};
 use busload_resp::{
-    write_array, write_big_number, write_bool, write_bulk, write_bulk_header, write_crlf, write_double,
-    write_error, write_integer, write_map, write_null, write_null_array, write_push, write_set, write_simple,
-    write_verbatim,
+    write_array, write_big_number, write_bool, write_bulk, write_bulk_header, write_crlf,
+    write_double, write_error, write_integer, write_map, write_null, write_null_array, write_push,
+    write_set, write_simple, write_verbatim,
 };
 
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
@@ -98,7 +98,11 @@ fn every_type_of_reply_is_read() {
         ("=6\r\ntxt:ab\r\n", Reply::Verbatim { format: *b"txt", text: b"ab".into() }),
     ];
     for (text, reply) in cases {
-        assert_eq!(Reply::parse(text.as_bytes()), Ok(Some((reply.clone(), text.len()))), "{text:?}");
+        assert_eq!(
+            Reply::parse(text.as_bytes()),
+            Ok(Some((reply.clone(), text.len()))),
+            "{text:?}"
+        );
         for len in 0..text.len() {
             assert_eq!(Reply::parse(&text.as_bytes()[..len]), Ok(None), "{text:?} cut at {len}");
         }
@@ -154,9 +158,16 @@ fn attributes_are_no_replies_of_their_own() {
 
 #[test]
 fn the_counter_refuses_what_is_no_reply_and_survives_hostile_lengths() {
-    for stream in
-        ["?", "\r\n", "$x\r\n", "$1\n", "*-2\r\n", "$-2\r\n", "%-1\r\n", "$1111111111111111111111\r\n"]
-    {
+    for stream in [
+        "?",
+        "\r\n",
+        "$x\r\n",
+        "$1\n",
+        "*-2\r\n",
+        "$-2\r\n",
+        "%-1\r\n",
+        "$1111111111111111111111\r\n",
+    ] {
         assert!(ReplyCounter::default().feed(stream.as_bytes()).is_err(), "{stream:?}");
     }
     let mut counter = ReplyCounter::default();
@@ -249,7 +260,8 @@ fn mutated_replies_never_panic() {
             rest = &rest[len..];
         }
         let mut counter = ReplyCounter::default();
-        refused += usize::from(random.cut(&stream, 30).iter().any(|piece| counter.feed(piece).is_err()));
+        refused +=
+            usize::from(random.cut(&stream, 30).iter().any(|piece| counter.feed(piece).is_err()));
     }
     assert!(1_000 < refused, "the mutations have to break something: {refused}");
 }

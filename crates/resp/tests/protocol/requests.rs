@@ -1,4 +1,5 @@
-//! The parser against a table of cases, a reference parser, and whatever mutation makes of good streams.
+//! The parser against a table of cases, a reference parser, and whatever mutation makes of good
+//! streams.
 
 use crate::model::{Random, Said, parse, reference};
 use busload_resp::{Authentication, Parser, ParserLimits, Progress, ProtocolError};
@@ -16,7 +17,10 @@ fn requests_are_read_as_redis_reads_them() {
     let cases: &[(&str, Vec<Said>)] = &[
         ("*1\r\n$4\r\nPING\r\n", vec![request(&["PING"])]),
         ("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n", vec![request(&["SET", "k", ""])]),
-        ("*2\r\n$4\r\nECHO\r\n$12\r\nline\r\n*1\r\n$4\r\n", vec![request(&["ECHO", "line\r\n*1\r\n$4"])]),
+        (
+            "*2\r\n$4\r\nECHO\r\n$12\r\nline\r\n*1\r\n$4\r\n",
+            vec![request(&["ECHO", "line\r\n*1\r\n$4"])],
+        ),
         ("PING\r\n", vec![request(&["PING"])]),
         ("PING\n", vec![request(&["PING"])]),
         ("  SET \t a\x0b \x0c b \r\n", vec![request(&["SET", "a\x0b", "b"])]),
@@ -89,17 +93,23 @@ fn what_is_no_request_gives_the_error_of_redis() {
         let mut reply = Vec::new();
         error.write(&mut reply);
         let text = text.chars().map(|c| u8::try_from(c).expect("latin 1"));
-        let expected = [b"-ERR Protocol error: ".to_vec(), text.collect(), b"\r\n".to_vec()].concat();
+        let expected =
+            [b"-ERR Protocol error: ".to_vec(), text.collect(), b"\r\n".to_vec()].concat();
         assert_eq!(reply.escape_ascii().to_string(), expected.escape_ascii().to_string());
         if error != ProtocolError::ExpectedBulk(b'\r') {
-            assert_eq!(format!("-ERR {error}\r\n").chars().map(|c| c as u8).collect::<Vec<_>>(), reply);
+            assert_eq!(
+                format!("-ERR {error}\r\n").chars().map(|c| c as u8).collect::<Vec<_>>(),
+                reply
+            );
         }
     }
 }
 
 #[test]
 fn an_error_waits_for_the_end_of_its_line() {
-    for stream in [&b"*x"[..], b"*x\r", b"*1\r\n:", b"*1\r\n:1\r", b"*1\r\n$-1\r", b"*1048577", b"'a"] {
+    for stream in
+        [&b"*x"[..], b"*x\r", b"*1\r\n:", b"*1\r\n:1\r", b"*1\r\n$-1\r", b"*1048577", b"'a"]
+    {
         assert_eq!(said(stream), [], "{}", stream.escape_ascii());
     }
 }
@@ -134,7 +144,8 @@ fn lines_are_limited_at_the_exact_byte() {
 
 #[test]
 fn counts_and_sizes_are_limited_at_the_exact_number() {
-    let limits = ParserLimits { arg_count: 3, bulk_bytes: 5, request_bytes: 31, ..ParserLimits::default() };
+    let limits =
+        ParserLimits { arg_count: 3, bulk_bytes: 5, request_bytes: 31, ..ParserLimits::default() };
     let last = |stream: &[u8]| parse(&[stream], &limits).0.pop();
     assert_eq!(last(b"*3\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n"), Some(request(&["a", "b", "c"])));
     assert_eq!(last(b"*4\r\n"), Some(Said::Broken(ProtocolError::InvalidMultibulkLength)));
@@ -159,7 +170,8 @@ fn counts_and_sizes_are_limited_at_the_exact_number() {
 
 #[test]
 fn clients_that_have_to_authenticate_may_announce_little() {
-    let limits = ParserLimits { authentication: Authentication::Required, ..ParserLimits::default() };
+    let limits =
+        ParserLimits { authentication: Authentication::Required, ..ParserLimits::default() };
     let last = |stream: &[u8]| parse(&[stream], &limits).0.pop();
     let (count, len) =
         (ProtocolError::UnauthenticatedMultibulkLength, ProtocolError::UnauthenticatedBulkLength);
@@ -241,7 +253,12 @@ fn cutting_a_stream_at_any_byte_changes_nothing() {
         assert_eq!(whole, reference(&stream, &limits), "{}", stream.escape_ascii());
         for at in 0..stream.len() {
             let (head, tail) = stream.split_at(at);
-            assert_eq!(parse(&[head, tail], &limits).0, whole.0, "{} at {at}", stream.escape_ascii());
+            assert_eq!(
+                parse(&[head, tail], &limits).0,
+                whole.0,
+                "{} at {at}",
+                stream.escape_ascii()
+            );
         }
         let bytes: Vec<&[u8]> = stream.chunks(1).collect();
         assert_eq!(parse(&bytes, &limits).0, whole.0, "{} bytewise", stream.escape_ascii());
@@ -305,8 +322,14 @@ fn mutate(random: &mut Random, stream: &mut Vec<u8>) {
             stream.splice(at..at, inserted);
         }
         _ => {
-            let number =
-                random.pick(&["-1", "0", "99999999999999999999", "536870912", "16385", "2147483647"]);
+            let number = random.pick(&[
+                "-1",
+                "0",
+                "99999999999999999999",
+                "536870912",
+                "16385",
+                "2147483647",
+            ]);
             let mark = stream[at..].iter().position(|byte| matches!(byte, b'$' | b'*'));
             let at = mark.map_or(at, |mark| at + mark + 1);
             stream.splice(at..at, number.bytes());

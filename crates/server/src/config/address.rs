@@ -34,7 +34,8 @@ impl FromStr for Listen {
         if text == NONE {
             return Ok(Self::Nowhere);
         }
-        let expected = || "expected HOST:PORT like 127.0.0.1:6380 or [::1]:6380, or none".to_owned();
+        let expected =
+            || "expected HOST:PORT like 127.0.0.1:6380 or [::1]:6380, or none".to_owned();
         if let Ok(address) = text.parse() {
             return Ok(Self::At(address));
         }
@@ -47,9 +48,12 @@ impl FromStr for Listen {
             Ok(found) => found.collect(),
             Err(error) => return Err(format!("the host `{host}` cannot be resolved: {error}")),
         };
-        // A name with both kinds of addresses, as localhost: the older kind is the one that every client tries.
+        // A name with both kinds of addresses, as localhost: the older kind is the one that every
+        // client tries.
         let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
-        first.map(|address| Self::At(*address)).ok_or_else(|| format!("the host `{host}` has no address"))
+        first
+            .map(|address| Self::At(*address))
+            .ok_or_else(|| format!("the host `{host}` has no address"))
     }
 }
 
@@ -68,9 +72,17 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in
-            ["", "6380", "127.0.0.1", ":6380", "127.0.0.1:x", "127.0.0.1:65536", "::1", "::1:6380", "None"]
-        {
+        for text in [
+            "",
+            "6380",
+            "127.0.0.1",
+            ":6380",
+            "127.0.0.1:x",
+            "127.0.0.1:65536",
+            "::1",
+            "::1:6380",
+            "None",
+        ] {
             assert!(text.parse::<Listen>().is_err(), "{text}");
         }
     }

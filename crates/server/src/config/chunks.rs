@@ -1,11 +1,13 @@
-//! Tables of kind `chunks`: their settings from a URL on the command line or from a section of the file.
+//! Tables of kind `chunks`: their settings from a URL on the command line or from a section of the
+//! file.
 //!
 //! ```text
 //!  chunks+s3://bucket/prefix?endpoint=...&region=...&disk=20GiB&poll=5s
 //!         |-- the store: what is left of the URL --|  |-- settings --|
 //! ```
 //!
-//! Credentials come from the environment only: a URL that holds any is refused, and no message shows a URL that could.
+//! Credentials come from the environment only: a URL that holds any is refused, and no message
+//! shows a URL that could.
 
 use std::{
     fmt,
@@ -63,8 +65,16 @@ const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
 /// What stands before the store's URL on the command line.
 const PREFIX: &str = "chunks+";
 /// Parts of names under which people give secrets.
-const SECRET_WORDS: [&str; 8] =
-    ["access_key", "secret", "token", "password", "credential", "account_key", "sas", "service_account"];
+const SECRET_WORDS: [&str; 8] = [
+    "access_key",
+    "secret",
+    "token",
+    "password",
+    "credential",
+    "account_key",
+    "sas",
+    "service_account",
+];
 /// The key whose value is a list, by commas or as an array.
 const DOLT_PATHS_KEY: &str = "dolt_paths";
 /// The caches' directory in that of the data.
@@ -198,7 +208,9 @@ impl ChunksSpec {
     pub fn of_url(name: &str, url: &str) -> Result<Self, String> {
         let mut spec = Self::new(name);
         if !url.starts_with(PREFIX) {
-            return Err("expected a URL like chunks+s3://bucket/prefix or chunks+file:///directory".into());
+            return Err(
+                "expected a URL like chunks+s3://bucket/prefix or chunks+file:///directory".into(),
+            );
         }
         spec.set_url(url)?;
         Ok(spec)
@@ -266,18 +278,22 @@ impl ChunksSpec {
         Ok(())
     }
 
-    /// Everything checked, defaults filled in. Caches are in the directory of the data unless they have one of their own.
+    /// Everything checked, defaults filled in. Caches are in the directory of the data unless they
+    /// have one of their own.
     pub fn resolve(self, data: &Path) -> Result<ChunksSettings, Failure> {
         let name = self.name.clone();
         self.checked(data).map_err(|error| Failure::usage(format!("table {name}: {error}")))
     }
 
     fn checked(self, data: &Path) -> Result<ChunksSettings, String> {
-        let url =
-            self.url.ok_or("url is missing; expected one like s3://bucket/prefix or file:///directory")?;
+        let url = self
+            .url
+            .ok_or("url is missing; expected one like s3://bucket/prefix or file:///directory")?;
         let disk = self.disk.unwrap_or(DISK_DEFAULT);
         if disk.0 != 0 && disk < DISK_MIN {
-            return Err(format!("disk = {disk} is too little; expected 0 for none, or at least {DISK_MIN}"));
+            return Err(format!(
+                "disk = {disk} is too little; expected 0 for none, or at least {DISK_MIN}"
+            ));
         }
         let fill_memory = self.fill_memory.unwrap_or(FILL_MEMORY_DEFAULT);
         if fill_memory < FILL_MEMORY_MIN {
@@ -288,7 +304,9 @@ impl ChunksSpec {
         let fill_whole_max = match self.fill.unwrap_or(Fill::Whole) {
             Fill::Whole => self.fill_whole_max.unwrap_or(FILL_WHOLE_MAX_DEFAULT),
             Fill::Touched if self.fill_whole_max.is_some() => {
-                return Err("fill_whole_max means nothing with fill = touched; expected one of them".into());
+                return Err(
+                    "fill_whole_max means nothing with fill = touched; expected one of them".into(),
+                );
             }
             Fill::Touched => Size(0),
         };
@@ -296,7 +314,10 @@ impl ChunksSpec {
             Some(directory) => directory,
             // A name of dots would be another directory.
             None if self.name.bytes().all(|byte| byte == b'.') => {
-                return Err("a cache in a directory of this name cannot be; expected directory = PATH".into());
+                return Err(
+                    "a cache in a directory of this name cannot be; expected directory = PATH"
+                        .into(),
+                );
             }
             None => data.join(CACHE_DIRECTORY).join(&self.name),
         };
@@ -312,7 +333,12 @@ impl ChunksSpec {
             memory_bytes_max: self.memory.unwrap_or(Size(0)).0,
             requests_max: one_to("requests", self.requests, REQUESTS_DEFAULT, REQUESTS_MAX)?,
             timeout: within("timeout", self.timeout, TIMEOUT_DEFAULT, TIMEOUT_MIN)?,
-            grace_period: within("grace_period", self.grace_period, GRACE_PERIOD_DEFAULT, Duration::ZERO)?,
+            grace_period: within(
+                "grace_period",
+                self.grace_period,
+                GRACE_PERIOD_DEFAULT,
+                Duration::ZERO,
+            )?,
             contents: self.contents.unwrap_or(Contents::Decoded),
             line_requests: one_to(
                 "line_requests",
@@ -333,10 +359,12 @@ impl fmt::Debug for ChunksSpec {
 }
 
 impl ChunksSettings {
-    /// For a store without a table, as `busload chunks` looks at: no cache on disk, everything else as it is by default.
+    /// For a store without a table, as `busload chunks` looks at: no cache on disk, everything else
+    /// as it is by default.
     pub fn of_store_alone(url: &str) -> Result<Self, Failure> {
         let mut spec = ChunksSpec::new("chunks");
-        spec.set_url(url).map_err(|error| Failure::usage(format!("the URL of the store: {error}")))?;
+        spec.set_url(url)
+            .map_err(|error| Failure::usage(format!("the URL of the store: {error}")))?;
         spec.disk.get_or_insert(Size(0));
         spec.resolve(Path::new(""))
     }
@@ -433,7 +461,8 @@ fn settings_of_url() -> impl Iterator<Item = &'static str> {
 fn check_place(place: &str) -> Result<(), String> {
     let Some((scheme, rest)) = place.split_once("://") else {
         return Err(
-            "this is no URL of a store; expected one like s3://bucket/prefix or file:///directory".into()
+            "this is no URL of a store; expected one like s3://bucket/prefix or file:///directory"
+                .into(),
         );
     };
     if !SCHEMES.contains(&scheme) {
@@ -515,7 +544,8 @@ fn contents(value: &str) -> Result<Contents, String> {
 fn dolt_paths(values: &[String]) -> Result<Vec<String>, String> {
     let check = |path: &str| {
         // Dots alone would be another path once a client has made the URL shorter.
-        let fits = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(is_plain_in_paths);
+        let fits =
+            |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(is_plain_in_paths);
         if path.split('/').all(fits) {
             return Ok(path.to_owned());
         }
@@ -533,11 +563,17 @@ fn is_plain_in_paths(byte: u8) -> bool {
 }
 
 fn dolt_layout(value: &str) -> Result<DoltLayout, String> {
-    let known = [DoltLayout::Files, DoltLayout::Records].into_iter().find(|layout| layout.name() == value);
+    let known =
+        [DoltLayout::Files, DoltLayout::Records].into_iter().find(|layout| layout.name() == value);
     known.ok_or_else(|| format!("dolt_layout = `{value}`; expected files or records"))
 }
 
-fn within(key: &str, given: Option<Duration>, default: Duration, min: Duration) -> Result<Duration, String> {
+fn within(
+    key: &str,
+    given: Option<Duration>,
+    default: Duration,
+    min: Duration,
+) -> Result<Duration, String> {
     let duration = given.unwrap_or(default);
     if (min..=DURATION_MAX).contains(&duration) {
         return Ok(duration);

@@ -25,7 +25,10 @@ pub fn read(path: &Path) -> Result<Options, Failure> {
     };
     let metadata = fs::metadata(path).map_err(|error| refuse(&error))?;
     if FILE_BYTES_MAX < metadata.len() {
-        return Err(refuse(&format!("it has {} bytes, at most {FILE_BYTES_MAX} are read", metadata.len())));
+        return Err(refuse(&format!(
+            "it has {} bytes, at most {FILE_BYTES_MAX} are read",
+            metadata.len()
+        )));
     }
     let text = fs::read_to_string(path).map_err(|error| refuse(&error))?;
     parse(&text).map_err(|mistake| {
@@ -83,8 +86,11 @@ fn parse_tables(tables: &DeTable<'_>) -> Result<Vec<TableSpec>, Mistake> {
 }
 
 fn parse_table(name: &str, offset: usize, settings: &DeTable<'_>) -> Result<TableSpec, Mistake> {
-    let expected =
-        || format!("table `{name}` has no kind; expected kind = \"memory\", \"postgres\" or \"chunks\"");
+    let expected = || {
+        format!(
+            "table `{name}` has no kind; expected kind = \"memory\", \"postgres\" or \"chunks\""
+        )
+    };
     // The kind first: the settings of another kind are not mistakes of their own.
     let mut kinds = settings.iter().filter(|(key, _)| key.get_ref().as_ref() == KIND_KEY);
     let (key, kind) = kinds.next().ok_or_else(|| at(offset)(expected()))?;
@@ -206,7 +212,10 @@ mod tests {
         };
         assert_eq!((default.name.as_str(), default.sync), ("default", SyncMode::Os));
         assert_eq!((sessions.name.as_str(), sessions.memory_max), ("sessions", Some(2 << 30)));
-        assert_eq!((objects.name.as_str(), translations.name.as_str()), ("objects", "translations"));
+        assert_eq!(
+            (objects.name.as_str(), translations.name.as_str()),
+            ("objects", "translations")
+        );
     }
 
     #[test]
@@ -241,7 +250,11 @@ mod tests {
             ("[tables.a]\nkind = 'redis'", 2, "expected `memory`, `postgres` or `chunks`"),
             ("[tables.a]\nkind = 7", 2, "expected kind = \"memory\", \"postgres\" or \"chunks\""),
             ("[tables.default]\nkind = 'postgres'", 2, "which only a memory table can"),
-            ("[tables.a]\nkind = 'postgres'\nsync = 'os'", 3, "`sync` is no setting of a postgres table"),
+            (
+                "[tables.a]\nkind = 'postgres'\nsync = 'os'",
+                3,
+                "`sync` is no setting of a postgres table",
+            ),
             ("[tables.a]\nkind = 'postgres'\ncolums = 'x'", 3, "did you mean `columns`?"),
             ("[tables.a]\nkind = 'postgres'\nwritable = 'maybe'", 3, "expected true or false"),
             ("[tables.a]\nkind = 'postgres'\nconnections = 'few'", 3, "expected a whole number"),
@@ -253,9 +266,17 @@ mod tests {
             ("[tables.default]\nkind = 'chunks'", 2, "which only a memory table can"),
             ("[tables.a]\nkind = 'chunks'\ndsk = '1GiB'", 3, "did you mean `disk`?"),
             ("[tables.a]\nkind = 'chunks'\nurl = 's3://b?dsk=1GiB'", 3, "did you mean `disk`?"),
-            ("[tables.a]\nkind = 'chunks'\nurl = 's3://k:x@b'", 3, "expected credentials in the environment"),
+            (
+                "[tables.a]\nkind = 'chunks'\nurl = 's3://k:x@b'",
+                3,
+                "expected credentials in the environment",
+            ),
             ("[tables.a]\nkind = 'chunks'\ndolt_paths = [['a']]", 3, "takes a string or a number"),
-            ("[tables.a]\nkind = 'chunks'\ndolt_paths = ['a', '/b']", 3, "`/b` is no path of a repository"),
+            (
+                "[tables.a]\nkind = 'chunks'\ndolt_paths = ['a', '/b']",
+                3,
+                "`/b` is no path of a repository",
+            ),
             ("http_hosts = ['cache:6381']", 1, "expected a host without scheme and port"),
             ("http_url = 'cache.example.com'", 1, "expected one like https://cache.example.com"),
             ("memory_max = 0", 1, "or none"),
@@ -275,7 +296,9 @@ mod tests {
         // Switched on, what it only mentions is valid too.
         let uncommented: String = text
             .lines()
-            .map(|line| line.strip_prefix("#").filter(|rest| !rest.starts_with([' ', '#'])).unwrap_or(line))
+            .map(|line| {
+                line.strip_prefix("#").filter(|rest| !rest.starts_with([' ', '#'])).unwrap_or(line)
+            })
             .map(|line| format!("{line}\n"))
             .collect();
         assert!(parse(&uncommented).unwrap().password_file.is_some());

@@ -1,4 +1,5 @@
-//! The URL under which clients reach the HTTP front, where that is not the one they ask by: behind a proxy that changes names.
+//! The URL under which clients reach the HTTP front, where that is not the one they ask by: behind
+//! a proxy that changes names.
 
 use std::str::FromStr;
 
@@ -6,7 +7,8 @@ use axum::http::uri::Authority;
 
 const EXPECTED: &str = "expected one like https://cache.example.com or https://example.com/busload";
 
-/// Scheme, host, perhaps a port, perhaps a path that the proxy takes off again. No slash at its end.
+/// Scheme, host, perhaps a port, perhaps a path that the proxy takes off again. No slash at its
+/// end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUrl(String);
 
@@ -71,7 +73,11 @@ mod tests {
             ("http://[2001:db8::1]:6381", "http://[2001:db8::1]:6381"),
             ("http://10.1.2.3:80/a/b/", "http://10.1.2.3:80/a/b"),
         ] {
-            assert_eq!(text.parse::<HttpUrl>().map(HttpUrl::into_text), Ok(expected.to_owned()), "{text}");
+            assert_eq!(
+                text.parse::<HttpUrl>().map(HttpUrl::into_text),
+                Ok(expected.to_owned()),
+                "{text}"
+            );
         }
     }
 

@@ -1,7 +1,10 @@
 //! What somebody may have meant.
 
 /// The candidate with the fewest edits, if there is one that a slip of the fingers explains.
-pub fn nearest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(
+    written: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let edits_max = (written.len() / 3).clamp(1, 4);
     candidates
         .into_iter()

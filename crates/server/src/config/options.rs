@@ -1,4 +1,5 @@
-//! What can be configured: one list for flags and file. Everything is optional; defaults are filled in by the caller.
+//! What can be configured: one list for flags and file. Everything is optional; defaults are filled
+//! in by the caller.
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
@@ -45,26 +46,31 @@ pub struct Options {
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub data: Option<PathBuf>,
 
-    /// TCP address for Redis clients, or `none`; may be given several times [default: 127.0.0.1:6380]
+    /// TCP address for Redis clients, or `none`; may be given several times [default:
+    /// 127.0.0.1:6380]
     ///
     /// Anything but a loopback address needs a password.
     #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
     pub resp: Vec<Listen>,
 
-    /// Path of a Unix socket for Redis clients; who may connect is a matter of its directory's permissions
+    /// Path of a Unix socket for Redis clients; who may connect is a matter of its directory's
+    /// permissions
     #[arg(long, value_name = "PATH", help_heading = "Fronts")]
     pub unix: Option<PathBuf>,
 
-    /// TCP address of gRPC, Dolt's clients, /healthz, /readyz and /metrics, or `none` [default: 127.0.0.1:6381]
+    /// TCP address of gRPC, Dolt's clients, /healthz, /readyz and /metrics, or `none` [default:
+    /// 127.0.0.1:6381]
     ///
-    /// Anything but a loopback address needs a password, which is then asked for: `authorization: Basic`, any user name.
+    /// Anything but a loopback address needs a password, which is then asked for: `authorization:
+    /// Basic`, any user name.
     #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
     pub http: Option<Listen>,
 
-    /// URL under which clients reach HTTP, like `https://cache.example.com`, for URLs that Dolt's clients are given
+    /// URL under which clients reach HTTP, like `https://cache.example.com`, for URLs that Dolt's
+    /// clients are given
     ///
-    /// Without it those begin with what a client asked for (and https, if `x-forwarded-proto` says so). A path is for a proxy that
-    /// takes it off again.
+    /// Without it those begin with what a client asked for (and https, if `x-forwarded-proto` says
+    /// so). A path is for a proxy that takes it off again.
     #[arg(long, value_name = "URL", value_parser = Unshown::<HttpUrl>::default(), help_heading = "Fronts")]
     pub http_url: Option<HttpUrl>,
 
@@ -85,27 +91,33 @@ pub struct Options {
     #[arg(long, value_name = "0|1", value_parser = parse_net_threads, help_heading = "Fronts")]
     pub net_threads: Option<u8>,
 
-    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE', NAME='postgres://...' or NAME='chunks+s3://...'; may be given several times
+    /// A table: NAME='memory:?sync=MODE&memory_max=SIZE', NAME='postgres://...' or
+    /// NAME='chunks+s3://...'; may be given several times
     ///
     /// Keys `NAME:...` belong to it; all others to the memory table `default`. MODE is
     ///   always       reply after the sync: every acknowledged write survives power loss (default)
     ///   interval:MS  reply after the write, sync every MS: power loss takes at most that long
     ///   os           reply after the write: survives a crash of busload, not always power loss
     ///   off          no log at all: nothing survives a stop (a cache)
-    /// A Postgres table is a URL as libpq takes it, without a password, with what to serve in its query:
+    /// A Postgres table is a URL as libpq takes it, without a password, with what to serve in its
+    /// query:
     ///   postgres://USER@HOST:PORT/DATABASE?relation=NAME&key=COLUMN[,..]&columns=COLUMN[,..]&writable=true
-    /// (see "Postgres tables" at the end of busload --help). A chunk table is the URL of a Dolt store behind `chunks+`:
+    /// (see "Postgres tables" at the end of busload --help). A chunk table is the URL of a Dolt
+    /// store behind `chunks+`:
     ///   chunks+s3://BUCKET/PREFIX?endpoint=URL&disk=SIZE or chunks+file:///DIRECTORY (see "Chunk tables" there).
     #[arg(long = "table", value_name = "NAME=URL", value_parser = Unshown::<TableSpec>::default(), help_heading = "Data", verbatim_doc_comment)]
     pub tables: Vec<TableSpec>,
 
-    /// File whose first line is the password clients must give (AUTH, HELLO; HTTP where it is no loopback address)
+    /// File whose first line is the password clients must give (AUTH, HELLO; HTTP where it is no
+    /// loopback address)
     ///
-    /// Without it the environment's BUSLOAD_PASSWORD is taken, and then the configuration file's password_file.
+    /// Without it the environment's BUSLOAD_PASSWORD is taken, and then the configuration file's
+    /// password_file.
     #[arg(long, value_name = "FILE", help_heading = "Fronts")]
     pub password_file: Option<PathBuf>,
 
-    /// Memory of all tables above which writes are refused: a size, a share or `none` [default: 70%]
+    /// Memory of all tables above which writes are refused: a size, a share or `none` [default:
+    /// 70%]
     ///
     /// A share is of the machine's memory or the container's limit, whichever is less.
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
@@ -258,7 +270,10 @@ mod tests {
         let file = Options {
             maxclients: Some(2),
             data: Some("d".into()),
-            tables: vec!["a=memory:?memory_max=1GiB".parse().unwrap(), "b=memory:".parse().unwrap()],
+            tables: vec![
+                "a=memory:?memory_max=1GiB".parse().unwrap(),
+                "b=memory:".parse().unwrap(),
+            ],
             ..Options::default()
         };
         let merged = flags.or(file);

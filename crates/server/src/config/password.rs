@@ -1,5 +1,5 @@
-//! The password clients must give: from a file or from the environment, never from the command line, where everybody on the
-//! machine could read it.
+//! The password clients must give: from a file or from the environment, never from the command
+//! line, where everybody on the machine could read it.
 
 use std::{fs::File, io::Read, os::unix::fs::PermissionsExt, path::Path};
 
@@ -49,9 +49,9 @@ pub fn from_file(path: &Path) -> Result<Password, Failure> {
 pub fn from_environment(value: Option<std::ffi::OsString>) -> Result<Option<Password>, Failure> {
     match value.map(std::os::unix::ffi::OsStringExt::into_vec) {
         None => Ok(None),
-        Some(bytes) if bytes.is_empty() => {
-            Err(Failure::usage(format!("{VARIABLE} is set but empty; unset it or put the password there")))
-        }
+        Some(bytes) if bytes.is_empty() => Err(Failure::usage(format!(
+            "{VARIABLE} is set but empty; unset it or put the password there"
+        ))),
         Some(bytes) => Ok(Some(Password { bytes, warning: None })),
     }
 }
@@ -80,7 +80,11 @@ mod tests {
     fn the_first_line_is_the_password() {
         for contents in ["secret", "secret\n", "secret\r\n", "secret\nmore\n"] {
             let password = written(contents.as_bytes(), 0o600).unwrap();
-            assert_eq!(password, Password { bytes: b"secret".into(), warning: None }, "{contents:?}");
+            assert_eq!(
+                password,
+                Password { bytes: b"secret".into(), warning: None },
+                "{contents:?}"
+            );
         }
     }
 

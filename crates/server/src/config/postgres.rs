@@ -1,7 +1,8 @@
-//! Tables of kind `postgres`: their settings from a URL on the command line or from a section of the file.
+//! Tables of kind `postgres`: their settings from a URL on the command line or from a section of
+//! the file.
 //!
-//! What the URL's query and the settings mean is the crate `busload-postgres`'s to say; here the file's values get their types. No
-//! message shows a URL: it may hold a password.
+//! What the URL's query and the settings mean is the crate `busload-postgres`'s to say; here the
+//! file's values get their types. No message shows a URL: it may hold a password.
 
 use busload_postgres::{Environment, Options, Settings};
 
@@ -48,7 +49,10 @@ impl PostgresSpec {
 
     /// A table that a URL says everything about.
     pub fn of_url(name: &str, url: &str) -> Self {
-        Self { name: name.to_owned(), options: Options { url: Some(url.to_owned()), ..Options::default() } }
+        Self {
+            name: name.to_owned(),
+            options: Options { url: Some(url.to_owned()), ..Options::default() },
+        }
     }
 
     /// Takes one setting of the file: one value, or those of an array.
@@ -79,7 +83,8 @@ impl PostgresSpec {
         Ok(())
     }
 
-    /// Everything checked, defaults filled in. The table's own variable comes before `PGPASSWORD`, which is for all of them.
+    /// Everything checked, defaults filled in. The table's own variable comes before `PGPASSWORD`,
+    /// which is for all of them.
     pub fn resolve(&self, environment: &Environment) -> Result<Settings, Failure> {
         let name = &self.name;
         let resolved = match environment.variable(&password_variable(name)) {
@@ -160,7 +165,8 @@ mod tests {
     }
 
     fn environment(variables: &'static [(&str, &str)]) -> Environment {
-        let value = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+        let value =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
         Environment::new(move |name| value(name).map(OsString::from), Some("somebody".into()))
     }
 
@@ -171,7 +177,8 @@ mod tests {
     #[test]
     fn a_url_says_everything() {
         for scheme in ["postgres", "postgresql"] {
-            let url = "db:5433/lake?relation=public.t&key=a,b&columns=x,y&writable=true&timeout=250ms";
+            let url =
+                "db:5433/lake?relation=public.t&key=a,b&columns=x,y&writable=true&timeout=250ms";
             let settings = resolved(&format!("objects={scheme}://app@{url}")).unwrap();
             assert_eq!((settings.name.as_str(), settings.key.len()), ("objects", 2));
             assert_eq!(settings.columns.as_deref(), Some(&["x".to_owned(), "y".to_owned()][..]));
@@ -188,9 +195,13 @@ mod tests {
             ("relation=t&key=k&connections=0", "expected 1 to"),
             ("relation=t&key=k&writable=maybe", "expected true or false"),
         ] {
-            let message =
-                resolved(&format!("objects=postgres://app@db/lake?{query}")).unwrap_err().to_string();
-            assert!(message.starts_with("table objects: ") && message.contains(part), "{query}: {message}");
+            let message = resolved(&format!("objects=postgres://app@db/lake?{query}"))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                message.starts_with("table objects: ") && message.contains(part),
+                "{query}: {message}"
+            );
         }
     }
 
@@ -203,9 +214,13 @@ mod tests {
         ] {
             let spec = spec(text);
             let message = spec.check_no_password().unwrap_err().to_string();
-            for part in
-                ["BUSLOAD_TABLE_MY_OBJECTS_PASSWORD", "PGPASSWORD", "PGPASSFILE", "password_file", "ps"]
-            {
+            for part in [
+                "BUSLOAD_TABLE_MY_OBJECTS_PASSWORD",
+                "PGPASSWORD",
+                "PGPASSFILE",
+                "password_file",
+                "ps",
+            ] {
                 assert!(message.contains(part), "{part}: {message}");
             }
             let shown = format!("{message} {spec:?} {:?}", spec.resolve(&environment(&[])));
@@ -217,8 +232,9 @@ mod tests {
     #[test]
     fn the_tables_own_variable_comes_before_that_of_all() {
         let spec = spec("my-objects=postgres://app@db/lake?relation=t&key=k");
-        let source =
-            |variables| format!("{:?}", spec.resolve(&environment(variables)).unwrap().server.password);
+        let source = |variables| {
+            format!("{:?}", spec.resolve(&environment(variables)).unwrap().server.password)
+        };
         let both = source(&[("PGPASSWORD", "a"), ("BUSLOAD_TABLE_MY_OBJECTS_PASSWORD", "b")]);
         let given = source(&[("BUSLOAD_TABLE_MY_OBJECTS_PASSWORD", "b")]);
         assert!(both.contains("Given") && given.contains("Given"), "{both} {given}");

@@ -38,13 +38,16 @@ impl TableSpec {
     pub fn new(name: &str, kind: &str) -> Result<Self, String> {
         check_name(name)?;
         match check_kind(kind)? {
-            Kind::Memory => {
-                Ok(Self::Memory(TableSettings { name: name.to_owned(), ..TableSettings::default_table() }))
-            }
-            Kind::Postgres | Kind::Chunks if name == TableSettings::default_table().name => Err(format!(
-                "table {name} holds the keys that belong to no other table, which only a memory table can; expected \
+            Kind::Memory => Ok(Self::Memory(TableSettings {
+                name: name.to_owned(),
+                ..TableSettings::default_table()
+            })),
+            Kind::Postgres | Kind::Chunks if name == TableSettings::default_table().name => {
+                Err(format!(
+                    "table {name} holds the keys that belong to no other table, which only a memory table can; expected \
                  another name"
-            )),
+                ))
+            }
             Kind::Postgres => Ok(Self::Postgres(PostgresSpec::new(name).into())),
             Kind::Chunks => Ok(Self::Chunks(ChunksSpec::new(name).into())),
         }
@@ -79,7 +82,8 @@ impl TableSpec {
 impl FromStr for TableSpec {
     type Err = String;
 
-    /// No message shows more of the URL than its kind and the settings of a memory table: there may be a password in it.
+    /// No message shows more of the URL than its kind and the settings of a memory table: there may
+    /// be a password in it.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, url) = text.split_once('=').ok_or(EXPECTED)?;
         if name.contains("//") || name.contains('@') {
@@ -138,14 +142,18 @@ fn check_kind(kind: &str) -> Result<Kind, String> {
         "memory" if kind == "memory" => Ok(Kind::Memory),
         "postgres" | "postgresql" if !kind.contains(['+', ':']) => Ok(Kind::Postgres),
         "chunks" if !kind.contains(':') => Ok(Kind::Chunks),
-        _ => Err(format!("`{kind}` is no kind of table; expected `memory`, `postgres` or `chunks`")),
+        _ => {
+            Err(format!("`{kind}` is no kind of table; expected `memory`, `postgres` or `chunks`"))
+        }
     }
 }
 
 fn parse_sync(text: &str) -> Result<SyncMode, String> {
     let interval = || match text.strip_prefix("interval:") {
         Some(every) => match parse_duration(every)? {
-            every if Duration::ZERO < every && every <= SYNC_INTERVAL_MAX => Ok(SyncMode::Interval(every)),
+            every if Duration::ZERO < every && every <= SYNC_INTERVAL_MAX => {
+                Ok(SyncMode::Interval(every))
+            }
             _ => Err(format!("sync interval `{every}` is out of range; expected 1 ms to 1 hour")),
         },
         None => Err(format!("`{text}` is no sync mode; expected always, interval:MS, os or off")),
@@ -209,8 +217,9 @@ mod tests {
 
     #[test]
     fn urls_of_memory_tables_are_read() {
-        let expected =
-            |name: &str, sync, memory_max| Ok(TableSettings { name: name.into(), sync, memory_max });
+        let expected = |name: &str, sync, memory_max| {
+            Ok(TableSettings { name: name.into(), sync, memory_max })
+        };
         assert_eq!(table("default=memory:"), expected("default", SyncMode::Always, None));
         assert_eq!(table("a-b_c.D=memory"), expected("a-b_c.D", SyncMode::Always, None));
         assert_eq!(

@@ -85,7 +85,8 @@ fn http_asks_for_the_password_where_other_machines_can_ask() {
 #[test]
 fn the_url_of_the_front_is_as_it_was_given() {
     assert_eq!(resolved(|_| {}).unwrap().front.url, None);
-    let config = resolved(|options| options.http_url = Some("https://cache.example.com/".parse().unwrap()));
+    let config =
+        resolved(|options| options.http_url = Some("https://cache.example.com/".parse().unwrap()));
     assert_eq!(config.unwrap().front.url.as_deref(), Some("https://cache.example.com"));
 }
 
@@ -115,8 +116,9 @@ fn a_server_that_nobody_can_reach_is_refused() {
 #[test]
 fn the_default_table_comes_first_wherever_it_was_named() {
     let config = resolved(|options| {
-        options.tables =
-            ["b=memory:", "a=memory:", "default=memory:?sync=os"].map(|t| t.parse().unwrap()).into();
+        options.tables = ["b=memory:", "a=memory:", "default=memory:?sync=os"]
+            .map(|t| t.parse().unwrap())
+            .into();
     });
     let tables = config.unwrap().settings.tables;
     let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
@@ -126,7 +128,9 @@ fn the_default_table_comes_first_wherever_it_was_named() {
 #[test]
 fn limits_are_checked_against_each_other() {
     let size = |text: &str| Some(text.parse().unwrap());
-    assert!(refusal(|options| options.client_reply_bytes = size("1KiB")).contains("expected 64 KiB to"));
+    assert!(
+        refusal(|options| options.client_reply_bytes = size("1KiB")).contains("expected 64 KiB to")
+    );
     assert!(refusal(|options| options.request_bytes = size("4GiB")).contains("out of range"));
     let message = refusal(|options| {
         options.client_reply_bytes = size("2MiB");
@@ -142,7 +146,8 @@ fn limits_are_checked_against_each_other() {
 fn unknown_memory_means_no_limit_and_a_warning() {
     let machine = Machine { memory_bytes: None, ..MACHINE };
     let config =
-        resolve(Options::default(), None, TableChanges::default(), &machine, &Environment::empty()).unwrap();
+        resolve(Options::default(), None, TableChanges::default(), &machine, &Environment::empty())
+            .unwrap();
     assert_eq!((config.settings.memory_max, config.warnings.len()), (0, 1));
 }
 
@@ -156,10 +161,13 @@ fn a_table_is_given_once() {
 
 #[test]
 fn a_name_is_used_once_whatever_the_kinds() {
-    let given = ["a=memory:", "a=postgres://app@db/x?relation=t&key=k"].map(|table| table.parse().unwrap());
+    let given =
+        ["a=memory:", "a=postgres://app@db/x?relation=t&key=k"].map(|table| table.parse().unwrap());
     let flags = Options { tables: given.to_vec(), ..Options::default() };
     let refused = Config::load(None, flags, TableChanges::default(), &MACHINE);
-    assert!(matches!(refused, Err(Failure::Usage(message)) if message.contains("--table a is given twice")));
+    assert!(
+        matches!(refused, Err(Failure::Usage(message)) if message.contains("--table a is given twice"))
+    );
 }
 
 #[test]
@@ -183,7 +191,8 @@ fn postgres_tables_become_sources_beside_the_default_table() {
 fn chunk_tables_become_sources_with_a_cache_below_the_data() {
     let config = resolved(|options| {
         options.data = Some("/var/lib/busload".into());
-        options.tables = ["db=chunks+s3://b/p", "b=memory:"].map(|table| table.parse().unwrap()).into();
+        options.tables =
+            ["db=chunks+s3://b/p", "b=memory:"].map(|table| table.parse().unwrap()).into();
     });
     let config = config.unwrap();
     assert_eq!(config.settings.sources, [SourceTable { name: "db".into(), kind: "chunks" }]);
@@ -205,17 +214,30 @@ fn a_path_for_dolt_leads_to_one_table() {
         let tables: Vec<_> = tables.iter().map(|table| table.parse().unwrap()).collect();
         resolved(|options| options.tables = tables)
     };
-    let chunks = |name: &str, paths: &str| format!("{name}=chunks+file:///{name}?dolt_paths={paths}");
+    let chunks =
+        |name: &str, paths: &str| format!("{name}=chunks+file:///{name}?dolt_paths={paths}");
     for (tables, parts) in [
         (
             [chunks("a", "x/y"), chunks("b", "z,x/y")],
             ["table b", "`x/y` of dolt_paths is also one of table a"],
         ),
-        ([chunks("a", "x,x"), chunks("b", "z")], ["table a", "`x` of dolt_paths is also one of table a"]),
-        ([chunks("a", "b"), chunks("b", "z")], ["table a", "`b` of dolt_paths is the name of table b"]),
-        ([chunks("a", "z"), chunks("b", "a")], ["table b", "`a` of dolt_paths is the name of table a"]),
+        (
+            [chunks("a", "x,x"), chunks("b", "z")],
+            ["table a", "`x` of dolt_paths is also one of table a"],
+        ),
+        (
+            [chunks("a", "b"), chunks("b", "z")],
+            ["table a", "`b` of dolt_paths is the name of table b"],
+        ),
+        (
+            [chunks("a", "z"), chunks("b", "a")],
+            ["table b", "`a` of dolt_paths is the name of table a"],
+        ),
         ([chunks("a", "m"), "m=memory:".to_owned()], ["table a", "is the name of table m"]),
-        ([chunks("a", "default"), "m=memory:".to_owned()], ["table a", "is the name of table default"]),
+        (
+            [chunks("a", "default"), "m=memory:".to_owned()],
+            ["table a", "is the name of table default"],
+        ),
     ] {
         match of_tables(&tables.each_ref().map(String::as_str)) {
             Err(Failure::Usage(message)) => {

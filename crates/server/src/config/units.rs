@@ -13,7 +13,9 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        parse_size(text).map(Size).ok_or_else(|| "expected a size like 64MiB, 2GiB, 500MB or 4096".to_owned())
+        parse_size(text)
+            .map(Size)
+            .ok_or_else(|| "expected a size like 64MiB, 2GiB, 500MB or 4096".to_owned())
     }
 }
 
@@ -96,11 +98,14 @@ impl FromStr for MemoryMax {
             return Ok(Self::Unlimited);
         }
         if let Some(percent) = text.strip_suffix('%') {
-            let percent = percent.trim_end().parse().ok().filter(|percent| (1..=100).contains(percent));
+            let percent =
+                percent.trim_end().parse().ok().filter(|percent| (1..=100).contains(percent));
             return percent.map(Self::Percent).ok_or_else(expected);
         }
         match parse_size(text) {
-            Some(0) => Err("0 would refuse every write; expected a size like 2GiB, or none".to_owned()),
+            Some(0) => {
+                Err("0 would refuse every write; expected a size like 2GiB, or none".to_owned())
+            }
             Some(bytes) => Ok(Self::Bytes(Size(bytes))),
             None => Err(expected()),
         }
@@ -122,7 +127,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         .zip(factor_ms)
         .and_then(|(number, factor)| number.checked_mul(factor))
         .map(Duration::from_millis)
-        .ok_or_else(|| format!("`{text}` is no duration; expected milliseconds, or one like 200ms or 1s"))
+        .ok_or_else(|| {
+            format!("`{text}` is no duration; expected milliseconds, or one like 200ms or 1s")
+        })
 }
 
 #[cfg(test)]
@@ -153,8 +160,19 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused() {
-        let texts =
-            ["", "GiB", "-1", "1.2.3", "1.", ".5", "1e3", "2 GiB x", "16777216TiB", "2GiBs", "1.0000001"];
+        let texts = [
+            "",
+            "GiB",
+            "-1",
+            "1.2.3",
+            "1.",
+            ".5",
+            "1e3",
+            "2 GiB x",
+            "16777216TiB",
+            "2GiBs",
+            "1.0000001",
+        ];
         for text in texts.into_iter().chain(["999999999999999999999999999999999999999999"]) {
             assert_eq!(size(text), None, "{text}");
         }

@@ -1,4 +1,5 @@
-//! Arguments that no message shows: somebody may have put a password there. clap's own message would repeat them whole.
+//! Arguments that no message shows: somebody may have put a password there. clap's own message
+//! would repeat them whole.
 
 use std::{ffi::OsStr, fmt::Display, marker::PhantomData, str::FromStr};
 
@@ -17,10 +18,18 @@ impl<T> Default for Unshown<T> {
 impl<T: FromStr<Err: Display> + Clone + Send + Sync + 'static> TypedValueParser for Unshown<T> {
     type Value = T;
 
-    fn parse_ref(&self, _: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
+    fn parse_ref(
+        &self,
+        _: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::Error> {
         let name = argument.and_then(Arg::get_long).unwrap_or("argument");
         let refuse = |message: &dyn Display| {
-            clap::Error::raw(ErrorKind::ValueValidation, format!("invalid value for '--{name}': {message}\n"))
+            clap::Error::raw(
+                ErrorKind::ValueValidation,
+                format!("invalid value for '--{name}': {message}\n"),
+            )
         };
         let text = value.to_str().ok_or_else(|| refuse(&"it is not UTF-8"))?;
         text.parse().map_err(|error: T::Err| refuse(&error))

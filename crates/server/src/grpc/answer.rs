@@ -1,7 +1,9 @@
 //! Outcomes of reads as the protocol's messages and codes.
 
 use busload_dolt::{Chunk, ChunkAddress, DictionaryId, Error, Form};
-use busload_proto::v1::{self, Encoding, FailedChunk, FoundChunk, GetChunkResponse, GetChunksResponse};
+use busload_proto::v1::{
+    self, Encoding, FailedChunk, FoundChunk, GetChunkResponse, GetChunksResponse,
+};
 use bytes::Bytes;
 use tonic::Status;
 
@@ -42,13 +44,17 @@ pub fn form(number: i32) -> Result<Form, Status> {
 
 /// The address of a request for one.
 pub fn address(bytes: &[u8]) -> Result<ChunkAddress, Status> {
-    let bytes = <[u8; ChunkAddress::BYTES]>::try_from(bytes)
-        .map_err(|_| Status::invalid_argument(format!("address: expected 20 bytes, got {}", bytes.len())))?;
+    let bytes = <[u8; ChunkAddress::BYTES]>::try_from(bytes).map_err(|_| {
+        Status::invalid_argument(format!("address: expected 20 bytes, got {}", bytes.len()))
+    })?;
     Ok(ChunkAddress(bytes))
 }
 
 /// The addresses of a request for many, in a field of this name.
-pub fn addresses<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a [[u8; ChunkAddress::BYTES]], Status> {
+pub fn addresses<'a>(
+    field: &str,
+    bytes: &'a [u8],
+) -> Result<&'a [[u8; ChunkAddress::BYTES]], Status> {
     let (addresses, rest) = bytes.as_chunks();
     if !rest.is_empty() {
         return Err(Status::invalid_argument(format!(
@@ -87,10 +93,18 @@ pub fn one(outcome: Outcome, deadline: &Deadline) -> Result<GetChunkResponse, St
         Ok(Some(chunk)) => {
             let (contents, encoding, dictionary_id) = parts(chunk);
             let encoding = encoding.into();
-            Ok(GetChunkResponse { found: true, contents, encoding, dictionary_id, not_local: false })
+            Ok(GetChunkResponse {
+                found: true,
+                contents,
+                encoding,
+                dictionary_id,
+                not_local: false,
+            })
         }
         Ok(None) => Ok(GetChunkResponse::default()),
-        Err(Error::NotLocal) => Ok(GetChunkResponse { not_local: true, ..GetChunkResponse::default() }),
+        Err(Error::NotLocal) => {
+            Ok(GetChunkResponse { not_local: true, ..GetChunkResponse::default() })
+        }
         Err(error) => Err(status(&error, deadline)),
     }
 }
@@ -99,7 +113,9 @@ fn parts(chunk: Chunk) -> (Bytes, Encoding, Bytes) {
     match chunk {
         Chunk::Contents(bytes) => (bytes, Encoding::Contents, Bytes::new()),
         Chunk::Snappy(bytes) => (bytes, Encoding::Snappy, Bytes::new()),
-        Chunk::Zstd(bytes, DictionaryId(id)) => (bytes, Encoding::Zstd, Bytes::copy_from_slice(&id)),
+        Chunk::Zstd(bytes, DictionaryId(id)) => {
+            (bytes, Encoding::Zstd, Bytes::copy_from_slice(&id))
+        }
     }
 }
 
@@ -151,7 +167,9 @@ impl Message {
 fn bytes_of(outcome: &Outcome) -> usize {
     RESULT_BYTES
         + match outcome {
-            Ok(Some(Chunk::Contents(bytes) | Chunk::Snappy(bytes) | Chunk::Zstd(bytes, _))) => bytes.len(),
+            Ok(Some(Chunk::Contents(bytes) | Chunk::Snappy(bytes) | Chunk::Zstd(bytes, _))) => {
+                bytes.len()
+            }
             Ok(None) | Err(Error::NotLocal | Error::Closed) => 0,
             Err(
                 Error::Unreachable(message)

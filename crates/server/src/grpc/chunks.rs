@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Instant};
 
 use busload_dolt::{Attempt, ChunkAddress, Error, Form, Request as ReadRequest, Store};
 use busload_proto::v1::{
-    GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest, GetDictionaryResponse,
-    HasChunksRequest, HasChunksResponse, chunks_server,
+    GetChunkRequest, GetChunkResponse, GetChunksRequest, GetDictionaryRequest,
+    GetDictionaryResponse, HasChunksRequest, HasChunksResponse, chunks_server,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -47,7 +47,10 @@ impl Chunks {
         };
         let table = stores.tables().iter().find(|table| table.settings.name == name);
         let table = table.ok_or_else(|| {
-            Refusal::not_found(format!("store: no table of kind chunks has the name \"{}\"", Shown(name)))
+            Refusal::not_found(format!(
+                "store: no table of kind chunks has the name \"{}\"",
+                Shown(name)
+            ))
         })?;
         Ok(Target { table, deadline: Deadline::of(headers, table.settings.timeout)? })
     }
@@ -110,7 +113,11 @@ impl Target<'_> {
     }
 
     /// Indexes of those that are absent, ascending.
-    async fn absent(&self, addresses: &[ChunkAddress], local_only: bool) -> Result<Vec<u32>, Refusal> {
+    async fn absent(
+        &self,
+        addresses: &[ChunkAddress],
+        local_only: bool,
+    ) -> Result<Vec<u32>, Refusal> {
         let (mut absent, mut unknown) = (Vec::new(), Vec::new());
         for (index, address) in (0..).zip(addresses) {
             let attempt = if local_only { Attempt::Wait } else { self.store().try_has(address) };
@@ -138,7 +145,10 @@ impl Target<'_> {
 impl chunks_server::Chunks for Chunks {
     type GetChunksStream = Answers<Store>;
 
-    async fn get_chunk(&self, call: Request<GetChunkRequest>) -> Result<Response<GetChunkResponse>, Refusal> {
+    async fn get_chunk(
+        &self,
+        call: Request<GetChunkRequest>,
+    ) -> Result<Response<GetChunkResponse>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
@@ -149,7 +159,10 @@ impl chunks_server::Chunks for Chunks {
         answer::one(outcome, &target.deadline).map(Response::new)
     }
 
-    async fn get_chunks(&self, call: Request<GetChunksRequest>) -> Result<Response<Answers<Store>>, Refusal> {
+    async fn get_chunks(
+        &self,
+        call: Request<GetChunksRequest>,
+    ) -> Result<Response<Answers<Store>>, Refusal> {
         check_memory(call.extensions())?;
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
@@ -173,8 +186,11 @@ impl chunks_server::Chunks for Chunks {
     ) -> Result<Response<HasChunksResponse>, Refusal> {
         let message = call.get_ref();
         let target = self.target(&message.store, call.metadata())?;
-        let addresses: Vec<_> =
-            answer::addresses("addresses", &message.addresses)?.iter().copied().map(ChunkAddress).collect();
+        let addresses: Vec<_> = answer::addresses("addresses", &message.addresses)?
+            .iter()
+            .copied()
+            .map(ChunkAddress)
+            .collect();
         let absent = target.absent(&addresses, message.only_if_local).await?;
         Ok(Response::new(HasChunksResponse { absent }))
     }
@@ -188,7 +204,8 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, call.metadata())?;
         let id = answer::dictionary_id(&message.dictionary_id)?;
         let request = target.request(Form::Contents, false);
-        let found = target.in_time(request.deadline, target.store().dictionary(&id, request)).await?;
+        let found =
+            target.in_time(request.deadline, target.store().dictionary(&id, request)).await?;
         let dictionary = found.ok_or_else(|| {
             Refusal::not_found("dictionary_id: the store has no such dictionary, or not any more")
         })?;

@@ -16,9 +16,13 @@ pub struct Deadline {
 impl Deadline {
     /// Of a call with these headers to a table with this timeout.
     pub fn of(headers: &MetadataMap, timeout: Duration) -> Result<Self, Status> {
-        let Some(header) = headers.get("grpc-timeout") else { return Ok(Self { client: None, timeout }) };
+        let Some(header) = headers.get("grpc-timeout") else {
+            return Ok(Self { client: None, timeout });
+        };
         let parsed = parse(header.as_bytes()).ok_or_else(|| {
-            Status::invalid_argument("grpc-timeout: expected up to 8 digits and one of H, M, S, m, u, n")
+            Status::invalid_argument(
+                "grpc-timeout: expected up to 8 digits and one of H, M, S, m, u, n",
+            )
         })?;
         Ok(Self { client: Some(now() + parsed.min(TIMEOUT_MAX)), timeout })
     }
@@ -33,8 +37,8 @@ impl Deadline {
         self.client.unwrap_or_else(|| now() + self.timeout)
     }
 
-    /// For a trip whose results are taken at the client's pace: without a deadline of the client, that something comes within the
-    /// table's timeout is up to who takes them.
+    /// For a trip whose results are taken at the client's pace: without a deadline of the client,
+    /// that something comes within the table's timeout is up to who takes them.
     pub fn of_paced_trip(&self) -> Instant {
         self.client.unwrap_or_else(|| now() + TIMEOUT_MAX)
     }

@@ -1,5 +1,6 @@
-//! `grpc.health.v1.Health`: of the server as a whole (the empty name) and of the service of chunks. A store that cannot be reached does
-//! not make it unhealthy: the others are served, and calls to that one say what is wrong.
+//! `grpc.health.v1.Health`: of the server as a whole (the empty name) and of the service of chunks.
+//! A store that cannot be reached does not make it unhealthy: the others are served, and calls to
+//! that one say what is wrong.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -106,9 +107,14 @@ impl health_server::Health for Health {
         Ok(Response::new(response(patient.health(&self.status))))
     }
 
-    async fn watch(&self, call: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Refusal> {
+    async fn watch(
+        &self,
+        call: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Refusal> {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
-            Refusal::resource_exhausted(format!("{HEALTH_WATCHERS_MAX} calls of Watch are under way"))
+            Refusal::resource_exhausted(format!(
+                "{HEALTH_WATCHERS_MAX} calls of Watch are under way"
+            ))
         })?;
         // The protocol has unknown services watched, too: they may be known later.
         let patient = Patient::of(&call.get_ref().service);
@@ -123,7 +129,11 @@ mod tests {
     use super::*;
 
     fn paused() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
     }
 
     async fn check(health: &Health, service: &str) -> Result<i32, tonic::Code> {

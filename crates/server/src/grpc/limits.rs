@@ -1,4 +1,5 @@
-//! Limits of gRPC calls, and how they relate. Those of connections and memory are in [`crate::http::limits`].
+//! Limits of gRPC calls, and how they relate. Those of connections and memory are in
+//! [`crate::http::limits`].
 
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ pub const REQUEST_BYTES_MAX: usize = 512 * 1024;
 pub const HEALTH_REQUEST_BYTES_MAX: usize = 4 * 1024;
 /// The same for reflection: the name of a file or a symbol, which an error repeats.
 pub const REFLECTION_REQUEST_BYTES_MAX: usize = 4 * 1024;
-/// A message of `GetChunks` takes no further chunk that would make it larger. A larger chunk travels alone.
+/// A message of `GetChunks` takes no further chunk that would make it larger. A larger chunk
+/// travels alone.
 pub const MESSAGE_BYTES: usize = PIECE_BYTES;
-/// `GetChunks` calls at once; others wait. One holds two messages and, while chunks come from the object store, a window of them.
+/// `GetChunks` calls at once; others wait. One holds two messages and, while chunks come from the
+/// object store, a window of them.
 pub const STREAMED_CALLS_MAX: usize = 128;
 /// Addresses that one call looks up before others get their turn: well under a millisecond.
 pub const LOOKUPS_PER_TURN: usize = 512;

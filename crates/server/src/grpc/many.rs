@@ -6,11 +6,13 @@
 //!       +--> the others together, a trip each --> landed --+
 //! ```
 //!
-//! **Departure.** Everything that is ready travels in one message, up to [`MESSAGE_BYTES`](super::limits::MESSAGE_BYTES), and leaves at
-//! once; nothing waits for more. **Backpressure.** Nothing runs while the client takes nothing, but the trips under way, for
-//! [`WAITING_COUNT_MAX`] chunks at most. **Cancellation.** What nobody asks for any more ends with the stream. **Deadlines.** The
-//! client's ends the stream. Without one, what is under way has failed when nothing of it lands within the table's timeout while the client
-//! waits; a client that reads slowly has all the time it wants.
+//! **Departure.** Everything that is ready travels in one message, up to
+//! [`MESSAGE_BYTES`](super::limits::MESSAGE_BYTES), and leaves at once; nothing waits for more.
+//! **Backpressure.** Nothing runs while the client takes nothing, but the trips under way, for
+//! [`WAITING_COUNT_MAX`] chunks at most. **Cancellation.** What nobody asks for any more ends with
+//! the stream. **Deadlines.** The client's ends the stream. Without one, what is under way has
+//! failed when nothing of it lands within the table's timeout while the client waits; a client that
+//! reads slowly has all the time it wants.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -45,7 +47,11 @@ pub trait Reader: Send + Unpin + 'static {
     /// What can be had without waiting.
     fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>>;
     /// Everything else: each address gets one outcome.
-    fn get_many(&self, addresses: Vec<ChunkAddress>, request: Request) -> BoxStream<'static, Landed>;
+    fn get_many(
+        &self,
+        addresses: Vec<ChunkAddress>,
+        request: Request,
+    ) -> BoxStream<'static, Landed>;
 }
 
 impl Reader for Store {
@@ -53,7 +59,11 @@ impl Reader for Store {
         Store::try_get(self, address, form)
     }
 
-    fn get_many(&self, addresses: Vec<ChunkAddress>, request: Request) -> BoxStream<'static, Landed> {
+    fn get_many(
+        &self,
+        addresses: Vec<ChunkAddress>,
+        request: Request,
+    ) -> BoxStream<'static, Landed> {
         let reads = Some(Store::get_many(self, addresses, request));
         let landed = unfold(reads, async |reads| {
             let mut reads = reads?;
@@ -201,9 +211,12 @@ impl<R: Reader> Answers<R> {
         self.timeout.as_mut().reset(until);
     }
 
-    /// Whether nothing has landed for too long. Asked when the client waits, and only without a deadline of its own.
+    /// Whether nothing has landed for too long. Asked when the client waits, and only without a
+    /// deadline of its own.
     fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
-        self.end.is_none() && !self.under_way.is_empty() && self.timeout.as_mut().poll(context).is_ready()
+        self.end.is_none()
+            && !self.under_way.is_empty()
+            && self.timeout.as_mut().poll(context).is_ready()
     }
 
     /// What is under way has failed.

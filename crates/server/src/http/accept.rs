@@ -1,4 +1,5 @@
-//! Connections: accepted while there is a place, served in HTTP/1.1 or HTTP/2 by what they begin with, closed when nobody uses them.
+//! Connections: accepted while there is a place, served in HTTP/1.1 or HTTP/2 by what they begin
+//! with, closed when nobody uses them.
 
 use std::{
     convert::Infallible,
@@ -40,7 +41,12 @@ use super::{
 use crate::remotesapi::Share;
 
 /// Accepts for ever. So many connections at once, the others wait.
-pub async fn serve(listener: TcpListener, router: Router, connections_max: u32, metrics: Arc<FrontMetrics>) {
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    connections_max: u32,
+    metrics: Arc<FrontMetrics>,
+) {
     let places = Arc::new(Semaphore::new(connections_max as usize));
     let accounts = Accounts::new(metrics);
     let builder = Arc::new(builder());
@@ -219,7 +225,8 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let asked = asked(&request);
         request.extensions_mut().insert(asked);
         let head_bytes = head_bytes(&request);
-        let answer = (head_bytes <= limits::HEADER_BYTES_MAX as usize).then(|| self.router.call(request));
+        let answer =
+            (head_bytes <= limits::HEADER_BYTES_MAX as usize).then(|| self.router.call(request));
         Box::pin(async move {
             let response: Response<Body> = match answer {
                 Some(answer) => answer.await?,
@@ -235,8 +242,10 @@ fn head_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
     let target = authority + uri.path_and_query().map_or(0, |path| path.as_str().len());
-    let headers =
-        request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
+    let headers = request
+        .headers()
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len());
     request.method().as_str().len() + target + "  HTTP/1.1\r\n\r\n".len() + headers.sum::<usize>()
 }
 
@@ -248,7 +257,8 @@ fn too_long(head_bytes: usize) -> Response<Body> {
 
 /// HTTP/2 says it in a pseudo-header, HTTP/1.1 in an ordinary one.
 fn asked<B>(request: &Request<B>) -> Asked {
-    let host = || request.headers().get(header::HOST).and_then(|host| host.as_bytes().try_into().ok());
+    let host =
+        || request.headers().get(header::HOST).and_then(|host| host.as_bytes().try_into().ok());
     Asked(request.uri().authority().cloned().or_else(host))
 }
 
@@ -268,8 +278,11 @@ mod tests {
 
     #[test]
     fn a_connection_is_idle_when_nothing_was_asked_for_long() {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let (started, activity) = (Instant::now(), Arc::new(Activity::default()));
             let watch = tokio::spawn({
@@ -292,11 +305,15 @@ mod tests {
 
     #[test]
     fn a_connection_of_http1_is_kept_between_two_scrapes_and_not_for_half_a_head() {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let service = Service::new(Router::new().route("/", get(async || "ok")), &Arc::default(), PEER);
+            let service =
+                Service::new(Router::new().route("/", get(async || "ok")), &Arc::default(), PEER);
             let serving = tokio::spawn(async move { connection(near, &builder(), service).await });
             for _ in 0..3 {
                 far.write_all(b"GET / HTTP/1.1\r\nhost: busload\r\n\r\n").await.unwrap();
@@ -313,11 +330,12 @@ mod tests {
         });
     }
 
-    /// A connection whose client gives so much window for an answer, as long as it is there: to bytes without end, or to one piece and then the
-    /// server's turn. The answer holds something.
+    /// A connection whose client gives so much window for an answer, as long as it is there: to
+    /// bytes without end, or to one piece and then the server's turn. The answer holds something.
     async fn over_http2(path: &str, window: u32, held: Arc<()>) -> tokio::task::JoinHandle<()> {
         let piece = |bytes: usize| Ok::<_, Infallible>(Bytes::from(vec![7; bytes]));
-        let waiting = async move || Body::from_stream(stream::iter([piece(10)]).chain(stream::pending()));
+        let waiting =
+            async move || Body::from_stream(stream::iter([piece(10)]).chain(stream::pending()));
         let endless = async move || {
             Body::from_stream(stream::repeat_with(move || {
                 let _held = &held;
@@ -344,8 +362,11 @@ mod tests {
 
     #[test]
     fn a_client_without_window_is_gone_after_a_while_and_one_that_waits_is_not() {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let held = Arc::new(());
             let waits = over_http2("/waiting", 1000, Arc::clone(&held)).await;

@@ -12,9 +12,11 @@
 //! Redis clients, with any user name. Wrong ones are looked at a few at once and then one a second
 //! from each address (`busload_pipeline::guesses`).
 //!
-//! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a key: a code of the table's name that
-//! only who knows the password can make. It is the same after a restart, good as long as the password is, and opens the downloads of one
-//! table only. It is derived slowly, because URLs end up in logs of proxies, where somebody might try to find the password by it.
+//! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a
+//! key: a code of the table's name that only who knows the password can make. It is the same after
+//! a restart, good as long as the password is, and opens the downloads of one table only. It is
+//! derived slowly, because URLs end up in logs of proxies, where somebody might try to find the
+//! password by it.
 
 use std::{
     fmt,
@@ -141,7 +143,8 @@ impl Access {
         Err(Denied::Wrong)
     }
 
-    /// What URLs of downloads of a table carry, because clients send no credentials with them; none where none are asked for.
+    /// What URLs of downloads of a table carry, because clients send no credentials with them; none
+    /// where none are asked for.
     pub fn key(&self, table: &str) -> Option<String> {
         let secret = self.0.as_ref()?;
         let code = secret.keys.clone().chain_update(table).finalize().into_bytes();
@@ -192,7 +195,8 @@ impl Denied {
         }
         if let Self::TooMany(seconds) = self {
             let retry_after = [(header::RETRY_AFTER, seconds.to_string())];
-            return (StatusCode::TOO_MANY_REQUESTS, retry_after, format!("{self}\n")).into_response();
+            return (StatusCode::TOO_MANY_REQUESTS, retry_after, format!("{self}\n"))
+                .into_response();
         }
         let challenge = [(header::WWW_AUTHENTICATE, CHALLENGE)];
         (StatusCode::UNAUTHORIZED, challenge, format!("{self}\n")).into_response()
@@ -220,7 +224,9 @@ pub async fn guard(
         Err(denied) => {
             match denied {
                 Denied::Missing => {}
-                Denied::Unknown | Denied::Wrong => _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed),
+                Denied::Unknown | Denied::Wrong => {
+                    _ = metrics.auth_denied.fetch_add(1, Ordering::Relaxed)
+                }
                 Denied::TooMany(_) => _ = metrics.auth_refused.fetch_add(1, Ordering::Relaxed),
             }
             denied.into_response(request.headers())

@@ -1,5 +1,5 @@
-//! Bytes of requests and answers in memory, counted until their last user lets them go: so that clients that send or read slowly
-//! cannot pile up memory.
+//! Bytes of requests and answers in memory, counted until their last user lets them go: so that
+//! clients that send or read slowly cannot pile up memory.
 
 mod delivery;
 mod messages;
@@ -97,7 +97,8 @@ impl Accounts {
         if of_peers.values().sum::<usize>() < ALL_BYTES_MAX {
             return;
         }
-        let most = accounts.iter().max_by_key(|account| (of_peers[&account.peer.into()], account.own()));
+        let most =
+            accounts.iter().max_by_key(|account| (of_peers[&account.peer.into()], account.own()));
         if let Some(account) = most {
             log::warn!(
                 "HTTP: a connection of {} is closed: all together had {ALL_BYTES_MAX} bytes of requests and answers in memory, and this one {}",
@@ -295,7 +296,8 @@ mod tests {
         let all = Arc::<Accounts>::default();
         let account = all.open(PEER);
         let delivery = Arc::new(Deliveries::default()).begin();
-        let mut body = AnswerBody::new(Body::from(vec![1; 1000]), Arc::clone(&account), delivery, ());
+        let mut body =
+            AnswerBody::new(Body::from(vec![1; 1000]), Arc::clone(&account), delivery, ());
         assert_eq!(held(&all), 0);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let frame = runtime.block_on(poll_fn(|context| Pin::new(&mut body).poll_frame(context)));
@@ -339,7 +341,10 @@ mod tests {
             let evicted = all.metrics.evicted.load(Ordering::Relaxed);
             assert_eq!(evicted == 0, count < 10, "{evicted} of {count}");
             let refused = greedy.iter().find_map(|account| account.check().err()).unwrap();
-            assert!(refused.message().contains("bytes of requests and answers in memory"), "{refused}");
+            assert!(
+                refused.message().contains("bytes of requests and answers in memory"),
+                "{refused}"
+            );
             drop(holds);
             assert_eq!(held(&all), 0);
         }

@@ -6,8 +6,8 @@
 //!        {"progress": {"done", "total", "corrupt"}} ...   then   {"finished": {...}}   or   {"failed": "why"}
 //! ```
 //!
-//! The work runs where the stores run; its answer is a stream, and who hangs up gives it up. So much of it runs at once
-//! ([`WORK_COUNT_MAX`]).
+//! The work runs where the stores run; its answer is a stream, and who hangs up gives it up. So
+//! much of it runs at once ([`WORK_COUNT_MAX`]).
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -65,7 +65,8 @@ async fn list(Extract(status): Extract<Arc<Status>>) -> Response {
         tables.map(listing).collect::<Vec<_>>()
     };
     let caches = status.chunk_stores().map(listing).unwrap_or_default();
-    ([(header::CONTENT_TYPE, "application/json")], format!("{}\n", Value::from(caches))).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], format!("{}\n", Value::from(caches)))
+        .into_response()
 }
 
 async fn act(
@@ -82,18 +83,26 @@ fn begin(status: &Status, name: &str, action: &str) -> Result<Body, (StatusCode,
     let action: Action = action.parse().map_err(|why| (StatusCode::NOT_FOUND, why))?;
     let ended = || (StatusCode::SERVICE_UNAVAILABLE, format!("the server is {}", status.state()));
     let stores = status.chunk_stores().ok_or_else(ended)?;
-    let unknown = || (StatusCode::NOT_FOUND, format!("no table of kind chunks is called `{}`", Shown(name)));
+    let unknown =
+        || (StatusCode::NOT_FOUND, format!("no table of kind chunks is called `{}`", Shown(name)));
     let store = stores.get(name).ok_or_else(unknown)?.clone();
     let runtime = stores.handle().ok_or_else(ended)?;
-    let busy = |_| (StatusCode::TOO_MANY_REQUESTS, "too much work on caches is under way".to_owned());
+    let busy =
+        |_| (StatusCode::TOO_MANY_REQUESTS, "too much work on caches is under way".to_owned());
     let place = WORK.try_acquire().map_err(busy)?;
     let (lines, received) = mpsc::channel(LINES_MAX);
     let task = runtime.spawn(work(store, action, lines, place));
-    let lines = Lines { received: ReceiverStream::new(received), _work: GivenUp(task.abort_handle()) };
+    let lines =
+        Lines { received: ReceiverStream::new(received), _work: GivenUp(task.abort_handle()) };
     Ok(Body::from_stream(lines.map(Ok::<_, Infallible>)))
 }
 
-async fn work(store: Store, action: Action, lines: mpsc::Sender<Bytes>, _place: SemaphorePermit<'static>) {
+async fn work(
+    store: Store,
+    action: Action,
+    lines: mpsc::Sender<Bytes>,
+    _place: SemaphorePermit<'static>,
+) {
     let clock = RealClock::new();
     let mut said = None;
     let mut report = |progress: Progress| {

@@ -37,7 +37,9 @@ impl<S: AsyncWrite + Unpin> Connection<S> {
     /// Ends a connection that sends too much. Whether its client hears why is up to its client.
     fn send_away(&mut self, context: &mut Context<'_>) -> io::Error {
         self.metrics.flooded.fetch_add(1, Relaxed);
-        log::debug!("HTTP: a connection was closed: its client sent too many frames that ask for nothing");
+        log::debug!(
+            "HTTP: a connection was closed: its client sent too many frames that ask for nothing"
+        );
         if let Some(goaway) = self.budget.goaway() {
             // The socket takes these few bytes, or has not been read for long.
             let _ = Pin::new(&mut self.stream).poll_write(context, &goaway);
@@ -46,7 +48,11 @@ impl<S: AsyncWrite + Unpin> Connection<S> {
     }
 
     /// What a write came to, once it is known whether that has been too long.
-    fn bounded<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn bounded<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = false;
             return written;
@@ -131,7 +137,11 @@ mod tests {
     use super::*;
 
     fn paused() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
     }
 
     #[test]
@@ -140,7 +150,10 @@ mod tests {
             let (near, _far) = duplex(100);
             let started = Instant::now();
             let metrics = Arc::<FrontMetrics>::default();
-            let error = Connection::new(near, Arc::clone(&metrics)).write_all(&[0; 1000]).await.unwrap_err();
+            let error = Connection::new(near, Arc::clone(&metrics))
+                .write_all(&[0; 1000])
+                .await
+                .unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
             assert_eq!(started.elapsed(), WRITE_STALL_MAX);
             assert_eq!(metrics.stuck.load(Relaxed), 1);
@@ -151,10 +164,9 @@ mod tests {
     fn who_reads_slowly_is_not() {
         paused().block_on(async {
             let (near, mut far) = duplex(100);
-            let writing =
-                tokio::spawn(
-                    async move { Connection::new(near, Arc::default()).write_all(&[7; 1000]).await },
-                );
+            let writing = tokio::spawn(async move {
+                Connection::new(near, Arc::default()).write_all(&[7; 1000]).await
+            });
             let mut read = Vec::new();
             for _ in 0..10 {
                 tokio::time::sleep(WRITE_STALL_MAX / 2).await;

@@ -31,8 +31,8 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD_BYTES: usize = 9;
 /// An answer's beginning or end.
 const HEADERS_CREDIT: u64 = 4;
-/// Each so many bytes of an answer are worth a frame: a client may tell of each 256 bytes, of stream
-/// and connection, that they were read.
+/// Each so many bytes of an answer are worth a frame: a client may tell of each 256 bytes, of
+/// stream and connection, that they were read.
 const BYTES_PER_CREDIT: u64 = 64;
 /// Each so many bytes of a frame that asks for nothing are as much work as another one.
 const BYTES_PER_COST: u64 = 256;
@@ -225,15 +225,17 @@ impl FrameBudget {
         }
         let length = u8::try_from(8 + WHY.len()).expect("it is short");
         let head = [0, 0, length, GOAWAY, 0, 0, 0, 0, 0];
-        Some([&head[..], &self.stream.to_be_bytes(), &ENHANCE_YOUR_CALM.to_be_bytes(), WHY].concat())
+        Some(
+            [&head[..], &self.stream.to_be_bytes(), &ENHANCE_YOUR_CALM.to_be_bytes(), WHY].concat(),
+        )
     }
 
     fn spend(&mut self, cost: u64) -> bool {
         if self.frames < cost {
             let now = Instant::now();
             let passed = now.saturating_duration_since(self.refilled_at);
-            let more =
-                u64::try_from(passed.as_millis()).unwrap_or(u64::MAX) / (1000 / CONTROL_FRAMES_PER_SECOND);
+            let more = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX)
+                / (1000 / CONTROL_FRAMES_PER_SECOND);
             if more != 0 {
                 self.refilled_at = now;
                 self.frames = self.frames.saturating_add(more).min(CONTROL_FRAMES_START);

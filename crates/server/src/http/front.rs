@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, uri::Authority};
 
-use super::{access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names};
+use super::{
+    access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names,
+};
 
 /// As it was configured, for all threads.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +26,8 @@ pub struct Front {
 pub struct Asked(pub Option<Authority>);
 
 impl Front {
-    /// What a URL that is given to a client begins with: scheme and authority. None: the client says nothing that it could be made of.
+    /// What a URL that is given to a client begins with: scheme and authority. None: the client
+    /// says nothing that it could be made of.
     pub fn base(&self, asked: &Asked, headers: &HeaderMap) -> Option<String> {
         if let Some(url) = &self.url {
             return Some(url.clone());
@@ -62,11 +65,15 @@ mod tests {
 
     #[test]
     fn urls_begin_as_the_client_reached_the_server() {
-        let expect = |base: Option<String>, expected: &str| assert_eq!(base.as_deref(), Some(expected));
+        let expect =
+            |base: Option<String>, expected: &str| assert_eq!(base.as_deref(), Some(expected));
         expect(base(None, Some("host:6381"), None), "http://host:6381");
         expect(base(None, Some("[::1]:6381"), None), "http://[::1]:6381");
         expect(base(None, Some("cache.example.com"), Some("https")), "https://cache.example.com");
-        expect(base(None, Some("cache.example.com"), Some("https, http")), "https://cache.example.com");
+        expect(
+            base(None, Some("cache.example.com"), Some("https, http")),
+            "https://cache.example.com",
+        );
         expect(base(None, Some("cache.example.com"), Some(" HTTPS")), "https://cache.example.com");
         for other in ["http", "http, https", "httpsx", ""] {
             expect(base(None, Some("cache.example.com"), Some(other)), "http://cache.example.com");

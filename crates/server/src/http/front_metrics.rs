@@ -22,8 +22,8 @@ pub struct FrontMetrics {
     pub memory_bytes: AtomicUsize,
     /// Requests refused because that was too much.
     pub memory_refused: AtomicU64,
-    /// Requests refused for a wrong password, credentials that cannot be read, or a wrong key. One without any is none: some clients ask
-    /// what is asked for.
+    /// Requests refused for a wrong password, credentials that cannot be read, or a wrong key. One
+    /// without any is none: some clients ask what is asked for.
     pub auth_denied: AtomicU64,
     /// Requests whose password was not looked at, since too many wrong ones came from their
     /// address.

@@ -1,6 +1,7 @@
 //! `/metrics` in the text format of Prometheus.
 //!
-//! Names end with their unit; `_total` marks what only grows (until the process ends, or CONFIG RESETSTAT).
+//! Names end with their unit; `_total` marks what only grows (until the process ends, or CONFIG
+//! RESETSTAT).
 
 mod chunks;
 mod dolt;
@@ -29,14 +30,19 @@ pub fn render(status: &Status, front: &FrontMetrics) -> String {
     memory(&mut page, &status.stats);
     let tables = status.tables().iter().map(|table| (table.name.as_str(), table.stats()));
     postgres(&mut page, &tables.collect::<Vec<_>>());
-    let stores = status.chunk_stores().map(|stores| stores.tables().iter().map(chunks::Metrics::of));
+    let stores =
+        status.chunk_stores().map(|stores| stores.tables().iter().map(chunks::Metrics::of));
     let stores: Vec<_> = stores.into_iter().flatten().collect();
     chunks::render(&mut page, &stores);
     if !stores.is_empty() {
         dolt::render(&mut page, &status.remotesapi);
     }
     if let Some(progress) = status.progress() {
-        page.gauge("busload_log_written_lsn", "Last record written to the log.", progress.written().0);
+        page.gauge(
+            "busload_log_written_lsn",
+            "Last record written to the log.",
+            progress.written().0,
+        );
         page.gauge("busload_log_durable_lsn", "Last record synced to disk.", progress.durable().0);
         log(&mut page, &progress.stats());
     }
@@ -87,15 +93,22 @@ fn stages(page: &mut Page, stats: &Stats) {
     ];
     let mut each = |name: &str, kind, help, of: &dyn Fn(&BatchReading) -> u64| {
         page.family(name, kind, help);
-        readings.iter().for_each(|(stage, reading)| page.sample(name, &[("stage", stage)], of(reading)));
+        readings
+            .iter()
+            .for_each(|(stage, reading)| page.sample(name, &[("stage", stage)], of(reading)));
     };
-    each("busload_stage_batches_total", "counter", "Batches a stage took.", &|reading| reading.batches);
+    each("busload_stage_batches_total", "counter", "Batches a stage took.", &|reading| {
+        reading.batches
+    });
     each("busload_stage_items_total", "counter", "Items in the batches of a stage.", &|reading| {
         reading.items
     });
-    each("busload_stage_batch_items_max", "gauge", "Items in the fullest batch of a stage.", &|reading| {
-        reading.max
-    });
+    each(
+        "busload_stage_batch_items_max",
+        "gauge",
+        "Items in the fullest batch of a stage.",
+        &|reading| reading.max,
+    );
 }
 
 fn connections(page: &mut Page, stats: &Stats) {
@@ -128,7 +141,11 @@ fn connections(page: &mut Page, stats: &Stats) {
     page.counter("busload_net_polls_total", "Waits for sockets.", stats.net_polls_total.get());
     page.counter("busload_net_receives_total", "Receive calls.", stats.net_receives_total.get());
     page.counter("busload_net_sends_total", "Send calls.", stats.net_sends_total.get());
-    page.counter("busload_net_received_bytes_total", "Bytes received.", stats.net_received_bytes_total.get());
+    page.counter(
+        "busload_net_received_bytes_total",
+        "Bytes received.",
+        stats.net_received_bytes_total.get(),
+    );
     page.counter("busload_net_sent_bytes_total", "Bytes sent.", stats.net_sent_bytes_total.get());
 }
 
@@ -155,20 +172,40 @@ fn commands(page: &mut Page, stats: &Stats) {
         "Lookups that found their key.",
         stats.keyspace_hits_total.get(),
     );
-    page.counter("busload_keyspace_misses_total", "Lookups that did not.", stats.keyspace_misses_total.get());
+    page.counter(
+        "busload_keyspace_misses_total",
+        "Lookups that did not.",
+        stats.keyspace_misses_total.get(),
+    );
     page.counter(
         "busload_expired_keys_total",
         "Keys removed because their time was over.",
         stats.expired_keys_total.get(),
     );
-    page.gauge("busload_source_requests", "Requests under way at sources.", stats.source_tickets.get());
+    page.gauge(
+        "busload_source_requests",
+        "Requests under way at sources.",
+        stats.source_tickets.get(),
+    );
 }
 
 fn memory(page: &mut Page, stats: &Stats) {
     page.gauge("busload_keys", "Keys in all memory tables.", stats.keys.get());
-    page.gauge("busload_keys_expiring", "Keys that have a time to live.", stats.keys_expiring.get());
-    page.gauge("busload_tables_memory_bytes", "Memory of all tables.", stats.memory_used_bytes.get());
-    page.gauge("busload_tables_memory_peak_bytes", "The most it ever was.", stats.memory_peak_bytes.get());
+    page.gauge(
+        "busload_keys_expiring",
+        "Keys that have a time to live.",
+        stats.keys_expiring.get(),
+    );
+    page.gauge(
+        "busload_tables_memory_bytes",
+        "Memory of all tables.",
+        stats.memory_used_bytes.get(),
+    );
+    page.gauge(
+        "busload_tables_memory_peak_bytes",
+        "The most it ever was.",
+        stats.memory_peak_bytes.get(),
+    );
     page.gauge(
         "busload_tables_garbage_bytes",
         "Memory of deleted contents that is still to be freed.",
@@ -202,30 +239,43 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
         "Requests that joined one for the same key: reads de-duplicated, writes merged.",
         |class| class.joined,
     );
-    by_operation("busload_postgres_batches_total", counter, "Batches that left.", |class| class.batches);
+    by_operation("busload_postgres_batches_total", counter, "Batches that left.", |class| {
+        class.batches
+    });
     by_operation(
         "busload_postgres_batch_entries_total",
         counter,
         "Keys in the batches that left.",
         |class| class.entries,
     );
-    by_operation("busload_postgres_batch_entries_max", "gauge", "Keys in the fullest batch.", |class| {
-        class.batch_entries_max as u64
-    });
+    by_operation(
+        "busload_postgres_batch_entries_max",
+        "gauge",
+        "Keys in the fullest batch.",
+        |class| class.batch_entries_max as u64,
+    );
     let mut each = |name: &str, kind, help, of: fn(&TableStats) -> u64| {
         page.family(name, kind, help);
         tables.iter().for_each(|(table, stats)| page.sample(name, &[("table", table)], of(stats)));
     };
-    each("busload_postgres_statements_total", counter, "Statements sent.", |stats| stats.statements);
-    each("busload_postgres_refused_total", counter, "Requests refused because the line was full.", |stats| {
-        stats.line.refused
+    each("busload_postgres_statements_total", counter, "Statements sent.", |stats| {
+        stats.statements
     });
+    each(
+        "busload_postgres_refused_total",
+        counter,
+        "Requests refused because the line was full.",
+        |stats| stats.line.refused,
+    );
     each("busload_postgres_expired_total", counter, "Requests not answered in time.", |stats| {
         stats.line.expired
     });
-    each("busload_postgres_left_total", counter, "Requests whose client went away first.", |stats| {
-        stats.line.left
-    });
+    each(
+        "busload_postgres_left_total",
+        counter,
+        "Requests whose client went away first.",
+        |stats| stats.line.left,
+    );
     each(
         "busload_postgres_retries_total",
         counter,
@@ -238,12 +288,19 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
         "Entries sent alone because of another one's error.",
         |stats| stats.sent_alone,
     );
-    each("busload_postgres_outcomes_unknown_total", counter, "Writes with an unknown outcome.", |stats| {
-        stats.outcomes_unknown
+    each(
+        "busload_postgres_outcomes_unknown_total",
+        counter,
+        "Writes with an unknown outcome.",
+        |stats| stats.outcomes_unknown,
+    );
+    each("busload_postgres_waiting", "gauge", "Requests in the waiting line.", |stats| {
+        stats.waiting as u64
     });
-    each("busload_postgres_waiting", "gauge", "Requests in the waiting line.", |stats| stats.waiting as u64);
     each("busload_postgres_batches_in_flight", "gauge", "Batches under way.", batches_in_flight);
-    each("busload_postgres_connections", "gauge", "Connections open.", |stats| stats.pool.up as u64);
+    each("busload_postgres_connections", "gauge", "Connections open.", |stats| {
+        stats.pool.up as u64
+    });
     each("busload_postgres_connections_wanted", "gauge", "Connections there should be.", |stats| {
         stats.pool.wanted as u64
     });
@@ -253,11 +310,18 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
         "Connections that ended by themselves.",
         |stats| stats.pool.lost,
     );
-    each("busload_postgres_connect_failures_total", counter, "Attempts to connect that failed.", |stats| {
-        stats.pool.failed
-    });
+    each(
+        "busload_postgres_connect_failures_total",
+        counter,
+        "Attempts to connect that failed.",
+        |stats| stats.pool.failed,
+    );
     let name = "busload_postgres_info";
-    page.family(name, "gauge", "1, with the state and, while not all connections are open, the last error.");
+    page.family(
+        name,
+        "gauge",
+        "1, with the state and, while not all connections are open, the last error.",
+    );
     for (table, stats) in tables {
         let error = stats.pool.last_error.as_ref().map_or(String::new(), ToString::to_string);
         page.sample(name, &[("table", table), ("state", state_of(stats)), ("error", &error)], 1);
@@ -265,16 +329,28 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
 }
 
 fn log(page: &mut Page, log: &LogStats) {
-    page.counter("busload_log_frames_total", "Frames written; each took one write call.", log.frames);
+    page.counter(
+        "busload_log_frames_total",
+        "Frames written; each took one write call.",
+        log.frames,
+    );
     page.counter("busload_log_records_total", "Records written.", log.records);
-    page.gauge("busload_log_frame_records_max", "Records in the fullest frame.", log.frame_records_max);
+    page.gauge(
+        "busload_log_frame_records_max",
+        "Records in the fullest frame.",
+        log.frame_records_max,
+    );
     page.counter("busload_log_written_bytes_total", "Bytes of all frames written.", log.bytes);
     page.gauge("busload_log_size_bytes", "Bytes in use of all segments on disk.", log.log_bytes);
     page.gauge("busload_log_segments", "Segments on disk.", log.segments);
     let name = "busload_log_sync_duration_seconds";
     page.family(name, "histogram", "How long syncs of the log took.");
     let mut count = 0;
-    let last = log.sync_us_buckets.iter().rposition(|&in_bucket| in_bucket != 0).map_or(0, |last| last + 1);
+    let last = log
+        .sync_us_buckets
+        .iter()
+        .rposition(|&in_bucket| in_bucket != 0)
+        .map_or(0, |last| last + 1);
     for (power, in_bucket) in log.sync_us_buckets.iter().enumerate().take(last) {
         count += in_bucket;
         let bound = (1_u64 << power) as f64 / 1e6;
@@ -330,7 +406,10 @@ mod tests {
         let mut sync_us_buckets = [0; busload_log::SYNC_BUCKET_COUNT];
         sync_us_buckets[3] = 2;
         sync_us_buckets[7] = 1;
-        super::log(&mut page, &LogStats { sync_us_buckets, sync_us_total: 100, ..LogStats::default() });
+        super::log(
+            &mut page,
+            &LogStats { sync_us_buckets, sync_us_total: 100, ..LogStats::default() },
+        );
         let dolt = RemotesapiStats::default();
         dolt.count_call(Method::Root);
         dolt.count_sent(Download::Range, 4096);
@@ -355,7 +434,9 @@ mod tests {
         assert!(page.text.contains("busload_dolt_calls_total{method=\"Root\"} 1\n"));
         assert!(page.text.contains("busload_dolt_calls_total{method=\"Commit\"} 0\n"));
         assert!(page.text.contains("busload_dolt_sent_bytes_total{kind=\"range\"} 4096\n"));
-        assert!(page.text.contains("busload_log_sync_duration_seconds_bucket{le=\"0.000008\"} 2\n"));
+        assert!(
+            page.text.contains("busload_log_sync_duration_seconds_bucket{le=\"0.000008\"} 2\n")
+        );
         assert!(page.text.contains("busload_log_sync_duration_seconds_bucket{le=\"+Inf\"} 3\n"));
     }
 }

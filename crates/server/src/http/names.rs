@@ -56,7 +56,9 @@ impl FromStr for HostName {
     fn from_str(text: &str) -> Result<Self, String> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:[]".contains(&byte);
         match text.parse::<Authority>() {
-            Ok(authority) if authority.host() == text && text.bytes().all(is_plain) => Ok(Self::of(text)),
+            Ok(authority) if authority.host() == text && text.bytes().all(is_plain) => {
+                Ok(Self::of(text))
+            }
             _ => Err(format!("`{}` is no name of a host; {EXPECTED}", Shown(text))),
         }
     }
@@ -72,7 +74,8 @@ impl Names {
 
     /// Whether a request may be answered; `asks` says whether it needs the password.
     pub fn check(&self, asks: bool, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
-        let given = || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+        let given =
+            || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
         if !asks {
             let mut hosts = uri.authority().map(Authority::as_str).into_iter().chain(given());
             if let Some(host) = hosts.find(|host| !self.is_ours(host)) {
@@ -92,14 +95,16 @@ impl Names {
     /// Whether a host and perhaps a port mean this server, whoever says so.
     fn is_ours(&self, host: &str) -> bool {
         let Some(name) = host_of(host) else { return false };
-        let bare = name.0.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name.0);
+        let bare =
+            name.0.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name.0);
         bare == LOCALHOST || bare.parse::<IpAddr>().is_ok() || self.0.contains(&name)
     }
 
     /// Whether a page is one of this server.
     fn is_own(&self, origin: &str, asked: Option<&str>) -> bool {
         let Some((scheme, site)) = origin.split_once("://") else { return false };
-        let is_asked = scheme == "http" && asked.is_some_and(|asked| asked.eq_ignore_ascii_case(site));
+        let is_asked =
+            scheme == "http" && asked.is_some_and(|asked| asked.eq_ignore_ascii_case(site));
         is_asked || host_of(site).is_some_and(|name| self.0.contains(&name))
     }
 }
@@ -107,7 +112,8 @@ impl Names {
 /// Without a port. None: this is no host.
 fn host_of(text: &str) -> Option<HostName> {
     let authority: Authority = text.parse().ok()?;
-    let is_host = !authority.host().is_empty() && !text.contains('@') && text.len() <= AUTHORITY_BYTES_MAX;
+    let is_host =
+        !authority.host().is_empty() && !text.contains('@') && text.len() <= AUTHORITY_BYTES_MAX;
     is_host.then(|| HostName::of(authority.host()))
 }
 
@@ -132,7 +138,9 @@ impl Foreign {
     /// In the words of the protocol.
     pub fn into_response(self, headers: &HeaderMap) -> Response {
         if grpc::is_call(headers) {
-            return Refusal::permission_denied(self.to_string()).into_http::<Body>().into_response();
+            return Refusal::permission_denied(self.to_string())
+                .into_http::<Body>()
+                .into_response();
         }
         (StatusCode::FORBIDDEN, format!("{self}\n")).into_response()
     }

@@ -25,8 +25,11 @@ enum Trial {
 impl Rehearsal {
     /// Fails where the directory is missing and could not be made.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let parent =
-            path.ancestors().map(or_here).find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
+        let parent = path
+            .ancestors()
+            .map(or_here)
+            .find(|ancestor| ancestor.exists())
+            .unwrap_or(Path::new("/"));
         if parent != path {
             try_in(parent, Trial::Directory)?;
         }
@@ -75,7 +78,8 @@ fn or_here(path: &Path) -> &Path {
     if path == Path::new("") { Path::new(".") } else { path }
 }
 
-/// Makes a file without a name. File systems that have no such files get one (or a directory) with a name, for a moment.
+/// Makes a file without a name. File systems that have no such files get one (or a directory) with
+/// a name, for a moment.
 fn try_in(directory: &Path, trial: Trial) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {

@@ -63,13 +63,19 @@ fn names_change_in_the_layer_only() {
 #[test]
 fn a_rehearsal_fails_where_the_directory_below_would() {
     let error = OverlayDisk::rehearse(Path::new("/proc/busload/log")).unwrap_err();
-    assert_eq!((error.operation, error.path), (DiskOperation::Create, PathBuf::from("/proc/busload/log")));
+    assert_eq!(
+        (error.operation, error.path),
+        (DiskOperation::Create, PathBuf::from("/proc/busload/log"))
+    );
     let disk = OverlayDisk::rehearse(Path::new("/proc/self/task")).unwrap();
     for (error, operation) in [
         (disk.create("new").unwrap_err(), DiskOperation::Create),
         (disk.lock("lock").unwrap_err(), DiskOperation::Lock),
     ] {
-        assert_eq!((error.operation, error.path.parent()), (operation, Some(Path::new("/proc/self/task"))));
+        assert_eq!(
+            (error.operation, error.path.parent()),
+            (operation, Some(Path::new("/proc/self/task")))
+        );
     }
     // A program that runs cannot be written, not even by root.
     let directory = directory();

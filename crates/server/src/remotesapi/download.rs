@@ -6,12 +6,16 @@
 //!                              records; 404    400, 416
 //! ```
 //!
-//! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then has a status and a text of its own. All of it
-//! together has one deadline, the table's timeout from the request's arrival: clients wait 15 seconds for a status, whatever it is made of. What
-//! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that ends in order and early for corruption.
-//! **Ranges** are answered one at a time. Several, and what makes no sense, are refused: the standard would allow to send all of the file instead,
-//! which Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`] of a table, a part of it of
-//! one connection); downloads beyond it wait. Who takes nothing is gone after a while ([`WRITE_STALL_MAX`](crate::http::limits::WRITE_STALL_MAX)). **Shutdown.** Answers under way are cut off.
+//! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then
+//! has a status and a text of its own. All of it together has one deadline, the table's timeout
+//! from the request's arrival: clients wait 15 seconds for a status, whatever it is made of. What
+//! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that
+//! ends in order and early for corruption. **Ranges** are answered one at a time. Several, and what
+//! makes no sense, are refused: the standard would allow to send all of the file instead, which
+//! Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`] of
+//! a table, a part of it of one connection); downloads beyond it wait. Who takes nothing is gone
+//! after a while ([`WRITE_STALL_MAX`](crate::http::limits::WRITE_STALL_MAX)). **Shutdown.** Answers
+//! under way are cut off.
 
 mod body;
 mod conditions;
@@ -61,7 +65,8 @@ const KEY: &str = "key=";
 
 /// The paths.
 pub fn routes(remotesapi: &Arc<Remotesapi>) -> Router {
-    let downloads = Downloads { remotesapi: Arc::clone(remotesapi), rooms: Rooms::new(SENDING_BYTES_MAX) };
+    let downloads =
+        Downloads { remotesapi: Arc::clone(remotesapi), rooms: Rooms::new(SENDING_BYTES_MAX) };
     Router::new()
         .route(PREFIX, any(answer))
         .route(&format!("{PREFIX}/"), any(answer))
@@ -92,7 +97,8 @@ impl Downloads {
             );
             return Err(refusal.with(header::ALLOW, HeaderValue::from_static(METHODS)));
         }
-        let target = Target::parse(request).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, PATHS))?;
+        let target =
+            Target::parse(request).ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, PATHS))?;
         let table = self.table(&target)?;
         let answer = self.answer_from(table, &target, request, arrived).await;
         answer.inspect_err(|refusal| {
@@ -119,8 +125,11 @@ impl Downloads {
         let source = self.source(target, table, deadline).await?;
         let etag = etag(&target.resource);
         let share = request.extensions.get::<Arc<Share>>().map(|share| &**share);
-        let headers =
-            Headers { etag: &etag, is_public: !self.remotesapi.front.access.asks(), size: source.size() };
+        let headers = Headers {
+            etag: &etag,
+            is_public: !self.remotesapi.front.access.asks(),
+            size: source.size(),
+        };
         match plan(&request.method, &request.headers, &etag, source.size())? {
             Plan::NotModified => Ok(headers.not_modified()),
             Plan::Head => Ok(headers.whole(Body::empty())),
@@ -201,7 +210,8 @@ impl Downloads {
             None => return Err(Refusal::later("the bytes of the file ended before they began")),
         };
         status.remotesapi.count_download(kind);
-        let sending = Sending { status, kind, table: table.settings.name.clone(), _room: Some(room) };
+        let sending =
+            Sending { status, kind, table: table.settings.name.clone(), _room: Some(room) };
         Ok(Body::new(AnswerBody::new(first, pieces, part.range.end - part.range.start, sending)))
     }
 }
@@ -214,7 +224,8 @@ async fn in_time<T>(
 ) -> Result<T, Refusal> {
     let ChunksSettings { name, url, timeout, .. } = &table.settings;
     let late = |_| {
-        let text = format!("{url} did not answer within {timeout:?}, the timeout of the table {name}");
+        let text =
+            format!("{url} did not answer within {timeout:?}, the timeout of the table {name}");
         Refusal::later(text)
     };
     Ok(timeout_at(deadline.into(), answer).await.map_err(late)??)

@@ -150,7 +150,9 @@ impl Laid {
 
     /// These chunks are in their files, with dictionaries that are kept ready.
     async fn add_files(&mut self, target: &Target, located: &Located) -> Result<(), Refusal> {
-        target.in_time(target.store().pin_dictionaries(located, target.deadline().of_trip())).await?;
+        target
+            .in_time(target.store().pin_dictionaries(located, target.deadline().of_trip()))
+            .await?;
         let mut known: HashMap<*const TableFile, usize> = HashMap::new();
         for (place, location) in self.places.iter_mut().zip(&located.locations) {
             let Some(Location { file, span, dictionary, .. }) = location else { continue };
@@ -163,7 +165,8 @@ impl Laid {
         Ok(())
     }
 
-    /// Those of a group are records, one after the other. One that has vanished since it was located is nowhere.
+    /// Those of a group are records, one after the other. One that has vanished since it was
+    /// located is nowhere.
     fn add_records(&mut self, made: Made, group: &Group) {
         let Some(recipe) = made.recipe else { return };
         let resource = self.resources.len();
@@ -171,7 +174,8 @@ impl Laid {
         let mut offset = 0;
         for (&index, length) in group.chunks.iter().zip(made.lengths) {
             let Some(length) = length else { continue };
-            self.places[index] = Some(Place { resource, span: Span { offset, length }, dictionary: None });
+            self.places[index] =
+                Some(Place { resource, span: Span { offset, length }, dictionary: None });
             offset += u64::from(length);
         }
     }

@@ -7,7 +7,9 @@ use std::{
 
 use busload_dolt::FileId;
 use busload_io::{Clock, RealClock};
-use busload_proto::remotesapi::{ListTableFilesResponse, RefreshTableFileUrlResponse, TableFileInfo};
+use busload_proto::remotesapi::{
+    ListTableFilesResponse, RefreshTableFileUrlResponse, TableFileInfo,
+};
 use bytes::Bytes;
 use tokio::task::coop::consume_budget;
 use tonic::Status as Refusal;
@@ -21,8 +23,8 @@ use crate::shown::Shown;
 /// URLs are good for ever. Clients that want to know are told that they are for so long.
 const GOOD_FOR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Root and files of the current version. Files of an old generation and of an appendix are files like others; one that is in several
-/// places is listed once.
+/// Root and files of the current version. Files of an old generation and of an appendix are files
+/// like others; one that is in several places is listed once.
 pub async fn table_files(target: &Target) -> Result<ListTableFilesResponse, Refusal> {
     let (links, snapshot) = (target.links()?, target.snapshot().await?);
     let mut known = HashSet::new();
@@ -44,7 +46,10 @@ pub async fn table_files(target: &Target) -> Result<ListTableFilesResponse, Refu
 }
 
 /// The URL of a file that the store has, or had until lately.
-pub async fn table_file_url(target: &Target, file_id: &str) -> Result<RefreshTableFileUrlResponse, Refusal> {
+pub async fn table_file_url(
+    target: &Target,
+    file_id: &str,
+) -> Result<RefreshTableFileUrlResponse, Refusal> {
     let links = target.links()?;
     let id: FileId = file_id.parse().map_err(|_| {
         Refusal::invalid_argument(format!(

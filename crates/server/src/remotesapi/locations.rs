@@ -94,7 +94,8 @@ impl Together {
         let mut distinct =
             Distinct::with_capacity(questions.clone().map(|asked| asked.addresses.len()).sum());
         let entries = |question: &Question| {
-            let at: Vec<usize> = question.addresses.iter().map(|address| distinct.index(*address)).collect();
+            let at: Vec<usize> =
+                question.addresses.iter().map(|address| distinct.index(*address)).collect();
             question.entries.iter().map(|&entry| at[entry]).collect()
         };
         let entries = questions.map(entries).collect();
@@ -144,7 +145,8 @@ impl Answer {
         self.entries.iter().map(|&entry| self.laid.places[entry].as_ref())
     }
 
-    /// As the older calls have it: ranges by resource, each address once. What is in none of them is missing.
+    /// As the older calls have it: ranges by resource, each address once. What is in none of them
+    /// is missing.
     pub fn into_ranges(self) -> GetDownloadLocsResponse {
         let mut ranges: BTreeMap<usize, Vec<RangeChunk>> = BTreeMap::new();
         let mut seen = HashSet::with_capacity(self.entries.len());
@@ -160,7 +162,8 @@ impl Answer {
             });
         }
         let location = |(resource, ranges): (usize, _)| {
-            let range = HttpGetRange { url: self.links.url(&self.laid.resources[resource]), ranges };
+            let range =
+                HttpGetRange { url: self.links.url(&self.laid.resources[resource]), ranges };
             let location = Some(download_loc::Location::HttpGetRange(range));
             DownloadLoc { location, ..DownloadLoc::default() }
         };
@@ -176,8 +179,8 @@ pub struct Told {
     files: HashMap<(usize, FileName), u32>,
     /// Records of chunks are of one batch: another one has others.
     batch: Option<Batch>,
-    /// Ids of records that no further answer is about. Clients keep what they are told by its id as long as the stream lasts, and are slow with
-    /// many.
+    /// Ids of records that no further answer is about. Clients keep what they are told by its id as
+    /// long as the stream lasts, and are slow with many.
     free: Vec<u32>,
     last: u32,
 }
@@ -194,7 +197,9 @@ struct Batch {
 impl Batch {
     fn ids_of_records(&self) -> impl Iterator<Item = u32> {
         let resources = self.laid.resources.iter().zip(&self.ids);
-        resources.filter(|(resource, _)| matches!(resource, Resource::Records(_))).filter_map(|(_, id)| *id)
+        resources
+            .filter(|(resource, _)| matches!(resource, Resource::Records(_)))
+            .filter_map(|(_, id)| *id)
     }
 }
 
@@ -228,8 +233,8 @@ impl Told {
         message
     }
 
-    /// Ids are 1 and up. As a client takes a record in place of an older one of the same id, they begin anew where there are no more: between
-    /// messages, with nothing told.
+    /// Ids are 1 and up. As a client takes a record in place of an older one of the same id, they
+    /// begin anew where there are no more: between messages, with nothing told.
     fn make_room(&mut self, answer: &Answer) {
         let resources = u32::try_from(answer.laid.resources.len()).unwrap_or(u32::MAX);
         if u32::MAX - self.last < resources {
@@ -248,12 +253,22 @@ impl Told {
     }
 
     /// Its id, with a record if the client does not know it.
-    fn tell(&mut self, answer: &Answer, which: usize, message: &mut StreamChunkLocationsResponse) -> u32 {
+    fn tell(
+        &mut self,
+        answer: &Answer,
+        which: usize,
+        message: &mut StreamChunkLocationsResponse,
+    ) -> u32 {
         let resource = &answer.laid.resources[which];
         let (table_file_id, is_new) = self.id(answer.table, resource);
         if is_new {
             let (url, file_id) = (answer.links.url(resource), file_id(resource));
-            message.table_files.push(TableFileRecord { table_file_id, url, refresh_after: None, file_id });
+            message.table_files.push(TableFileRecord {
+                table_file_id,
+                url,
+                refresh_after: None,
+                file_id,
+            });
         }
         table_file_id
     }
@@ -291,7 +306,8 @@ fn parts(dictionary: Option<Span>) -> (u64, u32) {
     dictionary.map_or((0, 0), |span| (span.offset, span.length))
 }
 
-/// Answers in the order of their requests, and the end of a stream with the first error, or when the client's time is over.
+/// Answers in the order of their requests, and the end of a stream with the first error, or when
+/// the client's time is over.
 pub struct Answers<T> {
     answers: BoxStream<'static, Result<T, Refusal>>,
     deadline: Deadline,
@@ -300,7 +316,8 @@ pub struct Answers<T> {
 }
 
 impl<T: Send + 'static> Answers<T> {
-    /// Requests that wait are answered together. Some batches are worked on at once; the next requests are read when the client takes answers.
+    /// Requests that wait are answered together. Some batches are worked on at once; the next
+    /// requests are read when the client takes answers.
     pub fn new<Asked, Answering>(
         requests: impl Stream<Item = Result<Asked, Refusal>> + Send + Unpin + 'static,
         answer: impl FnMut(Vec<Arc<Asked>>) -> Answering + Clone + Send + 'static,
@@ -311,7 +328,8 @@ impl<T: Send + 'static> Answers<T> {
         Answering: Future<Output = Result<Vec<T>, Refusal>> + Send + 'static,
     {
         let answers = move |batch| batches::answers(batch, answer.clone());
-        let answers = Batches::new(requests).map(answers).buffered(BATCHES_AHEAD_MAX).flatten().boxed();
+        let answers =
+            Batches::new(requests).map(answers).buffered(BATCHES_AHEAD_MAX).flatten().boxed();
         let end = deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
         Self { answers, deadline, end, is_over: false }
     }

@@ -1,4 +1,5 @@
-//! Records of chunks, one after the other: what is given out lately stays in memory, everything else is made again.
+//! Records of chunks, one after the other: what is given out lately stays in memory, everything
+//! else is made again.
 //!
 //! ```text
 //!  locations --> make --+                              +--> Recipe, lengths --> URL, places in it
@@ -7,15 +8,16 @@
 //!                                                      +--> bytes, if they are laid out as the recipe says
 //! ```
 //!
-//! A resource has a name, which is a hash of its table and its addresses; whoever asks for the same chunks shares the work and the bytes.
-//! The same chunk may have another record one day, when it is found in another file: the recipe's check tells, and then the URL is not good
-//! any more.
+//! A resource has a name, which is a hash of its table and its addresses; whoever asks for the same
+//! chunks shares the work and the bytes. The same chunk may have another record one day, when it is
+//! found in another file: the recipe's check tells, and then the URL is not good any more.
 //!
-//! **Limits** ([`limits`](super::limits)). Bytes that were given out lately; stored bytes of what is made again at once, for which others wait (who
-//! makes for locations has a limit of its own). Nothing is in memory for slow readers but the pieces that they are being sent. A recipe that can
-//! never have been given out is not made at all. **Failure.** An error of one chunk
-//! is one of all. **Time.** A making has the table's timeout, or that of who asked first if it is longer; each of those who wait has its own.
-//! **Cancellation.** What nobody waits for any more is given up.
+//! **Limits** ([`limits`](super::limits)). Bytes that were given out lately; stored bytes of what
+//! is made again at once, for which others wait (who makes for locations has a limit of its own).
+//! Nothing is in memory for slow readers but the pieces that they are being sent. A recipe that can
+//! never have been given out is not made at all. **Failure.** An error of one chunk is one of all.
+//! **Time.** A making has the table's timeout, or that of who asked first if it is longer; each of
+//! those who wait has its own. **Cancellation.** What nobody waits for any more is given up.
 
 mod lay_out;
 mod recent;
@@ -41,8 +43,8 @@ use tokio::{runtime::Handle, task::JoinHandle, time::timeout_at};
 use self::{lay_out::lay_out, recent::Recent};
 use super::{
     limits::{
-        RECORDS_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_EXPLANATION_TIME, RECORDS_REMAKING_BYTES_MAX,
-        RECORDS_STORED_BYTES_MAX,
+        RECORDS_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_EXPLANATION_TIME,
+        RECORDS_REMAKING_BYTES_MAX, RECORDS_STORED_BYTES_MAX,
     },
     rooms::Rooms,
     stats::RecordsOrigin,
@@ -61,7 +63,8 @@ pub struct RecordsCache {
 pub struct Made {
     /// For their URL; none of the chunks exists: none.
     pub recipe: Option<Recipe>,
-    /// Length of each chunk's record, in the order asked for; none: the store does not hold it. They lie one after the other.
+    /// Length of each chunk's record, in the order asked for; none: the store does not hold it.
+    /// They lie one after the other.
     pub lengths: Vec<Option<u32>>,
 }
 
@@ -144,8 +147,8 @@ impl RecordsCache {
         Ok(Made { recipe: laid.recipe.clone(), lengths: laid.lengths.clone() })
     }
 
-    /// The bytes of what was given out, here or by an earlier process; none if the store does not hold the chunks any more, or not in this
-    /// layout.
+    /// The bytes of what was given out, here or by an earlier process; none if the store does not
+    /// hold the chunks any more, or not in this layout.
     ///
     /// # Errors
     /// As [`RecordsCache::make`].
@@ -213,7 +216,8 @@ impl RecordsCache {
         origin: RecordsOrigin,
     ) -> Result<Arc<Laid>, Error> {
         let leave = a_little_before(deadline);
-        let (until, landed) = self.laid_once(store, Arc::clone(&addresses), deadline, origin).await?;
+        let (until, landed) =
+            self.laid_once(store, Arc::clone(&addresses), deadline, origin).await?;
         match landed {
             // It began so long ago that it had less time than there is here.
             Err(Error::TooLate(_)) if until < leave => {
@@ -223,7 +227,8 @@ impl RecordsCache {
         }
     }
 
-    /// With the deadline of what was waited for. An error of its own: that there is nothing to wait for, or no time.
+    /// With the deadline of what was waited for. An error of its own: that there is nothing to wait
+    /// for, or no time.
     async fn laid_once(
         &self,
         store: &Store,
@@ -234,7 +239,8 @@ impl RecordsCache {
         match self.shared.laid_or_coming(store, addresses, deadline, origin)? {
             LaidOrComing::Laid(laid) => Ok((deadline, Ok(laid))),
             LaidOrComing::Coming(Coming { until, flight, .. }) => {
-                let landed = timeout_at(deadline.into(), flight).await.map_err(|_| too_late(store))?;
+                let landed =
+                    timeout_at(deadline.into(), flight).await.map_err(|_| too_late(store))?;
                 Ok((until, landed))
             }
         }
@@ -248,8 +254,8 @@ struct Work {
     deadline: Instant,
 }
 
-/// Runs where the stores run, as long as somebody waits for it. It begins when it is first polled: a runtime that has ended drops what it is
-/// given at once, and the table of flights is locked now.
+/// Runs where the stores run, as long as somebody waits for it. It begins when it is first polled:
+/// a runtime that has ended drops what it is given at once, and the table of flights is locked now.
 fn flight(runtime: Handle, landing: Landing, work: Work) -> Flight {
     let flight = async move {
         let mut task = GivenUp(runtime.spawn(land(landing, work)));
@@ -302,7 +308,8 @@ enum LaidOrComing {
 }
 
 impl Cache {
-    /// What lands is in memory before its flight leaves the table, which is locked here: so nothing is made twice.
+    /// What lands is in memory before its flight leaves the table, which is locked here: so nothing
+    /// is made twice.
     fn laid_or_coming(
         self: &Arc<Self>,
         store: &Store,
@@ -323,7 +330,8 @@ impl Cache {
         let number = self.flights.fetch_add(1, Ordering::Relaxed);
         let landing = Landing { of: Arc::clone(self), name, number };
         let until = a_little_before(self.making_deadline(store, deadline));
-        let flight = flight(runtime, landing, Work { store: store.clone(), addresses, deadline: until });
+        let flight =
+            flight(runtime, landing, Work { store: store.clone(), addresses, deadline: until });
         let weak = flight.downgrade().expect("it has not been polled");
         coming.insert(name, Coming { number, until, flight: weak });
         Ok(LaidOrComing::Coming(Coming { number, until, flight }))
@@ -334,7 +342,8 @@ impl Cache {
         let stores = self.status.chunk_stores();
         let tables = stores.iter().flat_map(|stores| stores.tables());
         let table = tables.into_iter().find(|table| table.settings.name == store.name());
-        let own = table.map(|table| (tokio::time::Instant::now() + table.settings.timeout).into_std());
+        let own =
+            table.map(|table| (tokio::time::Instant::now() + table.settings.timeout).into_std());
         own.map_or(deadline, |own| own.max(deadline))
     }
 
@@ -380,9 +389,11 @@ pub fn digest(recipe: &Recipe) -> ChunkAddress {
     ChunkAddress::of(&recipe.check.into_iter().chain(addresses).collect::<Vec<u8>>())
 }
 
-/// Stored bytes of chunks that may be those of one resource: everybody who may download can write a recipe of their own.
+/// Stored bytes of chunks that may be those of one resource: everybody who may download can write a
+/// recipe of their own.
 fn may_have_been_given_out(located: &Located) -> Option<u64> {
-    let locations: Vec<&Location> = located.locations.iter().map(Option::as_ref).collect::<Option<_>>()?;
+    let locations: Vec<&Location> =
+        located.locations.iter().map(Option::as_ref).collect::<Option<_>>()?;
     let stored_bytes = locations.iter().map(|location| u64::from(location.span.length)).sum();
     let is_large_frame = matches!(&*locations, [alone] if alone.dictionary.is_some());
     let fits = locations.len() <= RECORDS_CHUNKS_MAX && stored_bytes <= RECORDS_STORED_BYTES_MAX;
@@ -391,7 +402,9 @@ fn may_have_been_given_out(located: &Located) -> Option<u64> {
 
 fn too_late(store: &Store) -> Error {
     let name = store.name();
-    Error::TooLate(format!("table {name}: records of chunks could not be made within the table's timeout"))
+    Error::TooLate(format!(
+        "table {name}: records of chunks could not be made within the table's timeout"
+    ))
 }
 
 /// The store says why it is too late, so it has a little less time than those who wait for it.

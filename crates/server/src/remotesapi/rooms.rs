@@ -16,8 +16,8 @@ use super::limits::SENDING_SHARE_BYTES_MAX;
 /// What is counted: about what the smallest work takes.
 const UNIT_BYTES: u64 = 4 << 10;
 
-/// What one connection may take of each table's room for what is sent: one client that does not read holds nobody else up. In the extensions
-/// of every request.
+/// What one connection may take of each table's room for what is sent: one client that does not
+/// read holds nobody else up. In the extensions of every request.
 #[derive(Debug)]
 pub struct Share(pub Rooms);
 
@@ -48,8 +48,14 @@ impl Rooms {
         Self { bytes_max, rooms: Mutex::default() }
     }
 
-    /// Waits for so much room in its turn, or for all of it if that is less; none if there is none in time.
-    pub async fn take(&self, table: &str, bytes: u64, until: Instant) -> Option<OwnedSemaphorePermit> {
+    /// Waits for so much room in its turn, or for all of it if that is less; none if there is none
+    /// in time.
+    pub async fn take(
+        &self,
+        table: &str,
+        bytes: u64,
+        until: Instant,
+    ) -> Option<OwnedSemaphorePermit> {
         let taken = self.room(table).acquire_many_owned(units(bytes.min(self.bytes_max).max(1)));
         let taken = timeout_at(until.into(), taken).await.ok()?;
         Some(taken.expect("the semaphore is never closed"))
@@ -93,7 +99,11 @@ mod tests {
     use super::*;
 
     fn paused() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
     }
 
     #[test]
@@ -115,7 +125,8 @@ mod tests {
     fn one_connection_has_a_share_and_leaves_the_rest_to_others() {
         paused().block_on(async {
             let rooms = Rooms::new(10 * UNIT_BYTES);
-            let (greedy, other) = (Share(Rooms::new(4 * UNIT_BYTES)), Share(Rooms::new(4 * UNIT_BYTES)));
+            let (greedy, other) =
+                (Share(Rooms::new(4 * UNIT_BYTES)), Share(Rooms::new(4 * UNIT_BYTES)));
             let take = |share, table| {
                 let until = (Instant::now() + Duration::from_secs(1)).into_std();
                 rooms.take_shared(Some(share), (table, UNIT_BYTES), until)

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use busload_dolt::{ChunkAddress, Form, Request as ReadRequest};
 use busload_proto::remotesapi::{
     AddTableFilesRequest, AddTableFilesResponse, CommitRequest, CommitResponse, Feature,
-    GetDownloadLocsRequest, GetDownloadLocsResponse, GetRepoMetadataRequest, GetRepoMetadataResponse,
-    GetUploadLocsRequest, GetUploadLocsResponse, HasChunksRequest, HasChunksResponse, ListTableFilesRequest,
-    ListTableFilesResponse, PushConcurrencyControl, RebaseRequest, RebaseResponse,
-    RefreshTableFileUrlRequest, RefreshTableFileUrlResponse, RootRequest, RootResponse,
-    StreamChunkLocationsRequest, StreamChunkLocationsResponse,
+    GetDownloadLocsRequest, GetDownloadLocsResponse, GetRepoMetadataRequest,
+    GetRepoMetadataResponse, GetUploadLocsRequest, GetUploadLocsResponse, HasChunksRequest,
+    HasChunksResponse, ListTableFilesRequest, ListTableFilesResponse, PushConcurrencyControl,
+    RebaseRequest, RebaseResponse, RefreshTableFileUrlRequest, RefreshTableFileUrlResponse,
+    RootRequest, RootResponse, StreamChunkLocationsRequest, StreamChunkLocationsResponse,
     chunk_store_service_server::{ChunkStoreService, ChunkStoreServiceServer},
 };
 use bytes::Bytes;
@@ -90,7 +90,10 @@ impl Service {
             let target = self.remotesapi.target(call.get_ref(), &caller)?;
             answer(call.into_inner(), target).await
         };
-        answering.await.map(Response::new).inspect_err(|refusal| self.count_failure(method, refusal))
+        answering
+            .await
+            .map(Response::new)
+            .inspect_err(|refusal| self.count_failure(method, refusal))
     }
 
     fn refuse_write<T>(&self, method: Method) -> Result<Response<T>, Refusal> {
@@ -107,7 +110,8 @@ impl Service {
         }
     }
 
-    /// A call that is answered request by request. A request may be for another repository than the one before it.
+    /// A call that is answered request by request. A request may be for another repository than the
+    /// one before it.
     fn streamed<M: Named + Send + 'static>(
         &self,
         method: Method,
@@ -120,7 +124,8 @@ impl Service {
             self.remotesapi.caller(&call)
         };
         let caller = begin().inspect_err(|refusal| self.count_failure(method, refusal))?;
-        let (received, deadline) = (call.extensions().get::<Received>().cloned(), *caller.deadline());
+        let (received, deadline) =
+            (call.extensions().get::<Received>().cloned(), *caller.deadline());
         let (asking, answering, service) = (self.clone(), self.clone(), self.clone());
         let asked = move |message: Result<M, Refusal>| {
             let held = received.as_ref().map(Received::take);
@@ -146,17 +151,24 @@ impl Service {
         held: Option<Hold>,
     ) -> Result<Asked, Refusal> {
         let target = self.remotesapi.target(message, caller)?;
-        Ok(Asked { layout: target.layout().into(), target, question: question(message)?, _held: held })
+        Ok(Asked {
+            layout: target.layout().into(),
+            target,
+            question: question(message)?,
+            _held: held,
+        })
     }
 
-    /// Where the chunks of requests are that go together, from one version of the store. The work is the stores' threads'.
+    /// Where the chunks of requests are that go together, from one version of the store. The work
+    /// is the stores' threads'.
     async fn answers(&self, batch: Vec<Arc<Asked>>) -> Result<Vec<Answer>, Refusal> {
         let Some(first) = batch.first() else { return Ok(Vec::new()) };
         let (target, layout, links) = (first.target.clone(), first.layout, first.target.links()?);
         let (remotesapi, rooms) = (Arc::clone(&self.remotesapi), Arc::clone(&self.rooms));
         let asked = target.clone();
         let work = async move {
-            let Together { addresses, entries } = Together::of(batch.iter().map(|asked| &asked.question));
+            let Together { addresses, entries } =
+                Together::of(batch.iter().map(|asked| &asked.question));
             let laid = Arc::new(lay_out(&remotesapi, &rooms, &asked, (layout, &addresses)).await?);
             let (addresses, table) = (Arc::from(addresses), asked.position());
             let answer = |entries| {
@@ -199,7 +211,10 @@ async fn metadata(
     let snapshot = target.snapshot().await?;
     Ok(GetRepoMetadataResponse {
         nbf_version: DATA_FORMAT.to_owned(),
-        nbs_version: request.client_repo_format.map(|format| format.nbs_version).unwrap_or_default(),
+        nbs_version: request
+            .client_repo_format
+            .map(|format| format.nbs_version)
+            .unwrap_or_default(),
         storage_size: snapshot.file_bytes(),
         repo_token: String::new(),
         push_concurrency_control: PushConcurrencyControl::IgnoreWorkingSet.into(),
@@ -209,8 +224,10 @@ async fn metadata(
 
 #[tonic::async_trait]
 impl ChunkStoreService for Service {
-    type StreamDownloadLocationsStream = BoxStream<'static, Result<GetDownloadLocsResponse, Refusal>>;
-    type StreamChunkLocationsStream = BoxStream<'static, Result<StreamChunkLocationsResponse, Refusal>>;
+    type StreamDownloadLocationsStream =
+        BoxStream<'static, Result<GetDownloadLocsResponse, Refusal>>;
+    type StreamChunkLocationsStream =
+        BoxStream<'static, Result<StreamChunkLocationsResponse, Refusal>>;
 
     async fn get_repo_metadata(
         &self,
@@ -246,8 +263,9 @@ impl ChunkStoreService for Service {
         &self,
         call: Request<Streaming<GetDownloadLocsRequest>>,
     ) -> Result<Response<Self::StreamDownloadLocationsStream>, Refusal> {
-        let question =
-            |request: &GetDownloadLocsRequest| Question::of_list("chunk_hashes", &request.chunk_hashes);
+        let question = |request: &GetDownloadLocsRequest| {
+            Question::of_list("chunk_hashes", &request.chunk_hashes)
+        };
         let answers = self.streamed(Method::StreamDownloadLocations, call, question)?;
         Ok(Response::new(answers.map(|answer| answer.map(Answer::into_ranges)).boxed()))
     }
@@ -261,11 +279,15 @@ impl ChunkStoreService for Service {
         };
         let answers = self.streamed(Method::StreamChunkLocations, call, question)?;
         let mut told = Told::default();
-        let message = move |answer: Result<Answer, Refusal>| answer.map(|answer| told.message(&answer));
+        let message =
+            move |answer: Result<Answer, Refusal>| answer.map(|answer| told.message(&answer));
         Ok(Response::new(answers.map(message).boxed()))
     }
 
-    async fn rebase(&self, call: Request<RebaseRequest>) -> Result<Response<RebaseResponse>, Refusal> {
+    async fn rebase(
+        &self,
+        call: Request<RebaseRequest>,
+    ) -> Result<Response<RebaseResponse>, Refusal> {
         let answer = async |_, target: Target| {
             target.in_time(target.store().refresh()).await?;
             Ok(RebaseResponse::default())
@@ -286,7 +308,10 @@ impl ChunkStoreService for Service {
         &self,
         call: Request<ListTableFilesRequest>,
     ) -> Result<Response<ListTableFilesResponse>, Refusal> {
-        self.unary(Method::ListTableFiles, call, async |_, target| lists::table_files(&target).await).await
+        self.unary(Method::ListTableFiles, call, async |_, target| {
+            lists::table_files(&target).await
+        })
+        .await
     }
 
     async fn refresh_table_file_url(
@@ -306,7 +331,10 @@ impl ChunkStoreService for Service {
         self.refuse_write(Method::GetUploadLocations)
     }
 
-    async fn commit(&self, _call: Request<CommitRequest>) -> Result<Response<CommitResponse>, Refusal> {
+    async fn commit(
+        &self,
+        _call: Request<CommitRequest>,
+    ) -> Result<Response<CommitResponse>, Refusal> {
         self.refuse_write(Method::Commit)
     }
 

@@ -139,7 +139,8 @@ impl RecordsOrigin {
     }
 }
 
-/// What was asked and sent. Any thread counts; metrics that are read together need not be of one moment.
+/// What was asked and sent. Any thread counts; metrics that are read together need not be of one
+/// moment.
 #[derive(Debug, Default)]
 pub struct RemotesapiStats {
     calls: Counters<{ Method::ALL.len() }>,
@@ -269,7 +270,8 @@ mod tests {
             );
         }
         for (index, download) in (0..).zip(Download::ALL) {
-            let counted = (stats.downloads(download), stats.sent_bytes(download), stats.cut_off(download));
+            let counted =
+                (stats.downloads(download), stats.sent_bytes(download), stats.cut_off(download));
             assert_eq!(counted, (index + 1, 10 * index, 3 * index), "{download:?}");
         }
         stats.count_locations(Location::Found, 7);
@@ -281,7 +283,11 @@ mod tests {
 
     #[test]
     fn lists_are_whole_and_names_differ() {
-        fn check<T: Copy>(all: &[T], number: impl Fn(T) -> usize, name: impl Fn(T) -> &'static str) {
+        fn check<T: Copy>(
+            all: &[T],
+            number: impl Fn(T) -> usize,
+            name: impl Fn(T) -> &'static str,
+        ) {
             let names: HashSet<&str> = all.iter().map(|item| name(*item)).collect();
             assert_eq!(names.len(), all.len());
             assert!(all.iter().enumerate().all(|(index, item)| number(*item) == index));
@@ -295,9 +301,12 @@ mod tests {
     /// The names are those that clients call.
     #[test]
     fn methods_are_those_of_the_protocol() {
-        let proto = include_str!("../../../proto/proto/dolt/services/remotesapi/v1alpha1/chunkstore.proto");
-        let called: Vec<&str> =
-            proto.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next()).collect();
+        let proto =
+            include_str!("../../../proto/proto/dolt/services/remotesapi/v1alpha1/chunkstore.proto");
+        let called: Vec<&str> = proto
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next())
+            .collect();
         assert_eq!(called, Method::ALL.map(Method::name));
     }
 }

@@ -1,14 +1,15 @@
 //! Which table a request is for, and what URLs its answer carries.
 //!
-//! A repository is the path of the remote's URL without slashes at its ends: the name of a table, or one of its `dolt_paths`.
+//! A repository is the path of the remote's URL without slashes at its ends: the name of a table,
+//! or one of its `dolt_paths`.
 
 use std::{sync::Arc, time::Duration};
 
 use axum::http::Extensions;
 use busload_dolt::{Snapshot, Store, TableFile};
 use busload_proto::remotesapi::{
-    GetDownloadLocsRequest, GetRepoMetadataRequest, HasChunksRequest, ListTableFilesRequest, RebaseRequest,
-    RefreshTableFileUrlRequest, RepoId, RootRequest, StreamChunkLocationsRequest,
+    GetDownloadLocsRequest, GetRepoMetadataRequest, HasChunksRequest, ListTableFilesRequest,
+    RebaseRequest, RefreshTableFileUrlRequest, RepoId, RootRequest, StreamChunkLocationsRequest,
 };
 use tokio::time::timeout_at;
 use tonic::{Request, Status as Refusal, metadata::MetadataMap};
@@ -68,7 +69,8 @@ pub struct Caller {
     deadline: Deadline,
 }
 
-/// The table a message is for, until when it is to be answered, and how its client reaches this server.
+/// The table a message is for, until when it is to be answered, and how its client reaches this
+/// server.
 #[derive(Clone, Debug)]
 pub struct Target {
     stores: Arc<ChunkStores>,
@@ -93,7 +95,11 @@ impl Remotesapi {
         self.caller_of(call.metadata(), call.extensions())
     }
 
-    fn caller_of(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Caller, Refusal> {
+    fn caller_of(
+        &self,
+        metadata: &MetadataMap,
+        extensions: &Extensions,
+    ) -> Result<Caller, Refusal> {
         let deadline = Deadline::of(metadata, Duration::ZERO)?;
         let asked = extensions.get::<Asked>().cloned().unwrap_or(Asked(None));
         Ok(Caller { base: self.front.base(&asked, metadata.as_ref()), deadline })
@@ -188,7 +194,9 @@ impl Target {
     /// For URLs of the table.
     pub fn links(&self) -> Result<Links, Refusal> {
         let base = self.base.clone().ok_or_else(|| {
-            Refusal::invalid_argument("expected the host that the request was sent to, in `:authority`")
+            Refusal::invalid_argument(
+                "expected the host that the request was sent to, in `:authority`",
+            )
         })?;
         Ok(Links { base, table: self.table().settings.name.clone(), key: self.key.clone() })
     }
@@ -225,7 +233,8 @@ fn path(message: &impl Named) -> Result<String, Refusal> {
     if !whole.is_empty() {
         return Ok(whole.to_owned());
     }
-    let parts = message.repo_id().map(|id| [id.org.trim_matches('/'), id.repo_name.trim_matches('/')]);
+    let parts =
+        message.repo_id().map(|id| [id.org.trim_matches('/'), id.repo_name.trim_matches('/')]);
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     match parts.is_empty() {
         false => Ok(parts.join("/")),
@@ -246,7 +255,8 @@ fn position(tables: &[ChunkTable], path: &str) -> Result<usize, Refusal> {
 fn unknown_path(tables: &[ChunkTable], path: &str) -> String {
     let settings = || tables.iter().map(|table| &table.settings);
     let names = settings().map(|settings| settings.name.as_str());
-    let paths = settings().flat_map(|settings| settings.dolt_paths.iter().map(|path| path.trim_matches('/')));
+    let paths = settings()
+        .flat_map(|settings| settings.dolt_paths.iter().map(|path| path.trim_matches('/')));
     let known: Vec<&str> = names.chain(paths).collect();
     // Of a longer one nothing that is known is a slip, and looking for that takes as long as both
     // are.

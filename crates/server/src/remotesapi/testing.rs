@@ -28,14 +28,16 @@ pub struct Served {
 impl Served {
     pub fn new(fixture: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let fixture =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt").join(fixture);
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../chunks/tests/fixtures/dolt")
+            .join(fixture);
         for entry in fs::read_dir(fixture.join("store")).unwrap() {
             let entry = entry.unwrap();
             fs::copy(entry.path(), directory.path().join(entry.file_name())).unwrap();
         }
         let alone =
-            ChunksSettings::of_store_alone(&format!("file://{}", directory.path().display())).unwrap();
+            ChunksSettings::of_store_alone(&format!("file://{}", directory.path().display()))
+                .unwrap();
         let settings = ChunksSettings { name: TABLE.to_owned(), timeout: LONG, ..alone };
         let stores = Arc::new(ChunkStores::start(&[settings]).unwrap());
         let status = Arc::new(Status::default());

@@ -7,8 +7,9 @@
 //!                                                ?key=KEY     where a password is asked for
 //! ```
 //!
-//! VERSION is 16 hexadecimal digits that differ when the object of this name has other bytes. RECIPE is base64url of 8 bytes that say
-//! how long the records are, by which another layout than the one given out is noticed, and of 20 bytes for each chunk.
+//! VERSION is 16 hexadecimal digits that differ when the object of this name has other bytes.
+//! RECIPE is base64url of 8 bytes that say how long the records are, by which another layout than
+//! the one given out is noticed, and of 20 bytes for each chunk.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use busload_dolt::{ChunkAddress, FileId, FileKind};
@@ -131,8 +132,10 @@ mod tests {
 
     #[test]
     fn recipes_are_what_their_urls_say() {
-        let recipe =
-            Recipe { check: *b"12345678", addresses: vec![ChunkAddress([7; 20]), ChunkAddress([9; 20])] };
+        let recipe = Recipe {
+            check: *b"12345678",
+            addresses: vec![ChunkAddress([7; 20]), ChunkAddress([9; 20])],
+        };
         let path = Resource::Records(recipe.clone()).path("db");
         let text = path.strip_prefix("/dolt/v1/db/records/").unwrap();
         assert_eq!(Recipe::parse(text), Some(recipe));

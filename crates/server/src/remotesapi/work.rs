@@ -12,8 +12,9 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// What work on this runtime comes to; there is none when busload stops. It starts when this is first polled and goes on by itself, so
-/// that what it holds is let go however slowly its result is taken.
+/// What work on this runtime comes to; there is none when busload stops. It starts when this is
+/// first polled and goes on by itself, so that what it holds is let go however slowly its result is
+/// taken.
 pub async fn run<T: Send + 'static>(
     runtime: Option<Handle>,
     work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
@@ -56,7 +57,8 @@ mod tests {
     #[test]
     fn it_goes_on_though_nobody_polls_and_ends_when_nobody_waits() {
         let (stores, places) = (other(), Arc::new(Semaphore::new(1)));
-        let (begun, place) = (Arc::new(Semaphore::new(0)), Arc::clone(&places).try_acquire_owned().unwrap());
+        let (begun, place) =
+            (Arc::new(Semaphore::new(0)), Arc::clone(&places).try_acquire_owned().unwrap());
         let begin = Arc::clone(&begun);
         let work = async move {
             let _place = place;

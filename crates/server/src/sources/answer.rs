@@ -1,6 +1,7 @@
 //! What a row, or the outcome of a write, is to the command that asked.
 //!
-//! A missing row is an absent key. A NULL column is a field that does not exist. An empty string is an empty string.
+//! A missing row is an absent key. A NULL column is a field that does not exist. An empty string is
+//! an empty string.
 
 use busload_pipeline::source::SourceValue;
 use busload_postgres::Row;
@@ -77,10 +78,14 @@ pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValu
     match asked {
         Asked::Value => whole(row, columns).map_or(SourceValue::Nil, SourceValue::Bulk),
         Asked::Exists => SourceValue::Integer(1),
-        Asked::Length => SourceValue::Integer(count(whole(row, columns).map_or(0, |value| value.len()))),
+        Asked::Length => {
+            SourceValue::Integer(count(whole(row, columns).map_or(0, |value| value.len())))
+        }
         Asked::Type => SourceValue::Status(if row.len() == 1 { "string" } else { "hash" }),
         Asked::Field(column) => value(*column).map_or(SourceValue::Nil, SourceValue::Bulk),
-        Asked::Fields(columns) => SourceValue::Values(columns.iter().map(|column| value(*column)).collect()),
+        Asked::Fields(columns) => {
+            SourceValue::Values(columns.iter().map(|column| value(*column)).collect())
+        }
         Asked::AllFields => {
             let fields = columns.names.iter().cloned().zip(row.values());
             SourceValue::Fields(fields.filter(|(_, value)| value.is_some()).collect())
@@ -89,12 +94,15 @@ pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValu
         Asked::FieldNames => {
             let fields = columns.names.iter().zip(row.values());
             SourceValue::Values(
-                fields.filter(|(_, value)| value.is_some()).map(|(name, _)| Some(name.clone())).collect(),
+                fields
+                    .filter(|(_, value)| value.is_some())
+                    .map(|(name, _)| Some(name.clone()))
+                    .collect(),
             )
         }
-        Asked::FieldCount => {
-            SourceValue::Integer(count((0..row.len()).filter(|column| row.get(*column).is_some()).count()))
-        }
+        Asked::FieldCount => SourceValue::Integer(count(
+            (0..row.len()).filter(|column| row.get(*column).is_some()).count(),
+        )),
         Asked::Set | Asked::Count => SourceValue::Done,
     }
 }
@@ -102,7 +110,9 @@ pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValu
 fn of_no_row(asked: &Asked) -> SourceValue {
     match asked {
         Asked::Value | Asked::Field(_) => SourceValue::Nil,
-        Asked::Exists | Asked::Length | Asked::FieldExists(_) | Asked::FieldCount => SourceValue::Integer(0),
+        Asked::Exists | Asked::Length | Asked::FieldExists(_) | Asked::FieldCount => {
+            SourceValue::Integer(0)
+        }
         Asked::Type => SourceValue::Status("none"),
         Asked::Fields(columns) => SourceValue::Values(vec![None; columns.len()]),
         Asked::AllFields => SourceValue::Fields(Vec::new()),
@@ -111,7 +121,8 @@ fn of_no_row(asked: &Asked) -> SourceValue {
     }
 }
 
-/// The value of a table with one value column, an object of strings and nulls when there are several.
+/// The value of a table with one value column, an object of strings and nulls when there are
+/// several.
 fn whole(row: &Row, columns: &Columns) -> Option<Bytes> {
     if row.len() == 1 {
         return row.value(0);

@@ -7,11 +7,13 @@
 //!  flush ---> one trip for all of the turn --> runtime `chunks` --> Finished --> poll
 //! ```
 //!
-//! What is on local disk and in the system's memory is read, checked and answered where it was asked: a hand-over would cost more than the
-//! read. Everything else waits elsewhere, as one batch per turn, so that nearby chunks share reads of the object store.
+//! What is on local disk and in the system's memory is read, checked and answered where it was
+//! asked: a hand-over would cost more than the read. Everything else waits elsewhere, as one batch
+//! per turn, so that nearby chunks share reads of the object store.
 //!
-//! **Overload.** So many requests may wait (`line_requests`); more are refused at once. **Cancellation.** A trip nobody waits for any
-//! more is given up; what it asked of the object store still comes to disk.
+//! **Overload.** So many requests may wait (`line_requests`); more are refused at once.
+//! **Cancellation.** A trip nobody waits for any more is given up; what it asked of the object
+//! store still comes to disk.
 
 use std::{
     sync::{
@@ -24,7 +26,8 @@ use std::{
 use busload_dolt::{Attempt, Chunk, ChunkAddress, Error, Form, Request, State, Store, StoreStats};
 use busload_pipeline::{
     source::{
-        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
+        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
+        Unsupported,
     },
     stats::BatchCounter,
     tx::Signals,
@@ -41,15 +44,17 @@ use crate::{
 
 /// The store ends a request so much before the pipeline does: its error says more.
 const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
-/// Contents answered on the pipeline's thread in one turn, each counted with [`CHUNK_COST_BYTES`]; what is beyond leaves as a trip, however
-/// near it is. Decoding and checking so much takes about a millisecond, for which memory tables wait.
+/// Contents answered on the pipeline's thread in one turn, each counted with [`CHUNK_COST_BYTES`];
+/// what is beyond leaves as a trip, however near it is. Decoding and checking so much takes about a
+/// millisecond, for which memory tables wait.
 const TURN_BYTES_MAX: usize = 1 << 20;
 /// What looking for a chunk costs, in bytes of contents that take as long.
 const CHUNK_COST_BYTES: usize = 1024;
 /// Bytes of a key that is no address that an error shows.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// Requests of RESP clients that wait for a store, and trips that left for them. Shared with whoever shows metrics.
+/// Requests of RESP clients that wait for a store, and trips that left for them. Shared with
+/// whoever shows metrics.
 #[derive(Debug, Default)]
 pub struct Line {
     /// Requests that wait now.
@@ -210,7 +215,9 @@ impl ChunksSource {
                 Attempt::Wait => Attempt::Wait,
             },
             Asked::Exists | Asked::Type => match self.store.try_has(address) {
-                Attempt::Ready(found) => Attempt::Ready(found.map(|exists| of_existence(asked, exists))),
+                Attempt::Ready(found) => {
+                    Attempt::Ready(found.map(|exists| of_existence(asked, exists)))
+                }
                 Attempt::Wait => Attempt::Wait,
             },
         }
@@ -229,7 +236,9 @@ impl ChunksSource {
 
     /// All passengers of one kind leave together.
     fn depart(&mut self, passengers: Vec<Passenger>, kind: Kind) {
-        let Some(deadline) = passengers.iter().map(|passenger| passenger.deadline).min() else { return };
+        let Some(deadline) = passengers.iter().map(|passenger| passenger.deadline).min() else {
+            return;
+        };
         let line = &self.shared.line;
         line.trips.record(passengers.len());
         let places = Places { line: Arc::clone(line), count: passengers.len() };
@@ -291,7 +300,8 @@ impl Journey {
             let more = reads.next(&mut landed).await;
             for (index, outcome) in landed.drain(..) {
                 let index = usize::try_from(index).unwrap_or(usize::MAX);
-                let asked = self.passengers.get(index).map_or(Asked::Value, |passenger| passenger.asked);
+                let asked =
+                    self.passengers.get(index).map_or(Asked::Value, |passenger| passenger.asked);
                 self.answer(index, outcome.map(|chunk| of_chunk(asked, chunk)));
             }
             if !more {
@@ -396,7 +406,8 @@ impl Source for ChunksSource {
                 Attempt::Wait => {
                     let deadline = self.origin + request.deadline;
                     let deadline = deadline.checked_sub(self.deadline_margin).unwrap_or(deadline);
-                    let Err(full) = self.board(Passenger { ticket, asked, address, deadline }) else {
+                    let Err(full) = self.board(Passenger { ticket, asked, address, deadline })
+                    else {
                         return Ok(());
                     };
                     // Late in this turn is better than not at all.

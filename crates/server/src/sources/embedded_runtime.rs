@@ -1,4 +1,5 @@
-//! A runtime that is an embedded_runtime of the pipeline's thread: it runs while the pipeline waits for sockets, and a little in every turn.
+//! A runtime that is an embedded_runtime of the pipeline's thread: it runs while the pipeline waits
+//! for sockets, and a little in every turn.
 //!
 //! ```text
 //!  pipeline: receive, execute, submit, flush --> nothing to do: wait --> runtime: batches, statements, answers
@@ -7,8 +8,9 @@
 //!     +--- the poll's descriptor is readable, the notifier rang, or time is over
 //! ```
 //!
-//! A request at a source then changes threads nowhere: on a machine of one or two cores two wake-ups saved are worth more
-//! than a second thread. The price is that the work of a batch, some microseconds per key asked, holds up the other tables for so long.
+//! A request at a source then changes threads nowhere: on a machine of one or two cores two
+//! wake-ups saved are worth more than a second thread. The price is that the work of a batch, some
+//! microseconds per key asked, holds up the other tables for so long.
 
 use std::{
     io,
@@ -91,9 +93,9 @@ impl Idle for EmbeddedRuntime {
         self.watch(poll);
         let Some(watched) = &self.poll else {
             // Without the descriptor nobody tells: look again soon.
-            return self
-                .runtime
-                .block_on(async { _ = timeout(BLIND_WAIT, self.notifier.notify.notified()).await });
+            return self.runtime.block_on(async {
+                _ = timeout(BLIND_WAIT, self.notifier.notify.notified()).await
+            });
         };
         let something = async {
             tokio::select! {
@@ -105,7 +107,9 @@ impl Idle for EmbeddedRuntime {
         };
         match wait_max {
             None => self.runtime.block_on(something),
-            Some(wait_max) => self.runtime.block_on(async { _ = timeout(wait_max, something).await }),
+            Some(wait_max) => {
+                self.runtime.block_on(async { _ = timeout(wait_max, something).await })
+            }
         }
     }
 }

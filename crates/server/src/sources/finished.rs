@@ -48,8 +48,8 @@ impl Finished {
         }
     }
 
-    /// Wakes the pipeline for as long as it is polled. On the runtime that answers, it runs when the batch that is being
-    /// answered is done, so that the pipeline finds all of it.
+    /// Wakes the pipeline for as long as it is polled. On the runtime that answers, it runs when
+    /// the batch that is being answered is done, so that the pipeline finds all of it.
     pub async fn notify(&self) {
         loop {
             self.notifier.notified().await;
@@ -97,7 +97,11 @@ mod tests {
                 for ticket in 0..100 {
                     finished.push(Ticket(ticket), Ok(SourceValue::Done));
                 }
-                assert_eq!(wakes.0.load(Ordering::Relaxed), batch - 1, "not in the middle of a batch");
+                assert_eq!(
+                    wakes.0.load(Ordering::Relaxed),
+                    batch - 1,
+                    "not in the middle of a batch"
+                );
                 while wakes.0.load(Ordering::Relaxed) < batch {
                     tokio::task::yield_now().await;
                 }

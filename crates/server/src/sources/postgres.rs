@@ -1,7 +1,8 @@
 //! A Postgres table as the pipeline sees it.
 //!
-//! A request becomes a typed key and, for a write, a checked change; what is wrong with it is answered at once. The others
-//! join the table's waiting line. Their answers are made on the table's thread, so that the pipeline only passes them on.
+//! A request becomes a typed key and, for a write, a checked change; what is wrong with it is
+//! answered at once. The others join the table's waiting line. Their answers are made on the
+//! table's thread, so that the pipeline only passes them on.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -11,7 +12,8 @@ use std::{
 use busload_batch::{Loaded, Receipt, Refusal, Reply, RequestId, Stored};
 use busload_pipeline::{
     source::{
-        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket, Unsupported,
+        Full, Operation, Source, SourceEvent, SourceInfo, SourceRequest, SourceValue, Ticket,
+        Unsupported,
     },
     stats::BatchReading,
 };
@@ -24,7 +26,8 @@ use super::{
 };
 use crate::shown::shown_error;
 
-/// The line ends a request so much before the pipeline does: only the line knows whether a write was on its way.
+/// The line ends a request so much before the pipeline does: only the line knows whether a write
+/// was on its way.
 const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
 
 /// The adapter.
@@ -76,7 +79,12 @@ impl From<Error> for Problem {
 
 impl PostgresSource {
     /// For a table that runs; its answers come by way of `finished`.
-    pub fn new(settings: &Settings, table: Table<Waiter>, finished: Arc<Finished>, origin: Instant) -> Self {
+    pub fn new(
+        settings: &Settings,
+        table: Table<Waiter>,
+        finished: Arc<Finished>,
+        origin: Instant,
+    ) -> Self {
         let shared = Shared { name: settings.name.clone(), finished, columns: OnceLock::new() };
         Self {
             table,
@@ -147,8 +155,11 @@ impl PostgresSource {
                 Ok((Asked::Set, Some(write)))
             }
             Operation::HashSet => {
-                let field = |pair: &[&[u8]]| Ok((column(columns, pair[0])?, Bytes::copy_from_slice(pair[1])));
-                let fields = arguments.chunks_exact(2).map(field).collect::<Result<_, Problem>>()?;
+                let field = |pair: &[&[u8]]| {
+                    Ok((column(columns, pair[0])?, Bytes::copy_from_slice(pair[1])))
+                };
+                let fields =
+                    arguments.chunks_exact(2).map(field).collect::<Result<_, Problem>>()?;
                 Ok((Asked::Count, Some(self.table.write_fields(fields)?)))
             }
             Operation::HashDelete => {
@@ -186,7 +197,11 @@ impl Source for PostgresSource {
             Err(Problem::Text(text)) => text,
         };
         let outcome = Err(self.shared.error(&error));
-        self.ready.push(SourceEvent::Answer { ticket: request.ticket, outcome, cacheable_for: None });
+        self.ready.push(SourceEvent::Answer {
+            ticket: request.ticket,
+            outcome,
+            cacheable_for: None,
+        });
         Ok(())
     }
 
@@ -195,7 +210,8 @@ impl Source for PostgresSource {
     }
 
     fn cancel(&mut self, ticket: Ticket) {
-        // What was answered at once has no request, or that of an earlier ticket, which is answered.
+        // What was answered at once has no request, or that of an earlier ticket, which is
+        // answered.
         if let Some(id) = self.requests.get_mut(ticket.index()).and_then(Option::take) {
             self.table.cancel(id);
         }
@@ -220,9 +236,12 @@ impl Source for PostgresSource {
             ));
         }
         match self.columns() {
-            Ok(columns) if operation == Operation::Set && 1 < columns.len() => Err(Unsupported::Table(
-                format!("the table has several value columns ({}); use HSET", columns.list()).into(),
-            )),
+            Ok(columns) if operation == Operation::Set && 1 < columns.len() => {
+                Err(Unsupported::Table(
+                    format!("the table has several value columns ({}); use HSET", columns.list())
+                        .into(),
+                ))
+            }
             _ => Ok(()),
         }
     }

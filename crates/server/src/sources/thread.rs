@@ -32,8 +32,9 @@ impl TableThread {
         let (stop, stopping) = oneshot::channel();
         let (ended, stopped) = mpsc::channel();
         let work = serve(table, first, stopping);
-        let spawned =
-            thread::Builder::new().name(format!("pg:{name}")).spawn(move || run(runtime, work, ended));
+        let spawned = thread::Builder::new()
+            .name(format!("pg:{name}"))
+            .spawn(move || run(runtime, work, ended));
         spawned.map_err(|error| Failure::run(format!("cannot start table {name}: {error}")))?;
         Ok(Self { name: name.to_owned(), first_attempt, stop, stopped })
     }

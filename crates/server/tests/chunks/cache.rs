@@ -43,7 +43,8 @@ fn largest(directory: &Path) -> PathBuf {
     let mut largest = (0, PathBuf::new());
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {
-            let (path, metadata) = entry.map(|entry| (entry.path(), entry.metadata().unwrap())).unwrap();
+            let (path, metadata) =
+                entry.map(|entry| (entry.path(), entry.metadata().unwrap())).unwrap();
             if metadata.is_dir() {
                 directories.push(path);
             } else if largest.0 < metadata.len() {
@@ -67,7 +68,10 @@ fn live(tool: &Tool<'_>) {
         listed.lines().filter(|line| line.starts_with("  ")).map(str::to_owned).collect::<Vec<_>>()
     };
     let warmed = tool.succeed(&["warm", "db"]);
-    assert!(warmed.starts_with("table db: ") && warmed.trim_end().ends_with("are on disk"), "{warmed}");
+    assert!(
+        warmed.starts_with("table db: ") && warmed.trim_end().ends_with("are on disk"),
+        "{warmed}"
+    );
     let listed = files();
     assert_eq!(listed.len(), 8, "{listed:?}");
     for line in &listed {
@@ -116,7 +120,10 @@ fn a_cache_is_worked_on_by_the_server_that_has_it() {
         live(&Tool { data: &data, table: &table, http });
         // What was dropped is read again.
         for listed in fixtures::listed("real-classic") {
-            assert_eq!(served.run(&format!("STRLEN db:{}", listed.address)), listed.bytes.to_string());
+            assert_eq!(
+                served.run(&format!("STRLEN db:{}", listed.address)),
+                listed.bytes.to_string()
+            );
         }
         assert!(served.server.stop().success());
     }
@@ -186,8 +193,11 @@ fn the_server_takes_orders_only_from_where_it_should() {
     let post = |path: &str, header: &str| {
         let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost:1\r\n{header}Connection: close\r\n\r\n")
-            .unwrap();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: localhost:1\r\n{header}Connection: close\r\n\r\n"
+        )
+        .unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         response

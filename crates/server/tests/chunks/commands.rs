@@ -47,7 +47,8 @@ fn get_all(served: &mut Served, table: &str, chunks: &[Listed]) {
                 _ => raw(table, &address(listed)),
             })
             .collect();
-        let words: Vec<&[u8]> = std::iter::once(&b"MGET"[..]).chain(keys.iter().map(Vec::as_slice)).collect();
+        let words: Vec<&[u8]> =
+            std::iter::once(&b"MGET"[..]).chain(keys.iter().map(Vec::as_slice)).collect();
         served.client.send(&binary_command(&words));
         let replies = array(served.client.receive().unwrap());
         assert_eq!(replies.len(), some.len());
@@ -61,8 +62,9 @@ fn get_all(served: &mut Served, table: &str, chunks: &[Listed]) {
 
 #[test]
 fn every_chunk_of_every_sound_store_is_served_cold_and_warm_with_both_threadings() {
-    let tables: Vec<String> =
-        fixtures::sound().map(|name| fixtures::table(name, name, "disk=64MiB&disk_free=0")).collect();
+    let tables: Vec<String> = fixtures::sound()
+        .map(|name| fixtures::table(name, name, "disk=64MiB&disk_free=0"))
+        .collect();
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
     for arguments in BOTH {
         let mut served = Served::start(&tables, arguments);
@@ -120,7 +122,10 @@ fn raw_addresses_are_keys_too() {
         served.client.send(&binary_command(&[b"EXISTS", &key]));
         assert_eq!(served.client.receive().unwrap(), Reply::Integer(1));
         served.client.send(&binary_command(&[b"STRLEN", &key]));
-        assert_eq!(served.client.receive().unwrap(), Reply::Integer(i64::try_from(listed.bytes).unwrap()));
+        assert_eq!(
+            served.client.receive().unwrap(),
+            Reply::Integer(i64::try_from(listed.bytes).unwrap())
+        );
     }
     served.client.send(&binary_command(&[b"GET", &raw("db", &ChunkAddress([0xff; 20]))]));
     assert!(matches!(served.client.receive().unwrap(), Reply::Null(_)));
@@ -213,7 +218,11 @@ fn chunks_that_are_not_what_their_addresses_say_are_errors_and_never_nil() {
         for listed in fixtures::listed(name) {
             let reply = served.run(&format!("GET db:{}", listed.address));
             assert!(reply.starts_with("-ERR table db: "), "{name} {}: {reply}", listed.address);
-            assert_eq!(served.run(&format!("EXISTS db:{}", listed.address)), "1", "it is there all the same");
+            assert_eq!(
+                served.run(&format!("EXISTS db:{}", listed.address)),
+                "1",
+                "it is there all the same"
+            );
         }
         assert_eq!(served.run("GET db:00000000000000000000000000000002"), "nil");
     }
@@ -241,7 +250,9 @@ fn replies_keep_the_order_of_a_connection_whatever_has_to_wait() {
 #[test]
 fn a_table_in_memory_for_chunks_answers_the_same() {
     let chunks = fixtures::listed("real-archive-v3");
-    for query in ["memory=16MiB", "disk=0", "disk=0&memory=16MiB", "fill=touched", "fill_whole_max=0"] {
+    for query in
+        ["memory=16MiB", "disk=0", "disk=0&memory=16MiB", "fill=touched", "fill_whole_max=0"]
+    {
         let mut served = Served::start(&[&fixtures::table("db", "real-archive-v3", query)], &[]);
         get_all(&mut served, "db", &chunks);
         get_all(&mut served, "db", &chunks);

@@ -17,7 +17,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use support::{fixtures, served::Served};
 use tokio::net::TcpSocket;
 
-/// An address at which connections are refused, as long as its socket is kept: it does not listen, and nobody else gets its port.
+/// An address at which connections are refused, as long as its socket is kept: it does not listen,
+/// and nobody else gets its port.
 fn away() -> (TcpSocket, SocketAddr) {
     let held = TcpSocket::new_v4().unwrap();
     held.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();

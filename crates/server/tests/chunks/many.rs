@@ -6,7 +6,8 @@ use super::{Served, fixtures, support::eventually};
 
 /// Tables of one server.
 const TABLES: usize = 100;
-/// Threads of the whole process: those of the pipeline, the log, HTTP and signals, two that wait for stores, and those that wait for disks.
+/// Threads of the whole process: those of the pipeline, the log, HTTP and signals, two that wait
+/// for stores, and those that wait for disks.
 const THREADS_MAX: usize = 50;
 
 fn threads(served: &Served) -> usize {
@@ -19,8 +20,10 @@ fn threads(served: &Served) -> usize {
 fn a_hundred_stores_share_a_few_threads() {
     let chunks = fixtures::listed("real-classic");
     let names: Vec<String> = (0..TABLES).map(|index| format!("db{index}")).collect();
-    let tables: Vec<String> =
-        names.iter().map(|name| fixtures::table(name, "real-classic", "disk=16MiB&poll=10ms")).collect();
+    let tables: Vec<String> = names
+        .iter()
+        .map(|name| fixtures::table(name, "real-classic", "disk=16MiB&poll=10ms"))
+        .collect();
     let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
     let mut served = Served::start(&tables, &["--net-threads", "1"]);
     let mut most = threads(&served);

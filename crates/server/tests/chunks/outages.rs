@@ -75,7 +75,9 @@ fn a_server_ends_in_order_while_reads_hang() {
         for key in &keys {
             served.client.send(&command(&["GET", key]));
         }
-        eventually("all wait", || served.server.metric("busload_chunks_waiting{table=\"db\"}") == 100.0);
+        eventually("all wait", || {
+            served.server.metric("busload_chunks_waiting{table=\"db\"}") == 100.0
+        });
         let data = served.data;
         assert!(served.server.stop().success());
         let mut again = Served::start_in(data, &[&table], &[]);
@@ -111,7 +113,8 @@ fn a_store_that_comes_back_is_served_without_a_restart() {
     proxy.come_back();
     // How soon is a matter of `poll` and of pauses between attempts: it must be at some time.
     assert_eq!(answered(&mut served, &get), chunks[0].bytes.to_string());
-    // Once on disk, chunks are served while the store is away; what is not known is an error then, not nil.
+    // Once on disk, chunks are served while the store is away; what is not known is an error then,
+    // not nil.
     for listed in &chunks {
         let length = answered(&mut served, &format!("STRLEN db:{}", listed.address));
         assert_eq!(length, listed.bytes.to_string());
@@ -142,7 +145,8 @@ fn more_requests_than_may_wait_are_refused_at_once() {
     let table = table_at(listener.local_addr().unwrap(), "timeout=3s&line_requests=5");
     let mut served = Served::start(&[&table], &[]);
     // All at once: those that wait do so for the table's timeout only.
-    let requests: Vec<_> = (0..8).map(|index| command(&["GET", &format!("db:{index:032}")])).collect();
+    let requests: Vec<_> =
+        (0..8).map(|index| command(&["GET", &format!("db:{index:032}")])).collect();
     served.client.send(&requests.concat());
     let replies: Vec<String> = (0..8).map(|_| text(&served.client.receive().unwrap())).collect();
     let full = "-ERR table db: too many requests are waiting, try again later";

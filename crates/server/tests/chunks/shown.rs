@@ -33,14 +33,20 @@ fn info_and_metrics_show_stores_and_where_answers_came_from() {
     assert_eq!(metric("busload_chunks_files"), 8.0);
     assert_eq!(metric("busload_chunks_stored"), 1120.0);
     assert!(1121.0 <= metric("busload_chunks_requests_total"));
-    assert!(0.0 < metric("busload_chunks_store_bytes_total") && 0.0 < metric("busload_chunks_index_bytes"));
+    assert!(
+        0.0 < metric("busload_chunks_store_bytes_total")
+            && 0.0 < metric("busload_chunks_index_bytes")
+    );
     let outcome = |name: &str| {
-        served.server.metric(&format!("busload_chunks_answers_total{{table=\"db\",outcome=\"{name}\"}}"))
+        served
+            .server
+            .metric(&format!("busload_chunks_answers_total{{table=\"db\",outcome=\"{name}\"}}"))
     };
     assert_eq!(outcome("absent"), 1.0);
     assert_eq!(outcome("error"), 0.0);
     assert!(1120.0 <= outcome("local") + outcome("remote"));
-    let info = format!("busload_chunks_info{{table=\"db\",state=\"open\",root=\"{root}\",error=\"\"}}");
+    let info =
+        format!("busload_chunks_info{{table=\"db\",state=\"open\",root=\"{root}\",error=\"\"}}");
     assert_eq!(served.server.metric(&info), 1.0);
     // Without such tables there are no such metrics.
     let directory = tempfile::tempdir().unwrap();
@@ -63,7 +69,9 @@ fn secrets_are_taken_from_the_environment_and_shown_nowhere() {
     let data = tempfile::tempdir().unwrap();
     let (_held, nobody) = away();
     let mut command = busload();
-    command.env("AWS_ACCESS_KEY_ID", "open-sesame-id").env("AWS_SECRET_ACCESS_KEY", "open-sesame-secret");
+    command
+        .env("AWS_ACCESS_KEY_ID", "open-sesame-id")
+        .env("AWS_SECRET_ACCESS_KEY", "open-sesame-secret");
     command.args([
         "serve",
         "--resp",

@@ -31,7 +31,8 @@ fn chunks_that_are_not_what_their_addresses_say_are_named_and_end_it_with_1() {
             assert!(ended.stdout.contains(&listed.address), "{name} {}", listed.address);
         }
         let line = ended.stderr.lines().last().unwrap();
-        let said = format!("{} of {} chunks are not what their addresses say", listed.len(), listed.len());
+        let said =
+            format!("{} of {} chunks are not what their addresses say", listed.len(), listed.len());
         assert!(line.starts_with("busload: ") && line.contains(&said), "{line}");
     }
 }
@@ -90,7 +91,11 @@ fn a_store_is_listed_with_its_files_and_every_chunk() {
     }
     let ended = run(&["chunks", "ls", &fixtures::url("real-classic")]);
     assert!(ended.stdout.contains("\nfiles 8, chunks 1120\n"), "{ended:?}");
-    assert_eq!(ended.stdout.lines().filter(|line| line.starts_with("file ")).count(), 8, "{ended:?}");
+    assert_eq!(
+        ended.stdout.lines().filter(|line| line.starts_with("file ")).count(),
+        8,
+        "{ended:?}"
+    );
 }
 
 #[test]

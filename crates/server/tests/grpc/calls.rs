@@ -15,7 +15,8 @@ fn decode(chunk: &FoundChunk, dictionary: Option<&[u8]>) -> Vec<u8> {
         Encoding::Contents => chunk.contents.to_vec(),
         Encoding::Snappy => snap::raw::Decoder::new().decompress_vec(&chunk.contents).unwrap(),
         Encoding::Zstd => {
-            let mut decoder = zstd::bulk::Decompressor::with_dictionary(dictionary.unwrap()).unwrap();
+            let mut decoder =
+                zstd::bulk::Decompressor::with_dictionary(dictionary.unwrap()).unwrap();
             decoder.decompress(&chunk.contents, 16 << 20).unwrap()
         }
     }
@@ -52,7 +53,9 @@ fn every_chunk_of_every_kind_of_store_is_served_in_both_forms() {
             let id = chunk.dictionary_id.clone();
             assert_eq!(id.is_empty(), chunk.encoding() != Encoding::Zstd, "{name}");
             let dictionary = (!id.is_empty()).then(|| {
-                dictionaries.entry(id.clone()).or_insert_with(|| dictionary(&served, id.clone()).unwrap())
+                dictionaries
+                    .entry(id.clone())
+                    .or_insert_with(|| dictionary(&served, id.clone()).unwrap())
             });
             check(expected.address, &decode(chunk, dictionary.map(|bytes| &bytes[..])));
         }

@@ -6,7 +6,9 @@ use std::{
 };
 
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, url};
-use busload_proto::v1::{Form, GetChunkRequest, GetChunksRequest, GetDictionaryRequest, HasChunksRequest};
+use busload_proto::v1::{
+    Form, GetChunkRequest, GetChunksRequest, GetDictionaryRequest, HasChunksRequest,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tonic::Code;
 
@@ -17,7 +19,11 @@ fn an_unknown_store_is_not_found() {
     let served = Served::of_fixture(&Fixture::new("synth-sizes-classic"));
     for store in ["other", "", "default"] {
         let store = store.to_owned();
-        refused(served.get(GetChunkRequest { store: store.clone(), ..one(NOWHERE) }), Code::NotFound, &store);
+        refused(
+            served.get(GetChunkRequest { store: store.clone(), ..one(NOWHERE) }),
+            Code::NotFound,
+            &store,
+        );
         refused(
             served.get_many(GetChunksRequest { store: store.clone(), ..many(&[NOWHERE]) }),
             Code::NotFound,
@@ -41,7 +47,11 @@ fn what_is_no_address_is_an_invalid_argument() {
     refused(served.get_many(request), Code::InvalidArgument, "multiple of 20");
     let request = HasChunksRequest { addresses: vec![0; 39].into(), ..has(&[]) };
     refused(served.absent(request), Code::InvalidArgument, "multiple of 20");
-    refused(served.get(GetChunkRequest { form: 9, ..one(NOWHERE) }), Code::InvalidArgument, "FORM_STORED");
+    refused(
+        served.get(GetChunkRequest { form: 9, ..one(NOWHERE) }),
+        Code::InvalidArgument,
+        "FORM_STORED",
+    );
     assert_eq!(Form::try_from(9).ok(), None);
 }
 
@@ -62,7 +72,8 @@ fn contents_that_are_not_the_addresss_are_data_loss() {
     refused(served.get(one(fixture.chunks[0].address)), Code::DataLoss, "");
     let request = many(&[fixture.chunks[0].address, NOWHERE, fixture.chunks[1].address]);
     let answer = served.get_many(request).unwrap();
-    let mut failed: Vec<_> = answer.failed.iter().map(|failed| (failed.index, failed.code)).collect();
+    let mut failed: Vec<_> =
+        answer.failed.iter().map(|failed| (failed.index, failed.code)).collect();
     failed.sort_unstable();
     let data_loss = Code::DataLoss as u32;
     assert_eq!(failed, [(0, data_loss), (2, data_loss)]);
@@ -118,13 +129,15 @@ fn a_store_out_of_reach_is_unavailable_and_never_taken_for_empty() {
     refused(served.get(one(address)), Code::Unavailable, "");
     refused(served.get(one(NOWHERE)), Code::Unavailable, "");
     let answer = served.get_many(many(&[NOWHERE, address])).unwrap();
-    let mut failed: Vec<_> = answer.failed.iter().map(|failed| (failed.index, failed.code)).collect();
+    let mut failed: Vec<_> =
+        answer.failed.iter().map(|failed| (failed.index, failed.code)).collect();
     failed.sort_unstable();
     let unavailable = Code::Unavailable as u32;
     assert_eq!(failed, [(0, unavailable), (1, unavailable)]);
     refused(served.absent(has(&[NOWHERE])), Code::Unavailable, "");
     remote.proxy.come_back();
-    // A look at the manifest that began before may pause between two attempts for nearly as long as the table's timeout.
+    // A look at the manifest that began before may pause between two attempts for nearly as long as
+    // the table's timeout.
     for (address, is_there) in [(address, true), (NOWHERE, false)] {
         eventually("it answers again", || {
             let answer = served.get(one(address));
@@ -150,7 +163,8 @@ fn the_deadline_of_a_call_is_kept_and_that_of_the_table_otherwise() {
     let address = remote.fixture.chunks[0].address;
     let stall = Rule::always(Fault::Delay(TIMEOUT));
     remote.proxy.set(Faults { rules: vec![stall], ..Faults::default() });
-    let timed = |timeout| served.runtime.block_on(raw_get(served.server.address("http"), address, timeout));
+    let timed =
+        |timeout| served.runtime.block_on(raw_get(served.server.address("http"), address, timeout));
     let started = Instant::now();
     assert_eq!(timed("100m"), Code::DeadlineExceeded);
     assert!(started.elapsed() < TIMEOUT / 2);
@@ -170,7 +184,8 @@ fn the_deadline_of_a_call_is_kept_and_that_of_the_table_otherwise() {
 async fn raw_get(server: SocketAddr, address: [u8; 20], timeout: &str) -> Code {
     let stream = tokio::net::TcpStream::connect(server).await.unwrap();
     let (executor, io) = (TokioExecutor::new(), TokioIo::new(stream));
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(executor, io).await.unwrap();
     tokio::spawn(connection);
     // A frame of 26 bytes: fields 1 and 2 of the request.
     let message = [&[0, 0, 0, 0, 26, 0x0a, 2, b'd', b'b', 0x12, 20][..], &address].concat();

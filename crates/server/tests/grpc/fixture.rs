@@ -24,7 +24,8 @@ impl Fixture {
     /// With its list.
     pub fn new(name: &'static str) -> Self {
         let listed = fixtures::listed(name).into_iter();
-        let chunks = listed.map(|chunk| Expected { address: address(&chunk.address), bytes: chunk.bytes });
+        let chunks =
+            listed.map(|chunk| Expected { address: address(&chunk.address), bytes: chunk.bytes });
         Self { name, chunks: chunks.collect() }
     }
 

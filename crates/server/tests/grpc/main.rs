@@ -42,8 +42,11 @@ impl Served {
         let data = tempfile::tempdir().unwrap();
         let arguments: Vec<_> = tables.iter().flat_map(|table| ["--table", table]).collect();
         let server = Server::start(&data.path().join("d"), &arguments);
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let client = client(&runtime, server.address("http"));
         Self { server, runtime, client, _data: data }
     }
@@ -84,21 +87,29 @@ impl Served {
 
     fn absent(&self, request: HasChunksRequest) -> Result<Vec<u32>, Status> {
         let mut client = self.client.clone();
-        self.runtime.block_on(client.has_chunks(request)).map(|response| response.into_inner().absent)
+        self.runtime
+            .block_on(client.has_chunks(request))
+            .map(|response| response.into_inner().absent)
     }
 }
 
 fn client(runtime: &Runtime, address: SocketAddr) -> ChunksClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    // Streams that are not read leave the others room: the window of a connection is that of many streams.
-    let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
+    // Streams that are not read leave the others room: the window of a connection is that of many
+    // streams.
+    let endpoint =
+        endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
     let endpoint = endpoint.connect_timeout(TIMEOUT);
     let channel = runtime.block_on(endpoint.connect()).unwrap();
     ChunksClient::new(channel).max_decoding_message_size(300 << 20)
 }
 
 fn one(address: [u8; 20]) -> GetChunkRequest {
-    GetChunkRequest { store: "db".into(), address: address.to_vec().into(), ..GetChunkRequest::default() }
+    GetChunkRequest {
+        store: "db".into(),
+        address: address.to_vec().into(),
+        ..GetChunkRequest::default()
+    }
 }
 
 fn many(addresses: &[[u8; 20]]) -> GetChunksRequest {

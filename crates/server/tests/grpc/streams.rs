@@ -49,8 +49,8 @@ fn streams_that_are_given_up_make_room_for_others() {
     let fixture = Fixture::new("synth-sizes-classic");
     let served = Served::of_fixture(&fixture);
     let addresses = gigabyte(&fixture);
-    // More than there may be at once. Clients of this library give a connection up when too much comes for streams that they have
-    // forgotten, so each has a few only.
+    // More than there may be at once. Clients of this library give a connection up when too much
+    // comes for streams that they have forgotten, so each has a few only.
     for _ in 0..30 {
         let mut client = served.client();
         for _ in 0..20 {
@@ -80,7 +80,11 @@ fn so_many_streams_are_served_at_once_and_others_wait() {
     });
     let mut other = served.client();
     let started = Instant::now();
-    refused(served.runtime.block_on(open(&mut other, &addresses)), Code::ResourceExhausted, "128 calls");
+    refused(
+        served.runtime.block_on(open(&mut other, &addresses)),
+        Code::ResourceExhausted,
+        "128 calls",
+    );
     assert!(Duration::from_secs(1) < started.elapsed(), "a place was waited for");
     assert!(served.get(one(addresses[0])).unwrap().found, "other calls are not affected");
     let (mut waits, asked) = (other.clone(), addresses.clone());
@@ -90,7 +94,9 @@ fn so_many_streams_are_served_at_once_and_others_wait() {
     if waited.is_err() {
         // On a slow machine its time was over before the places were free.
         refused(waited, Code::ResourceExhausted, "128 calls");
-        eventually("there is a place", || served.runtime.block_on(open(&mut other, &addresses)).is_ok());
+        eventually("there is a place", || {
+            served.runtime.block_on(open(&mut other, &addresses)).is_ok()
+        });
     }
 }
 
@@ -104,7 +110,11 @@ fn messages_are_of_a_size_and_a_large_chunk_is_alone() {
         let mut stream = open(&mut client, &addresses).await.unwrap();
         while let Some(message) = stream.message().await.unwrap() {
             let bytes: usize = message.chunks.iter().map(|chunk| chunk.contents.len()).sum();
-            assert!(bytes <= 256 * 1024 || message.chunks.len() == 1, "{} chunks", message.chunks.len());
+            assert!(
+                bytes <= 256 * 1024 || message.chunks.len() == 1,
+                "{} chunks",
+                message.chunks.len()
+            );
         }
     });
 }

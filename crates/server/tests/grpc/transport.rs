@@ -21,8 +21,10 @@ use super::{
 };
 
 fn channel(served: &Served) -> Channel {
-    let endpoint =
-        tonic::transport::Endpoint::from_shared(format!("http://{}", served.server.address("http")));
+    let endpoint = tonic::transport::Endpoint::from_shared(format!(
+        "http://{}",
+        served.server.address("http")
+    ));
     served.runtime.block_on(endpoint.unwrap().connect()).unwrap()
 }
 
@@ -82,10 +84,13 @@ fn reflection_lists_the_services_and_their_messages() {
             host: String::new(),
             message_request: Some(MessageRequest::ListServices(String::new())),
         };
-        let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel_of(&served).await);
-        let mut answers = client.server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
+        let mut client =
+            v1::server_reflection_client::ServerReflectionClient::new(channel_of(&served).await);
+        let mut answers =
+            client.server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
         let answer = answers.next().await.unwrap().unwrap().message_response.unwrap();
-        let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = answer else {
+        let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = answer
+        else {
             panic!("expected a list, got {answer:?}");
         };
         list.service.into_iter().map(|service| service.name).collect::<Vec<_>>()
@@ -97,11 +102,15 @@ fn reflection_lists_the_services_and_their_messages() {
         use v1alpha::server_reflection_request::MessageRequest;
         let ask = v1alpha::ServerReflectionRequest {
             host: String::new(),
-            message_request: Some(MessageRequest::FileContainingSymbol("busload.v1.FoundChunk".into())),
+            message_request: Some(MessageRequest::FileContainingSymbol(
+                "busload.v1.FoundChunk".into(),
+            )),
         };
-        let mut client =
-            v1alpha::server_reflection_client::ServerReflectionClient::new(channel_of(&served).await);
-        let mut answers = client.server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
+        let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(
+            channel_of(&served).await,
+        );
+        let mut answers =
+            client.server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
         answers.next().await.unwrap().unwrap().message_response.unwrap()
     });
     let described = format!("{described:?}");
@@ -109,8 +118,10 @@ fn reflection_lists_the_services_and_their_messages() {
 }
 
 async fn channel_of(served: &Served) -> Channel {
-    let endpoint =
-        tonic::transport::Endpoint::from_shared(format!("http://{}", served.server.address("http")));
+    let endpoint = tonic::transport::Endpoint::from_shared(format!(
+        "http://{}",
+        served.server.address("http")
+    ));
     endpoint.unwrap().connect().await.unwrap()
 }
 
@@ -123,7 +134,8 @@ fn the_health_service_says_serving() {
         let status = served.runtime.block_on(client.check(request)).unwrap().into_inner().status();
         assert_eq!(status, ServingStatus::Serving, "{service}");
     }
-    let unknown = served.runtime.block_on(client.check(HealthCheckRequest { service: "other".into() }));
+    let unknown =
+        served.runtime.block_on(client.check(HealthCheckRequest { service: "other".into() }));
     refused(unknown, Code::NotFound, "other");
     let watched = served.runtime.block_on(async {
         let request = HealthCheckRequest { service: "busload.v1.Chunks".into() };

@@ -31,10 +31,15 @@ fn a_table_that_could_not_be_served_ends_it_with_1_and_what_would_help() {
     let ended = checked(&[&relation.table("key=pk")]);
     let line = ended.failed(1);
     assert!(
-        line.contains("table objects could not be served: ") && line.contains("CREATE UNIQUE INDEX"),
+        line.contains("table objects could not be served: ")
+            && line.contains("CREATE UNIQUE INDEX"),
         "{line}"
     );
-    assert!(ended.stdout.contains("would succeed"), "a start serves the other tables: {}", ended.stdout);
+    assert!(
+        ended.stdout.contains("would succeed"),
+        "a start serves the other tables: {}",
+        ended.stdout
+    );
     let line = checked(&[&relation.table("key=pk&columns=nosuch")]).failed(1).to_owned();
     assert!(line.contains("nosuch"), "{line}");
     let away = "objects=postgres://busload@127.0.0.1:1/busload?relation=t&key=k";
@@ -42,7 +47,10 @@ fn a_table_that_could_not_be_served_ends_it_with_1_and_what_would_help() {
     // Both are told.
     let other = relation.table("key=pk").replace("objects=", "others=");
     let line = checked(&[away, &other]).failed(1).to_owned();
-    assert!(line.contains("table objects could not") && line.contains("table others could not"), "{line}");
+    assert!(
+        line.contains("table objects could not") && line.contains("table others could not"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -52,7 +60,8 @@ fn a_table_that_is_configured_wrongly_ends_it_with_2() {
         ("relation=t&key=k&colums=v", "did you mean `columns`?"),
         ("relation=t&key=k&connections=1000", "expected 1 to"),
     ] {
-        let line = checked(&[&format!("objects=postgres://app@db/lake?{query}")]).failed(2).to_owned();
+        let line =
+            checked(&[&format!("objects=postgres://app@db/lake?{query}")]).failed(2).to_owned();
         assert!(line.contains("table objects: ") && line.contains(part), "{line}");
     }
     let table = "objects=postgres://app@db/lake?relation=t&key=k";
@@ -69,8 +78,17 @@ fn keys_that_a_table_would_hide_are_in_the_way_of_a_start() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let table = relation.table("key=pk");
     for what in ["serve", "check"] {
-        let ended =
-            run(&[what, "--data", data, "--http", "none", "--resp", "127.0.0.1:0", "--table", &table]);
+        let ended = run(&[
+            what,
+            "--data",
+            data,
+            "--http",
+            "none",
+            "--resp",
+            "127.0.0.1:0",
+            "--table",
+            &table,
+        ]);
         let line = ended.failed(2);
         assert!(line.contains("1 keys that begin with `objects:`"), "{line}");
     }

@@ -10,8 +10,10 @@ use super::{
 #[test]
 fn reads_of_a_table_with_one_value_column() {
     for net_threads in ["0", "1"] {
-        let relation = Relation::of_rows(&[("a", "one"), ("empty", ""), ("null", "NULL"), ("b", "two")]);
-        let mut served = Served::start(&[&relation.table("key=pk")], &["--net-threads", net_threads]);
+        let relation =
+            Relation::of_rows(&[("a", "one"), ("empty", ""), ("null", "NULL"), ("b", "two")]);
+        let mut served =
+            Served::start(&[&relation.table("key=pk")], &["--net-threads", net_threads]);
         served.check(
             "
             GET objects:a                               -> one
@@ -167,14 +169,23 @@ fn one_bad_write_fails_alone_and_what_was_written_is_counted() {
     for index in 0..100 {
         let reply = text(&served.client.receive().unwrap());
         if index % 10 == 3 {
-            assert!(reply.contains("violates check constraint") && reply.contains("23514"), "{reply}");
+            assert!(
+                reply.contains("violates check constraint") && reply.contains("23514"),
+                "{reply}"
+            );
         } else {
             assert_eq!(reply, "OK", "{index}");
         }
     }
-    assert_eq!(relation.execute("SELECT count(*), count(*) FILTER (WHERE v = 'bad') FROM @"), "90|0");
+    assert_eq!(
+        relation.execute("SELECT count(*), count(*) FILTER (WHERE v = 'bad') FROM @"),
+        "90|0"
+    );
     let reply = served.run("MSET objects:x good objects:y bad objects:z good");
-    assert!(reply.contains("violates check") && reply.ends_with("(2 of 3 keys were written)"), "{reply}");
+    assert!(
+        reply.contains("violates check") && reply.ends_with("(2 of 3 keys were written)"),
+        "{reply}"
+    );
     served.check("MGET objects:x objects:y objects:z -> good nil good");
 }
 
@@ -220,7 +231,8 @@ fn a_table_that_is_not_writable_says_how_it_would_be() {
 fn what_postgres_tables_cannot_do_is_refused_and_changes_nothing() {
     let relation = Relation::of_rows(&[("a", "5")]);
     let mut served = Served::start(&[&relation.table("key=pk&writable=true")], &[]);
-    let kinds = "-ERR keys of more than one kind of table in one write command; nothing was executed";
+    let kinds =
+        "-ERR keys of more than one kind of table in one write command; nothing was executed";
     served.check(&format!(
         "
         INCR objects:a                  -> -ERR table objects: INCR is not supported on a postgres table

@@ -39,7 +39,8 @@ impl Relation {
     fn of_rows(rows: &[(&str, &str)]) -> Self {
         let relation = Self::new("pk text PRIMARY KEY, payload text");
         for (key, payload) in rows {
-            let payload = if *payload == "NULL" { "NULL".to_owned() } else { format!("'{payload}'") };
+            let payload =
+                if *payload == "NULL" { "NULL".to_owned() } else { format!("'{payload}'") };
             relation.execute(&format!("INSERT INTO @ VALUES ('{key}', {payload})"));
         }
         relation
@@ -51,8 +52,8 @@ impl Relation {
         self.cluster.execute(&sql.replace('@', &self.name)).unwrap().trim_end().to_owned()
     }
 
-    /// The argument of `--table`, with a query behind relation and key. Where it says nothing of a request's time there is more
-    /// of it than a slow machine takes.
+    /// The argument of `--table`, with a query behind relation and key. Where it says nothing of a
+    /// request's time there is more of it than a slow machine takes.
     fn table(&self, query: &str) -> String {
         let time = if query.contains("timeout=") { "" } else { "&timeout=60s" };
         format!("objects={}?relation={}&{query}{time}", self.cluster.url(), self.name)

@@ -52,21 +52,28 @@ fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_asks() {
         for who in 0..8 {
             let (mut writer, mut reader) = (served.server.client(), served.server.client());
             scope.spawn(move || {
-                // Two writers share each key; the reader sees its writer's value or a later one of the other.
+                // Two writers share each key; the reader sees its writer's value or a later one of
+                // the other.
                 let key = format!("objects:{}", who % 4);
                 for round in 0..150_u32 {
                     assert_eq!(writer.text(&["SET", &key, &format!("{who}-{round}")]), "OK");
                     let seen = reader.text(&["GET", &key]);
                     let (by, seen_round) = seen.split_once('-').unwrap();
                     let is_own = by == who.to_string();
-                    assert!(!is_own || seen_round == round.to_string(), "{seen} after {who}-{round}");
+                    assert!(
+                        !is_own || seen_round == round.to_string(),
+                        "{seen} after {who}-{round}"
+                    );
                 }
             });
         }
     });
-    let reads = served.server.metric("busload_postgres_requests_total{table=\"objects\",operation=\"read\"}");
-    let batches =
-        served.server.metric("busload_postgres_batches_total{table=\"objects\",operation=\"read\"}");
+    let reads = served
+        .server
+        .metric("busload_postgres_requests_total{table=\"objects\",operation=\"read\"}");
+    let batches = served
+        .server
+        .metric("busload_postgres_batches_total{table=\"objects\",operation=\"read\"}");
     assert_eq!(reads, 1200.0);
     assert!(batches < reads, "{batches} batches for {reads} reads");
 }
@@ -76,8 +83,10 @@ fn many_clients_share_statements() {
     const KEYS: usize = 200;
     let relation = Relation::of_rows(&[]);
     relation.execute("INSERT INTO @ SELECT g::text, 'v' || g FROM generate_series(0, 199) g");
-    let mut served = Served::start(&[&relation.table("key=pk&timeout=60s")], &["--net-threads", "1"]);
-    let pipeline: Vec<u8> = (0..KEYS).flat_map(|key| command(&["GET", &format!("objects:{key}")])).collect();
+    let mut served =
+        Served::start(&[&relation.table("key=pk&timeout=60s")], &["--net-threads", "1"]);
+    let pipeline: Vec<u8> =
+        (0..KEYS).flat_map(|key| command(&["GET", &format!("objects:{key}")])).collect();
     for _ in 0..20 {
         served.client.send(&pipeline);
         for key in 0..KEYS {
@@ -94,10 +103,14 @@ fn many_clients_share_statements() {
             .unwrap()
     };
     assert!(10.0 <= metric("table_objects_read_batch_mean"), "{stages}");
-    assert!(metric("table_objects_read_batch_mean") <= metric("table_objects_read_batch_max"), "{stages}");
+    assert!(
+        metric("table_objects_read_batch_mean") <= metric("table_objects_read_batch_max"),
+        "{stages}"
+    );
 }
 
-/// Late answers once took the places of batches of requests on their way between two threads, whose requests then were lost.
+/// Late answers once took the places of batches of requests on their way between two threads, whose
+/// requests then were lost.
 #[test]
 fn many_pipelining_clients_get_all_their_answers_whoever_has_the_sockets() {
     const CLIENTS: usize = 32;
@@ -105,18 +118,27 @@ fn many_pipelining_clients_get_all_their_answers_whoever_has_the_sockets() {
     for net_threads in ["0", "1"] {
         let relation = Relation::of_rows(&[]);
         relation.execute("INSERT INTO @ SELECT g::text, 'v' || g FROM generate_series(0, 499) g");
-        let served = Served::start(&[&relation.table("key=pk&timeout=60s")], &["--net-threads", net_threads]);
+        let served = Served::start(
+            &[&relation.table("key=pk&timeout=60s")],
+            &["--net-threads", net_threads],
+        );
         thread::scope(|scope| {
             for who in 0..CLIENTS {
                 let mut client = served.server.client();
                 scope.spawn(move || {
                     for round in 0..60 {
-                        let keys: Vec<_> = (0..PIPELINE).map(|n| (who * 31 + round * 7 + n) % 500).collect();
-                        let requests =
-                            keys.iter().flat_map(|key| command(&["GET", &format!("objects:{key}")]));
+                        let keys: Vec<_> =
+                            (0..PIPELINE).map(|n| (who * 31 + round * 7 + n) % 500).collect();
+                        let requests = keys
+                            .iter()
+                            .flat_map(|key| command(&["GET", &format!("objects:{key}")]));
                         client.send(&requests.collect::<Vec<u8>>());
                         for key in keys {
-                            assert_eq!(text(&client.receive().unwrap()), format!("v{key}"), "{who} {round}");
+                            assert_eq!(
+                                text(&client.receive().unwrap()),
+                                format!("v{key}"),
+                                "{who} {round}"
+                            );
                         }
                     }
                 });

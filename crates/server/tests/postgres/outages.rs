@@ -13,21 +13,25 @@ const LOCK: &str = "BEGIN; LOCK TABLE @ IN ACCESS EXCLUSIVE MODE";
 const ERROR: &str = "-ERR table objects: ";
 const IN_FLIGHT: &str = "busload_postgres_batches_in_flight{table=\"objects\"}";
 
-/// Whether this says that the request's time has passed and that nothing was written. The pipeline says it where the table's own
-/// thread was held up.
+/// Whether this says that the request's time has passed and that nothing was written. The pipeline
+/// says it where the table's own thread was held up.
 fn is_late(reply: &str) -> bool {
-    matches!(reply.strip_prefix(ERROR), Some("no answer from postgres in time" | "no answer in time"))
+    matches!(
+        reply.strip_prefix(ERROR),
+        Some("no answer from postgres in time" | "no answer in time")
+    )
 }
 
-/// Whether this says that the time of a write has passed and that it may have been sent. The pipeline cannot know and says it of
-/// every write.
+/// Whether this says that the time of a write has passed and that it may have been sent. The
+/// pipeline cannot know and says it of every write.
 fn is_late_write(reply: &str) -> bool {
-    let texts = ["outcome unknown: no answer from postgres in time", "outcome unknown, no answer in time"];
+    let texts =
+        ["outcome unknown: no answer from postgres in time", "outcome unknown, no answer in time"];
     reply.strip_prefix(ERROR).is_some_and(|text| texts.contains(&text))
 }
 
-/// Asks for the key `a` until there is a value; this one, and how often its time had passed before. With a short time that happens
-/// on a slow machine.
+/// Asks for the key `a` until there is a value; this one, and how often its time had passed before.
+/// With a short time that happens on a slow machine.
 fn value_of_a(served: &mut Served) -> (String, u32) {
     let mut late = 0;
     loop {
@@ -42,14 +46,19 @@ fn value_of_a(served: &mut Served) -> (String, u32) {
 #[test]
 fn postgres_that_is_down_at_the_start_is_served_when_it_comes() {
     let cluster = Cluster::builder().start().unwrap();
-    cluster.execute("CREATE TABLE t (k text PRIMARY KEY, v text); INSERT INTO t VALUES ('a', '1')").unwrap();
+    cluster
+        .execute("CREATE TABLE t (k text PRIMARY KEY, v text); INSERT INTO t VALUES ('a', '1')")
+        .unwrap();
     cluster.stop(StopMode::Immediate).unwrap();
     let table = format!("objects={}?relation=t&key=k&writable=true&timeout=60s", cluster.url());
     let mut served = Served::start(&[&table], &[]);
     let warned = served.server.said().join("\n");
     assert!(warned.contains("table objects: cannot connect to postgres"), "{warned}");
     let reply = served.run("GET objects:a");
-    assert!(reply.starts_with("-ERR table objects: cannot connect to postgres at 127.0.0.1:"), "{reply}");
+    assert!(
+        reply.starts_with("-ERR table objects: cannot connect to postgres at 127.0.0.1:"),
+        "{reply}"
+    );
     assert!(served.run("SET objects:a 2").starts_with("-ERR table objects: cannot connect"));
     served.check("SET m 1 -> OK\nGET m -> 1");
     assert!(served.server.http("/readyz").0.ends_with("200 OK"), "other tables are served");
@@ -57,7 +66,11 @@ fn postgres_that_is_down_at_the_start_is_served_when_it_comes() {
     assert!(tables.contains("table_objects:kind=postgres,state=down,connections=0/4"), "{tables}");
     assert!(tables.contains("last_error=cannot connect to postgres"), "{tables}");
     assert!(
-        served.server.http("/metrics").1.contains("busload_postgres_info{table=\"objects\",state=\"down\"")
+        served
+            .server
+            .http("/metrics")
+            .1
+            .contains("busload_postgres_info{table=\"objects\",state=\"down\"")
     );
 
     cluster.start().unwrap();
@@ -86,7 +99,8 @@ fn a_slow_postgres_holds_up_nothing_but_later_replies_of_its_own_clients() {
         lock.run(&LOCK.replace('@', &relation.name));
         let mut waiting = served.server.client();
         waiting.send(
-            &[command(&["GET", "objects:a"]), command(&["SET", "m", "1"]), command(&["GET", "m"])].concat(),
+            &[command(&["GET", "objects:a"]), command(&["SET", "m", "1"]), command(&["GET", "m"])]
+                .concat(),
         );
         // The others go on meanwhile; the one that waits executes, and its replies wait.
         while served.run("GET m") != "1" {}
@@ -107,8 +121,11 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     assert_eq!(value, "1");
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));
-    // At once: the server ends the statement of the read half a second after the read's time, and then a later write could leave.
-    served.client.send(&[command(&["GET", "objects:a"]), command(&["SET", "objects:a", "2"])].concat());
+    // At once: the server ends the statement of the read half a second after the read's time, and
+    // then a later write could leave.
+    served
+        .client
+        .send(&[command(&["GET", "objects:a"]), command(&["SET", "objects:a", "2"])].concat());
     let [read, not_sent] = [(); 2].map(|()| text(&served.client.receive().unwrap()));
     assert!(is_late(&read), "{read}");
     let told_by_pipeline = not_sent.ends_with("outcome unknown, no answer in time");
@@ -121,11 +138,17 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     let sent = served.run("SET objects:a 3");
     lock.run("COMMIT");
     let (value, late_behind) = value_of_a(&mut served);
-    // Held up for half a second, it finds its statement ended, or was not even sent: then it knows that nothing was written.
-    assert!(is_late_write(&sent) || (is_late(&sent) && value == "1"), "{sent}, and there is {value}");
-    let total =
-        |name: &str| served.server.metric(&format!("busload_postgres_{name}_total{{table=\"objects\"}}"));
-    // Those that the pipeline tells have left. A read whose statement the server ends in the same moment counts as neither.
+    // Held up for half a second, it finds its statement ended, or was not even sent: then it knows
+    // that nothing was written.
+    assert!(
+        is_late_write(&sent) || (is_late(&sent) && value == "1"),
+        "{sent}, and there is {value}"
+    );
+    let total = |name: &str| {
+        served.server.metric(&format!("busload_postgres_{name}_total{{table=\"objects\"}}"))
+    };
+    // Those that the pipeline tells have left. A read whose statement the server ends in the same
+    // moment counts as neither.
     let counted = total("expired") + total("left");
     let late = late_at_first + late_before + late_behind + 3;
     assert!(1.0 <= counted && counted <= f64::from(late), "{counted} of {late}");
@@ -134,7 +157,9 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
 #[test]
 fn a_postgres_that_stops_answering_is_noticed_by_its_requests_only() {
     let cluster = Cluster::builder().start().unwrap();
-    cluster.execute("CREATE TABLE t (k text PRIMARY KEY, v text); INSERT INTO t VALUES ('a', '1')").unwrap();
+    cluster
+        .execute("CREATE TABLE t (k text PRIMARY KEY, v text); INSERT INTO t VALUES ('a', '1')")
+        .unwrap();
     let table = format!("objects={}?relation=t&key=k&timeout=200ms", cluster.url());
     let mut served = Served::start(&[&table], &["--net-threads", "1"]);
     assert_eq!(value_of_a(&mut served).0, "1");
@@ -164,7 +189,9 @@ fn a_full_line_refuses_at_once() {
         asked += 1;
     }
     let refused = "-ERR table objects: too many requests are waiting, try again later";
-    served.check(&format!("EXISTS objects:b -> {refused}\nMGET objects:b m -> {refused}\nGET m -> nil"));
+    served.check(&format!(
+        "EXISTS objects:b -> {refused}\nMGET objects:b m -> {refused}\nGET m -> nil"
+    ));
     lock.run("COMMIT");
     let replies: Vec<String> = (0..asked).map(|_| text(&waiting.receive().unwrap())).collect();
     assert!(replies.iter().all(|reply| reply == "nil" || reply == refused), "{replies:?}");
@@ -199,7 +226,9 @@ fn at_a_shutdown_what_is_under_way_is_answered() {
         while served.server.metric("busload_postgres_connections{table=\"objects\"}") < 4.0 {}
         let mut lock = Session::open(relation.cluster);
         lock.run(&LOCK.replace('@', &relation.name));
-        served.client.send(&[command(&["GET", "objects:a"]), command(&["SET", "objects:b", "2"])].concat());
+        served
+            .client
+            .send(&[command(&["GET", "objects:a"]), command(&["SET", "objects:b", "2"])].concat());
         while served.server.metric(IN_FLIGHT) < 2.0 {}
         served.server.signal(Signal::TERM);
         served.server.wait_for_text("stopping");
@@ -245,7 +274,8 @@ fn clients_that_leave_take_their_requests_with_them() {
     (0..50).for_each(|key| leaving.send(&command(&["GET", &format!("objects:{key}")])));
     while served.server.metric("busload_source_requests") < 50.0 {}
     // It breaks the connection off: one that only ends its half may still wait for replies.
-    rustix::net::sockopt::set_socket_linger(&leaving.stream, Some(std::time::Duration::ZERO)).unwrap();
+    rustix::net::sockopt::set_socket_linger(&leaving.stream, Some(std::time::Duration::ZERO))
+        .unwrap();
     drop(leaving);
     while served.server.metric("busload_postgres_left_total{table=\"objects\"}") < 50.0 {}
     assert_eq!(served.server.metric("busload_postgres_waiting{table=\"objects\"}"), 0.0);

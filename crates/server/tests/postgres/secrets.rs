@@ -27,7 +27,15 @@ fn table() -> String {
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = busload();
-    command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--log-level", "trace"]);
+    command.args([
+        "serve",
+        "--resp",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+        "--log-level",
+        "trace",
+    ]);
     command.args(arguments);
     for variable in ["PGPASSWORD", "PGPASSFILE", "HOME"] {
         command.env_remove(variable);
@@ -74,7 +82,8 @@ fn a_password_may_come_from_the_environment_or_from_files() {
     answers_and_keeps_it(general, &data("general"));
 
     let pass_file = data("pgpass");
-    fs::write(&pass_file, format!("127.0.0.1:{}:*:busload:{PASSWORD}\n", cluster().port())).unwrap();
+    fs::write(&pass_file, format!("127.0.0.1:{}:*:busload:{PASSWORD}\n", cluster().port()))
+        .unwrap();
     fs::set_permissions(&pass_file, fs::Permissions::from_mode(0o600)).unwrap();
     let mut by_file = command(&with);
     by_file.env("PGPASSFILE", &pass_file);
@@ -107,7 +116,10 @@ fn a_password_on_the_command_line_is_refused() {
         for what in ["serve", "check"] {
             let ended = Ended::of(busload().args([what, "--table", &table]).output().unwrap());
             let line = ended.failed(2);
-            assert!(line.contains("BUSLOAD_TABLE_MY_OBJECTS_PASSWORD") && line.contains("ps"), "{line}");
+            assert!(
+                line.contains("BUSLOAD_TABLE_MY_OBJECTS_PASSWORD") && line.contains("ps"),
+                "{line}"
+            );
             assert!(!format!("{ended:?}").contains(PASSWORD), "{ended:?}");
         }
     }
@@ -123,7 +135,10 @@ fn a_wrong_password_is_an_error_that_does_not_repeat_it() {
     let reply = server.client().text(&["GET", "my-objects:a"]);
     assert!(reply.starts_with("-ERR table my-objects: ") && reply.contains("password"), "{reply}");
     let said = server.said().join("\n");
-    assert!(said.contains("table my-objects: ") && !format!("{said}{reply}").contains("wr0ng-one"), "{said}");
+    assert!(
+        said.contains("table my-objects: ") && !format!("{said}{reply}").contains("wr0ng-one"),
+        "{said}"
+    );
 
     let mut check = busload();
     check.args(on_free_ports(&["check"])).args([
@@ -134,5 +149,8 @@ fn a_wrong_password_is_an_error_that_does_not_repeat_it() {
     ]);
     let ended = Ended::of(check.env("PGPASSWORD", "wr0ng-one").output().unwrap());
     let line = ended.failed(1);
-    assert!(line.contains("table my-objects could not be served: ") && !line.contains("wr0ng-one"), "{line}");
+    assert!(
+        line.contains("table my-objects could not be served: ") && !line.contains("wr0ng-one"),
+        "{line}"
+    );
 }

@@ -6,7 +6,8 @@ use super::{Relation, Served};
 fn info_and_metrics_show_tables_and_their_batches() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let table = relation.table("key=pk&writable=true&connections=2");
-    // The table shares the pipeline's thread: nothing leaves in the middle of a command, so its keys are in one batch.
+    // The table shares the pipeline's thread: nothing leaves in the middle of a command, so its
+    // keys are in one batch.
     let mut served = Served::start(&[&table], &["--net-threads", "0"]);
     served.check(
         "GET objects:a -> 1\nGET objects:b -> nil\nSET objects:b 2 -> OK\nMGET objects:a objects:a -> 1 1",

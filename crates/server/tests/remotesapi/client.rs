@@ -1,4 +1,5 @@
-//! What Dolt's client does: it asks where chunks are, in one of three ways, downloads ranges, and decodes them.
+//! What Dolt's client does: it asks where chunks are, in one of three ways, downloads ranges, and
+//! decodes them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,8 +8,9 @@ use std::{
 };
 
 use busload_proto::remotesapi::{
-    self as api, ClientCapability, GetDownloadLocsRequest, GetDownloadLocsResponse, ListTableFilesRequest,
-    ListTableFilesResponse, RepoId, RootRequest, StreamChunkLocationsRequest, StreamChunkLocationsResponse,
+    self as api, ClientCapability, GetDownloadLocsRequest, GetDownloadLocsResponse,
+    ListTableFilesRequest, ListTableFilesResponse, RepoId, RootRequest,
+    StreamChunkLocationsRequest, StreamChunkLocationsResponse,
     chunk_store_service_client::ChunkStoreServiceClient, download_loc::Location,
 };
 use tokio::runtime::Runtime;
@@ -28,7 +30,8 @@ pub type Address = [u8; 20];
 /// One connection of gRPC.
 pub type Grpc = ChunkStoreServiceClient<Channel>;
 
-/// Which call says where chunks are. The one that is not a stream is for clients that know no dictionaries.
+/// Which call says where chunks are. The one that is not a stream is for clients that know no
+/// dictionaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Stream,
@@ -61,8 +64,11 @@ pub struct Client {
 impl Client {
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let grpc = runtime.block_on(connect(address));
         Self { runtime, grpc, address }
     }
@@ -102,7 +108,8 @@ impl Client {
         (answer.head.status == 200 && answer.is_whole).then_some(answer.body)
     }
 
-    /// A download whose head is there. A slow machine may need more than the table's timeout for it, which is a refusal.
+    /// A download whose head is there. A slow machine may need more than the table's timeout for
+    /// it, which is a refusal.
     #[track_caller]
     pub fn begin(&self, target: &str, headers: &str) -> (Http, Head) {
         let mut begun = None;
@@ -122,7 +129,8 @@ impl Client {
 
     pub fn root(&self, path: &str) -> Result<Vec<u8>, Status> {
         let request = RootRequest { repo_path: path.to_owned(), ..RootRequest::default() };
-        self.call(|mut grpc| async move { grpc.root(request).await }).map(|root| root.root_hash.to_vec())
+        self.call(|mut grpc| async move { grpc.root(request).await })
+            .map(|root| root.root_hash.to_vec())
     }
 
     pub fn list(&self, path: &str) -> Result<ListTableFilesResponse, Status> {
@@ -133,32 +141,47 @@ impl Client {
     /// Indexes of the addresses that the store does not hold.
     pub fn absent(&self, path: &str, addresses: &[Address]) -> Result<Vec<i32>, Status> {
         let hashes = addresses.iter().map(|address| address.to_vec().into()).collect();
-        let request =
-            api::HasChunksRequest { repo_path: path.to_owned(), hashes, ..api::HasChunksRequest::default() };
-        let mut absent = self.call(|mut grpc| async move { grpc.has_chunks(request).await })?.absent;
+        let request = api::HasChunksRequest {
+            repo_path: path.to_owned(),
+            hashes,
+            ..api::HasChunksRequest::default()
+        };
+        let mut absent =
+            self.call(|mut grpc| async move { grpc.has_chunks(request).await })?.absent;
         absent.sort_unstable();
         Ok(absent)
     }
 
-    /// Where the chunks of each request are. All requests are sent at once where the call is a stream.
-    pub fn places(&self, path: &str, way: Way, requests: &[Vec<Address>]) -> Result<Vec<Places>, Status> {
+    /// Where the chunks of each request are. All requests are sent at once where the call is a
+    /// stream.
+    pub fn places(
+        &self,
+        path: &str,
+        way: Way,
+        requests: &[Vec<Address>],
+    ) -> Result<Vec<Places>, Status> {
         self.wait(places(self.grpc.clone(), path, way, requests))
     }
 
-    /// Where these chunks are, all of which the store holds; in requests of the size that Dolt's client sends.
+    /// Where these chunks are, all of which the store holds; in requests of the size that Dolt's
+    /// client sends.
     #[track_caller]
     pub fn found(&self, path: &str, way: Way, addresses: &[Address]) -> Vec<Place> {
         let requests: Vec<_> = addresses.chunks(512).map(<[Address]>::to_vec).collect();
-        let places = self.places(path, way, &requests).unwrap_or_else(|status| panic!("{path}: {status}"));
+        let places =
+            self.places(path, way, &requests).unwrap_or_else(|status| panic!("{path}: {status}"));
         let places = places.into_iter().flatten().zip(addresses);
-        places.map(|(place, address)| place.unwrap_or_else(|| panic!("{path} has {address:?}"))).collect()
+        places
+            .map(|(place, address)| place.unwrap_or_else(|| panic!("{path} has {address:?}")))
+            .collect()
     }
 }
 
 async fn connect(address: SocketAddr) -> Grpc {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
     // Streams that are not read leave the others room.
-    let endpoint = endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
+    let endpoint =
+        endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
     let channel = endpoint.connect_timeout(TIMEOUT).connect().await.unwrap();
     ChunkStoreServiceClient::new(channel).max_decoding_message_size(128 << 20)
 }
@@ -172,16 +195,20 @@ async fn places(
     let mut all = Vec::new();
     match way {
         Way::Stream => {
-            let asked: Vec<_> = requests.iter().map(|request| stream_request(path, request)).collect();
-            let mut answers = grpc.stream_chunk_locations(tokio_stream::iter(asked)).await?.into_inner();
+            let asked: Vec<_> =
+                requests.iter().map(|request| stream_request(path, request)).collect();
+            let mut answers =
+                grpc.stream_chunk_locations(tokio_stream::iter(asked)).await?.into_inner();
             let mut urls = Urls::default();
             while let Some(answer) = answers.message().await? {
                 all.push(urls.places(answer, requests[all.len()].len()));
             }
         }
         Way::Legacy => {
-            let asked: Vec<_> = requests.iter().map(|request| legacy_request(path, request)).collect();
-            let mut answers = grpc.stream_download_locations(tokio_stream::iter(asked)).await?.into_inner();
+            let asked: Vec<_> =
+                requests.iter().map(|request| legacy_request(path, request)).collect();
+            let mut answers =
+                grpc.stream_download_locations(tokio_stream::iter(asked)).await?.into_inner();
             while let Some(answer) = answers.message().await? {
                 all.push(legacy_places(answer, &requests[all.len()]));
             }
@@ -202,7 +229,12 @@ pub fn stream_request(path: &str, addresses: &[Address]) -> StreamChunkLocations
     let chunk_hashes = addresses.as_flattened().to_vec().into();
     let client_capabilities = vec![ClientCapability::Http2Download.into()];
     let repo_path = path.to_owned();
-    StreamChunkLocationsRequest { repo_path, chunk_hashes, client_capabilities, ..Default::default() }
+    StreamChunkLocationsRequest {
+        repo_path,
+        chunk_hashes,
+        client_capabilities,
+        ..Default::default()
+    }
 }
 
 /// A request of both older calls.
@@ -236,7 +268,8 @@ impl Urls {
         }
         let mut places: BTreeMap<u32, Option<Place>> = BTreeMap::new();
         for location in answer.locations {
-            let url = self.0.get(&location.table_file_id).expect("a resource that was named before");
+            let url =
+                self.0.get(&location.table_file_id).expect("a resource that was named before");
             let dictionary = (location.dictionary_offset, location.dictionary_length);
             let place = place(url, (location.offset, location.length), dictionary);
             assert_eq!(places.insert(location.request_index, Some(place)), None, "located twice");
@@ -279,7 +312,11 @@ pub fn legacy_places(answer: GetDownloadLocsResponse, addresses: &[Address]) -> 
     addresses.iter().map(|address| by_address.get(address).cloned()).collect()
 }
 
-fn place(url: &str, (offset, length): (u64, u32), (dictionary, dictionary_length): (u64, u32)) -> Place {
+fn place(
+    url: &str,
+    (offset, length): (u64, u32),
+    (dictionary, dictionary_length): (u64, u32),
+) -> Place {
     assert_ne!(length, 0, "no chunk is empty");
     let range = |offset, length: u32| offset..offset + u64::from(length);
     let dictionary = (dictionary_length != 0).then(|| range(dictionary, dictionary_length));

@@ -1,4 +1,5 @@
-//! New versions of the store while clients work, URLs that outlive versions, processes and memory, and other bytes under an old name.
+//! New versions of the store while clients work, URLs that outlive versions, processes and memory,
+//! and other bytes under an old name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,8 +28,9 @@ struct Versions {
 impl Versions {
     fn new() -> Self {
         let old = [1, 2].map(|seed| classic(seed, (0..60).map(|index| 1_000 + index * 37)));
-        let contents =
-            |file: &Written| file.chunks.iter().map(|(_, contents)| contents.clone()).collect::<Vec<_>>();
+        let contents = |file: &Written| {
+            file.chunks.iter().map(|(_, contents)| contents.clone()).collect::<Vec<_>>()
+        };
         let new = classic(3, [5_000, 70, 900]);
         let conjoined = classic_of([contents(&new), contents(&old[0]), contents(&old[1])].concat());
         Self { old, conjoined }
@@ -103,7 +105,12 @@ fn a_clone_is_completed_while_a_new_version_replaces_its_files() {
         assert!(client.http().get(now).body == versions.conjoined.bytes);
         assert_eq!(client.absent("db", &addresses(&versions.conjoined.chunks)).unwrap(), [0; 0]);
         let chunks = &versions.conjoined.chunks;
-        check_places(client, &client.base(), &client.found("db", Way::Legacy, &addresses(chunks)), chunks);
+        check_places(
+            client,
+            &client.base(),
+            &client.found("db", Way::Legacy, &addresses(chunks)),
+            chunks,
+        );
     }
 }
 
@@ -120,9 +127,16 @@ fn urls_are_good_after_a_restart_and_for_files_that_were_dropped_before_it() {
         assert_eq!(files(&served.client), listed, "the same URLs");
         let again = served.client.found("db", Way::Stream, &addresses(&chunks));
         let targets = |places: &[Place], base: &str| {
-            places.iter().map(|place| (target(&place.url, base), place.span.clone())).collect::<Vec<_>>()
+            places
+                .iter()
+                .map(|place| (target(&place.url, base), place.span.clone()))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(targets(&again, &served.client.base()), targets(&places, &base), "the same places");
+        assert_eq!(
+            targets(&again, &served.client.base()),
+            targets(&places, &base),
+            "the same places"
+        );
 
         versions.switch(&world);
         for empty in [false, true] {
@@ -135,7 +149,11 @@ fn urls_are_good_after_a_restart_and_for_files_that_were_dropped_before_it() {
             check_places(&served.client, &base, &places, &chunks);
             for file in &versions.old {
                 let answer = served.client.http().get(&listed[&file.spec.id.to_string()]);
-                assert!(answer.head.status == 200 && answer.body == file.bytes, "{}", answer.head.status);
+                assert!(
+                    answer.head.status == 200 && answer.body == file.bytes,
+                    "{}",
+                    answer.head.status
+                );
             }
         }
         let served = served.restart();
@@ -218,7 +236,8 @@ fn what_is_in_one_answer_is_of_one_version() {
                 let list = client.list("db").unwrap();
                 let is_new = list.root_hash == roots[1].to_vec();
                 assert!(is_new || list.root_hash == roots[0].to_vec());
-                let ids: BTreeSet<_> = list.table_file_info.into_iter().map(|file| file.file_id).collect();
+                let ids: BTreeSet<_> =
+                    list.table_file_info.into_iter().map(|file| file.file_id).collect();
                 assert_eq!(ids, *if is_new { &new } else { &old });
                 in_lists[usize::from(is_new)].store(true, Ordering::Relaxed);
             }
@@ -236,11 +255,15 @@ fn what_is_in_one_answer_is_of_one_version() {
         });
         let is_all_seen = || seen.iter().flatten().all(|seen| seen.load(Ordering::Relaxed));
         for turn in 0..3_000 {
-            let root = if turn % 2 == 0 { versions.switch(&world) } else { versions.switch_back(&world) };
+            let root =
+                if turn % 2 == 0 { versions.switch(&world) } else { versions.switch_back(&world) };
             eventually("the version is served", || client.root("db").unwrap() == root);
             // Whoever saw the root finds what belongs to it.
             if turn % 2 == 0 {
-                assert_eq!(client.absent("db", &addresses(&versions.conjoined.chunks)).unwrap(), [0; 0]);
+                assert_eq!(
+                    client.absent("db", &addresses(&versions.conjoined.chunks)).unwrap(),
+                    [0; 0]
+                );
             }
             if 30 <= turn && is_all_seen() {
                 break;
@@ -253,7 +276,8 @@ fn what_is_in_one_answer_is_of_one_version() {
 
 #[test]
 fn what_was_pushed_before_the_question_is_found() {
-    for (layout, way) in [("files", Way::Stream), ("records", Way::Stream), ("records", Way::Unary)] {
+    for (layout, way) in [("files", Way::Stream), ("records", Way::Stream), ("records", Way::Unary)]
+    {
         let versions = Versions::new();
         let world = versions.world();
         // Nobody looks by himself.
@@ -268,7 +292,11 @@ fn what_was_pushed_before_the_question_is_found() {
         let places: Vec<_> = places.into_iter().flatten().collect();
         check_places(client, &client.base(), &places, chunks);
         assert_eq!(client.absent("db", &asked).unwrap(), [3]);
-        assert_eq!(client.root("db").unwrap(), versions.conjoined.chunks[0].0, "the root belongs to it");
+        assert_eq!(
+            client.root("db").unwrap(),
+            versions.conjoined.chunks[0].0,
+            "the root belongs to it"
+        );
     }
 }
 
@@ -315,7 +343,11 @@ fn other_bytes_under_the_same_name_have_another_url() {
 fn bytes_of_two_uploads_under_one_name_are_never_in_one_answer() {
     let lengths = || (0..96).map(|_| 1 << 19);
     let [file, replaced] = [12, 13].map(|seed| classic(seed, lengths()));
-    assert_eq!(file.bytes.len(), replaced.bytes.len(), "nothing but their contents tells them apart");
+    assert_eq!(
+        file.bytes.len(),
+        replaced.bytes.len(),
+        "nothing but their contents tells them apart"
+    );
     let world = World::of_files(std::slice::from_ref(&file));
     for disk in ["", "disk=0&"] {
         world.put(&file);

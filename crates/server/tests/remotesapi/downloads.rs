@@ -1,4 +1,5 @@
-//! Downloads as HTTP has them: ranges, conditions, methods, paths that name nothing, and URLs as the client reaches the server.
+//! Downloads as HTTP has them: ranges, conditions, methods, paths that name nothing, and URLs as
+//! the client reaches the server.
 
 use std::fs;
 
@@ -104,7 +105,9 @@ fn ranges_are_exact_wherever_they_begin_and_end() {
     let mut http = served.client.http();
     for Resource { target, bytes } in &resources {
         let size = bytes.len() as u64;
-        for range in [0..1, 0..size, 1..2, 5..5_000.min(size), size - 1..size, size / 2..size, 0..size - 1] {
+        for range in
+            [0..1, 0..size, 1..2, 5..5_000.min(size), size - 1..size, size / 2..size, 0..size - 1]
+        {
             let answer = http.range(target, range.clone());
             assert_eq!(answer.head.status, 206, "{target} {range:?}: {}", answer.text());
             let expected = format!("bytes {}-{}/{size}", range.start, range.end - 1);
@@ -124,20 +127,24 @@ fn ranges_are_exact_wherever_they_begin_and_end() {
             assert_eq!(answer.head.status, 206, "{target} {range}: {}", answer.text());
             let said = format!("bytes {}-{}/{size}", expected.start, expected.end - 1);
             assert_eq!(answer.head.get("content-range"), Some(&*said), "{range}");
-            let expected = usize::try_from(expected.start).unwrap()..usize::try_from(expected.end).unwrap();
+            let expected =
+                usize::try_from(expected.start).unwrap()..usize::try_from(expected.end).unwrap();
             assert!(answer.is_whole && answer.body == bytes[expected], "{target} {range}");
         }
     }
 }
 
-/// Clients take 200 for the range they asked for, so that the bytes of the whole resource would be a checksum error to them.
+/// Clients take 200 for the range they asked for, so that the bytes of the whole resource would be
+/// a checksum error to them.
 #[test]
 fn ranges_that_cannot_be_are_never_answered_with_the_whole() {
     let (served, resources) = served();
     let mut http = served.client.http();
     for Resource { target, bytes } in &resources {
         let size = bytes.len();
-        for range in [format!("bytes={size}-"), format!("bytes={size}-{size}"), "bytes=-0".to_owned()] {
+        for range in
+            [format!("bytes={size}-"), format!("bytes={size}-{size}"), "bytes=-0".to_owned()]
+        {
             let answer = http.call("GET", target, &format!("Range: {range}\r\n"));
             assert_eq!(answer.head.status, 416, "{target} {range}");
             assert_eq!(answer.head.get("content-range"), Some(&*format!("bytes */{size}")));
@@ -163,10 +170,18 @@ fn ranges_that_cannot_be_are_never_answered_with_the_whole() {
         let answer = http.call("GET", target, "Range: bytes=18446744073709551616-\r\n");
         assert!([400, 416].contains(&answer.head.status), "{:?}", answer.head);
         let answer = http.call("GET", target, "Range: bytes=1-99999999999999999999999999\r\n");
-        assert!([400, 416].contains(&answer.head.status) || answer.body == bytes[1..], "{:?}", answer.head);
+        assert!(
+            [400, 416].contains(&answer.head.status) || answer.body == bytes[1..],
+            "{:?}",
+            answer.head
+        );
         // Other units are nobody's: HTTP lets them be as if they were not there.
         let answer = http.call("GET", target, "Range: lines=1-2\r\n");
-        assert!([400, 416].contains(&answer.head.status) || answer.body == *bytes, "{:?}", answer.head);
+        assert!(
+            [400, 416].contains(&answer.head.status) || answer.body == *bytes,
+            "{:?}",
+            answer.head
+        );
         assert_eq!(http.bytes(target, 1..3), &bytes[1..3], "the connection is still in step");
     }
 }
@@ -179,7 +194,8 @@ fn bytes_between_two_ranges_are_served() {
     );
     for layout in ["files", "records"] {
         let path = format!("real-archive-v3{layout}");
-        let mut places: Vec<Place> = served.client.found(&path, Way::Stream, &fixture.addresses()[..180]);
+        let mut places: Vec<Place> =
+            served.client.found(&path, Way::Stream, &fixture.addresses()[..180]);
         places.sort_by(|one, two| (&one.url, one.span.start).cmp(&(&two.url, two.span.start)));
         let mut downloads = served.client.downloads();
         for pair in places.windows(2).filter(|pair| pair[0].url == pair[1].url) {
@@ -250,7 +266,11 @@ fn nothing_can_be_written() {
         for method in ["PUT", "POST", "DELETE", "PATCH"] {
             let mut http = served.client.http();
             let answer = http.call(method, target, "Content-Length: 0\r\n");
-            assert!([403, 405].contains(&answer.head.status), "{method} {target}: {:?}", answer.head);
+            assert!(
+                [403, 405].contains(&answer.head.status),
+                "{method} {target}: {:?}",
+                answer.head
+            );
             // With a body, as clients push.
             let mut http = served.client.http();
             http.send(method, target, "Content-Length: 200000\r\nExpect: 100-continue\r\n");
@@ -273,7 +293,11 @@ fn downloads_one_after_the_other_stay_in_step() {
             http.send("GET", target, "");
             let take = |http: &mut Http, head: &Head| http.body(head.length()).unwrap();
             let head = http.head();
-            assert_eq!((head.status, take(&mut http, &head)), (206, bytes[..10].to_vec()), "{turn}");
+            assert_eq!(
+                (head.status, take(&mut http, &head)),
+                (206, bytes[..10].to_vec()),
+                "{turn}"
+            );
             assert_eq!(http.head().status, 200);
             let head = http.head();
             assert_eq!(head.status, 416);
@@ -311,13 +335,17 @@ fn urls(served: &Served, host: Option<&str>, forwarded: Option<&str>) -> Vec<Str
             file_id: "4r0lqmqprihmm1ok8d7b93l2i5lfl2ug".into(),
             ..Default::default()
         };
-        urls.push(grpc.refresh_table_file_url(of(refresh, forwarded)).await.unwrap().into_inner().url);
+        urls.push(
+            grpc.refresh_table_file_url(of(refresh, forwarded)).await.unwrap().into_inner().url,
+        );
         let request = stream_request("db", &[address]);
-        let stream = grpc.stream_chunk_locations(of(tokio_stream::once(request), forwarded)).await.unwrap();
+        let stream =
+            grpc.stream_chunk_locations(of(tokio_stream::once(request), forwarded)).await.unwrap();
         let answer = stream.into_inner().message().await.unwrap().unwrap();
         urls.push(answer.table_files[0].url.clone());
         let request = super::client::legacy_request("db", &[address]);
-        let answer = grpc.get_download_locations(of(request, forwarded)).await.unwrap().into_inner();
+        let answer =
+            grpc.get_download_locations(of(request, forwarded)).await.unwrap().into_inner();
         let Some(busload_proto::remotesapi::download_loc::Location::HttpGetRange(ranges)) =
             answer.locs[0].location.clone()
         else {
@@ -345,7 +373,9 @@ fn urls_begin_as_the_client_reached_the_server() {
         (Some("cache.example.com"), Some("gopher://evil"), "http://cache.example.com"),
     ] {
         for url in urls(&served, host, forwarded) {
-            let path = url.strip_prefix(expected).unwrap_or_else(|| panic!("{host:?} {forwarded:?}: {url}"));
+            let path = url
+                .strip_prefix(expected)
+                .unwrap_or_else(|| panic!("{host:?} {forwarded:?}: {url}"));
             assert!(path.starts_with("/dolt/v1/db/"), "{url}");
             // Whatever it was called, the rest leads there.
             assert_eq!(served.client.http().range(path, 0..1).head.status, 206, "{url}");
@@ -370,7 +400,8 @@ fn urls_begin_as_configured_if_they_are() {
 
 #[test]
 fn a_table_without_chunks_has_no_downloads() {
-    let served = Served::start(&["mem=memory:".to_owned(), Fixture::new("real-bigchunk").as_db("")]);
+    let served =
+        Served::start(&["mem=memory:".to_owned(), Fixture::new("real-bigchunk").as_db("")]);
     refused(served.client.root("mem"), Code::NotFound, &["mem"]);
     let url = served.client.list("db").unwrap().table_file_info.remove(0).url;
     let target = target(&url, &served.client.base());

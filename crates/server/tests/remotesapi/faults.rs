@@ -1,4 +1,5 @@
-//! Stores that fail in the middle. Clients see right bytes, or an error that they try again: never a body that is short and looks complete.
+//! Stores that fail in the middle. Clients see right bytes, or an error that they try again: never
+//! a body that is short and looks complete.
 
 use std::{ops::Range, thread, time::Duration};
 
@@ -22,7 +23,8 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// A download of bytes that are known; all of a resource if no range is given. A new connection if the old one is of no more use.
+    /// A download of bytes that are known; all of a resource if no range is given. A new connection
+    /// if the old one is of no more use.
     #[track_caller]
     fn download(
         &mut self,
@@ -66,8 +68,9 @@ impl Outcomes {
     }
 }
 
-/// All that goes wrong with bodies and that can be seen without knowing what they should be. Whole files, and what is between chunks, are
-/// the store's bytes: nothing says what these should be while they are being sent.
+/// All that goes wrong with bodies and that can be seen without knowing what they should be. Whole
+/// files, and what is between chunks, are the store's bytes: nothing says what these should be
+/// while they are being sent.
 fn faults() -> Faults {
     let rules = [
         Rule::sometimes(0.15, Fault::Reset(300)),
@@ -134,11 +137,13 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
     let world = World::of(&fixture);
     for layout in ["files", "records"] {
         world.proxy.set(Faults::default());
-        let served = Served::start(&[world.as_db(&format!("disk=0&timeout=2s&dolt_layout={layout}"))]);
+        let served =
+            Served::start(&[world.as_db(&format!("disk=0&timeout=2s&dolt_layout={layout}"))]);
         served.wait_until_open();
         let client = &served.client;
         assert_eq!(client.root("db").unwrap(), fixture.root());
-        // Other bytes than there are in the store: seen by who compares chunks with their addresses.
+        // Other bytes than there are in the store: seen by who compares chunks with their
+        // addresses.
         let mut faults = faults();
         faults.rules.insert(0, Rule::sometimes(0.2, Fault::Flip(1_234)));
         faults.rules.insert(1, Rule::sometimes(0.1, Fault::LyingRange));
@@ -150,21 +155,28 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
             let places = match client.places("db", way, &[asked]) {
                 Ok(mut places) => places.remove(0),
                 Err(status) => {
-                    assert!([Code::Unavailable, Code::DataLoss].contains(&status.code()), "{status}");
+                    assert!(
+                        [Code::Unavailable, Code::DataLoss].contains(&status.code()),
+                        "{status}"
+                    );
                     continue;
                 }
             };
             for (chunk, place) in chunks.iter().zip(places).step_by(4) {
-                let place = place.expect("what the store cannot say is no chunk that does not exist");
+                let place =
+                    place.expect("what the store cannot say is no chunk that does not exist");
                 let target = downloads.target(&place.url);
-                let Ok(answer) = downloads.http.try_call("GET", &target, &range_header(place.span.clone()))
+                let Ok(answer) =
+                    downloads.http.try_call("GET", &target, &range_header(place.span.clone()))
                 else {
                     downloads = client.downloads();
                     continue;
                 };
                 if answer.head.status == 206 && answer.is_whole {
-                    let dictionary =
-                        place.dictionary.clone().map(|range| downloads.dictionary(&place.url, range));
+                    let dictionary = place
+                        .dictionary
+                        .clone()
+                        .map(|range| downloads.dictionary(&place.url, range));
                     chunk.check(&decode(&answer.body, dictionary.as_deref()).unwrap());
                     right += 1;
                 } else if !answer.is_whole {
@@ -177,7 +189,9 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
         // What was wrong twice in the same way is believed to be for some seconds.
         let (addresses, mut places) = (fixture.addresses(), Vec::new());
         eventually("all chunks have places", || {
-            places = client.places("db", Way::Stream, std::slice::from_ref(&addresses)).unwrap_or_default();
+            places = client
+                .places("db", Way::Stream, std::slice::from_ref(&addresses))
+                .unwrap_or_default();
             !places.is_empty()
         });
         let mut downloads = client.downloads();
@@ -195,7 +209,8 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
                 stored = answer.body;
                 answer.head.status == 206
             });
-            let dictionary = place.dictionary.clone().map(|range| downloads.dictionary(&place.url, range));
+            let dictionary =
+                place.dictionary.clone().map(|range| downloads.dictionary(&place.url, range));
             chunk.check(&decode(&stored, dictionary.as_deref()).unwrap());
         }
     }
@@ -243,7 +258,8 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
     let fixture = Fixture::new("real-archive-v3");
     let world = World::of(&fixture);
     for layout in ["files", "records"] {
-        let mut served = Served::start(&[world.as_db(&format!("disk=0&timeout=500ms&dolt_layout={layout}"))]);
+        let mut served =
+            Served::start(&[world.as_db(&format!("disk=0&timeout=500ms&dolt_layout={layout}"))]);
         served.wait_until_open();
         let client = &served.client;
         let urls: Vec<_> =
@@ -253,21 +269,35 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
             let target = target(url, &client.base());
             for (method, headers) in [("GET", ""), ("GET", "Range: bytes=10-2000\r\n")] {
                 let answer = client.http().call(method, &target, headers);
-                assert_eq!(answer.head.status, 503, "{method} {target} {headers}: {}", answer.text());
+                assert_eq!(
+                    answer.head.status,
+                    503,
+                    "{method} {target} {headers}: {}",
+                    answer.text()
+                );
                 assert!(answer.head.get("retry-after").is_some());
                 assert!(answer.text().contains("s3://"), "{}", answer.text());
             }
-            assert_eq!(client.http().call("HEAD", &target, "").head.status, 200, "its length is known");
+            assert_eq!(
+                client.http().call("HEAD", &target, "").head.status,
+                200,
+                "its length is known"
+            );
         }
         // A dictionary that was not read cannot be given out, nor chunks that were not.
         for way in [Way::Stream, Way::Legacy, Way::Unary] {
             let status = client.places("db", way, &[fixture.addresses()]).unwrap_err();
             assert_eq!(status.code(), Code::Unavailable, "{status}");
             // Several waits end with the same deadline; the one that notices first says so.
-            assert!(["within", "in time"].iter().any(|part| status.message().contains(part)), "{status}");
+            assert!(
+                ["within", "in time"].iter().any(|part| status.message().contains(part)),
+                "{status}"
+            );
         }
         world.proxy.come_back();
-        eventually("the store is served", || client.places("db", Way::Unary, &[fixture.addresses()]).is_ok());
+        eventually("the store is served", || {
+            client.places("db", Way::Unary, &[fixture.addresses()]).is_ok()
+        });
         // Clients print the status only, so the log says why, and not for each of the twelve.
         served.server.signal(rustix::process::Signal::TERM);
         assert!(served.server.wait().success());
@@ -284,7 +314,10 @@ fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
     let world = World::of_files(std::slice::from_ref(&old));
     let url = {
         let served = Served::start(&[world.as_db("")]);
-        target(&served.client.list("db").unwrap().table_file_info.remove(0).url, &served.client.base())
+        target(
+            &served.client.list("db").unwrap().table_file_info.remove(0).url,
+            &served.client.base(),
+        )
     };
     world.put(&new);
     world.name(&[&new]);
@@ -298,7 +331,11 @@ fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
     let answer = http.range(&url, 10..2_000);
     assert_eq!(answer.head.status, 503, "{}", answer.text());
     assert!(answer.head.get("retry-after").is_some());
-    assert!(["s3://", "5s", "db"].iter().all(|part| answer.text().contains(part)), "{}", answer.text());
+    assert!(
+        ["s3://", "5s", "db"].iter().all(|part| answer.text().contains(part)),
+        "{}",
+        answer.text()
+    );
     // Found by now.
     eventually("its bytes come in time", || {
         let answer = http.range(&url, 10..2_000);
@@ -310,9 +347,12 @@ fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
 /// A client whose download of a dictionary fails for good hangs for ever.
 #[test]
 fn dictionaries_that_were_given_out_are_served_whatever_happens() {
-    for name in
-        ["real-archive-v3", "rewritten-archive-v1", "real-archive-conjoined", "synth-sizes-archive-zstd"]
-    {
+    for name in [
+        "real-archive-v3",
+        "rewritten-archive-v1",
+        "real-archive-conjoined",
+        "synth-sizes-archive-zstd",
+    ] {
         for disk in ["", "disk=0&"] {
             let fixture = Fixture::new(name);
             let world = World::of(&fixture);
@@ -320,8 +360,9 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
             let client = &served.client;
             let places = client.found("db", Way::Stream, &fixture.addresses());
             let dictionaries = |places: &[Place]| {
-                let of =
-                    |place: &Place| Some((target(&place.url, &client.base()), place.dictionary.clone()?));
+                let of = |place: &Place| {
+                    Some((target(&place.url, &client.base()), place.dictionary.clone()?))
+                };
                 let mut all: Vec<_> = places.iter().filter_map(of).collect();
                 all.sort_by_key(|(target, range)| (target.clone(), range.start));
                 all.dedup();
@@ -336,7 +377,10 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
             for _ in 0..2 {
                 for (target, range) in &given {
                     let bytes = client.http().bytes(target, range.clone());
-                    assert!(zstd::bulk::decompress(&bytes, 1 << 20).is_ok(), "{name}: a dictionary");
+                    assert!(
+                        zstd::bulk::decompress(&bytes, 1 << 20).is_ok(),
+                        "{name}: a dictionary"
+                    );
                     let path = fixture
                         .files()
                         .into_iter()
@@ -358,7 +402,8 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
 #[test]
 fn a_dictionary_that_is_corrupt_in_the_store_is_never_given_out() {
     let fixture = Fixture::new("real-archive-v3");
-    let archive = fixture.files().into_iter().max_by_key(|file| file.path.metadata().unwrap().len()).unwrap();
+    let archive =
+        fixture.files().into_iter().max_by_key(|file| file.path.metadata().unwrap().len()).unwrap();
     let world = World::of(&fixture);
     let mut bytes = std::fs::read(&archive.path).unwrap();
     // Of this file, the dictionary is the first span.

@@ -31,7 +31,10 @@ fn sorted(list: ListTableFilesResponse) -> Vec<TableFileInfo> {
 fn check_entry(entry: &TableFileInfo, file: &TableFile) {
     assert_eq!(entry.file_id, file.id.to_string());
     assert_eq!(entry.num_chunks, file.chunk_count, "{}", file.id);
-    assert_eq!((entry.split_offset, &entry.refresh_after, &entry.refresh_request), (0, &None, &None));
+    assert_eq!(
+        (entry.split_offset, &entry.refresh_after, &entry.refresh_request),
+        (0, &None, &None)
+    );
     let path = entry.url.split('?').next().unwrap();
     let name = path.rsplit('/').next().unwrap();
     let suffix = if file.is_archive { ".darc" } else { "" };
@@ -39,9 +42,16 @@ fn check_entry(entry: &TableFileInfo, file: &TableFile) {
     assert_eq!(name, format!("{}{suffix}", file.id));
 }
 
-fn refreshed(client: &Client, path: &str, file_id: &str) -> Result<RefreshTableFileUrlResponse, Status> {
-    let request =
-        RefreshTableFileUrlRequest { repo_path: path.into(), file_id: file_id.into(), ..Default::default() };
+fn refreshed(
+    client: &Client,
+    path: &str,
+    file_id: &str,
+) -> Result<RefreshTableFileUrlResponse, Status> {
+    let request = RefreshTableFileUrlRequest {
+        repo_path: path.into(),
+        file_id: file_id.into(),
+        ..Default::default()
+    };
     client.call(|mut grpc| async move { grpc.refresh_table_file_url(request).await })
 }
 
@@ -50,7 +60,8 @@ fn every_file_of_every_store_is_listed_and_downloaded() {
     let mut fixtures = Fixture::sound();
     // What chunks are called is no matter of files.
     fixtures.extend(["synth-collide-classic", "synth-collide-archive"].map(Fixture::new));
-    let served = Served::start(&fixtures.iter().map(|fixture| fixture.table("", "")).collect::<Vec<_>>());
+    let served =
+        Served::start(&fixtures.iter().map(|fixture| fixture.table("", "")).collect::<Vec<_>>());
     let client = &served.client;
     let mut http = client.http();
     for fixture in &fixtures {
@@ -64,8 +75,11 @@ fn every_file_of_every_store_is_listed_and_downloaded() {
             let target = target(&entry.url, &client.base());
             let expected = fs::read(&file.path).unwrap();
             // As Dolt's client asks.
-            let answer =
-                http.call("GET", &target, "User-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n");
+            let answer = http.call(
+                "GET",
+                &target,
+                "User-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n",
+            );
             assert_eq!(answer.head.status, 200, "{name} {}: {}", file.id, answer.text());
             assert_eq!(answer.head.get("content-encoding"), None);
             assert!(answer.is_whole && answer.body == expected, "{name} {}", file.id);
@@ -97,13 +111,17 @@ fn manifests_of_version_4_are_served_alike() {
 #[test]
 fn lists_name_no_url_twice() {
     let fixtures = [Fixture::new("real-archive-v3"), Fixture::new("rewritten-archive-v2")];
-    let tables: Vec<_> =
-        fixtures.iter().flat_map(|fixture| ["", "2"].map(|suffix| fixture.table(suffix, ""))).collect();
+    let tables: Vec<_> = fixtures
+        .iter()
+        .flat_map(|fixture| ["", "2"].map(|suffix| fixture.table(suffix, "")))
+        .collect();
     let served = Served::start(&tables);
     let mut urls = HashSet::new();
     for fixture in &fixtures {
         for suffix in ["", "2"] {
-            for entry in served.client.list(&format!("{}{suffix}", fixture.name)).unwrap().table_file_info {
+            for entry in
+                served.client.list(&format!("{}{suffix}", fixture.name)).unwrap().table_file_info
+            {
                 assert!(urls.insert(entry.url), "{}", entry.file_id);
             }
         }
@@ -120,7 +138,8 @@ fn a_url_is_refreshed_to_itself_for_long() {
         let answer = refreshed(&served.client, "db", &entry.file_id).unwrap();
         assert_eq!((answer.url, &*answer.repo_token), (entry.url, ""));
         let until = answer.refresh_after.expect("a time").seconds;
-        let tomorrow = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(24 * 3600);
+        let tomorrow =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(24 * 3600);
         assert!(tomorrow.as_secs() < u64::try_from(until).unwrap(), "{until}");
         refused(
             refreshed(&served.client, "real-bigchunk", &entry.file_id),
@@ -146,7 +165,8 @@ fn files_are_downloaded_over_http_2_too() {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let io = hyper_util::rt::TokioIo::new(stream);
         let executor = hyper_util::rt::TokioExecutor::new();
-        let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(executor, io).await.unwrap();
         tokio::spawn(connection);
         // All at once on one connection.
         let mut answers = Vec::new();
@@ -160,10 +180,12 @@ fn files_are_downloaded_over_http_2_too() {
         for (whole, range) in answers {
             let (whole, range) = (whole.await.unwrap(), range.await.unwrap());
             assert_eq!((whole.status().as_u16(), range.status().as_u16()), (200, 206));
-            let whole =
-                axum::body::to_bytes(axum::body::Body::new(whole.into_body()), usize::MAX).await.unwrap();
-            let range =
-                axum::body::to_bytes(axum::body::Body::new(range.into_body()), usize::MAX).await.unwrap();
+            let whole = axum::body::to_bytes(axum::body::Body::new(whole.into_body()), usize::MAX)
+                .await
+                .unwrap();
+            let range = axum::body::to_bytes(axum::body::Body::new(range.into_body()), usize::MAX)
+                .await
+                .unwrap();
             assert_eq!(range, whole.slice(3..10));
             bodies.push(whole);
         }

@@ -1,4 +1,5 @@
-//! Servers and what they serve: the stores that Dolt wrote, and stores in a bucket behind a proxy that misbehaves.
+//! Servers and what they serve: the stores that Dolt wrote, and stores in a bucket behind a proxy
+//! that misbehaves.
 
 use std::{
     fs,
@@ -51,7 +52,8 @@ impl Served {
         Self { server, client, data, arguments }
     }
 
-    /// Waits until the store of `db` is open, for which a slow machine may need more than the table's timeout. What is open is known.
+    /// Waits until the store of `db` is open, for which a slow machine may need more than the
+    /// table's timeout. What is open is known.
     #[track_caller]
     pub fn wait_until_open(&self) {
         eventually("the store is open", || self.client.root("db").is_ok());
@@ -99,7 +101,8 @@ impl Listed {
     #[track_caller]
     pub fn check(&self, contents: &[u8]) {
         assert_eq!(contents.len(), self.bytes, "{:?}", ChunkAddress(self.address));
-        let digits: String = Sha256::digest(contents).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits: String =
+            Sha256::digest(contents).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(digits, self.sha256, "{:?}", ChunkAddress(self.address));
     }
 }
@@ -146,7 +149,11 @@ impl Fixture {
     /// As a table of its own name with something after it.
     pub fn table(&self, suffix: &str, query: &str) -> String {
         let separator = if query.is_empty() { "" } else { "?" };
-        format!("{}{suffix}=chunks+file://{}{separator}{query}", self.name, self.directory.display())
+        format!(
+            "{}{suffix}=chunks+file://{}{separator}{query}",
+            self.name,
+            self.directory.display()
+        )
     }
 
     /// As the table `db`.
@@ -188,14 +195,19 @@ impl Fixture {
     fn file(&self, directory: &Path, spec: FileSpec) -> TableFile {
         let archive = directory.join(format!("{}.darc{}", spec.id, self.suffix()));
         let is_archive = archive.exists();
-        let path = if is_archive { archive } else { directory.join(format!("{}{}", spec.id, self.suffix())) };
+        let path = if is_archive {
+            archive
+        } else {
+            directory.join(format!("{}{}", spec.id, self.suffix()))
+        };
         TableFile { id: spec.id, chunk_count: spec.chunk_count, is_archive, path }
     }
 }
 
 /// The store of which a table in DynamoDB is the manifest, with a manifest in text.
 fn aws_as_files() -> TempDir {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt/aws-appendix");
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt/aws-appendix");
     let item = fs::read_to_string(directory.join("dynamodb-item.json")).unwrap();
     let item: serde_json::Value = serde_json::from_str(&item).unwrap();
     let specs: Vec<_> = item["Item"]["specs"]["S"].as_str().unwrap().split(':').collect();
@@ -203,7 +215,10 @@ fn aws_as_files() -> TempDir {
     assert!(rest.is_empty());
     let files: Vec<_> = specs
         .iter()
-        .map(|[id, count]| FileSpec { id: id.parse().unwrap(), chunk_count: count.parse().unwrap() })
+        .map(|[id, count]| FileSpec {
+            id: id.parse().unwrap(),
+            chunk_count: count.parse().unwrap(),
+        })
         .collect();
     let made = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(directory.join("s3/org/repo-ns")).unwrap() {
@@ -281,7 +296,8 @@ impl World {
 
 /// A classic table file with chunks of these lengths; another seed, other chunks.
 pub fn classic(seed: u64, lengths: impl IntoIterator<Item = usize>) -> Written {
-    let chunks = lengths.into_iter().zip(0..).map(|(length, index)| noise(mix(seed) ^ index, length));
+    let chunks =
+        lengths.into_iter().zip(0..).map(|(length, index)| noise(mix(seed) ^ index, length));
     classic_of(chunks)
 }
 
@@ -296,6 +312,7 @@ pub fn classic_of(contents: impl IntoIterator<Item = Vec<u8>>) -> Written {
 
 /// Bytes that no compression makes shorter.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let words = (0..length.div_ceil(8) as u64).flat_map(|index| mix(mix(seed) ^ index).to_le_bytes());
+    let words =
+        (0..length.div_ceil(8) as u64).flat_map(|index| mix(mix(seed) ^ index).to_le_bytes());
     words.take(length).collect()
 }

@@ -1,4 +1,5 @@
-//! A client of HTTP/1.1 that shows what came over the wire: a body that was cut off is told from one that was whole.
+//! A client of HTTP/1.1 that shows what came over the wire: a body that was cut off is told from
+//! one that was whole.
 
 use std::{
     io::{self, Read, Write},
@@ -35,14 +36,17 @@ impl Head {
     fn parse(text: &str) -> Self {
         let mut lines = text.split("\r\n");
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers = lines.map(|line| line.split_once(':').unwrap_or_else(|| panic!("a header: {line}")));
-        let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
+        let headers =
+            lines.map(|line| line.split_once(':').unwrap_or_else(|| panic!("a header: {line}")));
+        let headers =
+            headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
         Self { status, headers: headers.collect() }
     }
 
     /// A header's value.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let mut values = self.headers.iter().filter(|(of, _)| of == name).map(|(_, value)| &**value);
+        let mut values =
+            self.headers.iter().filter(|(of, _)| of == name).map(|(_, value)| &**value);
         let value = values.next();
         assert_eq!(values.next(), None, "{name} stands twice");
         value
@@ -69,7 +73,8 @@ impl Http {
         Self { stream: connect(address), received: Vec::new() }
     }
 
-    /// Sends a request without a body. Headers as they stand on the wire, each with its end of line.
+    /// Sends a request without a body. Headers as they stand on the wire, each with its end of
+    /// line.
     #[track_caller]
     pub fn send(&mut self, method: &str, target: &str, headers: &str) {
         let host = self.stream.peer_addr().unwrap();
@@ -169,7 +174,8 @@ pub fn range_header(range: Range<u64>) -> String {
 /// What stands in a URL after scheme and authority; these are as expected.
 #[track_caller]
 pub fn target(url: &str, base: &str) -> String {
-    let target = url.strip_prefix(base).unwrap_or_else(|| panic!("{url} does not begin with {base}"));
+    let target =
+        url.strip_prefix(base).unwrap_or_else(|| panic!("{url} does not begin with {base}"));
     assert!(target.starts_with('/'), "{url}");
     target.to_owned()
 }

@@ -27,7 +27,9 @@ const LAYOUTS: [&str; 2] = ["files", "records"];
 
 /// Files of 8 MiB together, in pieces of many sizes.
 fn files(count: u64) -> Vec<Written> {
-    (0..count).map(|seed| classic(100 + seed, (0..128).map(|index| 1_000 + index * 1_000))).collect()
+    (0..count)
+        .map(|seed| classic(100 + seed, (0..128).map(|index| 1_000 + index * 1_000)))
+        .collect()
 }
 
 /// What a clone does: the list, and every file of it.
@@ -50,7 +52,8 @@ fn twenty_clones_at_once_fetch_each_file_from_the_store_once() {
     // Clones that wait for each other's parts for half of it ask for themselves.
     let served = Served::start(&[world.as_db("timeout=60s")]);
     let client = &served.client;
-    let written: BTreeMap<_, _> = files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
+    let written: BTreeMap<_, _> =
+        files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
     assert_eq!(client.list("db").unwrap().table_file_info.len(), files.len());
     world.proxy.set(Faults { first_byte: Duration::from_millis(5), ..Faults::default() });
     world.proxy.forget();
@@ -67,7 +70,11 @@ fn twenty_clones_at_once_fetch_each_file_from_the_store_once() {
     });
     for file in &files {
         let (sent, size) = (world.sent(&file.spec.id.to_string()), file.bytes.len() as u64);
-        assert!(sent <= size, "{sent} bytes of the store for a file of {size}: {:?}", world.proxy.seen());
+        assert!(
+            sent <= size,
+            "{sent} bytes of the store for a file of {size}: {:?}",
+            world.proxy.seen()
+        );
     }
     // And a last one costs nothing.
     eventually("all is on disk", || {
@@ -133,7 +140,8 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
     let fixture = Fixture::new("real-archive-v3");
     let world = World::of_files(&files);
     for disk in ["", "disk=0&"] {
-        let served = Served::start(&[world.as_db(&format!("{disk}timeout=60s")), fixture.table("", "")]);
+        let served =
+            Served::start(&[world.as_db(&format!("{disk}timeout=60s")), fixture.table("", "")]);
         let client = &served.client;
         let list = client.list("db").unwrap().table_file_info;
         let targets: Vec<_> = list.iter().map(|file| target(&file.url, &client.base())).collect();
@@ -160,7 +168,8 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
     }
 }
 
-/// There is memory for some; who comes then waits for the table's timeout at most, and is told when to come again.
+/// There is memory for some; who comes then waits for the table's timeout at most, and is told when
+/// to come again.
 #[test]
 fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_memory() {
     let file = classic(11, (0..64).map(|_| 1 << 19));
@@ -183,15 +192,22 @@ fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_me
     }
     let list = client.list(fixture.name).unwrap().table_file_info;
     let elsewhere = super::http::target(&list[0].url, &client.base());
-    assert_eq!(client.http().get(&elsewhere).head.status, 200, "other tables have memory of their own");
+    assert_eq!(
+        client.http().get(&elsewhere).head.status,
+        200,
+        "other tables have memory of their own"
+    );
     assert_eq!(client.root("db").unwrap(), file.chunks[0].0, "and calls need none");
     let grown = resident(&served) - before;
     assert!(grown < f64::from(600 << 20), "{grown} bytes");
     drop(slow);
-    eventually("there is memory again", || client.file(&target).is_some_and(|bytes| bytes == file.bytes));
+    eventually("there is memory again", || {
+        client.file(&target).is_some_and(|bytes| bytes == file.bytes)
+    });
 }
 
-/// One connection of HTTP/2 that gives no window: nothing of its answers is ever on the socket, which never stalls.
+/// One connection of HTTP/2 that gives no window: nothing of its answers is ever on the socket,
+/// which never stalls.
 async fn without_window(address: SocketAddr, target: &str, count: usize) -> Vec<(u16, impl Sized)> {
     let mut client = http2::Builder::new(TokioExecutor::new());
     client.initial_stream_window_size(0);
@@ -263,21 +279,25 @@ fn a_client_that_reads_a_kibibyte_at_a_time_gets_all_and_holds_up_nobody() {
 #[test]
 fn streams_that_nobody_reads_cost_little_memory_and_disturb_nobody() {
     let fixture = Fixture::new("real-archive-v3");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     let client = &served.client;
     for layout in LAYOUTS {
         let path = format!("real-archive-v3{layout}");
         assert_eq!(client.root(&path).unwrap(), fixture.root());
         let before = resident(&served);
         let addresses = &fixture.addresses()[..512];
-        // Some 40 MB of answers each. Of one connection only a few, since what waits in one stream is in the window of all.
+        // Some 40 MB of answers each. Of one connection only a few, since what waits in one stream
+        // is in the window of all.
         let mut streams = Vec::new();
         for _ in 0..30 {
             let mut grpc = client.another();
             for _ in 0..2 {
                 let requests = std::iter::repeat_n(stream_request(&path, addresses), 2_000);
-                streams.push(client.wait(grpc.stream_chunk_locations(tokio_stream::iter(requests))).unwrap());
+                streams.push(
+                    client.wait(grpc.stream_chunk_locations(tokio_stream::iter(requests))).unwrap(),
+                );
             }
         }
         let places = client.found(&path, Way::Stream, addresses);
@@ -289,7 +309,11 @@ fn streams_that_nobody_reads_cost_little_memory_and_disturb_nobody() {
         assert!(grown < f64::from(300 << 20), "{grown} bytes");
         let mut late = streams.swap_remove(31).into_inner();
         let answer = client.wait(late.message());
-        assert_eq!(answer.unwrap().unwrap().locations.len(), 512, "and who reads after all gets answers");
+        assert_eq!(
+            answer.unwrap().unwrap().locations.len(),
+            512,
+            "and who reads after all gets answers"
+        );
     }
 }
 
@@ -314,14 +338,16 @@ fn clients_that_go_away_leave_nothing_behind() {
         drop(leaving);
         let mut grpc = client.grpc.clone();
         client.wait(async {
-            let addresses: Vec<_> = files[turn % 3].chunks.iter().map(|(address, _)| *address).collect();
+            let addresses: Vec<_> =
+                files[turn % 3].chunks.iter().map(|(address, _)| *address).collect();
             let requests = std::iter::repeat_n(stream_request("db", &addresses), 50);
             drop(grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap());
         });
     }
     // All of them.
     let started = Instant::now();
-    let written: BTreeMap<_, _> = files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
+    let written: BTreeMap<_, _> =
+        files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
     clone(client, &written, 0);
     assert!(started.elapsed() < TIMEOUT);
     // On a slow machine the last ones may still be leaving.
@@ -334,14 +360,20 @@ fn a_server_that_ends_cuts_downloads_off_and_clients_go_on_with_the_next_one() {
     let file = classic(14, (0..96).map(|_| 1 << 19));
     let world = World::of_files(std::slice::from_ref(&file));
     let served = Served::start(&[world.as_db("")]);
-    let target =
-        target(&served.client.list("db").unwrap().table_file_info.remove(0).url, &served.client.base());
+    let target = target(
+        &served.client.list("db").unwrap().table_file_info.remove(0).url,
+        &served.client.base(),
+    );
     let mut slow = unread(&served.client, std::slice::from_ref(&target), 8);
     let heads: Vec<_> = slow.iter_mut().map(Http::head).collect();
     let served = served.restart();
     for (mut http, head) in slow.into_iter().zip(heads) {
         let mut body = http.body(head.length()).unwrap();
-        assert!(body.len() < head.length() && file.bytes.starts_with(&body), "{} bytes", body.len());
+        assert!(
+            body.len() < head.length() && file.bytes.starts_with(&body),
+            "{} bytes",
+            body.len()
+        );
         let rest = served.client.http().bytes(&target, body.len() as u64..head.length() as u64);
         body.extend(rest);
         assert!(body == file.bytes);

@@ -1,4 +1,5 @@
-//! Where clients are told that chunks are: every chunk of every store, in both layouts, by all three calls; and the streams.
+//! Where clients are told that chunks are: every chunk of every store, in both layouts, by all
+//! three calls; and the streams.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -12,7 +13,10 @@ use tonic::{Code, Streaming};
 
 use super::{
     NOWHERE,
-    client::{Address, Client, Grpc, Place, Urls, WAYS, Way, legacy_places, legacy_request, stream_request},
+    client::{
+        Address, Client, Grpc, Place, Urls, WAYS, Way, legacy_places, legacy_request,
+        stream_request,
+    },
     fixture::{Fixture, Listed, Served, World, classic, classic_of},
     http::{range_header, target},
     metadata::refused,
@@ -33,7 +37,8 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
     }
     let again = [Way::Stream, Way::Legacy].map(|way| client.found(table, way, &addresses));
     let unary = client.found(table, Way::Unary, &addresses);
-    // The server closes connections over which nothing is asked for, and all of that takes a while on a slow machine.
+    // The server closes connections over which nothing is asked for, and all of that takes a while
+    // on a slow machine.
     downloads.http = client.http();
     assert!(unary.iter().all(|place| place.dictionary.is_none()), "{table}: its clients know none");
     match layout {
@@ -42,17 +47,31 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
             for places in again.iter().chain([&places, &unary]) {
                 for (chunk, place) in fixture.chunks.iter().zip(places) {
                     // A large record is where it is in memory of nobody.
-                    assert!(place.url.contains("/records/") || 256 << 10 < chunk.bytes(), "{place:?}");
+                    assert!(
+                        place.url.contains("/records/") || 256 << 10 < chunk.bytes(),
+                        "{place:?}"
+                    );
                     chunk.check(&downloads.chunk(place));
                 }
             }
         }
         _ => {
             // The same strings, by which clients merge ranges.
-            assert!(again.iter().all(|again| *again == places), "{table}: the same again, in both streams");
-            let urls: HashSet<_> =
-                client.list(table).unwrap().table_file_info.into_iter().map(|file| file.url).collect();
-            assert!(places.iter().all(|place| urls.contains(&place.url)), "{table}: files that are listed");
+            assert!(
+                again.iter().all(|again| *again == places),
+                "{table}: the same again, in both streams"
+            );
+            let urls: HashSet<_> = client
+                .list(table)
+                .unwrap()
+                .table_file_info
+                .into_iter()
+                .map(|file| file.url)
+                .collect();
+            assert!(
+                places.iter().all(|place| urls.contains(&place.url)),
+                "{table}: files that are listed"
+            );
             for (chunk, place) in fixture.chunks.iter().zip(&unary).step_by(11) {
                 chunk.check(&downloads.chunk(place));
             }
@@ -64,9 +83,9 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
 fn every_chunk_of_every_store_is_where_its_place_says_in_both_layouts() {
     let fixtures = Fixture::sound();
     let tables = LAYOUTS.iter().flat_map(|layout| {
-        fixtures
-            .iter()
-            .map(move |fixture| fixture.table(&format!(".{layout}"), &format!("dolt_layout={layout}")))
+        fixtures.iter().map(move |fixture| {
+            fixture.table(&format!(".{layout}"), &format!("dolt_layout={layout}"))
+        })
     });
     let served = Served::start(&tables.collect::<Vec<_>>());
     thread::scope(|scope| {
@@ -86,17 +105,21 @@ fn every_chunk_of_every_store_is_where_its_place_says_in_both_layouts() {
 fn chunks_that_are_not_what_their_addresses_say_are_never_given_out() {
     for name in ["synth-collide-classic", "synth-collide-archive"] {
         let fixture = Fixture::new(name);
-        let served =
-            Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+        let served = Served::start(
+            &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+        );
         for way in WAYS {
-            let answer = served.client.places(&format!("{name}records"), way, &[fixture.addresses()]);
+            let answer =
+                served.client.places(&format!("{name}records"), way, &[fixture.addresses()]);
             refused(answer, Code::DataLoss, &["chunk", "disagree"]);
         }
-        let places = served.client.found(&format!("{name}files"), Way::Stream, &fixture.addresses());
+        let places =
+            served.client.found(&format!("{name}files"), Way::Stream, &fixture.addresses());
         for place in &places {
             let target = target(&place.url, &served.client.base());
             // One that is cut off comes without a head, or without all of its body.
-            let Ok(answer) = served.client.http().try_call("GET", &target, &range_header(place.span.clone()))
+            let Ok(answer) =
+                served.client.http().try_call("GET", &target, &range_header(place.span.clone()))
             else {
                 continue;
             };
@@ -105,19 +128,24 @@ fn chunks_that_are_not_what_their_addresses_say_are_never_given_out() {
             } else {
                 assert_eq!(answer.head.status, 502, "{name}: {place:?}: {}", answer.text());
                 let text = answer.text();
-                assert!(["chunk", "disagree"].iter().all(|part| text.contains(part)), "{name}: {text}");
+                assert!(
+                    ["chunk", "disagree"].iter().all(|part| text.contains(part)),
+                    "{name}: {text}"
+                );
             }
         }
     }
 }
 
-/// As Dolt's client downloads: ranges of one URL that are less than 8 KiB apart in one GET, the bytes between them included.
+/// As Dolt's client downloads: ranges of one URL that are less than 8 KiB apart in one GET, the
+/// bytes between them included.
 #[test]
 fn ranges_that_are_near_each_other_are_downloaded_in_one() {
     for name in ["real-classic", "real-archive-v3", "real-archive-conjoined"] {
         let fixture = Fixture::new(name);
-        let served =
-            Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+        let served = Served::start(
+            &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+        );
         for layout in LAYOUTS {
             let chunks: Vec<_> = fixture.chunks.iter().step_by(2).collect();
             let addresses: Vec<_> = chunks.iter().map(|chunk| chunk.address).collect();
@@ -130,7 +158,9 @@ fn ranges_that_are_near_each_other_are_downloaded_in_one() {
             for (url, mut parts) in by_url {
                 parts.sort_by_key(|(place, _)| place.span.start);
                 let target = downloads.target(url);
-                for region in parts.chunk_by(|(one, _), (two, _)| two.span.start < one.span.end + 8 * 1024) {
+                for region in
+                    parts.chunk_by(|(one, _), (two, _)| two.span.start < one.span.end + 8 * 1024)
+                {
                     let start = region[0].0.span.start;
                     let end = region.iter().map(|(place, _)| place.span.end).max().unwrap();
                     let bytes = downloads.http.bytes(&target, start..end);
@@ -157,7 +187,8 @@ impl Dialogue {
     async fn open(mut grpc: Grpc, first: StreamChunkLocationsRequest) -> Self {
         let (requests, asked) = mpsc::unbounded_channel();
         requests.send(first).unwrap();
-        let answers = grpc.stream_chunk_locations(UnboundedReceiverStream::new(asked)).await.unwrap();
+        let answers =
+            grpc.stream_chunk_locations(UnboundedReceiverStream::new(asked)).await.unwrap();
         Self { requests, answers: answers.into_inner() }
     }
 }
@@ -169,15 +200,18 @@ fn requests(fixture: &Fixture, count: u64) -> Vec<Vec<Address>> {
         0 => NOWHERE,
         _ => known[usize::try_from(mix(draw) % known.len() as u64).unwrap()],
     };
-    (0..count).map(|request| (0..mix(request) % 12).map(|index| of(request << 8 | index)).collect()).collect()
+    (0..count)
+        .map(|request| (0..mix(request) % 12).map(|index| of(request << 8 | index)).collect())
+        .collect()
 }
 
 #[track_caller]
 fn check_answers(requests: &[Vec<Address>], answers: &[Vec<Option<Place>>]) {
     assert_eq!(answers.len(), requests.len());
     for (request, answer) in requests.iter().zip(answers) {
-        let missing =
-            |addresses: &[Address]| addresses.iter().map(|address| *address == NOWHERE).collect::<Vec<_>>();
+        let missing = |addresses: &[Address]| {
+            addresses.iter().map(|address| *address == NOWHERE).collect::<Vec<_>>()
+        };
         assert_eq!(answer.iter().map(Option::is_none).collect::<Vec<_>>(), missing(request));
     }
 }
@@ -185,8 +219,9 @@ fn check_answers(requests: &[Vec<Address>], answers: &[Vec<Option<Place>>]) {
 #[test]
 fn hundreds_of_requests_sent_before_an_answer_is_read_are_answered_in_order() {
     let fixture = Fixture::new("real-archive-v3");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     let requests = requests(&fixture, 400);
     for layout in LAYOUTS {
         let path = format!("real-archive-v3{layout}");
@@ -194,12 +229,15 @@ fn hundreds_of_requests_sent_before_an_answer_is_read_are_answered_in_order() {
         let mut grpc = served.client.another();
         let answers = served.client.wait(async {
             let (sent, all_sent) = tokio::sync::oneshot::channel::<()>();
-            let asked: Vec<_> = requests.iter().map(|request| stream_request(&path, request)).collect();
+            let asked: Vec<_> =
+                requests.iter().map(|request| stream_request(&path, request)).collect();
             // Told when the last one is taken, since its stream is dropped then.
-            let held = tokio_stream::iter(asked).chain(tokio_stream::iter(std::iter::from_fn(move || {
-                let _held = &sent;
-                None
-            })));
+            let held = tokio_stream::iter(asked).chain(tokio_stream::iter(std::iter::from_fn(
+                move || {
+                    let _held = &sent;
+                    None
+                },
+            )));
             let mut answers = grpc.stream_chunk_locations(held).await.unwrap().into_inner();
             all_sent.await.expect_err("nothing is sent over it");
             let mut urls = Urls::default();
@@ -213,12 +251,14 @@ fn hundreds_of_requests_sent_before_an_answer_is_read_are_answered_in_order() {
         if layout == "files" {
             let places: BTreeMap<_, _> = fixture.addresses().into_iter().zip(known).collect();
             for (request, answer) in requests.iter().zip(&answers) {
-                let expected: Vec<_> = request.iter().map(|address| places.get(address).cloned()).collect();
+                let expected: Vec<_> =
+                    request.iter().map(|address| places.get(address).cloned()).collect();
                 assert_eq!(*answer, expected);
             }
         }
         let mut downloads = served.client.downloads();
-        let chunks: BTreeMap<_, _> = fixture.chunks.iter().map(|chunk| (chunk.address, chunk)).collect();
+        let chunks: BTreeMap<_, _> =
+            fixture.chunks.iter().map(|chunk| (chunk.address, chunk)).collect();
         for (address, place) in requests.concat().iter().zip(answers.concat()).step_by(7) {
             if let Some(place) = place {
                 chunks[address].check(&downloads.chunk(&place));
@@ -230,12 +270,15 @@ fn hundreds_of_requests_sent_before_an_answer_is_read_are_answered_in_order() {
 #[test]
 fn older_streams_are_answered_in_order_too() {
     let fixture = Fixture::new("real-archive-v3");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     let requests = requests(&fixture, 300);
     for layout in LAYOUTS {
-        let answers =
-            served.client.places(&format!("real-archive-v3{layout}"), Way::Legacy, &requests).unwrap();
+        let answers = served
+            .client
+            .places(&format!("real-archive-v3{layout}"), Way::Legacy, &requests)
+            .unwrap();
         check_answers(&requests, &answers);
     }
 }
@@ -243,8 +286,9 @@ fn older_streams_are_answered_in_order_too() {
 #[test]
 fn a_request_is_answered_while_the_stream_stays_open() {
     let fixture = Fixture::new("real-classic");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     for layout in LAYOUTS {
         let path = format!("real-classic{layout}");
         let answers = served.client.wait(async {
@@ -277,13 +321,16 @@ fn a_stream_without_requests_has_no_answers() {
 #[test]
 fn empty_requests_have_empty_answers() {
     let fixture = Fixture::new("real-classic");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     let one = vec![fixture.chunks[0].address];
     for layout in LAYOUTS {
         for way in WAYS {
-            let requests = [vec![], one.clone(), vec![], vec![], vec![NOWHERE], one.clone(), vec![]];
-            let answers = served.client.places(&format!("real-classic{layout}"), way, &requests).unwrap();
+            let requests =
+                [vec![], one.clone(), vec![], vec![], vec![NOWHERE], one.clone(), vec![]];
+            let answers =
+                served.client.places(&format!("real-classic{layout}"), way, &requests).unwrap();
             check_answers(&requests, &answers);
         }
     }
@@ -292,15 +339,20 @@ fn empty_requests_have_empty_answers() {
 #[test]
 fn chunks_asked_for_twice_are_at_one_place() {
     let fixture = Fixture::new("real-archive-v3");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     let [a, b] = [fixture.chunks[3].address, fixture.chunks[900].address];
     let request = [a, b, a, NOWHERE, a, b, NOWHERE];
     for layout in LAYOUTS {
         for way in WAYS {
             let path = format!("real-archive-v3{layout}");
             let answer = served.client.places(&path, way, &[request.to_vec()]).unwrap().remove(0);
-            assert_eq!((&answer[2], &answer[4], &answer[5]), (&answer[0], &answer[0], &answer[1]), "{way:?}");
+            assert_eq!(
+                (&answer[2], &answer[4], &answer[5]),
+                (&answer[0], &answer[0], &answer[1]),
+                "{way:?}"
+            );
             assert_eq!((&answer[3], &answer[6]), (&None, &None));
             let mut downloads = served.client.downloads();
             fixture.chunks[3].check(&downloads.chunk(answer[0].as_ref().unwrap()));
@@ -312,19 +364,23 @@ fn chunks_asked_for_twice_are_at_one_place() {
 #[test]
 fn requests_are_replayed_on_a_new_stream_with_answers_as_good() {
     let fixture = Fixture::new("real-archive-v3");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     for layout in LAYOUTS {
         let path = format!("real-archive-v3{layout}");
-        let requests: Vec<Vec<_>> = fixture.addresses().chunks(100).map(<[Address]>::to_vec).collect();
+        let requests: Vec<Vec<_>> =
+            fixture.addresses().chunks(100).map(<[Address]>::to_vec).collect();
         let complete = served.client.places(&path, Way::Stream, &requests).unwrap();
         // Given up after some answers, and asked again for the others.
         for answered in [0, 1, 5] {
-            let asked: Vec<_> = requests.iter().map(|request| stream_request(&path, request)).collect();
+            let asked: Vec<_> =
+                requests.iter().map(|request| stream_request(&path, request)).collect();
             let mut grpc = served.client.grpc.clone();
             let mut places: Vec<_> = served.client.wait(async {
                 let answers = grpc.stream_chunk_locations(tokio_stream::iter(asked)).await.unwrap();
-                let (mut answers, mut urls, mut places) = (answers.into_inner(), Urls::default(), Vec::new());
+                let (mut answers, mut urls, mut places) =
+                    (answers.into_inner(), Urls::default(), Vec::new());
                 for request in &requests[..answered] {
                     let answer = answers.message().await.unwrap().unwrap();
                     places.push(urls.places(answer, request.len()));
@@ -354,7 +410,8 @@ fn streams_at_the_same_time_do_not_mix() {
         let mut dialogues = Vec::new();
         for fixture in &fixtures {
             let first = stream_request(fixture.name, &[fixture.chunks[0].address]);
-            dialogues.push((Dialogue::open(served.client.grpc.clone(), first).await, Urls::default()));
+            dialogues
+                .push((Dialogue::open(served.client.grpc.clone(), first).await, Urls::default()));
         }
         let mut answers = [const { Vec::new() }; 2];
         for index in 0..60 {
@@ -380,8 +437,9 @@ fn streams_at_the_same_time_do_not_mix() {
 #[test]
 fn a_hundred_streams_of_one_connection_are_answered_at_the_same_time() {
     let fixture = Fixture::new("real-archive-v3");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     for layout in LAYOUTS {
         let path = format!("real-archive-v3{layout}");
         let answers = served.client.wait(async {
@@ -397,7 +455,9 @@ fn a_hundred_streams_of_one_connection_are_answered_at_the_same_time() {
             answers
         });
         assert!(
-            answers.iter().all(|answer| answer.locations.len() == 1 && answer.missing_indexes.is_empty())
+            answers
+                .iter()
+                .all(|answer| answer.locations.len() == 1 && answer.missing_indexes.is_empty())
         );
     }
 }
@@ -421,15 +481,20 @@ fn what_is_no_list_of_addresses_ends_the_stream_after_the_answers_before_it() {
     ];
     for (bad, text) in bad {
         let code = if text == "nowhere" { Code::NotFound } else { Code::InvalidArgument };
-        let asked =
-            vec![stream_request("db", &good), stream_request("db", &good), bad, stream_request("db", &good)];
+        let asked = vec![
+            stream_request("db", &good),
+            stream_request("db", &good),
+            bad,
+            stream_request("db", &good),
+        ];
         let mut grpc = served.client.grpc.clone();
         served.client.wait(async {
             let mut answers =
                 grpc.stream_chunk_locations(tokio_stream::iter(asked)).await.unwrap().into_inner();
             let mut urls = Urls::default();
             for _ in 0..2 {
-                let answer = answers.message().await.unwrap().expect("what came before is answered");
+                let answer =
+                    answers.message().await.unwrap().expect("what came before is answered");
                 assert!(urls.places(answer, good.len()).iter().all(Option::is_some));
             }
             refused(answers.message().await, code, &[text]);
@@ -442,8 +507,11 @@ fn what_is_no_list_of_addresses_ends_the_stream_after_the_answers_before_it() {
         let asked = vec![legacy_request("db", &good), bad.clone()];
         let mut grpc = served.client.grpc.clone();
         served.client.wait(async {
-            let mut answers =
-                grpc.stream_download_locations(tokio_stream::iter(asked)).await.unwrap().into_inner();
+            let mut answers = grpc
+                .stream_download_locations(tokio_stream::iter(asked))
+                .await
+                .unwrap()
+                .into_inner();
             let answer = answers.message().await.unwrap().expect("what came before is answered");
             assert!(legacy_places(answer, &good).iter().all(Option::is_some));
             refused(answers.message().await, Code::InvalidArgument, &[]);
@@ -455,11 +523,13 @@ fn what_is_no_list_of_addresses_ends_the_stream_after_the_answers_before_it() {
 #[test]
 fn as_many_addresses_as_may_be_asked_for_at_once_are_located() {
     let fixture = Fixture::new("synth-many-archive");
-    let served =
-        Served::start(&LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))));
+    let served = Served::start(
+        &LAYOUTS.map(|layout| fixture.table(layout, &format!("dolt_layout={layout}"))),
+    );
     let known = fixture.addresses();
-    let request: Vec<_> =
-        (0..16_384).map(|index| if index % 9 == 0 { NOWHERE } else { known[index % known.len()] }).collect();
+    let request: Vec<_> = (0..16_384)
+        .map(|index| if index % 9 == 0 { NOWHERE } else { known[index % known.len()] })
+        .collect();
     for layout in LAYOUTS {
         for way in WAYS {
             let path = format!("synth-many-archive{layout}");
@@ -472,7 +542,8 @@ fn as_many_addresses_as_may_be_asked_for_at_once_are_located() {
 #[test]
 fn chunks_of_all_sizes_are_given_in_resources_of_bounded_size() {
     // Around the limits of a resource of records, and far above; incompressible and not.
-    let sizes = [1, 100, 4_096, 65_536, 200 << 10, 256 << 10, (256 << 10) + 1, 300 << 10, 1 << 20, 5 << 20];
+    let sizes =
+        [1, 100, 4_096, 65_536, 200 << 10, 256 << 10, (256 << 10) + 1, 300 << 10, 1 << 20, 5 << 20];
     let noise = classic(5, sizes.into_iter().chain((0..40).map(|_| 250 << 10)));
     let sevens = classic_of([3_000_000, 9_000_000].map(|bytes| vec![7; bytes]));
     let chunks = [&*noise.chunks, &*sevens.chunks].concat();

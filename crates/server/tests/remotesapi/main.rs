@@ -1,4 +1,5 @@
-//! Dolt's protocol: the real binary, real sockets, stores that Dolt wrote, and a client that does as Dolt's does.
+//! Dolt's protocol: the real binary, real sockets, stores that Dolt wrote, and a client that does
+//! as Dolt's does.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]

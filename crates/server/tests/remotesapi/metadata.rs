@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use busload_proto::remotesapi::{
-    self as api, AddTableFilesRequest, ClientRepoFormat, CommitRequest, Feature, GetRepoMetadataRequest,
-    GetRepoMetadataResponse, GetUploadLocsRequest, PushConcurrencyControl, RebaseRequest, RepoId,
-    RootRequest,
+    self as api, AddTableFilesRequest, ClientRepoFormat, CommitRequest, Feature,
+    GetRepoMetadataRequest, GetRepoMetadataResponse, GetUploadLocsRequest, PushConcurrencyControl,
+    RebaseRequest, RepoId, RootRequest,
 };
 use tokio_stream::StreamExt;
 use tonic::{Code, Status};
@@ -18,7 +18,10 @@ use super::{
     fixture::{Fixture, Served, World, classic},
 };
 
-fn metadata(client: &Client, request: GetRepoMetadataRequest) -> Result<GetRepoMetadataResponse, Status> {
+fn metadata(
+    client: &Client,
+    request: GetRepoMetadataRequest,
+) -> Result<GetRepoMetadataResponse, Status> {
     client.call(|mut grpc| async move { grpc.get_repo_metadata(request).await })
 }
 
@@ -56,12 +59,16 @@ fn every_call(client: &Client, path: &str) -> Vec<(&'static str, Result<(), Stat
         ("Rebase", client.call(|mut grpc| async move { grpc.rebase(rebase).await }).map(drop)),
         (
             "RefreshTableFileUrl",
-            client.call(|mut grpc| async move { grpc.refresh_table_file_url(refresh).await }).map(drop),
+            client
+                .call(|mut grpc| async move { grpc.refresh_table_file_url(refresh).await })
+                .map(drop),
         ),
     ];
     let ways = WAYS.map(|way| client.places(path, way, &[vec![NOWHERE]]).map(drop));
     outcomes.extend(
-        ["StreamChunkLocations", "StreamDownloadLocations", "GetDownloadLocations"].into_iter().zip(ways),
+        ["StreamChunkLocations", "StreamDownloadLocations", "GetDownloadLocations"]
+            .into_iter()
+            .zip(ways),
     );
     outcomes
 }
@@ -73,7 +80,11 @@ fn all_refused(client: &Client, path: &str, code: Code, parts: &[&str]) {
         let status = outcome.expect_err(call);
         assert_eq!(status.code(), code, "{call}: {status}");
         for part in parts {
-            assert!(status.message().contains(part), "{call}: expected `{part}` in `{}`", status.message());
+            assert!(
+                status.message().contains(part),
+                "{call}: expected `{part}` in `{}`",
+                status.message()
+            );
         }
     }
 }
@@ -81,9 +92,11 @@ fn all_refused(client: &Client, path: &str, code: Code, parts: &[&str]) {
 #[test]
 fn each_store_says_what_it_is() {
     let fixtures = Fixture::sound();
-    let served = Served::start(&fixtures.iter().map(|fixture| fixture.table("", "")).collect::<Vec<_>>());
+    let served =
+        Served::start(&fixtures.iter().map(|fixture| fixture.table("", "")).collect::<Vec<_>>());
     for fixture in &fixtures {
-        let stored: u64 = fixture.files().iter().map(|file| file.path.metadata().unwrap().len()).sum();
+        let stored: u64 =
+            fixture.files().iter().map(|file| file.path.metadata().unwrap().len()).sum();
         let expected = GetRepoMetadataResponse {
             nbf_version: "__DOLT__".into(),
             nbs_version: "5".into(),
@@ -121,7 +134,8 @@ fn older_versions_of_the_format_are_accepted_and_echoed() {
 fn each_store_knows_which_chunks_it_has() {
     let mut fixtures = Fixture::sound();
     fixtures.extend(["synth-collide-classic", "synth-collide-archive"].map(Fixture::new));
-    let served = Served::start(&fixtures.iter().map(|fixture| fixture.table("", "")).collect::<Vec<_>>());
+    let served =
+        Served::start(&fixtures.iter().map(|fixture| fixture.table("", "")).collect::<Vec<_>>());
     for fixture in &fixtures {
         let client = &served.client;
         let (name, mut addresses) = (fixture.name, fixture.addresses());
@@ -144,8 +158,9 @@ fn has_chunks_takes_what_clients_send_and_no_more() {
     let fixture = Fixture::new("real-archive-v3");
     let served = Served::start(&[fixture.as_db("")]);
     let known = fixture.addresses();
-    let addresses: Vec<_> =
-        (0..16_384).map(|index| if index % 5 == 0 { NOWHERE } else { known[index % known.len()] }).collect();
+    let addresses: Vec<_> = (0..16_384)
+        .map(|index| if index % 5 == 0 { NOWHERE } else { known[index % known.len()] })
+        .collect();
     let absent = served.client.absent("db", &addresses).unwrap();
     assert!(absent.iter().copied().eq((0..16_384).step_by(5)));
     let more = [addresses, vec![NOWHERE]].concat();
@@ -171,7 +186,10 @@ fn a_store_is_found_by_its_path_else_by_organisation_and_name() {
     ]);
     let root = |path: &str, repo_id: Option<RepoId>| {
         let request = RootRequest { repo_path: path.into(), repo_id, ..Default::default() };
-        served.client.call(|mut grpc| async move { grpc.root(request).await }).map(|root| root.root_hash)
+        served
+            .client
+            .call(|mut grpc| async move { grpc.root(request).await })
+            .map(|root| root.root_hash)
     };
     for (path, id) in [
         ("db", None),
@@ -188,7 +206,9 @@ fn a_store_is_found_by_its_path_else_by_organisation_and_name() {
     ] {
         assert_eq!(root(path, id.clone()).unwrap(), fixture.root().to_vec(), "{path} {id:?}");
     }
-    for (path, id) in [("acme/other", None), ("", repo_id("acme", "other")), ("real-bigchunk", None)] {
+    for (path, id) in
+        [("acme/other", None), ("", repo_id("acme", "other")), ("real-bigchunk", None)]
+    {
         assert_eq!(root(path, id.clone()).unwrap(), other.root().to_vec(), "{path} {id:?}");
     }
     for (path, id, named) in [
@@ -212,7 +232,9 @@ fn a_store_is_found_by_its_path_else_by_organisation_and_name() {
     for (call, outcome) in every_call(&served.client, "acme/shop") {
         // The file of that call is of another store.
         match call {
-            "RefreshTableFileUrl" => refused(outcome, Code::NotFound, &["4r0lqmqprihmm1ok8d7b93l2i5lfl2ug"]),
+            "RefreshTableFileUrl" => {
+                refused(outcome, Code::NotFound, &["4r0lqmqprihmm1ok8d7b93l2i5lfl2ug"])
+            }
             _ => outcome.unwrap_or_else(|status| panic!("{call}: {status}")),
         }
     }
@@ -224,11 +246,14 @@ fn a_stream_may_name_another_store_in_each_request() {
     let two = Fixture::new("real-bigchunk");
     let served = Served::start(&[one.table("", ""), two.table("", "")]);
     let requests: Vec<_> = [&one, &two, &one, &two]
-        .map(|fixture| stream_request(fixture.name, &[one.chunks[0].address, two.chunks[0].address]))
+        .map(|fixture| {
+            stream_request(fixture.name, &[one.chunks[0].address, two.chunks[0].address])
+        })
         .into();
     let mut grpc = served.client.grpc.clone();
     let answers = served.client.wait(async {
-        let answers = grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap().into_inner();
+        let answers =
+            grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap().into_inner();
         answers.map(Result::unwrap).collect::<Vec<_>>().await
     });
     let missing: Vec<_> = answers.iter().map(|answer| answer.missing_indexes.clone()).collect();
@@ -248,7 +273,8 @@ fn writes_are_refused_with_a_reason() {
     let served = Served::start(&[Fixture::new("real-classic").as_db("")]);
     for path in ["db", "nowhere"] {
         let upload = GetUploadLocsRequest { repo_path: path.into(), ..Default::default() };
-        let answer = served.client.call(|mut grpc| async move { grpc.get_upload_locations(upload).await });
+        let answer =
+            served.client.call(|mut grpc| async move { grpc.get_upload_locations(upload).await });
         refused(answer, Code::PermissionDenied, &["read"]);
         let add = AddTableFilesRequest { repo_path: path.into(), ..Default::default() };
         let answer = served.client.call(|mut grpc| async move { grpc.add_table_files(add).await });
@@ -311,7 +337,8 @@ fn a_store_that_is_away_is_unavailable_until_it_comes_back() {
     let mut answered = BTreeSet::new();
     eventually("every call is answered", || {
         let outcomes = every_call(&served.client, "db");
-        answered.extend(outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(call, _)| *call));
+        answered
+            .extend(outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(call, _)| *call));
         answered.len() == outcomes.len()
     });
     // What was opened is known; what is not in it cannot be said not to be anywhere.
@@ -329,7 +356,8 @@ fn a_store_that_is_away_is_unavailable_until_it_comes_back() {
 fn a_refused_store_disturbs_no_other() {
     let fixture = Fixture::new("real-classic");
     let journal = super::support::fixtures::store("real-journal");
-    let served = Served::start(&[fixture.as_db(""), format!("bad=chunks+file://{}", journal.display())]);
+    let served =
+        Served::start(&[fixture.as_db(""), format!("bad=chunks+file://{}", journal.display())]);
     let requests = [
         stream_request("db", &fixture.addresses()[..5]),
         stream_request("bad", &[NOWHERE]),
@@ -374,9 +402,11 @@ fn reflection_lists_the_service() {
         let endpoint = tonic::transport::Endpoint::from_shared(served.client.base()).unwrap();
         let channel = endpoint.connect().await.unwrap();
         let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel);
-        let mut answers = client.server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
+        let mut answers =
+            client.server_reflection_info(tokio_stream::once(ask)).await.unwrap().into_inner();
         let answer = answers.next().await.unwrap().unwrap().message_response.unwrap();
-        let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = answer else {
+        let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = answer
+        else {
             panic!("expected a list, got {answer:?}");
         };
         list.service.into_iter().map(|service| service.name).collect::<Vec<_>>()

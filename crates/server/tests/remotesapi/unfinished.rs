@@ -43,7 +43,9 @@ impl Unfinished {
         let client = http2::Builder::new(TokioExecutor::new());
         let (requests, connection) = client.handshake(TokioIo::new(stream)).await.unwrap();
         let connection = tokio::spawn(connection);
-        let uri = format!("http://{address}/dolt.services.remotesapi.v1alpha1.ChunkStoreService/HasChunks");
+        let uri = format!(
+            "http://{address}/dolt.services.remotesapi.v1alpha1.ChunkStoreService/HasChunks"
+        );
         let answers = (0..CALL_COUNT).map(|_| {
             let begun = [&[0][..], &MESSAGE_BYTES.to_be_bytes(), &[7; 10]].concat();
             let begun = stream::iter([Ok::<_, Infallible>(Bytes::from(begun))]);
@@ -92,7 +94,8 @@ fn messages_that_are_announced_and_do_not_come_cost_nobody_anything() {
     let expected = (CONNECTION_COUNT * CALL_COUNT * SENT_BYTES) as f64;
     // They are sent while somebody waits for their answers.
     let mut poll = || {
-        let answers = connections.iter_mut().map(|connection| connection.answers.next().now_or_never());
+        let answers =
+            connections.iter_mut().map(|connection| connection.answers.next().now_or_never());
         assert!(answers.flatten().next().is_none(), "nobody is refused");
     };
     eventually("all have begun", || {

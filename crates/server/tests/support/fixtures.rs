@@ -44,7 +44,9 @@ pub fn listed(name: &str) -> Vec<Listed> {
     let mut lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     if let Ok(text) = fs::read_to_string(directory(name).join("chunks-oldgen.jsonl")) {
-        lines.extend(text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()));
+        lines.extend(
+            text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()),
+        );
     }
     let listed: Vec<Listed> = lines
         .iter()

@@ -82,7 +82,11 @@ pub struct Ended {
 impl Ended {
     pub fn of(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Self {
+            code: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
     }
 
     /// That it ended with this code and one line on stderr; returns the line.
@@ -122,8 +126,12 @@ impl Server {
 
     /// Waits for the line that says it is ready, or for its end.
     pub fn try_start(mut command: Command) -> Result<Self, Ended> {
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (sender, stderr) = mpsc::channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
@@ -131,7 +139,8 @@ impl Server {
         match server.wait_for_line("ready") {
             Some(ready) => {
                 let pairs = ready.split(' ').filter_map(|pair| pair.split_once('='));
-                server.addresses = pairs.map(|(name, address)| (name.into(), address.into())).collect();
+                server.addresses =
+                    pairs.map(|(name, address)| (name.into(), address.into())).collect();
                 Ok(server)
             }
             None => {
@@ -163,7 +172,8 @@ impl Server {
     #[track_caller]
     pub fn wait_for_text(&mut self, text: &str) -> String {
         loop {
-            let line = self.wait_for_line("").unwrap_or_else(|| panic!("no `{text}` in {:?}", self.said));
+            let line =
+                self.wait_for_line("").unwrap_or_else(|| panic!("no `{text}` in {:?}", self.said));
             if line.contains(text) {
                 return line;
             }
@@ -220,7 +230,8 @@ impl Server {
     pub fn http(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address("http")).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         let (head, body) = response.split_once("\r\n\r\n").unwrap();

@@ -36,7 +36,8 @@ impl Served {
         self.client.text(&line.split(' ').collect::<Vec<_>>())
     }
 
-    /// Commands and their replies, one pair per line: `GET db:a -> 1`. Spaces around replies do not count.
+    /// Commands and their replies, one pair per line: `GET db:a -> 1`. Spaces around replies do not
+    /// count.
     #[track_caller]
     pub fn check(&mut self, transcript: &str) {
         let mut wrong = Vec::new();

@@ -32,9 +32,9 @@ impl std::fmt::Display for ApplyError {
             ApplyError::UnknownTable(table) => {
                 write!(f, "the effect names table {}, which does not exist", table.0)
             }
-            ApplyError::MisplacedPart => {
-                f.write_str("a part of a transaction without those before it, or inside of another record")
-            }
+            ApplyError::MisplacedPart => f.write_str(
+                "a part of a transaction without those before it, or inside of another record",
+            ),
         }
     }
 }
@@ -60,11 +60,15 @@ fn apply_hashed(tables: &mut Tables, effect: Effect<'_>, hash: KeyHash) -> Resul
         Effect::Put { key, value, expiry, .. } => {
             tables.put(table, hash, key, StringValue::Slice(value), expiry)
         }
-        Effect::Patch { key, offset, bytes, .. } => _ = tables.patch(table, hash, key, offset, bytes),
+        Effect::Patch { key, offset, bytes, .. } => {
+            _ = tables.patch(table, hash, key, offset, bytes)
+        }
         Effect::Delete { key, .. } => _ = tables.delete(table, hash, key),
         Effect::Expire { key, expiry, .. } => _ = tables.set_expiry(table, hash, key, expiry),
         Effect::HashPut { key, mut pairs, .. } => _ = tables.hash_put(table, hash, key, &mut pairs),
-        Effect::HashDelete { key, mut fields, .. } => _ = tables.hash_delete(table, hash, key, &mut fields),
+        Effect::HashDelete { key, mut fields, .. } => {
+            _ = tables.hash_delete(table, hash, key, &mut fields)
+        }
         Effect::Flush { .. } => tables.flush(table),
         Effect::Catalogue(Catalogue::Created { .. }) => tables.create(table),
         Effect::Catalogue(Catalogue::Settings { .. }) => {}
@@ -79,9 +83,9 @@ fn is_part(record: &[u8]) -> bool {
 
 /// Replays records in groups whose keys are fetched ahead.
 ///
-/// A record is checked as a whole when it is pushed, and nothing of a bad one is applied. Effects are applied in the order
-/// they are pushed, in groups; [`Replayer::finish`] applies the last. While effects are being held back the
-/// tables are borrowed, so nobody sees them half-way.
+/// A record is checked as a whole when it is pushed, and nothing of a bad one is applied. Effects
+/// are applied in the order they are pushed, in groups; [`Replayer::finish`] applies the last.
+/// While effects are being held back the tables are borrowed, so nobody sees them half-way.
 pub struct Replayer<'t> {
     tables: &'t mut Tables,
     /// Copies of the records that are held back.
@@ -113,7 +117,8 @@ impl<'t> Replayer<'t> {
     /// Takes one record.
     ///
     /// # Errors
-    /// When the record is malformed or names a table that does not exist. Those pushed before are applied.
+    /// When the record is malformed or names a table that does not exist. Those pushed before are
+    /// applied.
     pub fn push(&mut self, record: &[u8]) -> Result<(), ApplyError> {
         if is_part(record) {
             return self.push_part(record);
@@ -128,7 +133,9 @@ impl<'t> Replayer<'t> {
             let start = effects.offset();
             let Some(effect) = effects.next() else { break };
             match self.check(effect) {
-                Ok(Some((table, hash))) => self.pending.push(Pending { start: base + start, table, hash }),
+                Ok(Some((table, hash))) => {
+                    self.pending.push(Pending { start: base + start, table, hash })
+                }
                 // A change of the set of tables decides what the effects behind it mean.
                 Ok(None) => {
                     self.pending.truncate(pending_count);
@@ -167,7 +174,8 @@ impl<'t> Replayer<'t> {
         }
     }
 
-    /// Applies what is still held back; parts of a transaction whose last one is missing never were.
+    /// Applies what is still held back; parts of a transaction whose last one is missing never
+    /// were.
     ///
     /// # Errors
     /// None at present: whatever can fail is checked when it is pushed.
@@ -176,7 +184,8 @@ impl<'t> Replayer<'t> {
         Ok(())
     }
 
-    /// The table and the hash of an effect's key, whose bucket is now on its way; `None` for a change of the set of tables.
+    /// The table and the hash of an effect's key, whose bucket is now on its way; `None` for a
+    /// change of the set of tables.
     #[inline]
     fn check(
         &self,

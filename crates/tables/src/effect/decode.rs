@@ -185,7 +185,10 @@ impl std::fmt::Display for EffectError {
                 write!(f, "unknown effect {code} at byte {offset} of the record")
             }
             EffectError::OutOfRange { offset } => {
-                write!(f, "a length or number is out of range in the effect at byte {offset} of the record")
+                write!(
+                    f,
+                    "a length or number is out of range in the effect at byte {offset} of the record"
+                )
             }
         }
     }
@@ -255,7 +258,9 @@ impl<'a> Reader<'a> {
         }
         let table = TableId(u16::try_from(self.varint()?).map_err(|_| Fault::OutOfRange)?);
         Ok(match code {
-            code::PUT => Effect::Put { table, key: self.string()?, expiry: None, value: self.string()? },
+            code::PUT => {
+                Effect::Put { table, key: self.string()?, expiry: None, value: self.string()? }
+            }
             code::PUT_EXPIRING => Effect::Put {
                 table,
                 key: self.string()?,
@@ -264,17 +269,23 @@ impl<'a> Reader<'a> {
             },
             code::PATCH => self.patch(table)?,
             code::DELETE => Effect::Delete { table, key: self.string()? },
-            code::EXPIRE => Effect::Expire { table, key: self.string()?, expiry: Some(self.expiry()?) },
+            code::EXPIRE => {
+                Effect::Expire { table, key: self.string()?, expiry: Some(self.expiry()?) }
+            }
             code::PERSIST => Effect::Expire { table, key: self.string()?, expiry: None },
             code::HASH_PUT => Effect::HashPut { table, key: self.string()?, pairs: self.pairs()? },
-            code::HASH_DELETE => Effect::HashDelete { table, key: self.string()?, fields: self.fields()? },
+            code::HASH_DELETE => {
+                Effect::HashDelete { table, key: self.string()?, fields: self.fields()? }
+            }
             code::FLUSH => Effect::Flush { table },
             code::CREATED => Effect::Catalogue(Catalogue::Created {
                 table,
                 name: self.string()?,
                 settings: self.string()?,
             }),
-            code::SETTINGS => Effect::Catalogue(Catalogue::Settings { table, settings: self.string()? }),
+            code::SETTINGS => {
+                Effect::Catalogue(Catalogue::Settings { table, settings: self.string()? })
+            }
             _ => Effect::Catalogue(Catalogue::Dropped { table }),
         })
     }

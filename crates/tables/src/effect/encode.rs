@@ -12,7 +12,13 @@ pub fn put(out: &mut Vec<u8>, table: TableId, key: &[u8], value: &[u8], expiry: 
 
 /// Appends a put up to its value: the next `value_len` bytes of the record must be the value.
 #[inline]
-pub fn put_header(out: &mut Vec<u8>, table: TableId, key: &[u8], expiry: Option<UnixMs>, value_len: usize) {
+pub fn put_header(
+    out: &mut Vec<u8>,
+    table: TableId,
+    key: &[u8],
+    expiry: Option<UnixMs>,
+    value_len: usize,
+) {
     match expiry {
         None => start(out, code::PUT, table, key),
         Some(at) => {

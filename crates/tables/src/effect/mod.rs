@@ -1,11 +1,13 @@
 //! Effects: what a transaction changed, as bytes of a log record.
 //!
-//! A record is the effects of one transaction, one after the other, with nothing around them. Replaying all records
-//! in order on empty tables gives the same contents; neither a clock nor random numbers are needed.
+//! A record is the effects of one transaction, one after the other, with nothing around them.
+//! Replaying all records in order on empty tables gives the same contents; neither a clock nor
+//! random numbers are needed.
 //!
 //! # Format
-//! `varint` is an unsigned LEB128 number; `string` is a varint length followed by that many bytes; `expiry` is a
-//! signed 64-bit little-endian number of milliseconds since the Unix epoch. The first byte says what follows:
+//! `varint` is an unsigned LEB128 number; `string` is a varint length followed by that many bytes;
+//! `expiry` is a signed 64-bit little-endian number of milliseconds since the Unix epoch. The first
+//! byte says what follows:
 //!
 //! | byte | effect | follows |
 //! |---|---|---|
@@ -23,10 +25,11 @@
 //! | 17 | table settings | varint table, string settings |
 //! | 18 | table dropped | varint table |
 //!
-//! A part is alone in its record. The bytes of a first part, those of next ones and of the last one, joined, are the effects of
-//! one transaction, which takes effect where the last stands: so a transaction of hundreds of megabytes holds up nobody
-//! who writes meanwhile. Parts without a last one are those of a transaction that never was; a first part ends them. At most one
-//! transaction in parts is under way at a time.
+//! A part is alone in its record. The bytes of a first part, those of next ones and of the last
+//! one, joined, are the effects of one transaction, which takes effect where the last stands: so a
+//! transaction of hundreds of megabytes holds up nobody who writes meanwhile. Parts without a last
+//! one are those of a transaction that never was; a first part ends them. At most one transaction
+//! in parts is under way at a time.
 //!
 //! A value is always the last part of its put, so that a writer can hand it over by reference.
 
@@ -37,9 +40,9 @@ mod encode;
 pub use apply::{ApplyError, Replayer, apply};
 pub use decode::{Catalogue, Decoder, Effect, EffectError, Fields, Pairs, PartPlace, decode};
 pub use encode::{
-    catalogue_created, catalogue_dropped, catalogue_settings, delete, expire, flush, hash_delete_field,
-    hash_delete_header, hash_put_header, hash_put_pair, part_header, patch, patch_header, persist, put,
-    put_header,
+    catalogue_created, catalogue_dropped, catalogue_settings, delete, expire, flush,
+    hash_delete_field, hash_delete_header, hash_put_header, hash_put_pair, part_header, patch,
+    patch_header, persist, put, put_header,
 };
 
 /// Bytes of a record that holds a part, beyond those of its effects.
@@ -55,7 +58,8 @@ pub const PAIR_OVERHEAD_BYTES_MAX: usize = 2 * VARINT_BYTES_MAX_LENGTH;
 const VARINT_BYTES_MAX_TABLE: usize = 3;
 const VARINT_BYTES_MAX_LENGTH: usize = 5;
 
-/// Whether a record begins with a change of the set of tables (such changes have records of their own).
+/// Whether a record begins with a change of the set of tables (such changes have records of their
+/// own).
 pub fn is_catalogue(record: &[u8]) -> bool {
     record.first().is_some_and(|code| code::CREATED <= *code)
 }

@@ -1,14 +1,15 @@
 //! From the first bits of a hash to its segment: extendible hashing.
 //!
-//! A directory of 2^d words is addressed by the first d bits of the hash; a segment whose keys share fewer bits
-//! stands in several neighbouring words. A word holds all that a look-up needs to address a bucket:
+//! A directory of 2^d words is addressed by the first d bits of the hash; a segment whose keys
+//! share fewer bits stands in several neighbouring words. A word holds all that a look-up needs to
+//! address a bucket:
 //!
 //! ```text
 //! bucket count 16 bits | segment address 48 bits (a multiple of 64), its low 6 bits replaced by the depth
 //! ```
 //!
-//! Doubling copies all words, so a directory that outgrows [`FLAT_BITS_MAX`] is cut into [`SHARD_COUNT`] shards by the
-//! first bits of the hash, which double one at a time.
+//! Doubling copies all words, so a directory that outgrows [`FLAT_BITS_MAX`] is cut into
+//! [`SHARD_COUNT`] shards by the first bits of the hash, which double one at a time.
 
 use super::heap::{Heap, held_bytes};
 use super::segment::{BUCKETS_MAX, Segment, tag_of};
@@ -17,7 +18,8 @@ const SHARD_BITS: u32 = 6;
 const SHARD_COUNT: usize = 1 << SHARD_BITS;
 /// A directory with more words than 2^this is cut into shards.
 const FLAT_BITS_MAX: u32 = 10;
-/// Most hash bits that a segment's keys share. Scan positions have 40 bits and must tell segments apart.
+/// Most hash bits that a segment's keys share. Scan positions have 40 bits and must tell segments
+/// apart.
 const DEPTH_MAX: u32 = 40;
 /// A directory may always have this many words ...
 const WORDS_FREE: usize = 64;
@@ -126,13 +128,20 @@ impl Directory {
     }
 
     /// Gives the segment of a hash room for another entry.
-    pub fn make_room(&mut self, heap: &mut Heap, key_hash: u64, len: usize, hash: impl Fn(&[u8]) -> u64) {
+    pub fn make_room(
+        &mut self,
+        heap: &mut Heap,
+        key_hash: u64,
+        len: usize,
+        hash: impl Fn(&[u8]) -> u64,
+    ) {
         loop {
             let segment = self.word(key_hash).segment();
             if segment.has_room() {
                 return;
             }
-            if BUCKETS_MAX <= segment.buckets() && self.prepare_split(heap, key_hash, segment, len) {
+            if BUCKETS_MAX <= segment.buckets() && self.prepare_split(heap, key_hash, segment, len)
+            {
                 let (lower, upper) = segment.split(heap, &hash);
                 self.set_split(key_hash, lower, upper);
             } else {
@@ -164,7 +173,13 @@ impl Directory {
     }
 
     /// Makes the directory deep enough to split a segment, unless that would make it too large.
-    fn prepare_split(&mut self, heap: &mut Heap, key_hash: u64, segment: Segment, len: usize) -> bool {
+    fn prepare_split(
+        &mut self,
+        heap: &mut Heap,
+        key_hash: u64,
+        segment: Segment,
+        len: usize,
+    ) -> bool {
         if segment.depth() == DEPTH_MAX {
             return false;
         }
@@ -211,7 +226,8 @@ impl Directory {
         }
     }
 
-    /// Merges the segment of a hash with its neighbour, and the result with its own, as long as they are small.
+    /// Merges the segment of a hash with its neighbour, and the result with its own, as long as
+    /// they are small.
     fn merge(&mut self, heap: &mut Heap, hash: u64) {
         loop {
             let segment = self.word(hash).segment();
@@ -227,7 +243,8 @@ impl Directory {
                 let shard = &self.shards[prefix(hash, self.shard_bits)];
                 segment.depth() == self.shard_bits + shard.bits
             };
-            let (lower, upper) = if hash & bit == 0 { (segment, neighbour) } else { (neighbour, segment) };
+            let (lower, upper) =
+                if hash & bit == 0 { (segment, neighbour) } else { (neighbour, segment) };
             let merged = Segment::merge(lower, upper, heap);
             self.set(hash, merged);
             if was_deepest {
@@ -254,7 +271,8 @@ impl Directory {
         }
     }
 
-    /// Cuts a flat directory into shards, unless a segment would belong to several: then it stays flat.
+    /// Cuts a flat directory into shards, unless a segment would belong to several: then it stays
+    /// flat.
     fn cut_into_shards(&mut self, heap: &mut Heap) {
         let words = &self.shards[0].words;
         if words.iter().any(|word| word.depth() < SHARD_BITS) {

@@ -31,8 +31,8 @@ const LENGTH_MASK: u64 = (1 << 30) - 1;
 const _: () = assert!(crate::limits::STRING_BYTES_MAX as u64 <= LENGTH_MASK);
 const _: () = assert!(align_of::<SharedValue>() <= 8);
 
-/// A live entry. Copies of this pointer are handed around inside the index; whoever frees the entry makes sure that
-/// none is left.
+/// A live entry. Copies of this pointer are handed around inside the index; whoever frees the entry
+/// makes sure that none is left.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Entry(NonNull<u8>);
 
@@ -136,7 +136,10 @@ impl Payload<'_> {
             Payload::Packed(value) => (PACKED, value.len()),
             Payload::Indexed(_) => (INDEXED, 0),
         };
-        assert!(key_len as u64 <= LENGTH_MASK && value_len as u64 <= LENGTH_MASK, "longer than any limit");
+        assert!(
+            key_len as u64 <= LENGTH_MASK && value_len as u64 <= LENGTH_MASK,
+            "longer than any limit"
+        );
         let expires = if expiry.is_some() { EXPIRES } else { 0 };
         Header(kind | expires | (key_len as u64) << KEY_SHIFT | (value_len as u64) << VALUE_SHIFT)
     }
@@ -155,10 +158,16 @@ impl Entry {
 
     /// A new entry.
     #[inline]
-    pub fn create(heap: &mut Heap, key: &[u8], payload: Payload<'_>, expiry: Option<UnixMs>) -> Entry {
+    pub fn create(
+        heap: &mut Heap,
+        key: &[u8],
+        payload: Payload<'_>,
+        expiry: Option<UnixMs>,
+    ) -> Entry {
         let header = payload.header(key.len(), expiry);
         let entry = Entry(heap.allocate(header.total()));
-        // SAFETY: the block has room for all that the header describes; `key` is not part of the fresh block.
+        // SAFETY: the block has room for all that the header describes; `key` is not part of the
+        // fresh block.
         unsafe { ptr::copy_nonoverlapping(key.as_ptr(), entry.at(header.key_offset()), key.len()) };
         entry.fill(heap, header, payload, expiry);
         entry
@@ -171,14 +180,20 @@ impl Entry {
         self.bury_content(heap);
         if block_bytes(old.total()) == block_bytes(new.total()) {
             // SAFETY: both places lie inside the block.
-            unsafe { ptr::copy(self.at(old.key_offset()), self.at(new.key_offset()), old.key_len()) };
+            unsafe {
+                ptr::copy(self.at(old.key_offset()), self.at(new.key_offset()), old.key_len())
+            };
             self.fill(heap, new, payload, expiry);
             return self;
         }
         let entry = Entry(heap.allocate(new.total()));
         // SAFETY: the new block has room for the key; the blocks are distinct.
         unsafe {
-            ptr::copy_nonoverlapping(self.at(old.key_offset()), entry.at(new.key_offset()), old.key_len());
+            ptr::copy_nonoverlapping(
+                self.at(old.key_offset()),
+                entry.at(new.key_offset()),
+                old.key_len(),
+            );
         }
         entry.fill(heap, new, payload, expiry);
         // SAFETY: the old block was allocated for its header's total and is left behind.
@@ -196,7 +211,8 @@ impl Entry {
             Entry(heap.allocate(new.total()))
         };
         let rest = old.total() - old.own_offset();
-        // SAFETY: the rest of the entry fits behind the new own offset; `copy` allows the blocks to be one.
+        // SAFETY: the rest of the entry fits behind the new own offset; `copy` allows the blocks to
+        // be one.
         unsafe { ptr::copy(self.at(old.own_offset()), target.at(new.own_offset()), rest) };
         target.write_head(new, expiry);
         if target != self {
@@ -211,15 +227,16 @@ impl Entry {
         self.header().0 & GENERAL != 0
     }
 
-    /// Notes something about the payload that it does not show itself. Changes of it in place and of
-    /// the expiry keep the note, another payload ends it.
+    /// Notes something about the payload that it does not show itself. Changes of it in place and
+    /// of the expiry keep the note, another payload ends it.
     pub fn make_general(self) {
         let header = self.header().0 | GENERAL;
         // SAFETY: every block begins with its header; the caller has the index borrowed mutably.
         unsafe { self.at(0).cast::<u64>().write(header) };
     }
 
-    /// Writes `bytes` at `offset` of the inline value, extending it and filling a gap with zeros. The entry may move.
+    /// Writes `bytes` at `offset` of the inline value, extending it and filling a gap with zeros.
+    /// The entry may move.
     pub fn patch_inline(self, heap: &mut Heap, offset: usize, bytes: &[u8]) -> Entry {
         let old = self.header();
         debug_assert!(old.kind() == INLINE);
@@ -228,7 +245,8 @@ impl Entry {
             self
         } else {
             let target = Entry(heap.allocate(new.total()));
-            // SAFETY: everything but a longer value is laid out alike, and the new block is at least as long.
+            // SAFETY: everything but a longer value is laid out alike, and the new block is at
+            // least as long.
             unsafe { ptr::copy_nonoverlapping(self.at(0), target.at(0), old.total()) };
             // SAFETY: the old block was allocated for its header's total; its contents moved.
             unsafe { heap.free(self.0, old.total()) };
@@ -239,7 +257,11 @@ impl Entry {
         unsafe {
             target.at(0).cast::<u64>().write(new.0);
             ptr::write_bytes(target.at(old.total()), 0, gap);
-            ptr::copy_nonoverlapping(bytes.as_ptr(), target.at(new.value_offset() + offset), bytes.len());
+            ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                target.at(new.value_offset() + offset),
+                bytes.len(),
+            );
         }
         target
     }
@@ -249,7 +271,8 @@ impl Entry {
     pub fn destroy(self, heap: &mut Heap) {
         let total = self.header().total();
         self.bury_content(heap);
-        // SAFETY: the block was allocated for its header's total; by the type's rule nobody else uses it.
+        // SAFETY: the block was allocated for its header's total; by the type's rule nobody else
+        // uses it.
         unsafe { heap.free(self.0, total) };
     }
 
@@ -274,12 +297,15 @@ impl Entry {
     #[inline]
     pub fn content<'a>(self) -> Content<'a> {
         let header = self.header();
-        // SAFETY: by its kind the entry holds an initialised value of this type at this place, aligned to 8.
+        // SAFETY: by its kind the entry holds an initialised value of this type at this place,
+        // aligned to 8.
         unsafe {
             match header.kind() {
                 INLINE => Content::Inline(self.inline()),
                 PACKED => Content::Packed(self.inline()),
-                SHARED => Content::Shared(&(*self.at(header.own_offset()).cast::<SharedValue>()).bytes),
+                SHARED => {
+                    Content::Shared(&(*self.at(header.own_offset()).cast::<SharedValue>()).bytes)
+                }
                 _ => Content::Indexed(&*self.at(header.own_offset()).cast::<Box<Index>>()),
             }
         }
@@ -293,7 +319,9 @@ impl Entry {
             match header.kind() {
                 INLINE => ContentMut::Inline,
                 PACKED => ContentMut::Packed,
-                SHARED => ContentMut::Shared(&mut *self.at(header.own_offset()).cast::<SharedValue>()),
+                SHARED => {
+                    ContentMut::Shared(&mut *self.at(header.own_offset()).cast::<SharedValue>())
+                }
                 _ => ContentMut::Indexed(&mut *self.at(header.own_offset()).cast::<Box<Index>>()),
             }
         }
@@ -326,20 +354,27 @@ impl Entry {
         unsafe {
             match payload {
                 Payload::Inline(value) | Payload::Packed(value) => {
-                    ptr::copy_nonoverlapping(value.as_ptr(), self.at(header.value_offset()), value.len());
+                    ptr::copy_nonoverlapping(
+                        value.as_ptr(),
+                        self.at(header.value_offset()),
+                        value.len(),
+                    );
                 }
                 Payload::Shared(shared) => {
                     heap.live_bytes += shared.held_bytes;
                     self.at(header.own_offset()).cast::<SharedValue>().write(shared);
                 }
-                Payload::Indexed(index) => self.at(header.own_offset()).cast::<Box<Index>>().write(index),
+                Payload::Indexed(index) => {
+                    self.at(header.own_offset()).cast::<Box<Index>>().write(index)
+                }
             }
         }
     }
 
     #[inline]
     fn write_head(self, header: Header, expiry: Option<UnixMs>) {
-        // SAFETY: every block has room for the header, and for the expiry if the header says that there is one.
+        // SAFETY: every block has room for the header, and for the expiry if the header says that
+        // there is one.
         unsafe {
             self.at(0).cast::<u64>().write(header.0);
             if let Some(at) = expiry {
@@ -348,7 +383,8 @@ impl Entry {
         }
     }
 
-    /// Takes the content that has memory of its own out of the entry. The entry must be freed or filled anew.
+    /// Takes the content that has memory of its own out of the entry. The entry must be freed or
+    /// filled anew.
     #[inline]
     fn bury_content(self, heap: &mut Heap) {
         let header = self.header();

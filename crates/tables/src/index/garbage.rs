@@ -28,7 +28,8 @@ impl Heap {
 impl Index {
     /// Frees some of a dead index; whether it is gone.
     fn free_some(&mut self, heap: &mut Heap, steps: &mut usize) -> bool {
-        // For as long as it is being worked on it counts as live, like everything that the heap frees.
+        // For as long as it is being worked on it counts as live, like everything that the heap
+        // frees.
         heap.garbage_bytes -= self.bytes;
         heap.live_bytes += self.bytes;
         let before = heap.live_bytes;

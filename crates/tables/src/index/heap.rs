@@ -1,15 +1,17 @@
 //! Memory of entries and segments, with exact accounting.
 //!
-//! General allocators round small sizes to multiples of 16, which costs an entry of 16 + 32 bytes a sixth of its
-//! size. So entries up to [`SLAB_BYTES_MAX`] live in pages of one size class each, in steps of 8 bytes; larger ones
-//! and index segments go to the global allocator, in sizes it does not have to round.
+//! General allocators round small sizes to multiples of 16, which costs an entry of 16 + 32 bytes a
+//! sixth of its size. So entries up to [`SLAB_BYTES_MAX`] live in pages of one size class each, in
+//! steps of 8 bytes; larger ones and index segments go to the global allocator, in sizes it does
+//! not have to round.
 //!
 //! ```text
 //! region (up to 64 pages, one allocation) -> page (64 KiB: header, then blocks of one class) -> block = entry
 //! ```
 //!
-//! A page whose last block is freed goes back to its region, a region whose last page is freed back to the global
-//! allocator (one is kept). The heap also holds what died but is too large to be freed at once.
+//! A page whose last block is freed goes back to its region, a region whose last page is freed back
+//! to the global allocator (one is kept). The heap also holds what died but is too large to be
+//! freed at once.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::VecDeque;
@@ -25,7 +27,8 @@ pub(super) const SLAB_BYTES_MAX: usize = 1024;
 
 const PAGE_BYTES: usize = 64 * 1024;
 const PAGE_HEADER_BYTES: usize = 64;
-/// A little less than 64 pages: what the allocator does not round up. The last page is shorter by that.
+/// A little less than 64 pages: what the allocator does not round up. The last page is shorter by
+/// that.
 const REGION_BYTES: usize = u64::BITS as usize * PAGE_BYTES - 256;
 const CLASS_COUNT: usize = 16 + 8 + 8 + 8;
 /// Marks the end of a page's list of freed blocks.
@@ -104,7 +107,8 @@ impl Heap {
         }
         let class = class_of(bytes);
         let page = self.classes[class].unwrap_or_else(|| self.add_page(class));
-        // SAFETY: pages in `classes` are live and have a free block; nobody else refers to their headers.
+        // SAFETY: pages in `classes` are live and have a free block; nobody else refers to their
+        // headers.
         let page_ref = unsafe { &mut *page.as_ptr() };
         let offset = if page_ref.freed == NO_BLOCK {
             let offset = page_ref.fresh;
@@ -196,7 +200,11 @@ impl Heap {
     /// Slab pages in use.
     #[cfg(test)]
     pub(crate) fn page_count(&self) -> usize {
-        self.regions.iter().flatten().map(|region| (region.all & !region.free).count_ones() as usize).sum()
+        self.regions
+            .iter()
+            .flatten()
+            .map(|region| (region.all & !region.free).count_ones() as usize)
+            .sum()
     }
 
     #[cold]
@@ -342,8 +350,8 @@ pub(super) fn block_bytes(bytes: usize) -> usize {
     if bytes <= SLAB_BYTES_MAX { class_bytes(class_of(bytes)) } else { request_bytes(bytes) }
 }
 
-/// What the global allocator (mimalloc's classes) takes for a request: four sizes per doubling, the larger ones with
-/// some bytes of its own, the largest in whole slices.
+/// What the global allocator (mimalloc's classes) takes for a request: four sizes per doubling, the
+/// larger ones with some bytes of its own, the largest in whole slices.
 pub(super) fn held_bytes(bytes: usize) -> usize {
     const SLICE_BYTES: usize = 64 * 1024;
     match bytes {
@@ -362,7 +370,11 @@ fn request_bytes(bytes: usize) -> usize {
 
 #[inline]
 fn block_held(bytes: usize) -> usize {
-    if bytes <= SLAB_BYTES_MAX { class_bytes(class_of(bytes)) } else { held_bytes(request_bytes(bytes)) }
+    if bytes <= SLAB_BYTES_MAX {
+        class_bytes(class_of(bytes))
+    } else {
+        held_bytes(request_bytes(bytes))
+    }
 }
 
 /// Rounds up to the next of four sizes per doubling.

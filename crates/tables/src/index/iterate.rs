@@ -14,11 +14,12 @@ const RANDOM_DRAWS_MAX: u64 = 16;
 const RANDOM_VISITED_MAX: usize = 10_000;
 
 impl Index {
-    /// Emits the entries whose home buckets begin at or behind `position` until `count_min` were visited. Gives the
-    /// position to go on at.
+    /// Emits the entries whose home buckets begin at or behind `position` until `count_min` were
+    /// visited. Gives the position to go on at.
     ///
-    /// An entry's hash does not change, and a bucket holds a range of hashes. So everything behind a position is emitted later
-    /// whatever the sizes of segments are by then; what shares a bucket with the position is emitted again.
+    /// An entry's hash does not change, and a bucket holds a range of hashes. So everything behind
+    /// a position is emitted later whatever the sizes of segments are by then; what shares a bucket
+    /// with the position is emitted again.
     pub fn scan<'a>(
         &'a self,
         position: u64,
@@ -51,9 +52,10 @@ impl Index {
         }
     }
 
-    /// Emits the entries whose hashes are at or behind `from`, in the order of their home buckets, until `go_on` says that it is
-    /// enough; it is asked behind each bucket. Gives the hash to go on at. An entry that stays is emitted exactly once by a
-    /// scan from start to end, whatever becomes of segments meanwhile.
+    /// Emits the entries whose hashes are at or behind `from`, in the order of their home buckets,
+    /// until `go_on` says that it is enough; it is asked behind each bucket. Gives the hash to go
+    /// on at. An entry that stays is emitted exactly once by a scan from start to end, whatever
+    /// becomes of segments meanwhile.
     pub fn scan_once<'a>(
         &'a self,
         from: u64,
@@ -73,8 +75,8 @@ impl Index {
                 segment.for_each_at_home(home, |slot| {
                     let entry = EntryRef::new(slot.entry());
                     // A tag says all but when segments have been merged since the last call.
-                    let is_here =
-                        first_tag < slot.tag() || (first_tag == slot.tag() && from <= hash_of(entry.key()));
+                    let is_here = first_tag < slot.tag()
+                        || (first_tag == slot.tag() && from <= hash_of(entry.key()));
                     if is_here {
                         emit(entry);
                     }
@@ -96,8 +98,8 @@ impl Index {
         Iter { index: self, hash: 0, next_hash, segment: None, bucket: 0, slots: &[] }
     }
 
-    /// Goes on where [`Iter::place`] said. The index must not have changed since: an entry that came or went may
-    /// otherwise hide others, or show them twice.
+    /// Goes on where [`Iter::place`] said. The index must not have changed since: an entry that
+    /// came or went may otherwise hide others, or show them twice.
     pub fn iter_from(&self, place: IterPlace) -> Iter<'_> {
         if self.directory.is_empty() {
             return self.iter();
@@ -120,9 +122,14 @@ impl Index {
         }
     }
 
-    /// An entry chosen by a random number for which `accept` holds, about fairly; `None` when none was found, which for a
-    /// table with many more refused than accepted entries does not mean that there is none.
-    pub fn random(&self, random: u64, accept: impl Fn(EntryRef<'_>) -> bool) -> Option<EntryRef<'_>> {
+    /// An entry chosen by a random number for which `accept` holds, about fairly; `None` when none
+    /// was found, which for a table with many more refused than accepted entries does not mean that
+    /// there is none.
+    pub fn random(
+        &self,
+        random: u64,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<EntryRef<'_>> {
         if self.directory.is_empty() {
             return None;
         }
@@ -130,7 +137,11 @@ impl Index {
     }
 
     /// Draws slots until one holds an acceptable entry: fair, but it may find none.
-    fn random_slot(&self, random: u64, accept: impl Fn(EntryRef<'_>) -> bool) -> Option<EntryRef<'_>> {
+    fn random_slot(
+        &self,
+        random: u64,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<EntryRef<'_>> {
         (0..RANDOM_DRAWS_MAX).find_map(|draw| {
             let hash = mix(random.wrapping_add(draw));
             let word = self.directory.word(hash);
@@ -141,19 +152,26 @@ impl Index {
     }
 
     /// The first acceptable entry in the buckets from a random one on.
-    fn any_behind(&self, random: u64, accept: impl Fn(EntryRef<'_>) -> bool) -> Option<EntryRef<'_>> {
+    fn any_behind(
+        &self,
+        random: u64,
+        accept: impl Fn(EntryRef<'_>) -> bool,
+    ) -> Option<EntryRef<'_>> {
         let mut visited = 0;
         let mut hash = mix(random);
         let mut wraps = 0;
-        let mut first_bucket = self.directory.word(hash).segment().home(self.directory.word(hash).tag(hash));
+        let mut first_bucket =
+            self.directory.word(hash).segment().home(self.directory.word(hash).tag(hash));
         // Round once and a bit, because the first segment is begun in the middle.
         while visited < RANDOM_VISITED_MAX && wraps < 2 {
             let segment = self.directory.word(hash).segment();
             for bucket in first_bucket..usize::from(segment.buckets()) {
                 let slots = segment.bucket_slots(bucket);
                 visited += 1 + slots.len();
-                let chosen =
-                    slots.iter().map(|slot| EntryRef::new(slot.entry())).find(|entry| accept(*entry));
+                let chosen = slots
+                    .iter()
+                    .map(|slot| EntryRef::new(slot.entry()))
+                    .find(|entry| accept(*entry));
                 if chosen.is_some() {
                     return chosen;
                 }
@@ -198,7 +216,11 @@ pub(crate) struct IterPlace {
 impl Iter<'_> {
     /// Where [`Index::iter_from`] goes on.
     pub fn place(&self) -> IterPlace {
-        IterPlace { hash: self.hash, bucket: self.bucket as u16, slots_left: self.slots.len() as u8 }
+        IterPlace {
+            hash: self.hash,
+            bucket: self.bucket as u16,
+            slots_left: self.slots.len() as u8,
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The hash index that tables and large hashes are made of. The only unsafe code of this crate is in here.
+//! The hash index that tables and large hashes are made of. The only unsafe code of this crate is
+//! in here.
 //!
 //! ```text
 //! hash: | shard | directory word | tag (16 bits: home bucket, then compared) | ... |
@@ -6,12 +7,13 @@
 //! Directory -> Segment (up to 126 buckets) -> bucket of 8 slots (one cache line) -> Entry
 //! ```
 //!
-//! Everything is in hash order down to the bucket, which is what scans and iteration rely on. Growth rebuilds or splits one
-//! segment (under 900 entries) at a time; a directory doubles in shards. Dead indexes are freed in steps.
+//! Everything is in hash order down to the bucket, which is what scans and iteration rely on.
+//! Growth rebuilds or splits one segment (under 900 entries) at a time; a directory doubles in
+//! shards. Dead indexes are freed in steps.
 //!
-//! `Entry` and `Segment` are plain pointers to live things, private to this module. The rule that makes their methods
-//! sound: shared borrows of an [`Index`] only read, every change borrows it exclusively, and references handed out
-//! carry the lifetime of the borrow.
+//! `Entry` and `Segment` are plain pointers to live things, private to this module. The rule that
+//! makes their methods sound: shared borrows of an [`Index`] only read, every change borrows it
+//! exclusively, and references handed out carry the lifetime of the borrow.
 #![allow(unsafe_code)]
 
 mod directory;
@@ -100,7 +102,8 @@ impl<'a> EntryRef<'a> {
     }
 }
 
-// SAFETY: the index owns everything behind its pointers, none of it is tied to a thread, and shared access only reads.
+// SAFETY: the index owns everything behind its pointers, none of it is tied to a thread, and shared
+// access only reads.
 unsafe impl Send for Index {}
 
 impl Index {
@@ -197,8 +200,9 @@ impl Index {
         self.bytes = self.bytes + moved_in + heap.live_bytes - before;
     }
 
-    /// Writes `bytes` at `offset` of a string, extending it and filling a gap with zeros, and gives its new length. The
-    /// expiry stays. Anything but a string counts as an empty one. The entry is general from then on.
+    /// Writes `bytes` at `offset` of a string, extending it and filling a gap with zeros, and gives
+    /// its new length. The expiry stays. Anything but a string counts as an empty one. The entry is
+    /// general from then on.
     pub fn patch(
         &mut self,
         heap: &mut Heap,
@@ -212,7 +216,9 @@ impl Index {
         let located = self.locate(hash, key);
         let expiry = located.and_then(|(_, entry, _)| entry.expiry());
         let before = heap.live_bytes;
-        let old = match located.map(|(segment, entry, place)| (segment, entry, place, entry.content_mut())) {
+        let old = match located
+            .map(|(segment, entry, place)| (segment, entry, place, entry.content_mut()))
+        {
             Some((_, _, _, ContentMut::Shared(shared))) => {
                 let len = shared.patch(heap, offset, bytes);
                 self.bytes = self.bytes + heap.live_bytes - before;
@@ -269,7 +275,13 @@ impl Index {
     }
 
     /// Changes the expiry of a key; whether the key was there.
-    pub fn set_expiry(&mut self, heap: &mut Heap, hash: u64, key: &[u8], expiry: Option<UnixMs>) -> bool {
+    pub fn set_expiry(
+        &mut self,
+        heap: &mut Heap,
+        hash: u64,
+        key: &[u8],
+        expiry: Option<UnixMs>,
+    ) -> bool {
         let Some((segment, entry, place)) = self.locate(hash, key) else { return false };
         let before = heap.live_bytes;
         let old = entry.expiry();
@@ -330,7 +342,9 @@ impl Index {
                     self.directory.word(key_hash) == word,
                     "an entry is in a segment that is not its own"
                 );
-                assert!(segment.find(word.buckets(), word.tag(key_hash), slot.entry().key()).is_some());
+                assert!(
+                    segment.find(word.buckets(), word.tag(key_hash), slot.entry().key()).is_some()
+                );
                 assert_eq!(slot.expires(), slot.entry().expiry().is_some());
                 assert!(slot.entry().expiry().is_none_or(|at| segment.earliest() <= at));
                 expiring_len += usize::from(slot.expires());
@@ -376,7 +390,9 @@ impl<'a> NewContent<'a> {
     fn into_payload(self) -> Payload<'a> {
         match self {
             NewContent::Slice(slice) if slice.len() < SHARED_BYTES_MIN => Payload::Inline(slice),
-            NewContent::Slice(slice) => Payload::Shared(SharedValue::new(Bytes::copy_from_slice(slice))),
+            NewContent::Slice(slice) => {
+                Payload::Shared(SharedValue::new(Bytes::copy_from_slice(slice)))
+            }
             NewContent::Shared(bytes) => Payload::Shared(SharedValue::new(bytes)),
             NewContent::Grown(bytes) => {
                 let held_bytes = heap::held_bytes(bytes.capacity()) as u64;
@@ -394,8 +410,8 @@ impl SharedValue {
         SharedValue { bytes, held_bytes }
     }
 
-    /// Writes `bytes` at `offset` and gives the new length. In place with amortised growth when nobody else holds the
-    /// value, on a copy otherwise.
+    /// Writes `bytes` at `offset` and gives the new length. In place with amortised growth when
+    /// nobody else holds the value, on a copy otherwise.
     fn patch(&mut self, heap: &mut Heap, offset: usize, bytes: &[u8]) -> usize {
         heap.live_bytes -= self.held_bytes;
         let mut new = match std::mem::take(&mut self.bytes).try_into_mut() {

@@ -5,11 +5,13 @@
 //! slot: tag 16 bits | address of the entry 48 bits (bit 0: the entry expires); 0 = free
 //! ```
 //!
-//! A tag is the 16 hash bits right behind those that all keys of the segment share, and the home bucket of a tag is
-//! `tag * n / 2^16`: buckets are in hash order, and a segment changes its size without looking at an entry. An
-//! entry that finds its home full lives in the next bucket with room (the first follows the last). Invariants:
+//! A tag is the 16 hash bits right behind those that all keys of the segment share, and the home
+//! bucket of a tag is `tag * n / 2^16`: buckets are in hash order, and a segment changes its size
+//! without looking at an entry. An entry that finds its home full lives in the next bucket with
+//! room (the first follows the last). Invariants:
 //! * the used slots of a bucket come first;
-//! * all buckets from an entry's home to the one before it are full, so a search ends at a bucket with a free slot.
+//! * all buckets from an entry's home to the one before it are full, so a search ends at a bucket
+//!   with a free slot.
 
 use std::ptr::NonNull;
 
@@ -24,11 +26,12 @@ pub(super) const BUCKET_SLOTS: usize = 8;
 /// Bucket counts whose segments fill a size class of the allocator.
 const SIZES: [u16; 12] = [1, 3, 7, 15, 23, 31, 47, 63, 78, 94, 110, 126];
 
-/// Buckets of the largest segment. Only a segment that cannot be split (its keys' hashes are equal in more bits
-/// than the directory may have) grows beyond.
+/// Buckets of the largest segment. Only a segment that cannot be split (its keys' hashes are equal
+/// in more bits than the directory may have) grows beyond.
 pub(super) const BUCKETS_MAX: u16 = SIZES[SIZES.len() - 1];
 
-/// Two neighbours are merged when both together have at most this many entries: half of what one can hold.
+/// Two neighbours are merged when both together have at most this many entries: half of what one
+/// can hold.
 const MERGED_COUNT_MAX: u32 = capacity(BUCKETS_MAX) / 2;
 
 const TAG_SHIFT: u32 = 48;
@@ -61,8 +64,8 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == 64 && size_of::<Bucket>() == 64);
 
-/// A live segment. Copies of this pointer are handed around inside the index; whoever frees the segment makes sure
-/// that none is left.
+/// A live segment. Copies of this pointer are handed around inside the index; whoever frees the
+/// segment makes sure that none is left.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Segment(NonNull<Header>);
 
@@ -114,7 +117,8 @@ impl Slot {
     #[inline]
     fn prefetch(self) {
         let address = (self.0 & ADDRESS_MASK & !EXPIRES) as usize;
-        // Most entries are shorter than a line and lie in two: the key often, the value nearly always in the second.
+        // Most entries are shorter than a line and lie in two: the key often, the value nearly
+        // always in the second.
         prefetch(std::ptr::with_exposed_provenance(address));
         prefetch(std::ptr::with_exposed_provenance(address + 64));
     }
@@ -200,7 +204,10 @@ fn size_for(count: u32) -> u16 {
 fn oversize_above(buckets: u16, count: u32) -> u16 {
     let mut size = buckets;
     while capacity(size) < count {
-        assert!(size < u16::MAX / 2, "half a million keys whose hashes begin alike: the hash seed is broken");
+        assert!(
+            size < u16::MAX / 2,
+            "half a million keys whose hashes begin alike: the hash seed is broken"
+        );
         size = size * 2 + 2;
     }
     size
@@ -278,7 +285,8 @@ impl Segment {
         prefetch(self.0.as_ptr().cast());
     }
 
-    /// Fetches the entries in the home bucket that have this tag, or the next bucket if the search will go on there.
+    /// Fetches the entries in the home bucket that have this tag, or the next bucket if the search
+    /// will go on there.
     #[inline]
     pub fn prefetch_entry(self, buckets: u16, tag: u16) {
         let home = home_of(tag, buckets);
@@ -416,7 +424,8 @@ impl Segment {
     #[inline]
     pub fn shrunk_count(self) -> Option<u32> {
         let (count, buckets) = (self.count(), self.buckets());
-        // Below three tenths of the slots; the smaller segment gets a quarter more room than it needs.
+        // Below three tenths of the slots; the smaller segment gets a quarter more room than it
+        // needs.
         if count * 10 < u32::from(buckets) * 24 {
             let target = count + count / 4;
             return (size_for(target) < buckets).then_some(target);
@@ -453,7 +462,8 @@ impl Segment {
         self.lines(self.buckets())[at].used()
     }
 
-    /// Empties one bucket without regard for the others and gives what it held: for freeing a whole segment.
+    /// Empties one bucket without regard for the others and gives what it held: for freeing a whole
+    /// segment.
     pub fn take_bucket(self, at: usize) -> impl Iterator<Item = Entry> {
         let bucket = std::mem::replace(&mut self.lines_mut(self.buckets())[at], Bucket::FREE);
         for slot in bucket.used() {
@@ -471,7 +481,8 @@ impl Segment {
         }
         let mut at = home;
         for _ in 0..buckets {
-            for slot in lines[at].used().iter().filter(|slot| home_of(slot.tag(), buckets) == home) {
+            for slot in lines[at].used().iter().filter(|slot| home_of(slot.tag(), buckets) == home)
+            {
                 emit(*slot);
             }
             if !lines[at].is_full() {
@@ -525,7 +536,8 @@ impl Segment {
         let buckets = self.buckets();
         let lines = self.lines(buckets);
         for (at, bucket) in lines.iter().enumerate() {
-            let first_free = bucket.0.iter().position(|slot| slot.is_free()).unwrap_or(BUCKET_SLOTS);
+            let first_free =
+                bucket.0.iter().position(|slot| slot.is_free()).unwrap_or(BUCKET_SLOTS);
             assert_eq!(bucket.used().len(), first_free, "used slots come first");
             for slot in bucket.used() {
                 let mut passed = home_of(slot.tag(), buckets);
@@ -554,19 +566,22 @@ impl Segment {
     fn inherit_bound(self, sources: &[Segment]) {
         let header = self.header_mut();
         if header.expiring != 0 {
-            header.earliest_rest = sources.iter().map(|source| source.earliest()).min().unwrap_or(NEVER);
+            header.earliest_rest =
+                sources.iter().map(|source| source.earliest()).min().unwrap_or(NEVER);
         }
     }
 
     #[inline]
     fn header<'a>(self) -> &'a Header {
-        // SAFETY: a live segment begins with its header; no exclusive reference to it is held across calls.
+        // SAFETY: a live segment begins with its header; no exclusive reference to it is held
+        // across calls.
         unsafe { self.0.as_ref() }
     }
 
     #[inline]
     fn header_mut<'a>(mut self) -> &'a mut Header {
-        // SAFETY: as above; the index is borrowed exclusively by every operation that changes a segment.
+        // SAFETY: as above; the index is borrowed exclusively by every operation that changes a
+        // segment.
         unsafe { self.0.as_mut() }
     }
 
@@ -575,14 +590,23 @@ impl Segment {
     fn lines<'a>(self, buckets: u16) -> &'a [Bucket] {
         debug_assert!(buckets == self.buckets());
         // SAFETY: `buckets` initialised buckets follow the header.
-        unsafe { std::slice::from_raw_parts(self.0.add(1).cast::<Bucket>().as_ptr(), usize::from(buckets)) }
+        unsafe {
+            std::slice::from_raw_parts(
+                self.0.add(1).cast::<Bucket>().as_ptr(),
+                usize::from(buckets),
+            )
+        }
     }
 
     #[inline]
     fn lines_mut<'a>(self, buckets: u16) -> &'a mut [Bucket] {
-        // SAFETY: as above; the index is borrowed exclusively by every operation that changes a segment.
+        // SAFETY: as above; the index is borrowed exclusively by every operation that changes a
+        // segment.
         unsafe {
-            std::slice::from_raw_parts_mut(self.0.add(1).cast::<Bucket>().as_ptr(), usize::from(buckets))
+            std::slice::from_raw_parts_mut(
+                self.0.add(1).cast::<Bucket>().as_ptr(),
+                usize::from(buckets),
+            )
         }
     }
 }
@@ -629,7 +653,8 @@ impl Header {
     }
 }
 
-/// Moves entries back over a slot that came free in a bucket that was full, until the invariants hold again.
+/// Moves entries back over a slot that came free in a bucket that was full, until the invariants
+/// hold again.
 fn close_hole(lines: &mut [Bucket], hole: usize) {
     let count = lines.len();
     let buckets = count as u16;
@@ -639,7 +664,8 @@ fn close_hole(lines: &mut [Bucket], hole: usize) {
     for _ in 1..count {
         at = if at + 1 == count { 0 } else { at + 1 };
         let was_full = lines[at].is_full();
-        // An entry may move to the hole when the hole is not before its home on the way to where it is.
+        // An entry may move to the hole when the hole is not before its home on the way to where it
+        // is.
         let movable = lines[at].used().iter().position(|slot| {
             let home = home_of(slot.tag(), buckets);
             distance(home, hole) < distance(home, at)

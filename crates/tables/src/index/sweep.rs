@@ -1,8 +1,8 @@
 //! Finding expired entries without looking at the others.
 //!
-//! Each segment has a lower bound of its earliest expiry, and the index one over all segments. While nothing is due
-//! by the latter, a sweep costs nothing. Otherwise it passes over the segments, looks into those that are due, and
-//! knows a new bound when it comes to the end.
+//! Each segment has a lower bound of its earliest expiry, and the index one over all segments.
+//! While nothing is due by the latter, a sweep costs nothing. Otherwise it passes over the
+//! segments, looks into those that are due, and knows a new bound when it comes to the end.
 
 use super::segment::NEVER;
 use super::{EntryRef, Index};
@@ -16,7 +16,8 @@ pub(super) struct SweepState {
     cursor: Option<u64>,
     /// The bound over the segments passed so far and everything added since the pass began.
     passed_due: UnixMs,
-    /// The same without what the pass found to be due: when the next entry falls due, if the caller removes those.
+    /// The same without what the pass found to be due: when the next entry falls due, if the caller
+    /// removes those.
     rest_due: UnixMs,
 }
 
@@ -36,7 +37,12 @@ impl SweepState {
 
 impl Index {
     /// Emits entries that are due, visiting about `budget` segments and entries.
-    pub fn sweep(&mut self, now: UnixMs, budget: usize, mut expired: impl FnMut(EntryRef<'_>)) -> Sweep {
+    pub fn sweep(
+        &mut self,
+        now: UnixMs,
+        budget: usize,
+        mut expired: impl FnMut(EntryRef<'_>),
+    ) -> Sweep {
         if self.expiring_len == 0 || self.directory.is_empty() {
             self.sweep = SweepState::new();
             return Sweep::Done { next_due: None };
@@ -44,7 +50,9 @@ impl Index {
         let mut visited = 0;
         let mut hash = match self.sweep.cursor {
             Some(hash) => hash,
-            None if now < self.sweep.next_due => return Sweep::Done { next_due: Some(self.sweep.next_due) },
+            None if now < self.sweep.next_due => {
+                return Sweep::Done { next_due: Some(self.sweep.next_due) };
+            }
             None => {
                 (self.sweep.passed_due, self.sweep.rest_due) = (NEVER, NEVER);
                 0

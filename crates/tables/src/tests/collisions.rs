@@ -13,7 +13,10 @@ fn check(kept_bits: u64, count: u32, bytes_per_entry_max: u64) {
         tables.put(TABLE, hash, &key, StringValue::Slice(&key), None);
     }
     let used = tables.memory_used(TABLE);
-    assert!(used < u64::from(count) * bytes_per_entry_max, "{used} bytes for {count} entries, {kept_bits:x}");
+    assert!(
+        used < u64::from(count) * bytes_per_entry_max,
+        "{used} bytes for {count} entries, {kept_bits:x}"
+    );
     let mut seen = vec![false; count as usize];
     let mut position = Some(0);
     while let Some(at) = position {

@@ -45,15 +45,27 @@ fn dropped_tables_leave_nothing_behind() {
         match random.below(8) {
             0 => _ = tables.delete(table, hash, key),
             1 => {
-                let fields: Vec<_> = (0..random.below(100)).map(|_| random.next().to_le_bytes()).collect();
-                tables.hash_put(table, hash, key, &mut fields.iter().map(|field| (&field[..], &field[..])));
+                let fields: Vec<_> =
+                    (0..random.below(100)).map(|_| random.next().to_le_bytes()).collect();
+                tables.hash_put(
+                    table,
+                    hash,
+                    key,
+                    &mut fields.iter().map(|field| (&field[..], &field[..])),
+                );
             }
             2 => _ = tables.patch(table, hash, key, random.below(50_000), b"patch"),
             3 if random.below(100) == 0 => tables.flush(table),
             4 => _ = tables.set_expiry(table, hash, key, Some(5)),
             _ => {
                 let value = vec![1; random.below(200) * random.below(200)];
-                tables.put(table, hash, key, StringValue::Slice(&value), (random.below(2) == 0).then_some(7));
+                tables.put(
+                    table,
+                    hash,
+                    key,
+                    StringValue::Slice(&value),
+                    (random.below(2) == 0).then_some(7),
+                );
             }
         }
     }

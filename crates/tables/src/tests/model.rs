@@ -106,7 +106,8 @@ impl Run {
             _ if shrinking && self.random.below(3) != 0 => Operation::Delete { key },
             0..40 => Operation::Put { value: self.value(), expiry: self.expiry(), key },
             40..50 => {
-                let offset = self.random.below(100) * if self.random.below(20) == 0 { 400 } else { 1 };
+                let offset =
+                    self.random.below(100) * if self.random.below(20) == 0 { 400 } else { 1 };
                 Operation::Patch { key, offset, bytes: self.value() }
             }
             50..60 => Operation::Delete { key },
@@ -121,8 +122,11 @@ impl Run {
                 Operation::HashPut { key, pairs }
             }
             84..92 => {
-                let count =
-                    1 + if self.random.below(8) == 0 { self.random.below(300) } else { self.random.below(4) };
+                let count = 1 + if self.random.below(8) == 0 {
+                    self.random.below(300)
+                } else {
+                    self.random.below(4)
+                };
                 Operation::HashDelete { key, fields: (0..count).map(|_| field(self)).collect() }
             }
             92 if self.settings.flushes && self.random.below(40) == 0 => Operation::Flush,
@@ -183,7 +187,8 @@ impl Run {
             }
             Operation::HashPut { key, pairs } => {
                 let hash = self.tables.hash(&key);
-                let mut slices = pairs.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
+                let mut slices =
+                    pairs.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
                 let added = self.tables.hash_put(TABLE, hash, &key, &mut slices);
                 effect::hash_put_header(record, TABLE, &key, pairs.len());
                 pairs.iter().for_each(|(field, value)| effect::hash_put_pair(record, field, value));
@@ -244,7 +249,8 @@ impl Run {
         let now = self.now;
         let mut found = BTreeSet::new();
         let next_due = loop {
-            let swept = self.tables.sweep(TABLE, now, 100, &mut |_, key| _ = found.insert(key.to_vec()));
+            let swept =
+                self.tables.sweep(TABLE, now, 100, &mut |_, key| _ = found.insert(key.to_vec()));
             if let Sweep::Done { next_due } = swept {
                 break next_due;
             }
@@ -252,7 +258,8 @@ impl Run {
         let expired = |entry: &(Content, Option<UnixMs>, bool)| entry.1.is_some_and(|at| at <= now);
         let expected: BTreeSet<_> =
             self.model.iter().filter(|(_, e)| expired(e)).map(|(k, _)| k.clone()).collect();
-        // A pass that began earlier may end without a second look at segments that fell due meanwhile.
+        // A pass that began earlier may end without a second look at segments that fell due
+        // meanwhile.
         assert!(found.is_subset(&expected));
         if found.is_empty() {
             let earliest = self.model.values().filter_map(|entry| entry.1).min();
@@ -322,11 +329,13 @@ fn check_key(tables: &Tables, model: &Model, key: &[u8], now: UnixMs) {
             let mut scanned = BTreeMap::new();
             let mut position = Some(0);
             while let Some(at) = position {
-                position =
-                    hash.scan(at, 10, &mut |field, value| _ = scanned.insert(field.to_vec(), value.to_vec()));
+                position = hash.scan(at, 10, &mut |field, value| {
+                    _ = scanned.insert(field.to_vec(), value.to_vec())
+                });
             }
             assert!(scanned == *expected);
-            let iterated: BTreeMap<_, _> = hash.iter().map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
+            let iterated: BTreeMap<_, _> =
+                hash.iter().map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
             assert!(iterated == *expected);
             for (field, value) in expected {
                 assert_eq!(hash.get(field), Some(value.as_slice()));
@@ -341,13 +350,19 @@ fn check_key(tables: &Tables, model: &Model, key: &[u8], now: UnixMs) {
     }
     assert_eq!(tables.expiry(TABLE, hash, key, now), expected.map(|entry| entry.1));
     assert_eq!(tables.is_general(TABLE, hash, key), model.get(key).is_some_and(|entry| entry.2));
-    assert_eq!(tables.is_expired(TABLE, hash, key, now), expected.is_none() && model.contains_key(key));
+    assert_eq!(
+        tables.is_expired(TABLE, hash, key, now),
+        expected.is_none() && model.contains_key(key)
+    );
 }
 
 fn check_all(tables: &Tables, model: &Model, now: UnixMs) {
     tables.assert_invariants(TABLE);
     assert_eq!(tables.len(TABLE), model.len());
-    assert_eq!(tables.expiring_len(TABLE), model.values().filter(|entry| entry.1.is_some()).count());
+    assert_eq!(
+        tables.expiring_len(TABLE),
+        model.values().filter(|entry| entry.1.is_some()).count()
+    );
     assert_eq!(tables.memory_used(TABLE), tables.memory_used_total());
     for key in model.keys() {
         check_key(tables, model, key, now);
@@ -407,21 +422,32 @@ fn run(seed: u64, settings: Settings) {
 #[test]
 fn few_keys_behave_like_the_model() {
     for seed in 0..12 {
-        run(seed, Settings { key_count: 40, operations: 3_000, kept_bits: u64::MAX, flushes: true });
+        run(
+            seed,
+            Settings { key_count: 40, operations: 3_000, kept_bits: u64::MAX, flushes: true },
+        );
     }
 }
 
 #[test]
 fn many_keys_behave_like_the_model() {
     for seed in 0..3 {
-        run(seed, Settings { key_count: 30_000, operations: 60_000, kept_bits: u64::MAX, flushes: false });
+        run(
+            seed,
+            Settings { key_count: 30_000, operations: 60_000, kept_bits: u64::MAX, flushes: false },
+        );
     }
 }
 
 #[test]
 fn colliding_tags_behave_like_the_model() {
     // Two and four distinct tags, equal first bits, equal last bits, all equal.
-    for (seed, kept_bits) in [1 << 63, 3 << 60, u64::MAX >> 20, u64::MAX << 50, 0].into_iter().enumerate() {
-        run(seed as u64, Settings { key_count: 1_500, operations: 8_000, kept_bits, flushes: true });
+    for (seed, kept_bits) in
+        [1 << 63, 3 << 60, u64::MAX >> 20, u64::MAX << 50, 0].into_iter().enumerate()
+    {
+        run(
+            seed as u64,
+            Settings { key_count: 1_500, operations: 8_000, kept_bits, flushes: true },
+        );
     }
 }

@@ -31,7 +31,9 @@ fn tables_can_move_to_another_thread() {
 fn empty_tables_hold_no_memory() {
     let mut tables = Tables::new(1);
     tables.create(TableId(500));
-    assert!(tables.exists(TableId(15)) && !tables.exists(TableId(16)) && tables.exists(TableId(500)));
+    assert!(
+        tables.exists(TableId(15)) && !tables.exists(TableId(16)) && tables.exists(TableId(500))
+    );
     assert_eq!((tables.memory_used_total(), tables.heap.page_count()), (0, 0));
     tables.remove(TableId(500));
     assert!(!tables.exists(TableId(500)));
@@ -195,7 +197,8 @@ fn a_sweep_finds_what_is_due_and_knows_what_comes_next() {
     }
     let mut found = Vec::new();
     let mut calls = 1;
-    while tables.sweep(TABLE, 5_999, 2_000, &mut |hash, key| found.push((hash, key.to_vec()))) == Sweep::More
+    while tables.sweep(TABLE, 5_999, 2_000, &mut |hash, key| found.push((hash, key.to_vec())))
+        == Sweep::More
     {
         calls += 1;
     }
@@ -233,7 +236,9 @@ fn a_sweep_finds_what_was_added_behind_its_back() {
     // Ends the pass in which the entry due at once was last seen.
     while tables.sweep(TABLE, 1, usize::MAX, nothing) == Sweep::More {}
     let mut found = Vec::new();
-    while tables.sweep(TABLE, 9, usize::MAX, &mut |_, key| found.push(key.to_vec())) == Sweep::More {}
+    while tables.sweep(TABLE, 9, usize::MAX, &mut |_, key| found.push(key.to_vec())) == Sweep::More
+    {
+    }
     assert_eq!(found, [early.into_bytes()]);
 }
 

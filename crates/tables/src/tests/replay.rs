@@ -2,7 +2,8 @@
 
 use super::Random;
 use crate::effect::{
-    self, ApplyError, Catalogue, Effect, EffectError, OVERHEAD_BYTES_MAX, PartPlace, Replayer, decode,
+    self, ApplyError, Catalogue, Effect, EffectError, OVERHEAD_BYTES_MAX, PartPlace, Replayer,
+    decode,
 };
 use crate::{StringValue, TableId, Tables};
 
@@ -60,7 +61,10 @@ fn decoding_gives_what_was_encoded() {
         Effect::Catalogue(Catalogue::Created { table, name: b"sessions", settings: b"sync=os" })
     );
     assert_eq!(effects[1], Effect::Put { table, key: b"key", value: b"value", expiry: None });
-    assert_eq!(effects[2], Effect::Put { table: TableId(0), key: b"", value: b"", expiry: Some(-2) });
+    assert_eq!(
+        effects[2],
+        Effect::Put { table: TableId(0), key: b"", value: b"", expiry: Some(-2) }
+    );
     assert_eq!(effects[3], Effect::Patch { table, key: b"key", offset: 1_000, bytes: b"patch" });
     assert_eq!(effects[4], Effect::Delete { table, key: b"key" });
     assert_eq!(effects[5], Effect::Expire { table, key: b"key", expiry: Some(1_700_000_000_000) });
@@ -118,9 +122,13 @@ fn hostile_bytes_are_errors_and_never_panic() {
 #[test]
 fn lengths_and_numbers_out_of_range_are_refused() {
     let out_of_range = Some(Err(EffectError::OutOfRange { offset: 0 }));
-    // Table 65536; a key of 2^62 bytes; a patch that would end behind 512 MiB; a hash put without pairs.
+    // Table 65536; a key of 2^62 bytes; a patch that would end behind 512 MiB; a hash put without
+    // pairs.
     assert_eq!(decode(&[9, 0x80, 0x80, 4]).next(), out_of_range);
-    assert_eq!(decode(&[4, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f]).next(), out_of_range);
+    assert_eq!(
+        decode(&[4, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x3f]).next(),
+        out_of_range
+    );
     assert_eq!(decode(&[3, 0, 0, 0x80, 0x80, 0x80, 0x80, 2, 1, 7]).next(), out_of_range);
     assert_eq!(decode(&[7, 0, 0, 0]).next(), out_of_range);
     assert_eq!(decode(&[77]).next(), Some(Err(EffectError::UnknownCode { offset: 0, code: 77 })));
@@ -152,7 +160,13 @@ fn grouped_replay_keeps_the_order_of_effects() {
     effect::catalogue_created(&mut record, named, b"t", b"");
     for number in 0..1_000_u32 {
         effect::put(&mut record, named, b"same", &number.to_le_bytes(), None);
-        effect::put(&mut record, TableId(1), &number.to_le_bytes(), &vec![1; number as usize * 10], None);
+        effect::put(
+            &mut record,
+            TableId(1),
+            &number.to_le_bytes(),
+            &vec![1; number as usize * 10],
+            None,
+        );
         if number == 500 {
             effect::flush(&mut record, TableId(1));
         }
@@ -164,7 +178,8 @@ fn grouped_replay_keeps_the_order_of_effects() {
     replayer.push(&record).expect("known tables");
     replayer.finish().expect("checked when pushed");
     assert_eq!((tables.len(named), tables.len(TableId(1))), (1, 499));
-    let found = tables.get(named, tables.hash(b"same"), b"same", 0).and_then(|value| value.string());
+    let found =
+        tables.get(named, tables.hash(b"same"), b"same", 0).and_then(|value| value.string());
     assert_eq!(found.map(|string| string.as_slice()), Some(&999_u32.to_le_bytes()[..]));
 }
 
@@ -208,7 +223,8 @@ fn a_transaction_in_parts_takes_effect_with_its_last_and_not_without_it() {
         record
     };
     use PartPlace::{First, Last, Next};
-    // Cut anywhere, with the records of others in between; what an earlier process left unfinished never was.
+    // Cut anywhere, with the records of others in between; what an earlier process left unfinished
+    // never was.
     for cut in 1..whole.len() - 1 {
         let mut tables = Tables::new(1);
         let mut replayer = Replayer::new(&mut tables);
@@ -220,7 +236,10 @@ fn a_transaction_in_parts_takes_effect_with_its_last_and_not_without_it() {
         if cut + 1 < whole.len() - 1 {
             replayer.push(&part(Last, &whole[cut + 1..])).unwrap();
             replayer.finish().unwrap();
-            assert_eq!([b"a", b"b", b"c"].map(|key| get(&tables, key)), [Some(1), Some(500), Some(5)]);
+            assert_eq!(
+                [b"a", b"b", b"c"].map(|key| get(&tables, key)),
+                [Some(1), Some(500), Some(5)]
+            );
         } else {
             replayer.finish().unwrap();
             assert_eq!([b"a", b"b", b"c"].map(|key| get(&tables, key)), [Some(5), None, Some(5)]);

@@ -1,4 +1,5 @@
-//! The `dolt` program against chunk stores as remotes: what a person types, and that the data are the same afterwards.
+//! The `dolt` program against chunk stores as remotes: what a person types, and that the data are
+//! the same afterwards.
 //!
 //! ```text
 //!  source --push--> remote (a folder) <--reads-- busload <--clone, fetch, pull, ...-- copies
@@ -23,8 +24,8 @@ const MODULE: &str = "github.com/dolthub/dolt/go/cmd/dolt@v0.40.5-0.202607151727
 const ROWS: u64 = 40_000;
 /// Rows that each later push adds.
 const MORE_ROWS: u64 = 500;
-/// Fetches until a push is seen: busload looks at the manifest ten times a second, and a fetch takes longer, but for one that finds
-/// busload without a processor.
+/// Fetches until a push is seen: busload looks at the manifest ten times a second, and a fetch
+/// takes longer, but for one that finds busload without a processor.
 const FETCHES_MAX: u32 = 200;
 
 /// Runs everything.
@@ -53,7 +54,11 @@ fn install(place: &Place) -> Result<PathBuf> {
     }
     // Its regular expressions are ICU's. Where this fails ICU may be there all the same.
     let mut icu = Command::new("apt-get");
-    let _ = output(icu.env("DEBIAN_FRONTEND", "noninteractive").args(["install", "--yes", "libicu-dev"]));
+    let _ = output(icu.env("DEBIAN_FRONTEND", "noninteractive").args([
+        "install",
+        "--yes",
+        "libicu-dev",
+    ]));
     let mut go = Command::new("go");
     go.args(["install", MODULE]).env("GOBIN", place.download("").canonicalize()?);
     output(go.env("GOTOOLCHAIN", "local").env("GOFLAGS", "-buildvcs=false"))?;
@@ -111,9 +116,13 @@ impl Run {
         fs::create_dir(&folder)?;
         fs::create_dir(self.work.join("remote"))?;
         self.dolt(&folder, &["init"])?;
-        let create = "CREATE TABLE t (id BIGINT PRIMARY KEY, a VARCHAR(64), b VARCHAR(255), INDEX (a))";
+        let create =
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, a VARCHAR(64), b VARCHAR(255), INDEX (a))";
         self.dolt(&folder, &["sql", "--query", create])?;
-        self.dolt(&folder, &["remote", "add", "origin", &format!("file://{}", self.remote().display())])?;
+        self.dolt(
+            &folder,
+            &["remote", "add", "origin", &format!("file://{}", self.remote().display())],
+        )?;
         let mut source = Source { folder, rows: 0 };
         self.push(&mut source, ROWS)?;
         Ok(source)
@@ -130,7 +139,12 @@ impl Run {
         // Spread over the keys, so that old chunks change.
         range.for_each(|row| {
             let key = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-            csv += &format!("{key},a{:x},{:x}{:x}{row}\n", key % 9973, key.wrapping_mul(key), key ^ row);
+            csv += &format!(
+                "{key},a{:x},{:x}{:x}{row}\n",
+                key % 9973,
+                key.wrapping_mul(key),
+                key ^ row
+            );
         });
         let file = self.work.join("rows.csv");
         fs::write(&file, csv)?;
@@ -149,8 +163,10 @@ impl Run {
         };
         let db = table("db", &self.remote(), &format!("dolt_paths=org/repo&dolt_layout={layout}"));
         let local = table("local", &self.work.join("source/.dolt/noms"), "disk=0");
-        let server =
-            Server::start_with(busload, &["--http", "127.0.0.1:0", "--table", &db, "--table", &local])?;
+        let server = Server::start_with(
+            busload,
+            &["--http", "127.0.0.1:0", "--table", &db, "--table", &local],
+        )?;
         Ok(server)
     }
 
@@ -208,7 +224,8 @@ impl Run {
 
     /// A push is seen by the first fetch after busload's next look at the manifest.
     fn fetch_until_new(&self, source: &Source, copy: &Path) -> Result<()> {
-        let head = |folder: &Path, branch| self.dolt(folder, &["log", "--oneline", "-n", "1", branch]);
+        let head =
+            |folder: &Path, branch| self.dolt(folder, &["log", "--oneline", "-n", "1", branch]);
         let newest = commit_of(&head(&source.folder, "main")?);
         for _ in 0..FETCHES_MAX {
             self.dolt(copy, &["fetch", "origin"])?;

@@ -36,12 +36,16 @@ pub fn node(place: &Place, port: u16) -> Result<Outcome> {
     for script in scripts {
         std::fs::copy(place.script(script), place.download(script))?;
     }
-    if !place.download("node_modules/ioredis").exists() || !place.download("node_modules/redis").exists() {
+    if !place.download("node_modules/ioredis").exists()
+        || !place.download("node_modules/redis").exists()
+    {
         let mut install = Command::new("npm");
         install.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]);
         install.arg(place.download("")).args(["ioredis", "redis"]);
         if let Err(error) = output(&mut install) {
-            return Ok(Outcome::Missing(format!("ioredis and node-redis cannot be installed: {error:#}")));
+            return Ok(Outcome::Missing(format!(
+                "ioredis and node-redis cannot be installed: {error:#}"
+            )));
         }
     }
     for script in scripts {
@@ -60,7 +64,11 @@ pub fn go(place: &Place, port: u16) -> Result<Outcome> {
     let binary = place.download("check");
     let go = |arguments: &[&str]| {
         let mut command = Command::new("go");
-        command.args(arguments).current_dir(&module).env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
+        command
+            .args(arguments)
+            .current_dir(&module)
+            .env("GOFLAGS", "-mod=mod")
+            .env("GOTOOLCHAIN", "local");
         command
     };
     if let Err(error) = output(&mut go(&["mod", "download", "all"])) {
@@ -81,7 +89,9 @@ pub fn java(place: &Place, port: u16) -> Result<Outcome> {
         let mut directory = std::ffi::OsString::from("-DoutputDirectory=");
         directory.push(&libraries);
         if let Err(error) = output(fetch.arg(directory)) {
-            return Ok(Outcome::Missing(format!("Jedis and Lettuce cannot be installed: {error:#}")));
+            return Ok(Outcome::Missing(format!(
+                "Jedis and Lettuce cannot be installed: {error:#}"
+            )));
         }
     }
     for program in ["JedisCheck.java", "LettuceCheck.java"] {

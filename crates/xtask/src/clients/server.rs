@@ -31,7 +31,8 @@ pub fn build(profile: Profile) -> Result<PathBuf> {
         }
     };
     run(&mut build)?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     Ok(target.join(folder).join("busload"))
 }
 

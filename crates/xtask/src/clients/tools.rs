@@ -25,7 +25,10 @@ const CALLS: [(&[&str], &str); 16] = [
     (&["mget", "k", "none"], "v\n"),
     (&["type", "h"], "hash"),
     (&["--scan", "--pattern", "k*"], "k"),
-    (&["eval", "return 1", "0"], "ERR unknown command 'eval', with args beginning with: 'return 1' '0' "),
+    (
+        &["eval", "return 1", "0"],
+        "ERR unknown command 'eval', with args beginning with: 'return 1' '0' ",
+    ),
     (&["del", "k", "h", "none"], "2"),
     (&["exists", "k"], "0"),
 ];
@@ -36,7 +39,8 @@ pub fn redis_cli(port: u16) -> Result<Outcome> {
         return Ok(Outcome::Missing(why));
     }
     for (words, expected) in CALLS {
-        let printed = output(Command::new("redis-cli").args(["-p", &port.to_string()]).args(words))?;
+        let printed =
+            output(Command::new("redis-cli").args(["-p", &port.to_string()]).args(words))?;
         if printed.trim_end_matches('\n') != expected.trim_end_matches('\n') {
             bail!("redis-cli {}: {printed:?} instead of {expected:?}", words.join(" "));
         }
@@ -59,7 +63,8 @@ pub fn redis_benchmark(port: u16) -> Result<Outcome> {
     command.args(["-p", &port.to_string(), "-q", "-n", BENCHMARK_REQUESTS, "-P", "16"]);
     let printed = output(command.args(["-t", "ping,get,set,incr,hset,mset"]))?;
     let last_of_each = printed.lines().map(|line| line.rsplit('\r').next().unwrap_or(line));
-    let rates: Vec<&str> = last_of_each.filter(|line| line.contains("requests per second")).collect();
+    let rates: Vec<&str> =
+        last_of_each.filter(|line| line.contains("requests per second")).collect();
     rates.iter().for_each(|line| println!("{}", line.trim()));
     if rates.len() != 7 || printed.to_lowercase().contains("error") {
         bail!("redis-benchmark printed {printed}");

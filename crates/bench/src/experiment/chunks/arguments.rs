@@ -173,14 +173,22 @@ impl Chunks {
     }
 
     fn check_store(&self) -> Result<()> {
-        let count = self.files.checked_mul(self.chunks).filter(|count| (1..=CHUNKS_MAX).contains(count));
+        let count =
+            self.files.checked_mul(self.chunks).filter(|count| (1..=CHUNKS_MAX).contains(count));
         if count.is_none() || self.open_files == 0 || CHUNKS_MAX < self.open_files {
             bail_usage!("a store has 1 to {CHUNKS_MAX} chunks, in at least one file");
         }
         let chunks = u64::try_from(self.files * self.chunks).context("a count")?;
-        let most = self.chunk_bytes.iter().copied().max().unwrap_or_default().saturating_mul(chunks);
-        if STORE_BYTES_MAX < most || STORE_BYTES_MAX < self.memory_bytes || self.memory_bytes < 1 << 20 {
-            bail_usage!("stores have at most {}, --memory-bytes is at least 1M", bytes_text(STORE_BYTES_MAX));
+        let most =
+            self.chunk_bytes.iter().copied().max().unwrap_or_default().saturating_mul(chunks);
+        if STORE_BYTES_MAX < most
+            || STORE_BYTES_MAX < self.memory_bytes
+            || self.memory_bytes < 1 << 20
+        {
+            bail_usage!(
+                "stores have at most {}, --memory-bytes is at least 1M",
+                bytes_text(STORE_BYTES_MAX)
+            );
         }
         if self.chain == 0 || self.files * self.chunks / 2 < self.chain {
             bail_usage!("--chain is 1 to half of all chunks");

@@ -154,7 +154,14 @@ pub struct Batches {
     pub pipeline: usize,
 }
 
-const fn case(section: Section, state: State, way: Way, work: Work, callers: usize, batch: usize) -> Case {
+const fn case(
+    section: Section,
+    state: State,
+    way: Way,
+    work: Work,
+    callers: usize,
+    batch: usize,
+) -> Case {
     // What a direct reader and the bare loops read are records as the file holds them.
     let form = match way {
         Way::Pread | Way::PreadSend => Form::Stored,

@@ -39,7 +39,8 @@ impl Form {
     }
 }
 
-/// A caller. What it gives are the contents of the last chunk it asked for, if it asks for contents one by one.
+/// A caller. What it gives are the contents of the last chunk it asked for, if it asks for contents
+/// one by one.
 #[derive(Debug)]
 pub enum Caller {
     /// Ranged reads of the object store.
@@ -71,7 +72,8 @@ impl Caller {
     }
 }
 
-/// Looks at contents: size and number tell a wrong chunk from a right one; the server checks the rest.
+/// Looks at contents: size and number tell a wrong chunk from a right one; the server checks the
+/// rest.
 fn verify(number: u32, entry: &Entry, bytes: &[u8]) -> Result<(), Failure> {
     let is_right = u32::try_from(bytes.len()) == Ok(entry.contents_bytes)
         && contents::number(bytes) == Some(u64::from(number));

@@ -1,4 +1,5 @@
-//! Measures one row: sets up where the chunks are, lets the load run, reads the clocks and the proxy's log.
+//! Measures one row: sets up where the chunks are, lets the load run, reads the clocks and the
+//! proxy's log.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +11,8 @@ use super::{
     arguments::Chunks,
     cases::{Case, State, Way, Work},
     clients::{
-        Caller, Channels, Check, Direct, Form, GetChunk, GetChunks, PreadSend, Resp, S3, get_request, pread,
+        Caller, Channels, Check, Direct, Form, GetChunk, GetChunks, PreadSend, Resp, S3,
+        get_request, pread,
     },
     load::{self, ChainEnd, Picks, Plan},
     sample::{Answering, Sample},
@@ -125,10 +127,11 @@ impl<'a> Harness<'a> {
         load::run_blocking(&self.store, &plan, |numbers| bare.ask(&self.store, numbers))
     }
 
-    /// Every measurement has a server of its own whose cache is empty. What is read lies apart, so that no read finds what
-    /// another one's extent brought.
+    /// Every measurement has a server of its own whose cache is empty. What is read lies apart, so
+    /// that no read finds what another one's extent brought.
     fn cold(&self, case: &Case) -> Result<Sample> {
-        let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=touched")])?;
+        let server =
+            self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=touched")])?;
         wait_open(&server, TABLE, &self.store)?;
         self.remote.forget();
         let apart: Arc<[u32]> = self.store.apart.clone().into();
@@ -153,8 +156,9 @@ impl<'a> Harness<'a> {
         Ok(self.with_traffic(sample, &traffic))
     }
 
-    /// The first read starts the fill of its file; it is slow enough to last. The store is slow from the server's start on, as
-    /// what a server has measured of its store decides who waits for a fill.
+    /// The first read starts the fill of its file; it is slow enough to last. The store is slow
+    /// from the server's start on, as what a server has measured of its store decides who waits for
+    /// a fill.
     fn filling(&self, case: &Case, seed: u64) -> Result<Sample> {
         let distance = self.arguments.distance;
         self.remote.set(Distance { bandwidth: self.arguments.filling_bandwidth, ..distance });
@@ -164,7 +168,8 @@ impl<'a> Harness<'a> {
     }
 
     fn filling_slowly(&self, case: &Case, seed: u64) -> Result<Sample> {
-        let server = self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
+        let server =
+            self.starter.start(&self.cleanup, &[self.table(TABLE, PREFIX, "fill=whole")])?;
         wait_open(&server, TABLE, &self.store)?;
         self.remote.forget();
         let plan = self.plan(case, seed, Answering::Process(server.pid()))?;
@@ -201,8 +206,10 @@ impl<'a> Harness<'a> {
             Way::RespPipelined => self.pipelined(case, &server, table, seed),
             _ => {
                 let plan = self.plan(case, seed, Answering::Process(server.pid()))?;
-                // What GetChunks sends is told by the request; for RESP it is a matter of the table.
-                let table = if case.way == Way::Resp || case.state == State::Memory { table } else { WARM };
+                // What GetChunks sends is told by the request; for RESP it is a matter of the
+                // table.
+                let table =
+                    if case.way == Way::Resp || case.state == State::Memory { table } else { WARM };
                 self.grpc_or_resp(case, &server, table, &plan)
             }
         };
@@ -262,7 +269,8 @@ impl<'a> Harness<'a> {
             let file = super::store::index(entry.file);
             if !std::mem::replace(&mut touched[file], true) {
                 let touched = call.ask(store, number).await;
-                touched.map_err(|failure| anyhow::anyhow!("the first chunk of a file: {failure:?}"))?;
+                touched
+                    .map_err(|failure| anyhow::anyhow!("the first chunk of a file: {failure:?}"))?;
             }
         }
         Ok(())
@@ -286,7 +294,13 @@ impl<'a> Harness<'a> {
         })
     }
 
-    fn grpc_or_resp(&self, case: &Case, server: &Server, table: &str, plan: &Plan) -> Result<Sample> {
+    fn grpc_or_resp(
+        &self,
+        case: &Case,
+        server: &Server,
+        table: &str,
+        plan: &Plan,
+    ) -> Result<Sample> {
         self.runtime.block_on(async {
             let callers = self.callers(case, server, table).await?;
             load::run(&self.store, callers, plan).await
@@ -303,8 +317,12 @@ impl<'a> Harness<'a> {
         }
         let channels = Channels::connect(server.http(), self.arguments.grpc_connections).await?;
         let caller = |index| match case.way {
-            Way::GetChunk => Ok(Caller::GetChunk(GetChunk::new(&channels, index, table, case.form))),
-            Way::GetChunks => Ok(Caller::GetChunks(GetChunks::new(&channels, index, table, case.form))),
+            Way::GetChunk => {
+                Ok(Caller::GetChunk(GetChunk::new(&channels, index, table, case.form)))
+            }
+            Way::GetChunks => {
+                Ok(Caller::GetChunks(GetChunks::new(&channels, index, table, case.form)))
+            }
             Way::Check => Ok(Caller::Check(Check::new(&channels, index))),
             other => bail!("{} is not asked of a server", other.name()),
         };

@@ -30,7 +30,8 @@ pub enum Picks {
     Random(u64),
     /// These, each once, shared by all callers.
     List(Arc<[u32]>),
-    /// From the first on the contents name the next, so many of them at most; from the beginning again if time is left.
+    /// From the first on the contents name the next, so many of them at most; from the beginning
+    /// again if time is left.
     Chain {
         /// The first.
         first: u32,
@@ -80,7 +81,8 @@ pub async fn run(store: &Store, callers: Vec<Caller>, plan: &Plan) -> Result<Sam
         position: Cell::new(0),
         batch: plan.batch,
     };
-    let asking = callers.into_iter().zip(0..).map(|(caller, index)| shared.ask(caller, &plan.picks, index));
+    let asking =
+        callers.into_iter().zip(0..).map(|(caller, index)| shared.ask(caller, &plan.picks, index));
     let clocks = async {
         tokio::time::sleep(plan.warm_up).await;
         Mark::now(plan.answering)
@@ -118,7 +120,9 @@ impl Shared<'_> {
         let count = u64::from(self.store.count());
         let mut numbers = vec![0; self.batch];
         loop {
-            let draw = |number: &mut u32| *number = u32::try_from(random.below(count)).expect("below a u32");
+            let draw = |number: &mut u32| {
+                *number = u32::try_from(random.below(count)).expect("below a u32")
+            };
             numbers.iter_mut().for_each(draw);
             if self.one(&mut caller, &numbers).await.is_none() {
                 return;
@@ -179,7 +183,11 @@ impl Shared<'_> {
 /// # Errors
 ///
 /// It fails.
-pub fn run_blocking(store: &Store, plan: &Plan, mut ask: impl FnMut(&[u32]) -> Result<()>) -> Result<Sample> {
+pub fn run_blocking(
+    store: &Store,
+    plan: &Plan,
+    mut ask: impl FnMut(&[u32]) -> Result<()>,
+) -> Result<Sample> {
     let Picks::Random(seed) = plan.picks else { bail!("bare loops read at random") };
     let from_ns = now_ns() + duration_ns(plan.warm_up);
     let window = Window { from_ns, until_ns: from_ns + duration_ns(plan.seconds) };
@@ -194,7 +202,8 @@ pub fn run_blocking(store: &Store, plan: &Plan, mut ask: impl FnMut(&[u32]) -> R
         if start.is_none() && from_ns <= asked_ns {
             start = Some(Mark::now(plan.answering));
         }
-        let draw = |number: &mut u32| *number = u32::try_from(random.below(count)).expect("below a u32");
+        let draw =
+            |number: &mut u32| *number = u32::try_from(random.below(count)).expect("below a u32");
         numbers.iter_mut().for_each(draw);
         ask(&numbers)?;
         let answered_ns = now_ns();

@@ -31,7 +31,8 @@ impl Measurement {
     }
 }
 
-const COLUMNS: &[Column] = &[text("", 64), number("median", 10), number("least", 10), number("most", 10)];
+const COLUMNS: &[Column] =
+    &[text("", 64), number("median", 10), number("least", 10), number("most", 10)];
 
 const CSV_HEADER: &[&str] = &["section", "measurement", "unit", "round", "value"];
 
@@ -62,7 +63,12 @@ impl Measurements {
             .iter()
             .position(|measurement| measurement.section == section && measurement.name == name);
         let position = known.unwrap_or_else(|| {
-            self.measurements.push(Measurement { section, name: name.to_owned(), unit, values: Vec::new() });
+            self.measurements.push(Measurement {
+                section,
+                name: name.to_owned(),
+                unit,
+                values: Vec::new(),
+            });
             self.measurements.len() - 1
         });
         let values = &mut self.measurements[position].values;
@@ -89,7 +95,8 @@ impl Measurements {
             let most = measurement.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             vec![measurement.name.clone(), of(measurement.median()), of(least), of(most)]
         };
-        let measurements = self.measurements.iter().filter(|measurement| measurement.section == section);
+        let measurements =
+            self.measurements.iter().filter(|measurement| measurement.section == section);
         report::print(title, COLUMNS, measurements.map(row));
     }
 }
@@ -100,7 +107,8 @@ mod tests {
 
     #[test]
     fn measurements_are_medians_of_their_rounds() {
-        let directory = crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory =
+            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let path = directory.path().join("measurements.csv");
         let mut measurements = Measurements::open(&path, "about").unwrap();
         for value in [3.0, 1.0, 2.0] {

@@ -41,10 +41,15 @@ fn by_callers(results: &Results) -> Vec<Chart> {
         legend: Corner::UpperLeft,
     };
     vec![
-        chart("Random reads: chunks a second by callers", "chunks per second", false, |sample| sample.per_s),
-        chart("Random reads of single chunks: median time by callers", "median time, us", true, |sample| {
-            sample.p50_us
+        chart("Random reads: chunks a second by callers", "chunks per second", false, |sample| {
+            sample.per_s
         }),
+        chart(
+            "Random reads of single chunks: median time by callers",
+            "median time, us",
+            true,
+            |sample| sample.p50_us,
+        ),
     ]
 }
 
@@ -82,8 +87,8 @@ fn line(state: State, way: Way, points: Vec<Point>) -> Line {
         State::Disk | State::None => 100,
         State::Memory => 125,
     };
-    let colour =
-        [red, green, blue].map(|part: u32| u8::try_from((part * shade / 100).min(255)).unwrap_or(255));
+    let colour = [red, green, blue]
+        .map(|part: u32| u8::try_from((part * shade / 100).min(255)).unwrap_or(255));
     let title = if state == State::None {
         way.name().to_owned()
     } else {
@@ -133,11 +138,14 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_not_drawn() {
-        let directory = crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory =
+            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let growth = Growth { points: vec![(0.0, 50 << 20), (0.5, 90 << 20)] };
         draw_all(directory.path(), &Results::default(), &growth).unwrap();
-        let drawn: Vec<_> =
-            std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let drawn: Vec<_> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
         assert_eq!(drawn, ["chunks-memory.svg"]);
     }
 }

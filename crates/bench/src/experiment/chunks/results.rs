@@ -48,7 +48,13 @@ pub mod tests {
     };
 
     /// A row of random reads with the given throughput and median time.
-    pub fn add(results: &mut Results, state: State, way: Way, callers: usize, measurements: (f64, f64)) {
+    pub fn add(
+        results: &mut Results,
+        state: State,
+        way: Way,
+        callers: usize,
+        measurements: (f64, f64),
+    ) {
         let case = Case {
             section: Section::Reads,
             state,

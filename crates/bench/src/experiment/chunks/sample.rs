@@ -109,13 +109,20 @@ impl Sample {
     /// From what callers saw between two marks.
     pub fn new(counters: &Counters, window: Window, cpu: Cpu) -> Self {
         // A load that ends when its work is done ends before its window.
-        let until_ns =
-            if counters.chunks == 0 { window.until_ns } else { counters.last_ns.min(window.until_ns) };
+        let until_ns = if counters.chunks == 0 {
+            window.until_ns
+        } else {
+            counters.last_ns.min(window.until_ns)
+        };
         let seconds = float(until_ns.saturating_sub(window.from_ns).max(1)) / 1e9;
         Self {
             seconds,
             per_s: float(counters.chunks) / seconds,
-            mean_us: if counters.latency_ns.is_empty() { 0.0 } else { counters.latency_ns.mean() / 1e3 },
+            mean_us: if counters.latency_ns.is_empty() {
+                0.0
+            } else {
+                counters.latency_ns.mean() / 1e3
+            },
             p50_us: percentile_us(&counters.latency_ns, 50.0),
             p99_us: percentile_us(&counters.latency_ns, 99.0),
             cpu,
@@ -130,9 +137,11 @@ impl Sample {
         if 0 < wrong.count {
             wrong.example = Some("nil for a chunk that is there".to_owned());
         }
-        let refused = Failures { count: sample.oddities.errors, example: sample.oddities.example.clone() };
+        let refused =
+            Failures { count: sample.oddities.errors, example: sample.oddities.example.clone() };
         // Little's law: a pipeline's time is what all connections together need for one each.
-        let mean_us = if 0.0 < sample.requests_per_s { under_way / sample.requests_per_s * 1e6 } else { 0.0 };
+        let mean_us =
+            if 0.0 < sample.requests_per_s { under_way / sample.requests_per_s * 1e6 } else { 0.0 };
         Self {
             seconds: window_s,
             per_s: sample.requests_per_s,
@@ -147,8 +156,10 @@ impl Sample {
 
     /// The median of every measurement, each for itself; failures add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
-        let of_some = |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
+        let of =
+            |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
+        let of_some =
+            |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         Self {
             seconds: of(|sample| sample.seconds),
             per_s: of(|sample| sample.per_s),
@@ -170,7 +181,9 @@ impl Sample {
     /// What a reader must know before trusting the measurements.
     pub fn notes(&self) -> String {
         let mut notes = Vec::new();
-        if self.cpu.server.is_some_and(|share| share < SERVER_SHARE_LOW) && LOAD_SHARE_HIGH < self.cpu.load {
+        if self.cpu.server.is_some_and(|share| share < SERVER_SHARE_LOW)
+            && LOAD_SHARE_HIGH < self.cpu.load
+        {
             notes.push("load-bound".to_owned());
         }
         notes.extend(disturbed(self.cpu.others));
@@ -196,7 +209,8 @@ mod tests {
     #[test]
     fn measurements_follow_from_what_was_seen_in_the_window() {
         let mut counters = Counters::new().unwrap();
-        for (millisecond, latency_us) in [(500, 9_999), (1_500, 100), (2_000, 300), (3_000, 9_999)] {
+        for (millisecond, latency_us) in [(500, 9_999), (1_500, 100), (2_000, 300), (3_000, 9_999)]
+        {
             let now_ns = millisecond * 1_000_000;
             counters.answer(WINDOW, 16, now_ns - latency_us * 1_000, now_ns);
         }
@@ -213,8 +227,11 @@ mod tests {
             let failed = Failed { wrong, ..Failed::default() };
             Sample { per_s, store_bytes, failed, ..Sample::default() }
         };
-        let middle = Sample::median(&[round(3.0, None, 0), round(1.0, Some(8.0), 2), round(2.0, None, 1)]);
-        assert!(near(middle.per_s, 2.0) && middle.store_bytes.is_some_and(|bytes| near(bytes, 8.0)));
+        let middle =
+            Sample::median(&[round(3.0, None, 0), round(1.0, Some(8.0), 2), round(2.0, None, 1)]);
+        assert!(
+            near(middle.per_s, 2.0) && middle.store_bytes.is_some_and(|bytes| near(bytes, 8.0))
+        );
         assert_eq!(middle.notes(), "WRONG:3 (x)");
     }
 

@@ -1,4 +1,5 @@
-//! A store as Dolt writes it: classic table files and a manifest, with a chain of chunks that name each other.
+//! A store as Dolt writes it: classic table files and a manifest, with a chain of chunks that name
+//! each other.
 
 use std::{
     collections::HashMap,
@@ -89,7 +90,8 @@ impl Store {
     ///
     /// There is no room for it.
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
         let maker = Maker::new(design)?;
         let mut store = Self {
             directory: directory.to_owned(),
@@ -104,8 +106,10 @@ impl Store {
             specs.push(store.add_file(&maker)?);
         }
         let root = store.entries.first().map_or(ChunkAddress::ZERO, |entry| entry.address);
-        fs::write(directory.join("manifest"), manifest(root, &specs)).context("cannot write the manifest")?;
-        store.by_address = (0..).zip(&store.entries).map(|(number, entry)| (entry.address, number)).collect();
+        fs::write(directory.join("manifest"), manifest(root, &specs))
+            .context("cannot write the manifest")?;
+        store.by_address =
+            (0..).zip(&store.entries).map(|(number, entry)| (entry.address, number)).collect();
         if store.by_address.len() != store.entries.len() {
             bail!("two chunks of the store have one address");
         }
@@ -115,7 +119,8 @@ impl Store {
     fn add_file(&mut self, maker: &Maker<'_>) -> Result<FileSpec> {
         let path = self.directory.join("unnamed");
         let named = || format!("cannot write a table file in {}", self.directory.display());
-        let mut writer = ClassicWriter::new(BufWriter::new(File::create(&path).with_context(named)?));
+        let mut writer =
+            ClassicWriter::new(BufWriter::new(File::create(&path).with_context(named)?));
         let first = u64::try_from(self.entries.len()).context("a count")?;
         let count = u64::try_from(maker.design.chunks_per_file).context("a count")?;
         let mut contents = Vec::new();
@@ -143,14 +148,17 @@ impl Store {
     ) -> Result<()> {
         let bytes = fs::metadata(path).context("a table file just written")?.len();
         let tail_bytes = TableIndex::classic_tail_bytes(spec.chunk_count);
-        let index_from = bytes.checked_sub(tail_bytes).context("a table file shorter than its index")?;
+        let index_from =
+            bytes.checked_sub(tail_bytes).context("a table file shorter than its index")?;
         let tail = read_at(path, index_from, tail_bytes)?;
         let index = TableIndex::parse_classic(Bytes::from(tail), spec.chunk_count, bytes)?;
         let file = u32::try_from(self.files.len()).context("a count of files")?;
         for address in addresses {
-            let position = index.find(address).context("a chunk just written is not in its file's index")?;
+            let position =
+                index.find(address).context("a chunk just written is not in its file's index")?;
             let number = u64::try_from(self.entries.len()).context("a count")?;
-            let contents_bytes = u32::try_from(maker.recipe.bytes(number)).context("a chunk's size")?;
+            let contents_bytes =
+                u32::try_from(maker.recipe.bytes(number)).context("a chunk's size")?;
             let location = index.location(position);
             self.entries.push(Entry { address: *address, file, location, contents_bytes });
         }
@@ -190,7 +198,10 @@ impl Store {
 
     /// Numbers of the chunks of one file.
     pub fn of_file(&self, file: u32) -> impl Iterator<Item = u32> + '_ {
-        (0..).zip(&self.entries).filter(move |(_, entry)| entry.file == file).map(|(number, _)| number)
+        (0..)
+            .zip(&self.entries)
+            .filter(move |(_, entry)| entry.file == file)
+            .map(|(number, _)| number)
     }
 
     /// Bytes of all files.
@@ -205,7 +216,8 @@ impl Store {
 
     /// Mean bytes of contents, and of the stored form by those: how well the store is compressed.
     pub fn means(&self) -> (f64, f64) {
-        let stored: u64 = self.entries.iter().map(|entry| u64::from(entry.location.span.length)).sum();
+        let stored: u64 =
+            self.entries.iter().map(|entry| u64::from(entry.location.span.length)).sum();
         let contents = float(self.contents_bytes());
         (contents / float(u64::from(self.count().max(1))), float(stored) / contents.max(1.0))
     }
@@ -224,8 +236,8 @@ fn read_at(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Everything that is decided before the first chunk is written. The address of a chunk depends on its contents, so the chain
-/// is made from its end.
+/// Everything that is decided before the first chunk is written. The address of a chunk depends on
+/// its contents, so the chain is made from its end.
 struct Maker<'a> {
     design: &'a Design,
     recipe: Recipe,
@@ -236,8 +248,11 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn new(design: &'a Design) -> Result<Self> {
-        let recipe =
-            Recipe { chunk_bytes: design.chunk_bytes.clone(), filler: design.filler, seed: design.seed };
+        let recipe = Recipe {
+            chunk_bytes: design.chunk_bytes.clone(),
+            filler: design.filler,
+            seed: design.seed,
+        };
         let count = design.files * design.chunks_per_file;
         let count = u32::try_from(count).context("a store has fewer than 4 billion chunks")?;
         let mut random = Random::new(design.seed);
@@ -263,7 +278,8 @@ impl<'a> Maker<'a> {
 /// Every so many chunks one, shuffled.
 fn apart(design: &Design, count: u32, random: &mut Random) -> Result<Vec<u32>> {
     let contents: usize = design.chunk_bytes.iter().sum();
-    let mean = u64::try_from(contents / design.chunk_bytes.len().max(1)).context("sizes of chunks")?;
+    let mean =
+        u64::try_from(contents / design.chunk_bytes.len().max(1)).context("sizes of chunks")?;
     let stored = match design.filler {
         Filler::Half => mean / 2,
         Filler::Random => mean,
@@ -335,7 +351,10 @@ pub mod tests {
             assert_eq!(store.find(&store.entry(number).address), Some(number));
         }
         let (mean, ratio) = store.means();
-        assert!((2_547.9..2_548.1).contains(&mean) && (0.45..0.58).contains(&ratio), "{mean} {ratio}");
+        assert!(
+            (2_547.9..2_548.1).contains(&mean) && (0.45..0.58).contains(&ratio),
+            "{mean} {ratio}"
+        );
         assert_eq!(std::fs::read_dir(&store.directory).unwrap().count(), 3);
     }
 
@@ -362,8 +381,11 @@ pub mod tests {
         };
         let directory = Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let store = Store::make(directory.path(), &design).unwrap();
-        let mut extents: Vec<_> =
-            store.apart.iter().map(|number| store.entry(*number).location.span.offset / 1_047_552).collect();
+        let mut extents: Vec<_> = store
+            .apart
+            .iter()
+            .map(|number| store.entry(*number).location.span.offset / 1_047_552)
+            .collect();
         assert!(5 < extents.len());
         extents.sort_unstable();
         extents.dedup();

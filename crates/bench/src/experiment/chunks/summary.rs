@@ -1,5 +1,5 @@
-//! What the experiment is to show: each number that was set as a target beside what was measured. What was not measured is
-//! said to be so, never guessed.
+//! What the experiment is to show: each number that was set as a target beside what was measured.
+//! What was not measured is said to be so, never guessed.
 
 use super::{
     cases::{Section, State, Way},
@@ -19,7 +19,8 @@ pub fn print(results: &Results, measurements: &Measurements) {
 }
 
 fn numbers(results: &Results, measurement: &dyn Fn(Section, &str) -> Option<f64>) -> Vec<Target> {
-    let line = |what: &str, unit, value, wanted| Target { what: what.to_owned(), unit, value, wanted };
+    let line =
+        |what: &str, unit, value, wanted| Target { what: what.to_owned(), unit, value, wanted };
     let per_s = |way, form| throughput(results, way, form).map(|row| row.sample.per_s / 1_000.0);
     let thousand = |what, value, wanted| line(what, Unit::Count, value, Wanted::AtLeast(wanted));
     vec![
@@ -29,11 +30,28 @@ fn numbers(results: &Results, measurement: &dyn Fn(Section, &str) -> Option<f64>
             of_check(results),
             Wanted::AtMost(2.0),
         ),
-        thousand("GetChunks as stored, one core, k chunks/s", per_s(Way::GetChunks, Form::Stored), 150.0),
-        thousand("RESP pipelined as stored, k chunks/s", per_s(Way::RespPipelined, Form::Stored), 150.0),
+        thousand(
+            "GetChunks as stored, one core, k chunks/s",
+            per_s(Way::GetChunks, Form::Stored),
+            150.0,
+        ),
+        thousand(
+            "RESP pipelined as stored, k chunks/s",
+            per_s(Way::RespPipelined, Form::Stored),
+            150.0,
+        ),
         thousand("GetChunks decoded, k chunks/s", per_s(Way::GetChunks, Form::Decoded), 80.0),
-        thousand("RESP pipelined decoded, k chunks/s", per_s(Way::RespPipelined, Form::Decoded), 80.0),
-        line("a chain warm beside direct, GetChunk", Unit::Times, chain(results), Wanted::AtLeast(50.0)),
+        thousand(
+            "RESP pipelined decoded, k chunks/s",
+            per_s(Way::RespPipelined, Form::Decoded),
+            80.0,
+        ),
+        line(
+            "a chain warm beside direct, GetChunk",
+            Unit::Times,
+            chain(results),
+            Wanted::AtLeast(50.0),
+        ),
         line(
             "bytes from the store beside the file, random reads from cold",
             Unit::Times,
@@ -87,8 +105,10 @@ fn of_check(results: &Results) -> Option<f64> {
             && case.way == Way::GetChunk
             && case.callers == 1
     });
-    let chain =
-        || results.find(|case| is_chain(case.section, case.state, case.way, State::Disk, Way::GetChunk));
+    let chain = || {
+        results
+            .find(|case| is_chain(case.section, case.state, case.way, State::Disk, Way::GetChunk))
+    };
     row.or_else(chain).and_then(|row| results.ratios(row).of_check)
 }
 
@@ -102,7 +122,8 @@ fn throughput(results: &Results, way: Way, form: Form) -> Option<&Measured> {
 
 /// By the time of a step, which throughput is the inverse of.
 fn chain(results: &Results) -> Option<f64> {
-    let find = |state, way| results.find(|case| is_chain(case.section, case.state, case.way, state, way));
+    let find =
+        |state, way| results.find(|case| is_chain(case.section, case.state, case.way, state, way));
     let (direct, warm) = (find(State::None, Way::Direct)?, find(State::Disk, Way::GetChunk)?);
     ratio(warm.sample.per_s, direct.sample.per_s)
 }
@@ -127,7 +148,13 @@ mod tests {
             lines[0],
             "warm GetChunk beside an empty unary call, median times | 1.50x | at most 2.00x | reached"
         );
-        assert_eq!(lines[1], "GetChunks as stored, one core, k chunks/s | - | at least 150 | not measured");
-        assert_eq!(lines[8], "GETs for one cold chunk that many ask for | 2 | at most 1 | NOT REACHED");
+        assert_eq!(
+            lines[1],
+            "GetChunks as stored, one core, k chunks/s | - | at least 150 | not measured"
+        );
+        assert_eq!(
+            lines[8],
+            "GETs for one cold chunk that many ask for | 2 | at most 1 | NOT REACHED"
+        );
     }
 }

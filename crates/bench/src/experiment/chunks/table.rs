@@ -100,7 +100,13 @@ pub struct Setting {
 
 impl Setting {
     /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(&self, case: &Case, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+    pub fn fields(
+        &self,
+        case: &Case,
+        sample: &Sample,
+        round: usize,
+        ratios: Ratios,
+    ) -> Vec<String> {
         let work = match case.work {
             Work::Chain => "chain",
             Work::Random => "random",

@@ -72,20 +72,25 @@ impl TestFile {
         match OpenOptions::new().read(true).custom_flags(flags).open(&self.path) {
             Ok(file) => {
                 // Of this descriptor only: reads bring in what they ask for and no more.
-                fadvise(&file, 0, NonZeroU64::new(self.bytes), Advice::Random).context("posix_fadvise")?;
+                fadvise(&file, 0, NonZeroU64::new(self.bytes), Advice::Random)
+                    .context("posix_fadvise")?;
                 Ok(Some(file))
             }
             Err(error)
-                if mode == Mode::Direct && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
+                if mode == Mode::Direct
+                    && error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
             {
                 Ok(None)
             }
-            Err(error) => Err(error).with_context(|| format!("cannot open {}", self.path.display())),
+            Err(error) => {
+                Err(error).with_context(|| format!("cannot open {}", self.path.display()))
+            }
         }
     }
 
-    /// Drops the file's pages from the page cache and gives the share of it that is still there: of a file system that
-    /// lives in memory, or whose pages are locked, all of it. `None` where the kernel does not tell.
+    /// Drops the file's pages from the page cache and gives the share of it that is still there: of
+    /// a file system that lives in memory, or whose pages are locked, all of it. `None` where the
+    /// kernel does not tell.
     ///
     /// # Errors
     ///
@@ -125,7 +130,8 @@ mod tests {
 
     #[test]
     fn the_file_has_the_size_asked_for_and_can_be_dropped() {
-        let directory = crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory =
+            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let bytes = WRITE_BYTES + 12_345;
         let file = TestFile::make(&directory.path().join("random"), bytes, 1).unwrap();
         assert_eq!(std::fs::metadata(&file.path).unwrap().len(), bytes);
@@ -135,7 +141,8 @@ mod tests {
 
     #[test]
     fn what_was_just_read_is_cached() {
-        let directory = crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory =
+            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let file = TestFile::make(&directory.path().join("random"), 1 << 20, 1).unwrap();
         std::fs::read(&file.path).unwrap();
         let open = file.open(Mode::Buffered).unwrap().unwrap();

@@ -6,8 +6,10 @@ use super::jobs::Measured;
 use crate::{bytes::bytes_text, stats::float};
 
 /// fio's default list.
-const PERCENTILES: [f64; 17] =
-    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
 
 /// Percentiles in a line.
 const PER_LINE: usize = 4;
@@ -45,10 +47,15 @@ pub fn text(measured: &Measured) -> String {
 
 fn percentiles(latency: &Histogram<u64>, unit: Unit) -> String {
     let of = |percent: f64| unit.whole(latency.value_at_percentile(percent));
-    let width =
-        PERCENTILES.map(|percent| of(percent).to_string().len()).into_iter().max().unwrap_or(1).max(5);
+    let width = PERCENTILES
+        .map(|percent| of(percent).to_string().len())
+        .into_iter()
+        .max()
+        .unwrap_or(1)
+        .max(5);
     let cases = PERCENTILES.map(|percent| format!("{percent:>5.2}th=[{:>width$}]", of(percent)));
-    let lines: Vec<_> = cases.chunks(PER_LINE).map(|cases| format!("     | {}", cases.join(", "))).collect();
+    let lines: Vec<_> =
+        cases.chunks(PER_LINE).map(|cases| format!("     | {}", cases.join(", "))).collect();
     lines.join(",\n")
 }
 
@@ -61,7 +68,8 @@ enum Unit {
 }
 
 impl Unit {
-    /// fio's rule: a larger unit when the smallest value has more than three digits left, and the largest more than five.
+    /// fio's rule: a larger unit when the smallest value has more than three digits left, and the
+    /// largest more than five.
     fn of(latency: &Histogram<u64>) -> Self {
         let mut unit = Self::Nanoseconds;
         for larger in [Self::Microseconds, Self::Milliseconds] {
@@ -113,7 +121,8 @@ pub fn json(measured: &[Measured]) -> String {
 
 fn job(measured: &Measured) -> String {
     let latency = &measured.latency_ns;
-    let percentile = |percent: &f64| format!("\"{percent:.6}\": {}", latency.value_at_percentile(*percent));
+    let percentile =
+        |percent: &f64| format!("\"{percent:.6}\": {}", latency.value_at_percentile(*percent));
     let percentiles: Vec<_> = PERCENTILES.iter().map(percentile).collect();
     let mode = measured.mode.name();
     let direct = if mode == "direct" { "1" } else { "0" };
@@ -163,7 +172,11 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "randread-direct: (groupid=0, jobs=16): bs=16 KiB");
         assert_eq!(lines[1], "  read: IOPS=2.0k, BW=31.2MiB/s (32.8MB/s)(15.6MiB/500msec)");
-        assert!(lines[2].starts_with("    clat (usec): min=60, max=1060, avg=560."), "{}", lines[2]);
+        assert!(
+            lines[2].starts_with("    clat (usec): min=60, max=1060, avg=560."),
+            "{}",
+            lines[2]
+        );
         assert_eq!(lines[3], "    clat percentiles (usec):");
         assert!(
             lines[4].starts_with("     |  1.00th=[   70],  5.00th=[  110], 10.00th=[  160]"),
@@ -193,7 +206,10 @@ mod tests {
             assert_eq!(json.matches(open).count(), json.matches(close).count());
         }
         assert_eq!(json.matches("\"99.990000\": ").count(), 2);
-        assert!(json.contains("\"total_ios\": 1000, \"io_bytes\": 16384000, \"runtime\": 500"), "{json}");
+        assert!(
+            json.contains("\"total_ios\": 1000, \"io_bytes\": 16384000, \"runtime\": 500"),
+            "{json}"
+        );
         assert_eq!(json.matches("\": ").count(), 2 * (PERCENTILES.len() + 19) + 1);
     }
 }

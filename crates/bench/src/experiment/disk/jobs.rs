@@ -95,7 +95,8 @@ pub fn measure(file: &TestFile, plan: &Plan) -> Result<Option<Measured>> {
         let work = Arc::clone(&work);
         std::thread::Builder::new().name(format!("job {index}")).spawn(move || work.run(until_ns))
     };
-    let threads = (0..plan.jobs).map(start).collect::<Result<Vec<_>, _>>().context("a thread for a job")?;
+    let threads =
+        (0..plan.jobs).map(start).collect::<Result<Vec<_>, _>>().context("a thread for a job")?;
     let mut latency_ns = new_histogram()?;
     for thread in threads {
         let Ok(job) = thread.join() else { bail!("a job panicked") };
@@ -127,7 +128,9 @@ impl Work {
         while now < until_ns {
             let Some(offset) = self.next_offset() else { break };
             let asked_ns = now_ns();
-            self.file.read_exact_at(buffer, offset).with_context(|| format!("a read at {offset}"))?;
+            self.file
+                .read_exact_at(buffer, offset)
+                .with_context(|| format!("a read at {offset}"))?;
             now = now_ns();
             record(&mut latency_ns, now - asked_ns);
         }
@@ -163,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_measurement_ends_when_every_block_was_read() {
-        let directory = crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory =
+            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         let file = TestFile::make(&directory.path().join("random"), 64 * 4_096, 1).unwrap();
         let plan = Plan {
             mode: Mode::Buffered,

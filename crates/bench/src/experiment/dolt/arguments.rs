@@ -147,8 +147,11 @@ impl Dolt {
     }
 
     fn check_store(&self) -> Result<()> {
-        if !(1..=DOLT_PUSHES_MAX).contains(&self.pushes) || self.new == 0 || self.pushes < self.new {
-            bail_usage!("--pushes is 1 to {DOLT_PUSHES_MAX}, --new at least 1 and not more than there are");
+        if !(1..=DOLT_PUSHES_MAX).contains(&self.pushes) || self.new == 0 || self.pushes < self.new
+        {
+            bail_usage!(
+                "--pushes is 1 to {DOLT_PUSHES_MAX}, --new at least 1 and not more than there are"
+            );
         }
         if !(LEAF_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&self.leaf_bytes) {
             bail_usage!("--leaf-bytes is {LEAF_BYTES_MIN} to {}", bytes_text(CHUNK_BYTES_MAX));
@@ -156,7 +159,8 @@ impl Dolt {
         if !(0.0..=1.0).contains(&self.classic) {
             bail_usage!("--classic is 0 to 1");
         }
-        let count = self.pushes.checked_mul(self.leaves).filter(|count| (1..=CHUNKS_MAX).contains(count));
+        let count =
+            self.pushes.checked_mul(self.leaves).filter(|count| (1..=CHUNKS_MAX).contains(count));
         let Some(count) = count else { bail_usage!("a store has 1 to {CHUNKS_MAX} leaves") };
         let count = u64::try_from(count).context("a count")?;
         if STORE_BYTES_MAX < self.leaf_bytes.saturating_mul(count) {
@@ -212,7 +216,8 @@ mod tests {
 
     #[test]
     fn sections_and_layouts_can_be_chosen() {
-        let dolt = parse(&["--sections", "scan,fetch", "--layout", "records", "--order", "random"]).unwrap();
+        let dolt = parse(&["--sections", "scan,fetch", "--layout", "records", "--order", "random"])
+            .unwrap();
         assert!(dolt.wants(Section::Fetch) && !dolt.wants(Section::Clone));
         assert_eq!((dolt.layout, dolt.order), (vec![Layout::Records], Order::Random));
     }

@@ -122,7 +122,9 @@ impl Case {
 
 /// Whole files by one client.
 pub fn clone() -> Vec<Case> {
-    [Way::Download, Way::Downloads, Way::Cold, Way::Warm].map(|way| Case::new(Section::Clone, way)).to_vec()
+    [Way::Download, Way::Downloads, Way::Cold, Way::Warm]
+        .map(|way| Case::new(Section::Clone, way))
+        .to_vec()
 }
 
 /// Whole files by many.
@@ -132,7 +134,8 @@ pub fn clones(clients: usize) -> Vec<Case> {
 
 /// Every layout in every state, by old and new streams.
 pub fn scan(layouts: &[Layout]) -> Vec<Case> {
-    let mut cases = vec![Case::new(Section::Scan, Way::Download), Case::new(Section::Scan, Way::Direct)];
+    let mut cases =
+        vec![Case::new(Section::Scan, Way::Download), Case::new(Section::Scan, Way::Direct)];
     cases.extend(through_busload(Section::Scan, &[Way::Cold, Way::Warm, Way::Near], layouts));
     let legacy = through_busload(Section::Scan, &[Way::Cold, Way::Warm], layouts);
     cases.extend(legacy.map(|case| Case { streams: Streams::Legacy, ..case }));

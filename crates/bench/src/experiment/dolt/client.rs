@@ -1,4 +1,5 @@
-//! Those who read a store: as Dolt's own client does on the wire, and by ranges of the object store itself.
+//! Those who read a store: as Dolt's own client does on the wire, and by ranges of the object store
+//! itself.
 //!
 //! ```text
 //!   walks: fetch, scan, point --addresses--> Client: location streams (gRPC) --places--+
@@ -7,8 +8,9 @@
 //!     +----------- contents, each checked against its address <------------------------+  GETs of a pool of connections
 //! ```
 //!
-//! Walks depend on what is read: the addresses asked for next come from the contents of chunks that have arrived. Everything runs
-//! on the thread that polls it, which is what decodes and checks, as the stock client's processor would.
+//! Walks depend on what is read: the addresses asked for next come from the contents of chunks that
+//! have arrived. Everything runs on the thread that polls it, which is what decodes and checks, as
+//! the stock client's processor would.
 
 mod clone;
 mod counts;

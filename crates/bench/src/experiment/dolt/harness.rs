@@ -1,4 +1,5 @@
-//! Measures one row: sets up from where is read, lets the replay run, reads the clocks and the proxy's log.
+//! Measures one row: sets up from where is read, lets the replay run, reads the clocks and the
+//! proxy's log.
 
 use anyhow::{Context, Result, anyhow};
 use busload_bucket::Bucket;
@@ -105,13 +106,15 @@ impl<'a> Harness<'a> {
         let read = self.runtime.block_on(async {
             match (case.way, case.section) {
                 (Way::Download, _) => direct.download(&self.ranges(case, 1)).await,
-                (Way::Downloads, _) => direct.download(&self.ranges(case, self.arguments.ranges)).await,
+                (Way::Downloads, _) => {
+                    direct.download(&self.ranges(case, self.arguments.ranges)).await
+                }
                 (_, Section::Scan) => direct.scan().await,
                 (_, Section::Point) => direct.point(&self.points(seed)).await,
                 (_, Section::Fetch) => direct.fetch(self.had()).await,
-                (_, Section::Clone | Section::Clones) => {
-                    Err(Failure::Refused("whole files are downloaded, not read directly".to_owned()))
-                }
+                (_, Section::Clone | Section::Clones) => Err(Failure::Refused(
+                    "whole files are downloaded, not read directly".to_owned(),
+                )),
             }
         });
         let watched = Watched { start, end: Mark::now(None) };
@@ -120,7 +123,8 @@ impl<'a> Harness<'a> {
 
     /// As many bytes as the row beside it reads: all of the files, or as long as the leaves are.
     fn ranges(&self, case: &Case, at_once: usize) -> Ranges {
-        let bytes_max = if case.section == Section::Scan { self.leaves_bytes() } else { self.store.bytes() };
+        let bytes_max =
+            if case.section == Section::Scan { self.leaves_bytes() } else { self.store.bytes() };
         Ranges { at_once, bytes_max }
     }
 
@@ -178,7 +182,11 @@ impl<'a> Harness<'a> {
             Some(layout) => format!("fill=whole&dolt_layout={}", layout.name()),
             None => "fill=whole".to_owned(),
         };
-        Table::of_chunks(table_name(layout), &remote.url(PREFIX), &self.arguments.served.options(&own))
+        Table::of_chunks(
+            table_name(layout),
+            &remote.url(PREFIX),
+            &self.arguments.served.options(&own),
+        )
     }
 
     fn start_warm(&self, remote: &Remote) -> Result<Server> {
@@ -215,7 +223,8 @@ impl<'a> Harness<'a> {
             let mut reports = Vec::new();
             loop {
                 reports.push(self.once(case, seed, &clients).await);
-                let is_last = reports.last().is_none_or(Result::is_err) || DOLT_REPLAYS_MAX <= reports.len();
+                let is_last =
+                    reports.last().is_none_or(Result::is_err) || DOLT_REPLAYS_MAX <= reports.len();
                 if case.way == Way::Cold || is_last || until_ns <= now_ns() {
                     break;
                 }
@@ -249,7 +258,12 @@ impl<'a> Harness<'a> {
     }
 
     /// At most the last has failed.
-    fn sample(&self, reports: Vec<Result<Report, Failure>>, watched: Watched, remote: &Remote) -> Sample {
+    fn sample(
+        &self,
+        reports: Vec<Result<Report, Failure>>,
+        watched: Watched,
+        remote: &Remote,
+    ) -> Sample {
         let mut failure = None;
         let mut ended = Vec::with_capacity(reports.len());
         for report in reports {

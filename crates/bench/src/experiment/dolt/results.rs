@@ -31,8 +31,10 @@ impl Results {
             let base = self.find(|other| other.section == case.section && other.way == way)?;
             ratio(base.sample.seconds, row.sample.seconds)
         };
-        // What is downloaded as it is compares with a download of the same bytes; chains and fetches wait for each other.
-        let is_bulk = matches!(case.section, Section::Clone | Section::Scan) && case.way != Way::Download;
+        // What is downloaded as it is compares with a download of the same bytes; chains and
+        // fetches wait for each other.
+        let is_bulk =
+            matches!(case.section, Section::Clone | Section::Scan) && case.way != Way::Download;
         Ratios {
             of_direct: faster_than(Way::Direct).filter(|_| case.way.is_busload()),
             of_plain: faster_than(Way::Download).filter(|_| is_bulk),
@@ -52,7 +54,13 @@ pub mod tests {
     use crate::experiment::dolt::{cases::Layout, client::Streams};
 
     /// A row of a layout that took so long.
-    pub fn add(results: &mut Results, section: Section, way: Way, layout: Option<Layout>, seconds: f64) {
+    pub fn add(
+        results: &mut Results,
+        section: Section,
+        way: Way,
+        layout: Option<Layout>,
+        seconds: f64,
+    ) {
         let case = Case { section, way, layout, streams: Streams::New, clients: 1 };
         results.add(case, Sample { seconds, replays: 1.0, ..Sample::default() });
     }

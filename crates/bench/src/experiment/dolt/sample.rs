@@ -25,7 +25,11 @@ pub struct Mark {
 impl Mark {
     /// Reads them; `server` is the process that answers, if it is another than this.
     pub fn now(server: Option<Pid>) -> Self {
-        Self { clocks: Clocks::now(), load_ns: thread_cpu_ns(), server_ns: server.and_then(process_cpu_ns) }
+        Self {
+            clocks: Clocks::now(),
+            load_ns: thread_cpu_ns(),
+            server_ns: server.and_then(process_cpu_ns),
+        }
     }
 }
 
@@ -76,10 +80,19 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// From replays of the same, of which one may have failed and ended them, and what the object store saw meanwhile.
-    pub fn new(reports: &[Report], failure: Option<Failure>, watched: &Watched, store: Count) -> Self {
-        let mut sample =
-            Self { store_gets: float(store.requests), store_bytes: float(store.bytes), ..Self::default() };
+    /// From replays of the same, of which one may have failed and ended them, and what the object
+    /// store saw meanwhile.
+    pub fn new(
+        reports: &[Report],
+        failure: Option<Failure>,
+        watched: &Watched,
+        store: Count,
+    ) -> Self {
+        let mut sample = Self {
+            store_gets: float(store.requests),
+            store_bytes: float(store.bytes),
+            ..Self::default()
+        };
         sample.set_processors(watched, reports.len());
         failure.into_iter().for_each(|failure| sample.failed.add(failure));
         sample.set_times(reports);
@@ -112,7 +125,8 @@ impl Sample {
     }
 
     fn set_times(&mut self, reports: &[Report]) {
-        self.seconds = median(reports.iter().map(|report| float(report.elapsed_ns) / 1e9)).unwrap_or(0.0);
+        self.seconds =
+            median(reports.iter().map(|report| float(report.elapsed_ns) / 1e9)).unwrap_or(0.0);
         let mut parts = new_histogram().expect("the bounds of a histogram are right");
         reports.iter().flat_map(|report| &report.parts_ns).for_each(|ns| record(&mut parts, *ns));
         self.p50_ms = percentile_us(&parts, 50.0) / 1e3;
@@ -121,10 +135,12 @@ impl Sample {
 
     /// The median of every measurement, each for itself; failures add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
+        let of =
+            |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
         let methods = samples.iter().flat_map(|sample| sample.calls.keys().copied());
         let calls_of = |method: &'static str| {
-            median(samples.iter().filter_map(|sample| sample.calls.get(method).copied())).unwrap_or(0.0)
+            median(samples.iter().filter_map(|sample| sample.calls.get(method).copied()))
+                .unwrap_or(0.0)
         };
         Self {
             replays: of(|sample| sample.replays),
@@ -180,16 +196,29 @@ mod tests {
 
     fn report(milliseconds: u64, gets: u64) -> Report {
         let counts = Counts { gets, rpcs: BTreeMap::from([("Root", 1)]), ..Counts::default() };
-        Report { elapsed_ns: milliseconds * 1_000_000, parts_ns: vec![1_000_000, 3_000_000], counts }
+        Report {
+            elapsed_ns: milliseconds * 1_000_000,
+            parts_ns: vec![1_000_000, 3_000_000],
+            counts,
+        }
     }
 
     #[test]
     fn measurements_are_those_of_one_replay() {
         let reports = [report(300, 4), report(100, 4), report(200, 6)];
         let sample = Sample::new(&reports, None, &watched(), Count { requests: 2, bytes: 10 });
-        assert!((sample.seconds - 0.2).abs() < 1e-9 && (sample.gets - 4.0).abs() < 1e-9, "{sample:?}");
-        assert!((sample.p99_ms - 3.0).abs() < 0.01 && (sample.p50_ms - 1.0).abs() < 0.01, "{sample:?}");
-        assert!(sample.server_s.is_some_and(|seconds| (seconds - 0.8 / 3.0).abs() < 1e-9), "{sample:?}");
+        assert!(
+            (sample.seconds - 0.2).abs() < 1e-9 && (sample.gets - 4.0).abs() < 1e-9,
+            "{sample:?}"
+        );
+        assert!(
+            (sample.p99_ms - 3.0).abs() < 0.01 && (sample.p50_ms - 1.0).abs() < 0.01,
+            "{sample:?}"
+        );
+        assert!(
+            sample.server_s.is_some_and(|seconds| (seconds - 0.8 / 3.0).abs() < 1e-9),
+            "{sample:?}"
+        );
         assert!((sample.load - 0.4).abs() < 1e-9 && sample.others < 1e-9, "{sample:?}");
         assert_eq!((sample.calls_text().as_str(), sample.notes().as_str()), ("1 Root", ""));
     }
@@ -198,7 +227,10 @@ mod tests {
     fn a_replay_that_failed_is_shown() {
         let failure = Failure::Wrong("another chunk".to_owned());
         let sample = Sample::new(&[], Some(failure), &watched(), Count::default());
-        assert_eq!((sample.failed.count(), sample.notes().as_str()), (1, "WRONG:1 (another chunk)"));
+        assert_eq!(
+            (sample.failed.count(), sample.notes().as_str()),
+            (1, "WRONG:1 (another chunk)")
+        );
         let middle = Sample::median(&[sample.clone(), Sample::default(), sample]);
         assert_eq!(middle.failed.wrong.count, 2);
     }
@@ -209,7 +241,10 @@ mod tests {
             Sample::new(&[report(milliseconds, gets)], None, &watched(), Count::default())
         };
         let middle = Sample::median(&[sample(100, 9), sample(300, 7), sample(200, 8)]);
-        assert!((middle.seconds - 0.2).abs() < 1e-9 && (middle.gets - 8.0).abs() < 1e-9, "{middle:?}");
+        assert!(
+            (middle.seconds - 0.2).abs() < 1e-9 && (middle.gets - 8.0).abs() < 1e-9,
+            "{middle:?}"
+        );
         assert_eq!(middle.calls_text(), "1 Root");
     }
 }

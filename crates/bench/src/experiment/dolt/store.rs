@@ -1,4 +1,5 @@
-//! A store as Dolt writes one: a tree whose chunks name their children, written by several pushes, each a table file.
+//! A store as Dolt writes one: a tree whose chunks name their children, written by several pushes,
+//! each a table file.
 
 pub mod contents;
 mod tree;
@@ -109,7 +110,8 @@ impl Store {
     ///
     /// There is no room for it.
     pub fn make(directory: &Path, design: &Design) -> Result<Self> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
         let mut store = Self {
             root: ChunkAddress::ZERO,
             files: Vec::with_capacity(design.pushes),
@@ -161,8 +163,8 @@ impl Store {
         self.entries.len()
     }
 
-    /// Chunks that can be reached from the root and were not written by the first `had` pushes. All can be reached but the roots of
-    /// earlier pushes, which nothing names any more.
+    /// Chunks that can be reached from the root and were not written by the first `had` pushes. All
+    /// can be reached but the roots of earlier pushes, which nothing names any more.
     pub fn reachable(&self, had: usize) -> usize {
         let written = self.entries.values().filter(|entry| had <= entry.file).count();
         written - self.files.len().saturating_sub(had + 1)
@@ -178,7 +180,8 @@ impl Store {
         self.entries.values().map(|entry| entry.contents_bytes).sum()
     }
 
-    /// Mean bytes of contents, and of the files by those of all contents: how well the store is compressed.
+    /// Mean bytes of contents, and of the files by those of all contents: how well the store is
+    /// compressed.
     pub fn means(&self) -> (f64, f64) {
         let contents = self.contents_bytes();
         let contents = float(u64::try_from(contents).expect("a size fits in 64 bits"));

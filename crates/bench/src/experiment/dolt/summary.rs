@@ -34,7 +34,11 @@ fn numbers(results: &Results, layouts: &[Layout], store_bytes: u64) -> Vec<Targe
             cold_clone.and_then(of_files),
             Wanted::AtMost(ONCE),
         ),
-        target("the same for all clones at once".to_owned(), clones.and_then(of_files), Wanted::AtMost(ONCE)),
+        target(
+            "the same for all clones at once".to_owned(),
+            clones.and_then(of_files),
+            Wanted::AtMost(ONCE),
+        ),
     ];
     for layout in layouts {
         let row = |section, way| find(results, section, way, Some(*layout));
@@ -48,7 +52,10 @@ fn numbers(results: &Results, layouts: &[Layout], store_bytes: u64) -> Vec<Targe
         ));
         for section in [Section::Scan, Section::Point] {
             numbers.push(target(
-                format!("{}, warm, time beside that with the store at 0 ms, {name}", section.name()),
+                format!(
+                    "{}, warm, time beside that with the store at 0 ms, {name}",
+                    section.name()
+                ),
                 of_near(section),
                 Wanted::AtMost(1.1),
             ));
@@ -58,9 +65,17 @@ fn numbers(results: &Results, layouts: &[Layout], store_bytes: u64) -> Vec<Targe
 }
 
 /// By the streams that clients use today.
-fn find(results: &Results, section: Section, way: Way, layout: Option<Layout>) -> Option<&Measured> {
+fn find(
+    results: &Results,
+    section: Section,
+    way: Way,
+    layout: Option<Layout>,
+) -> Option<&Measured> {
     let is_it = |case: &Case| {
-        case.section == section && case.way == way && case.layout == layout && case.streams == Streams::New
+        case.section == section
+            && case.way == way
+            && case.layout == layout
+            && case.streams == Streams::New
     };
     results.find(is_it).filter(|row| row.sample.failed.count() == 0)
 }

@@ -133,7 +133,13 @@ pub struct Setting {
 
 impl Setting {
     /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(&self, case: &Case, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+    pub fn fields(
+        &self,
+        case: &Case,
+        sample: &Sample,
+        round: usize,
+        ratios: Ratios,
+    ) -> Vec<String> {
         let count = |value: f64| format!("{value:.0}");
         let stream = match case.streams {
             Streams::New => "new",
@@ -205,7 +211,10 @@ mod tests {
         );
         let by_calls = by_calls(&[&row, &row, &results.rows()[0]]);
         let titles = &by_calls["1 Root + 9 StreamChunkLocations"];
-        assert_eq!((by_calls.len(), titles.join("; ").as_str()), (1, "cold, records; cold, records"));
+        assert_eq!(
+            (by_calls.len(), titles.join("; ").as_str()),
+            (1, "cold, records; cold, records")
+        );
     }
 
     #[test]
@@ -213,8 +222,12 @@ mod tests {
         let results = results();
         let row = &results.rows()[1];
         let distance = Distance { first_byte: 30, jitter: 5, bandwidth: 0 };
-        let fields =
-            Setting { store_bytes: 10, distance }.fields(&row.case, &row.sample, 1, results.ratios(row));
+        let fields = Setting { store_bytes: 10, distance }.fields(
+            &row.case,
+            &row.sample,
+            1,
+            results.ratios(row),
+        );
         assert_eq!(fields.len(), CSV_HEADER.len());
         assert_eq!(fields[..6].join(" "), "scan cold records new 1 10");
         assert!(fields.iter().all(|field| !field.contains(',')), "{fields:?}");

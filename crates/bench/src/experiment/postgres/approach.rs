@@ -69,8 +69,9 @@ impl FromStr for Approach {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("`{text}` is none of plain:N, window:K, in-process, resp:N, ceiling:N, memory");
+        let wrong = || {
+            format!("`{text}` is none of plain:N, window:K, in-process, resp:N, ceiling:N, memory")
+        };
         let (name, number) = match text.split_once(':') {
             Some((name, number)) => (name, Some(number.parse().map_err(|_| wrong())?)),
             None => (text, None),
@@ -204,7 +205,9 @@ mod tests {
         ] {
             assert_eq!(approach.name().parse(), Ok(approach));
         }
-        for wrong in ["", "plain", "plain:", "plain:0", "window:x", "in-process:3", "resp:-1", "memory:"] {
+        for wrong in
+            ["", "plain", "plain:", "plain:0", "window:x", "in-process:3", "resp:-1", "memory:"]
+        {
             assert!(wrong.parse::<Approach>().is_err(), "{wrong}");
         }
     }
@@ -215,14 +218,18 @@ mod tests {
         assert!(plain.names(Approach::Plain { connections: 7 }) && !plain.names(Approach::Library));
         let one: Choice = "plain:7".parse().unwrap();
         assert!(
-            one.names(Approach::Plain { connections: 7 }) && !one.names(Approach::Plain { connections: 8 })
+            one.names(Approach::Plain { connections: 7 })
+                && !one.names(Approach::Plain { connections: 8 })
         );
         assert!("magic".parse::<Choice>().is_err());
     }
 
     #[test]
     fn titles_say_how_deep_pipelines_are() {
-        assert_eq!(Approach::Resp { connections: 20 }.title(300), "busload RESP, 20 x 15 pipelined");
+        assert_eq!(
+            Approach::Resp { connections: 20 }.title(300),
+            "busload RESP, 20 x 15 pipelined"
+        );
         assert_eq!(Approach::Resp { connections: 300 }.title(300), "busload RESP, 300 connections");
         assert_eq!(Approach::Plain { connections: 1 }.title(1), "not batched, 1 connection");
     }

@@ -85,7 +85,8 @@ pub struct Postgres {
         default_value = "readers,ceiling,windows,low-load,rate,small-memory,upserts"
     )]
     pub section: Vec<Section>,
-    /// Only these ways, as plain:20, window:16, in-process, resp:300, ceiling:2, memory; or all of a kind, as plain
+    /// Only these ways, as plain:20, window:16, in-process, resp:300, ceiling:2, memory; or all of
+    /// a kind, as plain
     #[arg(long, value_name = "WAY", value_delimiter = ',')]
     pub case: Vec<Choice>,
     /// Readers of the sections with a fixed number, and writers of the upserts
@@ -160,11 +161,12 @@ pub struct Postgres {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Postgres")]
 pub struct Source {
-    /// A Postgres that runs, as postgres://user@host:port/database, instead of a cluster made for this
+    /// A Postgres that runs, as postgres://user@host:port/database, instead of a cluster made for
+    /// this
     #[arg(long, value_name = "URL", conflicts_with = "cluster")]
     pub url: Option<String>,
-    /// Make the cluster here and keep it; the next run uses it and its table again. The directory must be open to the
-    /// user `postgres` if this program runs as root
+    /// Make the cluster here and keep it; the next run uses it and its table again. The directory
+    /// must be open to the user `postgres` if this program runs as root
     #[arg(long, value_name = "DIR")]
     pub cluster: Option<PathBuf>,
     /// Rows of the table, as 10000, 10k, 350M
@@ -199,7 +201,8 @@ impl Postgres {
             check_clients(*readers)?;
         }
         let connections = self.connections.iter().chain(&self.upsert_connections);
-        let connections = connections.chain([&self.window_connections]).chain(&self.busload_connections);
+        let connections =
+            connections.chain([&self.window_connections]).chain(&self.busload_connections);
         for count in connections {
             if *count == 0 || CONNECTIONS_MAX < *count {
                 bail_usage!("the number of connections to Postgres is 1 to {CONNECTIONS_MAX}");
@@ -235,7 +238,9 @@ impl Source {
     fn check(&self) -> Result<()> {
         let is_name = |text: &str| {
             !text.is_empty()
-                && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
         };
         if !is_name(&self.relation) {
             bail_usage!("--relation is a name of lower-case letters, digits and underscores");
@@ -301,14 +306,22 @@ mod tests {
         let postgres = parse(&[]).unwrap();
         assert_eq!((postgres.source.rows, postgres.readers, postgres.rounds), (10_000_000, 300, 3));
         assert_eq!(postgres.section.len(), 7);
-        assert!(postgres.wants(Approach::Library) && postgres.wants(Approach::Plain { connections: 7 }));
+        assert!(
+            postgres.wants(Approach::Library) && postgres.wants(Approach::Plain { connections: 7 })
+        );
     }
 
     #[test]
     fn ways_can_be_chosen() {
         let postgres = parse(&["--case", "plain:20,in-process", "--section", "rate"]).unwrap();
-        assert!(postgres.wants(Approach::Plain { connections: 20 }) && postgres.wants(Approach::Library));
-        assert!(!postgres.wants(Approach::Plain { connections: 10 }) && !postgres.wants(Approach::Memory));
+        assert!(
+            postgres.wants(Approach::Plain { connections: 20 })
+                && postgres.wants(Approach::Library)
+        );
+        assert!(
+            !postgres.wants(Approach::Plain { connections: 10 })
+                && !postgres.wants(Approach::Memory)
+        );
     }
 
     #[test]

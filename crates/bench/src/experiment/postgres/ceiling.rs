@@ -1,5 +1,6 @@
-//! The ceiling: what Postgres gives when statements with very many keys follow each other without a pause, on one or two
-//! connections. No way of batching single-key reads can be faster than that on this machine.
+//! The ceiling: what Postgres gives when statements with very many keys follow each other without a
+//! pause, on one or two connections. No way of batching single-key reads can be faster than that on
+//! this machine.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,8 +19,8 @@ use crate::{clock::Window, clock::now_ns, failures::Failure, limits::SILENCE};
 /// Keys of one statement.
 pub const KEYS: usize = 1_024;
 
-/// Repeats such statements on `connections` connections. A statement counts as the rows it gave; its time is that of the
-/// statement.
+/// Repeats such statements on `connections` connections. A statement counts as the rows it gave;
+/// its time is that of the statement.
 ///
 /// # Errors
 ///
@@ -37,7 +38,12 @@ pub fn run(
             let client = connect(config).await?;
             let sql = format!("SELECT pk, payload FROM {relation} WHERE pk = ANY($1)");
             let select = client.prepare(&sql).await.context("cannot prepare the statement")?;
-            loops.spawn(repeat(Arc::new(client), select, plan.sequences.client(index), plan.window));
+            loops.spawn(repeat(
+                Arc::new(client),
+                select,
+                plan.sequences.client(index),
+                plan.window,
+            ));
         }
         let left = Duration::from_nanos(plan.window.until_ns.saturating_sub(now_ns()));
         let mut total = Counters::new()?;
@@ -85,5 +91,6 @@ async fn ask(client: &Client, select: &Statement, numbers: &[u64]) -> Result<u64
         // All keys were found and none twice, so each row only has to fit its own key.
         check(key.parse().unwrap_or(u64::MAX), Some(payload.as_bytes()))?;
     }
-    u64::try_from(found.len()).map_err(|_| Failure::Wrong("more rows than can be counted".to_owned()))
+    u64::try_from(found.len())
+        .map_err(|_| Failure::Wrong("more rows than can be counted".to_owned()))
 }

@@ -85,8 +85,8 @@ impl Counters {
         }
     }
 
-    /// An open loop's request that will not be answered. It enters with the time it has waited: leaving it out would
-    /// flatter the server.
+    /// An open loop's request that will not be answered. It enters with the time it has waited:
+    /// leaving it out would flatter the server.
     pub fn give_up(&mut self, window: Window, due_ns: u64, now_ns: u64) {
         if window.contains(due_ns) {
             self.unanswered += 1;
@@ -129,7 +129,8 @@ thread_local! {
     static SHARD: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counters of several threads, each with one of its own: clients that run as tasks never wait for each other.
+/// Counters of several threads, each with one of its own: clients that run as tasks never wait for
+/// each other.
 #[derive(Debug)]
 pub struct Shards {
     counters: Vec<Mutex<Counters>>,
@@ -143,7 +144,8 @@ impl Shards {
     ///
     /// As [`Counters::new`].
     pub fn new(threads: usize) -> Result<Self> {
-        let counters: Result<Vec<_>> = (0..=threads).map(|_| Ok(Mutex::new(Counters::new()?))).collect();
+        let counters: Result<Vec<_>> =
+            (0..=threads).map(|_| Ok(Mutex::new(Counters::new()?))).collect();
         Ok(Self { counters: counters?, next: AtomicUsize::new(1) })
     }
 
@@ -156,7 +158,9 @@ impl Shards {
     /// This thread's counters.
     #[inline]
     pub fn own(&self) -> MutexGuard<'_, Counters> {
-        self.counters[SHARD.get() % self.counters.len()].lock().unwrap_or_else(PoisonError::into_inner)
+        self.counters[SHARD.get() % self.counters.len()]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of them together.
@@ -186,7 +190,10 @@ mod tests {
         for now_ns in [999, 1_000, 1_999, 2_000] {
             counters.answer(WINDOW, 2, now_ns - 100, now_ns);
         }
-        assert_eq!((counters.answered, counters.answered_ever, counters.latency_ns.len()), (4, 8, 2));
+        assert_eq!(
+            (counters.answered, counters.answered_ever, counters.latency_ns.len()),
+            (4, 8, 2)
+        );
         assert_eq!(counters.latency_ns.max(), 100);
     }
 
@@ -224,7 +231,10 @@ mod tests {
         });
         shards.own().failed.add(Failure::Refused("full".to_owned()));
         let total = shards.total().unwrap();
-        assert_eq!((total.answered, total.failed.wrong.count, total.failed.refused.count), (3, 3, 1));
+        assert_eq!(
+            (total.answered, total.failed.wrong.count, total.failed.refused.count),
+            (3, 3, 1)
+        );
         assert_eq!(total.failed.refused.example.as_deref(), Some("full"));
     }
 }

@@ -84,7 +84,8 @@ impl Database {
         let relation = source.relation.clone();
         let is_kept = source.cluster.is_some();
         let counts = Counts::Transactions;
-        let mut database = Self { url, config, relation, cluster, is_kept, given_pid: None, admin, counts };
+        let mut database =
+            Self { url, config, relation, cluster, is_kept, given_pid: None, admin, counts };
         database.given_pid = database.find_given_pid()?;
         database.forget_settings()?;
         database.find_counter();
@@ -105,8 +106,9 @@ impl Database {
 
     fn find_counter(&mut self) {
         let make = format!("CREATE EXTENSION IF NOT EXISTS {COUNTER}");
-        let works =
-            self.execute(&make).and_then(|()| self.query_one(&self.count_statements(), &[]).map(drop));
+        let works = self
+            .execute(&make)
+            .and_then(|()| self.query_one(&self.count_statements(), &[]).map(drop));
         match works {
             Ok(()) => self.counts = Counts::Statements,
             Err(error) => eprintln!("no {COUNTER} ({error:#}): transactions are counted instead"),
@@ -129,7 +131,9 @@ impl Database {
     /// The server's process, if it runs on this machine.
     pub fn pid(&self) -> Option<Pid> {
         match &self.cluster {
-            Some(cluster) => cluster.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw),
+            Some(cluster) => {
+                cluster.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw)
+            }
             None => self.given_pid,
         }
     }
@@ -179,7 +183,10 @@ impl Database {
     /// # Errors
     ///
     /// What it fails with.
-    pub fn with_admin<T>(&mut self, action: impl AsyncFnOnce(&mut Client) -> Result<T>) -> Result<T> {
+    pub fn with_admin<T>(
+        &mut self,
+        action: impl AsyncFnOnce(&mut Client) -> Result<T>,
+    ) -> Result<T> {
         let admin = self.admin.as_mut().context("no connection to Postgres")?;
         admin.runtime.block_on(action(&mut admin.client))
     }
@@ -269,7 +276,8 @@ impl Database {
 }
 
 impl Drop for Database {
-    /// A kept cluster ends in order, so that the next start has nothing to recover; what is not kept is removed anyway.
+    /// A kept cluster ends in order, so that the next start has nothing to recover; what is not
+    /// kept is removed anyway.
     fn drop(&mut self) {
         self.admin = None;
         if let Some(cluster) = self.cluster.as_ref().filter(|_| self.is_kept) {

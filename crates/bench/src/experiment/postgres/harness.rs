@@ -25,7 +25,8 @@ use crate::{
     failures::Failure,
 };
 
-/// Versions of upserts are numbered from a multiple of this in every row, so that one can tell whose they are.
+/// Versions of upserts are numbered from a multiple of this in every row, so that one can tell
+/// whose they are.
 const VERSIONS_OF_A_ROW: u64 = 1_000_000;
 
 /// Everything that rows share.
@@ -49,7 +50,12 @@ struct Outcome {
 
 impl<'a> Harness<'a> {
     /// A Postgres with its table, and how busload is started.
-    pub fn new(arguments: &'a Postgres, database: Database, cleanup: Cleanup, starter: Starter) -> Self {
+    pub fn new(
+        arguments: &'a Postgres,
+        database: Database,
+        cleanup: Cleanup,
+        starter: Starter,
+    ) -> Self {
         Self { arguments, database, cleanup, starter, server: None, measured: 0 }
     }
 
@@ -119,7 +125,12 @@ impl<'a> Harness<'a> {
         Ok((outcome, self.statements_since(before)?))
     }
 
-    fn library(&mut self, case: &Case, rule: Rule, sequences: Sequences) -> Result<(Outcome, Option<u64>)> {
+    fn library(
+        &mut self,
+        case: &Case,
+        rule: Rule,
+        sequences: Sequences,
+    ) -> Result<(Outcome, Option<u64>)> {
         let tasks = Tasks::new(self.arguments.workers)?;
         let opened = Library::open(self.arguments, &self.database, rule);
         let library = Arc::new(tasks.block_on(opened)?);
@@ -174,8 +185,12 @@ impl<'a> Harness<'a> {
             first_version: 0,
         };
         let now_ns = now_ns();
-        wire::run_closed(plan(Operation::Upsert, Window { from_ns: now_ns, until_ns: now_ns + 1 }), 1)?;
-        let outcome = self.watched(Some(pid), |window| wire::run_closed(plan(Operation::Read, window), 1))?;
+        wire::run_closed(
+            plan(Operation::Upsert, Window { from_ns: now_ns, until_ns: now_ns + 1 }),
+            1,
+        )?;
+        let outcome =
+            self.watched(Some(pid), |window| wire::run_closed(plan(Operation::Read, window), 1))?;
         Ok((outcome, None))
     }
 
@@ -196,7 +211,12 @@ impl<'a> Harness<'a> {
     }
 
     fn plan(&self, case: &Case, sequences: Sequences, window: Window) -> tasks::Plan {
-        tasks::Plan { operation: case.operation, sequences, window, first_version: self.first_version() }
+        tasks::Plan {
+            operation: case.operation,
+            sequences,
+            window,
+            first_version: self.first_version(),
+        }
     }
 
     fn first_version(&self) -> u64 {
@@ -233,10 +253,12 @@ impl<'a> Harness<'a> {
         for row in self.database.query(&sql, &[&keys]).context("cannot verify upserts")? {
             let (key, payload): (&str, &str) = (row.get(0), row.get(1));
             let version = version_of(payload.as_bytes());
-            let is_ours =
-                version.is_some_and(|version| (version + VERSIONS - first) % VERSIONS < counters.versions);
+            let is_ours = version
+                .is_some_and(|version| (version + VERSIONS - first) % VERSIONS < counters.versions);
             if !is_ours {
-                counters.failed.add(Failure::Wrong(format!("{key} was acknowledged and holds `{payload}`")));
+                counters
+                    .failed
+                    .add(Failure::Wrong(format!("{key} was acknowledged and holds `{payload}`")));
             }
         }
         Ok(())
@@ -244,7 +266,8 @@ impl<'a> Harness<'a> {
 
     fn running_server(&mut self) -> Result<&Server> {
         if self.server.is_none() {
-            let server = server::start(&self.starter, &self.cleanup, self.arguments, &self.database)?;
+            let server =
+                server::start(&self.starter, &self.cleanup, self.arguments, &self.database)?;
             self.server = Some(server);
         }
         match &self.server {

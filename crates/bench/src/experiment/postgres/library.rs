@@ -1,4 +1,5 @@
-//! busload's library in this process: its own rule of departure, or the fixed windows of the published design.
+//! busload's library in this process: its own rule of departure, or the fixed windows of the
+//! published design.
 
 use std::time::Duration;
 

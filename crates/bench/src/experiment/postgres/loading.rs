@@ -28,7 +28,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 const PROGRESS_TERMINAL: Duration = Duration::from_millis(200);
 const PROGRESS_LOG: Duration = Duration::from_secs(5);
 
-/// Sees to it that the table has exactly these rows, and that they are in memory as far as there is room.
+/// Sees to it that the table has exactly these rows, and that they are in memory as far as there is
+/// room.
 ///
 /// # Errors
 ///
@@ -58,8 +59,8 @@ enum State {
     Other(String),
 }
 
-/// Counting hundreds of millions of rows takes minutes; so a table we loaded says in its comment how many it has, and the first
-/// and the last are looked at.
+/// Counting hundreds of millions of rows takes minutes; so a table we loaded says in its comment
+/// how many it has, and the first and the last are looked at.
 fn state(database: &mut Database, rows: u64) -> Result<State> {
     let relation = database.relation.clone();
     let sql = "SELECT obj_description(c.oid, 'pg_class'), \
@@ -97,8 +98,8 @@ fn comment(rows: u64) -> String {
     format!("busload-bench: {rows} rows")
 }
 
-/// One transaction: an interrupted load leaves nothing behind. Rows come in the order of their keys, so that the index grows at
-/// its end only.
+/// One transaction: an interrupted load leaves nothing behind. Rows come in the order of their
+/// keys, so that the index grows at its end only.
 fn load(database: &mut Database, rows: u64) -> Result<()> {
     let relation = database.relation.clone();
     database
@@ -159,8 +160,9 @@ pub fn settle(database: &mut Database) -> Result<()> {
     let relation = database.relation.clone();
     let prewarm = "CREATE EXTENSION IF NOT EXISTS pg_prewarm; SELECT pg_prewarm(c.oid) FROM pg_class c \
                    LEFT JOIN pg_index i ON i.indexrelid = c.oid";
-    let prewarm =
-        format!("{prewarm} WHERE c.oid = '{relation}'::regclass OR i.indrelid = '{relation}'::regclass");
+    let prewarm = format!(
+        "{prewarm} WHERE c.oid = '{relation}'::regclass OR i.indrelid = '{relation}'::regclass"
+    );
     if database.execute(&prewarm).is_ok() {
         return Ok(());
     }
@@ -204,7 +206,12 @@ struct Progress {
 impl Progress {
     fn new(rows: u64) -> Self {
         let now_ns = now_ns();
-        Self { rows, started_ns: now_ns, shown_ns: now_ns, is_terminal: std::io::stderr().is_terminal() }
+        Self {
+            rows,
+            started_ns: now_ns,
+            shown_ns: now_ns,
+            is_terminal: std::io::stderr().is_terminal(),
+        }
     }
 
     fn show(&mut self, done: u64) {
@@ -216,7 +223,8 @@ impl Progress {
         self.shown_ns = now_ns;
         let line = progress_line(done, self.rows, Duration::from_nanos(now_ns - self.started_ns));
         let mut out = std::io::stderr();
-        let _ = if self.is_terminal { write!(out, "\r{line:<78}") } else { writeln!(out, "{line}") };
+        let _ =
+            if self.is_terminal { write!(out, "\r{line:<78}") } else { writeln!(out, "{line}") };
     }
 
     fn end(&self) {

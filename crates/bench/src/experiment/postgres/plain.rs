@@ -1,6 +1,8 @@
-//! What a service does without batching: one prepared statement for one key, on one of a few connections.
+//! What a service does without batching: one prepared statement for one key, on one of a few
+//! connections.
 //!
-//! Clients that find no connection free wait for one, in order of arrival: their waiting is part of the response time.
+//! Clients that find no connection free wait for one, in order of arrival: their waiting is part of
+//! the response time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +16,8 @@ use super::{
 };
 use crate::failures::Failure;
 
-/// What every session of the bench sets, as busload does: no statement is planned anew, none is compiled.
+/// What every session of the bench sets, as busload does: no statement is planned anew, none is
+/// compiled.
 const SESSION: &str = "SET plan_cache_mode = force_generic_plan; SET jit = off";
 
 /// Opens one connection. Its task ends when the client is dropped.
@@ -90,7 +93,8 @@ impl Requests for Plain {
         let lease = Lease::take(self);
         let session = lease.session();
         let key = Key::of(row);
-        let found = session.client.query_opt(&session.select, &[&key.text()]).await.map_err(refused)?;
+        let found =
+            session.client.query_opt(&session.select, &[&key.text()]).await.map_err(refused)?;
         let payload: Option<&str> = match &found {
             Some(found) => found.try_get(0).map_err(refused)?,
             None => None,
@@ -103,7 +107,8 @@ impl Requests for Plain {
         let lease = Lease::take(self);
         let session = lease.session();
         let (key, payload) = (Key::of(row), Payload::upserted(row, version));
-        let written = session.client.execute(&session.upsert, &[&key.text(), &payload.text()]).await;
+        let written =
+            session.client.execute(&session.upsert, &[&key.text(), &payload.text()]).await;
         match written.map_err(refused)? {
             1 => Ok(()),
             rows => Err(Failure::Wrong(format!("an upsert wrote {rows} rows"))),
@@ -142,16 +147,19 @@ impl Drop for Lease<'_> {
 pub fn check(row: u64, payload: Option<&[u8]>) -> Result<(), Failure> {
     match payload {
         Some(payload) if belongs_to(payload, row) => Ok(()),
-        Some(payload) => {
-            Err(Failure::Wrong(format!("row {row} is said to hold `{}`", String::from_utf8_lossy(payload))))
-        }
+        Some(payload) => Err(Failure::Wrong(format!(
+            "row {row} is said to hold `{}`",
+            String::from_utf8_lossy(payload)
+        ))),
         None => Err(Failure::Wrong(format!("row {row} is said to be missing"))),
     }
 }
 
-/// An error of the driver as a refusal. Its own text names the kind only; the cause says what happened.
+/// An error of the driver as a refusal. Its own text names the kind only; the cause says what
+/// happened.
 pub fn refused(error: tokio_postgres::Error) -> Failure {
-    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    let cause =
+        std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::Refused(format!("{error}{cause}"))
 }
 

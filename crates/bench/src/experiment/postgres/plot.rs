@@ -52,7 +52,10 @@ fn by_batch_size(results: &Results, keys: Distribution) -> Vec<Chart> {
             legend: Corner::UpperLeft,
         },
         Chart {
-            title: format!("{clients} readers, {} keys: mean response time by batch size", keys.name()),
+            title: format!(
+                "{clients} readers, {} keys: mean response time by batch size",
+                keys.name()
+            ),
             x: x(),
             y: Axis::logarithmic("mean response time, ms", 10.0),
             lines: lines(|sample| sample.mean_us / 1e3, false),
@@ -70,7 +73,9 @@ fn by_readers(results: &Results) -> Vec<Chart> {
         legend: Corner::UpperLeft,
     };
     vec![
-        chart("Mean response time from one reader on", "mean response time, us", |sample| sample.mean_us),
+        chart("Mean response time from one reader on", "mean response time, us", |sample| {
+            sample.mean_us
+        }),
         chart("99th percentile from one reader on", "99th percentile, us", |sample| sample.p99_us),
     ]
 }
@@ -92,7 +97,9 @@ fn by_rate(results: &Results) -> Vec<Chart> {
         }
     };
     vec![
-        chart("Mean response time by offered load", "mean response time, us", |sample| sample.mean_us),
+        chart("Mean response time by offered load", "mean response time, us", |sample| {
+            sample.mean_us
+        }),
         chart("99th percentile by offered load", "99th percentile, us", |sample| sample.p99_us),
     ]
 }
@@ -125,7 +132,9 @@ fn lines<'a>(
     for row in rows {
         let label = match row.case.approach {
             Approach::Window { keys } => keys.to_string(),
-            Approach::Plain { connections } | Approach::Ceiling { connections } => connections.to_string(),
+            Approach::Plain { connections } | Approach::Ceiling { connections } => {
+                connections.to_string()
+            }
             Approach::Resp { connections } => connections.to_string(),
             Approach::Library | Approach::Memory => String::new(),
         };
@@ -216,19 +225,29 @@ mod tests {
     #[test]
     fn windows_are_a_line_and_all_others_points() {
         let charts = by_batch_size(&results(), Distribution::Uniform);
-        let styles: Vec<_> = charts[0].lines.iter().map(|line| (line.style, line.points.len())).collect();
-        assert_eq!(styles, [(Style::Points, 1), (Style::Points, 1), (Style::Joined, 2), (Style::Points, 1)]);
-        assert_eq!(charts[0].lines[2].points[1], Point { x: 16.0, y: 100.0, label: "16".to_owned() });
+        let styles: Vec<_> =
+            charts[0].lines.iter().map(|line| (line.style, line.points.len())).collect();
+        assert_eq!(
+            styles,
+            [(Style::Points, 1), (Style::Points, 1), (Style::Joined, 2), (Style::Points, 1)]
+        );
+        assert_eq!(
+            charts[0].lines[2].points[1],
+            Point { x: 16.0, y: 100.0, label: "16".to_owned() }
+        );
         // The time of a statement with 1,024 keys is no reader's response time.
         assert_eq!(charts[1].lines.len(), 3);
     }
 
     #[test]
     fn what_was_not_measured_is_not_drawn() {
-        let directory = crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
+        let directory =
+            crate::cleanup::Cleanup::default().directory(&std::env::temp_dir()).unwrap();
         draw_all(directory.path(), &results()).unwrap();
-        let drawn: Vec<_> =
-            std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let drawn: Vec<_> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
         assert_eq!(drawn, ["postgres-batch-size.svg"]);
     }
 

@@ -40,21 +40,26 @@ impl Results {
         self.of_group(section).find(|row| chosen(&row.case))
     }
 
-    /// What a row is compared with in its table. Response times of an open loop are not compared by throughput.
+    /// What a row is compared with in its table. Response times of an open loop are not compared by
+    /// throughput.
     pub fn ratios(&self, row: &Measured) -> Ratios {
         if row.case.pace != Pace::Closed || row.case.approach == Approach::Memory {
             return Ratios::default();
         }
-        let alike = |case: &Case| case.keys == row.case.keys && case.operation == row.case.operation;
+        let alike =
+            |case: &Case| case.keys == row.case.keys && case.operation == row.case.operation;
         let ceiling = match row.case.operation {
             Operation::Read => self.ceiling(row.case.section, alike),
             Operation::Upsert => None,
         };
         let plain = self.fastest(row.case.section, |case| {
-            matches!(case.approach, Approach::Plain { .. }) && alike(case) && case.clients == row.case.clients
+            matches!(case.approach, Approach::Plain { .. })
+                && alike(case)
+                && case.clients == row.case.clients
         });
-        let beside =
-            |base: Option<&Measured>| base.and_then(|base| ratio(row.sample.per_s, base.sample.per_s));
+        let beside = |base: Option<&Measured>| {
+            base.and_then(|base| ratio(row.sample.per_s, base.sample.per_s))
+        };
         let of_plain = match row.case.approach {
             Approach::Ceiling { .. } => None,
             _ => beside(plain),
@@ -64,14 +69,18 @@ impl Results {
 
     /// The ceiling beside which a section stands: its own, or else that of the many readers.
     fn ceiling(&self, section: Section, alike: impl Fn(&Case) -> bool) -> Option<&Measured> {
-        let is_ceiling = |case: &Case| case.approach == Approach::Ceiling { connections: 2 } && alike(case);
+        let is_ceiling =
+            |case: &Case| case.approach == Approach::Ceiling { connections: 2 } && alike(case);
         let own = self.first(section, is_ceiling);
-        own.or_else(|| self.first(Section::Ceiling, is_ceiling).filter(|_| section != Section::SmallMemory))
+        own.or_else(|| {
+            self.first(Section::Ceiling, is_ceiling).filter(|_| section != Section::SmallMemory)
+        })
     }
 
     /// The window that many readers get the most from, in keys.
     pub fn best_window(&self, keys: Distribution) -> Option<usize> {
-        let is_window = |case: &Case| matches!(case.approach, Approach::Window { .. }) && case.keys == keys;
+        let is_window =
+            |case: &Case| matches!(case.approach, Approach::Window { .. }) && case.keys == keys;
         let best = self.fastest(Section::Windows, is_window)?;
         match best.case.approach {
             Approach::Window { keys } => Some(keys),
@@ -103,9 +112,16 @@ pub mod tests {
         clients: usize,
         measurements: (f64, f64),
     ) {
-        let operation = if section == Section::Upserts { Operation::Upsert } else { Operation::Read };
-        let case =
-            Case { section, approach, clients, pace: Pace::Closed, operation, keys: Distribution::Uniform };
+        let operation =
+            if section == Section::Upserts { Operation::Upsert } else { Operation::Read };
+        let case = Case {
+            section,
+            approach,
+            clients,
+            pace: Pace::Closed,
+            operation,
+            keys: Distribution::Uniform,
+        };
         let (per_s, us) = measurements;
         results.add(case, Sample { per_s, mean_us: us, p50_us: us, ..Sample::default() });
     }
@@ -132,8 +148,9 @@ pub mod tests {
         approach: Approach,
         clients: usize,
     ) -> (Option<f64>, Option<f64>) {
-        let row =
-            results.first(section, |case| case.approach == approach && case.clients == clients).unwrap();
+        let row = results
+            .first(section, |case| case.approach == approach && case.clients == clients)
+            .unwrap();
         let ratios = results.ratios(row);
         (ratios.of_ceiling, ratios.of_plain)
     }
@@ -141,7 +158,10 @@ pub mod tests {
     #[test]
     fn many_readers_are_compared_with_two_connections_and_the_best_plain_row() {
         let results = results();
-        assert_eq!(ratios(&results, Section::Readers, Approach::Library, 300), (Some(0.75), Some(7.5)));
+        assert_eq!(
+            ratios(&results, Section::Readers, Approach::Library, 300),
+            (Some(0.75), Some(7.5))
+        );
         let ceiling = Approach::Ceiling { connections: 1 };
         assert_eq!(ratios(&results, Section::Ceiling, ceiling, 1), (Some(0.5), None));
     }

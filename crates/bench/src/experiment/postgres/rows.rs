@@ -1,8 +1,8 @@
-//! The table as published, `random_read_test(pk text primary key, payload text)`: what its rows hold, and which of them
-//! a load asks for.
+//! The table as published, `random_read_test(pk text primary key, payload text)`: what its rows
+//! hold, and which of them a load asks for.
 //!
-//! Row `n` has `n` as its key, padded to 20 digits, and a payload of 35 bytes that ends with the key: so every reply can be
-//! checked without knowing what was written when.
+//! Row `n` has `n` as its key, padded to 20 digits, and a payload of 35 bytes that ends with the
+//! key: so every reply can be checked without knowing what was written when.
 
 use std::sync::{
     Arc,
@@ -69,7 +69,10 @@ impl Payload {
     pub fn upserted(number: u64, version: u64) -> Self {
         let mut prefix = [b' '; LOADED.len()];
         prefix[..UPSERTED.len()].copy_from_slice(UPSERTED);
-        write_digits(&mut prefix[UPSERTED.len()..UPSERTED.len() + VERSION_DIGITS], version % VERSIONS);
+        write_digits(
+            &mut prefix[UPSERTED.len()..UPSERTED.len() + VERSION_DIGITS],
+            version % VERSIONS,
+        );
         Self::new(&prefix, number)
     }
 
@@ -196,7 +199,9 @@ mod tests {
 
     #[test]
     fn only_what_a_row_can_hold_belongs_to_it() {
-        for payload in [Payload::loaded(7), Payload::upserted(7, 0), Payload::upserted(7, VERSIONS - 1)] {
+        for payload in
+            [Payload::loaded(7), Payload::upserted(7, 0), Payload::upserted(7, VERSIONS - 1)]
+        {
             assert!(belongs_to(payload.bytes(), 7), "{payload:?}");
             assert!(!belongs_to(payload.bytes(), 8));
             assert!(!belongs_to(&payload.bytes()[1..], 7));

@@ -1,4 +1,5 @@
-//! The measurements of one row: clocks read at both ends of the window, and what the load saw in between.
+//! The measurements of one row: clocks read at both ends of the window, and what the load saw in
+//! between.
 
 use std::{
     sync::mpsc,
@@ -72,8 +73,8 @@ impl Cpu {
     }
 }
 
-/// Reads the clocks when the window begins and when it ends, on a thread of its own: looking at three hundred sessions takes
-/// milliseconds in which no client should have to wait.
+/// Reads the clocks when the window begins and when it ends, on a thread of its own: looking at
+/// three hundred sessions takes milliseconds in which no client should have to wait.
 pub struct Watch {
     thread: JoinHandle<Cpu>,
     /// Dropped when the load failed, so that nobody waits for the window's end.
@@ -147,7 +148,8 @@ impl Sample {
     pub fn new(counters: &Counters, window: Window, cpu: Cpu, statements: Option<u64>) -> Self {
         let seconds = float(window.until_ns - window.from_ns) / 1e9;
         let per_s = float(counters.answered) / seconds;
-        // The warm-up is part of both, so that statements need not be counted at the very ends of the window.
+        // The warm-up is part of both, so that statements need not be counted at the very ends of
+        // the window.
         let batch = statements
             .filter(|statements| 0 < *statements && 0 < counters.answered_ever)
             .map(|statements| float(counters.answered_ever) / float(statements));
@@ -162,7 +164,8 @@ impl Sample {
             batch,
             statements_per_s: batch.map(|batch| per_s / batch),
             cpu,
-            late_p99_us: (!counters.late_ns.is_empty()).then(|| percentile_us(&counters.late_ns, 99.0)),
+            late_p99_us: (!counters.late_ns.is_empty())
+                .then(|| percentile_us(&counters.late_ns, 99.0)),
             unanswered: counters.unanswered,
             overloaded: counters.overloaded,
             failed: counters.failed.clone(),
@@ -171,8 +174,10 @@ impl Sample {
 
     /// The median of every measurement, each for itself; failures add up.
     pub fn median(samples: &[Self]) -> Self {
-        let of = |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
-        let of_some = |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
+        let of =
+            |measurement: fn(&Self) -> f64| median(samples.iter().map(measurement)).unwrap_or(0.0);
+        let of_some =
+            |measurement: fn(&Self) -> Option<f64>| median(samples.iter().filter_map(measurement));
         Self {
             seconds: of(|sample| sample.seconds),
             per_s: of(|sample| sample.per_s),
@@ -254,14 +259,22 @@ mod tests {
     #[test]
     fn the_median_is_taken_measurement_by_measurement_and_failures_add_up() {
         let round = |per_s, mean_us, batch, refused| {
-            let refused = Failures { count: refused, example: (0 < refused).then(|| "full".to_owned()) };
+            let refused =
+                Failures { count: refused, example: (0 < refused).then(|| "full".to_owned()) };
             let failed = Failed { refused, ..Failed::default() };
             Sample { per_s, mean_us, batch, failed, ..Sample::default() }
         };
-        let rounds =
-            [round(3.0, 10.0, None, 0), round(1.0, 30.0, Some(8.0), 2), round(2.0, 20.0, Some(4.0), 1)];
+        let rounds = [
+            round(3.0, 10.0, None, 0),
+            round(1.0, 30.0, Some(8.0), 2),
+            round(2.0, 20.0, Some(4.0), 1),
+        ];
         let middle = Sample::median(&rounds);
-        assert!(near(middle.per_s, 2.0) && near(middle.mean_us, 20.0) && near(middle.batch.unwrap(), 6.0));
+        assert!(
+            near(middle.per_s, 2.0)
+                && near(middle.mean_us, 20.0)
+                && near(middle.batch.unwrap(), 6.0)
+        );
         assert_eq!(middle.notes(), "REFUSED:3 (full)");
     }
 

@@ -10,7 +10,8 @@ use super::{
 /// Connections of the plain rows where their number is not what is looked at.
 const PLAIN_CONNECTIONS: usize = 20;
 
-/// The window of the sections that compare with one, when the fixed windows themselves were not measured.
+/// The window of the sections that compare with one, when the fixed windows themselves were not
+/// measured.
 const WINDOW_KEYS: usize = 32;
 
 /// Connections of the pipelined rows where their number is not what is looked at.
@@ -41,7 +42,14 @@ impl Maker<'_> {
 
     fn case(&self, approach: Approach, clients: usize, pace: Pace) -> Option<Case> {
         let Self { section, keys, operation, .. } = *self;
-        self.arguments.wants(approach).then_some(Case { section, approach, clients, pace, operation, keys })
+        self.arguments.wants(approach).then_some(Case {
+            section,
+            approach,
+            clients,
+            pace,
+            operation,
+            keys,
+        })
     }
 
     /// As many connections as there are clients to use them; what the row is called by in `--case`.
@@ -57,22 +65,29 @@ pub fn many_readers(arguments: &Postgres, keys: Distribution) -> Group {
     let wants = |section| arguments.section.contains(&section);
     let mut cases = Vec::new();
     if wants(Section::Ceiling) {
-        let ceiling =
-            |connections| maker(Section::Ceiling).closed(Approach::Ceiling { connections }, connections);
+        let ceiling = |connections| {
+            maker(Section::Ceiling).closed(Approach::Ceiling { connections }, connections)
+        };
         cases.extend([1, 2].map(ceiling));
     }
     if wants(Section::Readers) {
-        cases
-            .extend(arguments.connections.iter().map(|count| maker(Section::Readers).plain(*count, readers)));
+        cases.extend(
+            arguments
+                .connections
+                .iter()
+                .map(|count| maker(Section::Readers).plain(*count, readers)),
+        );
     }
     if wants(Section::Windows) {
-        let window = |keys: &_| maker(Section::Windows).closed(Approach::Window { keys: *keys }, readers);
+        let window =
+            |keys: &_| maker(Section::Windows).closed(Approach::Window { keys: *keys }, readers);
         cases.extend(arguments.windows.iter().map(window));
     }
     if wants(Section::Readers) {
         cases.push(maker(Section::Readers).closed(Approach::Library, readers));
-        let resp =
-            |count: &_| maker(Section::Readers).closed(Approach::Resp { connections: *count }, readers);
+        let resp = |count: &_| {
+            maker(Section::Readers).closed(Approach::Resp { connections: *count }, readers)
+        };
         cases.extend(arguments.resp_connections.iter().map(resp));
     }
     let title = format!("{readers} readers, {} keys", keys.name());
@@ -87,7 +102,9 @@ pub fn low_load(arguments: &Postgres, keys: Distribution, best_window: Option<us
         cases.push(maker.plain(readers.min(PLAIN_CONNECTIONS), readers));
         cases.push(maker.closed(window(best_window), readers));
         cases.push(maker.closed(Approach::Library, readers));
-        cases.push(maker.closed(Approach::Resp { connections: readers.min(RESP_CONNECTIONS) }, readers));
+        cases.push(
+            maker.closed(Approach::Resp { connections: readers.min(RESP_CONNECTIONS) }, readers),
+        );
     }
     let title = format!("Response times from one reader on, {} keys", keys.name());
     Group { title, cases: cases.into_iter().flatten().collect() }
@@ -105,16 +122,21 @@ pub fn rate(arguments: &Postgres, keys: Distribution, best_window: Option<usize>
             Approach::Resp { connections: RESP_CONNECTIONS },
         ];
         // Pipelines are as deep as the rate makes them: as many clients as connections.
-        cases.extend(approaches.map(|approach| maker.case(approach, RESP_CONNECTIONS, Pace::Rate(rate))));
+        cases.extend(
+            approaches.map(|approach| maker.case(approach, RESP_CONNECTIONS, Pace::Rate(rate))),
+        );
     }
-    let title =
-        format!("Requests at a fixed rate, {} keys; response times from when each was due", keys.name());
+    let title = format!(
+        "Requests at a fixed rate, {} keys; response times from when each was due",
+        keys.name()
+    );
     Group { title, cases: cases.into_iter().flatten().collect() }
 }
 
 /// Many readers of a table that does not fit into `shared_buffers`.
 pub fn small_memory(arguments: &Postgres, keys: Distribution, about_sizes: &str) -> Group {
-    let maker = Maker { arguments, section: Section::SmallMemory, keys, operation: Operation::Read };
+    let maker =
+        Maker { arguments, section: Section::SmallMemory, keys, operation: Operation::Read };
     let readers = arguments.readers;
     let mut cases = vec![maker.closed(Approach::Ceiling { connections: 2 }, 2)];
     cases.extend(arguments.connections.iter().map(|count| maker.plain(*count, readers)));
@@ -169,7 +191,8 @@ mod tests {
     const KEYS: Distribution = Distribution::Uniform;
 
     fn arguments(arguments: &[&str]) -> Postgres {
-        let cli = Cli::try_parse_from(["busload-bench", "postgres"].iter().chain(arguments)).unwrap();
+        let cli =
+            Cli::try_parse_from(["busload-bench", "postgres"].iter().chain(arguments)).unwrap();
         match cli.command {
             Command::Postgres(postgres) => *postgres,
             other => panic!("{other:?}"),
@@ -188,7 +211,8 @@ mod tests {
             "ceiling:1 ceiling:2 plain:10 plain:20 plain:50 plain:300 window:1 window:2 window:4 window:8 \
              window:16 window:24 window:32 window:64 in-process resp:20 resp:300"
         );
-        let some = arguments(&["--section", "readers", "--case", "plain:20,resp:300", "--readers", "7"]);
+        let some =
+            arguments(&["--section", "readers", "--case", "plain:20,resp:300", "--readers", "7"]);
         let group = many_readers(&some, KEYS);
         assert_eq!(names(&group), "plain:20 resp:300");
         assert!(group.cases.iter().all(|case| case.clients == 7));

@@ -1,6 +1,7 @@
 //! What the experiment is to show: each number that was set as a target beside what was measured.
 //!
-//! All of it is computed from medians. A number whose rows were not measured is said to be so, never guessed.
+//! All of it is computed from medians. A number whose rows were not measured is said to be so,
+//! never guessed.
 
 use super::{
     approach::{Approach, Case, Section},
@@ -12,8 +13,13 @@ use crate::{
     stats::ratio,
 };
 
-const COLUMNS: &[Column] =
-    &[text("number", 74), number("measured", 8), text("wanted", 13), text("", 12), text("that is", 7)];
+const COLUMNS: &[Column] = &[
+    text("number", 74),
+    number("measured", 8),
+    text("wanted", 13),
+    text("", 12),
+    text("that is", 7),
+];
 
 /// Readers up to which a lone request is looked at.
 const LOW_LOAD_MAX: usize = 10;
@@ -140,7 +146,8 @@ impl Numbers<'_> {
     fn many_readers(&self) -> Vec<Line> {
         let section = Section::Readers;
         let library = self.throughput(section, |case| case.approach == Approach::Library);
-        let ceiling = self.throughput(section, |case| case.approach == Approach::Ceiling { connections: 2 });
+        let ceiling =
+            self.throughput(section, |case| case.approach == Approach::Ceiling { connections: 2 });
         let plain = self.throughput(section, is_plain);
         let pipelined = self.throughput(section, is_pipelined);
         let unpipelined = self.throughput(section, is_unpipelined);
@@ -152,7 +159,12 @@ impl Numbers<'_> {
             wanted,
         };
         vec![
-            line("in process, of the ceiling", Form::Percent, of(library, ceiling), Wanted::AtLeast(0.75)),
+            line(
+                "in process, of the ceiling",
+                Form::Percent,
+                of(library, ceiling),
+                Wanted::AtLeast(0.75),
+            ),
             line(
                 "in process, beside the best not batched",
                 Form::Times,
@@ -177,7 +189,8 @@ impl Numbers<'_> {
     fn windows(&self) -> Vec<Line> {
         let section = Section::Windows;
         let library = self.throughput(section, |case| case.approach == Approach::Library);
-        let best = self.throughput(section, |case| matches!(case.approach, Approach::Window { .. }));
+        let best =
+            self.throughput(section, |case| matches!(case.approach, Approach::Window { .. }));
         let published = self.throughput(section, |case| {
             PUBLISHED_WINDOWS.iter().any(|keys| case.approach == Approach::Window { keys: *keys })
         });
@@ -190,7 +203,9 @@ impl Numbers<'_> {
                 wanted: Wanted::AtLeast(1.0),
             },
             Line {
-                what: format!("{readers} readers in process, beside the published windows (16 to 32 keys)"),
+                what: format!(
+                    "{readers} readers in process, beside the published windows (16 to 32 keys)"
+                ),
                 form: Form::Times,
                 quotient: of(library, published),
                 wanted: Wanted::AtLeast(1.5),
@@ -209,7 +224,9 @@ impl Numbers<'_> {
             return lines;
         }
         vec![Line {
-            what: format!("1 to {LOW_LOAD_MAX} readers in process, mean response time beside the window's"),
+            what: format!(
+                "1 to {LOW_LOAD_MAX} readers in process, mean response time beside the window's"
+            ),
             form: Form::Percent,
             quotient: None,
             wanted: Wanted::AtMost(0.5),
@@ -221,10 +238,13 @@ impl Numbers<'_> {
         let window = self.results.first(Section::LowLoad, |case| {
             matches!(case.approach, Approach::Window { .. }) && case.clients == clients
         });
-        let quotient = of_times(Some(library.sample.mean_us), window.map(|window| window.sample.mean_us));
+        let quotient =
+            of_times(Some(library.sample.mean_us), window.map(|window| window.sample.mean_us));
         let s = if clients == 1 { "" } else { "s" };
         Line {
-            what: format!("{clients} reader{s} in process, mean response time beside the best window's"),
+            what: format!(
+                "{clients} reader{s} in process, mean response time beside the best window's"
+            ),
             form: Form::Percent,
             quotient,
             wanted: Wanted::AtMost(0.5),
@@ -233,7 +253,8 @@ impl Numbers<'_> {
 
     fn one_reader(&self) -> Vec<Line> {
         let p50_us = |chosen: fn(&Case) -> bool| {
-            let row = self.results.first(Section::LowLoad, |case| case.clients == 1 && chosen(case));
+            let row =
+                self.results.first(Section::LowLoad, |case| case.clients == 1 && chosen(case));
             row.map(|row| row.sample.p50_us)
         };
         let plain = p50_us(is_plain);
@@ -249,7 +270,8 @@ impl Numbers<'_> {
                 wanted: Wanted::AtMost(1.15),
             },
             Line {
-                what: "1 reader over RESP, p50 above the plain one's in memory-table round trips".to_owned(),
+                what: "1 reader over RESP, p50 above the plain one's in memory-table round trips"
+                    .to_owned(),
                 form: Form::Times,
                 quotient: of_times(more, memory),
                 wanted: Wanted::AtMost(1.5),
@@ -284,8 +306,9 @@ impl Numbers<'_> {
     }
 
     fn readers(&self) -> usize {
-        let row =
-            self.results.first(Section::Readers, |case| !matches!(case.approach, Approach::Ceiling { .. }));
+        let row = self
+            .results
+            .first(Section::Readers, |case| !matches!(case.approach, Approach::Ceiling { .. }));
         row.map_or(300, |row| row.case.clients)
     }
 }

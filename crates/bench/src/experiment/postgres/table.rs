@@ -113,7 +113,13 @@ pub struct Setting {
 
 impl Setting {
     /// One measurement (`round` from 1), or the medians (`round` 0, with ratios).
-    pub fn fields(&self, case: &Case, sample: &Sample, round: usize, ratios: Ratios) -> Vec<String> {
+    pub fn fields(
+        &self,
+        case: &Case,
+        sample: &Sample,
+        round: usize,
+        ratios: Ratios,
+    ) -> Vec<String> {
         let operation = match case.operation {
             Operation::Read => "read",
             Operation::Upsert => "upsert",
@@ -163,8 +169,20 @@ mod tests {
     #[test]
     fn a_row_shows_throughput_ratios_and_times() {
         let mut results = Results::default();
-        add(&mut results, Section::Ceiling, Approach::Ceiling { connections: 2 }, 2, (340_000.0, 6_000.0));
-        add(&mut results, Section::Readers, Approach::Plain { connections: 20 }, 300, (40_000.0, 7_500.0));
+        add(
+            &mut results,
+            Section::Ceiling,
+            Approach::Ceiling { connections: 2 },
+            2,
+            (340_000.0, 6_000.0),
+        );
+        add(
+            &mut results,
+            Section::Readers,
+            Approach::Plain { connections: 20 },
+            300,
+            (40_000.0, 7_500.0),
+        );
         let mut row = results.rows()[1].clone();
         row.sample.seconds = 5.0;
         row.sample.batch = Some(1.0);

@@ -5,8 +5,8 @@
 //!   open:    timing thread --due times--> task --one task each--> ask, wait, note
 //! ```
 //!
-//! The runtime is either the calling thread alone (no wakeups between threads, the default) or a pool of `workers` threads.
-//! Each of its threads notes what it sees in counters of its own.
+//! The runtime is either the calling thread alone (no wakeups between threads, the default) or a
+//! pool of `workers` threads. Each of its threads notes what it sees in counters of its own.
 
 use std::{
     future::Future,
@@ -132,7 +132,12 @@ impl Tasks {
     /// # Errors
     ///
     /// The system refuses a thread, or a task panics.
-    pub fn run_open<R: Requests>(&self, requests: &Arc<R>, plan: &Plan, rate: u64) -> Result<Counters> {
+    pub fn run_open<R: Requests>(
+        &self,
+        requests: &Arc<R>,
+        plan: &Plan,
+        rate: u64,
+    ) -> Result<Counters> {
         let (due, dues) = mpsc::unbounded_channel();
         let versions = Arc::new(AtomicU64::new(plan.first_version));
         let stop = Arc::new(AtomicBool::new(false));
@@ -148,7 +153,8 @@ impl Tasks {
             versions: Arc::clone(&versions),
             shards: Arc::clone(&self.shards),
         };
-        let result = self.runtime.block_on(client.follow(dues, plan.sequences.client(0), plan.window));
+        let result =
+            self.runtime.block_on(client.follow(dues, plan.sequences.client(0), plan.window));
         stop.store(true, Ordering::Relaxed);
         timing.join().map_err(|_| anyhow::anyhow!("the timing thread panicked"))?;
         result?;
@@ -193,7 +199,8 @@ impl<R: Requests> Client<R> {
         }
     }
 
-    /// Starts a task for every request when it is due. Gives up when too many are unanswered: the system is past its limit.
+    /// Starts a task for every request when it is due. Gives up when too many are unanswered: the
+    /// system is past its limit.
     async fn follow(
         self,
         mut dues: mpsc::UnboundedReceiver<u64>,
@@ -209,10 +216,16 @@ impl<R: Requests> Client<R> {
             }
             while tasks.try_join_next().is_some() {}
             unanswered.fetch_add(1, Ordering::Relaxed);
-            tasks.spawn(self.clone().ask_once(rows.next(), due_ns, window, Arc::clone(&unanswered)));
+            tasks.spawn(self.clone().ask_once(
+                rows.next(),
+                due_ns,
+                window,
+                Arc::clone(&unanswered),
+            ));
         }
-        let drained =
-            tokio::time::timeout(OPEN_LOOP_DRAIN, async { while tasks.join_next().await.is_some() {} });
+        let drained = tokio::time::timeout(OPEN_LOOP_DRAIN, async {
+            while tasks.join_next().await.is_some() {}
+        });
         if drained.await.is_err() {
             tasks.shutdown().await;
         }
@@ -281,13 +294,20 @@ async fn finish(mut tasks: JoinSet<()>, window: Window) -> Result<()> {
     };
     match tokio::time::timeout(left + SILENCE, all).await {
         Ok(result) => result,
-        Err(_) => bail!("requests are still unanswered {SILENCE:?} after the end of the measurement"),
+        Err(_) => {
+            bail!("requests are still unanswered {SILENCE:?} after the end of the measurement")
+        }
     }
 }
 
-/// Says when requests are due, in time. Sleeping is exact to some 10 us with the slack of this thread's timers turned off; it
-/// never polls, as that would take a processor from Postgres.
-fn announce(due: &mpsc::UnboundedSender<u64>, mut schedule: Schedule, until_ns: u64, stop: &AtomicBool) {
+/// Says when requests are due, in time. Sleeping is exact to some 10 us with the slack of this
+/// thread's timers turned off; it never polls, as that would take a processor from Postgres.
+fn announce(
+    due: &mpsc::UnboundedSender<u64>,
+    mut schedule: Schedule,
+    until_ns: u64,
+    stop: &AtomicBool,
+) {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     while !stop.load(Ordering::Relaxed) {
         while let Some((_, due_ns)) = schedule.poll(now_ns().min(until_ns - 1)) {

@@ -6,9 +6,10 @@
 //!        +---- next request of the client <---- check, note <---- whole replies <--one read-+
 //! ```
 //!
-//! Closed loop: a client asks again as soon as it has its reply; all that a read brought is answered before one write sends
-//! what follows. Open loop: requests are due on a schedule, whatever is still unanswered, and their times count from then.
-//! The thread sleeps when there is nothing to do, also in the open loop: polling would take a processor from Postgres.
+//! Closed loop: a client asks again as soon as it has its reply; all that a read brought is
+//! answered before one write sends what follows. Open loop: requests are due on a schedule,
+//! whatever is still unanswered, and their times count from then. The thread sleeps when there is
+//! nothing to do, also in the open loop: polling would take a processor from Postgres.
 
 mod connection;
 mod protocol;
@@ -163,7 +164,8 @@ impl Load {
                 self.counters.overloaded = true;
                 return;
             }
-            let connections = u64::try_from(self.connections.len()).expect("a count fits in 64 bits");
+            let connections =
+                u64::try_from(self.connections.len()).expect("a count fits in 64 bits");
             self.ask(usize::try_from(number % connections).expect("below a count"), due_ns);
             if self.plan.window.contains(due_ns) {
                 record(&mut self.counters.late_ns, now_ns - due_ns);
@@ -197,7 +199,9 @@ impl Load {
         loop {
             let connection = &mut self.connections[index];
             let Some(pending) = connection.pending.front().copied() else { break };
-            let Some(outcome) = connection.next_reply(self.plan.operation, pending.row)? else { break };
+            let Some(outcome) = connection.next_reply(self.plan.operation, pending.row)? else {
+                break;
+            };
             connection.pending.pop_front();
             self.unanswered -= 1;
             answered += 1;
@@ -206,8 +210,12 @@ impl Load {
             }
             match (outcome, self.pace) {
                 (Err(failure), _) => self.counters.failed.add(failure),
-                (Ok(()), Pace::Closed) => self.counters.answer(self.plan.window, 1, pending.since_ns, now_ns),
-                (Ok(()), Pace::Open) => self.counters.answer_due(self.plan.window, pending.since_ns, now_ns),
+                (Ok(()), Pace::Closed) => {
+                    self.counters.answer(self.plan.window, 1, pending.since_ns, now_ns)
+                }
+                (Ok(()), Pace::Open) => {
+                    self.counters.answer_due(self.plan.window, pending.since_ns, now_ns)
+                }
             }
             if self.pace == Pace::Closed && now_ns < self.plan.window.until_ns {
                 self.ask(index, now_ns);

@@ -41,7 +41,9 @@ impl Listener {
             Address::Tcp(address) => bind_tcp(*address),
             Address::Unix(path) => bind_unix(path),
         };
-        bound.map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+        bound.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+        })
     }
 
     /// Where it listens.
@@ -84,8 +86,8 @@ impl Listener {
     }
 }
 
-/// The standard library sets SO_REUSEADDR and close-on-exec on every system, but asks for a short backlog; listening again
-/// on the same socket only makes it longer.
+/// The standard library sets SO_REUSEADDR and close-on-exec on every system, but asks for a short
+/// backlog; listening again on the same socket only makes it longer.
 fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     let listener = StdTcpListener::bind(address)?;
     // Accepted sockets inherit these.
@@ -114,10 +116,14 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
     Ok(Listener { socket, address: Address::Unix(path.to_owned()), more: false })
 }
 
-/// Removes a socket file at which nobody answers. Asks without blocking: a server with a full backlog is one that lives.
+/// Removes a socket file at which nobody answers. Asks without blocking: a server with a full
+/// backlog is one that lives.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is not a socket"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file that is not a socket",
+        ));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
@@ -125,7 +131,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of a Unix socket, removed when dropped unless another process has put its own there meanwhile.
+/// The file of a Unix socket, removed when dropped unless another process has put its own there
+/// meanwhile.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,

@@ -80,7 +80,9 @@ impl Stream {
                     *sent_bytes += count;
                     counters.sent_bytes += count as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Written::UntilFull,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Written::UntilFull;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Written::Failed(error.kind()),
             }
@@ -96,7 +98,8 @@ impl Stream {
         }
     }
 
-    /// Says why and hangs up. A socket this young has room for a sentence; whether it arrives is not our concern.
+    /// Says why and hangs up. A socket this young has room for a sentence; whether it arrives is
+    /// not our concern.
     pub(super) fn refuse(mut self, message: &[u8]) {
         let _ = self.write(message);
         let _ = match &self {

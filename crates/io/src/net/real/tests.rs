@@ -108,8 +108,8 @@ impl Server {
         received
     }
 
-    /// Waits until the system has so many bytes of the client that the driver has not yet received: a client's write may
-    /// return before they are here.
+    /// Waits until the system has so many bytes of the client that the driver has not yet received:
+    /// a client's write may return before they are here.
     fn wait_for_bytes(&mut self, conn: ConnId, count: usize) {
         let Stream::Tcp(stream) = &self.net.connections.get_mut(conn).unwrap().stream else {
             panic!("it is a TCP listener")
@@ -144,7 +144,8 @@ fn random_bytes(rng: &mut SimRng, count: usize) -> Vec<u8> {
 
 #[test]
 fn many_connections_get_their_own_bytes_back() {
-    let options = NetOptions { buffer_bytes: 8192, receive_bytes_min: 1024, ..NetOptions::default() };
+    let options =
+        NetOptions { buffer_bytes: 8192, receive_bytes_min: 1024, ..NetOptions::default() };
     let mut server = Server::new(options);
     let address = server.address();
     let clients: Vec<_> = (0..40)
@@ -197,8 +198,11 @@ fn many_connections_get_their_own_bytes_back() {
 
 #[test]
 fn a_receive_that_fills_its_room_goes_on_without_a_new_edge() {
-    let mut server =
-        Server::new(NetOptions { buffer_bytes: 64, receive_bytes_min: 16, ..NetOptions::default() });
+    let mut server = Server::new(NetOptions {
+        buffer_bytes: 64,
+        receive_bytes_min: 16,
+        ..NetOptions::default()
+    });
     let (mut client, conn) = server.connect();
     let bytes = random_bytes(&mut SimRng::new(1), 1000);
     client.write_all(&bytes).unwrap();
@@ -208,8 +212,11 @@ fn a_receive_that_fills_its_room_goes_on_without_a_new_edge() {
 
 #[test]
 fn everyone_is_heard_in_turn_when_there_is_more_than_one_poll_takes() {
-    let mut server =
-        Server::new(NetOptions { buffer_bytes: 64, receive_bytes_min: 64, ..NetOptions::default() });
+    let mut server = Server::new(NetOptions {
+        buffer_bytes: 64,
+        receive_bytes_min: 64,
+        ..NetOptions::default()
+    });
     let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
     for (client, conn) in &mut clients {
         server.net.pause(*conn);
@@ -262,7 +269,9 @@ fn a_connection_with_always_more_to_send_does_not_keep_others_from_being_heard()
         while let Some(told) = server.told.pop_front() {
             match told {
                 Told::Sent(..) => server.send(busy, b"x"),
-                Told::Received(from, bytes) => return assert_eq!((from, &bytes[..]), (conn, &b"hello"[..])),
+                Told::Received(from, bytes) => {
+                    return assert_eq!((from, &bytes[..]), (conn, &b"hello"[..]));
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -299,7 +308,9 @@ fn a_send_in_many_small_pieces_arrives_whole() {
     let mut server = Server::new(NetOptions::default());
     let (client, conn) = server.connect();
     match &server.net.connections.get_mut(conn).unwrap().stream {
-        Stream::Tcp(stream) => rustix::net::sockopt::set_socket_send_buffer_size(stream, 4096).unwrap(),
+        Stream::Tcp(stream) => {
+            rustix::net::sockopt::set_socket_send_buffer_size(stream, 4096).unwrap()
+        }
         Stream::Unix(_) => unreachable!("it is a TCP listener"),
     }
     rustix::net::sockopt::set_socket_recv_buffer_size(&client, 128 << 10).unwrap();
@@ -345,8 +356,11 @@ fn a_client_that_closed_its_sending_half_still_gets_its_reply() {
 
 #[test]
 fn the_end_of_a_stream_is_told_once_and_after_all_bytes() {
-    let mut server =
-        Server::new(NetOptions { buffer_bytes: 64, receive_bytes_min: 64, ..NetOptions::default() });
+    let mut server = Server::new(NetOptions {
+        buffer_bytes: 64,
+        receive_bytes_min: 64,
+        ..NetOptions::default()
+    });
     // Lengths around the room of a receive: the last bytes fill it or not.
     for count in [1, 63, 64, 65, 128, 200] {
         let (mut client, conn) = server.connect();
@@ -436,8 +450,11 @@ fn nothing_is_told_of_a_connection_after_its_close() {
 
 #[test]
 fn a_last_reply_arrives_although_the_client_has_sent_more() {
-    let mut server =
-        Server::new(NetOptions { buffer_bytes: 4096, receive_bytes_min: 4096, ..NetOptions::default() });
+    let mut server = Server::new(NetOptions {
+        buffer_bytes: 4096,
+        receive_bytes_min: 4096,
+        ..NetOptions::default()
+    });
     let (mut client, conn) = server.connect();
     client.write_all(&[b'x'; 40_000]).unwrap();
     server.receive(conn, 4096);
@@ -542,7 +559,10 @@ fn after_stop_listening_clients_are_refused_and_those_there_are_go_on() {
     let mut server = Server::new(NetOptions::default());
     let (mut client, conn) = server.connect();
     server.net.stop_listening();
-    assert_eq!(TcpStream::connect(server.address()).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(
+        TcpStream::connect(server.address()).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
     client.write_all(b"still").unwrap();
     assert_eq!(server.receive(conn, 5), b"still");
 }

@@ -23,7 +23,8 @@ impl PollWaker {
         Ok(Self { woken: AtomicBool::new(false), waker: mio::Waker::new(registry, token)? })
     }
 
-    /// The poll has seen it; what the wakers published before is visible to its thread from here on.
+    /// The poll has seen it; what the wakers published before is visible to its thread from here
+    /// on.
     pub(super) fn reset(&self) {
         self.woken.swap(false, Ordering::AcqRel);
     }

@@ -85,13 +85,15 @@ impl Contents {
         self.visible = self.with_known(self.durable.clone());
     }
 
-    /// The durable bytes with what is still known to be unsynced, but not what was lost. The length is the visible one: it is the
-    /// journal's, not a page's.
+    /// The durable bytes with what is still known to be unsynced, but not what was lost. The length
+    /// is the visible one: it is the journal's, not a page's.
     fn with_known(&self, mut durable: Vec<u8>) -> Vec<u8> {
         for change in &self.unsynced {
             match change {
                 Change::Write { lost: true, .. } => {}
-                Change::Write { offset, bytes, lost: false } => apply_write(&mut durable, *offset, bytes),
+                Change::Write { offset, bytes, lost: false } => {
+                    apply_write(&mut durable, *offset, bytes)
+                }
                 Change::Length(length) => durable.resize(*length, 0),
             }
         }
@@ -125,7 +127,8 @@ impl Contents {
 
     fn any_subset(&self, rng: &mut SimRng) -> Vec<u8> {
         let changes = self.surviving_cuts(rng);
-        // Each file has a survival rate of its own, so that all, almost all, few and none are all common.
+        // Each file has a survival rate of its own, so that all, almost all, few and none are all
+        // common.
         let eighths = rng.below(9);
         let survivors = surviving_sector_writes(&changes, rng, eighths);
         let length = surviving_length(self.durable.len(), &changes, rng, eighths);
@@ -153,7 +156,8 @@ impl Contents {
     /// Decides which cuts survive and clips the writes behind those that do not.
     fn surviving_cuts(&self, rng: &mut SimRng) -> Vec<Survivor<'_>> {
         let mut length = self.durable.len();
-        // Where the first cut that did not survive would have cut; from there on nothing can be written.
+        // Where the first cut that did not survive would have cut; from there on nothing can be
+        // written.
         let mut clip = usize::MAX;
         let mut survivors = Vec::new();
         for change in &self.unsynced {
@@ -206,8 +210,13 @@ fn sectors_of(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, usize
     })
 }
 
-/// For each touched sector how many of the writes to it survive: a prefix, as the page they go through only grows newer.
-fn surviving_sector_writes(changes: &[Survivor<'_>], rng: &mut SimRng, eighths: u64) -> BTreeMap<usize, u32> {
+/// For each touched sector how many of the writes to it survive: a prefix, as the page they go
+/// through only grows newer.
+fn surviving_sector_writes(
+    changes: &[Survivor<'_>],
+    rng: &mut SimRng,
+    eighths: u64,
+) -> BTreeMap<usize, u32> {
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for change in changes {
         if let Survivor::Write { offset, bytes } = change {
@@ -224,8 +233,14 @@ fn surviving_sector_writes(changes: &[Survivor<'_>], rng: &mut SimRng, eighths: 
     counts
 }
 
-/// One of the lengths the file had since its last surviving cut, or one in between at a sector's end.
-fn surviving_length(durable: usize, changes: &[Survivor<'_>], rng: &mut SimRng, eighths: u64) -> usize {
+/// One of the lengths the file had since its last surviving cut, or one in between at a sector's
+/// end.
+fn surviving_length(
+    durable: usize,
+    changes: &[Survivor<'_>],
+    rng: &mut SimRng,
+    eighths: u64,
+) -> usize {
     let mut lengths = vec![durable];
     for change in changes {
         let last = lengths[lengths.len() - 1];

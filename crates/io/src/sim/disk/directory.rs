@@ -63,7 +63,8 @@ impl Directory {
 
     /// Whether a name leads or after some crash could lead to this file.
     pub(super) fn names(&self, id: FileId) -> bool {
-        let linked = |change: &EntryChange| matches!(change, EntryChange::Link(_, linked) if *linked == id);
+        let linked =
+            |change: &EntryChange| matches!(change, EntryChange::Link(_, linked) if *linked == id);
         self.visible.values().chain(self.durable.values()).any(|named| *named == id)
             || self.unsynced.iter().any(linked)
     }

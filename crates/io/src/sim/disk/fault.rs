@@ -16,7 +16,8 @@ pub enum Repeat {
 pub struct Fault {
     /// Which kind of operation fails.
     pub operation: DiskOperation,
-    /// Only operations on files whose names begin so (of a rename the source's; the directory's name is empty).
+    /// Only operations on files whose names begin so (of a rename the source's; the directory's
+    /// name is empty).
     pub name_prefix: FileName,
     /// How many of these operations succeed before.
     pub after: u64,

@@ -85,7 +85,8 @@ fn of_several_writes_to_a_sector_the_first_ones_survive() {
     for (offset, byte) in [(0, b"1"), (1, b"2"), (2, b"3")] {
         write(&disk, &file, offset, byte).unwrap();
     }
-    let starts: BTreeSet<Vec<u8>> = outcomes(&disk).into_iter().map(|left| left[..3].to_vec()).collect();
+    let starts: BTreeSet<Vec<u8>> =
+        outcomes(&disk).into_iter().map(|left| left[..3].to_vec()).collect();
     let expected = ["...", "1..", "12.", "123"];
     assert_eq!(starts, expected.iter().map(|start| start.as_bytes().to_vec()).collect());
 }
@@ -100,10 +101,13 @@ fn an_unsynced_extension_has_any_length_in_between_and_holes_are_zeros() {
     for left in &outcomes {
         assert!(left[..SECTOR_BYTES].iter().all(|byte| *byte == b'a'));
         for sector in left[SECTOR_BYTES..].chunks(SECTOR_BYTES) {
-            assert!(sector.iter().all(|byte| *byte == b'b') || sector.iter().all(|byte| *byte == 0));
+            assert!(
+                sector.iter().all(|byte| *byte == b'b') || sector.iter().all(|byte| *byte == 0)
+            );
         }
     }
-    let hole = outcomes.iter().any(|left| left.len() == 1636 && left[600] == 0 && left[1100] == b'b');
+    let hole =
+        outcomes.iter().any(|left| left.len() == 1636 && left[600] == 0 && left[1100] == b'b');
     assert!(hole, "a later sector survives without an earlier one");
 }
 
@@ -141,7 +145,10 @@ fn a_name_is_durable_only_after_a_sync_of_the_directory() {
     assert_eq!(names(CrashKind::DropUnsynced), ["a"]);
     disk.rename("a", "b").unwrap();
     assert_eq!(names(CrashKind::DropUnsynced), ["a"]);
-    assert_eq!(disk.crash(&mut SimRng::new(0), CrashKind::DropUnsynced).contents("a").unwrap(), b"bytes");
+    assert_eq!(
+        disk.crash(&mut SimRng::new(0), CrashKind::DropUnsynced).contents("a").unwrap(),
+        b"bytes"
+    );
     disk.sync_directory().unwrap();
     disk.remove("b").unwrap();
     drop(file);
@@ -159,10 +166,14 @@ fn of_unsynced_directory_operations_a_prefix_survives() {
     disk.rename("new", "old").unwrap();
     disk.create("last").unwrap();
     disk.remove("last").unwrap();
-    let outcomes: BTreeSet<Vec<FileName>> =
-        SEEDS.map(|seed| disk.crash(&mut SimRng::new(seed), CrashKind::AnySubset).list().unwrap()).collect();
+    let outcomes: BTreeSet<Vec<FileName>> = SEEDS
+        .map(|seed| disk.crash(&mut SimRng::new(seed), CrashKind::AnySubset).list().unwrap())
+        .collect();
     let expected = [vec!["old"], vec!["new", "old"], vec!["last", "old"]];
-    assert_eq!(outcomes, expected.map(|names| names.iter().map(|name| name.to_string()).collect()).into());
+    assert_eq!(
+        outcomes,
+        expected.map(|names| names.iter().map(|name| name.to_string()).collect()).into()
+    );
 }
 
 #[test]
@@ -215,7 +226,10 @@ fn a_failed_write_leaves_half_of_its_sectors_and_one_without_space_nothing() {
     assert_eq!((visible[1023], visible[1024]), (b'b', b'a'));
     disk.inject(Fault::once(DiskOperation::Write, 0, DiskErrorKind::NoSpace));
     let error = write(&disk, &file, 0, &[b'c'; 4 * SECTOR_BYTES]).unwrap_err();
-    assert_eq!((error.kind, error.source.kind()), (DiskErrorKind::NoSpace, io::ErrorKind::StorageFull));
+    assert_eq!(
+        (error.kind, error.source.kind()),
+        (DiskErrorKind::NoSpace, io::ErrorKind::StorageFull)
+    );
     assert_eq!(disk.contents("file").unwrap(), visible);
 }
 
@@ -234,7 +248,11 @@ fn a_full_disk_takes_what_fits_and_works_again_when_there_is_room() {
     write(&disk, &file, 500, &[b'c'; 200]).unwrap();
     assert_eq!(write(&disk, &other, 0, b"x").unwrap_err().kind, DiskErrorKind::NoSpace);
     disk.remove("file").unwrap();
-    assert_eq!(write(&disk, &other, 0, b"x").unwrap_err().kind, DiskErrorKind::NoSpace, "it is still open");
+    assert_eq!(
+        write(&disk, &other, 0, b"x").unwrap_err().kind,
+        DiskErrorKind::NoSpace,
+        "it is still open"
+    );
     drop(file);
     disk.sync_directory().unwrap();
     write(&disk, &other, 0, b"x").unwrap();

@@ -126,8 +126,8 @@ impl SimClients {
         });
     }
 
-    /// The connection breaks: bytes on their way to the client are lost, those to the server at least by half; then the server
-    /// sees an error.
+    /// The connection breaks: bytes on their way to the client are lost, those to the server at
+    /// least by half; then the server sees an error.
     pub fn reset(&self, client: ClientId) {
         self.with(client, |client| {
             client.written_ended = true;
@@ -138,7 +138,8 @@ impl SimClients {
         });
     }
 
-    /// The client stops taking what the server sends, so that its sends stay under way once the buffer is full.
+    /// The client stops taking what the server sends, so that its sends stay under way once the
+    /// buffer is full.
     pub fn stop_reading(&self, client: ClientId) {
         self.with(client, |client| client.reading = false);
     }
@@ -156,10 +157,13 @@ impl SimClients {
         })
     }
 
-    /// Whether the client sees the end: the server closed the connection or its half (or refused it, or the connection broke) and
-    /// everything sent before has arrived, even if it was not yet read.
+    /// Whether the client sees the end: the server closed the connection or its half (or refused
+    /// it, or the connection broke) and everything sent before has arrived, even if it was not yet
+    /// read.
     pub fn is_closed(&self, client: ClientId) -> bool {
-        self.with(client, |client| (client.finished || !client.is_live()) && client.under_way.is_empty())
+        self.with(client, |client| {
+            (client.finished || !client.is_live()) && client.under_way.is_empty()
+        })
     }
 
     /// How many bytes this client has written that the server has not yet received.
@@ -167,9 +171,10 @@ impl SimClients {
         self.with(client, |client| client.written.len())
     }
 
-    /// Whether polls alone move nothing more towards the server or a client: every client was accepted or refused, every
-    /// byte and end of the clients was reported, and everything that can arrive at a client has. Sends under way on the server's side do
-    /// not count: they wait for clients that read.
+    /// Whether polls alone move nothing more towards the server or a client: every client was
+    /// accepted or refused, every byte and end of the clients was reported, and everything that can
+    /// arrive at a client has. Sends under way on the server's side do not count: they wait for
+    /// clients that read.
     pub fn is_idle(&self) -> bool {
         lock(&self.shared).clients.iter().all(Client::is_idle)
     }

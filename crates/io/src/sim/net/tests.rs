@@ -29,7 +29,8 @@ impl Server {
 
     /// A server with one client that it has accepted.
     fn with_client(seed: u64) -> (Self, ClientId, ConnId) {
-        let options = SimNetOptions { send_buffer_bytes: 100, piece_bytes_max: 40, ..Default::default() };
+        let options =
+            SimNetOptions { send_buffer_bytes: 100, piece_bytes_max: 40, ..Default::default() };
         let mut server = Self::new(seed, options);
         let client = server.clients.connect();
         server.poll_until(|server| server.clients.conn(client).is_some());
@@ -46,7 +47,8 @@ impl Server {
             self.history.push(format!("{event:?}"));
             match event {
                 Event::Received { conn, span } => {
-                    let bytes = &buffers[span.buffer as usize][span.start as usize..span.end as usize];
+                    let bytes =
+                        &buffers[span.buffer as usize][span.start as usize..span.end as usize];
                     assert!(!bytes.is_empty());
                     assert!(!self.ended.contains_key(conn), "bytes behind the end");
                     self.received.entry(*conn).or_default().extend(bytes);
@@ -89,7 +91,8 @@ impl Server {
 /// Many clients send random bytes and get them back; what happened.
 fn echo(seed: u64) -> Vec<String> {
     let net = NetOptions { buffer_bytes: 64, receive_bytes_min: 16, ..NetOptions::default() };
-    let mut server = Server::new(seed, SimNetOptions { net, send_buffer_bytes: 50, piece_bytes_max: 100 });
+    let mut server =
+        Server::new(seed, SimNetOptions { net, send_buffer_bytes: 50, piece_bytes_max: 100 });
     let mut rng = SimRng::new(seed ^ 1);
     let clients: Vec<(ClientId, Vec<u8>)> = (0..8)
         .map(|_| {
@@ -185,7 +188,10 @@ fn after_a_half_close_the_other_direction_goes_on() {
         server.clients.write(client, b"request");
         server.clients.half_close(client);
         server.poll_until(|server| !server.ended.is_empty());
-        assert_eq!((server.received(conn), server.ended[&conn]), (&b"request"[..], CloseReason::Peer));
+        assert_eq!(
+            (server.received(conn), server.ended[&conn]),
+            (&b"request"[..], CloseReason::Peer)
+        );
         server.send(conn, b"reply");
         server.poll_until(|server| !server.sent.is_empty());
         assert!(!server.clients.is_closed(client));
@@ -217,10 +223,14 @@ fn sends_to_a_client_that_closed_vanish_or_fail() {
         server.clients.write(client, b"last words");
         server.clients.close(client);
         server.poll_until(|server| server.ended.contains_key(&conn));
-        assert_eq!((server.received(conn), server.ended[&conn]), (&b"last words"[..], CloseReason::Peer));
+        assert_eq!(
+            (server.received(conn), server.ended[&conn]),
+            (&b"last words"[..], CloseReason::Peer)
+        );
         server.send(conn, b"reply");
         server.poll_until(|server| {
-            !server.sent.is_empty() || server.ended[&conn] == CloseReason::Error(io::ErrorKind::BrokenPipe)
+            !server.sent.is_empty()
+                || server.ended[&conn] == CloseReason::Error(io::ErrorKind::BrokenPipe)
         });
         failed += u32::from(server.sent.is_empty());
         assert_eq!(server.net.connection_count(), usize::from(!server.sent.is_empty()));
@@ -265,8 +275,11 @@ fn a_paused_connection_reports_at_most_one_more_piece() {
 #[test]
 fn a_client_above_the_limit_is_told_and_closed() {
     for seed in SEEDS {
-        let net =
-            NetOptions { connection_count_limit: 2, full_message: b"-ERR full\r\n", ..Default::default() };
+        let net = NetOptions {
+            connection_count_limit: 2,
+            full_message: b"-ERR full\r\n",
+            ..Default::default()
+        };
         let mut server = Server::new(seed, SimNetOptions { net, ..Default::default() });
         let clients = [(); 3].map(|()| server.clients.connect());
         server.poll_until(|server| server.clients.is_idle());

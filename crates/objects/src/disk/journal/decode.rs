@@ -1,6 +1,8 @@
 //! Reads a journal, whatever has become of it.
 
-use super::{ABSENT, CHECKSUM_BYTES, FILE, FileRecord, GONE, HEADER_BYTES, MARKER, PRESENT, Presence, Run};
+use super::{
+    ABSENT, CHECKSUM_BYTES, FILE, FileRecord, GONE, HEADER_BYTES, MARKER, PRESENT, Presence, Run,
+};
 
 /// One record that is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +22,8 @@ pub(crate) enum Record<'a> {
     Gone(u32),
 }
 
-/// Extents of a record. The numbers are checksummed, yet what they say is still to be compared with the file.
+/// Extents of a record. The numbers are checksummed, yet what they say is still to be compared with
+/// the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunsRead<'a> {
     body: &'a [u8],

@@ -45,8 +45,13 @@ fn read(journal: &[u8]) -> Vec<String> {
 #[test]
 fn what_was_written_is_read() {
     let (bytes, _) = journal();
-    let expected =
-        ["file 1 5242880 5", "Present 1 [0..=2, 4..=4]", "Absent 1 [1..=1]", "file 2 5242880 5", "gone 2"];
+    let expected = [
+        "file 1 5242880 5",
+        "Present 1 [0..=2, 4..=4]",
+        "Absent 1 [1..=1]",
+        "file 2 5242880 5",
+        "gone 2",
+    ];
     assert_eq!(read(&bytes), expected);
     let first = Records::new(&bytes).next();
     assert_eq!(first, Some(Record::File(file(1))));
@@ -96,7 +101,9 @@ fn long_lists_are_cut_into_records_that_stand_alone() {
     let records: Vec<Record<'_>> = Records::new(&out).collect();
     assert_eq!(records.len(), 10_000_usize.div_ceil(RUNS_PER_RECORD_MAX));
     let read = records.into_iter().flat_map(|record| match record {
-        Record::Extents { id: 9, presence: Presence::Present, runs } => runs.flatten().collect::<Vec<_>>(),
+        Record::Extents { id: 9, presence: Presence::Present, runs } => {
+            runs.flatten().collect::<Vec<_>>()
+        }
         other => panic!("{other:?}"),
     });
     assert_eq!(read.collect::<Vec<_>>(), extents);

@@ -129,7 +129,11 @@ fn what_was_copied_is_new_to_those_who_read_it() {
     assert_eq!(cache.queues.main.len(), 0, "its eviction left no name");
     cache.read_all(110..111);
     (200..300).for_each(|extent| cache.copy(extent));
-    assert_eq!(cache.queues.main.iter().map(|place| place.extent).collect::<Vec<_>>(), [110], "it was read");
+    assert_eq!(
+        cache.queues.main.iter().map(|place| place.extent).collect::<Vec<_>>(),
+        [110],
+        "it was read"
+    );
 }
 
 #[test]
@@ -143,8 +147,12 @@ fn extents_that_went_otherwise_leave_no_second_entry() {
     }
     assert!(cache.queues.small.len() + cache.queues.main.len() <= 50);
     cache.read_all(1000..3000);
-    let entries =
-        cache.queues.small.iter().map(|newcomer| newcomer.place).chain(cache.queues.main.iter().copied());
+    let entries = cache
+        .queues
+        .small
+        .iter()
+        .map(|newcomer| newcomer.place)
+        .chain(cache.queues.main.iter().copied());
     let count = cache.queues.small.len() + cache.queues.main.len();
     assert_eq!(
         entries.map(|place| (place.extent, ())).collect::<HashMap<_, _>>().len(),
@@ -169,8 +177,10 @@ fn a_skewed_load_hits_more_often_than_with_lru() {
     let (mut cache, mut lru) = (Cache::new(room), Lru { room, clock: 0, times: HashMap::new() });
     let (mut hits, mut lru_hits, mut state) = (0, 0, 1_u64);
     for _ in 0..100_000 {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // A square root of a square root of a uniform number's inverse falls off about as a Zipf law.
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // A square root of a square root of a uniform number's inverse falls off about as a Zipf
+        // law.
         let uniform = (state >> 40) as f64 / (1_u64 << 24) as f64;
         let extent = (20_000.0 * uniform.powi(5)) as u32;
         hits += u32::from(cache.read(extent));

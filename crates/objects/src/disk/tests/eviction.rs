@@ -9,8 +9,9 @@ use crate::disk::faulty::Fault;
 fn the_limit_is_never_passed() {
     let place = Place::new(10);
     let disk = place.open();
-    let metas: Vec<ObjectMeta> =
-        (0..8).map(|index| object(&format!("o{index}"), size(index % 4 * 2, 4096 * index + 1))).collect();
+    let metas: Vec<ObjectMeta> = (0..8)
+        .map(|index| object(&format!("o{index}"), size(index % 4 * 2, 4096 * index + 1)))
+        .collect();
     let mut kept = 0;
     for round in 0..6 {
         for meta in &metas {
@@ -68,7 +69,9 @@ fn sixteen_readers_under_eviction_never_see_a_wrong_byte() {
             .map(|meta| {
                 let file = disk.file("s3://b", meta);
                 let extents = meta.size.div_ceil(EXTENT_DATA_BYTES);
-                scope.spawn(move || (0..200).filter(|round| write(&file, meta, round * 7 % extents)).count())
+                scope.spawn(move || {
+                    (0..200).filter(|round| write(&file, meta, round * 7 % extents)).count()
+                })
             })
             .collect();
         let written: usize = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
@@ -87,11 +90,18 @@ fn sixteen_readers_under_eviction_never_see_a_wrong_byte() {
     assert!(allocated(&place.options.directory) <= 8 << 20);
 }
 
-fn read_at_random(disk: &Arc<Disk>, metas: &[ObjectMeta], seed: u64, is_over: &AtomicBool, hits: &AtomicU64) {
+fn read_at_random(
+    disk: &Arc<Disk>,
+    metas: &[ObjectMeta],
+    seed: u64,
+    is_over: &AtomicBool,
+    hits: &AtomicU64,
+) {
     let files: Vec<Arc<DiskFile>> = metas.iter().map(|meta| disk.file("s3://b", meta)).collect();
     let mut state = seed + 1;
     while !is_over.load(Acquire) {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let which = usize::try_from(state >> 60).unwrap() % metas.len();
         let (meta, file) = (&metas[which], &files[which]);
         let start = (state >> 20) % (meta.size - 1);
@@ -117,7 +127,10 @@ fn where_holes_are_not_taken_whole_files_go() {
             for extent in 0..3 {
                 // Its own file may be the one that has to go for it.
                 if write(&file, &meta, extent) {
-                    assert!(read(&file, &meta, extent_range(&meta, extent)), "{round} {index} {extent}");
+                    assert!(
+                        read(&file, &meta, extent_range(&meta, extent)),
+                        "{round} {index} {extent}"
+                    );
                 }
                 assert!(allocated(&place.options.directory) <= 8 << 20);
             }

@@ -107,7 +107,10 @@ fn a_directory_that_was_removed_is_made_again() {
     disk.close();
     drop((file, disk));
     let disk = place.open();
-    assert!(read(&disk.file("s3://b", &meta), &meta, extent_range(&meta, 1)), "and is journaled there");
+    assert!(
+        read(&disk.file("s3://b", &meta), &meta, extent_range(&meta, 1)),
+        "and is journaled there"
+    );
 }
 
 #[test]
@@ -150,7 +153,8 @@ fn a_data_file_that_was_removed_is_a_miss() {
     assert!(write(&file, &meta, 0) && read(&file, &meta, 0..10));
 }
 
-/// For want of a descriptor an extent's space could not be given back, and nobody tried again while the disk was well.
+/// For want of a descriptor an extent's space could not be given back, and nobody tried again while
+/// the disk was well.
 #[test]
 fn space_of_a_file_that_could_not_be_opened_is_given_back_later() {
     let (place, disk, meta, _) = filled();
@@ -171,8 +175,15 @@ fn space_of_a_file_that_could_not_be_opened_is_given_back_later() {
 #[test]
 fn a_truncated_data_file_is_corruption() {
     let (place, disk, meta, file) = filled();
-    std::fs::File::options().write(true).open(&place.data_files()[0]).unwrap().set_len(1 << 20).unwrap();
-    assert!(!read(&file, &meta, extent_range(&meta, 2)) && read(&file, &meta, extent_range(&meta, 0)));
+    std::fs::File::options()
+        .write(true)
+        .open(&place.data_files()[0])
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    assert!(
+        !read(&file, &meta, extent_range(&meta, 2)) && read(&file, &meta, extent_range(&meta, 0))
+    );
     assert!(file.try_read(&extent_range(&meta, 1), Count::AsUse).is_none());
     assert!(write(&file, &meta, 2) && read(&file, &meta, extent_range(&meta, 2)));
     assert_eq!(stats(&disk).bypassed, None);
@@ -224,7 +235,9 @@ fn a_disk_that_fails_at_the_start_is_tried_again() {
 pub(super) fn look_while_locked(disk: &Disk) {
     let deadline = Instant::now() + Duration::from_secs(20);
     disk.look();
-    while stats(disk).bypassed.is_some_and(|why| why.contains("in use by")) && Instant::now() < deadline {
+    while stats(disk).bypassed.is_some_and(|why| why.contains("in use by"))
+        && Instant::now() < deadline
+    {
         thread::yield_now();
         disk.look();
     }
@@ -244,7 +257,9 @@ fn a_small_tmpfs_is_filled_and_goes_on() {
     let mut kept = 0;
     for extent in 0..30 {
         kept += u32::from(write(&file, &meta, extent));
-        assert!((0..30).filter(|&extent| read(&file, &meta, extent_range(&meta, extent))).count() <= 6);
+        assert!(
+            (0..30).filter(|&extent| read(&file, &meta, extent_range(&meta, extent))).count() <= 6
+        );
     }
     assert_eq!(kept, 30, "{:?}", stats(&disk));
     let stats = stats(&disk);

@@ -1,4 +1,5 @@
-//! Any operations in any order, with faults, corruption and restarts between them, against what the objects hold.
+//! Any operations in any order, with faults, corruption and restarts between them, against what the
+//! objects hold.
 
 use proptest::{prelude::*, sample::select};
 
@@ -25,7 +26,12 @@ enum Operation {
 }
 
 fn metas() -> [ObjectMeta; 4] {
-    [object("a", size(3, 1000)), object("b", 1), object("c", size(1, 0)), object("d", size(7, 4092 * 9))]
+    [
+        object("a", size(3, 1000)),
+        object("b", 1),
+        object("c", size(1, 0)),
+        object("d", size(7, 4092 * 9)),
+    ]
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -90,12 +96,16 @@ impl Run {
                 self.disk.drop_files(|meta| meta.name == name);
                 assert!(!self.files[object].is_present(&(0..1)), "dropped");
             }
-            Operation::Keep { name, length } => self.disk.keep(&name.to_string(), &vec![name as u8; length]),
+            Operation::Keep { name, length } => {
+                self.disk.keep(&name.to_string(), &vec![name as u8; length])
+            }
             Operation::Kept { name } => {
                 let kept = self.disk.kept(&name.to_string());
                 assert!(kept.is_none_or(|bytes| bytes.iter().all(|&byte| byte == name as u8)));
             }
-            Operation::KeepOnly { name } => drop(self.disk.keep_only(&|kept| kept == name.to_string())),
+            Operation::KeepOnly { name } => {
+                drop(self.disk.keep_only(&|kept| kept == name.to_string()))
+            }
             Operation::Flush => drop(self.disk.flush()),
             Operation::Look => self.disk.look(),
             Operation::Close => {
@@ -133,7 +143,11 @@ impl Run {
 
     fn corrupt(&self, position: u64) {
         use std::os::unix::fs::FileExt;
-        let paths = if self.place.options.directory.exists() { self.place.data_files() } else { Vec::new() };
+        let paths = if self.place.options.directory.exists() {
+            self.place.data_files()
+        } else {
+            Vec::new()
+        };
         let Some(path) = paths.first() else { return };
         let file = std::fs::File::options().write(true).open(path).unwrap();
         // One whose making failed is empty.
@@ -148,7 +162,8 @@ impl Run {
     fn check(&self) {
         let stats = stats(&self.disk);
         assert!(stats.bytes <= 8 << 20, "{stats:?}");
-        let present: usize = self.disk.bodies().iter().map(|body| body.extents.present().count()).sum();
+        let present: usize =
+            self.disk.bodies().iter().map(|body| body.extents.present().count()).sum();
         assert_eq!(stats.extents, present as u64);
     }
 }

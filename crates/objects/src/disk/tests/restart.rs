@@ -26,7 +26,12 @@ fn count_present(disk: &Arc<Disk>) -> usize {
         let file = disk.file("s3://b", &meta);
         for extent in 0..meta.size.div_ceil(EXTENT_DATA_BYTES) {
             let is_present = file.has_extent(extent);
-            assert_eq!(read(&file, &meta, extent_range(&meta, extent)), is_present, "{} {extent}", meta.name);
+            assert_eq!(
+                read(&file, &meta, extent_range(&meta, extent)),
+                is_present,
+                "{} {extent}",
+                meta.name
+            );
             count += usize::from(is_present);
         }
     }
@@ -46,7 +51,10 @@ fn a_restart_keeps_what_was_written() {
     let journal = std::fs::metadata(place.options.directory.join(JOURNAL_NAME)).unwrap().len();
     assert_eq!(stats(&disk).bytes, bytes + journal);
     assert_eq!((stats(&disk).extents, stats(&disk).objects, stats(&disk).corrupt), (8, 3, 0));
-    assert_eq!(disk.list().iter().map(|object| object.present).sum::<u64>(), size(2, 10) + 77 + size(4, 0));
+    assert_eq!(
+        disk.list().iter().map(|object| object.present).sum::<u64>(),
+        size(2, 10) + 77 + size(4, 0)
+    );
 }
 
 #[test]
@@ -62,7 +70,10 @@ fn killed_before_the_journal_was_written_only_less_is_there() {
     drop((file, disk));
     let disk = place.open();
     let file = disk.file("s3://b", &meta);
-    assert_eq!((0..4).map(|extent| file.has_extent(extent)).collect::<Vec<_>>(), [true, false, false, false]);
+    assert_eq!(
+        (0..4).map(|extent| file.has_extent(extent)).collect::<Vec<_>>(),
+        [true, false, false, false]
+    );
     assert!(read(&file, &meta, extent_range(&meta, 0)));
     assert!(!read(&disk.file("s3://b", &other), &other, 0..10));
     assert_eq!(place.data_files().len(), 1, "a file that nobody knows is removed");
@@ -114,7 +125,8 @@ fn open_with_journal(closed: &Place, journal: &[u8]) -> (Place, Arc<Disk>) {
     (place, disk)
 }
 
-/// Opens copies with a journal each and reads all; seven extents of eight are there if nothing is lost.
+/// Opens copies with a journal each and reads all; seven extents of eight are there if nothing is
+/// lost.
 fn check_journals(closed: &Place, journals: impl Iterator<Item = Vec<u8>>) -> Vec<usize> {
     let mut counts = Vec::new();
     for journal in journals {
@@ -122,7 +134,10 @@ fn check_journals(closed: &Place, journals: impl Iterator<Item = Vec<u8>>) -> Ve
         let claimed = stats(&disk).extents;
         let present = readable(&disk);
         assert!(present as u64 <= claimed);
-        assert!(allocated(&place.options.directory) <= stats(&disk).bytes + 16_384, "all is counted");
+        assert!(
+            allocated(&place.options.directory) <= stats(&disk).bytes + 16_384,
+            "all is counted"
+        );
         counts.push(present);
         disk.close();
         drop(disk);
@@ -193,7 +208,8 @@ fn without_a_journal_nothing_is_there_and_nothing_takes_space() {
     assert_eq!(names, ["journal", "lock", "notes.txt"], "only what looks like ours is removed");
 }
 
-/// A file of an earlier life under the same number: names are given out again after a journal was lost.
+/// A file of an earlier life under the same number: names are given out again after a journal was
+/// lost.
 #[test]
 fn blocks_of_an_earlier_life_are_not_taken_for_those_of_this_one() {
     let (place, meta) = (Place::new(16), object("a", size(1, 0)));
@@ -256,7 +272,10 @@ fn only_one_process_has_a_directory() {
     let error = Disk::open(&place.options).unwrap_err();
     let Error::Locked(text) = &error else { panic!("{error}") };
     let expected = format!("is in use by process {}", std::process::id());
-    assert!(text.contains(&expected) && text.contains(place.options.directory.to_str().unwrap()), "{text}");
+    assert!(
+        text.contains(&expected) && text.contains(place.options.directory.to_str().unwrap()),
+        "{text}"
+    );
     disk.close();
     // A closed cache lets others in.
     place.open().close();
@@ -285,7 +304,8 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
         // Every other extent: the worst that runs can be.
         let present = (0..EXTENTS).map(|extent| 2 * extent);
         journal::write_extents(&mut journal, id, journal::Presence::Present, present);
-        let data = std::fs::File::create(place.options.directory.join(body::data_name(id))).unwrap();
+        let data =
+            std::fs::File::create(place.options.directory.join(body::data_name(id))).unwrap();
         data.set_len((2 * u64::from(EXTENTS)) << 20).unwrap();
     }
     std::fs::write(place.options.directory.join(JOURNAL_NAME), &journal).unwrap();
@@ -302,7 +322,8 @@ fn a_million_extents_are_warm_in_less_than_a_second() {
     assert!(file.has_extent(4) && !file.has_extent(5));
 }
 
-/// Things kept are not evicted. With a limit lowered below them the disk once stayed above it for ever, and nothing could be written.
+/// Things kept are not evicted. With a limit lowered below them the disk once stayed above it for
+/// ever, and nothing could be written.
 #[test]
 fn a_lowered_limit_holds_for_things_kept_too() {
     let mut place = Place::new(64);
@@ -322,5 +343,8 @@ fn a_lowered_limit_holds_for_things_kept_too() {
     assert!(allocated(&place.options.directory) <= 16 << 20);
     assert_eq!(stats(&disk).bypassed, None);
     let meta = object("new", size(1, 0));
-    assert!(disk.flush() && write(&disk.file("s3://b", &meta), &meta, 0), "there is room beside them");
+    assert!(
+        disk.flush() && write(&disk.file("s3://b", &meta), &meta, 0),
+        "there is room beside them"
+    );
 }

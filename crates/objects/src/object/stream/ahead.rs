@@ -27,9 +27,11 @@ use crate::{
 /// See the module. Positions are extents.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// Up to here the disk had them, or they were brought there for the stream: none is a second time.
+    /// Up to here the disk had them, or they were brought there for the stream: none is a second
+    /// time.
     to_disk: u64,
-    /// Up to here those that were to be on disk, and were not, came past it: none does a second time.
+    /// Up to here those that were to be on disk, and were not, came past it: none does a second
+    /// time.
     past_disk: u64,
     passing: Option<Passing>,
     /// That the stream will want fetches that are not behind it, by the extent at which they end.
@@ -66,7 +68,9 @@ impl Ahead {
 
     /// Whether the disk takes parts now.
     fn bring_to_disk(&mut self, shared: &Arc<Shared>, here: u64, rest: &Range<u64>) -> bool {
-        let Some(file) = shared.file.as_ref().filter(|file| file.is_writable()) else { return false };
+        let Some(file) = shared.file.as_ref().filter(|file| file.is_writable()) else {
+            return false;
+        };
         let Some(reach) = Reach::to_disk(shared, file).filter(|_| !shared.fills.is_closed()) else {
             return false;
         };
@@ -103,8 +107,9 @@ impl Ahead {
             } else if file.has_extent(next) {
                 next += 1;
             } else {
-                let is_taken =
-                    |extent: &u64| file.has_extent(*extent) || table.part_of_extent(*extent).is_some();
+                let is_taken = |extent: &u64| {
+                    file.has_extent(*extent) || table.part_of_extent(*extent).is_some()
+                };
                 let limit = (next + 1).next_multiple_of(part_extents).min(extents.end);
                 let end = (next + 1..limit).find(is_taken).unwrap_or(limit);
                 promised.push(shared.promise(table, file, next..end, &mut self.limiter));
@@ -115,7 +120,13 @@ impl Ahead {
     }
 
     /// What the disk does not have although it was brought there, or all if it takes nothing.
-    fn bring_past_disk(&mut self, shared: &Arc<Shared>, here: u64, rest: &Range<u64>, takes_parts: bool) {
+    fn bring_past_disk(
+        &mut self,
+        shared: &Arc<Shared>,
+        here: u64,
+        rest: &Range<u64>,
+        takes_parts: bool,
+    ) {
         let reach = Reach::past_disk(shared);
         let until = reach.until(here, rest).min(if takes_parts { self.to_disk } else { u64::MAX });
         let extents = self.past_disk.max(here)..until;
@@ -160,7 +171,8 @@ impl Ahead {
                 next = self.interest_for(fetch).max(next + 1);
             } else {
                 let limit = (next + 1).next_multiple_of(read_extents).min(extents.end);
-                let end = (next + 1..limit).find(|&extent| is_there(table, extent)).unwrap_or(limit);
+                let end =
+                    (next + 1..limit).find(|&extent| is_there(table, extent)).unwrap_or(limit);
                 let fetch = Arc::new(Fetch::new(of(next..end), Purpose::Streams));
                 table.add_foreground(&fetch);
                 let turn = self.limiter.add(&fetch);
@@ -194,7 +206,8 @@ impl Reach {
         (EXTENTS_AHEAD_MIN <= all).then_some(Self { read: part.min(all / PARTS_AHEAD), all })
     }
 
-    /// Streams of different objects share what may be in memory; those of one object have the same there.
+    /// Streams of different objects share what may be in memory; those of one object have the same
+    /// there.
     fn past_disk(shared: &Shared) -> Self {
         let objects = shared.fills.passing.load(Relaxed).max(1);
         let all = RECEIVED_BYTES_MAX / PASSING_SHARE / EXTENT_DATA_BYTES / objects;

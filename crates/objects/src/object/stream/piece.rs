@@ -44,7 +44,8 @@ impl Piece {
         waiter
     }
 
-    /// Does not wait for a part any more. Who has to be answered instead, if it did and the part has not brought it.
+    /// Does not wait for a part any more. Who has to be answered instead, if it did and the part
+    /// has not brought it.
     pub(super) fn leave_part(&mut self) -> Option<(Range<u64>, Waiter)> {
         let State::Part(answer) = &mut self.state else { return None };
         if let Ok(Ok(bytes)) = answer.try_recv() {
@@ -55,8 +56,8 @@ impl Piece {
     }
 }
 
-/// Takes the next piece. Pieces end at multiples of their size, so that none is in two parts; a small range that is read in the usual way
-/// stays whole wherever it is.
+/// Takes the next piece. Pieces end at multiples of their size, so that none is in two parts; a
+/// small range that is read in the usual way stays whole wherever it is.
 pub(super) fn cut(rest: &mut Range<u64>, purpose: Use) -> Option<Range<u64>> {
     if rest.is_empty() {
         return None;
@@ -78,13 +79,25 @@ mod tests {
 
     #[test]
     fn pieces_follow_each_other_and_none_is_in_two_parts() {
-        let ends = [0, 1, 5_000, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, SMALL_RANGE_BYTES, 3_000_000];
+        let ends = [
+            0,
+            1,
+            5_000,
+            PIECE_BYTES - 1,
+            PIECE_BYTES,
+            PIECE_BYTES + 1,
+            SMALL_RANGE_BYTES,
+            3_000_000,
+        ];
         for purpose in [Use::Again, Use::Once] {
-            for (start, length) in ends.iter().flat_map(|&start| ends.map(|length| (start, length))) {
+            for (start, length) in ends.iter().flat_map(|&start| ends.map(|length| (start, length)))
+            {
                 let (range, mut next) = (start..start + length, start);
                 for piece in pieces(range.clone(), purpose) {
                     assert_eq!(piece.start, next);
-                    assert!(piece.start < piece.end && piece.end - piece.start <= SMALL_RANGE_BYTES);
+                    assert!(
+                        piece.start < piece.end && piece.end - piece.start <= SMALL_RANGE_BYTES
+                    );
                     let is_whole = purpose == Use::Again && piece.end == range.end;
                     assert!(is_whole || piece.start / PIECE_BYTES == (piece.end - 1) / PIECE_BYTES);
                     next = piece.end;

@@ -20,8 +20,9 @@ async fn many_callers_of_one_cold_range_cause_one_read() {
 async fn callers_of_overlapping_ranges_share_what_covers_them() {
     let bench = Bench::diskless(MIB).await;
     let whole = bench.read(0..500_000);
-    let inner: Vec<_> =
-        (0..100u64).map(|index| (index * 4_000, bench.read(index * 4_000..index * 4_000 + 3_000))).collect();
+    let inner: Vec<_> = (0..100u64)
+        .map(|index| (index * 4_000, bench.read(index * 4_000..index * 4_000 + 3_000)))
+        .collect();
     for (start, reading) in inner {
         assert_eq!(reading.await.unwrap(), bench.expected(&(start..start + 3_000)));
     }
@@ -48,13 +49,15 @@ async fn a_read_survives_who_asked_first_and_lands_for_who_asks_later() {
     assert_eq!(bench.foreground_reads(), 2);
 }
 
-/// A store hung, everybody left, and when it was well again it was asked for all of that before anything new.
+/// A store hung, everybody left, and when it was well again it was asked for all of that before
+/// anything new.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_waits_for_any_more_is_not_asked_for() {
     let bench = Bench::diskless(8 * MIB).await;
     bench.fake.answer_always(Answer::Silence);
     let soon = || within(Duration::from_millis(500));
-    let given_up = (0..500u64).map(|index| bench.object.read(index * 10_000..index * 10_000 + 100, soon()));
+    let given_up =
+        (0..500u64).map(|index| bench.object.read(index * 10_000..index * 10_000 + 100, soon()));
     assert!(join_all(given_up).await.iter().all(|read| matches!(read, Err(Error::TooLate(_)))));
     tokio::time::sleep(Duration::from_secs(60)).await;
     let sent = bench.remote.stats().requests;
@@ -100,7 +103,8 @@ async fn near_ranges_of_one_call_share_a_read() {
 
 const BLOCK: usize = crate::disk::BLOCK_DATA_BYTES;
 
-/// Over a slow link the end of a read under way was a minute away, and who wanted bytes of it gave up before.
+/// Over a slow link the end of a read under way was a minute away, and who wanted bytes of it gave
+/// up before.
 #[tokio::test(start_paused = true)]
 async fn who_wants_the_end_of_a_slow_read_does_not_wait_for_all_of_it() {
     let bench = Bench::diskless(8 * MIB).await;
@@ -165,7 +169,8 @@ async fn a_panic_leaves_nobody_waiting() {
 
 #[test]
 fn the_end_of_the_runtime_leaves_nobody_waiting() {
-    let theirs = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let theirs =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let ours = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let bench = theirs.block_on(Bench::diskless(MIB));
     bench.fake.answer_always(Answer::Silence);
@@ -173,14 +178,16 @@ fn the_end_of_the_runtime_leaves_nobody_waiting() {
     theirs.shutdown_background();
     let after = bench.read(200_000..200_100);
     for reading in [before, local, after] {
-        let answer = ours.block_on(async { timeout(Duration::from_secs(60), reading).await.unwrap() });
+        let answer =
+            ours.block_on(async { timeout(Duration::from_secs(60), reading).await.unwrap() });
         assert!(matches!(answer, Err(Error::Unreachable(text)) if text.contains("stopped")));
     }
 }
 
 #[test]
 fn readings_can_be_waited_for_without_a_runtime() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let bench = runtime.block_on(Bench::diskless(MIB));
     let waiting = std::thread::spawn(move || {
         let answers = [
@@ -243,7 +250,11 @@ async fn doubt_about_bytes_makes_the_next_reader_ask_the_store() {
     tokio::time::sleep(Duration::from_millis(5)).await;
     bench.object.invalidate(500_000..500_001);
     bench.reads_well(500_000..500_100).await;
-    assert_eq!(bench.foreground_reads(), 4, "who asks after the doubt does not join what left before it");
+    assert_eq!(
+        bench.foreground_reads(),
+        4,
+        "who asks after the doubt does not join what left before it"
+    );
     under_way.await.unwrap();
 }
 

@@ -14,11 +14,22 @@ async fn the_first_touch_brings_the_whole_object() {
     assert!(bench.object.is_local(0..size));
     let stats = bench.remote.stats();
     assert_eq!(stats.foreground_reads, 1);
-    assert!(stats.bytes <= size + 8_192, "every byte once, but for the foreground's: {}", stats.bytes);
+    assert!(
+        stats.bytes <= size + 8_192,
+        "every byte once, but for the foreground's: {}",
+        stats.bytes
+    );
     assert_eq!(bench.object.read(0..size, LOCAL()).await.unwrap(), bench.bytes);
-    assert_eq!(bench.fake.asked()[0].range.as_ref().unwrap().start / MIB, 9, "the foreground went first");
-    let all_pinned =
-        bench.fake.asked().iter().all(|asked| asked.if_match.as_ref() == Some(&bench.object.meta().etag));
+    assert_eq!(
+        bench.fake.asked()[0].range.as_ref().unwrap().start / MIB,
+        9,
+        "the foreground went first"
+    );
+    let all_pinned = bench
+        .fake
+        .asked()
+        .iter()
+        .all(|asked| asked.if_match.as_ref() == Some(&bench.object.meta().etag));
     assert!(all_pinned);
     assert!(bench.cache.stats().hits >= 1);
 }
@@ -65,7 +76,11 @@ async fn a_miss_joins_a_part_only_if_its_bytes_are_due_sooner() {
     let far = bench.read(7 * MIB..7 * MIB + 100);
     near.await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(15), "{:?}", began.elapsed());
-    assert_eq!(bench.foreground_reads() - before, 1, "the part's beginning was due in 12 ms, its end in 120");
+    assert_eq!(
+        bench.foreground_reads() - before,
+        1,
+        "the part's beginning was due in 12 ms, its end in 120"
+    );
     far.await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(40), "{:?}", began.elapsed());
 }
@@ -220,18 +235,23 @@ async fn memory_of_received_bytes_is_given_back_when_their_extent_is_on_disk() {
     assert_eq!(bench.object.shared.table().received_bytes(), 0);
 }
 
-/// 64 cold reads started a fill of a megabyte each, which took processor, disk and line from the reads.
+/// 64 cold reads started a fill of a megabyte each, which took processor, disk and line from the
+/// reads.
 #[tokio::test(start_paused = true)]
 async fn cold_reads_of_many_come_before_the_fills_they_start() {
     let bench = Bench::new(64 * MIB, Disked { fill_whole_max: 0, ..AMPLE }).await;
-    let ranges =
-        || (0..60).map(|extent| extent * EXTENT_DATA_BYTES + 5_000..extent * EXTENT_DATA_BYTES + 9_000);
+    let ranges = || {
+        (0..60).map(|extent| extent * EXTENT_DATA_BYTES + 5_000..extent * EXTENT_DATA_BYTES + 9_000)
+    };
     join_all(ranges().map(|range| bench.reads_well(range))).await;
     assert_eq!(bench.foreground_reads(), 60);
     let fills = bench.fake.asked().iter().filter(|asked| is_fill(asked)).count();
     assert!(fills <= 1, "{fills} fills beside 60 reads");
     bench.settled().await;
-    assert!(ranges().all(|range| bench.object.is_local(range)), "what was touched is on disk afterwards");
+    assert!(
+        ranges().all(|range| bench.object.is_local(range)),
+        "what was touched is on disk afterwards"
+    );
 }
 
 fn is_fill(asked: &Asked) -> bool {
@@ -264,8 +284,8 @@ async fn a_fill_ends_beside_reads_that_never_pause() {
     reads.iter().for_each(|read| read.abort());
 }
 
-/// Until a fill had brought 256 KiB it was thought to be as quick as a store of which nothing is known: those
-/// who came for its bytes waited for it behind all that shared the line.
+/// Until a fill had brought 256 KiB it was thought to be as quick as a store of which nothing is
+/// known: those who came for its bytes waited for it behind all that shared the line.
 #[tokio::test(start_paused = true)]
 async fn reads_do_not_wait_for_a_fill_that_a_slow_link_holds_up() {
     let bench = Bench::new(24 * MIB, AMPLE).await;
@@ -278,7 +298,11 @@ async fn reads_do_not_wait_for_a_fill_that_a_slow_link_holds_up() {
     let read = bench.object.read(400_000..400_100, within(Duration::from_secs(60)));
     assert_eq!(read.await.unwrap(), bench.expected(&(400_000..400_100)));
     assert_eq!(bench.foreground_reads(), 1);
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}: it is 5 s away by the fill", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}: it is 5 s away by the fill",
+        began.elapsed()
+    );
 }
 
 /// Whoever had left still had their bytes brought to the end, beside those of who was there.

@@ -1,4 +1,5 @@
-//! Random reads beside fills, doubts and faults: whatever happens, no reader gets other bytes than the object's, and none waits for ever.
+//! Random reads beside fills, doubts and faults: whatever happens, no reader gets other bytes than
+//! the object's, and none waits for ever.
 
 use super::*;
 use futures_util::future::join_all;
@@ -74,18 +75,25 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
     for operation in operations {
         match operation {
             Operation::Read { ranges, local_only, milliseconds } => {
-                let ranges: Vec<_> = ranges.into_iter().map(|(start, length)| span(start, length)).collect();
-                let options = ReadOptions { local_only, ..within(Duration::from_millis(milliseconds)) };
+                let ranges: Vec<_> =
+                    ranges.into_iter().map(|(start, length)| span(start, length)).collect();
+                let options =
+                    ReadOptions { local_only, ..within(Duration::from_millis(milliseconds)) };
                 let readings = bench.object.read_many(&ranges, options);
                 let deadline = Instant::now() + Duration::from_millis(milliseconds + 1_000);
                 waiting.extend(
-                    ranges.into_iter().zip(readings).map(|(range, reading)| (range, deadline, reading)),
+                    ranges
+                        .into_iter()
+                        .zip(readings)
+                        .map(|(range, reading)| (range, deadline, reading)),
                 );
             }
             Operation::Fault(answers) => bench.fake.answer(answers),
             Operation::Invalidate { start, length } => bench.object.invalidate(span(start, length)),
             Operation::Drop => drop(bench.cache.drop_object("a").await),
-            Operation::Pass { milliseconds } => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
+            Operation::Pass { milliseconds } => {
+                tokio::time::sleep(Duration::from_millis(milliseconds)).await
+            }
         }
     }
     let answers = waiting.into_iter().map(|(range, deadline, reading)| async move {
@@ -94,7 +102,8 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
     for (range, answer) in join_all(answers).await {
         match answer.expect("an answer comes not later than its deadline") {
             Ok(bytes) => assert!(bytes == bench.expected(&range), "other bytes came for {range:?}"),
-            // The object is still what it was, but a store that shows another one cannot be told from one that has another one.
+            // The object is still what it was, but a store that shows another one cannot be told
+            // from one that has another one.
             Err(Error::NotLocal | Error::TooLate(_) | Error::Unreachable(_) | Error::Gone(_)) => {}
             Err(other) => panic!("{range:?}: {other}"),
         }

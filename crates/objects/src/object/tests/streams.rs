@@ -9,17 +9,26 @@ mod model;
 mod pace;
 mod sharing;
 
-const AGAIN: StreamOptions = StreamOptions { purpose: Use::Again, timeout: Duration::from_secs(60) };
+const AGAIN: StreamOptions =
+    StreamOptions { purpose: Use::Again, timeout: Duration::from_secs(60) };
 const ONCE: StreamOptions = StreamOptions { purpose: Use::Once, timeout: Duration::from_secs(60) };
 
-/// What a stream gives, which has to be right from `range`'s start up to where it ends; whether that is all.
+/// What a stream gives, which has to be right from `range`'s start up to where it ends; whether
+/// that is all.
 async fn take(bench: &Bench, stream: &mut ObjectStream, range: Range<u64>) -> Result<(), Error> {
     let mut next = range.start;
     while let Some(piece) = stream.next().await {
         let piece = piece?;
-        assert!(!piece.is_empty() && piece.len() as u64 <= limits::SMALL_RANGE_BYTES, "{}", piece.len());
+        assert!(
+            !piece.is_empty() && piece.len() as u64 <= limits::SMALL_RANGE_BYTES,
+            "{}",
+            piece.len()
+        );
         let end = next + piece.len() as u64;
-        assert!(end <= range.end && piece == bench.expected(&(next..end)), "other bytes for {next}..{end}");
+        assert!(
+            end <= range.end && piece == bench.expected(&(next..end)),
+            "other bytes for {next}..{end}"
+        );
         next = end;
     }
     assert_eq!(next, range.end, "it ended early");
@@ -38,7 +47,10 @@ impl Bench {
         let mut next = from;
         for _ in 0..pieces {
             let piece = stream.next().await.expect("there is more").unwrap();
-            assert!(piece == self.expected(&(next..next + piece.len() as u64)), "other bytes at {next}");
+            assert!(
+                piece == self.expected(&(next..next + piece.len() as u64)),
+                "other bytes at {next}"
+            );
             next += piece.len() as u64;
         }
         next
@@ -134,7 +146,8 @@ async fn a_copy_comes_in_parts_and_is_then_on_disk() {
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_is_as_fast_as_a_parallel_download() {
-    // 8 MiB in 128 ms, 30 ms to the first byte: one after the other that is 158 ms for each, and 30 parts.
+    // 8 MiB in 128 ms, 30 ms to the first byte: one after the other that is 158 ms for each, and 30
+    // parts.
     let size = 240 * MIB;
     let download = Duration::from_millis(30 * 158);
     for (disk, share) in [(Some(AMPLE), 0.35), (None, 1.0)] {
@@ -142,7 +155,11 @@ async fn a_copy_is_as_fast_as_a_parallel_download() {
         let began = Instant::now();
         bench.streams_well(0..size, ONCE).await;
         let took = began.elapsed();
-        assert!(took < download.mul_f64(share), "{took:?} of {download:?}, with a disk: {}", disk.is_some());
+        assert!(
+            took < download.mul_f64(share),
+            "{took:?} of {download:?}, with a disk: {}",
+            disk.is_some()
+        );
     }
 }
 
@@ -170,7 +187,8 @@ async fn a_stream_that_is_dropped_leaves_nothing_held_and_asks_for_nothing_more(
 #[tokio::test(start_paused = true)]
 async fn parts_of_a_stream_that_is_dropped_before_their_turn_do_not_leave() {
     // The budget is one part's of the other object, and that hangs.
-    let bench = Bench::new(8 * MIB, Disked { fill_bytes_max: 4 * EXTENT_DATA_BYTES, ..AMPLE }).await;
+    let bench =
+        Bench::new(8 * MIB, Disked { fill_bytes_max: 4 * EXTENT_DATA_BYTES, ..AMPLE }).await;
     let permit = bench.object.shared.fills.reserve(4 * EXTENT_DATA_BYTES).await;
     let mut stream = bench.object.stream(0..8 * MIB, ONCE);
     let waiting = tokio::time::timeout(Duration::from_secs(5), stream.next()).await;
@@ -193,9 +211,16 @@ async fn a_reader_that_stands_still_holds_its_pieces_and_nothing_else() {
         let next = bench.takes(&mut stream, 1, 0).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let stats = bench.cache.stats();
-        assert_eq!(stats.fill_bytes, 0, "what it has started is on disk, or among what received lately");
+        assert_eq!(
+            stats.fill_bytes, 0,
+            "what it has started is on disk, or among what received lately"
+        );
         assert!(bench.object.shared.table().received_bytes() <= limits::RECEIVED_BYTES_MAX);
-        assert!(bench.remote.stats().bytes <= 33 * MIB, "it does not run away: {:?}", bench.remote.stats());
+        assert!(
+            bench.remote.stats().bytes <= 33 * MIB,
+            "it does not run away: {:?}",
+            bench.remote.stats()
+        );
         assert!(stream.held_bytes() <= 2 * MIB, "{}", stream.held_bytes());
         // Others go on beside it, also those that are behind it.
         bench.streams_well(0..200 * MIB, ONCE).await;
@@ -205,7 +230,8 @@ async fn a_reader_that_stands_still_holds_its_pieces_and_nothing_else() {
 
 #[test]
 fn a_stream_can_be_polled_without_a_runtime_and_from_several_threads() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     for purpose in [AGAIN, ONCE] {
         let bench = runtime.block_on(Bench::new(5 * MIB, AMPLE));
         let mut stream = bench.object.stream(0..5 * MIB, purpose);

@@ -32,7 +32,11 @@ async fn urls_are_shown_as_they_are_filed() {
         ("file:///var/lib/x/", "file:///var/lib/x", "var/lib/x"),
         ("s3://bucket", "s3://bucket", ""),
         ("s3://bucket/a/b/?region=eu-west-1&anonymous=true", "s3://bucket/a/b", "a/b"),
-        ("s3://b/a%20b?endpoint=http://h:9000/&path_style=true", "s3://b/a b?endpoint=http://h:9000", "a b"),
+        (
+            "s3://b/a%20b?endpoint=http://h:9000/&path_style=true",
+            "s3://b/a b?endpoint=http://h:9000",
+            "a b",
+        ),
         ("gs://bucket/x?anonymous=true", "gs://bucket/x", "x"),
         ("az://container/x?account=me&anonymous=true", "az://container/x?account=me", "x"),
     ] {

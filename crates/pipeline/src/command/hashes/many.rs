@@ -143,7 +143,9 @@ impl Plan for DeleteFields {
         if !std::mem::replace(&mut self.locked, true) {
             lock_only(tx, &key, changes);
         }
-        let Some(hash) = tx.get_locked(&key).and_then(Value::hash) else { return Ok(Planned::Nothing) };
+        let Some(hash) = tx.get_locked(&key).and_then(Value::hash) else {
+            return Ok(Planned::Nothing);
+        };
         let mut there: Vec<&[u8]> = Vec::new();
         let mut planned = Planned::Whole;
         while let Some(field) = slice.args.get(2 + self.planned) {

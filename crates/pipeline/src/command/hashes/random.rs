@@ -45,7 +45,8 @@ pub(in crate::command) fn hrandfield(tx: &mut Tx, call: &mut Call<'_>) -> Comman
             }
             write_header(count, shown, &mut call.reply);
             let of = hash.len();
-            let sample = Sample { hash: LockedHash::new(&key), shown, wanted: count, of, rng, place: None };
+            let sample =
+                Sample { hash: LockedHash::new(&key), shown, wanted: count, of, rng, place: None };
             tx.run_sliced(call, sample)
         }
         Draw::Repeated(count) => {
@@ -55,7 +56,13 @@ pub(in crate::command) fn hrandfield(tx: &mut Tx, call: &mut Call<'_>) -> Comman
                 return Err(TOO_LARGE);
             }
             write_header(count, shown, &mut call.reply);
-            let draws = Draws { hash: LockedHash::new(&key), shown, left: count, bytes_left: bytes_max, rng };
+            let draws = Draws {
+                hash: LockedHash::new(&key),
+                shown,
+                left: count,
+                bytes_left: bytes_max,
+                rng,
+            };
             tx.run_sliced(call, draws)
         }
     }
@@ -64,7 +71,8 @@ pub(in crate::command) fn hrandfield(tx: &mut Tx, call: &mut Call<'_>) -> Comman
 /// Fields that are drawn one by one; more are sampled in one pass over all.
 const DRAWN_MAX: usize = 1_000;
 const PROTOCOL_BYTES_MIN: usize = 6;
-const TOO_LARGE: CommandError = CommandError::text("ERR value is out of range, the reply would be too large");
+const TOO_LARGE: CommandError =
+    CommandError::text("ERR value is out of range, the reply would be too large");
 
 /// A hash that stays as it is from the first slice to the last.
 struct LockedHash {
@@ -90,7 +98,8 @@ impl LockedHash {
     }
 }
 
-/// Some fields out of all, none twice: every choice of so many is as likely (Knuth, TAOCP 3.4.2, algorithm S).
+/// Some fields out of all, none twice: every choice of so many is as likely (Knuth, TAOCP 3.4.2,
+/// algorithm S).
 struct Sample {
     hash: LockedHash,
     shown: Shown,
@@ -132,7 +141,8 @@ impl Work for Sample {
     }
 }
 
-/// Fields drawn from all, again and again. The reply can be far larger than the hash, so it is bounded.
+/// Fields drawn from all, again and again. The reply can be far larger than the hash, so it is
+/// bounded.
 struct Draws {
     hash: LockedHash,
     shown: Shown,
@@ -146,7 +156,8 @@ impl Work for Draws {
         let Some(hash) = self.hash.get(tx, &slice.args) else { return Ok(Step::Done) };
         while self.left != 0 {
             let pair = hash.random(self.rng.next_u64());
-            let value_bytes = if self.shown == Shown::Pairs { PROTOCOL_BYTES_MIN + pair.1.len() } else { 0 };
+            let value_bytes =
+                if self.shown == Shown::Pairs { PROTOCOL_BYTES_MIN + pair.1.len() } else { 0 };
             let bytes = PROTOCOL_BYTES_MIN + pair.0.len() + value_bytes;
             self.bytes_left = self.bytes_left.checked_sub(bytes).ok_or(TOO_LARGE)?;
             write_pair(pair, self.shown, &mut slice.reply);
@@ -209,8 +220,13 @@ impl Ask {
     }
 }
 
-/// Draws until there are enough different ones; for few out of many. Gives up when chance is against it.
-fn draw_until_different<'a>(hash: HashRef<'a>, count: usize, rng: &mut SimRng) -> Option<Vec<Pair<'a>>> {
+/// Draws until there are enough different ones; for few out of many. Gives up when chance is
+/// against it.
+fn draw_until_different<'a>(
+    hash: HashRef<'a>,
+    count: usize,
+    rng: &mut SimRng,
+) -> Option<Vec<Pair<'a>>> {
     const DRAWS_PER_FIELD_MAX: usize = 8;
     let mut seen = HashSet::with_capacity(count);
     let mut pairs = Vec::with_capacity(count);

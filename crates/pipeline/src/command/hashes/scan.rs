@@ -34,7 +34,11 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
         let count = (options.count - visited).min(SCAN_ENTRIES_AT_ONCE);
         let next = hash.scan(position, count, &mut |field, value| {
             visited += 1;
-            match options.pattern.as_ref().map_or(Some(true), |pattern| pattern.decide(field, &mut steps)) {
+            match options
+                .pattern
+                .as_ref()
+                .map_or(Some(true), |pattern| pattern.decide(field, &mut steps))
+            {
                 Some(true) => {
                     found.push(field);
                     if options.values {
@@ -45,8 +49,9 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
                 None => too_costly = Some(field.len()),
             }
         });
-        let enough =
-            options.count <= visited || SCAN_STEPS_MAX <= steps || SCAN_REPLY_BYTES <= found.bytes.len();
+        let enough = options.count <= visited
+            || SCAN_STEPS_MAX <= steps
+            || SCAN_REPLY_BYTES <= found.bytes.len();
         match next {
             Some(next) if !enough => position = next,
             next => break next,
@@ -74,8 +79,10 @@ impl Options {
         while cursor.left() != 0 {
             if cursor.take_word("count") {
                 let count = cursor.expect_integer()?;
-                options.count =
-                    usize::try_from(count).ok().filter(|count| *count != 0).ok_or(CommandError::Syntax)?;
+                options.count = usize::try_from(count)
+                    .ok()
+                    .filter(|count| *count != 0)
+                    .ok_or(CommandError::Syntax)?;
                 options.count = options.count.min(SCAN_ENTRIES_MAX);
             } else if cursor.take_word("match") {
                 last_pattern = Some(cursor.expect()?);

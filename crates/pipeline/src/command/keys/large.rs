@@ -122,7 +122,9 @@ impl Plan for CopyKey {
         match tx.get_locked(&from) {
             None => return Ok(Planned::Nothing),
             Some(Value::String(value)) => {
-                let value = value.shared().map_or(StringValue::Slice(value.as_slice()), StringValue::Shared);
+                let value = value
+                    .shared()
+                    .map_or(StringValue::Slice(value.as_slice()), StringValue::Shared);
                 changes.put(tx, &to, value, self.expiry);
             }
             Some(Value::Hash(hash)) => {

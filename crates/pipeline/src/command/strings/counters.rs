@@ -73,6 +73,8 @@ fn put_number(tx: &mut Tx, key: &Key<'_>, number: &[u8]) {
 pub(in crate::command) fn float_error(error: DecimalError) -> CommandError {
     match error {
         DecimalError::NotAFloat => CommandError::NotFloat,
-        DecimalError::NotFinite => CommandError::text("ERR increment would produce NaN or Infinity"),
+        DecimalError::NotFinite => {
+            CommandError::text("ERR increment would produce NaN or Infinity")
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The options of SET and GETEX: under which condition, for how long, and whether the old value is the answer.
+//! The options of SET and GETEX: under which condition, for how long, and whether the old value is
+//! the answer.
 
 use busload_resp::parse_i64;
 use busload_tables::UnixMs;
@@ -47,7 +48,8 @@ pub(super) enum Lifetime<'a> {
     Until(Until<'a>),
 }
 
-/// A time given as a number that is not read yet: whether it is one is asked only after everything else.
+/// A time given as a number that is not read yet: whether it is one is asked only after everything
+/// else.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until<'a> {
     kind: Expiring,
@@ -71,7 +73,8 @@ const EXPIRING: [(&str, Expiring); 4] = [
 ];
 
 impl<'a> Options<'a> {
-    /// Reads all options, in any order. One may come twice, but not with another that contradicts it.
+    /// Reads all options, in any order. One may come twice, but not with another that contradicts
+    /// it.
     pub fn parse(mut cursor: Cursor<'a>, permitted: Permitted) -> Result<Self, CommandError> {
         let mut options = Options::default();
         while cursor.left() != 0 {

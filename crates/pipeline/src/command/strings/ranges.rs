@@ -103,9 +103,11 @@ pub(in crate::command) fn getrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandR
     Ok(())
 }
 
-/// The elements from `first` to `last`, both included, of `count`; negative ones count from the end, -1 is the last.
+/// The elements from `first` to `last`, both included, of `count`; negative ones count from the
+/// end, -1 is the last.
 pub(in crate::command) fn index_range(first: i64, last: i64, count: usize) -> Range<usize> {
-    // Both before the first element in the wrong order would look like a range once they are cut off at 0.
+    // Both before the first element in the wrong order would look like a range once they are cut
+    // off at 0.
     if first < 0 && last < 0 && last < first {
         return 0..0;
     }

@@ -33,7 +33,8 @@ impl Model<'_> {
                     while self.left(p) != 0 && self.at(p + 1) == b'*' {
                         p += 1;
                     }
-                    return self.left(p) == 1 || (s..self.text.len()).any(|later| self.run(p + 1, later));
+                    return self.left(p) == 1
+                        || (s..self.text.len()).any(|later| self.run(p + 1, later));
                 }
                 b'?' => s += 1,
                 b'[' => {

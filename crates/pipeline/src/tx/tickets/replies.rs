@@ -9,7 +9,11 @@ use crate::{
 };
 
 /// Writes the reply, or says that it would be too long.
-pub(super) fn write(asked: &Asked, answers: &Answers, reply: &mut Reply<'_>) -> Result<(), TooLong> {
+pub(super) fn write(
+    asked: &Asked,
+    answers: &Answers,
+    reply: &mut Reply<'_>,
+) -> Result<(), TooLong> {
     let start = reply.mark();
     match answers {
         Answers::One(answer) => write_answer(answer, reply),
@@ -40,7 +44,8 @@ fn write_sum(asked: &Asked, answers: &[Option<Answer>], reply: &mut Reply<'_>) {
             Some(Operation::Delete) => "deleted",
             _ => return reply.error(error),
         };
-        return reply.error(&format!("{error} ({done} of {} keys were {done_what})", answers.len()));
+        return reply
+            .error(&format!("{error} ({done} of {} keys were {done_what})", answers.len()));
     }
     if operation == Some(Operation::Set) {
         return reply.ok();
@@ -102,9 +107,11 @@ mod tests {
     #[test]
     fn a_reply_over_the_bound_is_taken_back_whole() {
         let command = lookup(b"hmget").command().expect("there is one");
-        let mut asked = Asked { command, version: Version::Resp2, gate: Gate::OPEN, is_silent: false };
+        let mut asked =
+            Asked { command, version: Version::Resp2, gate: Gate::OPEN, is_silent: false };
         let value = Some(Bytes::from(vec![0; 16 * 1024]));
-        let answers = Answers::One(Ok(SourceValue::Values(vec![value; 1 + REPLY_SMALL_BYTES / 16 / 1024])));
+        let answers =
+            Answers::One(Ok(SourceValue::Values(vec![value; 1 + REPLY_SMALL_BYTES / 16 / 1024])));
         // Others before it filled the batch.
         let (mut out, mut shared) = (vec![0; REPLY_COPIED_BYTES_MAX - 16 * 1024], Vec::new());
         let before = out.len();

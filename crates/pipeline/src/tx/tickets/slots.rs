@@ -1,12 +1,14 @@
-//! Open tickets: found by ticket, by the connection that waits, and by source in order of deadline. Everything is O(1) and
-//! allocates nothing once the memory for the most tickets ever open is there.
+//! Open tickets: found by ticket, by the connection that waits, and by source in order of deadline.
+//! Everything is O(1) and allocates nothing once the memory for the most tickets ever open is
+//! there.
 //!
 //! ```text
 //!  slots:  [ ticket | ticket | free | ticket | ... ]     a ticket is its slot's index and how often the slot was used
 //!             ^ one doubly linked list per connection, one per source, through the slots
 //! ```
 //!
-//! Uses are counted in 44 bits: a late answer finds its slot used by somebody else only after so many uses of it.
+//! Uses are counted in 44 bits: a late answer finds its slot used by somebody else only after so
+//! many uses of it.
 
 use std::time::Duration;
 
@@ -35,7 +37,8 @@ pub(super) struct Slots<T> {
     /// First of the free slots, which are linked through `by_conn.next`.
     free: u32,
     len: usize,
-    /// By index of the connection: what an index's last user waited for is gone before its next one asks.
+    /// By index of the connection: what an index's last user waited for is gone before its next one
+    /// asks.
     conns: Vec<List>,
     /// By ordinal of the source, in order of deadline.
     sources: Vec<List>,
@@ -164,14 +167,18 @@ impl<T> Slots<T> {
         }
         assert!(self.slots.len() < SOURCE_TICKETS_MAX, "the caller keeps to the limit");
         let index = u32::try_from(self.slots.len()).expect("the limit has fewer bits");
-        let waiting =
-            Waiting { conn: ConnId { index: 0, generation: 0 }, source: 0, deadline: Duration::ZERO };
+        let waiting = Waiting {
+            conn: ConnId { index: 0, generation: 0 },
+            source: 0,
+            deadline: Duration::ZERO,
+        };
         let (by_conn, by_source) = (Link::NONE, Link::NONE);
         self.slots.push(Slot { uses: 0, waiting, content: None, by_conn, by_source });
         index
     }
 
-    /// The last ticket of the source that is due no later. All of one source have the same timeout, so it is the last.
+    /// The last ticket of the source that is due no later. All of one source have the same timeout,
+    /// so it is the last.
     fn last_due_before(&self, waiting: Waiting) -> u32 {
         let mut last = self.sources[waiting.source].last;
         while let Some(slot) = self.slots.get(last as usize)
@@ -287,7 +294,8 @@ mod tests {
                     assert!(!closed.contains(&ticket), "a ticket was used twice");
                     model.push((ticket, waiting, step));
                 } else {
-                    let (ticket, waiting, content) = model.remove(rng.below(model.len() as u64) as usize);
+                    let (ticket, waiting, content) =
+                        model.remove(rng.below(model.len() as u64) as usize);
                     assert!(slots.is_open(ticket));
                     let (found, found_content) = slots.close(ticket).expect("it is open");
                     assert_eq!(

@@ -68,12 +68,19 @@ fn nothing_said_is_ten_gibibytes_of_disk_below_the_data() {
 
 #[test]
 fn a_url_and_a_section_say_the_same() {
-    let query: Vec<String> = EVERYTHING.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let query: Vec<String> =
+        EVERYTHING.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let store = "endpoint=http%3A%2F%2Fhost%3A9000&region=eu-west-1&path-style=true&anonymous=true";
-    let by_flag = resolved(&format!("db=chunks+s3://bucket/p?{}&{store}", query.join("&"))).unwrap();
-    assert_eq!(by_flag.url, format!("s3://bucket/p?{store}"), "what is the store's stays as it is written");
+    let by_flag =
+        resolved(&format!("db=chunks+s3://bucket/p?{}&{store}", query.join("&"))).unwrap();
+    assert_eq!(
+        by_flag.url,
+        format!("s3://bucket/p?{store}"),
+        "what is the store's stays as it is written"
+    );
     for url in [format!("s3://bucket/p?{store}"), format!("chunks+s3://bucket/p?{store}")] {
-        let pairs: Vec<(&str, &str)> = EVERYTHING.into_iter().chain([("url", url.as_str())]).collect();
+        let pairs: Vec<(&str, &str)> =
+            EVERYTHING.into_iter().chain([("url", url.as_str())]).collect();
         assert_eq!(in_file(&pairs).as_ref(), Ok(&by_flag));
     }
     let defaults = resolved("db=chunks+s3://bucket/p").unwrap();
@@ -87,19 +94,30 @@ fn a_url_and_a_section_say_the_same() {
     for (key, _) in EVERYTHING {
         assert!(CHUNKS_KEYS.contains(&key), "{key}");
     }
-    assert_eq!(EVERYTHING.len() + ["url", "kind"].len(), CHUNKS_KEYS.len(), "every setting is in this test");
+    assert_eq!(
+        EVERYTHING.len() + ["url", "kind"].len(),
+        CHUNKS_KEYS.len(),
+        "every setting is in this test"
+    );
 }
 
 #[test]
 fn settings_mean_what_they_say() {
     let settings =
-        in_file(&[("url", "file:///d"), ("fill", "touched"), ("disk", "0"), ("memory", "1MiB")]).unwrap();
+        in_file(&[("url", "file:///d"), ("fill", "touched"), ("disk", "0"), ("memory", "1MiB")])
+            .unwrap();
     assert_eq!(
         (settings.fill_whole_max, settings.disk_bytes_max, settings.memory_bytes_max),
         (0, 0, 1 << 20)
     );
-    assert_eq!(in_file(&[("url", "file:///d"), ("grace_period", "0")]).unwrap().grace_period, Duration::ZERO);
-    assert_eq!(resolved("db=chunks+file:///d?directory=%2Fa%20b").unwrap().directory, Path::new("/a b"));
+    assert_eq!(
+        in_file(&[("url", "file:///d"), ("grace_period", "0")]).unwrap().grace_period,
+        Duration::ZERO
+    );
+    assert_eq!(
+        resolved("db=chunks+file:///d?directory=%2Fa%20b").unwrap().directory,
+        Path::new("/a b")
+    );
 }
 
 #[test]
@@ -131,7 +149,10 @@ fn mistakes_in_urls_say_what_was_expected() {
         ("chunks+s3://b?disk=1GiB&disk=2GiB", "`disk` is given twice"),
         ("chunks+s3://b?dolt_layout=file", "expected files or records"),
         ("chunks+s3://b?dolt_paths=", "`dolt_paths` has no value"),
-        ("chunks+s3://b?dolt_paths=a,", "`` is no path of a repository; expected one like org/repo"),
+        (
+            "chunks+s3://b?dolt_paths=a,",
+            "`` is no path of a repository; expected one like org/repo",
+        ),
     ] {
         let message = refused(&format!("db={url}"));
         assert!(message.contains(part), "{url}: {message}");
@@ -149,12 +170,31 @@ fn paths_for_dolt_are_those_that_nobody_escapes() {
         assert_eq!(paths(good).unwrap(), good);
     }
     assert_eq!(paths(&["a,b/c", "d"]).unwrap(), ["a", "b/c", "d"]);
-    assert_eq!(resolved("db=chunks+s3://b?dolt_paths=a%2Fb,c/d").unwrap().dolt_paths, ["a/b", "c/d"]);
-    for bad in
-        ["", "/a", "a/", "a//b", "/", ".", "a/..", "a b", "a%2Fb", "a?b", "a#b", "a:b", "a@b", "caf\u{e9}"]
-    {
+    assert_eq!(
+        resolved("db=chunks+s3://b?dolt_paths=a%2Fb,c/d").unwrap().dolt_paths,
+        ["a/b", "c/d"]
+    );
+    for bad in [
+        "",
+        "/a",
+        "a/",
+        "a//b",
+        "/",
+        ".",
+        "a/..",
+        "a b",
+        "a%2Fb",
+        "a?b",
+        "a#b",
+        "a:b",
+        "a@b",
+        "caf\u{e9}",
+    ] {
         let message = paths(&[bad]).expect_err(bad);
-        assert!(message.contains(&format!("`{bad}`")) && message.contains("like org/repo"), "{message}");
+        assert!(
+            message.contains(&format!("`{bad}`")) && message.contains("like org/repo"),
+            "{message}"
+        );
     }
 }
 
@@ -168,13 +208,19 @@ fn what_makes_no_sense_together_is_refused_with_the_tables_name() {
             &[("url", "file:///d"), ("fill", "touched"), ("fill_whole_max", "1GiB")],
             "means nothing with fill = touched",
         ),
-        (&[("url", "file:///d"), ("poll", "0")], "poll = 0ns is out of range; expected 10ms to 24 h"),
+        (
+            &[("url", "file:///d"), ("poll", "0")],
+            "poll = 0ns is out of range; expected 10ms to 24 h",
+        ),
         (&[("url", "file:///d"), ("timeout", "1")], "timeout = 1ms is out of range"),
         (&[("url", "file:///d"), ("requests", "0")], "expected 1 to 1024"),
         (&[("url", "file:///d"), ("line_requests", "0")], "expected 1 to 1000000"),
     ] {
         let message = in_file(pairs).expect_err(part);
-        assert!(message.starts_with("table db: ") && message.contains(part), "{pairs:?}: {message}");
+        assert!(
+            message.starts_with("table db: ") && message.contains(part),
+            "{pairs:?}: {message}"
+        );
     }
     let dots = resolved("..=chunks+file:///d").unwrap_err().to_string();
     assert!(dots.contains("expected directory = PATH"), "{dots}");
@@ -192,7 +238,9 @@ fn a_section_has_a_closed_set_of_keys() {
         assert!(message.contains(part), "{message}");
     }
     let mut spec = ChunksSpec::new("db");
-    assert!(spec.set("disk", &["1GiB".into(), "2GiB".into()]).unwrap_err().contains("takes one value"));
+    assert!(
+        spec.set("disk", &["1GiB".into(), "2GiB".into()]).unwrap_err().contains("takes one value")
+    );
     let paths = in_file(&[("url", "s3://b?dolt_paths=a"), ("dolt_paths", "b")]).expect_err("twice");
     assert!(paths.contains("`dolt_paths` is given twice"), "{paths}");
     let twice = in_file(&[("url", "s3://b?disk=1GiB"), ("disk", "1GiB")]).expect_err("twice");

@@ -71,7 +71,10 @@ fn encodings_are_told() {
 fn what_is_no_address_is_refused_with_what_was_expected() {
     let refused = |bytes: usize| addresses("addresses", &vec![0; bytes]).unwrap_err();
     assert_eq!(addresses("addresses", &[]).unwrap().len(), 0);
-    assert_eq!(addresses("addresses", &vec![0; 20 * ADDRESS_COUNT_MAX]).unwrap().len(), ADDRESS_COUNT_MAX);
+    assert_eq!(
+        addresses("addresses", &vec![0; 20 * ADDRESS_COUNT_MAX]).unwrap().len(),
+        ADDRESS_COUNT_MAX
+    );
     assert_eq!(refused(19).message(), "addresses: expected a multiple of 20 bytes, got 19");
     let one_more = 20 * (ADDRESS_COUNT_MAX + 1);
     assert_eq!(refused(one_more).message(), "addresses: expected at most 16384, got 16385");
@@ -124,7 +127,9 @@ fn results_are_sorted_by_what_they_are() {
 
 /// Length of a message as it is sent: fields 1 with their tags and lengths, all others are empty.
 fn prost_length(message: &GetChunksResponse) -> usize {
-    assert!(message.missing.is_empty() && message.not_local.is_empty() && message.failed.is_empty());
+    assert!(
+        message.missing.is_empty() && message.not_local.is_empty() && message.failed.is_empty()
+    );
     let varint = |value: usize| 1 + (value.max(1).ilog2() / 7) as usize;
     let chunk = |chunk: &FoundChunk| {
         let index = if chunk.index == 0 { 0 } else { 1 + varint(chunk.index as usize) };

@@ -15,7 +15,8 @@ use crate::grpc::limits::MESSAGE_BYTES;
 
 const CHUNK_BYTES: usize = 4096;
 
-/// A store whose chunks are at hand, or come when the test says so, by the first byte of their address.
+/// A store whose chunks are at hand, or come when the test says so, by the first byte of their
+/// address.
 #[derive(Clone, Default)]
 struct Fake {
     trips: Arc<Mutex<Vec<Trip>>>,
@@ -57,7 +58,11 @@ impl Reader for Fake {
         }
     }
 
-    fn get_many(&self, addresses: Vec<ChunkAddress>, request: Request) -> BoxStream<'static, Landed> {
+    fn get_many(
+        &self,
+        addresses: Vec<ChunkAddress>,
+        request: Request,
+    ) -> BoxStream<'static, Landed> {
         let (landing, landed) = mpsc::unbounded_channel();
         self.trips.lock().unwrap().push(Trip { addresses, request, landing: Some(landing) });
         UnboundedReceiverStream::new(landed).boxed()
@@ -77,7 +82,8 @@ impl Fake {
     fn land(&self, trip: usize, positions: std::ops::Range<usize>) {
         let trips = self.trips.lock().unwrap();
         let trip = &trips[trip];
-        let landed = positions.map(|at| (u32::try_from(at).unwrap(), Ok(Some(chunk(&trip.addresses[at])))));
+        let landed =
+            positions.map(|at| (u32::try_from(at).unwrap(), Ok(Some(chunk(&trip.addresses[at])))));
         trip.landing.as_ref().unwrap().send(landed.collect()).unwrap();
     }
 
@@ -99,8 +105,11 @@ impl Fake {
 
 /// Timers need a runtime; theirs is one whose time passes when everybody waits.
 fn within<T>(test: impl AsyncFnOnce() -> T) -> T {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(test())
 }
 
@@ -146,7 +155,8 @@ fn what_is_ready_leaves_at_once_and_the_others_are_waited_for_together() {
     within(async || {
         let fake = Fake::default();
         let kinds = [ELSEWHERE, AT_HAND, ABSENT, ELSEWHERE, AT_HAND];
-        let addresses: Vec<_> = (0..).zip(kinds).map(|(number, kind)| address(kind, number)).collect();
+        let addresses: Vec<_> =
+            (0..).zip(kinds).map(|(number, kind)| address(kind, number)).collect();
         let mut answers = Answers::new(fake.clone(), call(&addresses, None));
         let first = message(&mut answers);
         assert_eq!((indexes(&first), first.missing), (vec![1, 4], vec![2]));
@@ -174,7 +184,10 @@ fn failures_are_of_one_address_each() {
         let mut answers = Answers::new(fake.clone(), call(&addresses, None));
         assert!(look(&mut answers).is_pending());
         fake.land(0, 2..3);
-        fake.send(0, vec![(1, Err(Error::Unreachable("no route".into()))), (0, Err(Error::NotLocal))]);
+        fake.send(
+            0,
+            vec![(1, Err(Error::Unreachable("no route".into()))), (0, Err(Error::NotLocal))],
+        );
         fake.end(0);
         let message = message(&mut answers);
         assert_eq!((indexes(&message), &message.not_local), (vec![2], &vec![0]));
@@ -245,7 +258,8 @@ fn no_more_is_waited_for_than_the_limits_say() {
         let addresses: Vec<_> = (0..16_384).map(|number| address(ELSEWHERE, number)).collect();
         let mut answers = Answers::new(fake.clone(), call(&addresses, None));
         assert!(look(&mut answers).is_pending());
-        let asked = || fake.trips.lock().unwrap().iter().map(|trip| trip.addresses.len()).sum::<usize>();
+        let asked =
+            || fake.trips.lock().unwrap().iter().map(|trip| trip.addresses.len()).sum::<usize>();
         assert_eq!((asked(), fake.trip_count()), (WAITING_COUNT_MAX, 1));
         fake.land(0, 0..100);
         let mut read = 0;
@@ -314,7 +328,10 @@ fn what_stalls_has_failed_and_what_comes_slowly_has_not() {
             assert_eq!(indexes(&message(&mut answers)).len(), 1);
         }
         let failed = answers.next().await.unwrap().unwrap().failed;
-        assert_eq!(failed.iter().map(|failed| (failed.index, failed.code)).collect::<Vec<_>>(), [(2, 14)]);
+        assert_eq!(
+            failed.iter().map(|failed| (failed.index, failed.code)).collect::<Vec<_>>(),
+            [(2, 14)]
+        );
         assert!(fake.is_given_up(0));
         assert!(answers.next().await.is_none());
     });

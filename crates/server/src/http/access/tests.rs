@@ -35,7 +35,11 @@ fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
     for user in ["", "default", "ada"] {
         for scheme in ["Basic", "basic", "BASIC"] {
             let authorization = credentials(scheme, &format!("{user}:open:sesame"));
-            assert_eq!(access.check(&headers(Some(&authorization)), &visitor()), Ok(()), "{authorization}");
+            assert_eq!(
+                access.check(&headers(Some(&authorization)), &visitor()),
+                Ok(()),
+                "{authorization}"
+            );
         }
     }
     assert_eq!(access.check(&headers(Some(&basic(b"open:sesame"))), &visitor()), Ok(()));
@@ -62,7 +66,8 @@ fn the_password_is_taken_with_any_user_name_and_nothing_else_is() {
 
 #[test]
 fn wrong_passwords_make_their_address_wait_and_nobody_else() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(async {
         let access = Access::asking(b"secret");
         let check = |visitor: &Arc<Visitor>, password: &str| {
@@ -78,7 +83,11 @@ fn wrong_passwords_make_their_address_wait_and_nobody_else() {
             assert_eq!(check(&guesser, password), Err(Denied::TooMany(1)), "whatever it is");
         }
         assert_eq!(check(&neighbour, "secret"), Err(Denied::TooMany(1)), "it could be the guesser");
-        assert_eq!(access.check(&headers(None), &neighbour), Err(Denied::Missing), "that is no guess");
+        assert_eq!(
+            access.check(&headers(None), &neighbour),
+            Err(Denied::Missing),
+            "that is no guess"
+        );
         assert_eq!(check(&other, "secret"), Ok(()));
         for _ in 0..3 {
             assert_eq!(check(&logged_in, "secret"), Ok(()), "it has said that it knows it");
@@ -112,7 +121,12 @@ fn a_key_is_of_one_table_and_one_password_and_outlives_the_process() {
 fn the_derivation_is_pbkdf2() {
     for (password, salt, steps, expected) in [
         ("passwd", "salt", 1, "55ac046e56e3089fec1691c22544b605f94185216dde0465e68b9d57c20dacbc"),
-        ("Password", "NaCl", 80_000, "4ddcd8f60b98be21830cee5ef22701f9641a4418d04c0414aeff08876b34ab56"),
+        (
+            "Password",
+            "NaCl",
+            80_000,
+            "4ddcd8f60b98be21830cee5ef22701f9641a4418d04c0414aeff08876b34ab56",
+        ),
     ] {
         assert_eq!(
             derived(password.as_bytes(), salt.as_bytes(), steps).as_slice(),
@@ -148,7 +162,8 @@ fn refusals_say_what_is_expected_in_the_words_of_the_protocol() {
     let page = Denied::Missing.into_response(&HeaderMap::new());
     assert_eq!(page.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(page.headers()[header::WWW_AUTHENTICATE], "Basic realm=\"busload\"");
-    let grpc = [(header::CONTENT_TYPE, "application/grpc+proto".parse().unwrap())].into_iter().collect();
+    let grpc =
+        [(header::CONTENT_TYPE, "application/grpc+proto".parse().unwrap())].into_iter().collect();
     let call = Denied::Wrong.into_response(&grpc);
     assert_eq!(call.status(), StatusCode::OK);
     assert_eq!(call.headers()["grpc-status"], "16");

@@ -1,7 +1,8 @@
-//! Whether clients take what is sent to them. HTTP/2 has a window for every answer: one that its client gives no window is not written to the
-//! socket, which never stalls then.
+//! Whether clients take what is sent to them. HTTP/2 has a window for every answer: one that its
+//! client gives no window is not written to the socket, which never stalls then.
 //!
-//! Only pieces count that were handed out and are not on the socket. An answer that waits for the server has none, however long it waits.
+//! Only pieces count that were handed out and are not on the socket. An answer that waits for the
+//! server has none, however long it waits.
 
 use std::{
     collections::HashMap,
@@ -53,7 +54,8 @@ impl Deliveries {
         Delivery { of: Arc::clone(self), answer: self.answers.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Waits until the client has taken nothing of an answer for too long, or hardly anything for very long.
+    /// Waits until the client has taken nothing of an answer for too long, or hardly anything for
+    /// very long.
     pub async fn stuck(&self) {
         loop {
             sleep(INTERVAL).await;
@@ -130,7 +132,11 @@ mod tests {
     use super::*;
 
     fn paused() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+        tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap()
     }
 
     /// When the answers count as stuck.
@@ -144,12 +150,16 @@ mod tests {
     fn an_answer_is_stuck_when_nothing_of_it_is_taken() {
         paused().block_on(async {
             let deliveries = Arc::new(Deliveries::default());
-            let (taken, given_up, unread) = (deliveries.begin(), deliveries.begin(), deliveries.begin());
+            let (taken, given_up, unread) =
+                (deliveries.begin(), deliveries.begin(), deliveries.begin());
             taken.hand_out(10);
             taken.take(10);
             given_up.hand_out(10);
             given_up.give_up(10);
-            assert!(timeout(2 * PIECE_TIME_MAX, deliveries.stuck()).await.is_err(), "the server's turn");
+            assert!(
+                timeout(2 * PIECE_TIME_MAX, deliveries.stuck()).await.is_err(),
+                "the server's turn"
+            );
             unread.hand_out(10);
             let after = stuck(&deliveries).await;
             assert!(WRITE_STALL_MAX <= after && after <= WRITE_STALL_MAX + INTERVAL, "{after:?}");

@@ -1,5 +1,5 @@
-//! Where the messages of a gRPC call begin and end: each is a byte that says whether it is compressed, its length in four bytes, and as many
-//! bytes of contents. Frames cut them anywhere.
+//! Where the messages of a gRPC call begin and end: each is a byte that says whether it is
+//! compressed, its length in four bytes, and as many bytes of contents. Frames cut them anywhere.
 //!
 //! Who decodes a message makes room for all of it as soon as its length is known. So it gets none
 //! before it has come whole: what a client announces and does not send costs nothing.
@@ -81,7 +81,8 @@ impl Messages {
 
     /// Of the header that has begun, or after it of the message.
     fn missing_bytes(&self, message: &[u8]) -> Result<usize, Status> {
-        let Some((&[_, length @ ..], contents)) = message.split_first_chunk::<HEADER_BYTES>() else {
+        let Some((&[_, length @ ..], contents)) = message.split_first_chunk::<HEADER_BYTES>()
+        else {
             return Ok(HEADER_BYTES - message.len());
         };
         let length = u32::from_be_bytes(length) as usize;
@@ -145,12 +146,20 @@ mod tests {
         assert_eq!(read([&all[..]]), [(all.clone(), 0)]);
         for size in 1..all.len() {
             let read = read(all.chunks(size));
-            assert_eq!(read.iter().flat_map(|(bytes, _)| bytes).copied().collect::<Vec<_>>(), all, "{size}");
+            assert_eq!(
+                read.iter().flat_map(|(bytes, _)| bytes).copied().collect::<Vec<_>>(),
+                all,
+                "{size}"
+            );
             assert_eq!(read.last().unwrap().1, 0, "{size}");
         }
         let half = &all[..all.len() - 1];
         let whole = all.len() - (77 + HEADER_BYTES);
-        assert_eq!(read([half]), [(all[..whole].to_vec(), 76 + HEADER_BYTES)], "only the last one is open");
+        assert_eq!(
+            read([half]),
+            [(all[..whole].to_vec(), 76 + HEADER_BYTES)],
+            "only the last one is open"
+        );
     }
 
     #[test]

@@ -15,8 +15,8 @@ use tonic::Status;
 use super::{Account, Hold, messages::Messages};
 use crate::{grpc, http::limits::MESSAGE_STALL_MAX};
 
-/// What has been read of a request's body and counts as long as the body is there, unless somebody takes charge of it. In the extensions of
-/// every request.
+/// What has been read of a request's body and counts as long as the body is there, unless somebody
+/// takes charge of it. In the extensions of every request.
 #[derive(Clone, Debug)]
 pub struct Received(Arc<Mutex<Untaken>>);
 
@@ -32,8 +32,8 @@ impl Received {
         Self(Arc::new(Mutex::new(Untaken { hold: account.hold(0), open_bytes: 0 })))
     }
 
-    /// What came so far and nobody took: for who reads the body message by message, and is done with some before the body ends. A message that
-    /// has not come whole is not among it.
+    /// What came so far and nobody took: for who reads the body message by message, and is done
+    /// with some before the body ends. A message that has not come whole is not among it.
     pub fn take(&self) -> Hold {
         let mut untaken = self.untaken();
         let bytes = untaken.hold.bytes - untaken.open_bytes;
@@ -106,7 +106,14 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         let kind = Kind::of(request);
         let bytes_max = grpc::request_bytes_max(request.uri.path());
         let messages = (kind != Kind::Page).then(|| Messages::new(bytes_max));
-        Self { body, received: Received::new(account), kind, messages, timeout: None, is_over: false }
+        Self {
+            body,
+            received: Received::new(account),
+            kind,
+            messages,
+            timeout: None,
+            is_over: false,
+        }
     }
 
     /// What has been read of it.
@@ -156,7 +163,8 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         self.received.add(data.len(), self.kind)
     }
 
-    /// Nothing has come: whether a message waits for it for too long. A call may be silent between two messages.
+    /// Nothing has come: whether a message waits for it for too long. A call may be silent between
+    /// two messages.
     fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<Status> {
         if self.messages.as_ref().is_none_or(|messages| messages.open_bytes() == 0) {
             return Poll::Pending;

@@ -13,7 +13,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
 
 /// A connection of HTTP/2, in paused time.
 fn with(test: impl AsyncFnOnce(FrameBudget)) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(async {
         let mut budget = FrameBudget::new();
         assert!(!budget.receive(PREFACE));
@@ -66,7 +67,8 @@ fn requests_and_what_they_hold_cost_nothing() {
     });
 }
 
-/// Nothing at the end of a stream that had ended was free for ever: 35 million frames in six seconds.
+/// Nothing at the end of a stream that had ended was free for ever: 35 million frames in six
+/// seconds.
 #[test]
 fn a_stream_ends_once() {
     with(async |mut budget| {
@@ -85,11 +87,13 @@ fn a_stream_ends_once() {
     });
 }
 
-/// An outage of a store made a client's calls run into its own timeout, and its connection was closed.
+/// An outage of a store made a client's calls run into its own timeout, and its connection was
+/// closed.
 #[test]
 fn calls_that_are_given_up_unanswered_are_borne_by_the_hundred() {
     with(async |mut budget| {
-        let given_up = |stream| [frame(HEADERS, 4, stream, 100), frame(RST_STREAM, 0, stream, 4)].concat();
+        let given_up =
+            |stream| [frame(HEADERS, 4, stream, 100), frame(RST_STREAM, 0, stream, 4)].concat();
         for stream in (1..2_001).step_by(2) {
             assert!(!budget.receive(&given_up(stream)), "{stream}");
         }

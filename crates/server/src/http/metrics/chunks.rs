@@ -54,7 +54,11 @@ pub(super) fn render(page: &mut Page, tables: &[Metrics]) {
             State::Opening | State::Open => String::new(),
         };
         let state = store_state(&table.state);
-        page.sample(name, &[("table", &table.name), ("state", state), ("root", &root), ("error", &error)], 1);
+        page.sample(
+            name,
+            &[("table", &table.name), ("state", state), ("root", &root), ("error", &error)],
+            1,
+        );
     }
 }
 
@@ -87,13 +91,18 @@ fn outcomes(page: &mut Page, tables: &[Metrics]) {
 }
 
 fn versions(page: &mut Page, tables: &[Metrics]) {
-    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
+    let mut each =
+        |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
     each("busload_chunks_versions_total", COUNTER, "Versions of the manifest seen.", |table| {
         table.stats.versions
     });
     each("busload_chunks_files", GAUGE, "Files of the current version.", |table| table.stats.files);
-    each("busload_chunks_stored", GAUGE, "Chunks of the current version.", |table| table.stats.chunks);
-    each("busload_chunks_index_bytes", GAUGE, "Memory of the indexes.", |table| table.stats.index_bytes);
+    each("busload_chunks_stored", GAUGE, "Chunks of the current version.", |table| {
+        table.stats.chunks
+    });
+    each("busload_chunks_index_bytes", GAUGE, "Memory of the indexes.", |table| {
+        table.stats.index_bytes
+    });
     each("busload_chunks_memory_bytes", GAUGE, "Memory of the cache of decoded chunks.", |table| {
         table.stats.memory_bytes
     });
@@ -101,8 +110,11 @@ fn versions(page: &mut Page, tables: &[Metrics]) {
 
 /// Of chunks whose places Dolt's clients were told.
 fn prefetches(page: &mut Page, tables: &[Metrics]) {
-    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
-    each("busload_chunks_prefetches", GAUGE, "Prefetches under way.", |table| table.stats.prefetches);
+    let mut each =
+        |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
+    each("busload_chunks_prefetches", GAUGE, "Prefetches under way.", |table| {
+        table.stats.prefetches
+    });
     each(
         "busload_chunks_prefetches_skipped_total",
         COUNTER,
@@ -112,51 +124,82 @@ fn prefetches(page: &mut Page, tables: &[Metrics]) {
 }
 
 fn line(page: &mut Page, tables: &[Metrics]) {
-    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
-    each("busload_chunks_waiting", GAUGE, "Requests of Redis clients that wait for the store.", |table| {
-        table.waiting as u64
+    let mut each =
+        |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
+    each(
+        "busload_chunks_waiting",
+        GAUGE,
+        "Requests of Redis clients that wait for the store.",
+        |table| table.waiting as u64,
+    );
+    each(
+        "busload_chunks_refused_total",
+        COUNTER,
+        "Requests refused because too many waited.",
+        |table| table.refused,
+    );
+    each(
+        "busload_chunks_batches_total",
+        COUNTER,
+        "Batches of waiting requests that left.",
+        |table| table.trips.batches,
+    );
+    each(
+        "busload_chunks_batch_items_total",
+        COUNTER,
+        "Requests in the batches that left.",
+        |table| table.trips.items,
+    );
+    each("busload_chunks_batch_items_max", GAUGE, "Requests in the fullest batch.", |table| {
+        table.trips.max
     });
-    each("busload_chunks_refused_total", COUNTER, "Requests refused because too many waited.", |table| {
-        table.refused
-    });
-    each("busload_chunks_batches_total", COUNTER, "Batches of waiting requests that left.", |table| {
-        table.trips.batches
-    });
-    each("busload_chunks_batch_items_total", COUNTER, "Requests in the batches that left.", |table| {
-        table.trips.items
-    });
-    each("busload_chunks_batch_items_max", GAUGE, "Requests in the fullest batch.", |table| table.trips.max);
 }
 
 fn disk(page: &mut Page, tables: &[Metrics]) {
-    let mut each = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
-    each("busload_chunks_disk_bytes", GAUGE, "Disk space of the cache.", |table| table.stats.cache.bytes);
+    let mut each =
+        |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
+    each("busload_chunks_disk_bytes", GAUGE, "Disk space of the cache.", |table| {
+        table.stats.cache.bytes
+    });
     each("busload_chunks_disk_bytes_max", GAUGE, "The most it may take.", |table| {
         table.stats.cache.bytes_max
     });
     each("busload_chunks_disk_objects", GAUGE, "Objects with something on disk.", |table| {
         table.stats.cache.objects
     });
-    each("busload_chunks_disk_extents", GAUGE, "Extents on disk.", |table| table.stats.cache.extents);
-    each("busload_chunks_disk_hits_total", COUNTER, "Reads of objects answered from disk.", |table| {
-        table.stats.cache.hits
+    each("busload_chunks_disk_extents", GAUGE, "Extents on disk.", |table| {
+        table.stats.cache.extents
     });
-    each("busload_chunks_disk_misses_total", COUNTER, "Reads of objects that needed the store.", |table| {
-        table.stats.cache.misses
-    });
+    each(
+        "busload_chunks_disk_hits_total",
+        COUNTER,
+        "Reads of objects answered from disk.",
+        |table| table.stats.cache.hits,
+    );
+    each(
+        "busload_chunks_disk_misses_total",
+        COUNTER,
+        "Reads of objects that needed the store.",
+        |table| table.stats.cache.misses,
+    );
     each("busload_chunks_joined_total", COUNTER, "Misses that joined a read under way.", |table| {
         table.stats.cache.joined
     });
-    each("busload_chunks_evicted_total", COUNTER, "Extents evicted.", |table| table.stats.cache.evicted);
+    each("busload_chunks_evicted_total", COUNTER, "Extents evicted.", |table| {
+        table.stats.cache.evicted
+    });
     each(
         "busload_chunks_disk_corrupt_total",
         COUNTER,
         "Blocks on disk whose checksum was wrong; they were read again from the store.",
         |table| table.stats.cache.corrupt,
     );
-    each("busload_chunks_disk_errors_total", COUNTER, "Reads and writes of the disk that failed.", |table| {
-        table.stats.cache.disk_errors
-    });
+    each(
+        "busload_chunks_disk_errors_total",
+        COUNTER,
+        "Reads and writes of the disk that failed.",
+        |table| table.stats.cache.disk_errors,
+    );
     each(
         "busload_chunks_disk_bypassed",
         GAUGE,
@@ -169,10 +212,14 @@ fn disk(page: &mut Page, tables: &[Metrics]) {
 }
 
 fn object_store(page: &mut Page, tables: &[Metrics]) {
-    let mut count = |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
-    count("busload_chunks_store_requests_total", COUNTER, "Requests to the object store.", |table| {
-        table.stats.store.requests
-    });
+    let mut count =
+        |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
+    count(
+        "busload_chunks_store_requests_total",
+        COUNTER,
+        "Requests to the object store.",
+        |table| table.stats.store.requests,
+    );
     count(
         "busload_chunks_store_foreground_total",
         COUNTER,
@@ -185,30 +232,42 @@ fn object_store(page: &mut Page, tables: &[Metrics]) {
         "Reads of the object store in the background.",
         |table| table.stats.store.fill_reads,
     );
-    count("busload_chunks_store_bytes_total", COUNTER, "Bytes received from the object store.", |table| {
-        table.stats.store.bytes
-    });
+    count(
+        "busload_chunks_store_bytes_total",
+        COUNTER,
+        "Bytes received from the object store.",
+        |table| table.stats.store.bytes,
+    );
     count(
         "busload_chunks_store_retries_total",
         COUNTER,
         "Attempts that failed and were repeated.",
         |table| table.stats.store.retries,
     );
-    count("busload_chunks_store_slow_downs_total", COUNTER, "Answers that asked to slow down.", |table| {
-        table.stats.store.slow_downs
-    });
+    count(
+        "busload_chunks_store_slow_downs_total",
+        COUNTER,
+        "Answers that asked to slow down.",
+        |table| table.stats.store.slow_downs,
+    );
     count(
         "busload_chunks_store_wrong_responses_total",
         COUNTER,
         "Answers of the object store that were not what was asked for.",
         |table| table.stats.store.wrong_responses,
     );
-    count("busload_chunks_store_window", GAUGE, "Requests at once that are allowed now.", |table| {
-        table.stats.store.window
-    });
-    count("busload_chunks_store_in_flight", GAUGE, "Requests to the object store under way.", |table| {
-        table.stats.store.in_flight
-    });
+    count(
+        "busload_chunks_store_window",
+        GAUGE,
+        "Requests at once that are allowed now.",
+        |table| table.stats.store.window,
+    );
+    count(
+        "busload_chunks_store_in_flight",
+        GAUGE,
+        "Requests to the object store under way.",
+        |table| table.stats.store.in_flight,
+    );
     let name = "busload_chunks_store_first_byte_seconds";
     page.family(name, GAUGE, "Moving average of the time to the first byte.");
     for table in tables {

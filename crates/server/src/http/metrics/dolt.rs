@@ -27,7 +27,13 @@ pub(super) fn render(page: &mut Page, stats: &RemotesapiStats) {
         "method",
         &methods(RemotesapiStats::failed_calls),
     );
-    each(page, "busload_dolt_locations_total", "Chunks whose places were asked for.", "outcome", &locations);
+    each(
+        page,
+        "busload_dolt_locations_total",
+        "Chunks whose places were asked for.",
+        "outcome",
+        &locations,
+    );
     each(
         page,
         "busload_dolt_records_total",

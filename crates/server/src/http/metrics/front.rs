@@ -6,7 +6,11 @@ use super::Page;
 use crate::http::front_metrics::FrontMetrics;
 
 pub(super) fn render(page: &mut Page, metrics: &FrontMetrics) {
-    page.gauge("busload_http_connections", "HTTP connections now.", metrics.connections.load(Relaxed));
+    page.gauge(
+        "busload_http_connections",
+        "HTTP connections now.",
+        metrics.connections.load(Relaxed),
+    );
     page.counter(
         "busload_http_connections_accepted_total",
         "HTTP connections accepted.",

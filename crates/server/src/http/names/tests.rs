@@ -1,7 +1,10 @@
 use super::*;
 
 fn names() -> Names {
-    Names::new(vec!["Cache.internal.".parse().unwrap()], Some("https://cache.example.com:8443/busload"))
+    Names::new(
+        vec!["Cache.internal.".parse().unwrap()],
+        Some("https://cache.example.com:8443/busload"),
+    )
 }
 
 fn headers(pairs: &[(header::HeaderName, &str)]) -> HeaderMap {
@@ -83,7 +86,11 @@ fn a_page_of_another_site_is_refused_with_and_without_a_password() {
             let checked = names().check(asks, &uri(None), &given);
             assert_eq!(checked.is_ok(), is_own, "{host} {origin}");
             let given = headers(&[(header::ORIGIN, origin)]);
-            assert_eq!(names().check(asks, &uri(Some(host)), &given).is_ok(), is_own, "{host} {origin}");
+            assert_eq!(
+                names().check(asks, &uri(Some(host)), &given).is_ok(),
+                is_own,
+                "{host} {origin}"
+            );
         }
     }
     let own = headers(&[(header::HOST, "any:6381"), (header::ORIGIN, "http://any:6381")]);
@@ -104,7 +111,10 @@ fn refusals_name_the_setting_in_the_words_of_the_protocol_and_repeat_little() {
     assert!(refused.to_string().len() < 500, "{refused}");
     for refused in [refused, Foreign::Origin("http://evil.example".into())] {
         assert!(refused.to_string().contains("http_hosts"), "{refused}");
-        assert_eq!(refused.clone().into_response(&HeaderMap::new()).status(), StatusCode::FORBIDDEN);
+        assert_eq!(
+            refused.clone().into_response(&HeaderMap::new()).status(),
+            StatusCode::FORBIDDEN
+        );
         let answer = refused.into_response(&call);
         assert_eq!(
             (answer.status(), &answer.headers()["grpc-status"]),

@@ -1,4 +1,5 @@
-//! The body of an answer: exactly as many bytes as were announced, or an error, which cuts the connection.
+//! The body of an answer: exactly as many bytes as were announced, or an error, which cuts the
+//! connection.
 
 use std::{
     fmt,
@@ -55,7 +56,8 @@ impl AnswerBody {
             Some(first) => first,
             None => match ready!(self.pieces.poll_next_unpin(context)) {
                 Some(piece) => piece.map_err(|error| error.to_string())?,
-                // This, and more bytes than announced, would be a mistake of this program, or an object that shrank.
+                // This, and more bytes than announced, would be a mistake of this program, or an
+                // object that shrank.
                 None => return Poll::Ready(Err("there are no more bytes".to_owned())),
             },
         };
@@ -122,13 +124,18 @@ mod tests {
     /// What is sent, whether it ends in order, and the metrics: bytes sent, answers cut off.
     fn sent(length: u64, pieces: Vec<Result<&'static str, Error>>) -> (String, bool, (u64, u64)) {
         let status = Arc::new(Status::default());
-        let sending =
-            Sending { status: Arc::clone(&status), kind: Download::File, table: "t".to_owned(), _room: None };
-        let pieces = pieces.into_iter().map(|piece| piece.map(|text| Bytes::from_static(text.as_bytes())));
+        let sending = Sending {
+            status: Arc::clone(&status),
+            kind: Download::File,
+            table: "t".to_owned(),
+            _room: None,
+        };
+        let pieces =
+            pieces.into_iter().map(|piece| piece.map(|text| Bytes::from_static(text.as_bytes())));
         let mut pieces = stream::iter(pieces).boxed();
         let first = pieces.next().now_or_never().unwrap().unwrap().unwrap();
-        let mut body =
-            axum::body::Body::new(AnswerBody::new(first, pieces, length, sending)).into_data_stream();
+        let mut body = axum::body::Body::new(AnswerBody::new(first, pieces, length, sending))
+            .into_data_stream();
         let mut text = String::new();
         let in_order = loop {
             match body.next().now_or_never().unwrap() {
@@ -144,17 +151,31 @@ mod tests {
     #[test]
     fn all_that_was_announced_is_sent_or_the_answer_is_cut_off() {
         let fault = || Err(Error::Unreachable("gone".to_owned()));
-        assert_eq!(sent(9, vec![Ok("one"), Ok("two"), Ok("six")]), ("onetwosix".to_owned(), true, (9, 0)));
-        assert_eq!(sent(9, vec![Ok("one"), fault(), Ok("twosix")]), ("one".to_owned(), false, (3, 1)));
+        assert_eq!(
+            sent(9, vec![Ok("one"), Ok("two"), Ok("six")]),
+            ("onetwosix".to_owned(), true, (9, 0))
+        );
+        assert_eq!(
+            sent(9, vec![Ok("one"), fault(), Ok("twosix")]),
+            ("one".to_owned(), false, (3, 1))
+        );
         assert_eq!(sent(9, vec![Ok("one"), Ok("two")]), ("onetwo".to_owned(), false, (6, 1)));
         assert_eq!(sent(5, vec![Ok("one"), Ok("two")]), ("one".to_owned(), false, (3, 1)));
-        assert_eq!(sent(3, vec![Ok("one"), fault()]), ("one".to_owned(), true, (3, 0)), "nobody needs it");
+        assert_eq!(
+            sent(3, vec![Ok("one"), fault()]),
+            ("one".to_owned(), true, (3, 0)),
+            "nobody needs it"
+        );
     }
 
     #[test]
     fn the_length_is_known_from_the_beginning() {
-        let sending =
-            Sending { status: Arc::default(), kind: Download::Range, table: "t".to_owned(), _room: None };
+        let sending = Sending {
+            status: Arc::default(),
+            kind: Download::Range,
+            table: "t".to_owned(),
+            _room: None,
+        };
         let mut body = AnswerBody::new(
             Bytes::from_static(b"one"),
             stream::iter([Ok(Bytes::from_static(b"two"))]).boxed(),

@@ -1,4 +1,5 @@
-//! Conditions of requests, as RFC 9110, section 13, has them. There are no dates of modification, so conditions on those are ignored.
+//! Conditions of requests, as RFC 9110, section 13, has them. There are no dates of modification,
+//! so conditions on those are ignored.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -15,7 +16,9 @@ pub enum Verdict {
 
 /// Of a resource with this strong entity tag, for a request that only reads.
 pub fn verdict(headers: &HeaderMap, etag: &HeaderValue) -> Verdict {
-    if headers.contains_key(header::IF_MATCH) && !lists(headers, header::IF_MATCH, etag, Comparison::Strong) {
+    if headers.contains_key(header::IF_MATCH)
+        && !lists(headers, header::IF_MATCH, etag, Comparison::Strong)
+    {
         return Verdict::Failed;
     }
     match lists(headers, header::IF_NONE_MATCH, etag, Comparison::Weak) {
@@ -24,9 +27,12 @@ pub fn verdict(headers: &HeaderMap, etag: &HeaderValue) -> Verdict {
     }
 }
 
-/// Whether a range is wanted at all: it is meant for other bytes if `If-Range` names others. A date never is that of these.
+/// Whether a range is wanted at all: it is meant for other bytes if `If-Range` names others. A date
+/// never is that of these.
 pub fn wants_range(headers: &HeaderMap, etag: &HeaderValue) -> bool {
-    headers.get(header::IF_RANGE).is_none_or(|value| value.as_bytes().trim_ascii() == etag.as_bytes())
+    headers
+        .get(header::IF_RANGE)
+        .is_none_or(|value| value.as_bytes().trim_ascii() == etag.as_bytes())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,11 +42,18 @@ enum Comparison {
     Weak,
 }
 
-/// Whether a list of tags has this one, or is `*`. A tag of ours has no comma in it, so that lists are simple to take apart.
-fn lists(headers: &HeaderMap, name: HeaderName, etag: &HeaderValue, comparison: Comparison) -> bool {
+/// Whether a list of tags has this one, or is `*`. A tag of ours has no comma in it, so that lists
+/// are simple to take apart.
+fn lists(
+    headers: &HeaderMap,
+    name: HeaderName,
+    etag: &HeaderValue,
+    comparison: Comparison,
+) -> bool {
     let values = headers.get_all(name).into_iter();
-    let mut tags =
-        values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let mut tags = values
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii);
     tags.any(|tag| {
         let strong = match comparison {
             Comparison::Strong => tag,
@@ -78,8 +91,14 @@ mod tests {
             (vec![(header::IF_NONE_MATCH, "\"x\" ,\"a-1\"")], Verdict::NotModified),
             (vec![(header::IF_NONE_MATCH, "\"x\"")], Verdict::Go),
             (vec![(header::IF_NONE_MATCH, "a-1")], Verdict::Go),
-            (vec![(header::IF_MATCH, "\"x\""), (header::IF_NONE_MATCH, "\"a-1\"")], Verdict::Failed),
-            (vec![(header::IF_MATCH, "\"a-1\""), (header::IF_NONE_MATCH, "\"a-1\"")], Verdict::NotModified),
+            (
+                vec![(header::IF_MATCH, "\"x\""), (header::IF_NONE_MATCH, "\"a-1\"")],
+                Verdict::Failed,
+            ),
+            (
+                vec![(header::IF_MATCH, "\"a-1\""), (header::IF_NONE_MATCH, "\"a-1\"")],
+                Verdict::NotModified,
+            ),
             (vec![(header::IF_MODIFIED_SINCE, "Sat, 29 Oct 2050 19:43:31 GMT")], Verdict::Go),
             (vec![(header::IF_UNMODIFIED_SINCE, "Sat, 29 Oct 1994 19:43:31 GMT")], Verdict::Go),
         ] {
@@ -96,7 +115,11 @@ mod tests {
             ("\"x\"", false),
             ("Sat, 29 Oct 1994 19:43:31 GMT", false),
         ] {
-            assert_eq!(wants_range(&headers(&[(header::IF_RANGE, value)]), &etag), expected, "{value}");
+            assert_eq!(
+                wants_range(&headers(&[(header::IF_RANGE, value)]), &etag),
+                expected,
+                "{value}"
+            );
         }
         assert!(wants_range(&HeaderMap::new(), &etag));
     }

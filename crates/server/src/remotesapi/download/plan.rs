@@ -34,11 +34,17 @@ pub struct Part {
 }
 
 /// For a resource of this tag and size.
-pub fn plan(method: &Method, headers: &HeaderMap, etag: &HeaderValue, size: u64) -> Result<Plan, Refusal> {
+pub fn plan(
+    method: &Method,
+    headers: &HeaderMap,
+    etag: &HeaderValue,
+    size: u64,
+) -> Result<Plan, Refusal> {
     match verdict(headers, etag) {
         Verdict::NotModified => return Ok(Plan::NotModified),
         Verdict::Failed => {
-            let text = "If-Match: this URL has other bytes: they never change, so they are of another URL";
+            let text =
+                "If-Match: this URL has other bytes: they never change, so they are of another URL";
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, text));
         }
         Verdict::Go => {}
@@ -71,7 +77,8 @@ mod tests {
     use super::*;
 
     fn planned(method: Method, pairs: &[(header::HeaderName, &str)]) -> Result<Plan, Refusal> {
-        let headers = pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
+        let headers =
+            pairs.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
         plan(&method, &headers, &HeaderValue::from_static("\"tag\""), 1000)
     }
 
@@ -86,7 +93,11 @@ mod tests {
         assert_eq!(get("bytes=500-"), Plan::Part(part(500..1000, Use::Once)));
         assert_eq!(get("bytes=0-99"), Plan::Part(part(0..100, Use::Again)));
         assert_eq!(get("bytes=-10"), Plan::Part(part(990..1000, Use::Again)));
-        assert_eq!(get("bytes=0-999"), Plan::Part(part(0..1000, Use::Again)), "all of it, but as a range");
+        assert_eq!(
+            get("bytes=0-999"),
+            Plan::Part(part(0..1000, Use::Again)),
+            "all of it, but as a range"
+        );
     }
 
     #[test]
@@ -97,7 +108,10 @@ mod tests {
         assert_eq!(planned(Method::HEAD, &[has_it]), Ok(Plan::NotModified));
         assert_eq!(planned(Method::HEAD, std::slice::from_ref(&range)), Ok(Plan::Head));
         let other = (header::IF_RANGE, "\"other\"");
-        assert_eq!(planned(Method::GET, &[range.clone(), other]), Ok(Plan::Whole(part(0..1000, Use::Once))));
+        assert_eq!(
+            planned(Method::GET, &[range.clone(), other]),
+            Ok(Plan::Whole(part(0..1000, Use::Once)))
+        );
         let other = (header::IF_MATCH, "\"other\"");
         assert_eq!(planned(Method::GET, &[range.clone(), other]).unwrap_err().status, 412);
         let refusal = planned(Method::GET, &[range, (header::IF_RANGE, "\"tag\"")]).unwrap_err();

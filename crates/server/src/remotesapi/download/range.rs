@@ -6,7 +6,8 @@ use axum::http::{HeaderMap, header};
 pub const EXPECTED: &str =
     "Range: expected one range of bytes: bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH";
 
-/// Which bytes a request asks for. Positions and lengths beyond 64 bits are the largest that there are.
+/// Which bytes a request asks for. Positions and lengths beyond 64 bits are the largest that there
+/// are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// All of them: there is no range, or none of bytes, which is to be ignored.
@@ -25,7 +26,8 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// An error: a range of bytes that makes no sense, or several, which would have to be answered in several parts.
+    /// An error: a range of bytes that makes no sense, or several, which would have to be answered
+    /// in several parts.
     pub fn of(headers: &HeaderMap) -> Result<Self, &'static str> {
         let mut values = headers.get_all(header::RANGE).iter();
         let Some(value) = values.next() else { return Ok(Self::All) };
@@ -35,8 +37,9 @@ impl Wanted {
         parse(value.as_bytes()).ok_or(EXPECTED)
     }
 
-    /// Of a resource of this size: positions from the first to behind the last. None if none of the bytes are there. What lies behind the end
-    /// is left out, as everybody expects who asks for pieces of one size; clients of Dolt never ask for it.
+    /// Of a resource of this size: positions from the first to behind the last. None if none of the
+    /// bytes are there. What lies behind the end is left out, as everybody expects who asks for
+    /// pieces of one size; clients of Dolt never ask for it.
     pub fn within(self, size: u64) -> Option<std::ops::Range<u64>> {
         let (start, end) = match self {
             Self::All => return Some(0..size),
@@ -68,7 +71,9 @@ fn parse(value: &[u8]) -> Option<Wanted> {
 /// RFC 9110, section 5.6.2.
 fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty()
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
 /// Digits only.
@@ -76,7 +81,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let value = |value: u64, digit: &u8| value.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
+    let value =
+        |value: u64, digit: &u8| value.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
     Some(digits.iter().fold(0, value))
 }
 
@@ -85,7 +91,8 @@ mod tests {
     use super::*;
 
     fn wanted(values: &[&str]) -> Result<Wanted, &'static str> {
-        let headers = values.iter().map(|value| (header::RANGE, value.parse().unwrap())).collect::<Vec<_>>();
+        let headers =
+            values.iter().map(|value| (header::RANGE, value.parse().unwrap())).collect::<Vec<_>>();
         let mut map = HeaderMap::new();
         headers.into_iter().for_each(|(name, value)| _ = map.append(name, value));
         Wanted::of(&map)

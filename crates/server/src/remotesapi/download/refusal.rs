@@ -1,4 +1,5 @@
-//! Answers without the bytes that were asked for: a status and one line of text, which clients of Dolt print.
+//! Answers without the bytes that were asked for: a status and one line of text, which clients of
+//! Dolt print.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -33,14 +34,17 @@ impl Refusal {
     }
 }
 
-/// Asking again helps if the object store is out of reach. If what it holds is wrong, somebody has to see to that first.
+/// Asking again helps if the object store is out of reach. If what it holds is wrong, somebody has
+/// to see to that first.
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         match error {
             Error::Unreachable(_) | Error::TooLate(_) | Error::NotLocal | Error::Closed => {
                 Self::later(error.to_string())
             }
-            Error::Refused(_) | Error::Corrupt(_) => Self::new(StatusCode::BAD_GATEWAY, error.to_string()),
+            Error::Refused(_) | Error::Corrupt(_) => {
+                Self::new(StatusCode::BAD_GATEWAY, error.to_string())
+            }
         }
     }
 }
@@ -75,7 +79,8 @@ mod tests {
             assert_eq!(refusal.text, error.to_string());
             let response = refusal.into_response();
             assert_eq!(response.status().as_u16(), status, "{error:?}");
-            let header = response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap());
+            let header =
+                response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().unwrap());
             assert_eq!(header, retry_after, "{error:?}");
             assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
         }

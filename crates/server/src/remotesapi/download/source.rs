@@ -67,7 +67,8 @@ impl Source {
         }
     }
 
-    /// Pieces of a part. Nothing is read before it is polled; a piece that takes longer than `timeout` is an error.
+    /// Pieces of a part. Nothing is read before it is polled; a piece that takes longer than
+    /// `timeout` is an error.
     pub fn stream(&self, part: &Part, timeout: Duration) -> Pieces {
         match self {
             Self::File(file) => {
@@ -80,7 +81,11 @@ impl Source {
 
 impl Records {
     /// Of these bytes, which are not kept.
-    pub fn new(remotesapi: &Arc<Remotesapi>, (store, recipe): (&Store, &Recipe), bytes: Bytes) -> Self {
+    pub fn new(
+        remotesapi: &Arc<Remotesapi>,
+        (store, recipe): (&Store, &Recipe),
+        bytes: Bytes,
+    ) -> Self {
         let size = u64::try_from(bytes.len()).expect("lengths have at most 64 bits");
         Self {
             remotesapi: Arc::clone(remotesapi),
@@ -119,7 +124,8 @@ impl Records {
         let bytes = self.remotesapi.records.get_rest(&self.store, &self.recipe, deadline);
         let late = || Error::TooLate(format!("records could not be made again in {timeout:?}"));
         let bytes = timeout_at(deadline.into(), bytes).await.map_err(|_| late())??;
-        let gone = || Error::Unreachable("the store does not have these chunks any more".to_owned());
+        let gone =
+            || Error::Unreachable("the store does not have these chunks any more".to_owned());
         Ok(Bytes::copy_from_slice(&bytes.ok_or_else(gone)?[range]))
     }
 }

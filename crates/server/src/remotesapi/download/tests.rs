@@ -46,7 +46,10 @@ impl Answer {
 
 fn downloads(status: &Arc<Status>, access: Access) -> Downloads {
     let front = Arc::new(Front { access, ..Front::default() });
-    Downloads { remotesapi: Remotesapi::new(Arc::clone(status), front), rooms: Rooms::new(SENDING_BYTES_MAX) }
+    Downloads {
+        remotesapi: Remotesapi::new(Arc::clone(status), front),
+        rooms: Rooms::new(SENDING_BYTES_MAX),
+    }
 }
 
 async fn ask(
@@ -80,7 +83,8 @@ impl Harness {
     /// One that the store has, and its bytes.
     fn file(&self, suffix: &str) -> (FileName, Vec<u8>) {
         let snapshot = self.served.store().snapshot().unwrap();
-        let is_it = |name: &FileName| (name.kind == busload_dolt::FileKind::Archive) == (suffix == ".darc");
+        let is_it =
+            |name: &FileName| (name.kind == busload_dolt::FileKind::Archive) == (suffix == ".darc");
         let name = snapshot
             .files
             .iter()
@@ -98,14 +102,24 @@ impl Harness {
         self.ask("GET", path, &[(header::RANGE, range)])
     }
 
-    fn check(&self, method: &str, path: &str, headers: &[(header::HeaderName, &str)], expected: Expect) {
+    fn check(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(header::HeaderName, &str)],
+        expected: Expect,
+    ) {
         expected.assert_eq(&self.ask(method, path, headers).text());
     }
 }
 
 /// The part of an answer's head that says how much there is of it.
 fn lengths(answer: &Answer) -> Vec<&str> {
-    answer.head.lines().filter(|line| line.starts_with("content-") && !line.contains("type")).collect()
+    answer
+        .head
+        .lines()
+        .filter(|line| line.starts_with("content-") && !line.contains("type"))
+        .collect()
 }
 
 #[test]
@@ -149,7 +163,10 @@ fn ranges_are_exact() {
         assert!(answer.head.starts_with("206 Partial Content"), "{}", answer.head);
         let (start, end) = (expected.start, expected.end - 1);
         let length = format!("content-length: {}", expected.len());
-        assert_eq!(lengths(&answer), [length, format!("content-range: bytes {start}-{end}/{}", bytes.len())]);
+        assert_eq!(
+            lengths(&answer),
+            [length, format!("content-range: bytes {start}-{end}/{}", bytes.len())]
+        );
     }
     let stats = &harness.served.status.remotesapi;
     // All of it is all of it, however it was asked for.
@@ -203,8 +220,10 @@ fn what_makes_no_sense_is_refused() {
 fn records_come_whole_and_in_parts() {
     let harness = Harness::new("real-archive-v3");
     let (records, store) = (&harness.downloads.remotesapi.records, harness.served.store());
-    let made =
-        harness.served.wait(records.make(store, harness.served.addresses[..192].to_vec(), soon())).unwrap();
+    let made = harness
+        .served
+        .wait(records.make(store, harness.served.addresses[..192].to_vec(), soon()))
+        .unwrap();
     let recipe = made.recipe.unwrap();
     let bytes = harness.served.wait(records.get(store, &recipe, soon())).unwrap().unwrap();
     let path = Resource::Records(recipe).path(TABLE);
@@ -217,7 +236,10 @@ fn records_come_whole_and_in_parts() {
     let etag = answer.head.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap().to_owned();
     assert_eq!(etag.len(), 34);
     let range = (header::RANGE, "bytes=5-9");
-    assert_eq!(harness.ask("GET", &path, &[range.clone(), (header::IF_RANGE, &etag)]).body, bytes[5..10]);
+    assert_eq!(
+        harness.ask("GET", &path, &[range.clone(), (header::IF_RANGE, &etag)]).body,
+        bytes[5..10]
+    );
     assert_eq!(harness.ask("GET", &path, &[range, (header::IF_RANGE, "\"x\"")]).body, bytes);
     let same = harness.ask("GET", &path, &[(header::IF_NONE_MATCH, &etag)]);
     assert!(same.head.starts_with("304 Not Modified\naccept-ranges"), "{}", same.head);
@@ -232,13 +254,16 @@ fn pieces(harness: &Harness, source: &Source, range: std::ops::Range<u64>) -> Ve
     harness.served.wait(pieces.map(Result::unwrap).collect())
 }
 
-/// A slow reader keeps nothing of them in memory but its pieces, and gets all of them though they are not there any more.
+/// A slow reader keeps nothing of them in memory but its pieces, and gets all of them though they
+/// are not there any more.
 #[test]
 fn long_records_come_in_pieces_of_their_own() {
     let harness = Harness::new("synth-sizes-classic");
     let (first, store) = (&harness.downloads.remotesapi.records, harness.served.store());
-    let made = harness.served.wait(first.make(store, harness.served.addresses.clone(), soon())).unwrap();
-    let is_long = |length: &Option<u32>| length.is_some_and(|length| (1 << 20..2 << 20).contains(&length));
+    let made =
+        harness.served.wait(first.make(store, harness.served.addresses.clone(), soon())).unwrap();
+    let is_long =
+        |length: &Option<u32>| length.is_some_and(|length| (1 << 20..2 << 20).contains(&length));
     let long = harness.served.addresses[made.lengths.iter().position(is_long).unwrap()];
     let made = harness.served.wait(first.make(store, vec![long; 2], soon())).unwrap();
     let recipe = made.recipe.unwrap();
@@ -250,7 +275,11 @@ fn long_records_come_in_pieces_of_their_own() {
         assert_eq!(pieces.concat(), bytes[5..]);
         assert_eq!(pieces.len(), (bytes.len() - 5).div_ceil(PIECE_BYTES));
         let memory = bytes.as_ptr_range();
-        assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES && !memory.contains(&piece.as_ptr())));
+        assert!(
+            pieces
+                .iter()
+                .all(|piece| piece.len() <= PIECE_BYTES && !memory.contains(&piece.as_ptr()))
+        );
         let all = Part { range: 0..source.size(), purpose: busload_objects::Use::Once };
         assert_eq!(source.held(&all), 2 * PIECE_BYTES as u64);
     }
@@ -263,8 +292,11 @@ fn records_that_would_not_stay_in_memory_are_held() {
     let harness = Harness::new("real-classic");
     let bytes = Bytes::from(vec![7; usize::try_from(RECORDS_SHARED_BYTES_MAX).unwrap() + 1]);
     let recipe = Recipe { check: [0; 8], addresses: vec![harness.served.addresses[0]] };
-    let records =
-        Records::new(&harness.downloads.remotesapi, (harness.served.store(), &recipe), bytes.clone());
+    let records = Records::new(
+        &harness.downloads.remotesapi,
+        (harness.served.store(), &recipe),
+        bytes.clone(),
+    );
     let source = Source::Records(records);
     assert_eq!(pieces(&harness, &source, 0..source.size()).concat(), bytes);
     let part = Part { range: 0..10, purpose: busload_objects::Use::Again };
@@ -307,12 +339,18 @@ fn a_key_is_asked_for_where_a_password_is() {
     let (name, bytes) = harness.file("");
     let path = Resource::File(name).path(TABLE);
     let get = |path: &str| harness.served.wait(ask(&downloads, ("GET", path), &[]));
-    for query in ["", "?", "?key", "?key=", "?key=x", &format!("?key={other}"), &format!("?nokey={key}")] {
+    for query in
+        ["", "?", "?key", "?key=", "?key=x", &format!("?key={other}"), &format!("?nokey={key}")]
+    {
         let answer = get(&format!("{path}{query}"));
         assert!(answer.head.starts_with("403 Forbidden"), "{query}: {}", answer.head);
     }
     // Nobody learns which tables there are.
-    assert!(get("/dolt/v1/unknown/records/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA").head.starts_with("403"));
+    assert!(
+        get("/dolt/v1/unknown/records/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
+            .head
+            .starts_with("403")
+    );
     for query in [format!("?key={key}"), format!("?by=proxy&key={key}&and=more")] {
         let answer = get(&format!("{path}{query}"));
         assert_eq!(answer.body, bytes);
@@ -356,7 +394,11 @@ fn a_file_that_cannot_be_read_has_a_status_of_its_own() {
     let (name, _) = harness.file("");
     fs::remove_file(harness.served.path(&name.id.to_string())).unwrap();
     let answer = harness.ask("GET", &Resource::File(name).path(TABLE), &[]);
-    assert!(answer.head.starts_with("503") && answer.head.contains("retry-after: 1"), "{}", answer.text());
+    assert!(
+        answer.head.starts_with("503") && answer.head.contains("retry-after: 1"),
+        "{}",
+        answer.text()
+    );
     assert_eq!(harness.served.status.remotesapi.downloads(Download::File), 0);
 }
 
@@ -367,7 +409,8 @@ fn downloads_wait_for_memory_and_no_longer_than_the_timeout() {
     let path = Resource::File(harness.file("").0).path(TABLE);
     harness.served.wait(async {
         let all = rooms.take(TABLE, u64::MAX, soon()).await.unwrap();
-        let mut waits = Box::pin(ask(&harness.downloads, ("GET", &path), &[(header::RANGE, "bytes=0-9")]));
+        let mut waits =
+            Box::pin(ask(&harness.downloads, ("GET", &path), &[(header::RANGE, "bytes=0-9")]));
         assert!(futures_util::poll!(&mut waits).is_pending());
         drop(all);
         assert_eq!(waits.await.body.len(), 10);

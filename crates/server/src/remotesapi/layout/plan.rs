@@ -22,7 +22,8 @@ pub struct Spot {
 /// What is made of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Indexes of chunks that clients get from their files: large ones that can be had there as they are.
+    /// Indexes of chunks that clients get from their files: large ones that can be had there as
+    /// they are.
     pub in_files: Vec<usize>,
     /// The others.
     pub groups: Vec<Group>,
@@ -112,7 +113,9 @@ mod tests {
     #[test]
     fn chunks_are_in_the_order_of_the_files() {
         let mut spots = file(1, &[10; 3], false);
-        spots.extend(file(0, &[10; 3], false).into_iter().map(|spot| Spot { index: spot.index + 3, ..spot }));
+        spots.extend(
+            file(0, &[10; 3], false).into_iter().map(|spot| Spot { index: spot.index + 3, ..spot }),
+        );
         spots.reverse();
         assert_eq!(Plan::new(spots).groups[0].chunks, [3, 4, 5, 0, 1, 2]);
     }
@@ -131,11 +134,13 @@ mod tests {
     /// Every chunk is somewhere, once.
     #[test]
     fn no_chunk_is_lost() {
-        let lengths: Vec<u32> = (0..5000u32).map(|number| number.wrapping_mul(2_654_435_761) >> 13).collect();
+        let lengths: Vec<u32> =
+            (0..5000u32).map(|number| number.wrapping_mul(2_654_435_761) >> 13).collect();
         let mut spots = file(0, &lengths, false);
         spots.iter_mut().for_each(|spot| spot.has_dictionary = spot.index % 3 == 0);
         let plan = Plan::new(spots);
-        let mut seen: Vec<usize> = plan.groups.iter().flat_map(|group| group.chunks.clone()).collect();
+        let mut seen: Vec<usize> =
+            plan.groups.iter().flat_map(|group| group.chunks.clone()).collect();
         seen.extend(&plan.in_files);
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..lengths.len()));

@@ -28,7 +28,8 @@ struct Harness {
 
 impl Harness {
     fn new(fixture: &str) -> Self {
-        let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt");
+        let fixtures =
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt");
         let fixture = fixtures.join(fixture).canonicalize().unwrap();
         let store = fixture.join("store");
         let addresses = addresses(&fs::read_to_string(fixture.join("chunks.jsonl")).unwrap());
@@ -59,7 +60,8 @@ impl Harness {
     fn bytes(&self, resource: &Resource) -> Bytes {
         match resource {
             Resource::File(name) => {
-                let suffix = if name.kind == busload_dolt::FileKind::Archive { ".darc" } else { "" };
+                let suffix =
+                    if name.kind == busload_dolt::FileKind::Archive { ".darc" } else { "" };
                 fs::read(self.store.join(format!("{}{suffix}", name.id))).unwrap().into()
             }
             Resource::Records(recipe) => {
@@ -76,11 +78,14 @@ impl Harness {
         let mut asked = self.addresses.clone();
         asked.insert(asked.len() / 2, NOWHERE);
         let laid = self.lay_out(layout, &asked);
-        let resources: Vec<Bytes> = laid.resources.iter().map(|resource| self.bytes(resource)).collect();
+        let resources: Vec<Bytes> =
+            laid.resources.iter().map(|resource| self.bytes(resource)).collect();
         for (address, place) in asked.iter().zip(&laid.places) {
             match place {
                 None => assert_eq!(*address, NOWHERE),
-                Some(place) => check(address, &contents(&resources[place.resource], place)).unwrap(),
+                Some(place) => {
+                    check(address, &contents(&resources[place.resource], place)).unwrap()
+                }
             }
         }
         assert_eq!(asked.len(), laid.places.len());
@@ -124,7 +129,10 @@ fn is_records(laid: &Laid, place: &Place) -> bool {
 fn in_files_chunks_are_where_dolt_put_them() {
     for fixture in ["real-classic", "real-archive-v3", "real-archive-conjoined", "real-bigchunk"] {
         let laid = Harness::new(fixture).check(Layout::Files);
-        assert!(laid.resources.iter().all(|resource| matches!(resource, Resource::File(_))), "{fixture}");
+        assert!(
+            laid.resources.iter().all(|resource| matches!(resource, Resource::File(_))),
+            "{fixture}"
+        );
     }
 }
 
@@ -159,7 +167,10 @@ fn large_chunks_stay_in_their_file_if_they_are_records() {
         let laid = Harness::new(fixture).check(Layout::RecordsIfSoon);
         let places = laid.places.iter().flatten();
         let in_files = places.filter(|place| !is_records(&laid, place)).collect::<Vec<_>>();
-        assert!(in_files.iter().all(|place| RECORDS_CHUNK_STORED_BYTES_MAX < place.span.length), "{fixture}");
+        assert!(
+            in_files.iter().all(|place| RECORDS_CHUNK_STORED_BYTES_MAX < place.span.length),
+            "{fixture}"
+        );
         let expected = if fixture == "synth-sizes-archive-zstd" { 0 } else { 1 };
         assert_eq!(in_files.len(), expected, "{fixture}");
     }
@@ -169,8 +180,10 @@ fn large_chunks_stay_in_their_file_if_they_are_records() {
 fn the_same_question_has_the_same_answer() {
     let harness = Harness::new("real-archive-v3");
     for layout in [Layout::Files, Layout::RecordsIfSoon] {
-        let (first, again) =
-            (harness.lay_out(layout, &harness.addresses), harness.lay_out(layout, &harness.addresses));
+        let (first, again) = (
+            harness.lay_out(layout, &harness.addresses),
+            harness.lay_out(layout, &harness.addresses),
+        );
         assert_eq!(first, again);
     }
 }
@@ -180,6 +193,9 @@ fn nothing_is_asked_and_nothing_is_there() {
     let harness = Harness::new("synth-sizes-classic");
     for layout in [Layout::Files, Layout::RecordsIfSoon] {
         assert_eq!(harness.lay_out(layout, &[]), Laid::default());
-        assert_eq!(harness.lay_out(layout, &[NOWHERE]), Laid { resources: vec![], places: vec![None] });
+        assert_eq!(
+            harness.lay_out(layout, &[NOWHERE]),
+            Laid { resources: vec![], places: vec![None] }
+        );
     }
 }

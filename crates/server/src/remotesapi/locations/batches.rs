@@ -1,8 +1,9 @@
 //! Requests of a stream that wait are answered together.
 //!
-//! Clients walk trees of chunks and ask for what they find as they find it: two or three addresses at a time, thousands of times, without
-//! waiting for answers. Whoever has room for a batch takes all requests that are there, up to limits, and leaves at once: a lone request
-//! waits for nothing, and while batches are under way the next one grows.
+//! Clients walk trees of chunks and ask for what they find as they find it: two or three addresses
+//! at a time, thousands of times, without waiting for answers. Whoever has room for a batch takes
+//! all requests that are there, up to limits, and leaves at once: a lone request waits for nothing,
+//! and while batches are under way the next one grows.
 
 use std::{
     future::ready,
@@ -99,8 +100,9 @@ impl<Asked: Batched> Open<Asked> {
     }
 }
 
-/// The answers to the requests of a batch, in their order. If there are none because of something that one of them asked for, they are answered
-/// one by one: those before the one that cannot be answered are none the worse for it.
+/// The answers to the requests of a batch, in their order. If there are none because of something
+/// that one of them asked for, they are answered one by one: those before the one that cannot be
+/// answered are none the worse for it.
 pub async fn answers<Asked, T, Answering>(
     batch: Result<Vec<Arc<Asked>>, Refusal>,
     mut answer: impl FnMut(Vec<Arc<Asked>>) -> Answering + Send + 'static,
@@ -123,7 +125,8 @@ where
     }
 }
 
-/// Whether others may be answered all the same. A store that did not answer in time would only be waited for once more.
+/// Whether others may be answered all the same. A store that did not answer in time would only be
+/// waited for once more.
 fn is_of_one_request(refusal: &Refusal) -> bool {
     !matches!(
         refusal.code(),
@@ -132,7 +135,9 @@ fn is_of_one_request(refusal: &Refusal) -> bool {
 }
 
 /// The answers, or the error.
-fn each_of<T: Send + 'static>(answers: Result<Vec<T>, Refusal>) -> BoxStream<'static, Result<T, Refusal>> {
+fn each_of<T: Send + 'static>(
+    answers: Result<Vec<T>, Refusal>,
+) -> BoxStream<'static, Result<T, Refusal>> {
     match answers {
         Ok(answers) => iter(answers).map(Ok).boxed(),
         Err(refusal) => once(ready(Err(refusal))).boxed(),

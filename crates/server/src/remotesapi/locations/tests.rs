@@ -47,7 +47,11 @@ fn answer(asked: &[u8], resources: Vec<Resource>, places: Vec<Option<Place>>) ->
 }
 
 /// Of requests that are answered together.
-fn answers_together(asked: &[&[u8]], resources: Vec<Resource>, places: Vec<Option<Place>>) -> Vec<Answer> {
+fn answers_together(
+    asked: &[&[u8]],
+    resources: Vec<Resource>,
+    places: Vec<Option<Place>>,
+) -> Vec<Answer> {
     let Together { addresses, entries } = together(asked);
     assert_eq!(addresses.len(), places.len());
     let (addresses, laid) = (Arc::from(addresses), Arc::new(Laid { resources, places }));
@@ -71,7 +75,9 @@ fn ids(message: &StreamChunkLocationsResponse) -> (Vec<u32>, Vec<u32>) {
 
 /// Resource of each location, as its number in the recipe.
 fn known(message: &StreamChunkLocationsResponse, urls: &mut HashMap<u32, String>) -> Vec<String> {
-    urls.extend(message.table_files.iter().map(|record| (record.table_file_id, record.url.clone())));
+    urls.extend(
+        message.table_files.iter().map(|record| (record.table_file_id, record.url.clone())),
+    );
     message.locations.iter().map(|location| urls[&location.table_file_id].clone()).collect()
 }
 
@@ -116,7 +122,10 @@ fn what_is_no_list_of_addresses_is_refused() {
         Question::of_list("hashes", &vec![whole.clone(); ADDRESS_COUNT_MAX + 1]),
         "hashes: expected at most 16384, got 16385",
     );
-    assert_eq!(Question::of_list("hashes", &vec![whole; ADDRESS_COUNT_MAX]).unwrap().addresses.len(), 1);
+    assert_eq!(
+        Question::of_list("hashes", &vec![whole; ADDRESS_COUNT_MAX]).unwrap().addresses.len(),
+        1
+    );
     assert_eq!(question(&[]), Question { addresses: vec![], entries: vec![] });
 }
 
@@ -128,9 +137,13 @@ fn a_file_is_told_once_with_the_first_location_in_it() {
     let record = &first.table_files[0];
     assert_eq!((record.table_file_id, record.refresh_after), (1, None));
     assert_eq!(record.file_id, FileId([5; 20]).to_string());
-    assert_eq!(record.url, format!("http://host:6381/dolt/v1/db/files/0000000000000007/{}", FileId([5; 20])));
+    assert_eq!(
+        record.url,
+        format!("http://host:6381/dolt/v1/db/files/0000000000000007/{}", FileId([5; 20]))
+    );
     assert_eq!(first.missing_indexes, [1]);
-    let second = told.message(&answer(&[3, 4], vec![file(6), file(5)], vec![place(0, 0), place(1, 10)]));
+    let second =
+        told.message(&answer(&[3, 4], vec![file(6), file(5)], vec![place(0, 0), place(1, 10)]));
     let ids: Vec<u32> = second.table_files.iter().map(|record| record.table_file_id).collect();
     assert_eq!(ids, [2]);
     let used: Vec<u32> = second.locations.iter().map(|location| location.table_file_id).collect();
@@ -192,7 +205,8 @@ fn answers_of_a_batch_share_its_records_and_those_of_another_do_not() {
         shown,
         [(vec![1, 2], vec![1, 2]), (vec![3], vec![3, 1]), (vec![], vec![3, 2]), (vec![], vec![]),]
     );
-    let another = answers_together(&[&[1, 2]], vec![records(1), file(2)], vec![place(0, 0), place(1, 0)]);
+    let another =
+        answers_together(&[&[1, 2]], vec![records(1), file(2)], vec![place(0, 0), place(1, 0)]);
     // The client takes the last record of an id, and files are the same for ever.
     let (records_told, used) = ids(&told.message(&another[0]));
     assert_eq!((records_told.len(), used[1]), (1, 2));
@@ -208,9 +222,14 @@ fn ids_of_records_are_used_again_when_their_batch_is_over() {
         let asked: [&[u8]; 3] = [&[1], &[2, 1], &[3, 2]];
         let places = vec![place(0, 0), place(1, 0), place(2, 0)];
         let batch = answers_together(&asked, resources.clone(), places);
-        let shown: Vec<_> = batch.iter().map(|answer| known(&told.message(answer), &mut urls)).collect();
-        let expected = |which: &[usize]| which.iter().map(|&which| links().url(&resources[which])).collect();
-        assert_eq!(shown, [expected(&[0]), expected(&[1, 0]), expected(&[2, 1])] as [Vec<String>; 3]);
+        let shown: Vec<_> =
+            batch.iter().map(|answer| known(&told.message(answer), &mut urls)).collect();
+        let expected =
+            |which: &[usize]| which.iter().map(|&which| links().url(&resources[which])).collect();
+        assert_eq!(
+            shown,
+            [expected(&[0]), expected(&[1, 0]), expected(&[2, 1])] as [Vec<String>; 3]
+        );
     }
     assert_eq!(urls.len(), 3);
 }
@@ -220,12 +239,17 @@ fn ids_of_records_are_used_again_when_their_batch_is_over() {
 fn records_are_those_of_the_batch_when_ids_begin_anew_in_it() {
     let asked: [&[u8]; 3] = [&[1], &[2, 1], &[3, 2, 1]];
     let resources = vec![records(1), file(2), records(3)];
-    let batch = answers_together(&asked, resources.clone(), vec![place(0, 0), place(1, 0), place(2, 0)]);
+    let batch =
+        answers_together(&asked, resources.clone(), vec![place(0, 0), place(1, 0), place(2, 0)]);
     let (mut told, mut urls) = (Told { last: u32::MAX - 4, ..Told::default() }, HashMap::new());
-    let expected = |which: &[usize]| which.iter().map(|&which| links().url(&resources[which])).collect();
+    let expected =
+        |which: &[usize]| which.iter().map(|&which| links().url(&resources[which])).collect();
     let shown: Vec<Vec<String>> =
         batch.iter().map(|answer| known(&told.message(answer), &mut urls)).collect();
-    assert_eq!(shown, [expected(&[0]), expected(&[1, 0]), expected(&[2, 1, 0])] as [Vec<String>; 3]);
+    assert_eq!(
+        shown,
+        [expected(&[0]), expected(&[1, 0]), expected(&[2, 1, 0])] as [Vec<String>; 3]
+    );
     assert!(told.last < 10, "they have begun anew");
 }
 
@@ -246,7 +270,9 @@ fn ranges_are_those_of_the_request_alone() {
 }
 
 fn range_hashes(loc: &DownloadLoc) -> (String, Vec<u8>) {
-    let Some(download_loc::Location::HttpGetRange(range)) = &loc.location else { panic!("{loc:?}") };
+    let Some(download_loc::Location::HttpGetRange(range)) = &loc.location else {
+        panic!("{loc:?}")
+    };
     (range.url.clone(), range.ranges.iter().map(|range| range.hash[0]).collect())
 }
 
@@ -255,8 +281,11 @@ fn each_entry_of_a_request_is_answered() {
     let asked = answer(&[1, 2, 1, 3], vec![records(9)], vec![place(0, 0), None, place(0, 10)]);
     assert_eq!(asked.counts(), (3, 1));
     let message = Told::default().message(&asked);
-    let locations: Vec<_> =
-        message.locations.iter().map(|location| (location.request_index, location.offset)).collect();
+    let locations: Vec<_> = message
+        .locations
+        .iter()
+        .map(|location| (location.request_index, location.offset))
+        .collect();
     assert_eq!(locations, [(0, 0), (2, 0), (3, 10)]);
     assert_eq!(message.missing_indexes, [1]);
     let ranges = asked.into_ranges();
@@ -277,7 +306,9 @@ fn ranges_are_by_resource_and_say_where_their_dictionary_is() {
         .locs
         .iter()
         .map(|loc| {
-            let Some(download_loc::Location::HttpGetRange(range)) = &loc.location else { panic!("{loc:?}") };
+            let Some(download_loc::Location::HttpGetRange(range)) = &loc.location else {
+                panic!("{loc:?}")
+            };
             assert_eq!((&loc.refresh_after, &loc.refresh_request), (&None, &None));
             let ranges = range.ranges.iter();
             ranges

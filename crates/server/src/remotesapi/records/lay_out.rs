@@ -23,8 +23,10 @@ pub async fn lay_out(work: &Work) -> Result<Laid, Error> {
         .iter()
         .map(|location| location.as_ref().and_then(|_| records.next().flatten()))
         .collect();
-    let lengths =
-        records.iter().map(|record| record.as_ref().map(length).transpose()).collect::<Result<_, _>>()?;
+    let lengths = records
+        .iter()
+        .map(|record| record.as_ref().map(length).transpose())
+        .collect::<Result<_, _>>()?;
     Ok(Laid { recipe: recipe(addresses, &records), lengths, bytes: joined(records) })
 }
 
@@ -35,7 +37,8 @@ async fn read(
     deadline: Instant,
 ) -> Result<Vec<Option<Bytes>>, Error> {
     let mut records = vec![None; addresses.len()];
-    let mut reads = store.get_many(addresses, Request { form: Form::Record, local_only: false, deadline });
+    let mut reads =
+        store.get_many(addresses, Request { form: Form::Record, local_only: false, deadline });
     let mut landed = Vec::new();
     while reads.next(&mut landed).await {
         for (index, outcome) in landed.drain(..) {
@@ -49,7 +52,10 @@ async fn read(
 /// The protocol has 32 bits for it.
 fn length(record: &Bytes) -> Result<u32, Error> {
     u32::try_from(record.len()).map_err(|_| {
-        Error::Refused(format!("a chunk has a record of {} bytes, expected less than 4 GiB", record.len()))
+        Error::Refused(format!(
+            "a chunk has a record of {} bytes, expected less than 4 GiB",
+            record.len()
+        ))
     })
 }
 
@@ -60,7 +66,8 @@ fn recipe(addresses: &[ChunkAddress], records: &[Option<Bytes>]) -> Option<Recip
     (!addresses.is_empty()).then(|| Recipe { check: check(records.iter().flatten()), addresses })
 }
 
-/// Lengths and checksums: clients fetch a resource piece by piece, and all pieces have to be of the same bytes.
+/// Lengths and checksums: clients fetch a resource piece by piece, and all pieces have to be of the
+/// same bytes.
 fn check<'a>(records: impl Iterator<Item = &'a Bytes>) -> [u8; 8] {
     let mut said = Vec::new();
     for record in records {

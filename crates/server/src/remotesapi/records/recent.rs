@@ -10,7 +10,8 @@ use super::{Laid, Name};
 /// Memory of an entry beyond what is in it, about.
 const ENTRY_BYTES: u64 = 256;
 
-/// Resources by name. What was not used for the longest time goes first: what has just been given out is about to be fetched.
+/// Resources by name. What was not used for the longest time goes first: what has just been given
+/// out is about to be fetched.
 #[derive(Debug)]
 pub struct Recent {
     entries: HashMap<Name, Entry>,

@@ -75,7 +75,9 @@ fn check_records(addresses: &[ChunkAddress], lengths: &[Option<u32>], mut bytes:
 
 #[test]
 fn records_lie_one_after_the_other_in_the_order_of_the_addresses() {
-    for fixture in ["real-classic", "real-archive-v3", "real-archive-conjoined", "synth-sizes-archive-zstd"] {
+    for fixture in
+        ["real-classic", "real-archive-v3", "real-archive-conjoined", "synth-sizes-archive-zstd"]
+    {
         let harness = Harness::new(fixture);
         let mut addresses = harness.addresses(20);
         addresses.reverse();
@@ -127,8 +129,8 @@ fn what_was_driven_out_is_made_again() {
     assert_eq!(harness.counts(), [1, 2, 0]);
 }
 
-/// The same database, pushed as classic files and as archives: Dolt's snappy and ours make the same of the same chunk. So a URL outlives a
-/// `dolt gc`, too.
+/// The same database, pushed as classic files and as archives: Dolt's snappy and ours make the same
+/// of the same chunk. So a URL outlives a `dolt gc`, too.
 #[test]
 fn records_are_the_same_however_chunks_are_stored() {
     let (classic, archive) = (Harness::new("real-classic"), Harness::new("real-archive-v3"));
@@ -185,8 +187,12 @@ fn who_asked_first_with_little_time_does_not_shorten_that_of_others() {
     // Passed, and held as by somebody who waits.
     let passed = tokio::time::Instant::now().into_std();
     let shared = &harness.cache.shared;
-    let first =
-        shared.laid_or_coming(harness.served.store(), addresses.clone().into(), passed, RecordsOrigin::Made);
+    let first = shared.laid_or_coming(
+        harness.served.store(),
+        addresses.clone().into(),
+        passed,
+        RecordsOrigin::Made,
+    );
     assert!(matches!(first, Ok(LaidOrComing::Coming(_))));
     harness.make(addresses);
     assert_eq!(harness.counts(), [1, 0, 0], "they shared it");
@@ -227,10 +233,12 @@ fn who_waited_for_a_making_that_had_less_time_has_it_made_once_more() {
 #[test]
 fn what_nobody_waits_for_is_given_up_and_can_be_asked_for_again() {
     let harness = Harness::new("real-archive-v3");
-    // Whoever makes it may be so quick, and this thread so slow, that it is there at the first look.
+    // Whoever makes it may be so quick, and this thread so slow, that it is there at the first
+    // look.
     let addresses = (100..=192).rev().map(|count| harness.addresses(count)).find(|addresses| {
         harness.served.wait(async {
-            let mut make = Box::pin(harness.cache.make(harness.served.store(), addresses.clone(), soon()));
+            let mut make =
+                Box::pin(harness.cache.make(harness.served.store(), addresses.clone(), soon()));
             futures_util::poll!(&mut make).is_pending()
         })
     });
@@ -260,7 +268,8 @@ fn what_can_never_have_been_given_out_is_not_made() {
         (vec![address(0); RECORDS_CHUNKS_MAX + 1], false),
     ] {
         let count = addresses.len();
-        let located = harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
+        let located =
+            harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
         assert_eq!(may_have_been_given_out(&located).is_some(), fits, "{count}");
         let before = harness.counts();
         assert_eq!(harness.get(&Recipe { check: [0; 8], addresses }), None, "another check");
@@ -272,7 +281,8 @@ fn what_can_never_have_been_given_out_is_not_made() {
 fn a_large_frame_is_made_for_whoever_asks() {
     let harness = Harness::new("synth-sizes-archive-zstd");
     let addresses = harness.addresses(harness.served.addresses.len().min(RECORDS_CHUNKS_MAX));
-    let mut located = harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
+    let mut located =
+        harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
     located
         .locations
         .retain(|location| location.as_ref().is_some_and(|location| location.dictionary.is_some()));
@@ -317,5 +327,8 @@ fn checks_are_the_same_everywhere() {
     let (recipe, lengths) = harness.make(harness.addresses(3));
     let found = (u64::from_be_bytes(recipe.check), lengths, digest(&recipe).to_string());
     let lengths = vec![Some(4301), Some(1656), Some(199)];
-    assert_eq!(found, (0xb09b_3bd1_76df_8ff3, lengths, "17rsso16eid94i96j4s5lj32qgkkmol4".to_owned()));
+    assert_eq!(
+        found,
+        (0xb09b_3bd1_76df_8ff3, lengths, "17rsso16eid94i96j4s5lj32qgkkmol4".to_owned())
+    );
 }

@@ -40,7 +40,8 @@ impl Harness {
     fn new(tables: &[(&str, &[&str])]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let alone =
-            ChunksSettings::of_store_alone(&format!("file://{}", directory.path().display())).unwrap();
+            ChunksSettings::of_store_alone(&format!("file://{}", directory.path().display()))
+                .unwrap();
         let settings = tables.iter().map(|(name, paths)| ChunksSettings {
             name: (*name).to_owned(),
             dolt_paths: paths.iter().map(|&path| path.to_owned()).collect(),
@@ -75,11 +76,18 @@ impl Drop for Harness {
 
 #[test]
 fn a_path_is_that_of_a_table_by_name_or_by_setting() {
-    let harness =
-        Harness::new(&[("db", &["dolthub/tatoeba", "/other/"]), ("other", &[]), ("words", &["db"])]);
-    for (path, expected) in
-        [("db", "db"), ("/db", "db"), ("dolthub/tatoeba", "db"), ("other", "other"), ("words/", "words")]
-    {
+    let harness = Harness::new(&[
+        ("db", &["dolthub/tatoeba", "/other/"]),
+        ("other", &[]),
+        ("words", &["db"]),
+    ]);
+    for (path, expected) in [
+        ("db", "db"),
+        ("/db", "db"),
+        ("dolthub/tatoeba", "db"),
+        ("other", "other"),
+        ("words/", "words"),
+    ] {
         assert_eq!(harness.find(path).unwrap(), expected, "{path}: names come first");
     }
 }
@@ -107,7 +115,9 @@ fn urls_begin_with_what_the_client_used() {
     let harness = Harness::new(&[("db", &[])]);
     let links = |authority: Option<&str>, proto: Option<&str>| {
         let mut request = Request::new(());
-        request.extensions_mut().insert(Asked(authority.map(|authority| authority.parse().unwrap())));
+        request
+            .extensions_mut()
+            .insert(Asked(authority.map(|authority| authority.parse().unwrap())));
         if let Some(proto) = proto {
             request.metadata_mut().insert("x-forwarded-proto", proto.parse().unwrap());
         }
@@ -117,8 +127,14 @@ fn urls_begin_with_what_the_client_used() {
     let id = FileId([0; 20]);
     let file = Resource::File(FileName { id, kind: FileKind::Archive, version: 1 });
     let path = format!("/dolt/v1/db/files/0000000000000001/{id}.darc");
-    assert_eq!(links(Some("host:6381"), None).unwrap().url(&file), format!("http://host:6381{path}"));
-    assert_eq!(links(Some("host"), Some("https")).unwrap().url(&file), format!("https://host{path}"));
+    assert_eq!(
+        links(Some("host:6381"), None).unwrap().url(&file),
+        format!("http://host:6381{path}")
+    );
+    assert_eq!(
+        links(Some("host"), Some("https")).unwrap().url(&file),
+        format!("https://host{path}")
+    );
     let refusal = links(None, None).unwrap_err();
     assert_eq!(refusal.code(), Code::InvalidArgument);
     let with_key = Links::for_tests("http://host", "db", Some("abc"));

@@ -1,4 +1,5 @@
-//! A caller without busload: it knows every file's index and reads records from the object store by range.
+//! A caller without busload: it knows every file's index and reads records from the object store by
+//! range.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -94,7 +94,9 @@ impl GetChunk {
             }
             Ok(Some(contents)) => verify(number, entry, &contents).map(|()| contents),
             Ok(None) => Err(Failure::Wrong(format!("{} is not found", entry.address))),
-            Err(message::Malformed) => Err(Failure::Wrong("what is no GetChunkResponse".to_owned())),
+            Err(message::Malformed) => {
+                Err(Failure::Wrong("what is no GetChunkResponse".to_owned()))
+            }
         }
     }
 }
@@ -146,11 +148,18 @@ impl GetChunks {
         });
         match walked {
             Ok(()) => outcome,
-            Err(message::Malformed) => Err(Failure::Wrong("what is no GetChunksResponse".to_owned())),
+            Err(message::Malformed) => {
+                Err(Failure::Wrong("what is no GetChunksResponse".to_owned()))
+            }
         }
     }
 
-    fn look_at_one(&self, store: &Store, numbers: &[u32], result: Outcome<'_>) -> Result<(), Failure> {
+    fn look_at_one(
+        &self,
+        store: &Store,
+        numbers: &[u32],
+        result: Outcome<'_>,
+    ) -> Result<(), Failure> {
         match result {
             Outcome::Found(position, bytes) => {
                 let position = usize::try_from(position).ok();
@@ -163,7 +172,9 @@ impl GetChunks {
                 }
             }
             Outcome::Absent(count) => Err(Failure::Wrong(format!("{count} chunks are not found"))),
-            Outcome::Failed(text) => Err(Failure::Refused(String::from_utf8_lossy(text).into_owned())),
+            Outcome::Failed(text) => {
+                Err(Failure::Refused(String::from_utf8_lossy(text).into_owned()))
+            }
         }
     }
 }
@@ -190,7 +201,11 @@ impl Check {
     }
 }
 
-async fn unary(client: &mut Grpc<Channel>, path: &'static str, request: Bytes) -> Result<Bytes, Failure> {
+async fn unary(
+    client: &mut Grpc<Channel>,
+    path: &'static str,
+    request: Bytes,
+) -> Result<Bytes, Failure> {
     client.ready().await.map_err(|error| Failure::Refused(error.to_string()))?;
     let answer = client.unary(Request::new(request), PathAndQuery::from_static(path), Raw).await;
     Ok(answer.map_err(|status| refused(&status))?.into_inner())

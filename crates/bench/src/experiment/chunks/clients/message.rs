@@ -1,5 +1,5 @@
-//! Messages of `busload.v1.Chunks`, written and read by hand: the load must cost less than what is measured, and what is read
-//! is only looked at, never copied.
+//! Messages of `busload.v1.Chunks`, written and read by hand: the load must cost less than what is
+//! measured, and what is read is only looked at, never copied.
 
 use bytes::Bytes;
 
@@ -29,7 +29,8 @@ fn write_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// `GetChunkRequest` and `GetChunksRequest`, which have the same fields: addresses one behind the other.
+/// `GetChunkRequest` and `GetChunksRequest`, which have the same fields: addresses one behind the
+/// other.
 pub fn request(store: &str, addresses: &[u8], form: Form) -> Bytes {
     let mut out = Vec::with_capacity(store.len() + addresses.len() + 16);
     write_bytes(&mut out, 1, store.as_bytes());
@@ -182,7 +183,8 @@ mod tests {
             form: v1::Form::Stored.into(),
         };
         assert_eq!(one, wanted);
-        let many = v1::GetChunksRequest::decode(request("db", &[9; 20 * 300], Form::Decoded)).unwrap();
+        let many =
+            v1::GetChunksRequest::decode(request("db", &[9; 20 * 300], Form::Decoded)).unwrap();
         let wanted = v1::GetChunksRequest {
             store: "db".to_owned(),
             addresses: vec![9; 20 * 300].into(),
@@ -210,8 +212,16 @@ mod tests {
     fn every_result_of_many_is_seen_once() {
         let message = v1::GetChunksResponse {
             chunks: vec![
-                v1::FoundChunk { index: 3, contents: vec![1; 5_000].into(), ..v1::FoundChunk::default() },
-                v1::FoundChunk { index: 0, contents: vec![2; 1].into(), ..v1::FoundChunk::default() },
+                v1::FoundChunk {
+                    index: 3,
+                    contents: vec![1; 5_000].into(),
+                    ..v1::FoundChunk::default()
+                },
+                v1::FoundChunk {
+                    index: 0,
+                    contents: vec![2; 1].into(),
+                    ..v1::FoundChunk::default()
+                },
             ],
             missing: vec![1, 200, 70_000],
             not_local: vec![4],

@@ -39,7 +39,8 @@ impl Resp {
     ///
     /// Nobody listens.
     pub async fn connect(address: SocketAddr, table: &str, form: Form) -> Result<Self> {
-        let socket = TcpStream::connect(address).await.with_context(|| format!("no RESP at {address}"))?;
+        let socket =
+            TcpStream::connect(address).await.with_context(|| format!("no RESP at {address}"))?;
         socket.set_nodelay(true).context("a socket's option")?;
         Ok(Self { socket, table: table.to_owned(), form, buffer: Vec::new() })
     }
@@ -55,9 +56,11 @@ impl Resp {
         get_request(&mut self.buffer, &self.table, &entry.address);
         self.socket.write_all(&self.buffer).await.map_err(|error| broken(&error))?;
         self.buffer.clear();
-        // Parsing begins anew with every piece: what is missing is known from the length line, so there are few.
+        // Parsing begins anew with every piece: what is missing is known from the length line, so
+        // there are few.
         while !is_whole(&self.buffer)? {
-            let count = self.socket.read_buf(&mut self.buffer).await.map_err(|error| broken(&error))?;
+            let count =
+                self.socket.read_buf(&mut self.buffer).await.map_err(|error| broken(&error))?;
             if count == 0 {
                 return Err(Failure::Refused("the server closed a connection".to_owned()));
             }

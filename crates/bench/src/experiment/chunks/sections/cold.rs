@@ -35,8 +35,9 @@ pub const REPEATED: &str = "foreground reads of the very same range";
 /// A chunk cannot be had.
 pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
     for round in 1..=harness.arguments.rounds {
-        let server =
-            harness.starter.start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=whole")])?;
+        let server = harness
+            .starter
+            .start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=whole")])?;
         wait_open(&server, TABLE, &harness.store)?;
         // Reads of indexes are bytes of the file, too, but of all files.
         harness.remote.forget();
@@ -56,12 +57,17 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
         add("foreground reads", Unit::Count, float(traffic.foreground.requests))?;
         add(REPEATED, Unit::Count, float(traffic.repeated))?;
         add("fills", Unit::Count, float(traffic.fills.requests))?;
-        add("bytes of foreground reads", Unit::Mebibytes, float(traffic.foreground.bytes) / 1_048_576.0)?;
+        add(
+            "bytes of foreground reads",
+            Unit::Mebibytes,
+            float(traffic.foreground.bytes) / 1_048_576.0,
+        )?;
         add("bytes of fills", Unit::Mebibytes, float(traffic.fills.bytes) / 1_048_576.0)?;
         let bytes = traffic.foreground.bytes + traffic.fills.bytes;
         add(BYTES_OF_FILE, Unit::Times, ratio(float(bytes), file_bytes).unwrap_or_default())?;
     }
-    measurements.print(Section::Cold, "Random reads of a whole file from an empty cache, 16 callers");
+    measurements
+        .print(Section::Cold, "Random reads of a whole file from an empty cache, 16 callers");
     Ok(())
 }
 
@@ -77,7 +83,8 @@ fn read_file(harness: &Harness<'_>, server: &Server, round: u64) -> Result<Sampl
     };
     harness.runtime.block_on(async {
         let channels = Channels::connect(server.http(), harness.arguments.grpc_connections).await?;
-        let caller = |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
+        let caller =
+            |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
         load::run(&harness.store, (0..CALLERS).map(caller).collect(), &plan).await
     })
 }

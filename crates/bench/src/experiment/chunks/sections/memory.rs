@@ -35,7 +35,8 @@ pub const INDEX_BYTES: &str = "index and lookup by chunk";
 /// Name of a measurement: what the server grew by.
 pub const GROWN: &str = "resident size while it fills beyond that before";
 
-/// What a fill may take by default: its parts in flight (64 MiB), what has landed and is joinable (16 MiB), and buffers.
+/// What a fill may take by default: its parts in flight (64 MiB), what has landed and is joinable
+/// (16 MiB), and buffers.
 pub const GROWN_WANTED_MIB: f64 = 192.0;
 
 /// Measures the index once and the fill once: it is long.
@@ -51,8 +52,9 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Gro
 }
 
 fn index(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
-    let server =
-        harness.starter.start(&harness.cleanup, &[harness.table(TABLE, MAIN_PREFIX, "fill=touched")])?;
+    let server = harness
+        .starter
+        .start(&harness.cleanup, &[harness.table(TABLE, MAIN_PREFIX, "fill=touched")])?;
     wait_open(&server, TABLE, &harness.store)?;
     let metrics = server.metrics()?;
     server.stop()?;
@@ -65,8 +67,8 @@ fn index(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()> {
 }
 
 fn fill(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Growth> {
-    let chunks =
-        usize::try_from(harness.arguments.memory_bytes / CHUNK_BYTES).context("a count of chunks")?;
+    let chunks = usize::try_from(harness.arguments.memory_bytes / CHUNK_BYTES)
+        .context("a count of chunks")?;
     let design = Design {
         files: 1,
         chunks_per_file: chunks.max(2),
@@ -75,12 +77,19 @@ fn fill(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<Growth
         chain: 1,
         seed: harness.arguments.seed ^ 0x6d65_6d6f,
     };
-    eprintln!("memory: making a file of {}", crate::bytes::bytes_text(harness.arguments.memory_bytes));
+    eprintln!(
+        "memory: making a file of {}",
+        crate::bytes::bytes_text(harness.arguments.memory_bytes)
+    );
     let store = Store::make(&harness.remote.directory().join(PREFIX), &design)?;
     let bytes = store.bytes();
-    let options =
-        format!("fill=whole&fill_whole_max={}&disk={}", bytes + (1 << 20), bytes + bytes / 8 + (1 << 30));
-    let server = harness.starter.start(&harness.cleanup, &[harness.table(TABLE, PREFIX, &options)])?;
+    let options = format!(
+        "fill=whole&fill_whole_max={}&disk={}",
+        bytes + (1 << 20),
+        bytes + bytes / 8 + (1 << 30)
+    );
+    let server =
+        harness.starter.start(&harness.cleanup, &[harness.table(TABLE, PREFIX, &options)])?;
     wait_open(&server, TABLE, &store)?;
     let before = resident_bytes(server.pid()).context("the server's memory")?;
     let sampler = Sampler::start(server.pid())?;
@@ -134,7 +143,8 @@ impl Sampler {
         if self.thread.join().is_err() {
             bail!("the thread that looks at memory panicked");
         }
-        let points = std::mem::take(&mut *self.points.lock().unwrap_or_else(PoisonError::into_inner));
+        let points =
+            std::mem::take(&mut *self.points.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Growth { points })
     }
 }

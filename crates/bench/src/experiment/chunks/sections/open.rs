@@ -56,7 +56,8 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
     }
     std::fs::remove_dir_all(&store.directory).context("the store of many files")?;
     let ms = harness.arguments.distance.first_byte;
-    measurements.print(Section::Open, &format!("Opening a store of {files} table files, {ms} ms away"));
+    measurements
+        .print(Section::Open, &format!("Opening a store of {files} table files, {ms} ms away"));
     Ok(())
 }
 
@@ -77,7 +78,11 @@ fn timed(
     let traffic = store.traffic(&harness.remote.seen());
     let mut add = |name: &str, unit, value| measurements.add(Section::Open, name, unit, value);
     add(name, Unit::Seconds, seconds)?;
-    add(&format!("{state}: of these until PING"), Unit::Seconds, server.ready_after().as_secs_f64())?;
+    add(
+        &format!("{state}: of these until PING"),
+        Unit::Seconds,
+        server.ready_after().as_secs_f64(),
+    )?;
     add(&format!("{state}: requests to the store"), Unit::Count, float(traffic.requests()))?;
     add(&format!("{state}: reads of indexes"), Unit::Count, float(traffic.indexes.requests))?;
     Ok(server)

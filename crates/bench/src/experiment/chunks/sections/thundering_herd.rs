@@ -33,8 +33,9 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
     let callers = harness.arguments.thundering_herd;
     let number = harness.store.apart[harness.store.apart.len() / 2];
     for round in 1..=harness.arguments.rounds {
-        let server =
-            harness.starter.start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=touched")])?;
+        let server = harness
+            .starter
+            .start(&harness.cleanup, &[harness.table(TABLE, PREFIX, "fill=touched")])?;
         wait_open(&server, TABLE, &harness.store)?;
         harness.remote.forget();
         let plan = Plan {
@@ -47,7 +48,8 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
         let sample = harness.runtime.block_on(async {
             let connections = harness.arguments.grpc_connections.max(CONNECTIONS);
             let channels = Channels::connect(server.http(), connections).await?;
-            let caller = |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
+            let caller =
+                |index| Caller::GetChunk(GetChunk::new(&channels, index, TABLE, Form::Decoded));
             load::run(&harness.store, (0..callers).map(caller).collect(), &plan).await
         })?;
         if let Some(example) = sample.failed.example() {
@@ -56,7 +58,8 @@ pub fn run(harness: &Harness<'_>, measurements: &mut Measurements) -> Result<()>
         let traffic = harness.traffic();
         server.stop()?;
         println!("thundering-herd, round {round}: {}", traffic.text());
-        let mut add = |name: &str, unit, value| measurements.add(Section::ThunderingHerd, name, unit, value);
+        let mut add =
+            |name: &str, unit, value| measurements.add(Section::ThunderingHerd, name, unit, value);
         add(GETS, Unit::Count, float(traffic.foreground.requests))?;
         add("fills of its extent", Unit::Count, float(traffic.fills.requests))?;
         add("median time until a caller had it in ms", Unit::Count, sample.p50_us / 1e3)?;

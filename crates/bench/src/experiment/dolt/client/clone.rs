@@ -69,7 +69,8 @@ async fn listed(client: &Client, store: &Store) -> Result<Vec<TableFileInfo>, Fa
     let find = |file: &TableFile| {
         let named = |info: &&TableFileInfo| info.file_id == file.id;
         let info = list.table_file_info.iter().find(named);
-        let info = info.ok_or_else(|| wrong("ListTableFiles", format_args!("{} is missing", file.id)))?;
+        let info =
+            info.ok_or_else(|| wrong("ListTableFiles", format_args!("{} is missing", file.id)))?;
         agrees(info, file)?;
         Ok(info.clone())
     };
@@ -81,7 +82,8 @@ fn agrees(info: &TableFileInfo, file: &TableFile) -> Result<(), Failure> {
     let path = info.url.split('?').next().unwrap_or_default();
     let is_archive = path.ends_with(".darc");
     if is_archive != (file.kind == FileKind::Archive) || info.num_chunks != file.chunk_count {
-        let found = format!("{} with {} chunks, expected {}", info.url, info.num_chunks, file.chunk_count);
+        let found =
+            format!("{} with {} chunks, expected {}", info.url, info.num_chunks, file.chunk_count);
         return Err(wrong(&file.name, found));
     }
     Ok(())
@@ -96,7 +98,10 @@ async fn whole(http: &Http, meter: &Meter, url: &str, file: &TableFile) -> Resul
         return Err(refused(url, format_args!("status {}", answer.status)));
     }
     if answer.length.is_some_and(|length| length != file.bytes) {
-        return Err(wrong(url, format_args!("a length of {:?}, expected {}", answer.length, file.bytes)));
+        return Err(wrong(
+            url,
+            format_args!("a length of {:?}, expected {}", answer.length, file.bytes),
+        ));
     }
     let (mut bytes, mut crc) = (0, 0);
     while let Some(data) = answer.data().await? {

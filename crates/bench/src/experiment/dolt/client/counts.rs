@@ -52,7 +52,8 @@ impl Counts {
 pub struct Report {
     /// From its beginning to its end.
     pub elapsed_ns: u64,
-    /// Of its parts: chains of a point read, nodes of a scan whose children were read, files of a clone, ranges of a download.
+    /// Of its parts: chains of a point read, nodes of a scan whose children were read, files of a
+    /// clone, ranges of a download.
     pub parts_ns: Vec<u64>,
     /// What it cost.
     pub counts: Counts,

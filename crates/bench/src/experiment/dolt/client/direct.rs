@@ -1,5 +1,5 @@
-//! The same reads without busload: from the object store itself, by ranges. Indexes are known beforehand, as Dolt has them once it has
-//! opened a store.
+//! The same reads without busload: from the object store itself, by ranges. Indexes are known
+//! beforehand, as Dolt has them once it has opened a store.
 
 use std::{net::SocketAddr, ops::Range, rc::Rc};
 
@@ -89,8 +89,10 @@ impl<'a> Direct<'a> {
     /// A range fails, or is not as long as it should be.
     pub async fn download(&self, ranges: &Ranges) -> Result<Report, Failure> {
         let started = self.meter.begin();
-        let downloads = self.ranges(ranges.bytes_max).into_iter().map(|(url, range)| self.range(url, range));
-        let parts_ns = stream::iter(downloads).buffer_unordered(ranges.at_once.max(1)).try_collect().await?;
+        let downloads =
+            self.ranges(ranges.bytes_max).into_iter().map(|(url, range)| self.range(url, range));
+        let parts_ns =
+            stream::iter(downloads).buffer_unordered(ranges.at_once.max(1)).try_collect().await?;
         Ok(started.end(parts_ns))
     }
 
@@ -128,14 +130,19 @@ impl<'a> Direct<'a> {
     }
 
     fn place(&self, address: &ChunkAddress) -> Result<Place, Failure> {
-        let entry = self.store.find(address).ok_or_else(|| wrong(address, "it is not in the store"))?;
+        let entry =
+            self.store.find(address).ok_or_else(|| wrong(address, "it is not in the store"))?;
         let url = Rc::clone(&self.urls[entry.file]);
         Ok(Place { url, address: *address, location: entry.location })
     }
 }
 
 impl Reads for Direct<'_> {
-    async fn walk(&self, mut wanted: Vec<ChunkAddress>, visit: &mut Visit<'_>) -> Result<(), Failure> {
+    async fn walk(
+        &self,
+        mut wanted: Vec<ChunkAddress>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Failure> {
         let mut downloads = Downloads::new(&self.http, &self.meter, WAY, self.dictionaries.clone());
         let mut owed = 0;
         loop {

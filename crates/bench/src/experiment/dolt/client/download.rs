@@ -61,14 +61,19 @@ async fn attempt<T>(
     if answer.status != PARTIAL {
         let status = answer.status;
         return Err(match status {
-            200..300 => wrong(url, format_args!("expected a range and status 206, got status {status}")),
+            200..300 => {
+                wrong(url, format_args!("expected a range and status 206, got status {status}"))
+            }
             _ => refused(url, format_args!("status {status}")),
         });
     }
     while cutter.position < end {
         let Some(data) = answer.data().await? else {
             let missing = end - cutter.position;
-            return Err(wrong(url, format_args!("the body ends in order {missing} bytes too early")));
+            return Err(wrong(
+                url,
+                format_args!("the body ends in order {missing} bytes too early"),
+            ));
         };
         cutter.feed(data, |piece| {
             // Nobody takes pieces any more when the walk has failed.

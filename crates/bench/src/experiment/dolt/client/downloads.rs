@@ -1,5 +1,5 @@
-//! Everything that one fetch object downloads: dictionaries first, then the largest region, so many at once; chunks come out decoded
-//! and checked.
+//! Everything that one fetch object downloads: dictionaries first, then the largest region, so many
+//! at once; chunks come out decoded and checked.
 
 use std::{
     cell::RefCell,
@@ -120,7 +120,8 @@ impl Downloads {
         self.chunks.insert(&url, place.location.span, Wanted::Chunk(place));
     }
 
-    /// The next chunk that is there. Can be dropped and called again; never ends when nothing is wanted.
+    /// The next chunk that is there. Can be dropped and called again; never ends when nothing is
+    /// wanted.
     ///
     /// # Errors
     ///
@@ -163,13 +164,15 @@ impl Downloads {
     fn sort(&mut self, piece: Piece<Wanted>) -> Result<(), Failure> {
         let Piece { part: Part { what, .. }, bytes } = piece;
         match what {
-            Wanted::Chunk(place) => match place.dictionary().and_then(|key| self.awaited.get_mut(&key)) {
-                Some(waiting) => waiting.push((place, bytes)),
-                None => self.ready.push_back((place, bytes)),
-            },
+            Wanted::Chunk(place) => {
+                match place.dictionary().and_then(|key| self.awaited.get_mut(&key)) {
+                    Some(waiting) => waiting.push((place, bytes)),
+                    None => self.ready.push_back((place, bytes)),
+                }
+            }
             Wanted::Dictionary(key) => {
-                let dictionary =
-                    Dictionary::decode(&bytes).map_err(|error| wrong(format_args!("{key:?}"), error))?;
+                let dictionary = Dictionary::decode(&bytes)
+                    .map_err(|error| wrong(format_args!("{key:?}"), error))?;
                 self.ready.extend(self.awaited.remove(&key).unwrap_or_default());
                 self.dictionaries_known.there.borrow_mut().insert(key, Rc::new(dictionary));
             }
@@ -185,7 +188,8 @@ impl Downloads {
             .map_err(|error| wrong(&place.url, format_args!("{}: {error}", place.address)))?;
         self.meter.add(|counts| {
             counts.chunks += 1;
-            counts.contents_bytes += u64::try_from(contents.len()).expect("a length fits in 64 bits");
+            counts.contents_bytes +=
+                u64::try_from(contents.len()).expect("a length fits in 64 bits");
         });
         Ok((place.address, contents))
     }

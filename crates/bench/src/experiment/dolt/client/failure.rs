@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn waits_grow_by_half_up_to_five_seconds() {
-        let waits: Vec<_> = [0, 1, 2, 6].map(backoff).into_iter().map(|wait| wait.as_millis()).collect();
+        let waits: Vec<_> =
+            [0, 1, 2, 6].map(backoff).into_iter().map(|wait| wait.as_millis()).collect();
         assert_eq!(waits, [500, 750, 1_125, 5_000]);
     }
 

@@ -36,7 +36,9 @@ impl Reads for Client {
                 }
             };
             let event = timeout(SILENCE, event).await;
-            match event.map_err(|_| refused("a walk", format_args!("nothing came for {SILENCE:?}")))?? {
+            match event
+                .map_err(|_| refused("a walk", format_args!("nothing came for {SILENCE:?}")))??
+            {
                 Event::Places(places) => places.into_iter().for_each(|place| downloads.want(place)),
                 Event::Chunk((address, contents)) => {
                     let wanted = visit(address, contents)?;

@@ -23,7 +23,8 @@ use crate::failures::Failure;
 
 type Connection = SendRequest<Empty<Bytes>>;
 
-/// Connections that nobody uses at the moment, by host and port. As long as one is free no other is opened.
+/// Connections that nobody uses at the moment, by host and port. As long as one is free no other is
+/// opened.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
     idle: Rc<RefCell<HashMap<String, Vec<Connection>>>>,
@@ -43,7 +44,8 @@ impl Http {
     /// There is no answer.
     pub async fn get(&self, url: &str, range: Option<Range<u64>>) -> Result<Answer, Failure> {
         let uri: Uri = url.parse().map_err(|error| refused(url, error))?;
-        let host = uri.authority().ok_or_else(|| refused(url, "expected a URL with a host"))?.to_string();
+        let host =
+            uri.authority().ok_or_else(|| refused(url, "expected a URL with a host"))?.to_string();
         loop {
             let (mut connection, is_new) = match self.take(&host).await {
                 Some(connection) => (connection, false),
@@ -87,7 +89,8 @@ impl Http {
             handshake(TokioIo::new(socket)).await.map_err(|error| refused(host, error))
         };
         let connected = timeout(CONNECT, connecting).await;
-        let (sender, connection) = connected.map_err(|_| refused(host, "no connection in time"))??;
+        let (sender, connection) =
+            connected.map_err(|_| refused(host, "no connection in time"))??;
         self.meter.add(|counts| counts.connections += 1);
         // Its errors are those of the request that is under way.
         tokio::spawn(connection);
@@ -95,11 +98,16 @@ impl Http {
     }
 }
 
-fn request(uri: &Uri, host: &str, range: Option<Range<u64>>) -> Result<Request<Empty<Bytes>>, Failure> {
+fn request(
+    uri: &Uri,
+    host: &str,
+    range: Option<Range<u64>>,
+) -> Result<Request<Empty<Bytes>>, Failure> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     if let Some(range) = range {
-        request = request.header(RANGE, format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
+        request =
+            request.header(RANGE, format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
     }
     request.body(Empty::new()).map_err(|error| refused(uri, error))
 }
@@ -118,7 +126,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn new(http: &Http, host: String, connection: Connection, response: hyper::Response<Incoming>) -> Self {
+    fn new(
+        http: &Http,
+        host: String,
+        connection: Connection,
+        response: hyper::Response<Incoming>,
+    ) -> Self {
         let length = response.headers().get(CONTENT_LENGTH);
         Self {
             status: response.status().as_u16(),
@@ -138,7 +151,8 @@ impl Answer {
     pub async fn data(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             let frame = timeout(STALL, self.body.frame()).await;
-            let frame = frame.map_err(|_| refused("a body", format_args!("nothing came for {STALL:?}")))?;
+            let frame =
+                frame.map_err(|_| refused("a body", format_args!("nothing came for {STALL:?}")))?;
             let Some(frame) = frame else {
                 if let Some(connection) = self.connection.take() {
                     self.http.give_back(&self.host, connection);

@@ -41,7 +41,8 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// Until the headers of a response are there.
 pub const HEADERS: Duration = Duration::from_secs(15);
 
-/// A body of which nothing comes for so long is given up. The client wants a kilobyte a second on average over as long.
+/// A body of which nothing comes for so long is given up. The client wants a kilobyte a second on
+/// average over as long.
 pub const STALL: Duration = Duration::from_secs(5);
 
 /// Connecting, and the end of a stream that has been half-closed.
@@ -56,7 +57,8 @@ pub const SILENCE: Duration = Duration::from_secs(180);
 /// Longest answer.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 20;
 
-/// Requests handed to a stream before it takes them: the stock client's channel holds none, this one at least one.
+/// Requests handed to a stream before it takes them: the stock client's channel holds none, this
+/// one at least one.
 pub const STREAM_REQUESTS: usize = 1;
 
 /// Idle connections that are kept.

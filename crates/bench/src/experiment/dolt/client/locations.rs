@@ -51,7 +51,8 @@ enum Event {
     Failed(Status),
 }
 
-/// The locations of one fetch object. When the stream breaks it is opened again and asked again for what it still owes.
+/// The locations of one fetch object. When the stream breaks it is opened again and asked again for
+/// what it still owes.
 pub struct Locations<'a> {
     /// Opens a stream.
     open: Box<dyn Fn() -> Call + 'a>,
@@ -99,7 +100,8 @@ impl<'a> Locations<'a> {
         self.wanted.extend(addresses);
     }
 
-    /// Places of chunks asked for, as soon as an answer has some. Can be dropped and called again; never ends when nothing is owed.
+    /// Places of chunks asked for, as soon as an answer has some. Can be dropped and called again;
+    /// never ends when nothing is owed.
     ///
     /// # Errors
     ///
@@ -111,7 +113,8 @@ impl<'a> Locations<'a> {
                 Event::Answered(answer) => {
                     self.retries = 0;
                     let asked = self.unanswered.pop_front();
-                    let asked = asked.ok_or_else(|| wrong(self.method, "more answers than requests"))?;
+                    let asked =
+                        asked.ok_or_else(|| wrong(self.method, "more answers than requests"))?;
                     self.sent = self.sent.saturating_sub(1);
                     return self.places(&asked, answer);
                 }
@@ -201,15 +204,18 @@ impl<'a> Locations<'a> {
         }
         let of_request = |index: u32| {
             let address = usize::try_from(index).ok().and_then(|index| asked.get(index));
-            address.copied().ok_or_else(|| wrong("StreamChunkLocations", format_args!("index {index}")))
+            address
+                .copied()
+                .ok_or_else(|| wrong("StreamChunkLocations", format_args!("index {index}")))
         };
         if let Some(missing) = answer.missing_indexes.first() {
             return Err(wrong(of_request(*missing)?, "the server says it is missing"));
         }
         let place = |location: &busload_proto::remotesapi::ChunkLocation| {
             let url = self.resources.get(&location.table_file_id);
-            let url =
-                url.ok_or_else(|| wrong("StreamChunkLocations", "a resource that was not introduced"))?;
+            let url = url.ok_or_else(|| {
+                wrong("StreamChunkLocations", "a resource that was not introduced")
+            })?;
             let spans = [
                 (location.offset, location.length),
                 (location.dictionary_offset, location.dictionary_length),
@@ -233,8 +239,10 @@ impl<'a> Locations<'a> {
             for range in resource.ranges {
                 let address = ChunkAddress::from_slice(&range.hash);
                 let address = address.map_err(|error| wrong("StreamDownloadLocations", error))?;
-                let spans =
-                    [(range.offset, range.length), (range.dictionary_offset, range.dictionary_length)];
+                let spans = [
+                    (range.offset, range.length),
+                    (range.dictionary_offset, range.dictionary_length),
+                ];
                 places.push(Place { url: Rc::clone(&url), address, location: location_of(spans) });
             }
         }
@@ -265,10 +273,15 @@ fn open(client: &Client) -> Call {
                 repo_id: id.clone(),
                 repo_token: String::new(),
                 repo_path: path.clone(),
-                chunk_hashes: addresses.iter().flat_map(|address| address.0).collect::<Vec<_>>().into(),
+                chunk_hashes: addresses
+                    .iter()
+                    .flat_map(|address| address.0)
+                    .collect::<Vec<_>>()
+                    .into(),
                 client_capabilities: CAPABILITIES.to_vec(),
             };
-            let opened = async move { service.stream_chunk_locations(messages(received, request)).await };
+            let opened =
+                async move { service.stream_chunk_locations(messages(received, request)).await };
             let answers = opened.map_ok(tonic::Response::into_inner).try_flatten_stream();
             Box::pin(answers.map(|answer| answer.map(Answer::New)))
         }
@@ -277,10 +290,14 @@ fn open(client: &Client) -> Call {
                 repo_id: id.clone(),
                 repo_token: String::new(),
                 repo_path: path.clone(),
-                chunk_hashes: addresses.iter().map(|address| Bytes::copy_from_slice(&address.0)).collect(),
+                chunk_hashes: addresses
+                    .iter()
+                    .map(|address| Bytes::copy_from_slice(&address.0))
+                    .collect(),
                 client_capabilities: CAPABILITIES.to_vec(),
             };
-            let opened = async move { service.stream_download_locations(messages(received, request)).await };
+            let opened =
+                async move { service.stream_download_locations(messages(received, request)).await };
             let answers = opened.map_ok(tonic::Response::into_inner).try_flatten_stream();
             Box::pin(answers.map(|answer| answer.map(Answer::Legacy)))
         }

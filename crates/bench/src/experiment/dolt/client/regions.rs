@@ -80,7 +80,8 @@ impl<T> Regions<T> {
     pub fn take_largest(&mut self) -> Option<Region<T>> {
         let (_, url, start) = self.by_size.pop_last()?;
         let (name, regions) = &mut self.regions[url];
-        let Pending { end, mut parts } = regions.remove(&start).expect("in one map if in the other");
+        let Pending { end, mut parts } =
+            regions.remove(&start).expect("in one map if in the other");
         parts.sort_unstable_by_key(|part| part.span.offset);
         Some(Region { url: Rc::clone(name), start, end, parts })
     }
@@ -98,7 +99,8 @@ impl<T> Regions<T> {
     /// Removes a region that touches these bytes, or nearly.
     fn take_near(&mut self, url: usize, start: u64, end: u64) -> Option<(u64, Pending<T>)> {
         let regions = &mut self.regions[url].1;
-        let before = regions.range(..=start).next_back().filter(|(_, near)| start < near.end + self.gap);
+        let before =
+            regions.range(..=start).next_back().filter(|(_, near)| start < near.end + self.gap);
         let near_start = match before {
             Some((near_start, _)) => *near_start,
             None => *regions.range(start..end + self.gap).next()?.0,
@@ -154,7 +156,8 @@ mod tests {
             regions.insert(&url.into(), Span { offset: 0, length: 10 }, ());
             regions.insert(&url.into(), Span { offset: 20, length: 10 }, ());
         }
-        let urls: Vec<_> = std::iter::from_fn(|| regions.take_largest()).map(|region| region.url).collect();
+        let urls: Vec<_> =
+            std::iter::from_fn(|| regions.take_largest()).map(|region| region.url).collect();
         assert_eq!(urls.len(), 2);
         assert_ne!(urls[0], urls[1]);
     }

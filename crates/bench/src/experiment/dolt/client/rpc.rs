@@ -51,7 +51,8 @@ impl Streams {
     }
 }
 
-/// Dolt's client: one gRPC connection, a pool of HTTP connections. Runs on the thread that polls it.
+/// Dolt's client: one gRPC connection, a pool of HTTP connections. Runs on the thread that polls
+/// it.
 #[derive(Debug)]
 pub struct Client {
     service: ChunkStoreServiceClient<Channel>,
@@ -67,20 +68,26 @@ impl Client {
     /// # Errors
     ///
     /// Nobody answers.
-    pub async fn connect(address: SocketAddr, path: &str, streams: Streams) -> Result<Self, Failure> {
+    pub async fn connect(
+        address: SocketAddr,
+        path: &str,
+        streams: Streams,
+    ) -> Result<Self, Failure> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.map_err(|error| refused(address, error))?;
         // grpc-go measures its windows, too.
-        let endpoint = endpoint.tcp_nodelay(true).http2_adaptive_window(true).connect_timeout(CONNECT);
+        let endpoint =
+            endpoint.tcp_nodelay(true).http2_adaptive_window(true).connect_timeout(CONNECT);
         let channel = endpoint.connect().await.map_err(|error| refused(address, error))?;
-        let service = ChunkStoreServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+        let service =
+            ChunkStoreServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
         let meter = Meter::default();
         let path = path.trim_matches('/').to_owned();
         Ok(Self { service, path, streams, http: Http::new(&meter), meter })
     }
 
-    /// Clones: metadata, root and its chunk, then every file as a whole, three at a time. Every byte of every file is compared with
-    /// what the store is known to hold.
+    /// Clones: metadata, root and its chunk, then every file as a whole, three at a time. Every
+    /// byte of every file is compared with what the store is known to hold.
     ///
     /// # Errors
     ///
@@ -140,10 +147,12 @@ impl Client {
         if metadata.nbf_version != NBF_VERSION || metadata.storage_size != store.bytes() {
             let (version, bytes) = (metadata.nbf_version, metadata.storage_size);
             let expected = store.bytes();
-            let found = format!("{version} with {bytes} bytes, expected {NBF_VERSION} with {expected}");
+            let found =
+                format!("{version} with {bytes} bytes, expected {NBF_VERSION} with {expected}");
             return Err(wrong("GetRepoMetadata", found));
         }
-        if self.streams == Streams::New && !metadata.features.contains(&Feature::StreamChunkLocations.into())
+        if self.streams == Streams::New
+            && !metadata.features.contains(&Feature::StreamChunkLocations.into())
         {
             return Err(wrong("GetRepoMetadata", "expected the feature StreamChunkLocations"));
         }
@@ -165,8 +174,11 @@ impl Client {
     }
 
     async fn root(&self, store: &Store) -> Result<ChunkAddress, Failure> {
-        let request =
-            RootRequest { repo_id: self.id(), repo_token: String::new(), repo_path: self.path.clone() };
+        let request = RootRequest {
+            repo_id: self.id(),
+            repo_token: String::new(),
+            repo_path: self.path.clone(),
+        };
         let call = async || self.service().root(request.clone()).await;
         let root = self.retried("Root", call).await?.root_hash;
         let root = ChunkAddress::from_slice(&root).map_err(|error| wrong("Root", error))?;
@@ -181,7 +193,10 @@ impl Client {
         for addresses in addresses.chunks(HAS_ADDRESSES) {
             let request = HasChunksRequest {
                 repo_id: self.id(),
-                hashes: addresses.iter().map(|address| Bytes::copy_from_slice(&address.0)).collect(),
+                hashes: addresses
+                    .iter()
+                    .map(|address| Bytes::copy_from_slice(&address.0))
+                    .collect(),
                 repo_token: String::new(),
                 repo_path: self.path.clone(),
             };

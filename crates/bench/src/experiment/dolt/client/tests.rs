@@ -1,4 +1,5 @@
-//! Walks against an S3 server in this process: everything but location streams, which a server of its own is tested with.
+//! Walks against an S3 server in this process: everything but location streams, which a server of
+//! its own is tested with.
 
 use std::time::Duration;
 

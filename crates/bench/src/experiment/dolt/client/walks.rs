@@ -22,7 +22,8 @@ pub type Visit<'a> = dyn FnMut(ChunkAddress, Bytes) -> Result<Vec<ChunkAddress>,
 
 /// Whoever can read chunks.
 pub trait Reads {
-    /// One fetch object: reads these chunks and all those that `visit` wants, as they become known, until there are no more.
+    /// One fetch object: reads these chunks and all those that `visit` wants, as they become known,
+    /// until there are no more.
     async fn walk(&self, from: Vec<ChunkAddress>, visit: &mut Visit<'_>) -> Result<(), Failure>;
 
     /// One fetch object for these chunks; their contents in the order of the addresses.
@@ -34,7 +35,10 @@ pub trait Reads {
         };
         self.walk(addresses.to_vec(), &mut keep).await?;
         let of = |address| {
-            contents.get(address).cloned().ok_or_else(|| wrong(address, "the walk ended without it"))
+            contents
+                .get(address)
+                .cloned()
+                .ok_or_else(|| wrong(address, "the walk ended without it"))
         };
         addresses.iter().map(of).collect()
     }
@@ -42,7 +46,9 @@ pub trait Reads {
     /// One chunk.
     async fn one(&self, address: ChunkAddress) -> Result<Node, Failure> {
         let contents = self.read(&[address]).await?;
-        contents.first().map_or_else(|| Err(wrong(address, "nothing was read")), |contents| parse(contents))
+        contents
+            .first()
+            .map_or_else(|| Err(wrong(address, "nothing was read")), |contents| parse(contents))
     }
 }
 
@@ -50,12 +56,18 @@ fn parse(contents: &[u8]) -> Result<Node, Failure> {
     Node::parse(contents).map_err(|error| wrong("contents", error))
 }
 
-/// Reads everything that can be reached from the root and was not written by the first `had` pushes.
+/// Reads everything that can be reached from the root and was not written by the first `had`
+/// pushes.
 ///
 /// # Errors
 ///
 /// A chunk cannot be had, or not as many come as were written.
-pub async fn fetch(reads: &impl Reads, store: &Store, root: ChunkAddress, had: usize) -> Result<(), Failure> {
+pub async fn fetch(
+    reads: &impl Reads,
+    store: &Store,
+    root: ChunkAddress,
+    had: usize,
+) -> Result<(), Failure> {
     let is_had = |address: &ChunkAddress| store.find(address).is_some_and(|entry| entry.file < had);
     if is_had(&root) {
         return Ok(());
@@ -73,13 +85,17 @@ pub async fn fetch(reads: &impl Reads, store: &Store, root: ChunkAddress, had: u
     Err(wrong("fetch", format_args!("{} chunks, expected {expected}", asked.len())))
 }
 
-/// Reads the current version as a query over all rows does: for one node after the other all its children at once.
-/// How long each took.
+/// Reads the current version as a query over all rows does: for one node after the other all its
+/// children at once. How long each took.
 ///
 /// # Errors
 ///
 /// A chunk cannot be had, or the leaves are not those of the store, in order.
-pub async fn scan(reads: &impl Reads, store: &Store, root: ChunkAddress) -> Result<Vec<u64>, Failure> {
+pub async fn scan(
+    reads: &impl Reads,
+    store: &Store,
+    root: ChunkAddress,
+) -> Result<Vec<u64>, Failure> {
     let mut parts_ns = Vec::new();
     let mut leaves = Vec::with_capacity(store.leaves.len());
     // The next to visit is the last.
@@ -101,7 +117,10 @@ pub async fn scan(reads: &impl Reads, store: &Store, root: ChunkAddress) -> Resu
     if leaves == store.leaves {
         return Ok(parts_ns);
     }
-    Err(wrong("scan", format_args!("{} leaves, not the {} of the store", leaves.len(), store.leaves.len())))
+    Err(wrong(
+        "scan",
+        format_args!("{} leaves, not the {} of the store", leaves.len(), store.leaves.len()),
+    ))
 }
 
 /// Point reads.
@@ -115,7 +134,8 @@ pub struct Points {
     pub seed: u64,
 }
 
-/// Reads chains of chunks from the root to a leaf, each named by the one before; how long each chain took.
+/// Reads chains of chunks from the root to a leaf, each named by the one before; how long each
+/// chain took.
 ///
 /// # Errors
 ///
@@ -130,7 +150,8 @@ pub async fn point(
     let readers = points.readers.max(1);
     let read_by = |reader: usize| {
         let chains = points.chains / readers + usize::from(reader < points.chains % readers);
-        let seed = points.seed.wrapping_add(u64::try_from(reader).expect("a count fits in 64 bits") << 32);
+        let seed =
+            points.seed.wrapping_add(u64::try_from(reader).expect("a count fits in 64 bits") << 32);
         chains_of(reads, root, chains, seed, &leaves)
     };
     Ok(try_join_all((0..readers).map(read_by)).await?.concat())
@@ -156,7 +177,11 @@ async fn chains_of(
     Ok(parts_ns)
 }
 
-async fn chain(reads: &impl Reads, root: ChunkAddress, random: &mut Random) -> Result<ChunkAddress, Failure> {
+async fn chain(
+    reads: &impl Reads,
+    root: ChunkAddress,
+    random: &mut Random,
+) -> Result<ChunkAddress, Failure> {
     let mut address = root;
     loop {
         let node = reads.one(address).await?;

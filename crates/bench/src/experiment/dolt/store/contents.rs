@@ -1,4 +1,5 @@
-//! What chunks hold: a kind, the addresses of their children, filler. Nobody who walks needs to know more than a chunk's contents.
+//! What chunks hold: a kind, the addresses of their children, filler. Nobody who walks needs to
+//! know more than a chunk's contents.
 //!
 //! ```text
 //!   kind (1) | children (2, big-endian) | seed of the filler (8) | their addresses (20 each) | filler that compresses about 2:1
@@ -44,7 +45,8 @@ pub enum Kind {
 }
 
 /// In the order of their bytes.
-const KINDS: [Kind; 6] = [Kind::Root, Kind::Commit, Kind::RootValue, Kind::Table, Kind::Inner, Kind::Leaf];
+const KINDS: [Kind; 6] =
+    [Kind::Root, Kind::Commit, Kind::RootValue, Kind::Table, Kind::Inner, Kind::Leaf];
 
 /// Contents of a chunk.
 ///
@@ -94,14 +96,18 @@ impl Node {
     ///
     /// They are none that this program made.
     pub fn parse(contents: &[u8]) -> Result<Self> {
-        let header: &[u8; HEADER_BYTES] = contents.first_chunk().context("a chunk without a header")?;
+        let header: &[u8; HEADER_BYTES] =
+            contents.first_chunk().context("a chunk without a header")?;
         let kind = KINDS.get(usize::from(header[0])).context("a chunk of no known kind")?;
         let count = usize::from(u16::from_be_bytes([header[1], header[2]]));
         let addresses = contents[HEADER_BYTES..].as_chunks::<{ ChunkAddress::BYTES }>().0;
         let Some(addresses) = addresses.get(..count) else {
             bail!("a chunk of {} bytes with {count} children", contents.len())
         };
-        Ok(Self { kind: *kind, children: addresses.iter().map(|bytes| ChunkAddress(*bytes)).collect() })
+        Ok(Self {
+            kind: *kind,
+            children: addresses.iter().map(|bytes| ChunkAddress(*bytes)).collect(),
+        })
     }
 
     /// The children that belong to the same version of the store: a commit's parents do not.
@@ -119,7 +125,8 @@ mod tests {
 
     #[test]
     fn children_are_read_from_contents() {
-        let children: Vec<_> = (0..300u16).map(|number| ChunkAddress::of(&number.to_be_bytes())).collect();
+        let children: Vec<_> =
+            (0..300u16).map(|number| ChunkAddress::of(&number.to_be_bytes())).collect();
         let contents = make(Kind::Inner, 7, &children, 9_000);
         assert_eq!(contents.len(), 9_000);
         assert_eq!(Node::parse(&contents).unwrap(), Node { kind: Kind::Inner, children });

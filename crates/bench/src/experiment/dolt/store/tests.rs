@@ -37,7 +37,8 @@ fn read(directory: &Directory, store: &Store, address: &ChunkAddress) -> Bytes {
         file.read_exact_at(&mut bytes, span.offset).unwrap();
         Bytes::from(bytes)
     };
-    let dictionary = entry.location.dictionary.map(|span| Dictionary::decode(&bytes(span)).unwrap());
+    let dictionary =
+        entry.location.dictionary.map(|span| Dictionary::decode(&bytes(span)).unwrap());
     let stored = Stored::parse(bytes(entry.location.span), &entry.location).unwrap();
     stored.decode(dictionary.as_ref()).unwrap()
 }
@@ -65,13 +66,18 @@ fn the_manifest_names_every_file_and_the_root() {
     let (directory, store) = made(&small());
     let manifest = Manifest::parse(&fs::read(directory.path().join("manifest")).unwrap()).unwrap();
     assert_eq!(manifest.root, store.root);
-    let named: Vec<_> = manifest.files.iter().map(|file| (file.id.to_string(), file.chunk_count)).collect();
-    let files: Vec<_> = store.files.iter().map(|file| (file.id.clone(), file.chunk_count)).collect();
+    let named: Vec<_> =
+        manifest.files.iter().map(|file| (file.id.to_string(), file.chunk_count)).collect();
+    let files: Vec<_> =
+        store.files.iter().map(|file| (file.id.clone(), file.chunk_count)).collect();
     assert_eq!(named, files);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), files.len() + 1);
     for file in &store.files {
         let bytes = fs::read(directory.path().join(&file.name)).unwrap();
-        assert_eq!((u64::try_from(bytes.len()).unwrap(), crc32c::crc32c(&bytes)), (file.bytes, file.crc));
+        assert_eq!(
+            (u64::try_from(bytes.len()).unwrap(), crc32c::crc32c(&bytes)),
+            (file.bytes, file.crc)
+        );
         assert!(file.index_from < file.bytes);
     }
 }
@@ -98,7 +104,8 @@ fn the_same_design_gives_the_same_files() {
     let (_one, first) = made(&small());
     let (_two, second) = made(&small());
     let (_three, other) = made(&Design { seed: 2, ..small() });
-    let names = |store: &Store| store.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>();
+    let names =
+        |store: &Store| store.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&first), names(&second));
     assert_ne!(names(&first), names(&other));
 }

@@ -6,8 +6,8 @@
 //!              +--> the commit of the push before
 //! ```
 //!
-//! Where a node ends is decided by the addresses of its children, as in a prolly tree: what a push does not touch keeps its nodes,
-//! and so their addresses.
+//! Where a node ends is decided by the addresses of its children, as in a prolly tree: what a push
+//! does not touch keeps its nodes, and so their addresses.
 
 use std::collections::HashSet;
 
@@ -128,7 +128,8 @@ impl Tree {
     /// Replaces some leaves and adds others; the new ones, in order.
     fn grow(&mut self, growth: &Growth) -> Vec<Chunk> {
         let before = self.leaves.len();
-        let mut positions: Vec<usize> = (0..before).filter(|_| self.draws(growth.replaced)).collect();
+        let mut positions: Vec<usize> =
+            (0..before).filter(|_| self.draws(growth.replaced)).collect();
         positions.extend(before..before + growth.leaves);
         self.leaves.resize(before + growth.leaves, ChunkAddress::ZERO);
         let mut added = Vec::with_capacity(positions.len());
@@ -149,10 +150,16 @@ impl Tree {
     /// From a quarter of the mean to seven quarters, most of them near the mean.
     fn leaf(&mut self, mean_bytes: usize) -> Chunk {
         let mean = u64::try_from(mean_bytes).expect("a size fits in 64 bits");
-        let bytes = mean / 4 + self.random.below(mean * 3 / 4 + 1) + self.random.below(mean * 3 / 4 + 1);
+        let bytes =
+            mean / 4 + self.random.below(mean * 3 / 4 + 1) + self.random.below(mean * 3 / 4 + 1);
         self.made += 1;
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.made;
-        Chunk::new(make(Kind::Leaf, seed, &[], usize::try_from(bytes).expect("less than two means")))
+        Chunk::new(make(
+            Kind::Leaf,
+            seed,
+            &[],
+            usize::try_from(bytes).expect("less than two means"),
+        ))
     }
 
     /// The nodes above these, and those of them that are new.
@@ -162,7 +169,8 @@ impl Tree {
         while !rest.is_empty() {
             let (children, after) = rest.split_at(node_children(rest));
             rest = after;
-            // The contents are those of the children and of nothing else, so that the same node has the same address.
+            // The contents are those of the children and of nothing else, so that the same node has
+            // the same address.
             let seed = children[0].prefix();
             let node = Chunk::new(make(Kind::Inner, seed, children, children.len() * CHILD_BYTES));
             addresses.push(node.address);

@@ -48,8 +48,17 @@ pub fn write(directory: &Path, kind: FileKind, chunks: &[Chunk]) -> Result<Writt
     };
     let path = directory.join(&name);
     fs::rename(&unnamed, &path).with_context(named)?;
-    let (index, bytes, index_from) = index_of(&path, kind, spec).context("a table file just written")?;
-    let file = TableFile { name, id, kind, bytes, crc: out.crc, chunk_count: spec.chunk_count, index_from };
+    let (index, bytes, index_from) =
+        index_of(&path, kind, spec).context("a table file just written")?;
+    let file = TableFile {
+        name,
+        id,
+        kind,
+        bytes,
+        crc: out.crc,
+        chunk_count: spec.chunk_count,
+        index_from,
+    };
     Ok(Written { spec, file, index })
 }
 

@@ -90,7 +90,8 @@ fn wrong_answers_are_no_answers() {
 fn upserts_have_versions_of_their_own() {
     let asks = (0..TRIES).any(|_| {
         let fake = Fake::new(Answers::AtOnce);
-        let counters = Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Upsert, 10), 3).unwrap();
+        let counters =
+            Tasks::new(0).unwrap().run_closed(&fake, &plan(Operation::Upsert, 10), 3).unwrap();
         assert_eq!(counters.versions, fake.asked());
         if counters.versions == 0 {
             return false;
@@ -106,9 +107,13 @@ fn upserts_have_versions_of_their_own() {
 fn an_open_loop_asks_at_its_rate() {
     let keeps_its_rate = (0..TRIES).any(|_| {
         let fake = Fake::new(Answers::AtOnce);
-        let counters = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 190), 1_000).unwrap();
+        let counters =
+            Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 190), 1_000).unwrap();
         let (asked, counted) = (fake.asked(), counters.latency_ns.len());
-        assert_eq!((counters.answered_ever, counters.unanswered, counters.overloaded), (asked, 0, false));
+        assert_eq!(
+            (counters.answered_ever, counters.unanswered, counters.overloaded),
+            (asked, 0, false)
+        );
         assert_eq!(counted, counters.late_ns.len());
         // 10 ms of warm-up and 190 ms of window, but for what passed before the schedule began.
         assert!(asked <= 200 && counted <= 190, "{asked} {counted}");
@@ -121,7 +126,8 @@ fn an_open_loop_asks_at_its_rate() {
 fn what_is_never_answered_counts_with_the_time_it_waited() {
     let asks = (0..TRIES).any(|_| {
         let fake = Fake::new(Answers::Never);
-        let counters = Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 40), 500).unwrap();
+        let counters =
+            Tasks::new(0).unwrap().run_open(&fake, &plan(Operation::Read, 40), 500).unwrap();
         assert_eq!(counters.answered_ever, 0);
         assert!(counters.unanswered <= 20, "{counters:?}");
         assert_eq!(counters.latency_ns.len(), counters.unanswered);

@@ -25,7 +25,13 @@ pub struct Connection {
 impl Connection {
     /// Over a socket from which nothing has been read.
     pub fn new(socket: Socket) -> Self {
-        Self { socket, unsent: Vec::new(), received: Vec::new(), parsed: 0, pending: VecDeque::new() }
+        Self {
+            socket,
+            unsent: Vec::new(),
+            received: Vec::new(),
+            parsed: 0,
+            pending: VecDeque::new(),
+        }
     }
 
     /// Where requests are written to before [`Connection::send`].
@@ -33,7 +39,8 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Sends what the socket takes. When something is left, `poll` will say when there is room for it.
+    /// Sends what the socket takes. When something is left, `poll` will say when there is room for
+    /// it.
     pub fn send(&mut self, poll: &Poll) -> Result<()> {
         let sent = self.socket.send(poll, &self.unsent)?;
         self.unsent.drain(..sent);
@@ -49,8 +56,13 @@ impl Connection {
 
     /// The next whole reply, which is to a request for `row`.
     #[inline]
-    pub fn next_reply(&mut self, operation: Operation, row: u64) -> Result<Option<Result<(), Failure>>> {
-        let Some((length, outcome)) = protocol::read_reply(&self.received[self.parsed..], operation, row)?
+    pub fn next_reply(
+        &mut self,
+        operation: Operation,
+        row: u64,
+    ) -> Result<Option<Result<(), Failure>>> {
+        let Some((length, outcome)) =
+            protocol::read_reply(&self.received[self.parsed..], operation, row)?
         else {
             return Ok(None);
         };

@@ -66,8 +66,8 @@ impl Prefix {
     }
 }
 
-/// Reads the reply to a request for `row` at the beginning of `bytes`: how many bytes it has and what it says, or `None` when
-/// it is not whole yet.
+/// Reads the reply to a request for `row` at the beginning of `bytes`: how many bytes it has and
+/// what it says, or `None` when it is not whole yet.
 ///
 /// # Errors
 ///
@@ -93,11 +93,14 @@ fn read_any_reply(
     operation: Operation,
     row: u64,
 ) -> Result<Option<(usize, Result<(), Failure>)>> {
-    let Some((reply, length)) = Reply::parse(bytes).context("the server sent what is no RESP")? else {
+    let Some((reply, length)) = Reply::parse(bytes).context("the server sent what is no RESP")?
+    else {
         return Ok(None);
     };
     let outcome = match (reply, operation) {
-        (Reply::Error(text), _) => Err(Failure::Refused(String::from_utf8_lossy(&text).into_owned())),
+        (Reply::Error(text), _) => {
+            Err(Failure::Refused(String::from_utf8_lossy(&text).into_owned()))
+        }
         (Reply::Bulk(payload), Operation::Read) => check(row, Some(&payload)),
         (Reply::Null(_), Operation::Read) => check(row, None),
         (other, _) => Err(Failure::Wrong(format!("{other:?}"))),
@@ -135,7 +138,11 @@ mod tests {
     fn a_reply_counts_when_it_is_whole_and_right() {
         let reply = format!("$35\r\n{}\r\n", Payload::loaded(42).text());
         for cut in 0..reply.len() {
-            assert_eq!(read_reply(&reply.as_bytes()[..cut], Operation::Read, 42).unwrap(), None, "{cut}");
+            assert_eq!(
+                read_reply(&reply.as_bytes()[..cut], Operation::Read, 42).unwrap(),
+                None,
+                "{cut}"
+            );
         }
         assert_eq!(read_reply(reply.as_bytes(), Operation::Read, 42).unwrap(), Some((42, Ok(()))));
         let two = reply.repeat(2);
@@ -145,13 +152,14 @@ mod tests {
 
     #[test]
     fn wrong_answers_are_told_from_refusals() {
-        let wrong = |reply: &str, operation| match read_reply(reply.as_bytes(), operation, 42).unwrap() {
-            Some((length, Err(failure))) => {
-                assert_eq!(length, reply.len());
-                matches!(failure, Failure::Wrong(_))
-            }
-            other => panic!("{reply}: {other:?}"),
-        };
+        let wrong =
+            |reply: &str, operation| match read_reply(reply.as_bytes(), operation, 42).unwrap() {
+                Some((length, Err(failure))) => {
+                    assert_eq!(length, reply.len());
+                    matches!(failure, Failure::Wrong(_))
+                }
+                other => panic!("{reply}: {other:?}"),
+            };
         let of_another = format!("$35\r\n{}\r\n", Payload::loaded(43).text());
         for reply in [&of_another, "$-1\r\n", "$3\r\nabc\r\n", ":1\r\n"] {
             assert!(wrong(reply, Operation::Read), "{reply}");

@@ -58,7 +58,8 @@ fn answer(mut socket: TcpStream, manners: Manners, counted: &AtomicU64) {
         if manners.closes_at == Some(number) {
             return;
         }
-        let digits = std::str::from_utf8(&request[GET_BYTES - KEY_BYTES - 2..GET_BYTES - 2]).unwrap();
+        let digits =
+            std::str::from_utf8(&request[GET_BYTES - KEY_BYTES - 2..GET_BYTES - 2]).unwrap();
         let row: u64 = digits.parse().unwrap();
         let row = if manners.wrong_at == Some(number) { row + 1 } else { row };
         let reply = format!("$35\r\n{}\r\n", Payload::loaded(row).text());
@@ -93,7 +94,11 @@ fn every_reply_is_counted_once_however_it_is_cut() {
             let (address, requests) = serve(Manners::default());
             let counters = run_closed(plan(address, connections, 50), clients).unwrap();
             assert_eq!(counters.answered_ever, requests.load(Ordering::SeqCst));
-            assert_eq!((counters.failed.wrong.count, counters.failed.refused.count), (0, 0), "{counters:?}");
+            assert_eq!(
+                (counters.failed.wrong.count, counters.failed.refused.count),
+                (0, 0),
+                "{counters:?}"
+            );
             assert_eq!(counters.latency_ns.len(), counters.answered);
             0 < counters.answered
         });
@@ -133,8 +138,8 @@ fn a_stall_is_charged_for_every_request_it_kept_waiting() {
     let is_charged = (0..TRIES).any(|_| {
         let (address, _) = serve(Manners { stalls_at: Some(60), stall, ..Manners::default() });
         let counters = run_open(plan(address, 1, 390), 1_000).unwrap();
-        // 200 of 390 requests waited, half of them at least 100 ms: a closed loop would have noticed one. A machine that is
-        // busy stalls by itself: then more of them waited.
+        // 200 of 390 requests waited, half of them at least 100 ms: a closed loop would have
+        // noticed one. A machine that is busy stalls by itself: then more of them waited.
         80_000_000 < counters.latency_ns.value_at_quantile(0.8)
             && counters.latency_ns.value_at_quantile(0.2) < 80_000_000
     });

@@ -139,7 +139,11 @@ async fn a_copy_that_gets_nothing_of_the_budget_reads_in_the_foreground() {
         bench.streams_well(0..SIZE, ONCE).await;
         // It waits once, not again and again.
         let half = ONCE.timeout / 2;
-        assert!((half..half + Duration::from_secs(3)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(
+            (half..half + Duration::from_secs(3)).contains(&began.elapsed()),
+            "{:?}",
+            began.elapsed()
+        );
     }
 }
 
@@ -184,7 +188,8 @@ async fn what_goes_between_its_coming_and_its_reading_is_read_from_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn doubt_about_bytes_makes_a_stream_that_comes_later_ask_the_store() {
-    for (disk, purpose) in [(None, AGAIN), (None, ONCE), (Some(AMPLE), AGAIN), (Some(AMPLE), ONCE)] {
+    for (disk, purpose) in [(None, AGAIN), (None, ONCE), (Some(AMPLE), AGAIN), (Some(AMPLE), ONCE)]
+    {
         let bench = Bench::over(4 * MIB, disk).await;
         bench.streams_well(0..4 * MIB, purpose).await;
         bench.settled().await;

@@ -1,4 +1,5 @@
-//! Random streams beside reads, fills, doubts and faults: right bytes, in order, or an error that says why.
+//! Random streams beside reads, fills, doubts and faults: right bytes, in order, or an error that
+//! says why.
 
 use proptest::prelude::*;
 
@@ -6,8 +7,8 @@ use super::{super::model::common_answer, *};
 
 #[derive(Clone, Debug)]
 enum Operation {
-    /// A range by start and end, in thousandths of the object; so many pieces are taken at once, with a rest of so many milliseconds; after
-    /// so many it is dropped.
+    /// A range by start and end, in thousandths of the object; so many pieces are taken at once,
+    /// with a rest of so many milliseconds; after so many it is dropped.
     Stream {
         from: u64,
         to: u64,
@@ -56,7 +57,13 @@ fn span(from: u64, to: u64) -> Range<u64> {
 }
 
 /// Reads a stream as told. What comes has to be right.
-async fn follow(bench: Arc<Bench>, range: Range<u64>, purpose: Use, rest: Duration, pieces_max: usize) {
+async fn follow(
+    bench: Arc<Bench>,
+    range: Range<u64>,
+    purpose: Use,
+    rest: Duration,
+    pieces_max: usize,
+) {
     let options = StreamOptions { purpose, timeout: Duration::from_secs(40) };
     let mut stream = bench.object.stream(range.clone(), options);
     let mut next = range.start;
@@ -68,7 +75,10 @@ async fn follow(bench: Arc<Bench>, range: Range<u64>, purpose: Use, rest: Durati
         match piece {
             Ok(piece) => {
                 let end = next + piece.len() as u64;
-                assert!(end <= range.end && piece == bench.expected(&(next..end)), "other bytes at {next}");
+                assert!(
+                    end <= range.end && piece == bench.expected(&(next..end)),
+                    "other bytes at {next}"
+                );
                 next = end;
             }
             Err(Error::TooLate(_) | Error::Unreachable(_) | Error::Gone(_)) => {
@@ -88,13 +98,21 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
         match operation {
             Operation::Stream { from, to, purpose, rest_milliseconds, pieces_max } => {
                 let rest = Duration::from_millis(rest_milliseconds);
-                running.spawn(follow(Arc::clone(&bench), span(from, to), purpose, rest, pieces_max));
+                running.spawn(follow(
+                    Arc::clone(&bench),
+                    span(from, to),
+                    purpose,
+                    rest,
+                    pieces_max,
+                ));
             }
             Operation::Read { from, to } => drop(bench.read(span(from, to))),
             Operation::Fault(answers) => bench.fake.answer(answers),
             Operation::Invalidate { from, to } => bench.object.invalidate(span(from, to)),
             Operation::Drop => drop(bench.cache.drop_object("a").await),
-            Operation::Pass { milliseconds } => tokio::time::sleep(Duration::from_millis(milliseconds)).await,
+            Operation::Pass { milliseconds } => {
+                tokio::time::sleep(Duration::from_millis(milliseconds)).await
+            }
         }
     }
     timeout(Duration::from_secs(3_600), running.join_all()).await.expect("nothing hangs");
@@ -102,7 +120,9 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
     // Whoever joins a read in its last attempt shares the fault that this was given before.
     bench.requests_ended().await;
     for options in [ONCE, AGAIN] {
-        timeout(Duration::from_secs(600), bench.streams_well(0..SIZE, options)).await.expect("nothing hangs");
+        timeout(Duration::from_secs(600), bench.streams_well(0..SIZE, options))
+            .await
+            .expect("nothing hangs");
     }
     bench.settled().await;
     bench.requests_ended().await;

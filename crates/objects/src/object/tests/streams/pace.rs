@@ -1,9 +1,11 @@
-//! Stores behind a thin line: what is ahead does not keep back what is waited for, and nothing is asked for twice.
+//! Stores behind a thin line: what is ahead does not keep back what is waited for, and nothing is
+//! asked for twice.
 
 use super::*;
 
 const SIZE: u64 = 20 * MIB + 777;
-const PATIENT: StreamOptions = StreamOptions { purpose: Use::Once, timeout: Duration::from_secs(10) };
+const PATIENT: StreamOptions =
+    StreamOptions { purpose: Use::Once, timeout: Duration::from_secs(10) };
 
 impl Bench {
     /// In pieces such that all bodies move all the time.
@@ -13,7 +15,8 @@ impl Bench {
     }
 }
 
-/// So many copies at the same time, each of an object of its own that has the same bytes. Returns the longest time without a piece.
+/// So many copies at the same time, each of an object of its own that has the same bytes. Returns
+/// the longest time without a piece.
 async fn copies_of_as_many(bench: &Bench, count: usize) -> Duration {
     let copies = (0..count).map(|index| async move {
         let name = format!("copy{index}");
@@ -34,12 +37,13 @@ async fn copies_of_as_many(bench: &Bench, count: usize) -> Duration {
     join_all(copies).await.into_iter().max().unwrap_or_default()
 }
 
-/// Four parts of each of three files flew at once over a line of 200 KB/s: what was waited for came too late, was asked for again by itself,
-/// and then the copy was cut off.
+/// Four parts of each of three files flew at once over a line of 200 KB/s: what was waited for came
+/// too late, was asked for again by itself, and then the copy was cut off.
 #[tokio::test(start_paused = true)]
 async fn copies_over_a_thin_line_come_through_at_its_pace_and_ask_for_every_byte_once() {
     for disk in [None, Some(AMPLE)] {
-        for (count, bytes_per_second) in [(1, 50_000), (1, 200_000), (3, 50_000), (3, 200_000), (3, 400_000)]
+        for (count, bytes_per_second) in
+            [(1, 50_000), (1, 200_000), (3, 50_000), (3, 200_000), (3, 400_000)]
         {
             let bench = Bench::over(SIZE, disk).await;
             bench.thin_line(bytes_per_second);
@@ -47,14 +51,21 @@ async fn copies_over_a_thin_line_come_through_at_its_pace_and_ask_for_every_byte
             let longest = copies_of_as_many(&bench, count).await;
             let stats = bench.remote.stats();
             let all = SIZE * count as u64;
-            assert_eq!((stats.bytes, stats.foreground_reads), (all, 0), "{count} at {bytes_per_second}");
+            assert_eq!(
+                (stats.bytes, stats.foreground_reads),
+                (all, 0),
+                "{count} at {bytes_per_second}"
+            );
             let at_best = Duration::from_secs(all / bytes_per_second);
             assert!(began.elapsed() < at_best.mul_f64(1.1), "{:?} of {at_best:?}", began.elapsed());
             // A piece of each copy, and what has left of the next parts.
             let pieces = Duration::from_secs_f64(
                 (limits::PIECE_BYTES * count as u64) as f64 / bytes_per_second as f64,
             );
-            assert!(longest < pieces * 3, "{longest:?} without a piece, {count} at {bytes_per_second}");
+            assert!(
+                longest < pieces * 3,
+                "{longest:?} without a piece, {count} at {bytes_per_second}"
+            );
         }
     }
 }

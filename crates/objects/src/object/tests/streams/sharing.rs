@@ -72,21 +72,26 @@ async fn who_waits_for_a_few_bytes_does_not_wait_for_a_copy() {
     take(&bench, &mut copy, 0..60 * MIB).await.unwrap();
 }
 
-/// Of 42 MiB of disk, 20 are read again and again; then a copy is made of something much larger, and of something that ghosts remember.
+/// Of 42 MiB of disk, 20 are read again and again; then a copy is made of something much larger,
+/// and of something that ghosts remember.
 #[tokio::test(start_paused = true)]
 async fn a_copy_does_not_drive_out_what_is_read_again_and_again() {
-    // Reads of the past protect for three rounds of the main queue: the second copy is made often enough for that not to be it.
+    // Reads of the past protect for three rounds of the main queue: the second copy is made often
+    // enough for that not to be it.
     for (copied, times) in [(130 * MIB, 2), (60 * MIB, 6)] {
-        let bench = Bench::new(copied, Disked { bytes_max: 42 * MIB, fill_whole_max: 0, ..AMPLE }).await;
+        let bench =
+            Bench::new(copied, Disked { bytes_max: 42 * MIB, fill_whole_max: 0, ..AMPLE }).await;
         let hot_bytes = contents(usize::try_from(20 * MIB).unwrap());
         bench.fake.store("hot", hot_bytes.clone()).await;
         let meta = bench.remote.head("hot").await.unwrap().unwrap();
         let hot = bench.cache.object(&bench.remote, &meta);
         hot.warm(&mut |_| ()).await.unwrap();
         let extents = meta.size / EXTENT_DATA_BYTES;
-        // Other things come and go, as they do in a cache that is in use, and what is read meanwhile gets into the main queue.
+        // Other things come and go, as they do in a cache that is in use, and what is read
+        // meanwhile gets into the main queue.
         bench.fake.store("other", contents(usize::try_from(60 * MIB).unwrap())).await;
-        let other = bench.cache.object(&bench.remote, &bench.remote.head("other").await.unwrap().unwrap());
+        let other =
+            bench.cache.object(&bench.remote, &bench.remote.head("other").await.unwrap().unwrap());
         for extent in 0..other.meta().size / EXTENT_DATA_BYTES {
             let start = extent * EXTENT_DATA_BYTES;
             other.read(start..start + 10, within(Duration::from_secs(9))).await.unwrap();
@@ -111,7 +116,12 @@ async fn a_copy_does_not_drive_out_what_is_read_again_and_again() {
             bench.streams_well(0..copied, ONCE).await;
             bench.settled().await;
         }
-        assert_eq!(local(&hot), 20, "a copy of {copied} bytes has driven it out: {:?}", bench.cache.stats());
+        assert_eq!(
+            local(&hot),
+            20,
+            "a copy of {copied} bytes has driven it out: {:?}",
+            bench.cache.stats()
+        );
         assert!(1 < bench.cache.stats().evicted);
     }
 }

@@ -1,7 +1,8 @@
 //! What bodies count, message by message, and when they end.
 
 use std::{
-    convert::Infallible, future::poll_fn, net::IpAddr, sync::atomic::Ordering::Relaxed, time::Duration,
+    convert::Infallible, future::poll_fn, net::IpAddr, sync::atomic::Ordering::Relaxed,
+    time::Duration,
 };
 
 use axum::{
@@ -38,7 +39,8 @@ impl Asked {
         let frames = UnboundedReceiverStream::new(frames).map(Ok::<_, Infallible>);
         let metrics = Arc::<FrontMetrics>::default();
         let account = Accounts::new(Arc::clone(&metrics)).open(IpAddr::from([127, 0, 0, 1]));
-        let request = Request::post(path).header(header::CONTENT_TYPE, content_type).body(()).unwrap();
+        let request =
+            Request::post(path).header(header::CONTENT_TYPE, content_type).body(()).unwrap();
         let body = RequestBody::new(Body::from_stream(frames), &request.into_parts().0, &account);
         Self { client: Some(client), body, account, metrics }
     }
@@ -54,7 +56,11 @@ impl Asked {
     /// The next frame as its reader gets it; none: the body has ended.
     async fn read(&mut self) -> Option<Result<Bytes, Status>> {
         let frame = poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await?;
-        Some(frame.map(|frame| frame.into_data().unwrap()).map_err(|error| *error.downcast().unwrap()))
+        Some(
+            frame
+                .map(|frame| frame.into_data().unwrap())
+                .map_err(|error| *error.downcast().unwrap()),
+        )
     }
 
     async fn receive(&mut self, bytes: &[u8]) {
@@ -87,7 +93,8 @@ fn message(length: u32, some: usize) -> Vec<u8> {
 }
 
 fn run(test: impl Future) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(test);
 }
 
@@ -203,7 +210,11 @@ fn a_message_that_does_not_go_on_ends_the_call() {
             let mut asked = Asked::call();
             asked.send(&begun);
             let (after, status) = over(&mut asked).await;
-            assert_eq!((after, status.code()), (MESSAGE_STALL_MAX, Code::DeadlineExceeded), "{status}");
+            assert_eq!(
+                (after, status.code()),
+                (MESSAGE_STALL_MAX, Code::DeadlineExceeded),
+                "{status}"
+            );
             assert_eq!(asked.left(), 0);
         }
     });
@@ -221,7 +232,10 @@ fn a_message_that_comes_slowly_is_waited_for_and_so_is_the_next_one() {
         }
         asked.send(&whole[24..]);
         assert_eq!(asked.read().await.unwrap().unwrap(), whole);
-        assert!(timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err(), "between two messages");
+        assert!(
+            timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.is_err(),
+            "between two messages"
+        );
         asked.send(&message(1, 0));
         assert!(timeout(MESSAGE_STALL_MAX / 2, asked.read()).await.is_err());
         // An empty frame is nothing.

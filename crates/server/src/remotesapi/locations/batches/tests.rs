@@ -71,7 +71,8 @@ fn a_batch_is_bounded_in_requests() {
 #[test]
 fn a_batch_is_bounded_in_addresses_but_for_a_request_that_is_larger() {
     let of = |(number, address_count)| Ok(Ask { address_count, ..ask(number) });
-    let counts = [1, BATCH_ADDRESSES_MAX - 1, 1, BATCH_ADDRESSES_MAX, BATCH_ADDRESSES_MAX + 1, 0, 2, 3];
+    let counts =
+        [1, BATCH_ADDRESSES_MAX - 1, 1, BATCH_ADDRESSES_MAX, BATCH_ADDRESSES_MAX + 1, 0, 2, 3];
     let batches = batched(counts.into_iter().enumerate().map(of).collect());
     assert_eq!(batches, [vec![0, 1], vec![2], vec![3], vec![4], vec![5, 6, 7]].map(Ok));
 }
@@ -96,7 +97,13 @@ fn what_cannot_be_read_is_alone_and_in_its_place() {
     ];
     assert_eq!(
         batched(requests),
-        [Err(Code::NotFound), Ok(vec![0, 1]), Err(Code::InvalidArgument), Err(Code::OutOfRange), Ok(vec![2])]
+        [
+            Err(Code::NotFound),
+            Ok(vec![0, 1]),
+            Err(Code::InvalidArgument),
+            Err(Code::OutOfRange),
+            Ok(vec![2])
+        ]
     );
 }
 
@@ -122,7 +129,11 @@ impl Desk {
             desk.begun.lock().unwrap().push((numbers, Some(sender)));
             async move { receiver.await.unwrap() }
         };
-        Answers::new(requests, answer, Deadline::of(&MetadataMap::new(), Duration::from_secs(10)).unwrap())
+        Answers::new(
+            requests,
+            answer,
+            Deadline::of(&MetadataMap::new(), Duration::from_secs(10)).unwrap(),
+        )
     }
 
     fn begun(&self) -> Vec<Vec<usize>> {
@@ -154,7 +165,9 @@ type Polled = Poll<Option<Result<usize, Code>>>;
 
 fn poll(answers: &mut Answers<usize>) -> Polled {
     let mut context = Context::from_waker(std::task::Waker::noop());
-    answers.poll_next_unpin(&mut context).map(|item| item.map(|item| item.map_err(|refusal| refusal.code())))
+    answers
+        .poll_next_unpin(&mut context)
+        .map(|item| item.map(|item| item.map_err(|refusal| refusal.code())))
 }
 
 /// All answers that are there, and what comes then.
@@ -196,7 +209,11 @@ fn a_lone_request_leaves_at_once_and_others_grow_into_a_batch_meanwhile() {
     assert_eq!(poll_all(&mut answers), (vec![0], Poll::Pending));
     assert_eq!(desk.begun()[BATCHES_AHEAD_MAX..], [(BATCHES_AHEAD_MAX..100).collect::<Vec<_>>()]);
     (1..=BATCHES_AHEAD_MAX).for_each(|batch| desk.answer(batch));
-    assert_eq!(poll_all(&mut answers), ((1..100).collect(), Poll::Pending), "the client may still ask");
+    assert_eq!(
+        poll_all(&mut answers),
+        ((1..100).collect(), Poll::Pending),
+        "the client may still ask"
+    );
     drop(send);
     assert_eq!(poll(&mut answers), OVER);
 }
@@ -227,7 +244,11 @@ fn requests_beyond_some_batches_wait_until_answers_are_taken() {
     }
     assert!(poll(&mut answers).is_pending());
     let read = || taken.load(Ordering::Relaxed);
-    assert_eq!(read(), BATCHES_AHEAD_MAX * BATCH_REQUESTS_MAX, "answers that wait for the first batch count");
+    assert_eq!(
+        read(),
+        BATCHES_AHEAD_MAX * BATCH_REQUESTS_MAX,
+        "answers that wait for the first batch count"
+    );
     desk.answer(0);
     assert_eq!(poll(&mut answers), Poll::Ready(Some(Ok(0))));
     assert!(read() <= (BATCHES_AHEAD_MAX + 1) * BATCH_REQUESTS_MAX);
@@ -240,7 +261,11 @@ fn of_a_batch_that_fails_only_the_request_that_fails_does_and_answers_before_it_
     assert!(poll(&mut answers).is_pending());
     desk.fail(0, Code::DataLoss);
     assert!(poll(&mut answers).is_pending());
-    assert_eq!(desk.begun()[1..], (0..6).map(|number| vec![number]).collect::<Vec<_>>(), "one by one");
+    assert_eq!(
+        desk.begun()[1..],
+        (0..6).map(|number| vec![number]).collect::<Vec<_>>(),
+        "one by one"
+    );
     // Later requests of the batch are answered, or fail, before it: nobody hears of them.
     desk.answer(5);
     desk.fail(4, Code::Unavailable);
@@ -317,7 +342,8 @@ fn a_request_that_cannot_be_read_is_answered_in_its_turn() {
     assert_eq!(poll(&mut answers), OVER);
 }
 
-/// Its requests are let go with it, so that what they hold counts no longer than they are worked on.
+/// Its requests are let go with it, so that what they hold counts no longer than they are worked
+/// on.
 #[test]
 fn what_a_batch_holds_is_let_go_when_it_is_answered() {
     let held = Arc::new(Mutex::new(Vec::new()));

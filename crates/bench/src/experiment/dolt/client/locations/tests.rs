@@ -38,8 +38,11 @@ fn all(request: &[ChunkAddress]) -> Result<Answer, Status> {
         length: 10,
         ..Location::default()
     };
-    let record =
-        TableFileRecord { table_file_id: 1, url: "http://host/a".into(), ..TableFileRecord::default() };
+    let record = TableFileRecord {
+        table_file_id: 1,
+        url: "http://host/a".into(),
+        ..TableFileRecord::default()
+    };
     Ok(Answer::New(StreamChunkLocationsResponse {
         table_files: vec![record],
         locations: (0..u32::try_from(request.len()).unwrap()).map(location).collect(),
@@ -137,7 +140,9 @@ fn a_chunk_that_is_missing_is_wrong() {
         let mut locations = Locations::over("test", &meter, || open_in(&opened));
         locations.want(addresses(2));
         let asked = request(&opened, &mut locations);
-        let Ok(Answer::New(mut response)) = all(&asked[..1]) else { unreachable!("all() makes new answers") };
+        let Ok(Answer::New(mut response)) = all(&asked[..1]) else {
+            unreachable!("all() makes new answers")
+        };
         response.missing_indexes = missing;
         answer(&opened, Ok(Answer::New(response)));
         let failure = poll(&mut locations).unwrap().unwrap_err();
@@ -151,7 +156,9 @@ fn a_resource_that_was_not_introduced_is_wrong() {
     let mut locations = Locations::over("test", &meter, || open_in(&opened));
     locations.want(addresses(1));
     let asked = request(&opened, &mut locations);
-    let Ok(Answer::New(mut response)) = all(&asked) else { unreachable!("all() makes new answers") };
+    let Ok(Answer::New(mut response)) = all(&asked) else {
+        unreachable!("all() makes new answers")
+    };
     response.table_files.clear();
     answer(&opened, Ok(Answer::New(response)));
     assert!(matches!(poll(&mut locations), Some(Err(Failure::Wrong(_)))));
@@ -171,9 +178,12 @@ fn places_of_legacy_answers_are_those_of_new_ones() {
         dictionary_length: 5,
     };
     let resource = HttpGetRange { url: "http://host/b".into(), ranges: vec![range] };
-    let loc =
-        DownloadLoc { location: Some(super::Location::HttpGetRange(resource)), ..DownloadLoc::default() };
-    let response = GetDownloadLocsResponse { locs: vec![loc], ..GetDownloadLocsResponse::default() };
+    let loc = DownloadLoc {
+        location: Some(super::Location::HttpGetRange(resource)),
+        ..DownloadLoc::default()
+    };
+    let response =
+        GetDownloadLocsResponse { locs: vec![loc], ..GetDownloadLocsResponse::default() };
     answer(&opened, Ok(Answer::Legacy(response)));
     let places = poll(&mut locations).unwrap().unwrap();
     let span = |offset, length| Span { offset, length };
@@ -185,5 +195,8 @@ fn places_of_legacy_answers_are_those_of_new_ones() {
 #[test]
 fn a_dictionary_of_no_bytes_is_none() {
     let span = |offset, length| Span { offset, length };
-    assert_eq!(location_of([(10, 20), (7, 0)]), ChunkLocation { span: span(10, 20), dictionary: None });
+    assert_eq!(
+        location_of([(10, 20), (7, 0)]),
+        ChunkLocation { span: span(10, 20), dictionary: None }
+    );
 }
