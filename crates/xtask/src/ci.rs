@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::{
-    clients, postgres, rules,
+    clients, limits, postgres, rules,
     steps::{Steps, cargo, run},
 };
 
@@ -11,6 +11,7 @@ use crate::{
 pub fn ci() -> Result<()> {
     let mut steps = Steps::default();
     steps.step("format", || run(cargo().args(["fmt", "--all", "--check"])));
+    steps.step("limits page", || limits::run(limits::Mode::Check));
     steps.step("dependency rules", rules::check);
     steps.step("clippy", || {
         run(cargo().args([

@@ -1,9 +1,11 @@
-//! What CI and people run: `cargo xtask ci | test | rules | clients`.
+//! What CI and people run: `cargo xtask ci | test | rules | words | limits | clients`.
 //!
 //! ```text
-//!  ci ------> format, rules, lints, docs, tests, loom, clients
+//!  ci ------> format, words, rules, lints, docs, tests, loom, clients
 //!  test ----> a Postgres server's programs, tests
 //!  rules ---> rules
+//!  words ---> words
+//!  limits --> the table of docs/limits.md
 //!  clients -> a server of its own, and stock clients against it
 //! ```
 //!
@@ -13,9 +15,11 @@
 
 mod ci;
 mod clients;
+mod limits;
 mod postgres;
 mod rules;
 mod steps;
+mod words;
 
 use std::process::ExitCode;
 
@@ -41,6 +45,10 @@ enum Task {
     Test,
     /// Which crate may know which: checked against what cargo resolves
     Rules,
+    /// Write the table of docs/limits.md from the constants of all limits.rs
+    Limits,
+    /// Words that have a better one, lines that are too long, docs that say nothing
+    Words,
     /// Run stock Redis clients against a freshly built server
     ///
     /// Libraries are downloaded into target/clients; what cannot be had is skipped and said so.
@@ -52,6 +60,8 @@ fn main() -> ExitCode {
         Task::Ci => ci::ci(),
         Task::Test => ci::test(),
         Task::Rules => rules::check(),
+        Task::Limits => limits::run(limits::Mode::Write),
+        Task::Words => words::check(),
         Task::Clients(arguments) => clients::run(&arguments),
     };
     match outcome {

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -53,20 +54,28 @@ fn shown(command: &Command) -> String {
 #[derive(Debug, Default)]
 pub struct Steps {
     failed: Vec<String>,
+    /// Name and duration of every step.
+    took: Vec<(String, Duration)>,
 }
 
 impl Steps {
     /// Runs a step.
     pub fn step(&mut self, name: &str, body: impl FnOnce() -> Result<()>) {
         println!("\n== {name}");
+        let start = Instant::now();
         if let Err(error) = body() {
             println!("FAILED {name}: {error:#}");
             self.failed.push(name.to_owned());
         }
+        self.took.push((name.to_owned(), start.elapsed()));
     }
 
-    /// Fails when a step did.
+    /// Prints how long each step took, and fails when one did.
     pub fn finish(self) -> Result<()> {
+        println!();
+        for (name, took) in &self.took {
+            println!("{:>6.1} s  {name}", took.as_secs_f64());
+        }
         if self.failed.is_empty() {
             println!("\nall passed");
             return Ok(());

@@ -1,0 +1,222 @@
+//! One language: words that have a better one, lines that are too long, docs that say nothing.
+//!
+//! `docs/glossary.md` explains the words that stay. A word is a part of an identifier, too:
+//! `PendingTrip` and `trip_count` both hold `trip`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::root;
+
+/// Last column of a line. Tables in Markdown, drawings in fences and lone URLs may be longer.
+const COLUMN_MAX: usize = 100;
+/// Words of the shortest item doc that says more than a name.
+const DOC_WORDS_MIN: usize = 4;
+/// Files with these endings are read.
+const EXTENSIONS: [&str; 5] = ["md", "proto", "rs", "sh", "toml"];
+/// Folders that are not ours, or not source.
+const SKIPPED: [&str; 4] = [".git", "fixtures", "generated", "target"];
+
+/// A word and the one to say instead. Both in lower case, singular; plurals are found, too.
+const WORDS: [(&str, &str); 24] = [
+    ("asker", "waiter"),
+    ("bell", "notifier"),
+    ("complaint", "rate-limited log"),
+    ("damage", "corruption"),
+    ("damaged", "corrupt"),
+    ("departure", "dispatch"),
+    ("distrust", "invalidate"),
+    ("doubt", "suspect"),
+    ("flight", "fetch"),
+    ("gathering", "multi-key request"),
+    ("guest", "embedded runtime"),
+    ("herd", "thundering herd"),
+    ("journey", "batch"),
+    ("keeper", "refresher, maintenance thread"),
+    ("lane", "write partition"),
+    ("ledger", "accounting"),
+    ("linger", "grace period"),
+    ("passenger", "pending request"),
+    ("patience", "timeout"),
+    ("recipe", "encoded chunk bundle"),
+    ("rider", "pending request"),
+    ("sick", "degraded"),
+    ("tally", "counters"),
+    ("trip", "batch"),
+];
+
+/// Where such a word stays: the word, how the line around it reads, and why.
+const ALLOWED: [(&str, &str, &str); 8] = [
+    ("flight", "in flight", "sent and not yet answered: the field's term"),
+    ("flight", "in_flight", "sent and not yet answered: the field's term"),
+    ("flight", "single flight", "one read for all who ask: the field's term"),
+    ("flight", "single-flight", "one read for all who ask: the field's term"),
+    ("herd", "thundering", "the field's term"),
+    ("linger", "so_linger", "an option of sockets"),
+    ("linger", "socket_linger", "an option of sockets"),
+    ("trip", "round trip", "a message and its answer: the field's term"),
+];
+
+/// Whole files in which such words stay, and why.
+const ALLOWED_FILES: [(&str, &str); 3] = [
+    ("README.md", "its first paragraph draws the product's picture"),
+    ("CHANGELOG.md", "names settings and metrics as they were"),
+    ("crates/xtask/src/words.rs", "lists them"),
+];
+
+/// Reads every source file and page, and names what breaks a rule.
+pub fn check() -> Result<()> {
+    let root = root();
+    let mut files = Vec::new();
+    collect(&root, &mut files)?;
+    files.sort();
+    let mut findings = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let name = file.strip_prefix(&root).unwrap_or(file).display().to_string();
+        let found = examine(&name, &text);
+        findings.extend(found.into_iter().map(|(line, what)| format!("{name}:{line}: {what}")));
+    }
+    println!("{} files, {} findings", files.len(), findings.len());
+    if findings.is_empty() { Ok(()) } else { bail!("\n{}", findings.join("\n")) }
+}
+
+/// Adds every source file and page below a folder.
+pub fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let path = entry.path();
+        let name = entry.file_name();
+        if entry.file_type()?.is_dir() {
+            if !SKIPPED.iter().any(|skipped| name == *skipped) {
+                collect(&path, files)?;
+            }
+        } else if path.extension().is_some_and(|ending| EXTENSIONS.iter().any(|e| ending == *e)) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Findings of one file: number of the line, and what is wrong there.
+fn examine(name: &str, text: &str) -> Vec<(usize, String)> {
+    let mut findings = Vec::new();
+    let words_stay = ALLOWED_FILES.iter().any(|(file, _)| *file == name);
+    let (markdown, rust) = (name.ends_with(".md"), name.ends_with(".rs"));
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        fenced ^= markdown && line.trim_start().starts_with("```");
+        let drawn = markdown && (fenced || line.starts_with('|'));
+        let columns = line.chars().count();
+        if COLUMN_MAX < columns && !drawn && !is_lone_url(line) {
+            findings.push((index + 1, format!("{columns} columns, at most {COLUMN_MAX}")));
+        }
+        if !words_stay {
+            let wrong = wrong_words(line).into_iter();
+            findings.extend(wrong.map(|(said, better)| {
+                (index + 1, format!("says `{said}`; the field's word is {better}"))
+            }));
+        }
+    }
+    if rust {
+        findings.extend(short_docs(text));
+    }
+    findings
+}
+
+fn is_lone_url(line: &str) -> bool {
+    let text = line.trim_start_matches(|c: char| !c.is_alphanumeric());
+    text.contains("://") && !text.contains(' ')
+}
+
+/// Words of the list in a line, unless the line is one in which they may stand.
+fn wrong_words(line: &str) -> Vec<(&'static str, &'static str)> {
+    let parts = parts(line);
+    let lower = line.to_lowercase();
+    let is_allowed = |word: &str| {
+        ALLOWED.iter().any(|(allowed, context, _)| *allowed == word && lower.contains(context))
+    };
+    WORDS
+        .iter()
+        .filter(|(word, _)| {
+            parts.iter().any(|part| part.strip_suffix('s').unwrap_or(part) == *word)
+                && !is_allowed(word)
+        })
+        .copied()
+        .collect()
+}
+
+/// The words of a line, those inside identifiers apart, in lower case.
+fn parts(line: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut after_lower = false;
+    for c in line.chars() {
+        if !c.is_ascii_alphabetic() || (c.is_ascii_uppercase() && after_lower) {
+            parts.push(String::new());
+        }
+        after_lower = c.is_ascii_lowercase();
+        if c.is_ascii_alphabetic() {
+            parts.last_mut().expect("it begins with one").push(c.to_ascii_lowercase());
+        }
+    }
+    parts
+}
+
+/// Item docs of one line that has too few words.
+fn short_docs(text: &str) -> Vec<(usize, String)> {
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let is_doc = |index: usize| lines.get(index).is_some_and(|line| line.starts_with("///"));
+    let is_short = |index: &usize| {
+        let alone = is_doc(*index) && !is_doc(index + 1) && (*index == 0 || !is_doc(index - 1));
+        alone && lines[*index].split_whitespace().skip(1).count() < DOC_WORDS_MIN
+    };
+    let message = format!("a doc of fewer than {DOC_WORDS_MIN} words: say more, or nothing");
+    (0..lines.len()).filter(is_short).map(|index| (index + 1, message.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(name: &str, text: &str) -> Vec<usize> {
+        examine(name, text).into_iter().map(|(line, _)| line).collect()
+    }
+
+    #[test]
+    fn words_are_found_in_prose_and_inside_identifiers() {
+        for line in ["one trip more", "Trips:", "struct PendingTrip;", "trip_count", "TRIPS_MAX"] {
+            assert_eq!(lines_of("a.rs", line), [1], "{line}");
+        }
+        for line in ["a strip", "striped", "in flight", "a round trip", "trippy", "single-flight"] {
+            assert_eq!(lines_of("a.rs", line), [0; 0], "{line}");
+        }
+        assert_eq!(lines_of("README.md", "it fills the trips"), [0; 0]);
+    }
+
+    #[test]
+    fn long_lines_are_found_outside_of_tables_fences_and_urls() {
+        let long = "w ".repeat(51);
+        assert_eq!(
+            lines_of("a.md", &format!("{long}\n| {long}\n```\n{long}\n```\n{long}")),
+            [1, 6]
+        );
+        assert_eq!(lines_of("a.rs", &format!("fine\n{long}")), [2]);
+        assert_eq!(
+            lines_of("a.rs", &format!("//! <https://example.org/{}>", "a".repeat(90))),
+            [0; 0]
+        );
+        assert_eq!(lines_of("a.rs", &"\u{e9}".repeat(100)), [0; 0], "characters count, not bytes");
+    }
+
+    #[test]
+    fn docs_that_say_nothing_are_found() {
+        let text =
+            "/// The count.\na: u8,\n/// Count of keys seen.\nb: u8,\n/// Two lines\n/// here.\nc";
+        assert_eq!(lines_of("a.rs", text), [1]);
+        assert_eq!(lines_of("a.md", "/// The count."), [0; 0]);
+    }
+}
