@@ -1,5 +1,5 @@
-//! What the line itself costs per read: readers that ask again when answered, and trips that take
-//! no time.
+//! Measures the queue's own cost per read: readers that read again when answered, and batches that
+//! take no time.
 //!
 //! `cargo run --release -p busload-batch --example line_cost`
 
@@ -68,7 +68,7 @@ impl<'a, K: Clone + Eq + Hash + Ord> World<'a, K> {
         self.next_key = (self.next_key + 1) % self.keys.len();
         let deadline = self.timeout.map(|timeout| self.now + timeout);
         let read = self.line.read(self.now, key, reader, Ask { bytes: 20, deadline });
-        read.expect("the line is long enough");
+        read.expect("the queue is large enough");
     }
 
     fn run(&mut self, mut reads: usize) {

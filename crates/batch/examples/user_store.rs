@@ -1,8 +1,8 @@
 //! A service in front of a slow store: 1,000 tasks load and store single users, without batching
 //! and with it.
 //!
-//! Any pair of async functions over many keys will do for the store. Here it is a map that takes
-//! 0.1 ms per trip and 0.2 us per user, and serves four trips at a time, like a database with four
+//! Any pair of async functions over many keys can be the store. Here it is a map that takes 0.1 ms
+//! per call and 0.2 us per user, and serves four calls at a time, like a database with four
 //! connections.
 //!
 //! ```text
@@ -27,7 +27,7 @@ type Users = Batcher<Functions<u32, String>>;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::new();
-    // This is all it takes: an async function that loads many, and one that stores many.
+    // Batching needs only an async function that loads many, and one that stores many.
     let (loads, stores) = (store.clone(), store.clone());
     let users: Users = Batcher::from_functions(
         move |ids| loads.clone().load(ids),
@@ -47,9 +47,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let trips =
         stats.reads.batches + stats.writes.batches - before.reads.batches - before.writes.batches;
     println!("{TASKS} tasks, {requests} requests     without batching   with batching");
-    println!("trips to the store           {requests:>17} {trips:>15}");
+    println!("calls of the store           {requests:>17} {trips:>15}");
     println!(
-        "requests per trip            {:>17.1} {:>15.1}",
+        "requests per call            {:>17.1} {:>15.1}",
         1.0,
         f64::from(requests) / trips as f64
     );
@@ -65,7 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The slow thing. One call is one trip, whether for one user or for many.
+/// The slow store. One call costs the same, whether for one user or for many.
 #[derive(Clone)]
 struct Store {
     users: Arc<Mutex<HashMap<u32, String>>>,
@@ -100,7 +100,7 @@ impl Store {
     }
 }
 
-/// The same requests for single users, either way.
+/// Access to single users, with and without batching.
 #[derive(Clone)]
 enum Access {
     Direct(Store),
@@ -139,7 +139,7 @@ async fn everybody(access: Access) -> Outcome {
     Outcome { per_second, read_their_write }
 }
 
-/// Loads users here and there, then stores one and loads that again. Whether it read what it wrote.
+/// Loads random users, then stores one and loads it again. Returns whether it read what it wrote.
 async fn one_task(access: Access, task: u32) -> bool {
     for request in 2..REQUESTS_PER_TASK {
         access.load(task.wrapping_mul(2_654_435_761).wrapping_add(request) % 100_000).await;
@@ -149,7 +149,7 @@ async fn one_task(access: Access, task: u32) -> bool {
     access.load(task).await == Some(name)
 }
 
-/// The median time of one request after another by one task, in milliseconds.
+/// Returns the median time of requests that one task makes one after the other, in milliseconds.
 async fn lone_request(access: Access) -> f64 {
     let task = async move {
         let mut times = Vec::new();

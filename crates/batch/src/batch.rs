@@ -1,38 +1,37 @@
-//! What leaves a line together.
+//! Batches: the entries that one statement or call carries.
 
-/// Entries that leave together, for one trip.
+/// Entries that are dispatched together, as one statement or call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<K, T> {
-    /// What [`Line::answer`](crate::Line::answer) and [`Line::end`](crate::Line::end) are told.
+    /// Id to pass to [`Line::answer`](crate::Line::answer) and [`Line::end`](crate::Line::end).
     pub id: BatchId,
-    /// What to read or to write.
+    /// Keys to read or writes to make.
     pub content: Content<K, T>,
 }
 
-/// Names one batch of one line, forever.
+/// Name of one batch of one queue; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BatchId {
     pub(crate) slot: u32,
     pub(crate) serial: u64,
 }
 
-/// What to read or to write. An entry's index in it is what [`Line::answer`](crate::Line::answer)
-/// takes.
+/// Content of a batch. [`Line::answer`](crate::Line::answer) takes an entry's index in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<K, T> {
     /// Keys to read, sorted, each once.
     Read(Vec<K>),
     /// Writes to make, all of one kind.
     Write {
-        /// The lane they belong to. It has no other batch under way.
+        /// Write partition of all entries. It has no other batch in flight.
         lane: usize,
-        /// Sorted by key, each key once.
+        /// Writes sorted by key, each key once.
         entries: Vec<(K, T)>,
     },
 }
 
 impl<K, T> Content<K, T> {
-    /// Number of entries; never 0.
+    /// Returns the number of entries, which is never 0.
     pub fn len(&self) -> usize {
         match self {
             Self::Read(keys) => keys.len(),
@@ -40,7 +39,7 @@ impl<K, T> Content<K, T> {
         }
     }
 
-    /// Never true: no empty batch leaves.
+    /// Returns `false`: no batch is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

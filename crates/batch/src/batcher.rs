@@ -1,27 +1,27 @@
-//! The async front of the line: callers ask for single keys and await, a [`Service`] makes the
-//! trips.
+//! The async front of the request queue: callers ask for single keys and await, and a [`Service`]
+//! carries out the batches.
 //!
 //! ```text
-//!  load, store ---> line ----> driver ----> one task per trip ----> Service::load, Service::store
+//!  load, store --> queue ----> driver ----> one task per batch ---> Service::load, Service::store
 //!  (any task)     (a mutex)   (one task)           |
 //!       ^                         ^ timer          |
 //!       +------- answers, outside the lock --------+
 //! ```
 //!
-//! A request is put in the line under a short lock and the driver is woken, which runs after the
-//! tasks that can run now: what they ask for leaves together. When a trip ends its waiters are
-//! answered first and the driver looks again behind them, so what they ask for next leaves in the
-//! next batch. All rules of order, limits and departure are those of [`Line`](crate::Line).
+//! A caller puts its request in the queue under a short lock and wakes the driver. The driver runs
+//! after the tasks that are runnable now, so their requests are dispatched together. When a batch
+//! ends, its waiters are answered first; the driver runs after them, so their next requests go into
+//! the next batch. [`Line`](crate::Line) has all rules of order, limits and dispatch.
 //!
-//! * Overload: a full line refuses at once ([`BatchError::Full`]); nothing else is unbounded.
-//! * Giving up: a dropped future leaves the line. It harms nobody else, and a batch under way goes
-//!   on without it.
-//! * Deadlines: a request that is late gets [`BatchError::TooLate`]. Its batch, if under way, goes
-//!   on and keeps its place in the order of its keys.
-//! * Shutdown: [`close`](Batcher::close) serves what has been taken and takes nothing more. When
-//!   the last handle is dropped the waiting get [`BatchError::Closed`], and batches under way still
-//!   answer. A runtime that shuts down leaves nobody hanging either. The driver and the timer's
-//!   thread end with the last request.
+//! * Overload: a full queue refuses at once ([`BatchError::Full`]); nothing else is unbounded.
+//! * Cancellation: dropping a future removes its request from the queue. Other requests are not
+//!   affected, and a batch in flight goes on without it.
+//! * Deadlines: a request whose deadline passes gets [`BatchError::TooLate`]. If its batch is in
+//!   flight, the batch goes on and keeps its place in the order of its keys.
+//! * Shutdown: [`close`](Batcher::close) serves the requests it has taken and takes no more. When
+//!   the last handle is dropped, queued requests get [`BatchError::Closed`], and batches in flight
+//!   still answer. A runtime that shuts down leaves no caller without an answer either. The driver
+//!   and the timer's thread end with the last request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,31 +36,32 @@ use crate::service::{BatchError, Loaded, Reply, Service, Stored};
 use crate::shared::{Phase, Shared};
 use crate::{LineSettings, LineStats, Refused, RequestId, SettingsError};
 
-/// What a [`Batcher`] may hold, when its batches leave, and how long its callers wait.
+/// Limits, dispatch policy and default timeout of a [`Batcher`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BatcherSettings {
-    /// The waiting line.
+    /// Settings of the request queue.
     pub line: LineSettings,
-    /// How long a request may take, from when it is asked to its answer, unless it says otherwise.
-    /// `None`: forever.
+    /// Time from request to answer after which a request without a deadline of its own fails.
+    /// `None`: no timeout.
     pub timeout: Option<Duration>,
 }
 
-/// Makes single-key requests of many callers into few trips of a [`Service`].
+/// Turns single-key requests of many callers into few batches for a [`Service`].
 ///
-/// Clones are handles of the same line. They may be used on any thread; the trips run on the
-/// runtime it was started on. A lone request leaves at once. Those that tasks ask for at the same
-/// time share trips, and so do those that come while trips are under way, as
-/// [`LineSettings::departure`] says. All rules of order and sharing are those of
-/// [`Line`](crate::Line): a read asked after a write was acknowledged sees it.
+/// Clones are handles of the same queue and may be used on any thread; the batches run on the
+/// runtime that the batcher was started on. A lone request is sent at once. Requests that tasks
+/// make at the same time share a batch, and so do requests that come while batches are in flight,
+/// as [`LineSettings::departure`] says. [`Line`](crate::Line) has all rules of order and sharing: a
+/// read that was made after a write was acknowledged sees that write.
 ///
-/// * Overload: a full line refuses at once with [`BatchError::Full`].
-/// * A caller that gives up drops its future. That harms nobody else, and a trip under way goes on.
-/// * Deadlines: who is late gets [`BatchError::TooLate`]. A trip under way goes on and keeps its
-///   place in the order of its keys.
-/// * Shutdown: [`close`](Self::close) serves what was taken. When the last handle is dropped, the
-///   waiting get [`BatchError::Closed`], and trips under way still answer. When its runtime shuts
-///   down, the waiting get [`BatchError::Closed`] and those of trips under way
+/// * Overload: a full queue refuses at once with [`BatchError::Full`].
+/// * Cancellation: a caller that gives up drops its future. Other requests are not affected, and a
+///   batch in flight goes on.
+/// * Deadlines: a request whose deadline passes gets [`BatchError::TooLate`]. A batch in flight
+///   goes on and keeps its place in the order of its keys.
+/// * Shutdown: [`close`](Self::close) serves the requests it has taken. When the last handle is
+///   dropped, queued requests get [`BatchError::Closed`], and batches in flight still answer. When
+///   its runtime shuts down, queued requests get [`BatchError::Closed`] and requests in flight get
 ///   [`BatchError::Stopped`].
 ///
 /// ```
@@ -68,7 +69,7 @@ pub struct BatcherSettings {
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// /// One trip, at the same price for one key or for many.
+/// /// Serves one batch; one key costs as much as many.
 /// async fn squares(numbers: Vec<u64>) -> Vec<Option<u64>> {
 ///     numbers.into_iter().map(|number| number.checked_mul(number)).collect()
 /// }
@@ -84,7 +85,7 @@ pub struct Batcher<S: Service, R: Reply<S> = Oneshot<S>> {
     handle: Arc<Handle<S, R>>,
 }
 
-/// What all clones share; the last of them ends the driver.
+/// State that all clones share; dropping the last clone ends the driver.
 struct Handle<S: Service, R: Reply<S>> {
     shared: Arc<Shared<S, R>>,
 }
@@ -96,14 +97,14 @@ impl<S: Service, R: Reply<S>> Drop for Handle<S, R> {
 }
 
 impl<S: Service, R: Reply<S>> Batcher<S, R> {
-    /// Starts a batcher on the current tokio runtime, with the kind of replies that its type says.
-    /// [`from_service`](Batcher::from_service) is this for callers that await.
+    /// Starts a batcher on the current tokio runtime, with the kind of replies that its type names.
+    /// [`from_service`](Batcher::from_service) does the same for callers that await.
     ///
     /// # Errors
-    /// The first setting that makes no sense.
+    /// Returns the first setting that makes no sense.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn start(service: S, settings: BatcherSettings) -> Result<Self, SettingsError> {
         Self::start_by(Clock::start(), service, settings)
     }
@@ -118,19 +119,19 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
-    /// The service that makes the trips.
+    /// Returns the service that carries out the batches.
     pub fn service(&self) -> &Arc<S> {
         &self.shared().service
     }
 
-    /// Puts a read in the line; `reply` gets its answer. `deadline` takes the place of the
-    /// settings' `timeout`.
+    /// Puts a read in the queue; `reply` gets its answer. `deadline` replaces the settings'
+    /// `timeout`.
     ///
     /// This does not wake the driver, so that a loop over many requests wakes it once: call
-    /// [`flush`](Self::flush) behind it.
+    /// [`flush`](Self::flush) after the loop.
     ///
     /// # Errors
-    /// Gives the reply back, uncalled, if the line is full or closed.
+    /// Returns the reply, uncalled, if the queue is full or closed.
     pub fn submit_load(
         &self,
         key: S::Key,
@@ -140,10 +141,10 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         self.shared().submit_load(key, reply, deadline)
     }
 
-    /// Puts a write in the line; otherwise as [`submit_load`](Self::submit_load).
+    /// Puts a write in the queue; otherwise like [`submit_load`](Self::submit_load).
     ///
     /// # Errors
-    /// Gives the reply back, uncalled, if the line is full or closed. The write is dropped.
+    /// Returns the reply, uncalled, if the queue is full or closed. The write is dropped.
     pub fn submit_store(
         &self,
         key: S::Key,
@@ -154,36 +155,37 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
         self.shared().submit_store(key, write, reply, deadline)
     }
 
-    /// Lets what was submitted leave. Costs next to nothing if nothing was.
+    /// Wakes the driver to send the submitted requests. Costs almost nothing if there are none.
     pub fn flush(&self) {
         self.shared().flush();
     }
 
-    /// The caller of a request gave up: its reply is dropped, uncalled. Nothing happens if it has
-    /// been answered.
+    /// Cancels a request: its reply is dropped, uncalled. Does nothing if the request has been
+    /// answered.
     pub fn cancel(&self, request: RequestId) {
         self.shared().cancel(request);
     }
 
-    /// What the line has done so far.
+    /// Returns the counters of the queue.
     pub fn stats(&self) -> LineStats {
         self.shared().stats()
     }
 
-    /// Requests that wait in the line now; those of batches under way are not counted.
+    /// Returns the number of requests in the queue, without those of batches in flight.
     pub fn waiting(&self) -> usize {
         self.shared().waiting()
     }
 
-    /// Takes nothing more, and returns when all that was taken has been answered.
+    /// Takes no more requests, and returns when all requests it has taken are answered.
     ///
-    /// Further requests get [`BatchError::Closed`]. What waits is still sent. With a `timeout` this
-    /// takes no longer than that; without one as long as the service needs. A trip for which nobody
-    /// waits any more is not waited for. Dropping the future does not open the batcher again.
+    /// Further requests get [`BatchError::Closed`]; queued requests are still sent. With a
+    /// `timeout` this takes no longer than that; without one it takes as long as the service needs.
+    /// It does not wait for a batch whose waiters have all gone. Dropping the future does not open
+    /// the batcher again.
     pub async fn close(&self) {
         self.shared().enter(Phase::Closing);
         loop {
-            // Made before the look, so that an end between both is not missed.
+            // Registered before the check, so that a notification between both is not missed.
             let ended = self.shared().ended.notified();
             if self.shared().has_ended() {
                 return;
@@ -201,27 +203,27 @@ impl<S: Service> Batcher<S> {
     /// Starts a batcher for callers that await, on the current tokio runtime.
     ///
     /// # Errors
-    /// The first setting that makes no sense.
+    /// Returns the first setting that makes no sense.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn from_service(service: S, settings: BatcherSettings) -> Result<Self, SettingsError> {
         Self::start(service, settings)
     }
 
-    /// Reads one key; `None` if there is nothing under it. Asks when first polled; dropping the
-    /// future leaves the line.
+    /// Reads one key; `None` if the key has no value. The request is made when the future is first
+    /// polled, and cancelled when the future is dropped.
     ///
     /// # Errors
-    /// See [`BatchError`].
+    /// Returns a [`BatchError`] if the request was refused, late, or failed.
     pub async fn load(&self, key: S::Key) -> Loaded<S> {
         let asked = self.ask_load(key)?;
         self.flush();
         asked.answer().await
     }
 
-    /// Reads many keys, each as [`load`](Self::load) does, and gives their answers in the order of
-    /// `keys`. They may leave in one batch or in several, together with those of others.
+    /// Reads many keys, each as [`load`](Self::load) does, and returns their answers in the order
+    /// of `keys`. They may go into one batch or several, together with requests of others.
     pub async fn load_many(&self, keys: impl IntoIterator<Item = S::Key>) -> Vec<Loaded<S>> {
         let asked: Vec<_> = keys.into_iter().map(|key| self.ask_load(key)).collect();
         self.flush();
@@ -235,11 +237,13 @@ impl<S: Service> Batcher<S> {
         answers
     }
 
-    /// Writes one key. Asks when first polled. Dropping the future leaves the line, but a write
-    /// whose batch is under way, or that another one was merged with, is made all the same.
+    /// Writes one key. The request is made when the future is first polled. Dropping the future
+    /// cancels it, except that a write whose batch is in flight, or that another write was merged
+    /// with, is made all the same.
     ///
     /// # Errors
-    /// See [`BatchError`]; [`BatchError::outcome_unknown`] tells whether it may have been made.
+    /// Returns a [`BatchError`]; [`BatchError::outcome_unknown`] tells whether the write may have
+    /// been made.
     pub async fn store(&self, key: S::Key, write: impl Into<S::Write>) -> Stored<S> {
         let (reply, receiver) = Oneshot::store();
         let request =
@@ -256,10 +260,10 @@ impl<S: Service> Batcher<S> {
     }
 }
 
-/// A request whose answer is awaited; dropped before that, it leaves the line.
+/// A request whose caller awaits the answer; dropping it before that cancels the request.
 struct Asked<'a, S: Service, A> {
     batcher: &'a Batcher<S>,
-    /// `None` once answered.
+    /// Request to cancel on drop; `None` once answered.
     request: Option<RequestId>,
     receiver: Receiver<A>,
 }
@@ -268,8 +272,8 @@ impl<S: Service, T> Asked<'_, S, Result<T, BatchError<S::Error>>> {
     async fn answer(mut self) -> Result<T, BatchError<S::Error>> {
         let answer = (&mut self.receiver).await;
         self.request = None;
-        // Every reply is called; one that was dropped instead is that of a line that went down in a
-        // panic.
+        // Every reply is called; one is dropped instead only when a panic has taken the batcher
+        // down.
         answer.unwrap_or(Err(BatchError::Stopped))
     }
 }

@@ -1,12 +1,12 @@
-//! The batcher's clock: the line counts time from the batcher's start.
+//! The batcher's clock: the queue counts time from the batcher's start.
 
 use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Clock {
-    /// Started then.
+    /// The system's clock, and when the batcher started.
     System(Instant),
-    /// Microseconds, as a test says.
+    /// Microseconds that a test sets.
     #[cfg(test)]
     Manual(&'static std::sync::atomic::AtomicU64),
 }
@@ -16,7 +16,7 @@ impl Clock {
         Self::System(instant())
     }
 
-    /// Since the batcher's start.
+    /// Returns the time since the batcher's start.
     pub(crate) fn now(self) -> Duration {
         match self {
             Self::System(start) => instant().saturating_duration_since(start),
@@ -25,12 +25,12 @@ impl Clock {
         }
     }
 
-    /// Whether its time passes by itself, so that it makes sense to wait for it.
+    /// Returns whether time passes by itself, so that waiting for it makes sense.
     pub(crate) fn runs(self) -> bool {
         matches!(self, Self::System(_))
     }
 
-    /// A caller's deadline in the line's time; one before the start has passed at the start.
+    /// Converts a caller's deadline to the queue's time; one before the start becomes 0.
     pub(crate) fn of(self, deadline: Instant) -> Duration {
         match self {
             Self::System(start) => deadline.saturating_duration_since(start),
@@ -48,7 +48,7 @@ pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// A clock that stands still until the test moves it by so many microseconds.
+/// Returns a clock that stands still, and a function that advances it by microseconds.
 #[cfg(test)]
 pub(crate) fn manual() -> (Clock, impl Fn(u64)) {
     let us: &'static std::sync::atomic::AtomicU64 = Box::leak(Box::default());

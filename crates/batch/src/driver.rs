@@ -1,5 +1,5 @@
-//! The one task that lets batches leave. It sleeps until it is rung for: by a flush, by the end of
-//! a trip, by the timer.
+//! The one task that dispatches batches. It sleeps until a flush, the end of a batch or the timer
+//! notifies it.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::timer::Timer;
 use crate::trip::Trip;
 use crate::{Batch, Late};
 
-/// Resolves after every task that can run now has run.
+/// Resolves after every task that is runnable now has run.
 ///
-/// A task woken by another one may run right after it, ahead of all that wait; a task that wakes
-/// itself goes behind them. (tokio's `yield_now` would wait longer than that: it also lets the
-/// runtime look for new events.)
+/// A task woken by another task may run right after it, ahead of the run queue; a task that wakes
+/// itself goes to the back of it. (tokio's `yield_now` would take longer: it also lets the runtime
+/// poll for new events.)
 #[derive(Default)]
 struct StepBack {
     stepped: bool,
@@ -42,7 +42,7 @@ enum Flow {
     End,
 }
 
-/// The driver and its own things; the buffers are reused from turn to turn.
+/// State of the driver task; its buffers are reused from turn to turn.
 pub(crate) struct Driver<S: Service, R: Reply<S>> {
     shared: Arc<Shared<S, R>>,
     timer: Timer,
@@ -58,9 +58,10 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         Self { shared, timer, batches: Vec::new(), late: Vec::new(), unserved: Vec::new() }
     }
 
-    /// Lets batches leave until the batcher has been closed and owes nobody an answer.
+    /// Dispatches batches until the batcher has been closed and owes nobody an answer.
     ///
-    /// A method, so that a runtime that drops this before it ever ran drops a driver.
+    /// This is a method, so that a runtime that drops the future before its first poll drops a
+    /// driver.
     pub(crate) async fn run(mut self) {
         loop {
             self.shared.wake.notified().await;
@@ -74,8 +75,8 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     }
 
     fn turn(&mut self) -> Flow {
-        // Whoever rang before this is seen by this look. A ring kept for the next would send the
-        // driver to the line ahead of those who are answered meanwhile.
+        // This turn sees every notification sent before this line. One left over for the next turn
+        // would make the driver dispatch ahead of the callers answered meanwhile.
         pin!(self.shared.wake.notified()).as_mut().enable();
         let next_wake = self.take_due();
         for batch in self.batches.drain(..) {
@@ -85,13 +86,13 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
             return Flow::End;
         }
         if self.timer.want(next_wake).is_err() {
-            // No thread to be had: look again instead, behind the other tasks, until there is one.
+            // The system has no thread to give: look again, behind the other tasks, until it has.
             self.shared.wake.notify_one();
         }
         Flow::Continue
     }
 
-    /// Takes out of the line what is due, and says when there may be more.
+    /// Takes the batches that are due out of the queue; returns when there may be more.
     fn take_due(&mut self) -> Option<Duration> {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
@@ -105,8 +106,8 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
         state.line.next_wake(now)
     }
 
-    /// Answers those who leave the line without a trip. Ends the batcher if it was closed and owes
-    /// nothing more.
+    /// Answers requests that leave the queue unserved. Ends the batcher if it was closed and owes
+    /// no answers.
     fn give_unserved(&mut self) -> Phase {
         let given = self.late.len() + self.unserved.len();
         for late in self.late.drain(..) {
@@ -124,7 +125,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     }
 }
 
-/// The driver has ended, or its runtime has, or it panicked: no batch will leave any more.
+/// Runs when the driver or its runtime ends, or it panics: no batch will be dispatched any more.
 impl<S: Service, R: Reply<S>> Drop for Driver<S, R> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();

@@ -1,8 +1,8 @@
-//! A [`Batcher`] over plain functions: no trait to implement.
+//! A [`Batcher`] over plain functions, without a trait to implement.
 //!
 //! [`Batcher::from_load`] takes a function from many keys to many values;
-//! [`Batcher::from_functions`] one more that stores. Per-key errors, merged writes, outcomes of
-//! writes and memory accounting of large keys and values need a [`Service`].
+//! [`Batcher::from_functions`] also takes one that stores. Per-key errors, merged writes, outcomes
+//! of writes and memory accounting of large keys and values need a [`Service`].
 
 use std::convert::Infallible;
 use std::hash::Hash;
@@ -15,18 +15,18 @@ type Trip<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 type LoadFunction<K, V, E> = Box<dyn Fn(Vec<K>) -> Trip<Vec<Option<V>>, E> + Send + Sync>;
 type StoreFunction<K, V, E> = Box<dyn Fn(Vec<(K, V)>) -> Trip<(), E> + Send + Sync>;
 
-/// What a function that loads may return: the values in the order of its keys, or that as a
-/// `Result`.
+/// Return types of a function that loads: the values in the order of its keys, or a `Result` of
+/// them.
 pub trait LoadOutput {
-    /// What is found under one key.
+    /// Value found under one key.
     type Value;
-    /// Why a trip failed, for all of its keys.
+    /// Error of a whole batch, for all of its keys.
     type Error;
 
-    /// The values, or why there are none.
+    /// Returns the values, or why there are none.
     ///
     /// # Errors
-    /// That of the function.
+    /// Returns the function's error.
     fn values(self) -> Result<Vec<Option<Self::Value>>, Self::Error>;
 }
 
@@ -48,12 +48,12 @@ impl<V, E> LoadOutput for Result<Vec<Option<V>>, E> {
     }
 }
 
-/// What a function that stores may return: nothing, or that as a `Result`.
+/// Return types of a function that stores: nothing, or a `Result` of nothing.
 pub trait StoreOutput<E> {
-    /// Whether all was stored.
+    /// Returns whether all was stored.
     ///
     /// # Errors
-    /// That of the function.
+    /// Returns the function's error.
     fn done(self) -> Result<(), E>;
 }
 
@@ -86,15 +86,15 @@ where
     V: Clone + Send + 'static,
     E: Clone + Send + 'static,
 {
-    /// Starts a batcher over an async function from keys, sorted and each once, to their values in
-    /// the same order; `None` for a key with nothing under it. It may return `Vec<Option<V>>` or a
-    /// `Result` of that.
+    /// Starts a batcher over an async function that takes keys, sorted and each once, and returns
+    /// their values in the same order; `None` for a key without a value. The function may return
+    /// `Vec<Option<V>>` or a `Result` of that.
     ///
     /// # Errors
-    /// The first setting that makes no sense.
+    /// Returns the first setting that makes no sense.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn from_load<F, T>(load: F, settings: BatcherSettings) -> Result<Self, SettingsError>
     where
         F: Fn(Vec<K>) -> T + Send + Sync + 'static,
@@ -111,14 +111,14 @@ where
     E: Clone + Send + 'static,
 {
     /// Starts a batcher over two async functions: `load` as in [`from_load`](Batcher::from_load),
-    /// and one that stores values under keys, sorted and each once. That may return nothing or a
-    /// `Result` of nothing, with the error of `load`.
+    /// and one that stores values under keys, sorted and each once. The latter may return nothing
+    /// or a `Result` of nothing, with the error type of `load`.
     ///
     /// # Errors
-    /// The first setting that makes no sense.
+    /// Returns the first setting that makes no sense.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn from_functions<F, T, G, U>(
         load: F,
         store: G,

@@ -1,64 +1,65 @@
-//! Many callers' single-key reads and writes in few batches: a waiting line with limits, and when a
-//! batch leaves.
+//! Batches single-key reads and writes of many callers: a bounded request queue and its dispatch
+//! policy.
 //!
-//! A service asks a database for one row by key, very often, and pays for a statement each time.
-//! The same requests, still asked one by one, cost a fraction of it when those that wait at the
-//! same moment share one statement. This crate is that line of waiting requests: for any slow thing
-//! that takes many keys as readily as one.
+//! A service that reads one row by key, very often, pays for a statement each time. The same
+//! requests, still made one by one, cost a fraction of that when those pending at the same moment
+//! share one statement. This crate is the queue of pending requests, for any slow backend that
+//! takes many keys as readily as one.
 //!
 //! ```text
-//!  read(key)  --+     +--------------- Line ----------------+
-//!  write(key) --+---> | entries by key, in order of arrival | --next_batch--> trip: one statement, one call, ...
-//!               |     | reads | writes of lane 0 | lane 1 ..|                  |
-//!  waiters <----+---- +-------------------------------------+ <--answer, end---+
+//!  read(key)  --+     +--------------- Line ----------------+             batch in flight:
+//!  write(key) --+---> | entries by key, in order of arrival | next_batch-> one statement,
+//!               |     | reads | writes of partition 0 | 1 ..|              one call, ...
+//!  waiters <----+---- +-------------------------------------+ <--answer, end--+
 //! ```
 //!
 //! # The one rule
 //!
-//! A trip that can start takes all that waits, up to a limit, and leaves at once; it never waits
-//! for more. A lone request pays no delay, a thousand at once share a trip, and batches grow with
-//! the load by themselves. No time is to be tuned. A batch in a trip costs something that others
-//! need, so there is one refinement ([`Departure::WhenFree`]): with nothing of its class under way
-//! a batch leaves at once; beside others it leaves with at least `min_batch` entries, or when the
-//! first has waited one mean trip. [`Departure::Window`], the fixed window of size and time that is
-//! used elsewhere, is there for comparison.
+//! A batch that can be sent takes all pending requests, up to a limit, and is sent at once; it
+//! never waits for more. A lone request has no delay, a thousand at once share a batch, and batches
+//! grow with the load by themselves, with no time to tune. A batch in flight occupies something
+//! that others need, such as a connection, so there is one refinement ([`Departure::WhenFree`]):
+//! with no batch of its class in flight a batch is sent at once; beside others it is sent when it
+//! has at least `min_batch` entries, or when its oldest entry has waited for the mean batch time.
+//! [`Departure::Window`], the usual fixed window of size and time, is there for comparison.
 //!
 //! # Two layers
 //!
-//! * [`Line`]: the core. No IO, no clock, no threads: requests go in, batches come out, and the
-//!   time is an argument. Every call costs O(1) amortised, and a read from question to answer about
-//!   150 ns.
-//! * `Batcher` (feature `tokio`): the line with a clock, tasks and futures around it.
+//! * [`Line`]: the core. It has no IO, no clock and no threads: requests go in, batches come out,
+//!   and the time is an argument. Every call costs O(1) amortised; a read takes about 150 ns in
+//!   all.
+//! * `Batcher` (feature `tokio`): the queue with a clock, tasks and futures around it.
 //!   `batcher.load(key).await`.
 //!
 //! # Order
 //!
-//! * Operations on one key take effect in the order in which they came: a read sees the writes
-//!   before it and none behind it. A write waits for the answers of all that came before it on its
-//!   key, a read for those of the writes. Reads of one key may be under way side by side.
-//! * A batch is sorted and has each key once. Where the slow thing takes locks in the order it is
-//!   given, batches cannot deadlock.
-//! * Each key has a lane by its hash, a lane has one batch of writes under way at most, and a batch
-//!   is of one lane and one [`Write::Kind`].
-//! * Nobody is passed over for ever: of all that may leave, what could leave for longest goes
+//! * Operations on one key take effect in order of arrival: a read sees the writes before it and
+//!   none after it. A write waits until all earlier operations on its key are answered, a read
+//!   until the earlier writes are. Reads of one key may be in flight side by side.
+//! * A batch is sorted and has each key once. If the backend takes locks in the order it is given,
+//!   batches cannot deadlock.
+//! * A key's hash selects its write partition. A partition has at most one batch of writes in
+//!   flight, and such a batch has writes of one partition and one [`Write::Kind`].
+//! * No entry starves: of all entries that can be sent, the one that could be sent for longest goes
 //!   first.
 //!
 //! # Sharing
 //!
-//! Reads of one key that wait share one entry, and so do writes as far as [`Write::merge`] takes
-//! them in. Nobody joins an entry under way: it may have been read before the question was asked,
-//! and miss a write that someone else was told has been made. [`Sharing::InFlight`] gives that up
-//! for fewer reads.
+//! Pending reads of one key share one entry, and so do writes as far as [`Write::merge`] merges
+//! them. No request joins an entry in flight: the backend may have read it before the request was
+//! made, and the reply would miss a write acknowledged meanwhile. [`Sharing::InFlight`] gives that
+//! up for fewer reads.
 //!
-//! # Limits, overload, giving up
+//! # Limits, overload, cancellation
 //!
-//! Requests and bytes that wait are bounded, and so are a batch's entries and bytes and the number
-//! of batches under way. A full line refuses at once with [`Refusal::Full`] and gives the waiter
-//! back. A caller may [`leave`](Line::leave) at any time, and one with a deadline is given back
-//! when it passes ([`Line::expire`]): neither harms anybody else, nor stops a batch under way. A
-//! waiter is given back exactly once: refused, left, late, answered, or with the end of its batch.
+//! The queue bounds pending requests and their bytes, a batch's entries and bytes, and the number
+//! of batches in flight. A full queue refuses at once with [`Refusal::Full`] and returns the
+//! waiter. A caller may cancel with [`leave`](Line::leave) at any time, and [`Line::expire`]
+//! returns requests whose deadline has passed: neither affects other requests, nor stops a batch in
+//! flight. The queue returns each waiter exactly once: refused, cancelled, expired, answered, or
+//! with the end of its batch.
 //!
-//! The line itself has no shutdown. Whoever stops feeding it goes on calling it until
+//! The queue itself has no shutdown. A caller that stops adding requests goes on calling it until
 //! [`Line::is_empty`].
 //!
 //! # Example
@@ -72,7 +73,7 @@
 //! let mut store = HashMap::new();
 //! let mut line = Line::new(LineSettings::default())?;
 //!
-//! // Four callers, known by a number here. In a program the waiter is where the answer goes.
+//! // Four callers, known by a number here. In a program the waiter says where the answer goes.
 //! let now = Duration::from_millis(1);
 //! let ask = Ask { bytes: 8, deadline: Some(now + Duration::from_secs(1)) };
 //! line.write(now, "teapot", LastWins("short"), 1, ask)?;
@@ -80,22 +81,24 @@
 //! line.read(now, "teapot", 3, ask)?;
 //! line.read(now, "kettle", 4, ask)?;
 //!
-//! // What wakes the program: at once, as nothing is under way.
+//! // When to call `next_batch`: at once, as no batch is in flight.
 //! assert_eq!(line.next_wake(now), Some(now));
 //!
 //! let mut log = Vec::new();
 //! while !line.is_empty() {
-//!     let batch = line.next_batch(now).expect("each trip ends before the next one starts");
+//!     let batch = line.next_batch(now).expect("each batch ends before the next one starts");
 //!     let mut answered = Vec::new();
 //!     match batch.content {
 //!         // One statement for all keys ...
 //!         Content::Read(keys) => {
 //!             for (entry, key) in keys.into_iter().enumerate() {
 //!                 line.answer(batch.id, entry, &mut answered);
-//!                 answered.drain(..).for_each(|caller| log.push((caller.waiter, store.get(key).copied())));
+//!                 answered
+//!                     .drain(..)
+//!                     .for_each(|caller| log.push((caller.waiter, store.get(key).copied())));
 //!             }
 //!         }
-//!         // ... and for all writes of one lane.
+//!         // ... and for all writes of one partition.
 //!         Content::Write { entries, .. } => {
 //!             for (entry, (key, LastWins(value))) in entries.into_iter().enumerate() {
 //!                 store.insert(key, value);
@@ -104,11 +107,11 @@
 //!             }
 //!         }
 //!     }
-//!     // Whoever was not answered, because the trip failed, is given back here.
+//!     // Returns the waiters that were not answered because the batch failed.
 //!     line.end(now, batch.id, &mut Vec::new());
 //! }
 //!
-//! // The kettle waits for nobody. The read of the teapot sees the write before it, two requests in one.
+//! // The read of the teapot sees the write before it, in which two requests were merged.
 //! log.sort();
 //! assert_eq!(log, [(1, None), (2, None), (3, Some("stout")), (4, None)]);
 //! assert_eq!(line.stats().writes.entries, 1);

@@ -1,16 +1,17 @@
-//! The waiting line: the core of this crate. It does no IO and has no clock; its caller says what
-//! time it is.
+//! The request queue: the core of this crate. It does no IO and has no clock; its caller passes the
+//! time.
 //!
 //! ```text
-//!   Keys:    hash table -> what of a key is under way, and its entries that wait, in order of arrival
-//!   Entries: one key, read or written once; in its key's list, and in a queue when nothing of its key is before it
-//!   Waiters: who asked; in the list of their entry
-//!   Queues:  reads, and writes by lane: entries that can leave
-//!   Trips:   batches under way, with the entries they took
+//!   Keys:    hash table -> what of a key is in flight, and its pending entries in order of arrival
+//!   Entries: one key, read or written once; in its key's list, and, when no earlier operation
+//!            on its key is unfinished, also in a queue
+//!   Waiters: the callers; in the list of their entry
+//!   Queues:  reads, and writes by partition: entries that can be sent
+//!   Trips:   batches in flight, with their entries
 //! ```
 //!
-//! Each of them is an arena with lists through it, so whatever comes, joins, leaves, departs or is
-//! answered costs O(1).
+//! Each of them is an arena with lists through it, so adding, merging, cancelling, sending and
+//! answering cost O(1).
 
 mod arena;
 mod arrival;
@@ -43,14 +44,14 @@ use crate::settings::{LineSettings, SettingsError};
 use crate::stats::LineStats;
 use crate::write::Write;
 
-/// A waiting line: requests of single keys come in, batches go out, answers come back to the
-/// waiters.
+/// A request queue: it takes single-key requests, gives out batches, and returns waiters with their
+/// answers.
 ///
-/// `K` is the key, `T` the write ([`NoWrites`](crate::NoWrites) if there are none), `W` whatever
-/// stands for the caller who waits. See [the crate](crate) for the rules.
+/// `K` is the key, `T` the write ([`NoWrites`](crate::NoWrites) if there are none), `W` identifies
+/// the waiting caller. [The crate](crate) describes the rules.
 ///
 /// `now` is the time on any clock that does not go back, the same for all calls. If it does go
-/// back, the line goes on with the latest time it was told.
+/// back, the queue keeps the latest time it was given.
 pub struct Line<K, T: Write, W> {
     settings: LineSettings,
     stats: LineStats,
@@ -61,21 +62,21 @@ pub struct Line<K, T: Write, W> {
     waiters: Waiters<W, T::Receipt>,
     queues: Queues,
     trips: Trips,
-    /// Used again for each batch: what leaves, before it is sorted by key.
+    /// Reused buffer: the entries of a batch before they are sorted by key.
     leaving: Vec<(K, EntryId)>,
 }
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
-    /// An empty line.
+    /// Creates an empty queue.
     pub fn new(settings: LineSettings) -> Result<Self, SettingsError> {
         Self::with_seed(settings, RandomState::new().hash_one(0_u64))
     }
 
-    /// An empty line whose keys are hashed with `seed`: with the same seed, a key always has the
-    /// same lane.
+    /// Creates an empty queue that hashes keys with `seed`: with the same seed, a key always has
+    /// the same write partition.
     ///
-    /// For simulations that must happen again. With a seed that others know, keys can be chosen
-    /// that are slow.
+    /// This is for simulations that must be reproducible. If others know the seed, they can choose
+    /// keys that collide.
     pub fn with_seed(settings: LineSettings, seed: u64) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self {
@@ -92,8 +93,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         })
     }
 
-    /// Takes a read of `key`. It sees every write of the key that came before it, and none that
-    /// comes after it.
+    /// Adds a read of `key`. It sees every write of the key that arrived before it, and none that
+    /// arrives after it.
     pub fn read(
         &mut self,
         now: Duration,
@@ -111,8 +112,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Ok(self.attach(entry, waiter, None, ask.deadline))
     }
 
-    /// Takes a write of `key`. It joins the one that waits for the key, if that came last and takes
-    /// it in.
+    /// Adds a write of `key`. It is merged into the key's last entry, if that is a pending write
+    /// that accepts it.
     pub fn write(
         &mut self,
         now: Duration,
@@ -131,18 +132,19 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Ok(self.attach(entry, waiter, Some(receipt), ask.deadline))
     }
 
-    /// The caller of `request` gave up. Its waiter is given back, unless it was answered, left or
-    /// was late before.
+    /// Cancels `request` and returns its waiter, unless it was answered, cancelled or expired
+    /// before.
     ///
-    /// Nobody else is harmed: an entry leaves the line with its last waiter, and a batch under way
-    /// goes on. A write that waits together with others is made for them all the same.
+    /// Other requests are not affected: an entry leaves the queue with its last waiter, and a batch
+    /// in flight goes on. A pending write that was merged with others is made for them all the
+    /// same.
     pub fn leave(&mut self, request: RequestId) -> Option<W> {
         let id = self.waiters.find(request)?;
         self.stats.left += 1;
         Some(self.detach(id).waiter)
     }
 
-    /// The next batch that is due, if there is one. Call it until there is none, after
+    /// Returns the next batch that is due, if there is one. Call it until there is none, after
     /// [`expire`](Line::expire).
     pub fn next_batch(&mut self, now: Duration) -> Option<Batch<K, T>> {
         self.advance(now);
@@ -153,9 +155,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Some(self.depart(class))
     }
 
-    /// Takes the waiters of one entry of a batch under way, in order of arrival: the entry is done,
-    /// and what waits for it may go on. This takes no time: what may go on has waited since the
-    /// latest time the line was told.
+    /// Takes the waiters of one entry of a batch in flight, in order of arrival. The entry is done,
+    /// and the entries that wait for it may go on. It takes no time argument: those entries can be
+    /// sent since the latest time the queue was given.
     ///
     /// `entry` is the index in the batch. Nothing happens if it was answered before or the batch
     /// has ended.
@@ -170,9 +172,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// The trip is over: the batch's place and lane are free.
+    /// Ends a batch and frees its slot and its write partition.
     ///
-    /// Waiters of entries that were not answered are given back with the entry's index, in order.
+    /// Waiters of entries that were not answered are returned with the entry's index, in order.
     /// Nothing happens if the batch has ended before.
     pub fn end(
         &mut self,
@@ -191,8 +193,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// Takes the waiters whose deadline has passed, the most overdue first. For the others it is as
-    /// if they had left.
+    /// Takes the waiters whose deadline has passed, the most overdue first. For other requests this
+    /// is the same as cancelling them.
     pub fn expire(&mut self, now: Duration, late: &mut Vec<Late<W>>) {
         self.advance(now);
         while let Some(id) = self.waiters.first_late(self.now) {
@@ -201,8 +203,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// When [`next_batch`](Line::next_batch) or [`expire`](Line::expire) will have something to do
-    /// if nothing else is called before; at `now` if they have already. `None` if never.
+    /// Returns when [`next_batch`](Line::next_batch) or [`expire`](Line::expire) will next have
+    /// something to do if nothing else is called before; `now` if they have already, `None` if
+    /// never.
     pub fn next_wake(&self, now: Duration) -> Option<Duration> {
         let departure = self.queues.first_due(&self.entries, &self.traffic());
         let departure = departure.filter(|_| self.trips.has_place());
@@ -211,29 +214,29 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Some(if due_already { now } else { first })
     }
 
-    /// What the line has done.
+    /// Returns the queue's counters.
     pub fn stats(&self) -> &LineStats {
         &self.stats
     }
 
-    /// Whether nothing waits and nothing is under way.
+    /// Returns whether no request is pending and no batch is in flight.
     pub fn is_empty(&self) -> bool {
         self.keys.len() == 0 && self.trips.len() == 0
     }
 
-    /// Requests that wait; with [`Sharing::InFlight`](crate::Sharing::InFlight) also those that
-    /// joined an entry under way.
+    /// Returns the number of pending requests; with [`Sharing::InFlight`](crate::Sharing::InFlight)
+    /// also of those that joined an entry in flight.
     pub fn waiting(&self) -> usize {
         self.load.requests
     }
 
-    /// Bytes that wait: keys, writes and
+    /// Returns the pending bytes: keys, writes and
     /// [`REQUEST_OVERHEAD_BYTES`](crate::limits::REQUEST_OVERHEAD_BYTES) for each request.
     pub fn waiting_bytes(&self) -> usize {
         self.load.bytes
     }
 
-    /// Batches under way.
+    /// Returns the number of batches in flight.
     pub fn in_flight(&self) -> usize {
         self.trips.len()
     }

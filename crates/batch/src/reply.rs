@@ -1,4 +1,4 @@
-//! Calls replies, so that one that panics harms nobody else.
+//! Calls replies, and isolates a reply that panics from the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -43,14 +43,14 @@ pub(crate) fn give_stored<S: Service, R: Reply<S>>(
     });
 }
 
-/// Gives each waiter its entry's result: clones for all but the last of an entry, who gets the
-/// result itself.
+/// Gives each waiter its entry's result: clones for all but the last waiter of an entry, which gets
+/// the result itself.
 fn give_each<W, C, T: Clone>(
     waiters: &mut Vec<(usize, Answered<W, C>)>,
     results: Vec<T>,
     give: impl Fn(Answered<W, C>, T),
 ) {
-    // By entry and, within one, in order of arrival.
+    // Sorted by entry and, within one, by arrival.
     debug_assert!(waiters.is_sorted_by_key(|(entry, _)| *entry));
     let mut waiters = waiters.drain(..).peekable();
     for (entry, result) in results.into_iter().enumerate() {
@@ -65,7 +65,7 @@ fn give_each<W, C, T: Clone>(
     }
 }
 
-/// Runs user code that must not take others with it; the panic hook has reported it.
+/// Runs user code and swallows its panic, which the panic hook has reported.
 fn shielded(code: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(code));
 }

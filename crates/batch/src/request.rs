@@ -1,56 +1,56 @@
-//! What comes into a line and what its waiters get out of it.
+//! Requests to the queue, and what it returns for them.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// What a line must know about a request besides its key.
+/// Size and deadline of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ask {
-    /// Bytes of the key.
+    /// Bytes of the request's key.
     pub bytes: usize,
-    /// When the request is late, on the clock of `now`. [`Line::expire`](crate::Line::expire) then
-    /// gives its waiter back.
+    /// Deadline on the clock of `now`. When it has passed, [`Line::expire`](crate::Line::expire)
+    /// returns the waiter.
     pub deadline: Option<Duration>,
 }
 
-/// Names one request of one line, forever: no other request of the line gets the same.
+/// Name of one request of one queue; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId {
     pub(crate) slot: u32,
     pub(crate) serial: u64,
 }
 
-/// A request that was not taken, with its waiter.
+/// A request that the queue refused, with its waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct Refused<W> {
-    /// The waiter, untouched.
+    /// The waiter, as it was passed in.
     pub waiter: W,
-    /// Why.
+    /// Reason of the refusal.
     pub reason: Refusal,
 }
 
-/// Why a request was not taken.
+/// Why the queue refused a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// With this request more would wait than may. It will do when some have left.
-    #[error("the line is full: at most {requests_max} requests and {bytes_max} bytes may wait")]
+    /// The queue is full. It takes requests again when some have left.
+    #[error("the queue is full: at most {requests_max} requests and {bytes_max} bytes may wait")]
     Full {
-        /// [`LineSettings::requests_max`](crate::LineSettings::requests_max).
+        /// Value of [`LineSettings::requests_max`](crate::LineSettings::requests_max).
         requests_max: usize,
-        /// [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
+        /// Value of [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
         bytes_max: usize,
     },
-    /// The request would not fit into an empty line either.
+    /// The request would not fit into an empty queue either.
     #[error("the request counts {bytes} bytes, and at most {bytes_max} bytes may wait")]
     TooLarge {
-        /// What the request counts.
+        /// Bytes that the request counts.
         bytes: usize,
-        /// [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
+        /// Value of [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
         bytes_max: usize,
     },
-    /// Nothing more is taken. A line never says this, only a batcher around it that was closed.
+    /// The batcher around the queue was closed. The queue itself never returns this.
     #[error("the batcher is closed")]
     Closed,
 }
@@ -58,39 +58,40 @@ pub enum Refusal {
 /// A waiter whose entry was answered or whose batch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answered<W, R> {
-    /// Who asked.
+    /// The waiter of the request.
     pub waiter: W,
-    /// Of a write: which part of the entry's outcome is this request's. `None` for a read.
+    /// For a write, the part of the entry's outcome that belongs to this request. `None` for a
+    /// read.
     pub receipt: Option<R>,
 }
 
-/// A waiter whose deadline has passed.
+/// A waiter that left its entry unanswered: its deadline passed, or its queue was drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Late<W> {
-    /// Who asked.
+    /// The waiter of the request.
     pub waiter: W,
-    /// How far the request had come.
+    /// Progress of the request at that moment.
     pub stage: Stage,
-    /// What it asked for.
+    /// Operation that was requested.
     pub operation: Operation,
 }
 
-/// How far a request has come.
+/// Progress of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It waited in the line and is gone with its caller: it will not be made.
+    /// It was pending and is dropped: it will not be made.
     Waiting,
-    /// It is a write that waited in one entry with others. It may be made with theirs.
+    /// It is a pending write that was merged with others. It may be made with theirs.
     Merged,
-    /// Its batch is under way. A write may or may not have been made.
+    /// Its batch is in flight. A write may or may not have been made.
     InFlight,
 }
 
-/// What a request asks for. Reads are one class of batches, writes are the other.
+/// Operation of a request. Reads and writes are the two classes of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// The value of the key.
+    /// Reads the key's value.
     Read,
-    /// A change of the key.
+    /// Changes the key's value.
     Write,
 }

@@ -1,44 +1,45 @@
-//! What a user of the [`Batcher`](crate::Batcher) brings: the function that makes a trip, and how
-//! answers find their callers.
+//! The interface between a [`Batcher`](crate::Batcher) and its user.
 //!
-//! [`Service`] is the slow thing: it takes many keys at once. [`Reply`] is where one caller's
-//! answer goes; the futures of `load` and `store` bring their own, a program that speaks a protocol
-//! hands in what it needs to find the connection again. [`BatchError`] is all that can happen to a
+//! [`Service`] is the slow backend: it takes many keys at once. [`Reply`] receives one caller's
+//! answer; the futures of `load` and `store` bring their own, and a program that speaks a protocol
+//! passes whatever finds the connection again. [`BatchError`] lists all that can happen to a
 //! request.
 
 use std::hash::Hash;
 
 use crate::{Refusal, Write};
 
-/// What one trip for keys brings: by key, in the order asked; or one error for all of them.
+/// Result of one batch of reads: an answer per key in the given order, or one error for all.
 pub type LoadedAll<S> = Result<Vec<LoadedOne<S>>, <S as Service>::Error>;
 
-/// What a trip brought for one key: `None` if there is nothing under that key.
+/// Result of a read for one key: `None` if the key has no value.
 pub type LoadedOne<S> = Result<Option<<S as Service>::Value>, <S as Service>::Error>;
 
-/// What one trip with writes brings: by entry, in the order given; or one error for all of them.
+/// Result of one batch of writes: an outcome per entry in the given order, or one error for all.
 pub type StoredAll<S> = Result<Vec<StoredOne<S>>, <S as Service>::Error>;
 
-/// What became of one written entry.
+/// Result of one written entry.
 pub type StoredOne<S> = Result<<S as Service>::Outcome, <S as Service>::Error>;
 
-/// The answer to one caller's read.
+/// Answer to one caller's read.
 pub type Loaded<S> = Result<Option<<S as Service>::Value>, BatchError<<S as Service>::Error>>;
 
-/// The answer to one caller's write.
+/// Answer to one caller's write.
 pub type Stored<S> = Result<<S as Service>::Outcome, BatchError<<S as Service>::Error>>;
 
-/// Which part of a written entry's outcome belongs to one request.
+/// Part of a written entry's outcome that belongs to one request.
 pub type Receipt<S> = <<S as Service>::Write as Write>::Receipt;
 
-/// Something slow that is cheaper by the hundred: a database, a file, another service.
+/// A slow backend that serves a hundred keys more cheaply together than one by one: a database, a
+/// file, another service.
 ///
-/// One call is one trip. Trips run at the same time, up to `batches_in_flight_max`, each in a task
-/// of its own, so neither function may rely on the order in which they end. For one key the line
-/// keeps the order: while a trip with writes of a key is under way, no other trip holds that key.
+/// One call serves one batch. Batches run at the same time, up to `batches_in_flight_max`, each in
+/// a task of its own, so neither function may rely on the order in which they end. The queue keeps
+/// the order of one key: while a batch with writes of a key is in flight, no other batch holds that
+/// key.
 ///
-/// A panic in a trip, or a trip that brings the wrong number of answers, fails the requests of that
-/// trip and no others.
+/// A panic in a batch, or a batch with the wrong number of answers, fails the requests of that
+/// batch and no others.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ pub type Receipt<S> = <<S as Service>::Write as Write>::Receipt;
 ///
 /// use busload_batch::{Batcher, BatcherSettings, LastWins, LoadedAll, Service, StoredAll};
 ///
-/// /// Stands for something slow with a function that reads many keys and one that writes many.
+/// /// Stands for a slow backend with a function that reads many keys and one that writes many.
 /// #[derive(Default)]
 /// struct Table(Mutex<BTreeMap<u64, &'static str>>);
 ///
@@ -65,14 +66,15 @@ pub type Receipt<S> = <<S as Service>::Write as Write>::Receipt;
 ///     /// Tells whether the key is new.
 ///     async fn store(&self, entries: Vec<(u64, LastWins<&'static str>)>) -> StoredAll<Self> {
 ///         let mut rows = self.0.lock().map_err(|_| "the table is broken")?;
-///         Ok(entries.into_iter().map(|(key, LastWins(value))| Ok(rows.insert(key, value).is_none())).collect())
+///         let stored = entries.into_iter().map(|(key, LastWins(value))| rows.insert(key, value));
+///         Ok(stored.map(|before| Ok(before.is_none())).collect())
 ///     }
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let table = Batcher::from_service(Table::default(), BatcherSettings::default())?;
-/// // Both wait at the same time, so they are one entry of one trip.
+/// // Both are pending at the same time, so they are one entry of one batch.
 /// let both = tokio::join!(table.store(1, LastWins("short")), table.store(1, LastWins("stout")));
 /// assert_eq!(both, (Ok(true), Ok(true)));
 /// assert_eq!(table.load(1).await, Ok(Some("stout")));
@@ -81,110 +83,114 @@ pub type Receipt<S> = <<S as Service>::Write as Write>::Receipt;
 /// # }
 /// ```
 pub trait Service: Send + Sync + 'static {
-    /// What is asked for. Cloned once per entry; `Hash`, `Eq` and `Ord` are called under the line's
-    /// lock and must not panic.
+    /// Key of a request. It is cloned once per entry; `Hash`, `Eq` and `Ord` are called under the
+    /// queue's lock and must not panic.
     type Key: Clone + Eq + Hash + Ord + Send + 'static;
-    /// What is found. One value is cloned for all who asked for its key, so make clones cheap
+    /// Value of a key. It is cloned for every caller that asked for the key, so make clones cheap
     /// (`Bytes`, `Arc<_>`): callers share it and cannot change it under each other.
     type Value: Clone + Send + 'static;
-    /// One change of a key. [`LastWins`](crate::LastWins) and [`NoWrites`](crate::NoWrites) are
+    /// Change of a key. [`LastWins`](crate::LastWins) and [`NoWrites`](crate::NoWrites) are
     /// ready-made.
     type Write: Write<Receipt: Send> + Send + 'static;
-    /// What a written entry comes to; cloned for every request that was merged into it.
+    /// Outcome of a written entry; cloned for every request that was merged into it.
     type Outcome: Clone + Send + 'static;
-    /// Why an entry or a whole trip failed; cloned for everyone concerned.
+    /// Error of an entry or a whole batch; cloned for every caller concerned.
     type Error: Clone + Send + 'static;
 
-    /// One trip for many keys, which are sorted and unique: an answer for each, in the order of
-    /// `keys`.
+    /// Reads many keys, which are sorted and unique, and returns an answer for each, in the order
+    /// of `keys`.
     ///
     /// # Errors
-    /// An error of the whole trip reaches all who asked for any of its keys.
+    /// An error of the whole batch reaches every caller that asked for one of its keys.
     fn load(&self, keys: Vec<Self::Key>) -> impl Future<Output = LoadedAll<Self>> + Send;
 
-    /// One trip with many writes of one kind, sorted by key, which are unique: an outcome for each,
-    /// in that order.
+    /// Makes many writes of one kind, with unique keys and sorted by key, and returns an outcome
+    /// for each, in that order.
     ///
     /// # Errors
-    /// An error of the whole trip reaches all whose writes were in it.
+    /// An error of the whole batch reaches every caller whose write was in it.
     fn store(
         &self,
         entries: Vec<(Self::Key, Self::Write)>,
     ) -> impl Future<Output = StoredAll<Self>> + Send;
 
-    /// How many bytes of memory a key takes, for the line's limit in bytes. Override it where keys
-    /// own memory.
+    /// Returns the bytes of memory that a key takes, for the queue's limit in bytes. Override it
+    /// where keys own memory.
     fn key_bytes(&self, key: &Self::Key) -> usize {
         size_of_val(key)
     }
 }
 
-/// How an answer reaches its caller, other than by a future.
+/// Delivers an answer to its caller by other means than a future.
 ///
-/// Called once per request, outside all locks, on a task of the runtime: it should hand over and
-/// return. A panic in it harms nobody else. It may submit further requests.
+/// It is called once per request, outside all locks, on a task of the runtime: it should hand the
+/// answer over and return. A panic in it affects no other request. It may submit further requests.
 pub trait Reply<S: Service>: Send + 'static {
-    /// The answer to a read.
+    /// Delivers the answer to a read.
     fn loaded(self, outcome: Loaded<S>);
 
-    /// The answer to a write; the receipt is there when the outcome is `Ok`.
+    /// Delivers the answer to a write; the receipt is there when the outcome is `Ok`.
     fn stored(self, outcome: Stored<S>, receipt: Option<Receipt<S>>);
 }
 
 /// Why a request was not answered with a result.
 ///
-/// What a failed read means is simple: ask again or not. A failed write may have happened all the
-/// same: [`outcome_unknown`](BatchError::outcome_unknown) tells.
+/// A failed read can simply be repeated. A failed write may have happened all the same:
+/// [`outcome_unknown`](BatchError::outcome_unknown) tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum BatchError<E> {
-    /// The waiting line is full, in requests or in bytes. Nothing was sent.
-    #[error("the waiting line is full")]
+    /// The request queue is full, in requests or in bytes. Nothing was sent.
+    #[error("the request queue is full")]
     Full,
-    /// The request would not fit into an empty line either. Nothing was sent.
+    /// The request would not fit into an empty queue either. Nothing was sent.
     #[error("the request counts {bytes} bytes, and at most {bytes_max} bytes may wait")]
     TooLarge {
-        /// What the request counts.
+        /// Bytes that the request counts.
         bytes: usize,
-        /// [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
+        /// Value of [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
         bytes_max: usize,
     },
-    /// The deadline passed.
-    #[error("{}", if *sent { "no answer before the deadline; a write may have been done" } else { "the deadline passed in the waiting line; nothing was sent" })]
+    /// The request's deadline passed.
+    #[error("{}", if *sent {
+        "no answer before the deadline; a write may have been done"
+    } else {
+        "the deadline passed in the request queue; nothing was sent"
+    })]
     TooLate {
-        /// The request was under way when its deadline passed, or is a write that waited merged
-        /// with others: the outcome of a write is unknown.
+        /// Whether the request was in flight when its deadline passed, or is a pending write that
+        /// was merged with others: the outcome of a write is then unknown.
         sent: bool,
     },
-    /// The batcher takes no more requests, or was dropped or lost its runtime while this one
-    /// waited. Nothing was sent.
+    /// The batcher takes no more requests, or was dropped or lost its runtime while this request
+    /// was pending. Nothing was sent.
     #[error("the batcher is closed; nothing was sent")]
     Closed,
-    /// The service failed: this entry, or the whole trip.
+    /// The service returned an error, for this entry or for the whole batch.
     #[error("{0}")]
     Failed(E),
-    /// The service panicked on this trip. The outcome of a write is unknown.
+    /// The service panicked on this batch. The outcome of a write is unknown.
     #[error("the batch function panicked; a write may have been done")]
     Panicked,
-    /// The trip was under way when its task was ended, as a runtime does that shuts down. The
-    /// outcome of a write is unknown.
+    /// The batch's task was ended while the batch was in flight, as a runtime that shuts down does.
+    /// The outcome of a write is unknown.
     #[error("the batch was stopped before it had an answer; a write may have been done")]
     Stopped,
-    /// The service broke its contract: it brought another number of answers than it was given
-    /// entries, so that none can be told whose it is. The outcome of a write is unknown.
+    /// The service broke its contract: it returned more or fewer answers than it got entries, so
+    /// that no answer can be matched to its entry. The outcome of a write is unknown.
     #[error(
         "the batch function gave {given} answers for {asked} entries; a write may have been done"
     )]
     Miscounted {
-        /// Entries of the trip.
+        /// Number of entries in the batch.
         asked: usize,
-        /// Answers it brought.
+        /// Number of answers it returned.
         given: usize,
     },
 }
 
 impl<E> BatchError<E> {
-    /// Whether a write that got this error may have happened. For [`BatchError::Failed`] only the
-    /// service's own error can tell, and this says `false`.
+    /// Returns whether a write that got this error may have happened. For [`BatchError::Failed`]
+    /// only the service's own error can tell, and this returns `false`.
     pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Full | Self::TooLarge { .. } | Self::Closed => false,

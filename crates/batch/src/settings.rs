@@ -1,4 +1,4 @@
-//! What a line may hold and when a batch leaves it.
+//! Settings of the request queue: its limits and its dispatch policy.
 
 use std::time::Duration;
 
@@ -6,70 +6,71 @@ use thiserror::Error;
 
 use crate::limits::{BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX};
 
-/// What a [`Line`](crate::Line) may hold and when a batch leaves it.
+/// Limits and dispatch policy of a [`Line`](crate::Line).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LineSettings {
-    /// Requests that may wait. More are refused.
+    /// Maximum number of pending requests. More are refused.
     pub requests_max: usize,
-    /// Bytes that may wait: keys, writes and [`REQUEST_OVERHEAD_BYTES`] for each request.
+    /// Maximum of pending bytes: keys, writes and [`REQUEST_OVERHEAD_BYTES`] for each request.
     pub bytes_max: usize,
-    /// Entries of one batch.
+    /// Maximum number of entries in one batch.
     pub batch_entries_max: usize,
-    /// Bytes of keys and writes in one batch. An entry that is larger leaves alone.
+    /// Maximum of bytes of keys and writes in one batch. A larger entry is sent alone.
     pub batch_bytes_max: usize,
-    /// Batches, of reads and of writes together, that may be under way.
+    /// Maximum number of batches in flight, of reads and writes together.
     pub batches_in_flight_max: usize,
-    /// Write lanes. A key belongs to one lane, and a lane has at most one batch under way.
+    /// Number of write partitions. A key belongs to one, and each has at most one batch in flight.
     pub lanes: usize,
-    /// When a batch leaves.
+    /// Dispatch policy: when a batch is sent.
     pub departure: Departure,
-    /// Which reads of one key share an answer.
+    /// Reads of one key that share an answer.
     pub sharing: Sharing,
 }
 
-/// When a batch leaves. It needs a free place among [`LineSettings::batches_in_flight_max`] in any
-/// case.
+/// Dispatch policy: when a batch is sent. It needs a free slot among
+/// [`LineSettings::batches_in_flight_max`] in any case.
 ///
-/// Reads are one class, writes are another. Reads make one batch, the writes of each lane make
-/// another; entries of all kinds count for it, though only those of one kind leave together.
+/// Reads are one class, writes are another. Pending reads make one batch, and the pending writes of
+/// each partition make one; writes of all kinds count for it, though only those of one kind are
+/// sent together.
 ///
-/// How long an entry has waited counts from when it could leave: from its arrival, or from when the
-/// last operation it had to wait for was answered.
+/// An entry's wait begins when it could be sent: on its arrival, or when the last earlier operation
+/// on its key was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// At once when no batch of its class is under way. While others are, a further one leaves with
-    /// at least `min_batch` entries, or as many bytes as a batch may have, or when its oldest entry
-    /// has waited one mean trip time of its class.
+    /// Sends a batch at once when no batch of its class is in flight. While others are, a further
+    /// one is sent when it has at least `min_batch` entries, or as many bytes as a batch may have,
+    /// or when its oldest entry has waited for the mean batch time of its class.
     ///
-    /// A batch of reads takes all that wait up to its share, which is what waits and is under way
-    /// divided by all places but one (or four times `min_batch`, if that is more). Otherwise one
-    /// large batch would take for long what the others then lack, and the few that are left would
-    /// come and go in small ones.
+    /// A batch of reads takes all pending reads up to its share, which is the number of reads
+    /// pending and in flight divided by all slots but one (or four times `min_batch`, if that is
+    /// more). Otherwise one large batch would keep for long what the others then lack, and the few
+    /// reads left over would come and go in small batches.
     WhenFree {
-        /// Entries that make a further batch worth its trip.
+        /// Number of entries that make a further batch worth sending.
         min_batch: usize,
     },
-    /// With `entries` entries, or as many bytes as a batch may have, or when the oldest has waited
-    /// for `wait`. This is the fixed window that others use, here for comparison: it makes a lone
-    /// request wait.
+    /// Sends a batch when it has `entries` entries, or as many bytes as a batch may have, or when
+    /// its oldest entry has waited for `wait`. This is the usual fixed window, here for comparison:
+    /// it makes a lone request wait.
     Window {
-        /// Entries that fill a batch; it takes no more.
+        /// Number of entries that fill a batch; it takes no more.
         entries: usize,
-        /// Longest wait for company.
+        /// Longest wait for more entries.
         wait: Duration,
     },
 }
 
-/// Which reads of one key share an answer.
+/// Says which reads of one key share an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sharing {
-    /// Those that wait for the same batch. A read sees every write that was acknowledged before it
-    /// was asked.
+    /// Reads that are pending at the same time. A read sees every write that was acknowledged
+    /// before it was made.
     #[default]
     Waiting,
-    /// Also those that come while a read of the key is under way. The answer may be older than the
-    /// question: a write by someone else, acknowledged after the batch has read and before this
-    /// read was asked, may be missed. Writes through the same line are never missed.
+    /// Also reads that arrive while a read of the key is in flight. The answer may be older than
+    /// the request: it may miss a write by another process that was acknowledged after the batch
+    /// has read and before this read was made. Writes through the same queue are never missed.
     InFlight,
 }
 
@@ -100,45 +101,46 @@ pub enum SettingsError {
     /// The setting must be at least 1.
     #[error("{setting} must be at least 1")]
     Zero {
-        /// The field of [`LineSettings`].
+        /// Name of the field of [`LineSettings`].
         setting: &'static str,
     },
-    /// The setting is above what a line can do.
+    /// The setting is more than a queue supports.
     #[error("{setting} is {value} and must be at most {max}")]
     TooLarge {
-        /// The field of [`LineSettings`].
+        /// Name of the field of [`LineSettings`].
         setting: &'static str,
-        /// What it is.
+        /// Value of the setting.
         value: usize,
-        /// What it may be at most.
+        /// Largest value that is allowed.
         max: usize,
     },
-    /// The line could not hold a single request.
+    /// The queue could not hold a single request.
     #[error(
-        "bytes_max is {value} and must be more than {overhead}, which every request counts besides its key"
+        "bytes_max is {value} and must be more than {overhead}, \
+         which every request counts besides its key"
     )]
     BytesTooFew {
-        /// What `bytes_max` is.
+        /// Value of `bytes_max`.
         value: usize,
-        /// [`REQUEST_OVERHEAD_BYTES`].
+        /// Value of [`REQUEST_OVERHEAD_BYTES`].
         overhead: usize,
     },
-    /// A batch could never have as many entries as the departure asks for.
+    /// A batch could never have as many entries as the dispatch policy asks for.
     #[error(
         "{setting} is {value} and must not be above batch_entries_max, which is {batch_entries_max}"
     )]
     AboveBatch {
-        /// `min_batch` or `entries`.
+        /// Name of the setting: `min_batch` or `entries`.
         setting: &'static str,
-        /// What it is.
+        /// Value of the setting.
         value: usize,
-        /// [`LineSettings::batch_entries_max`].
+        /// Value of [`LineSettings::batch_entries_max`].
         batch_entries_max: usize,
     },
 }
 
 impl LineSettings {
-    /// Finds the first setting that makes no sense.
+    /// Returns the first setting that makes no sense, if there is one.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (setting, value, max) in self.counts() {
             check_count(setting, value, max)?;
@@ -157,7 +159,7 @@ impl LineSettings {
         Ok(())
     }
 
-    /// Entries a batch takes at most.
+    /// Returns the maximum number of entries in one batch.
     pub(crate) fn batch_takes_max(&self) -> usize {
         match self.departure {
             Departure::WhenFree { .. } => self.batch_entries_max,
@@ -179,7 +181,7 @@ impl LineSettings {
 }
 
 impl Departure {
-    /// The entries it asks for, with the name of the setting.
+    /// Returns the entries that the policy asks for, with the name of the setting.
     pub(crate) fn entries(self) -> (&'static str, usize) {
         match self {
             Self::WhenFree { min_batch } => ("min_batch", min_batch),

@@ -1,8 +1,8 @@
-//! What the handles, the driver and the trips of a batcher share: the line under its lock, and the
-//! driver's bell.
+//! State that the handles, the driver and the batches of a batcher share: the queue under its lock,
+//! and the driver's notifier.
 //!
-//! User code runs under the lock only as the line must call it: `Hash`, `Eq`, `Ord` and `Clone` of
-//! keys, and the methods of `Write`. Replies are called and dropped outside.
+//! User code runs under the lock only where the queue must call it: `Hash`, `Eq`, `Ord` and `Clone`
+//! of keys, and the methods of `Write`. Replies are called and dropped outside.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,24 +21,25 @@ use crate::{
 pub(crate) struct Shared<S: Service, R: Reply<S>> {
     pub(crate) service: Arc<S>,
     pub(crate) clock: Clock,
-    /// Rings for the driver, which answers all rings before its look at the line with that look.
+    /// Wakes the driver. One turn answers all notifications that came before it.
     pub(crate) wake: Arc<Notify>,
-    /// Rings once, for all, when the driver has ended.
+    /// Notified once, for all waiters, when the driver has ended.
     pub(crate) ended: Notify,
     timeout: Option<Duration>,
     state: Mutex<State<S, R>>,
-    /// Something was submitted and no flush came behind it.
+    /// Set when something was submitted that no flush has followed yet.
     unflushed: AtomicBool,
 }
 
 pub(crate) struct State<S: Service, R: Reply<S>> {
     pub(crate) line: Line<S::Key, S::Write, R>,
     pub(crate) phase: Phase,
-    /// Requests taken whose replies have not been called yet.
+    /// Number of accepted requests whose replies have not been called yet.
     pub(crate) owed: usize,
-    /// The trip that ended last answered several callers. They run now or soon, and ask again.
+    /// Whether the batch that ended last answered several callers. They run now or soon, and send
+    /// further requests.
     answered: Company,
-    /// Emptied by the trip that ended last, for the next. Holds no more than the line may.
+    /// Reused buffer of the batch that ended last. Holds no more than the queue may.
     spare: Vec<EndedWaiter<S, R>>,
 }
 
@@ -51,15 +52,15 @@ enum Company {
 /// A waiter of a batch that ended, with the index of its entry.
 pub(crate) type EndedWaiter<S, R> = (usize, Answered<R, Receipt<S>>);
 
-/// Only ever advances.
+/// Phase of a batcher's life; only ever advances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Open,
-    /// Takes nothing more and serves what it has.
+    /// Takes no more requests and serves those it has.
     Closing,
-    /// No handle is left: what waits is given back unserved.
+    /// No handle is left: queued requests are returned unserved.
     Abandoned,
-    /// There is no driver.
+    /// The driver has ended.
     Ended,
 }
 
@@ -81,8 +82,8 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         })
     }
 
-    /// The line. A panic under the lock is one of the user's key or write, which the caller whose
-    /// it is gets to see; the others go on.
+    /// Locks the queue. A panic under the lock comes from the user's key or write; the caller that
+    /// passed it gets the panic, and the other callers go on.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<S, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,16 +138,16 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         }
     }
 
-    /// Whether the driver, before it lets a batch leave, lets the tasks run that can: others may be
-    /// about to ask. Only a lone request with nothing else going on has nobody to wait for, not
-    /// even for that.
+    /// Returns whether the driver, before it sends a batch, runs the tasks that are runnable,
+    /// because they may be about to add requests. Only a lone request with nothing else going on
+    /// does not wait even for that.
     pub(crate) fn expects_company(&self) -> bool {
         let state = self.lock();
         state.answered == Company::Several || 1 < state.line.waiting() || 0 < state.line.in_flight()
     }
 
-    /// The trip of `batch` is over: frees its place and takes who still waits for it.
-    /// [`settle`](Self::settle) must follow.
+    /// Ends `batch`: frees its slot and takes the waiters that have no answer yet. The caller must
+    /// then call [`settle`](Self::settle).
     pub(crate) fn end_batch(&self, batch: BatchId) -> Vec<EndedWaiter<S, R>> {
         let mut state = self.lock();
         let mut waiters = std::mem::take(&mut state.spare);
@@ -155,7 +156,8 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         waiters
     }
 
-    /// The waiters of a batch have been answered, `given` of them: lets the next batches leave.
+    /// Called when `given` waiters of a batch have been answered: lets the driver send next
+    /// batches.
     pub(crate) fn settle(&self, emptied: Vec<EndedWaiter<S, R>>, given: usize) {
         let mut state = self.lock();
         state.owed -= given;
@@ -173,7 +175,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         if left.is_some() {
             state.owed -= 1;
         }
-        // Others may have waited for this one, and so may the end of the driver.
+        // Other entries may have waited for this batch, and so may the end of the driver.
         let look = 0 < state.line.waiting() || state.phase != Phase::Open;
         drop(state);
         drop(left);
@@ -182,7 +184,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         }
     }
 
-    /// Advances to `phase`, and lets the driver see to it.
+    /// Advances to `phase`, and wakes the driver to act on it.
     pub(crate) fn enter(&self, phase: Phase) {
         let mut state = self.lock();
         state.phase = state.phase.max(phase);

@@ -1,46 +1,46 @@
-//! What a line has done.
+//! Counters of a request queue.
 
 use std::time::Duration;
 
 use crate::limits::{TRIP_MEAN_INITIAL, TRIP_MEAN_WEIGHT, TRIP_OUTLIER_FACTOR};
 use crate::request::Operation;
 
-/// What a line has done since it was made. All counts only grow.
+/// Counters of a queue since it was created. They only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineStats {
-    /// Reads.
+    /// Counters of the reads.
     pub reads: ClassStats,
-    /// Writes.
+    /// Counters of the writes.
     pub writes: ClassStats,
-    /// Requests that were not taken.
+    /// Requests that the queue refused.
     pub refused: u64,
     /// Requests whose deadline passed.
     pub expired: u64,
-    /// Requests whose caller left before they were answered.
+    /// Requests that were cancelled before they were answered.
     pub left: u64,
 }
 
-/// What a line has done for reads, or for writes.
+/// Counters of the reads or of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassStats {
-    /// Requests taken.
+    /// Requests that the queue accepted.
     pub requests: u64,
-    /// Those of them that joined an entry that was there: reads de-duplicated, writes merged.
+    /// Accepted requests that joined an existing entry: reads de-duplicated, writes merged.
     pub joined: u64,
-    /// Batches that left.
+    /// Batches that were sent.
     pub batches: u64,
-    /// Entries in them.
+    /// Entries in these batches.
     pub entries: u64,
-    /// Entries of the largest of them.
+    /// Entries of the largest batch.
     pub batch_entries_max: usize,
-    /// Batches that ended.
+    /// Batches that have ended.
     pub trips: u64,
-    /// Moving average of the time from a batch's departure to its end.
+    /// Moving average of the time from sending a batch to its end.
     pub trip_mean: Option<Duration>,
 }
 
 impl LineStats {
-    /// The part of `operation`.
+    /// Returns the counters of `operation`'s class.
     pub fn class(&self, operation: Operation) -> &ClassStats {
         match operation {
             Operation::Read => &self.reads,
@@ -57,7 +57,7 @@ impl LineStats {
 }
 
 impl ClassStats {
-    /// How long an entry waits for company while others are under way.
+    /// Returns how long an entry waits for more entries while other batches are in flight.
     pub(crate) fn hold(&self) -> Duration {
         self.trip_mean.unwrap_or(TRIP_MEAN_INITIAL)
     }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn mean_follows_when_all_trips_become_slow() {
         let slow = 100_000;
-        let mean = mean_of(&[&[0][..], &[slow; 60]].concat()).expect("there were trips");
+        let mean = mean_of(&[&[0][..], &[slow; 60]].concat()).expect("there were batches");
         assert!(Duration::from_micros(slow * 9 / 10) < mean, "{mean:?}");
     }
 }

@@ -1,13 +1,13 @@
 //! A timer finer than a millisecond, which is tokio's unit: a thread that sleeps until the nearest
 //! wanted time.
 //!
-//! The driver says after each look at the line when it next wants to be woken. That is often and
-//! mostly for nothing, because a trip ends first; so saying it is cheap: the thread is disturbed
-//! only by a time nearer than the one it sleeps for, and a time that moved away is noticed when the
-//! old one has come. [`Alarm`] decides, without a clock; [`Timer`] is the thread.
+//! After each turn the driver says when it next wants to be woken. That is often, and mostly for
+//! nothing, because a batch ends first; so saying it is cheap: the thread is woken early only for a
+//! time nearer than the one it sleeps for, and it notices that a time was moved back when the old
+//! one has come. [`Alarm`] decides, without a clock; [`Timer`] is the thread.
 //!
-//! The thread is started by the first wanted time and ends when the [`Timer`] is dropped. It rings
-//! late by what the system takes to wake a thread (about 0.06 ms on Linux), never early.
+//! The first wanted time starts the thread, and dropping the [`Timer`] ends it. It notifies late by
+//! what the system takes to wake a thread (about 0.06 ms on Linux), never early.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 
-/// What the thread sleeps for, and what it should ring for. Times are those of the batcher's clock.
+/// Time that the thread sleeps for, and time to notify at, on the batcher's clock.
 #[derive(Debug, Default)]
 struct Alarm {
     wanted: Option<Duration>,
@@ -25,7 +25,7 @@ struct Alarm {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Sleep {
-    /// Not asleep: the thread looks at the alarm before it sleeps, so there is no need to disturb
+    /// The thread is not asleep: it looks at the alarm before it sleeps, so nobody needs to wake
     /// it.
     #[default]
     Awake,
@@ -33,7 +33,7 @@ enum Sleep {
     Forever,
 }
 
-/// What the thread does next.
+/// Next step of the thread.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Ring,
@@ -49,8 +49,7 @@ enum Disturb {
 }
 
 impl Alarm {
-    /// Sets the wanted time, in place of the last one. Says whether the thread must be disturbed
-    /// for it.
+    /// Replaces the wanted time. Returns whether the thread must be woken for it.
     fn want(&mut self, wanted: Option<Duration>) -> Disturb {
         self.wanted = wanted;
         match (wanted, self.sleeping_until) {
@@ -60,7 +59,7 @@ impl Alarm {
         }
     }
 
-    /// The thread is awake: what it does now. Each wanted time rings once.
+    /// Returns what the thread, which is awake, does now. Each wanted time notifies once.
     fn step(&mut self, now: Duration) -> Step {
         self.sleeping_until = Sleep::Awake;
         if self.ended {
@@ -95,10 +94,10 @@ impl Shared {
     }
 }
 
-/// What is called when a wanted time has come.
+/// Callback for a wanted time that has come.
 pub(crate) type Ring = Arc<dyn Fn() + Send + Sync>;
 
-/// Rings when a wanted time has come.
+/// Timer that calls back when a wanted time has come.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
     clock: Clock,
@@ -117,11 +116,12 @@ impl Timer {
         Self { shared: Arc::default(), clock, ring, thread: Thread::NotStarted }
     }
 
-    /// Wants to ring at `wanted`, in place of what was wanted before; `None`: not at all. A time
-    /// that has come rings at once.
+    /// Calls back at `wanted`, in place of the time wanted before; `None`: not at all. A time in
+    /// the past calls back at once.
     ///
     /// # Errors
-    /// The system has no thread to give; nothing will ring. The next call tries again.
+    /// Fails if the system has no thread to give; no callback will happen. The next call tries
+    /// again.
     pub(crate) fn want(&mut self, wanted: Option<Duration>) -> io::Result<()> {
         if wanted.is_some() && self.thread == Thread::NotStarted && self.clock.runs() {
             self.start()?;

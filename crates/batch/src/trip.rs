@@ -1,4 +1,4 @@
-//! One batch under way: calls the service in a task of its own and answers the batch's waiters,
+//! One batch in flight: a task of its own calls the service and answers the batch's waiters,
 //! whatever happens to it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,8 +11,8 @@ use crate::service::{BatchError, Reply, Service};
 use crate::shared::{EndedWaiter, Shared, operation};
 use crate::{Batch, BatchId, Content, Operation};
 
-/// Owes the waiters of one batch their answers; dropped before it has given them, as when a runtime
-/// shuts down, it says so.
+/// Owes the waiters of one batch their answers. If it is dropped before it has given them, as when
+/// a runtime shuts down, they get [`BatchError::Stopped`].
 pub(crate) struct Trip<S: Service, R: Reply<S>> {
     shared: Arc<Shared<S, R>>,
     batch: BatchId,
@@ -81,14 +81,14 @@ impl<S: Service, R: Reply<S>> Drop for Trip<S, R> {
     }
 }
 
-/// The service's panic, reported by the panic hook.
+/// Marker for a panic of the service, which the panic hook has reported.
 struct Panic;
 
-/// Drives a future of the service; a panic in it is its outcome.
+/// Drives a future of the service and returns its panic, if it panics, as a value.
 async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Panic> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
-        // After a panic the future is dropped and not looked at again.
+        // After a panic the future is dropped and not polled again.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(poll) => poll.map(Ok),
             Err(_) => Poll::Ready(Err(Panic)),
@@ -97,7 +97,7 @@ async fn caught<T>(future: impl Future<Output = T>) -> Result<T, Panic> {
     .await
 }
 
-/// The answers of a trip, if there are as many as entries.
+/// Checks that a batch brought as many answers as it has entries.
 fn counted<T, E>(
     asked: usize,
     outcome: Result<Result<Vec<T>, E>, Panic>,

@@ -1,35 +1,35 @@
-//! What a line must know about a write.
+//! The trait of writes, and two ready-made writes.
 
-/// A write of one key, and how a later one of the same key joins it while it waits.
+/// A write of one key, and how a later write of the key merges with it while it is pending.
 pub trait Write: Sized {
-    /// Entries of different kinds never share a batch, for example inserts and deletes.
+    /// Kind of a write, such as insert or delete. Entries of different kinds never share a batch.
     type Kind: PartialEq;
-    /// Which part of the entry's outcome belongs to one request; `()` if all get the same.
+    /// Part of the entry's outcome that belongs to one request; `()` if all get the same.
     type Receipt;
 
-    /// The kind of this write, asked when a batch is formed.
+    /// Returns the kind of this write; called when a batch is formed.
     fn kind(&self) -> Self::Kind;
 
-    /// The receipt of the request whose write opened the entry.
+    /// Returns the receipt of the request whose write opened the entry.
     fn receipt(&self) -> Self::Receipt;
 
-    /// Takes a later write of the same key in, or gives it back: then it gets an entry of its own
-    /// behind this one.
+    /// Merges a later write of the same key into this one, or returns it: then it gets an entry of
+    /// its own after this one.
     ///
-    /// What both do together must be what they do one after the other. When it gives `later` back,
-    /// `self` must be as it was. Together they must not have more [`bytes`](Write::bytes) than one
-    /// by one.
+    /// The merged write must do what both do one after the other. If `later` is returned, `self`
+    /// must be unchanged. The merged write must not have more [`bytes`](Write::bytes) than both
+    /// together.
     fn merge(&mut self, later: Self) -> Result<Self::Receipt, Self>;
 
-    /// Bytes this write holds, for the limits of the line and of a batch.
+    /// Returns the bytes this write holds, for the limits of the queue and of a batch.
     fn bytes(&self) -> usize;
 }
 
-/// A write of a whole value: of several that wait for one key, the last is made and all are
+/// A write of a whole value: of several that are pending for one key, the last is made and all are
 /// acknowledged.
 ///
-/// Its bytes are those of `V` itself, not of what `V` points to. Where that is much, write a
-/// [`Write`] that counts it.
+/// It counts the bytes of `V` itself, not those that `V` points to. If those are many, implement a
+/// [`Write`] that counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LastWins<V>(pub V);
 
@@ -57,7 +57,7 @@ impl<V> Write for LastWins<V> {
     }
 }
 
-/// The write of a line that only reads: there is none.
+/// The write type of a queue that only reads; it has no values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoWrites {}
 

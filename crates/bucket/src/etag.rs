@@ -1,5 +1,5 @@
-//! ETags of files: right at once after a change through the server, and known without reading large
-//! files.
+//! ETags of files: correct at once after a change through the server, and known without reading
+//! large files.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use s3s::crypto::{Checksum, Md5};
 
 use crate::limits::MD5_BYTES_MAX;
 
-/// What changes when a file is replaced or written to.
+/// File metadata that changes when a file is replaced or written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Version {
     inode: u64,
@@ -34,15 +34,15 @@ impl Version {
     }
 }
 
-/// ETags that were computed, by path.
+/// Cache of computed ETags, by path.
 #[derive(Debug, Default)]
 pub struct Etags {
     known: Mutex<HashMap<PathBuf, (Version, String)>>,
 }
 
 impl Etags {
-    /// The ETag of an open file, without quotes. Of a small one the MD5 of its contents, of a large
-    /// one its times and place.
+    /// Returns the ETag of an open file, without quotes: the MD5 of a small one's contents, or the
+    /// times and inode of a large one.
     pub fn of(&self, path: &Path, file: &File, metadata: &Metadata) -> io::Result<String> {
         let version = Version::of(metadata);
         if let Some((of, etag)) = self.lock().get(path)
@@ -55,8 +55,8 @@ impl Etags {
         Ok(etag)
     }
 
-    /// Forgets a file that was changed in a way that its times may not show: they are only as fine
-    /// as the kernel's tick.
+    /// Forgets a file after a change that its times may not show: they are only as fine as the
+    /// kernel's tick.
     pub fn forget(&self, path: &Path) {
         self.lock().remove(path);
     }

@@ -1,30 +1,31 @@
-//! What the proxy does to responses, and which: rules, counted and drawn from one seed.
+//! Faults that the proxy injects into responses, and the rules that select them by count and seed.
 
 use std::time::Duration;
 
-/// What happens to a response. A fault that cannot happen to a request (another range to one
-/// without a range) is not counted for it.
+/// A change to a response. A fault that is impossible for a request (another range for one without
+/// a range) is not counted for it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
-    /// The first byte comes so much later than else.
+    /// The first byte comes this much later than usual.
     Delay(Duration),
-    /// After so many bytes of the body nothing comes any more; the connection stays.
+    /// After this many bytes of the body nothing follows; the connection stays open.
     Stall(u64),
-    /// The body ends in order after so many bytes (Content-Length says so, too).
+    /// The body ends cleanly after this many bytes (Content-Length says so, too).
     Truncate(u64),
-    /// The connection is reset after so many bytes of the body.
+    /// The connection is reset after this many bytes of the body.
     Reset(u64),
-    /// A bit of this byte of the body is flipped (counted from its beginning, modulo its length).
+    /// A bit of this byte of the body is flipped (counted from the start, modulo the body's
+    /// length).
     Flip(u64),
-    /// This status with an S3 error document instead.
+    /// An S3 error document with this status is sent instead.
     Status(u16),
-    /// 200 with the whole object, although a range was asked for.
+    /// The status is 200 with the whole object, although a range was requested.
     WholeForRange,
-    /// 206 with bytes from elsewhere, and a Content-Range that says so.
+    /// The status is 206 with bytes of another range, and a Content-Range that says so.
     WrongRange,
-    /// 206 with bytes from elsewhere, and a Content-Range that denies it.
+    /// The status is 206 with bytes of another range, and a Content-Range that denies it.
     LyingRange,
-    /// Another ETag in the response.
+    /// The response has another ETag.
     OtherEtag,
     /// Every second object is missing from a listing.
     HalfListing,
@@ -33,7 +34,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether it can happen to a request.
+    /// Returns whether the fault is possible for a request.
     pub(crate) fn applies(&self, has_range: bool, is_listing: bool, is_read: bool) -> bool {
         match self {
             Self::WholeForRange | Self::WrongRange | Self::LyingRange => has_range && is_read,
@@ -44,90 +45,90 @@ impl Fault {
     }
 }
 
-/// Which responses a fault happens to.
+/// A fault, and the responses that it applies to.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Requests whose path (with its query) contains this.
+    /// Text in the path (with its query) of matching requests.
     pub path_contains: String,
-    /// Not to the first so many of them.
+    /// Number of matching requests to spare first.
     pub skip: u64,
-    /// To so many of them, at most.
+    /// Maximum number of requests that it applies to.
     pub count: u64,
-    /// With this probability, drawn from the proxy's seed.
+    /// Probability of the fault, drawn from the proxy's seed.
     pub probability: f64,
-    /// What happens.
+    /// Fault to inject.
     pub fault: Fault,
 }
 
 impl Rule {
-    /// To every request.
+    /// Applies a fault to every request.
     pub fn always(fault: Fault) -> Self {
         Self { path_contains: String::new(), skip: 0, count: u64::MAX, probability: 1.0, fault }
     }
 
-    /// To the first so many requests.
+    /// Applies a fault to the first `count` requests.
     pub fn times(count: u64, fault: Fault) -> Self {
         Self { count, ..Self::always(fault) }
     }
 
-    /// To every request with this probability.
+    /// Applies a fault to every request with this probability.
     pub fn sometimes(probability: f64, fault: Fault) -> Self {
         Self { probability, ..Self::always(fault) }
     }
 
-    /// Only where the path contains this.
+    /// Restricts the rule to paths that contain this text.
     pub fn to(self, path_contains: &str) -> Self {
         Self { path_contains: path_contains.to_owned(), ..self }
     }
 
-    /// Not to the first so many that it would happen to.
+    /// Spares the first `skip` requests that the rule would apply to.
     pub fn after(self, skip: u64) -> Self {
         Self { skip, ..self }
     }
 }
 
-/// How the proxy behaves.
+/// Behaviour of the proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// Time to the first byte of every response.
     pub first_byte: Duration,
-    /// So much more or less, evenly.
+    /// Random variation of that time, up or down, evenly distributed.
     pub jitter: Duration,
-    /// Bytes per second of one response; 0: as fast as it goes.
+    /// Bytes per second of one response; 0 for no limit.
     pub bandwidth: u64,
-    /// Bytes per second of all responses together, which share them evenly; 0: as fast as it goes.
+    /// Bytes per second of all responses together, which share them evenly; 0 for no limit.
     pub line: u64,
-    /// The first rule that applies decides.
+    /// Rules for faults; the first that applies decides.
     pub rules: Vec<Rule>,
 }
 
-/// What is known of a request when its fate is decided.
+/// Properties of a request on which rules depend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     pub path: &'a str,
     pub has_range: bool,
     pub is_listing: bool,
-    /// A GET.
+    /// Whether it is a GET.
     pub is_read: bool,
 }
 
-/// The fate of one response.
+/// Decision about one response.
 #[derive(Clone, Debug)]
 pub(crate) struct Fate {
     pub first_byte: Duration,
     pub bandwidth: u64,
     pub fault: Option<Fault>,
-    /// For what else has to be drawn.
+    /// Random number for further choices.
     pub draw: u64,
 }
 
-/// The rules at work: what they did so far, and the seed.
+/// The rules in effect, with their counts and the seed.
 #[derive(Debug)]
 pub(crate) struct Decider {
     seed: u64,
     faults: Faults,
     requests: u64,
-    /// Of each rule: requests that it could have happened to, and those that it did.
+    /// For each rule, the number of requests it could apply to, and of those it did apply to.
     counts: Vec<(u64, u64)>,
 }
 
@@ -161,8 +162,8 @@ impl Decider {
                 continue;
             }
             *seen += 1;
-            // The n-th match of a rule has the same fate in every run, in whatever order requests
-            // come.
+            // The n-th match of a rule has the same result in every run, whatever the order of
+            // requests.
             let drawn = unit(mix(self.seed ^ mix(*seen) ^ mix(index as u64).rotate_left(17)));
             if rule.skip < *seen && *done < rule.count && drawn < rule.probability {
                 *done += 1;
@@ -173,7 +174,8 @@ impl Decider {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
+/// Mixes a number with SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
+/// generators).
 pub(crate) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -181,7 +183,7 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Evenly from 0 to 1, without 1.
+/// Maps a number to the range from 0 to 1, without 1, evenly.
 fn unit(value: u64) -> f64 {
     (value >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -2,17 +2,17 @@
 //! benchmarks.
 //!
 //! ```text
-//!     client ---> FaultProxy (delays, corrupts, refuses; notes what it saw) ---> Bucket (S3 over a directory)
+//!     client ---> FaultProxy (delays, corrupts, ---> Bucket (S3 over a directory)
+//!                 refuses; records requests)
 //! ```
 //!
-//! Both listen on loopback, on ports of their own, on few threads of their own, and end when they
-//! are dropped. The server is s3s with s3s-fs where that does as S3 does. What it does not do is
-//! done here: conditions of reads (`If-Match`, `If-None-Match`), suffix ranges longer than the
-//! object, ETags that cost nothing to know, reads in large pieces, listings of one folder without a
-//! walk through all.
+//! Both listen on loopback, on ports and a few threads of their own, and end when they are dropped.
+//! The server is s3s with s3s-fs where that behaves like S3. The rest is done here: conditions of
+//! reads (`If-Match`, `If-None-Match`), suffix ranges longer than the object, cheap ETags, reads in
+//! large pieces, listings of one folder without a walk through all.
 //!
-//! Nothing here sleeps on a thread: delays are timers, bodies are streams, and a peer that reads
-//! slowly slows only its own response.
+//! No thread sleeps: delays are timers, bodies are streams, and a client that reads slowly slows
+//! only its own response.
 
 #![forbid(unsafe_code)]
 

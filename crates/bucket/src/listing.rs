@@ -8,24 +8,24 @@ use std::{
 
 use crate::etag::Etags;
 
-/// What a listing shows: an object, or the common prefix of several.
+/// Entry of a listing: an object, or the common prefix of several.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// The object's key, or the prefix up to and with the delimiter.
+    /// Key of the object, or the prefix up to and including the delimiter.
     pub key: String,
     /// Whether it is a prefix.
     pub is_prefix: bool,
 }
 
-/// One object as a listing shows it.
+/// Properties of an object in a listing.
 #[derive(Debug)]
 pub struct Listed {
     pub metadata: Metadata,
     pub etag: String,
 }
 
-/// The keys that begin with `prefix`, in order. With `by_folder` (the delimiter `/`), what lies
-/// deeper is shown as prefixes.
+/// Lists the keys that begin with `prefix`, in order. With `by_folder` (the delimiter `/`), deeper
+/// keys appear as prefixes.
 pub fn entries(bucket: &Path, prefix: &str, by_folder: bool) -> io::Result<Vec<Entry>> {
     let (folder, _) = prefix.rsplit_once('/').unwrap_or_default();
     let mut found = Vec::new();
@@ -53,7 +53,7 @@ pub fn entries(bucket: &Path, prefix: &str, by_folder: bool) -> io::Result<Vec<E
     Ok(found)
 }
 
-/// An object that is still there.
+/// Reads the properties of an object; fails if it is gone.
 pub fn look(path: &Path, etags: &Etags) -> io::Result<Listed> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -65,7 +65,7 @@ fn overlaps(one: &str, other: &str) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// S3 knows no folders: one without an object in it does not exist.
+/// Returns whether a folder holds an object: S3 does not show empty folders.
 fn has_objects(directory: &Path) -> io::Result<bool> {
     let mut pending: Vec<PathBuf> = vec![directory.to_owned()];
     while let Some(directory) = pending.pop() {
@@ -79,8 +79,8 @@ fn has_objects(directory: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Names and whether they are directories. What is gone meanwhile, or no file, or not UTF-8, is no
-/// object.
+/// Lists names and whether they are directories. Files that are gone meanwhile, other file types
+/// and names that are not UTF-8 are left out.
 fn names(directory: &Path) -> io::Result<Vec<(String, bool)>> {
     let entries = match fs::read_dir(directory) {
         Err(error)
@@ -93,7 +93,7 @@ fn names(directory: &Path) -> io::Result<Vec<(String, bool)>> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // Symbolic links count as what they point to.
+        // Symbolic links count as their targets.
         let Ok(metadata) = fs::metadata(entry.path()) else { continue };
         if let Ok(name) = entry.file_name().into_string() {
             names.push((name, metadata.is_dir()));

@@ -1,4 +1,4 @@
-//! The proxy: its port, its connections, what it saw.
+//! The proxy: its port, its connections, and the requests it has recorded.
 
 mod answer;
 mod connection;
@@ -26,37 +26,37 @@ use crate::{
 };
 use line::Line;
 
-/// One request that came.
+/// One recorded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// GET, HEAD, ...
+    /// HTTP method: GET, HEAD, ...
     pub method: String,
-    /// Path and query.
+    /// Path and query of the request.
     pub path: String,
-    /// Range asked for: first byte and one past the last. Of a range without an end, and of a
+    /// Requested range: first byte and one past the last. For a range without an end and for a
     /// suffix, as the answer resolved it.
     pub range: Option<Range<u64>>,
     /// Bytes of body sent.
     pub bytes: u64,
-    /// Status sent; 0: none.
+    /// Status sent; 0 if none was sent.
     pub status: u16,
 }
 
-/// Answers seen, since they were forgotten so many times.
+/// Recorded answers, and how many times they were forgotten.
 #[derive(Debug, Default)]
 struct Noted {
     seen: Vec<Seen>,
     epoch: u64,
 }
 
-/// One of them.
+/// Position of one recorded answer.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     epoch: u64,
     index: usize,
 }
 
-/// What connections and the handle share.
+/// State that connections and the handle share.
 #[derive(Debug)]
 struct Shared {
     upstream: SocketAddr,
@@ -70,7 +70,7 @@ impl Shared {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An answer begins.
+    /// Records the beginning of an answer.
     fn note(&self, seen: Seen) -> Note {
         let mut noted = self.noted();
         let note = Note { epoch: noted.epoch, index: noted.seen.len() };
@@ -80,7 +80,7 @@ impl Shared {
         note
     }
 
-    /// So many bytes of its body have been sent, or are about to be.
+    /// Records that bytes of the body have been sent, or are about to be.
     fn note_bytes(&self, note: Note, bytes: u64) {
         let mut noted = self.noted();
         if note.epoch == noted.epoch
@@ -95,7 +95,7 @@ impl Shared {
     }
 }
 
-/// An order to the task that accepts, and where it says that it is done.
+/// Order to the task that accepts, with a channel for its completion.
 struct Order {
     is_there: bool,
     done: threads::SyncSender<()>,
@@ -111,7 +111,7 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// In front of a server; one seed decides everything that is drawn.
+    /// Starts a proxy in front of a server; one seed decides all random choices.
     pub fn start(upstream: SocketAddr, seed: u64, faults: Faults) -> Result<Self, Error> {
         let line = Line::new(faults.line);
         let decider = Mutex::new(Decider::new(seed, faults));
@@ -128,25 +128,26 @@ impl FaultProxy {
         Ok(Self { address, shared, orders, _threads: threads })
     }
 
-    /// Where it listens.
+    /// Returns the address of the proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on. Counts of rules begin anew.
+    /// Replaces the faults from now on. Counts of rules start anew.
     pub fn set(&self, faults: Faults) {
         self.shared.line.set(faults.line);
         self.shared.decider().set(faults);
     }
 
-    /// All requests answered since the start or [`FaultProxy::forget`], in the order in which the
-    /// answers began. A request is there before its client has the first byte, and so are the bytes
-    /// before it has them. After a million of them, no more are noted until [`FaultProxy::forget`].
+    /// Returns all requests answered since the start or [`FaultProxy::forget`], in the order in
+    /// which the answers began. A request is recorded before its client has the first byte, and so
+    /// are bytes before the client has them. Recording stops after a million requests until
+    /// [`FaultProxy::forget`].
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.noted().seen.clone()
     }
 
-    /// Forgets what was seen.
+    /// Forgets the recorded requests.
     pub fn forget(&self) {
         let mut noted = self.shared.noted();
         noted.seen.clear();
@@ -158,12 +159,12 @@ impl FaultProxy {
         self.order(false);
     }
 
-    /// Ends [`FaultProxy::go_away`].
+    /// Accepts connections again, after [`FaultProxy::go_away`].
     pub fn come_back(&self) {
         self.order(true);
     }
 
-    /// Waits until it is so.
+    /// Sends an order and waits until it is done.
     fn order(&self, is_there: bool) {
         let (done, is_done) = threads::sync_channel(1);
         let sent = self.orders.send(Order { is_there, done });
@@ -173,8 +174,8 @@ impl FaultProxy {
     }
 }
 
-/// A port that stays ours while nobody listens on it: a socket that is bound but does not listen
-/// refuses connections.
+/// A port that stays reserved while nobody listens on it: a socket that is bound but does not
+/// listen refuses connections.
 struct Port {
     address: SocketAddr,
     _held: TcpSocket,
@@ -212,7 +213,8 @@ async fn accept(
                 let Some(order) = order else { return };
                 match order.is_there {
                     true if listener.is_none() => {
-                        listener = Some(port.listen().expect("the port is held, and may be listened on again"));
+                        listener =
+                            Some(port.listen().expect("the port is held, and can be reused"));
                     }
                     true => {}
                     false => {
@@ -220,7 +222,7 @@ async fn accept(
                         connections.shutdown().await;
                     }
                 }
-                // Who gave the order waits for this, or is gone.
+                // The caller that gave the order waits for this, or is gone.
                 let _ = order.done.send(());
             }
             Some(accepted) = next(listener.as_ref()) => {

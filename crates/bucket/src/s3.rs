@@ -1,4 +1,4 @@
-//! Reads and listings as S3 answers them, over a directory; writes are those of s3s-fs.
+//! Reads and listings as S3 answers them, over a directory; s3s-fs does the writes.
 
 use std::{
     fs::{File, Metadata},
@@ -42,14 +42,14 @@ pub struct Directory {
     etags: Arc<Etags>,
 }
 
-/// An object that was found, opened, and passed the request's conditions.
+/// An object that exists, is open, and passed the request's conditions.
 struct Found {
     file: File,
     metadata: Metadata,
     etag: ETag,
 }
 
-/// What a read demands of the object's version.
+/// Conditions of a read on the object's version.
 struct Conditions<'a> {
     matches: Option<&'a ETagCondition>,
     differs: Option<&'a ETagCondition>,
@@ -83,7 +83,7 @@ impl Directory {
         Ok(Found { file, metadata, etag })
     }
 
-    /// After a write: what readers will see is what the writer is told.
+    /// Returns the ETag after a write, so that writer and readers see the same.
     fn etag_after(&self, bucket: &str, key: &str) -> S3Result<Option<ETag>> {
         if let Some(path) = self.path(bucket, key) {
             self.etags.forget(&path);
@@ -92,7 +92,7 @@ impl Directory {
         self.find(bucket, key, &any).map(|found| Some(found.etag))
     }
 
-    /// Conditions of writes are checked against the ETags that reads show; s3s-fs keeps others.
+    /// Checks a write's conditions against the ETags that reads show; s3s-fs keeps others.
     fn check_write(&self, input: &mut PutObjectInput) -> S3Result<()> {
         let conditions = Conditions { matches: input.if_match.as_ref(), differs: None };
         if conditions.matches.is_some() {
@@ -150,7 +150,7 @@ impl Directory {
         })
     }
 
-    /// An object deleted since its name was read is not listed.
+    /// Returns the listing entry of an object; `None` if it was deleted since its name was read.
     fn listed(&self, bucket: &Path, key: String) -> Option<Object> {
         let Listed { metadata, etag } = listing::look(&bucket.join(&key), &self.etags).ok()?;
         Some(Object {
@@ -186,7 +186,7 @@ impl Conditions<'_> {
     }
 }
 
-/// Only files are objects.
+/// Opens a file; only files are objects.
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -210,8 +210,8 @@ fn modified(metadata: &Metadata) -> Option<Timestamp> {
     metadata.modified().ok().map(Timestamp::from)
 }
 
-/// The bytes that a range of an object of so many bytes means, or all of it. A suffix of an empty
-/// object has none, which cannot be said in a response.
+/// Returns the bytes that a range of an object of this size means, or all of it. A suffix of an
+/// empty object has no bytes, which no response can express.
 fn resolve(range: Option<Range>, bytes: u64) -> S3Result<std::ops::Range<u64>> {
     match range {
         None => Ok(0..bytes),
@@ -221,7 +221,7 @@ fn resolve(range: Option<Range>, bytes: u64) -> S3Result<std::ops::Range<u64>> {
 }
 
 /// Part of a file as a body. Files of tests are in the page cache: reading one here is quicker than
-/// handing it to another thread.
+/// in another thread.
 struct Part {
     file: File,
     rest: std::ops::Range<u64>,

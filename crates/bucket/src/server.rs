@@ -27,7 +27,7 @@ use crate::{
     s3::Directory,
 };
 
-/// What kept it from starting.
+/// Reason why a server or a proxy could not start.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Error(pub String);
@@ -50,16 +50,16 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The name of its one bucket.
+    /// Name of its only bucket.
     pub const NAME: &'static str = "bucket";
 
-    /// Serves `root`, in which the directory `bucket` is the bucket; it is made if it is not there.
-    /// Anybody may read and write.
+    /// Serves `root`, whose directory `bucket` is the bucket; it is created if it does not exist.
+    /// Everybody may read and write.
     pub fn start(root: &Path) -> Result<Self, Error> {
         Self::serve(root, None)
     }
 
-    /// As [`Bucket::start`], for who signs with this key only.
+    /// Starts like [`Bucket::start`], for clients that sign with this key only.
     pub fn with_credentials(
         root: &Path,
         access_key: &str,
@@ -84,25 +84,25 @@ impl Bucket {
         Ok(Self { address, directory, etags, puts: AtomicU64::new(0), runtime })
     }
 
-    /// Where it listens.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The directory whose files are the objects. Files may be written there directly;
-    /// [`Bucket::put`] replaces one at once, as S3 does.
+    /// Returns the directory whose files are the objects. Files may be written there directly;
+    /// [`Bucket::put`] replaces one atomically, as S3 does.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Writes or replaces an object: readers of the old one go on with it, and whoever asks from
-    /// now on sees the new one.
+    /// Writes or replaces an object: current readers of the old one go on with it, and later
+    /// requests see the new one.
     pub fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.directory.join(key);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        // Beside the bucket, so that no listing shows half an object.
+        // Written beside the bucket, so that no listing shows half an object.
         let number = self.puts.fetch_add(1, Ordering::Relaxed);
         let unfinished = self.directory.with_file_name(format!(".put-{number}"));
         fs::write(&unfinished, bytes)?;
@@ -119,24 +119,26 @@ impl Bucket {
         Ok(())
     }
 
-    /// Ends it; dropping it does the same.
+    /// Stops the server; dropping it does the same.
     pub fn stop(self) {
         drop(self.runtime);
     }
 }
 
-/// `s3://bucket/PREFIX?endpoint=http://ADDRESS&region=us-east-1&path-style=true&anonymous=true`
+/// Returns a URL like
+/// `s3://bucket/PREFIX?endpoint=http://ADDRESS&region=us-east-1&path-style=true&anonymous=true`.
 pub fn url(address: SocketAddr, prefix: &str) -> String {
     let bucket = Bucket::NAME;
     format!(
-        "s3://{bucket}/{prefix}?endpoint=http://{address}&region=us-east-1&path-style=true&anonymous=true"
+        "s3://{bucket}/{prefix}?endpoint=http://{address}\
+         &region=us-east-1&path-style=true&anonymous=true"
     )
 }
 
 async fn accept(listener: TcpListener, service: S3Service) {
     loop {
         // The only errors are those of a connection that is gone again, or of too many open files,
-        // which others close.
+        // which other connections close.
         let Ok((socket, _)) = listener.accept().await else {
             tokio::task::yield_now().await;
             continue;
@@ -146,7 +148,7 @@ async fn accept(listener: TcpListener, service: S3Service) {
         server.timer(TokioTimer::new()).max_buf_size(1 << 20);
         let connection = server.serve_connection(TokioIo::new(socket), service.clone());
         tokio::spawn(async move {
-            // A client that goes away in the middle is its own business.
+            // A client that goes away during a request is no error.
             let _ = connection.await;
         });
     }
@@ -182,7 +184,7 @@ impl Threads {
         })
     }
 
-    /// Runs what registers sockets with the runtime.
+    /// Runs code that registers sockets with the runtime.
     pub fn inside<T>(&self, make: impl FnOnce() -> io::Result<T>) -> Result<T, Error> {
         let _guard = self.0.as_ref().map(Runtime::enter);
         make().map_err(|error| Error::because("cannot listen on loopback", error))

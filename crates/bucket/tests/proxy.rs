@@ -1,4 +1,4 @@
-//! Every fault as a client sees it on the wire, and what the proxy says it saw.
+//! Every fault as a client sees it on the wire, and the requests that the proxy records.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(clippy::disallowed_methods, reason = "what is tested takes real time")]
@@ -14,9 +14,10 @@ use std::{
 use busload_bucket::{Bucket, Fault, FaultProxy, Faults, Rule, Seen};
 use tempfile::TempDir;
 
-/// For what must not come: long enough to notice it on a slow machine most of the time.
+/// Waiting time for events that must not happen: long enough to notice most of them on a slow
+/// machine.
 const SILENCE: Duration = Duration::from_millis(300);
-/// For what must come.
+/// Timeout for events that must happen.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Setup {
@@ -81,7 +82,7 @@ impl Client {
         self.ask(request, usize::MAX)
     }
 
-    /// Reads at most so much of the body.
+    /// Reads at most `bytes_max` bytes of the body.
     fn ask(&mut self, request: &str, bytes_max: usize) -> Response {
         self.0.write_all(request.as_bytes()).unwrap();
         let mut head = Vec::new();
@@ -274,7 +275,7 @@ fn ranges_can_be_ignored_wrong_and_lied_about() {
         assert_eq!(lie.body.len(), right.body.len(), "{range}");
         assert!(lie.body != right.body, "{range}");
     }
-    // Where something else is there to be sent, WrongRange is what it says it is.
+    // Where other bytes exist, WrongRange sends what it says.
     setup.rule(Rule::times(1, Fault::WrongRange));
     let wrong = setup.get("500-999");
     let first: usize =
@@ -424,8 +425,8 @@ fn it_goes_away_and_comes_back_at_the_same_port() {
 #[test]
 fn a_server_that_is_gone_is_a_bad_gateway() {
     let setup = start();
-    // The server is a proxy itself: its port stays its own while it is away. That of a bucket that
-    // has ended may be another test's bucket a moment later.
+    // The server is a proxy itself, whose port stays reserved while it is away. The port of a
+    // bucket that has ended may be another test's bucket a moment later.
     let front = FaultProxy::start(setup.proxy.address(), 7, Faults::default()).unwrap();
     let mut client = Client::connect(front.address());
     assert_eq!(client.get("/bucket/object", "").status, 200);

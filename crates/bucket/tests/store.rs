@@ -1,4 +1,4 @@
-//! The server as the object_store crate sees it: what S3 promises, and s3s-fs alone does not keep.
+//! The server as the object_store crate sees it: promises of S3 that s3s-fs alone does not keep.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -15,7 +15,7 @@ use object_store::{
 };
 use tempfile::TempDir;
 
-/// For what must come.
+/// Timeout for events that must happen.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn builder(address: SocketAddr) -> AmazonS3Builder {
@@ -119,7 +119,7 @@ async fn conditions_are_those_of_s3() {
             .unwrap_err();
         assert!(matches!(missing, Error::NotFound { .. }), "{missing}");
     }
-    // A connection is whole after a response without a body.
+    // The connection is usable after a response without a body.
     assert_eq!(store.get(&name).await.unwrap().bytes().await.unwrap(), "one");
 }
 

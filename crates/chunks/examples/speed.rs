@@ -1,5 +1,5 @@
 //! Measures one core: parsing and decoding chunks of 4 KiB, hashing them, finding them in one large
-//! and in many small files, and what indexes and lookups take to make and to hold.
+//! and in many small files, and the time and memory that indexes and lookups take.
 //!
 //! `cargo run --release -p busload-chunks --example speed [thousands of chunks]`
 #![allow(clippy::disallowed_methods, reason = "an example that measures time")]
@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 const CHUNK_BYTES: usize = 4096;
 
-/// Addresses asked for, in no order.
+/// Number of addresses to find, in no order.
 const FINDS: usize = 200_000;
 
 fn main() {
@@ -28,13 +28,13 @@ fn main() {
     push(thousands * 1_000);
 }
 
-/// A number from each number, without pattern.
+/// Maps a number to one without pattern.
 fn mixed(number: u64) -> u64 {
     let mixed = (number ^ number >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Compresses about 2:1.
+/// Returns contents that compress about 2:1.
 fn contents(number: u64) -> Vec<u8> {
     let words =
         (0u64..).map(|word| if word.is_multiple_of(2) { mixed(number << 20 | word) } else { 7 });
@@ -99,7 +99,7 @@ fn decode() {
     });
 }
 
-/// The tail of a file whose chunks have addresses made of numbers.
+/// Returns the tail of a file whose chunks have addresses made of numbers.
 fn tail(numbers: std::ops::Range<u64>) -> (Bytes, u32, u64) {
     let mut writer = ClassicWriter::new(Vec::new());
     for number in numbers {
@@ -166,7 +166,7 @@ fn find(what: &str, sizes: &[u64]) {
     time("find what is not there", &|address| lookup.find(address).is_some(), &absent);
 }
 
-/// A version with one more file, 500 times.
+/// Makes 500 versions with one more file each.
 fn push(count: u64) {
     let (mut all, _) = files(&[count]);
     let mut lookup = Lookup::new(&all, None);

@@ -6,33 +6,33 @@ use sha2::{Digest, Sha512};
 
 use crate::{base32, be};
 
-/// Names a chunk: the first 20 bytes of the SHA-512 of its contents.
+/// Address of a chunk: the first 20 bytes of the SHA-512 of its contents.
 ///
-/// As text it is 32 characters of `0-9a-v`, and the order of texts is that of the bytes.
+/// As text it is 32 characters of `0-9a-v`; texts sort in the order of the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkAddress(pub [u8; 20]);
 
-/// Names a table file. Opaque: never compared with its contents.
+/// Id of a table file. It is opaque and never verified against the file's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub [u8; 20]);
 
-/// What is no address.
+/// Error for text or bytes that are not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected 32 characters of 0-9a-v, or 20 bytes")]
 pub struct AddressError;
 
 impl ChunkAddress {
-    /// So many bytes.
+    /// Length of an address in bytes.
     pub const BYTES: usize = 20;
-    /// The root of an empty store.
+    /// Root of an empty store.
     pub const ZERO: Self = Self([0; 20]);
 
-    /// Of these contents.
+    /// Returns the address of these contents.
     pub fn of(contents: &[u8]) -> Self {
         Self(digest(&[contents]))
     }
 
-    /// From 20 raw bytes or 32 characters of text, as RESP keys have it.
+    /// Parses a RESP key: 20 raw bytes or 32 characters of text.
     ///
     /// # Errors
     /// For any other length, and for characters outside `0-9a-v`.
@@ -43,7 +43,7 @@ impl ChunkAddress {
         }
     }
 
-    /// From 20 raw bytes.
+    /// Creates an address from 20 raw bytes.
     ///
     /// # Errors
     /// For any other length.
@@ -51,7 +51,7 @@ impl ChunkAddress {
         bytes.try_into().map(Self).map_err(|_| AddressError)
     }
 
-    /// From its two parts, as indexes keep them.
+    /// Creates an address from its two parts, as indexes store them.
     pub(crate) fn from_parts(prefix: u64, suffix: &[u8; 12]) -> Self {
         let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&prefix.to_be_bytes());
@@ -59,27 +59,27 @@ impl ChunkAddress {
         Self(bytes)
     }
 
-    /// The first 8 bytes, by which indexes are sorted.
+    /// Returns the first 8 bytes, by which indexes are sorted.
     pub fn prefix(&self) -> u64 {
         be::u64_at(&self.0, 0)
     }
 
-    /// The other 12.
+    /// Returns the other 12 bytes.
     pub fn suffix(&self) -> &[u8; 12] {
         self.0.last_chunk().expect("12 of 20 bytes")
     }
 
-    /// The 32 characters.
+    /// Returns the address as 32 characters.
     pub fn to_text(&self) -> [u8; 32] {
         base32::encode(&self.0)
     }
 }
 
 impl FileId {
-    /// The journal of a local store.
+    /// Id of the journal of a local store.
     pub const JOURNAL: Self = Self([0xff; 20]);
 
-    /// From 20 raw bytes.
+    /// Creates an id from 20 raw bytes.
     ///
     /// # Errors
     /// For any other length.
@@ -88,7 +88,7 @@ impl FileId {
     }
 }
 
-/// The first 20 bytes of the SHA-512 of all parts in a row.
+/// Returns the first 20 bytes of the SHA-512 of all parts, one after the other.
 pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 20] {
     let mut hash = Sha512::new();
     parts.iter().for_each(|part| hash.update(part));
@@ -98,7 +98,7 @@ pub(crate) fn digest(parts: &[&[u8]]) -> [u8; 20] {
 impl FromStr for ChunkAddress {
     type Err = AddressError;
 
-    /// From the 32 characters only.
+    /// Parses an address of 32 characters; raw bytes are not accepted.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         base32::decode(text.as_bytes()).map(Self).ok_or(AddressError)
     }
@@ -107,7 +107,7 @@ impl FromStr for ChunkAddress {
 impl FromStr for FileId {
     type Err = AddressError;
 
-    /// From the 32 characters, without a suffix.
+    /// Parses an id of 32 characters, without a suffix.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         base32::decode(text.as_bytes()).map(Self).ok_or(AddressError)
     }

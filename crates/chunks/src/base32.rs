@@ -1,15 +1,15 @@
 //! Dolt's text form of 20 bytes: base32 with the digits `0-9a-v`, most significant bits first, no
 //! padding.
 //!
-//! Five bytes are eight characters, so 20 bytes are exactly 32, and the order of texts is the order
-//! of the bytes.
+//! Five bytes are eight characters, so 20 bytes are exactly 32 characters, and texts sort in the
+//! order of the bytes.
 
-/// Characters of 20 bytes.
+/// Number of characters of 20 bytes.
 pub(crate) const TEXT_BYTES: usize = 32;
 
 const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
-/// What is no digit. Any value with a bit above the lowest five does.
+/// Value of a byte that is not a digit. Any value with a bit above the lowest five would do.
 const NONE: u8 = 0xff;
 
 /// Value of each byte as a digit.
@@ -35,7 +35,7 @@ pub(crate) fn encode(bytes: &[u8; 20]) -> [u8; TEXT_BYTES] {
     text
 }
 
-/// None: not 32 characters, or one that is no digit.
+/// Decodes a text; `None` if it does not have 32 characters or one is not a digit.
 pub(crate) fn decode(text: &[u8]) -> Option<[u8; 20]> {
     let text: &[u8; TEXT_BYTES] = text.try_into().ok()?;
     let mut bytes = [0; 20];
@@ -53,7 +53,7 @@ pub(crate) fn decode(text: &[u8]) -> Option<[u8; 20]> {
     (seen < 32).then_some(bytes)
 }
 
-/// The characters as a string.
+/// Returns the characters as a string.
 pub(crate) fn as_text(characters: &[u8; TEXT_BYTES]) -> &str {
     std::str::from_utf8(characters).expect("digits are ASCII")
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bit by bit, as the definition reads.
+    /// Encodes bit by bit, as the definition says.
     fn encode_slowly(bytes: &[u8; 20]) -> String {
         let bit = |index: usize| usize::from(bytes[index / 8] >> (7 - index % 8) & 1);
         let digit = |at: usize| (0..5).fold(0, |value, index| value << 1 | bit(5 * at + index));

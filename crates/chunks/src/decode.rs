@@ -1,8 +1,8 @@
-//! Stored bytes to contents, checked.
+//! Decodes stored bytes into contents, and checks them.
 //!
-//! Nothing is allocated for a size that is only announced: [`snappy`] and [`frame`] first work out
-//! how much the bytes that are there can become at most. What a thread needs for decoding it keeps,
-//! so decoding a chunk allocates its contents and nothing else.
+//! Nothing is allocated for a size that is only announced: [`snappy`] and [`frame`] first compute
+//! the most that the given bytes can decode to. Each thread keeps its decoding context, so decoding
+//! a chunk allocates its contents and nothing else.
 
 mod frame;
 mod snappy;
@@ -20,10 +20,10 @@ use crate::{
 
 pub(crate) use snappy::record_of;
 
-/// Bytes of the CRC-32C after a record's snappy block.
+/// Length of the CRC-32C after a record's snappy block.
 pub(crate) const CRC_BYTES: usize = 4;
 
-/// What stored bytes are.
+/// Encoding of stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// A snappy block; in the file a CRC-32C follows it.
@@ -32,33 +32,33 @@ pub enum Encoding {
     Zstd,
 }
 
-/// A dictionary, ready for use.
+/// Dictionary that is ready for use.
 pub struct Dictionary {
     bytes: Bytes,
     digested: DDict<'static>,
 }
 
 impl Dictionary {
-    /// From the bytes of its span: one zstd frame, made without a dictionary.
+    /// Decodes the bytes of a dictionary's span: one zstd frame, made without a dictionary.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if it is none, or what it holds is larger than
-    /// [`DICTIONARY_BYTES_MAX`] or no dictionary.
+    /// [`FormatError::Corrupt`] if the bytes are not such a frame, or its contents are larger than
+    /// [`DICTIONARY_BYTES_MAX`] or not a dictionary.
     pub fn decode(span: &[u8]) -> Result<Self, FormatError> {
         let bytes = decompress(span, None, DICTIONARY_BYTES_MAX)?;
-        // What does not begin as a trained dictionary does is taken as plain bytes to refer to.
+        // Bytes that do not begin like a trained dictionary are used as raw content.
         let digested = DDict::try_create(&bytes).ok_or_else(|| {
             corrupt!("expected a zstd dictionary, found {} bytes that are none", bytes.len())
         })?;
         Ok(Self { bytes, digested })
     }
 
-    /// The dictionary's bytes, decompressed.
+    /// Returns the dictionary's bytes, decompressed.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.digested.sizeof()
     }
@@ -70,23 +70,23 @@ impl fmt::Debug for Dictionary {
     }
 }
 
-/// The bytes of a chunk's span, as a file holds them.
+/// Bytes of a chunk's span, as a file holds them.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// What they are.
+    /// Encoding of the bytes.
     pub encoding: Encoding,
-    /// Without the CRC.
+    /// Bytes of the span without the CRC.
     pub bytes: Bytes,
-    /// A snappy block with its CRC; of a frame nothing.
+    /// A snappy block with its CRC; empty for a frame.
     record: Bytes,
 }
 
 impl Stored {
-    /// From the bytes of a span; checks the CRC of a record. Allocates nothing.
+    /// Parses the bytes of a span and checks the CRC of a record. Allocates nothing.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if they are not as many as the location says, too few for a record,
-    /// or have another CRC.
+    /// [`FormatError::Corrupt`] if their number is not that of the location, if they are too few
+    /// for a record, or if the CRC does not match.
     pub fn parse(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         let stored = Self::parse_unchecked(span, location)?;
         if stored.encoding == Encoding::Snappy {
@@ -101,10 +101,11 @@ impl Stored {
         Ok(stored)
     }
 
-    /// [`Stored::parse`] without checking the CRC: for bytes that something else vouches for.
+    /// Does what [`Stored::parse`] does without checking the CRC: for bytes that were verified in
+    /// another way.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if they are not as many as the location says or too few for a
+    /// [`FormatError::Corrupt`] if their number is not that of the location or too small for a
     /// record.
     pub fn parse_unchecked(span: Bytes, location: &ChunkLocation) -> Result<Self, FormatError> {
         if span.len() as u64 != u64::from(location.span.length) {
@@ -127,8 +128,8 @@ impl Stored {
         })
     }
 
-    /// The contents. `dictionary` is that of the location, if it has one. Not yet compared with an
-    /// address.
+    /// Returns the contents, which are not yet verified against an address. `dictionary` is that of
+    /// the location, if it has one.
     ///
     /// # Errors
     /// [`FormatError::Corrupt`] if the bytes do not decode, or to more than [`CHUNK_BYTES_MAX`];
@@ -144,13 +145,13 @@ impl Stored {
         }
     }
 
-    /// Length of the contents as announced, without decoding; only to be trusted once the chunk has
-    /// been checked.
+    /// Returns the announced length of the contents, without decoding. Do not trust it before the
+    /// chunk has been verified.
     ///
     /// # Errors
-    /// [`FormatError::Corrupt`] if the bytes announce nothing or something they cannot become. A
-    /// zstd frame need not announce its length (Dolt's do); only decoding tells the length of one
-    /// that does not.
+    /// [`FormatError::Corrupt`] if the bytes announce no length or an impossible one. A zstd frame
+    /// need not announce its length (Dolt's do); that of a frame which does not is known only after
+    /// decoding.
     pub fn contents_bytes(&self) -> Result<u64, FormatError> {
         match self.encoding {
             Encoding::Snappy => snappy::contents_bytes(&self.bytes).map(|bytes| bytes as u64),
@@ -160,7 +161,8 @@ impl Stored {
         }
     }
 
-    /// As a classic record: a snappy block and its CRC. What is no snappy block is made one.
+    /// Returns the chunk as a classic record: a snappy block and its CRC. A zstd frame is decoded
+    /// and compressed again.
     ///
     /// # Errors
     /// Those of [`Stored::decode`], for a zstd frame.
@@ -172,7 +174,7 @@ impl Stored {
     }
 }
 
-/// Whether contents are those of an address.
+/// Checks that contents are those of an address.
 ///
 /// # Errors
 /// [`FormatError::Corrupt`] if they are not.
@@ -187,11 +189,12 @@ pub fn check(address: &ChunkAddress, contents: &[u8]) -> Result<(), FormatError>
 }
 
 thread_local! {
-    /// A context has about 160 KiB and takes longer to make than a chunk to decode.
+    /// Kept per thread: a context has about 160 KiB, and creating one takes longer than decoding a
+    /// chunk.
     static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// The contents of one zstd frame.
+/// Returns the contents of one zstd frame.
 fn decompress(
     bytes: &[u8],
     dictionary: Option<&Dictionary>,
@@ -209,7 +212,7 @@ fn decompress(
             }
         })
         .map_err(|code| corrupt!("zstd: {}", zstd_safe::get_error_name(code)))?;
-    // A frame that does not announce its length got the room of its longest possible contents.
+    // A frame that does not announce its length got a buffer for its longest possible contents.
     contents.shrink_to_fit();
     Ok(Bytes::from(contents))
 }

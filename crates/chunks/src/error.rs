@@ -1,17 +1,18 @@
-//! What is wrong with bytes.
+//! The error of this crate.
 
-/// Bytes that are not what they are said to be. The text says what was expected; which file it was
-/// the caller knows.
+/// Error for bytes that are not what they should be. The text says what was expected; the caller
+/// knows which file it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// A manifest, an index or a footer.
+    /// A manifest, an index or a footer is malformed.
     #[error("{0}")]
     Malformed(String),
-    /// A store that is not served on purpose (a journal, an unknown version).
+    /// The store is not served on purpose (it has a journal or an unknown version).
     #[error("{0}")]
     Refused(String),
-    /// The bytes of a chunk or a dictionary: a checksum or the address disagrees with them, or they
-    /// do not decode. Whoever read them from a place that may be wrong reads them again.
+    /// The bytes of a chunk or a dictionary are corrupt: a checksum or the address does not match,
+    /// or they do not decode. A caller whose copy may be the corrupt one reads them again from the
+    /// origin.
     #[error("{0}")]
     Corrupt(String),
 }

@@ -1,9 +1,9 @@
 //! The index of one table file.
 //!
-//! A classic file's index stays as it is in the file, 28 bytes per chunk and a running sum of
-//! lengths per 64 records; an archive's is rearranged into 28 to 30 bytes per chunk. Both are
-//! checked once, when parsed: no position, ordinal or span id in them points anywhere outside, so
-//! that the methods here cannot fail.
+//! The index of a classic file is kept as it is in the file, 28 bytes per chunk, with a running sum
+//! of lengths per 64 records. That of an archive is rearranged into 28 to 30 bytes per chunk. Both
+//! are checked once, when parsed: no position, ordinal or span id in them points anywhere outside,
+//! so the methods here cannot fail.
 
 mod archive;
 mod classic;
@@ -20,35 +20,35 @@ pub(crate) use footer::{
     ARCHIVE_FOOTER_BYTES, ARCHIVE_SIGNATURE, CLASSIC_FOOTER_BYTES, CLASSIC_MAGIC,
 };
 
-/// What a table file is.
+/// Kind of a table file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// No suffix.
+    /// A classic table file, whose name has no suffix.
     Classic,
-    /// `.darc`
+    /// An archive, whose name ends with `.darc`.
     Archive,
 }
 
-/// A run of bytes of a file.
+/// Range of bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
-    /// Of its first byte.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub length: u32,
 }
 
-/// Where a chunk is in its file.
+/// Location of a chunk in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLocation {
-    /// The stored bytes: a classic record (snappy block and CRC) without a dictionary, a zstd frame
-    /// with one.
+    /// Span of the stored bytes: a classic record (snappy block and CRC) without a dictionary, a
+    /// zstd frame with one.
     pub span: Span,
-    /// The compressed dictionary.
+    /// Span of the compressed dictionary.
     pub dictionary: Option<Span>,
 }
 
-/// The index of one table file, checked.
+/// Index of one table file, checked when it was parsed.
 #[derive(Debug)]
 pub struct TableIndex {
     form: Form,
@@ -62,20 +62,20 @@ enum Form {
 }
 
 impl TableIndex {
-    /// Bytes of an archive's footer, at most.
+    /// Most bytes that an archive's footer has.
     pub const ARCHIVE_FOOTER_BYTES: u64 = footer::ARCHIVE_FOOTER_BYTES as u64;
 
-    /// How many bytes from its end hold the index and footer of a classic table file.
+    /// Returns how many bytes at the end of a classic table file hold the index and the footer.
     pub fn classic_tail_bytes(chunk_count: u32) -> u64 {
         classic::tail_bytes(chunk_count)
     }
 
-    /// From exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`. Keeps
-    /// `tail`, and so the whole buffer it is a part of.
+    /// Parses exactly the last [`TableIndex::classic_tail_bytes`] of a file of `file_bytes`. Keeps
+    /// `tail`, and so the whole buffer that it is a part of.
     ///
     /// # Errors
-    /// [`FormatError::Malformed`] if they are no index and footer of a file with so many chunks and
-    /// bytes.
+    /// [`FormatError::Malformed`] if they are not the index and footer of a file with this many
+    /// chunks and bytes.
     pub fn parse_classic(
         tail: Bytes,
         chunk_count: u32,
@@ -85,9 +85,9 @@ impl TableIndex {
         Ok(Self { form: Form::Classic(classic), file_bytes })
     }
 
-    /// How many bytes from its end hold the index, metadata and footer of an archive; from (at
-    /// least) its last [`TableIndex::ARCHIVE_FOOTER_BYTES`], or the whole file if it is shorter.
-    /// Never more than `file_bytes`.
+    /// Returns how many bytes at the end of an archive hold the index, the metadata and the footer.
+    /// `end` is (at least) the last [`TableIndex::ARCHIVE_FOOTER_BYTES`] of the file, or the whole
+    /// file if it is shorter. The result is never more than `file_bytes`.
     ///
     /// # Errors
     /// [`FormatError::Malformed`] if there is no footer of an archive, or one of a longer file;
@@ -96,8 +96,8 @@ impl TableIndex {
         Ok(ArchiveFooter::parse(end, file_bytes)?.tail_bytes())
     }
 
-    /// From exactly the last [`TableIndex::archive_tail_bytes`] of a file of `file_bytes`. Does not
-    /// keep `tail`.
+    /// Parses exactly the last [`TableIndex::archive_tail_bytes`] of a file of `file_bytes`. Does
+    /// not keep `tail`.
     ///
     /// # Errors
     /// Those of [`TableIndex::archive_tail_bytes`], and [`FormatError::Malformed`] if the index is
@@ -107,7 +107,7 @@ impl TableIndex {
         Ok(Self { form: Form::Archive(archive), file_bytes })
     }
 
-    /// Classic or archive.
+    /// Returns whether the file is classic or an archive.
     pub fn kind(&self) -> FileKind {
         match self.form {
             Form::Classic(_) => FileKind::Classic,
@@ -115,7 +115,7 @@ impl TableIndex {
         }
     }
 
-    /// How many entries there are; an archive may hold an address twice.
+    /// Returns the number of entries; an archive may hold an address twice.
     pub fn chunk_count(&self) -> u32 {
         match &self.form {
             Form::Classic(classic) => classic.chunk_count(),
@@ -123,12 +123,13 @@ impl TableIndex {
         }
     }
 
-    /// Size of the file.
+    /// Returns the length of the file.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Position of a chunk: what the other methods take. Any of several copies.
+    /// Finds the position of a chunk, which the other methods take; that of any one of several
+    /// copies.
     pub fn find(&self, address: &ChunkAddress) -> Option<u32> {
         let prefix = address.prefix();
         let first = partition_point(self.chunk_count(), |position| self.prefix(position) < prefix);
@@ -137,21 +138,21 @@ impl TableIndex {
             .find(|&position| self.suffix(position) == address.suffix())
     }
 
-    /// The address at a position below [`TableIndex::chunk_count`]. Positions are in the order of
-    /// addresses' prefixes.
+    /// Returns the address at a position below [`TableIndex::chunk_count`]. Positions are in the
+    /// order of the addresses' prefixes.
     ///
     /// # Panics
-    /// If there is no such position, as the other methods that take one.
+    /// If there is no such position, like the other methods that take one.
     pub fn address(&self, position: u32) -> ChunkAddress {
         ChunkAddress::from_parts(self.prefix(position), self.suffix(position))
     }
 
-    /// Whether the address at a position is this one.
+    /// Returns whether the address at a position is this one.
     pub(crate) fn holds(&self, position: u32, address: &ChunkAddress) -> bool {
         self.prefix(position) == address.prefix() && self.suffix(position) == address.suffix()
     }
 
-    /// Where the chunk at a position is.
+    /// Returns the location of the chunk at a position.
     pub fn location(&self, position: u32) -> ChunkLocation {
         match &self.form {
             Form::Classic(classic) => classic.location(position),
@@ -159,7 +160,7 @@ impl TableIndex {
         }
     }
 
-    /// Bytes of memory this index takes.
+    /// Returns the memory that this index takes, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         size_of::<Self>() as u64
             + match &self.form {
@@ -183,7 +184,7 @@ impl TableIndex {
     }
 }
 
-/// The first position below `count` for which `before` is false.
+/// Returns the first position below `count` for which `before` is false.
 fn partition_point(count: u32, before: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -197,7 +198,7 @@ fn partition_point(count: u32, before: impl Fn(u32) -> bool) -> u32 {
     low
 }
 
-/// Checks that prefixes ascend and few are equal.
+/// Checks that prefixes ascend and that only few are equal.
 fn check_prefixes(prefixes: impl Iterator<Item = u64>) -> Result<(), FormatError> {
     let mut last = 0;
     let mut equal = 0;
@@ -210,7 +211,8 @@ fn check_prefixes(prefixes: impl Iterator<Item = u64>) -> Result<(), FormatError
         equal = if prefix == last { equal + 1 } else { 1 };
         if equal > EQUAL_PREFIXES_MAX {
             return Err(malformed!(
-                "more than {EQUAL_PREFIXES_MAX} addresses of the index begin with {prefix:016x}; those of real chunks do not"
+                "more than {EQUAL_PREFIXES_MAX} addresses of the index begin with {prefix:016x}; \
+                 those of real chunks do not"
             ));
         }
         last = prefix;
@@ -218,7 +220,7 @@ fn check_prefixes(prefixes: impl Iterator<Item = u64>) -> Result<(), FormatError
     Ok(())
 }
 
-/// A number of a file that is an index into memory, or an error that says which.
+/// Converts a length from a file into a length in memory, or returns an error that names it.
 fn length_in_memory(bytes: u64, what: &str) -> Result<usize, FormatError> {
     usize::try_from(bytes).map_err(|_| malformed!("{what} of {bytes} bytes does not fit in memory"))
 }

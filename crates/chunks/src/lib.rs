@@ -14,8 +14,9 @@
 //!                                   dictionary +
 //! ```
 //!
-//! The caller reads bytes wherever they are and hands them over; how many it has to read is said by
-//! [`TableIndex::classic_tail_bytes`] and [`TableIndex::archive_tail_bytes`].
+//! The caller reads the bytes wherever they are and hands them over;
+//! [`TableIndex::classic_tail_bytes`] and [`TableIndex::archive_tail_bytes`] say how many it has to
+//! read.
 //!
 //! # Formats
 //! Manifests of versions 4 and 5 and the form kept in DynamoDB; classic table files; archives of
@@ -23,19 +24,19 @@
 //! Journals are refused. [`mod@write`] makes classic files and archives.
 //!
 //! # Hostile bytes
-//! Everything read comes from outside and may be anything. Indexes are checked as a whole when they
-//! are parsed: counts against the bytes that are there, sums against the size of the file, order,
-//! every reference. Nothing is allocated for a size that is only announced, and [`CHUNK_BYTES_MAX`]
-//! bounds what is decoded. What is wrong is a [`FormatError`], never a panic.
+//! All input comes from outside and may be anything. Indexes are checked as a whole when they are
+//! parsed: counts against the given bytes, sums against the length of the file, the order, every
+//! reference. Nothing is allocated for a size that is only announced, and [`CHUNK_BYTES_MAX`]
+//! bounds what is decoded. Every fault is a [`FormatError`], never a panic.
 //!
-//! # What is vouched for
-//! The CRC of a record covers its bytes in the file; zstd frames have nothing of the kind. Only
-//! [`check`] says that contents are those asked for. A file's id is never compared with its
-//! contents: Dolt derives it in four different ways.
+//! # What is verified
+//! The CRC of a record covers its bytes in the file; zstd frames have none. Only [`check`] proves
+//! that contents are those asked for. A file's id is never verified against its contents: Dolt
+//! derives it in four different ways.
 //!
 //! # Memory
-//! 28.2 bytes per chunk for the index of a classic file, 28 to 30 for that of an archive, 9.8 for
-//! the lookup.
+//! An index takes 28.2 bytes per chunk for a classic file and 28 to 30 for an archive, the lookup
+//! 9.8.
 
 #![forbid(unsafe_code)]
 
@@ -61,7 +62,7 @@ pub use limits::{
 pub use lookup::{Found, Lookup};
 pub use manifest::{DynamoItem, FileSpec, Manifest};
 
-/// Indexes, lookups and dictionaries are shared by all threads that read a store.
+/// Checks at compile time that all threads that read a store can share these types.
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<TableIndex>();

@@ -1,19 +1,19 @@
 //! One lookup over the indexes of many table files.
 //!
-//! A lookup is a few *runs*. A run is a hash table over the entries of some files, made once and
-//! never changed, and shared by all lookups that have those files:
+//! A lookup is a few *runs*. A run is a hash table over the entries of some files. It is built
+//! once, never changed, and shared by all lookups that have those files:
 //!
 //! ```text
 //!   files given    f0 f1 f2 f3 ... f96 f97 | f98 ... f990 | f991 ...
 //!   runs           [ 12,000 entries       ] [ 90,000     ] [ 4 million  ]
 //! ```
 //!
-//! A new version of a store has a few more files than the last one, or some fewer. [`mod@plan`]
-//! keeps the runs all of whose files are still there, and builds the rest anew, small neighbours
-//! together, so that there are few runs at any time and an entry is hashed a few times in its life
-//! instead of at each new version.
+//! A new version of a store has a few more files than the last one, or a few less. [`mod@plan`]
+//! keeps the runs whose files are all still there and builds the rest anew, with small neighbours
+//! joined. So there are few runs at any time, and an entry is hashed a few times in its life
+//! instead of once per version.
 //!
-//! The hash takes the whole address and is seeded, so nobody can make addresses that meet in it.
+//! The hash covers the whole address and is seeded, so nobody can construct addresses that collide.
 
 mod hash;
 mod plan;
@@ -26,35 +26,36 @@ use hash::Seed;
 use plan::{Part, plan};
 use run::Run;
 
-/// Where a chunk was found.
+/// Place where a chunk was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Index of the file among those given.
     pub file: u32,
-    /// Position in its [`TableIndex`].
+    /// Position in the file's [`TableIndex`].
     pub position: u32,
 }
 
-/// One lookup over many files; immutable.
+/// Immutable lookup over many files.
 #[derive(Debug)]
 pub struct Lookup {
     seed: Seed,
-    /// In the order of their first files.
+    /// Runs, in the order of their first files.
     members: Box<[Member]>,
     chunk_count: u64,
 }
 
-/// A run, and which of the given files its files are.
+/// Run with the indexes of its files among the given ones.
 #[derive(Debug)]
 struct Member {
     run: Arc<Run>,
-    /// Ascending.
+    /// Indexes of the run's files, ascending.
     files: Box<[u32]>,
 }
 
 impl Lookup {
-    /// Over these files; where several hold a chunk, the earlier one wins. What `previous` has in
-    /// common with them is not built again. Of a file that is given twice the first counts.
+    /// Builds a lookup over these files; where several hold a chunk, the earlier one wins. Runs
+    /// that `previous` has for the same files are reused. If a file is given twice, the first
+    /// counts.
     ///
     /// # Panics
     /// If there are 2^32 files.
@@ -68,7 +69,7 @@ impl Lookup {
         Self { seed, members, chunk_count }
     }
 
-    /// Where a chunk is.
+    /// Finds the file and the position of a chunk.
     pub fn find(&self, address: &ChunkAddress) -> Option<Found> {
         let hash = self.seed.hash(address);
         let mut best: Option<Found> = None;
@@ -84,12 +85,12 @@ impl Lookup {
         best
     }
 
-    /// Entries of all files together.
+    /// Returns the number of entries of all files together.
     pub fn chunk_count(&self) -> u64 {
         self.chunk_count
     }
 
-    /// Bytes of memory beside those of the indexes.
+    /// Returns the memory that it takes besides the indexes, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let of = |member: &Member| member.run.memory_bytes() + size_of_val(&*member.files) as u64;
         size_of::<Self>() as u64

@@ -9,55 +9,56 @@ use crate::{
     limits::MANIFEST_FILES_MAX,
 };
 
-/// The format of what the chunks hold.
+/// Data format that the chunks of a supported store have.
 pub(crate) const NOMS_FORMAT: &str = "__DOLT__";
 
-/// The manifest version that DynamoDB items have.
+/// Manifest version of DynamoDB items.
 const DYNAMO_VERSION: &str = "4";
 
 /// One file, as a manifest names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSpec {
-    /// Its id: the name without suffix.
+    /// Id of the file: its name without suffix.
     pub id: FileId,
-    /// Entries of its index.
+    /// Number of entries of its index.
     pub chunk_count: u32,
 }
 
-/// A version of a store.
+/// Version of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// Token of writers' optimistic lock: information only.
+    /// Token of the writers' optimistic lock; information only.
     pub lock: [u8; 20],
-    /// What everything is reachable from; zero for an empty store.
+    /// Address from which everything is reachable; zero for an empty store.
     pub root: ChunkAddress,
-    /// Changes when a collection may have removed chunks. None: the form has none.
+    /// Value that changes when a collection may have removed chunks; `None` if the manifest's form
+    /// has no such field.
     pub gc_generation: Option<[u8; 20]>,
-    /// All files but those of the appendix, without duplicates.
+    /// All files except those of the appendix, without duplicates.
     pub files: Vec<FileSpec>,
-    /// Files with copies of chunks of others, to be looked at first.
+    /// Files with copies of chunks of others, to be searched first.
     pub appendix: Vec<FileSpec>,
 }
 
-/// The attributes of a manifest kept in DynamoDB.
+/// Attributes of a manifest kept in DynamoDB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DynamoItem {
-    /// `nbsVers`
+    /// Attribute `nbsVers`: the manifest version.
     pub nbs_vers: String,
-    /// `vers`
+    /// Attribute `vers`: the data format.
     pub vers: String,
-    /// `root`
+    /// Attribute `root`: the root address.
     pub root: Vec<u8>,
-    /// `lck`
+    /// Attribute `lck`: the lock.
     pub lck: Vec<u8>,
-    /// `specs`
+    /// Attribute `specs`: all files with their counts.
     pub specs: Option<String>,
-    /// `appendix`
+    /// Attribute `appendix`: the files of the appendix.
     pub appendix: Option<String>,
 }
 
 impl Manifest {
-    /// Of a store without a manifest.
+    /// Creates the manifest of a store that has none.
     pub fn empty() -> Self {
         Self {
             lock: [0; 20],
@@ -68,11 +69,11 @@ impl Manifest {
         }
     }
 
-    /// The text form, versions 4 and 5. Of a file named twice the first entry counts.
+    /// Parses the text form, versions 4 and 5. If a file is named twice the first entry counts.
     ///
     /// # Errors
     /// [`FormatError::Refused`] for another version or data format, and for a store with a journal;
-    /// [`FormatError::Malformed`] for what is no manifest.
+    /// [`FormatError::Malformed`] for anything that is not a manifest.
     pub fn parse(text: &[u8]) -> Result<Self, FormatError> {
         let text = std::str::from_utf8(text)
             .map_err(|_| malformed!("expected a manifest, which is text, found other bytes"))?;
@@ -94,7 +95,7 @@ impl Manifest {
         Ok(Self { lock, root, gc_generation, files: parse_specs(fields)?, appendix: Vec::new() })
     }
 
-    /// The form kept in DynamoDB.
+    /// Parses the form kept in DynamoDB.
     ///
     /// # Errors
     /// Those of [`Manifest::parse`].
@@ -110,7 +111,7 @@ impl Manifest {
         };
         let appendix = parse_spec_text(item.appendix.as_deref())?;
         let of_appendix: HashSet<FileId, Hasher> = appendix.iter().map(|file| file.id).collect();
-        // `specs` names all files, those of the appendix among them.
+        // `specs` names all files, including those of the appendix.
         let mut files = parse_spec_text(item.specs.as_deref())?;
         files.retain(|file| !of_appendix.contains(&file.id));
         Ok(Self {
@@ -122,20 +123,20 @@ impl Manifest {
         })
     }
 
-    /// All files, those of the appendix first, each once.
+    /// Iterates over all files, those of the appendix first, each once.
     pub fn lookup_order(&self) -> impl Iterator<Item = FileSpec> {
         self.appendix.iter().chain(&self.files).copied()
     }
 
-    /// The lock that Dolt computes for this version; neither counts nor the generation go into it.
+    /// Computes the lock as Dolt does for this version, without the counts and the generation.
     ///
-    /// Of a manifest that names a file twice it is another one than that of its text.
+    /// If the text of a manifest names a file twice, the result differs from the lock in the text.
     pub fn computed_lock(&self) -> [u8; 20] {
         lock_of(self.root, &self.appendix, self.lookup_order())
     }
 }
 
-/// `files` are all, those of the appendix among them.
+/// Computes the lock of a root and `files`, which are all files, including those of the appendix.
 pub(crate) fn lock_of(
     root: ChunkAddress,
     appendix: &[FileSpec],
@@ -185,7 +186,7 @@ fn parse_spec_text(text: Option<&str>) -> Result<Vec<FileSpec>, FormatError> {
     }
 }
 
-/// Pairs of id and count, each file once.
+/// Parses pairs of id and count; keeps each file once.
 fn parse_specs<'a>(
     mut fields: impl Iterator<Item = &'a str>,
 ) -> Result<Vec<FileSpec>, FormatError> {
@@ -195,8 +196,8 @@ fn parse_specs<'a>(
         let id = FileId(parse_hash(id, "file id")?);
         if id == FileId::JOURNAL {
             return Err(refused!(
-                "the store has a journal (file {id}): it is a local database, whose newest chunks are in no table file; push it to a \
-                 remote (`dolt push`) and serve that"
+                "the store has a journal (file {id}): it is a local database, whose newest chunks \
+                 are in no table file; push it to a remote (`dolt push`) and serve that"
             ));
         }
         let count = next(&mut fields, "last file's chunk count")?;
@@ -211,7 +212,7 @@ fn parse_specs<'a>(
     Ok(files)
 }
 
-/// Digits only: `parse` would take a sign.
+/// Parses a count of digits only: `parse` would accept a sign.
 fn parse_count(text: &str) -> Result<u32, FormatError> {
     Some(text)
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
@@ -219,7 +220,7 @@ fn parse_count(text: &str) -> Result<u32, FormatError> {
         .ok_or_else(|| malformed!("expected a chunk count below 2^32, found {}", shown(text)))
 }
 
-/// The beginning of a field, for an error.
+/// Returns the beginning of a field, for an error.
 fn shown(field: &str) -> String {
     const CHARACTERS: usize = 40;
     let mut start: String = field.chars().take(CHARACTERS).collect();

@@ -19,29 +19,29 @@ pub use archive::ArchiveWriter;
 
 /// Writes one classic table file, chunk by chunk.
 ///
-/// Records go out as they come; some 60 bytes per chunk are kept for the index. A chunk that is
-/// pushed again is not written again.
+/// Records are written as they come; some 60 bytes per chunk are kept for the index. A chunk that
+/// is pushed again is not written again.
 #[derive(Debug)]
 pub struct ClassicWriter<W> {
     out: W,
-    /// In the order of their records.
+    /// Addresses and record lengths, in the order of the records.
     chunks: Vec<(ChunkAddress, u32)>,
     known: HashSet<ChunkAddress, std::hash::RandomState>,
     contents_bytes: u64,
 }
 
 impl<W: Write> ClassicWriter<W> {
-    /// An empty file.
+    /// Starts an empty file.
     pub fn new(out: W) -> Self {
         let known = HashSet::with_hasher(std::hash::RandomState::new());
         Self { out, chunks: Vec::new(), known, contents_bytes: 0 }
     }
 
-    /// Appends a chunk, compressed; returns its address.
+    /// Compresses and appends a chunk; returns its address.
     ///
     /// # Errors
-    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one that no record
-    /// holds.
+    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one too long for a
+    /// record.
     pub fn push(&mut self, contents: &[u8]) -> io::Result<ChunkAddress> {
         let address = ChunkAddress::of(contents);
         self.push_as(address, contents)?;
@@ -72,7 +72,7 @@ impl<W: Write> ClassicWriter<W> {
         Ok(())
     }
 
-    /// Writes index and footer; what the manifest says of the file. Does not flush.
+    /// Writes the index and the footer; returns the file's entry for the manifest. Does not flush.
     ///
     /// # Errors
     /// Those of writing.
@@ -93,7 +93,7 @@ impl<W: Write> ClassicWriter<W> {
     }
 }
 
-/// The text of a manifest of version 5; `lock` computed as Dolt does.
+/// Returns the text of a manifest of version 5, with the lock computed as Dolt does.
 pub fn manifest(root: ChunkAddress, files: &[FileSpec]) -> String {
     let lock = base32::encode(&lock_of(root, &[], files.iter().copied()));
     let never_collected = ChunkAddress::ZERO;

@@ -15,7 +15,7 @@ use support::{
     open_archive,
 };
 
-/// Contents of a chunk, each of its own length.
+/// Returns the contents of a chunk; each has its own length.
 fn contents(number: u32) -> Vec<u8> {
     format!("chunk {number} ").repeat(1 + number as usize % 90).into_bytes()
 }
@@ -31,7 +31,7 @@ fn read(file: &Bytes, location: &ChunkLocation) -> Result<Bytes, FormatError> {
     Stored::parse(at(file, location.span), location)?.decode(dictionary.as_ref())
 }
 
-/// Every entry's contents are those of its address.
+/// Checks that every entry's contents are those of its address.
 fn check_all(file: &Bytes, index: &TableIndex) {
     for position in 0..index.chunk_count() {
         let contents = read(file, &index.location(position)).unwrap();
@@ -256,7 +256,7 @@ fn dictionaries_that_are_none_are_corrupt() {
     };
     assert_eq!(corrupt(b""), "a zstd frame ends too early");
     assert_eq!(corrupt(b"something else"), "expected a zstd frame, found other bytes");
-    // Begins as a trained one does and goes on as none.
+    // Begins like a trained dictionary but does not continue as one.
     let trained = [&[0x37, 0xa4, 0x30, 0xec][..], &[0xff; 200]].concat();
     let frame = zstd::bulk::compress(&trained, 3).unwrap();
     assert_eq!(corrupt(&frame), "expected a zstd dictionary, found 204 bytes that are none");

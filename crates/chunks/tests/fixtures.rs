@@ -1,4 +1,4 @@
-//! Every chunk of every fixture is found where its list says and decodes to what its list says.
+//! Every chunk of every fixture is found where its list says and decodes to what the list says.
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 mod support;
@@ -39,7 +39,7 @@ fn lookup_of(files: &[File]) -> Lookup {
     Lookup::new(&indexes, None)
 }
 
-/// Checks that the file has an entry for the chunk that says the place of the list.
+/// Checks that the file has an entry for the chunk at the place in the list.
 fn check_place(what: &str, files: &[File], place: &Place, address: &ChunkAddress) {
     let file = files.iter().find(|file| file.name == place.file).unwrap();
     let found =
@@ -90,7 +90,7 @@ fn check_fixture(fixture: &Fixture) {
     }
 }
 
-/// The entries of all files are the chunks of the list and no others.
+/// Checks that the entries of all files are the chunks of the list and no others.
 fn check_entries(fixture: &Fixture) {
     let listed: BTreeMap<&str, u32> =
         fixture.chunks.iter().map(|listed| (&*listed.address, 0)).collect();
@@ -134,7 +134,7 @@ fn addresses_of_no_chunk_are_not_found() {
         let lookup = lookup_of(&files);
         for listed in fixture.chunks.iter().take(200) {
             let address: ChunkAddress = listed.address.parse().unwrap();
-            // Another last bit: the same prefix, so searches come close.
+            // Another last bit: the prefix is the same, so searches come close.
             for byte in [8, 19] {
                 let mut other = address;
                 other.0[byte] ^= 1;

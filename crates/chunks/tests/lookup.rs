@@ -13,8 +13,8 @@ use bytes::Bytes;
 use proptest::{prelude::*, sample::Index};
 use support::{Fixture, archive::Archive, open_archive, open_classic};
 
-/// Few addresses, so that files share many; among them some that differ in their last or first
-/// bytes only.
+/// Returns one of few addresses, so that files share many; some of them differ only in their last
+/// or first bytes.
 fn address(number: u16) -> ChunkAddress {
     let mut address = ChunkAddress([if number.is_multiple_of(3) { 0 } else { 0xff }; 20]);
     let place = [0, 6, 8, 18][usize::from(number % 4)];
@@ -24,7 +24,7 @@ fn address(number: u16) -> ChunkAddress {
 
 const ADDRESSES: u16 = 400;
 
-/// A file whose chunk under an address is that address's number.
+/// Creates a file whose chunk under an address is that address's number.
 fn file(kind: FileKind, numbers: &[u16]) -> Arc<TableIndex> {
     let index = match kind {
         FileKind::Classic => {
@@ -47,7 +47,7 @@ fn file(kind: FileKind, numbers: &[u16]) -> Arc<TableIndex> {
     Arc::new(index.unwrap())
 }
 
-/// A step from one version of a store to the next.
+/// Step from one version of a store to the next.
 #[derive(Clone, Debug)]
 enum Change {
     Add { kind: FileKind, numbers: Vec<u16>, at: Index },
@@ -60,7 +60,8 @@ fn change() -> impl Strategy<Value = Change> {
     let kind = prop_oneof![Just(FileKind::Classic), Just(FileKind::Archive)];
     let numbers = prop::collection::vec(0..ADDRESSES, 0..60);
     prop_oneof![
-        4 => (kind, numbers, any::<Index>()).prop_map(|(kind, numbers, at)| Change::Add { kind, numbers, at }),
+        4 => (kind, numbers, any::<Index>())
+            .prop_map(|(kind, numbers, at)| Change::Add { kind, numbers, at }),
         1 => any::<Index>().prop_map(Change::Remove),
         1 => (any::<Index>(), any::<Index>()).prop_map(|(a, b)| Change::Swap(a, b)),
         1 => any::<Index>().prop_map(Change::Again),
@@ -80,7 +81,7 @@ fn apply(change: Change, files: &mut Vec<Arc<TableIndex>>) {
     }
 }
 
-/// Which file each address is in first.
+/// Returns the first file that holds each address.
 fn model(files: &[Arc<TableIndex>]) -> BTreeMap<ChunkAddress, u32> {
     let mut first = BTreeMap::new();
     for (place, file) in (0..).zip(files) {
@@ -122,7 +123,7 @@ proptest! {
     }
 }
 
-/// Four thousand files, as a store has that is never conjoined.
+/// Returns four thousand files, as a store has that is never conjoined.
 fn many_files() -> &'static [Arc<TableIndex>] {
     static FILES: OnceLock<Vec<Arc<TableIndex>>> = OnceLock::new();
     FILES.get_or_init(|| {

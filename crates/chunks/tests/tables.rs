@@ -4,17 +4,17 @@
 use busload_chunks::{ChunkAddress, FileKind, FormatError, Span, TableIndex};
 use bytes::Bytes;
 
-/// The index and footer of a file, in parts.
+/// Index and footer of a file, in parts.
 #[derive(Clone)]
 struct Tail {
-    /// Prefix and ordinal.
+    /// Prefix and ordinal of each entry.
     tuples: Vec<(u64, u32)>,
     lengths: Vec<u32>,
     suffixes: Vec<[u8; 12]>,
 }
 
 impl Tail {
-    /// Records in the order of their addresses.
+    /// Creates the tail of a file whose records are in the order of their addresses.
     fn of(records: &[(ChunkAddress, u32)]) -> Self {
         Self {
             tuples: records.iter().map(|(address, _)| address.prefix()).zip(0..).collect(),
@@ -52,7 +52,7 @@ impl Tail {
     }
 }
 
-/// An address that begins with the prefix and ends with a byte.
+/// Returns an address that begins with the prefix and ends with a byte.
 fn address(prefix: u64, last: u8) -> ChunkAddress {
     let mut bytes = [0; 20];
     bytes[..8].copy_from_slice(&prefix.to_be_bytes());

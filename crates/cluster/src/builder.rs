@@ -1,4 +1,4 @@
-//! How a cluster is made.
+//! The builder of clusters.
 
 use std::{
     fmt,
@@ -14,8 +14,8 @@ use crate::{
     programs::{Programs, find_programs},
 };
 
-/// Settings of a server that starts fast and is not kept. Commits survive a kill of its processes
-/// all the same, since the log is written, only not synced.
+/// Settings of a server that starts fast and is thrown away. Commits survive a kill of its
+/// processes all the same, since the log is written, only not synced.
 const FOR_TESTS: [(&str, &str); 8] = [
     ("fsync", "off"),
     ("full_page_writes", "off"),
@@ -24,17 +24,17 @@ const FOR_TESTS: [(&str, &str); 8] = [
     ("max_wal_senders", "0"),
     ("min_wal_size", "2MB"),
     ("max_wal_size", "64MB"),
-    // Files in the directory instead of objects that a kill leaves in /dev/shm.
+    // Keeps files in the directory instead of objects that a kill would leave in /dev/shm.
     ("dynamic_shared_memory_type", "mmap"),
 ];
 
-/// Settings of the server before those of the builder.
+/// Settings of the server that come before those of the builder.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Profile {
     /// Fast to start, small, without fsync, 400 connections.
     #[default]
     Tests,
-    /// As the server comes, durable.
+    /// The server's own defaults, durable.
     Stock,
 }
 
@@ -54,12 +54,12 @@ impl Profile {
     }
 }
 
-/// The server's certificate chain and its key, as PEM texts.
+/// Certificate chain and key of the server, as PEM texts.
 #[derive(Clone)]
 pub struct Tls {
-    /// The server's certificate first.
+    /// Certificate chain, with the server's certificate first.
     pub certificate: String,
-    /// Its private key.
+    /// Private key of the server.
     pub key: String,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// What a [`Cluster`] is to be like.
+/// Description of a [`Cluster`] to be made.
 ///
 /// ```no_run
 /// # use busload_cluster::{Cluster, ClusterError};
@@ -93,7 +93,7 @@ pub struct Builder {
     programs: Option<Programs>,
 }
 
-/// What becomes of the directory.
+/// Says what happens to the directory in the end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Keep {
     Remove,
@@ -118,66 +118,67 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Which settings come first.
+    /// Selects the settings that come first.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// A setting of the server; the last one of a name holds.
+    /// Sets a setting of the server; the last value for a name counts.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// A further argument of initdb, such as `--locale-provider=icu`.
+    /// Adds an argument of initdb, such as `--locale-provider=icu`.
     pub fn initdb(mut self, argument: impl Into<String>) -> Self {
         self.initdb.push(argument.into());
         self
     }
 
-    /// Where it lives, instead of in a new temporary directory. It is kept in the end, and a
-    /// cluster that is there already is started with its data, its password and the settings of
-    /// this builder. As root it is given to the user `postgres`, who must be able to reach it.
+    /// Uses this directory instead of a new temporary one, and keeps it in the end. If it holds a
+    /// cluster already, that is started with its data, its password and the settings of this
+    /// builder. As root the directory is given to the user `postgres`, who must be able to reach
+    /// it.
     pub fn directory(mut self, path: impl AsRef<Path>) -> Self {
         self.directory = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Leaves the temporary directory behind.
+    /// Keeps the temporary directory in the end.
     pub fn keep(mut self) -> Self {
         self.keep = Keep::Keep;
         self
     }
 
-    /// Connections may be encrypted. To refuse others: `.hba("hostnossl all all all reject")`.
+    /// Allows encrypted connections. To refuse others: `.hba("hostnossl all all all reject")`.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Everybody needs a password, by SCRAM; that of the role `busload` is this one. Without it,
-    /// everybody is trusted.
+    /// Requires a password from everybody, by SCRAM; this is the password of the role `busload`.
+    /// Without it, everybody is trusted.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// A line of `pg_hba.conf` before the usual ones, such as `host all alice all md5`; the first
-    /// that matches decides.
+    /// Adds a line of `pg_hba.conf` before the usual ones, such as `host all alice all md5`; the
+    /// first matching line decides.
     pub fn hba(mut self, line: impl AsRef<str>) -> Self {
         self.hba.push_str(line.as_ref());
         self.hba.push('\n');
         self
     }
 
-    /// How long a start may take, recovery included.
+    /// Limits the time of a start, recovery included.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = timeout;
         self
     }
 
-    /// These programs instead of those that [`find_programs`] finds.
+    /// Uses these programs instead of those that [`find_programs`] finds.
     pub fn programs(mut self, programs: Programs) -> Self {
         self.programs = Some(programs);
         self
@@ -187,7 +188,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// There is no server, or it does not start.
+    /// Fails if there is no server program or the server does not start.
     pub fn start(self) -> Result<Cluster, ClusterError> {
         let programs = self.programs.clone().map_or_else(find_programs, Ok)?;
         let files = match &self.directory {

@@ -1,4 +1,4 @@
-//! A cluster that was made, running or not.
+//! A cluster with its directory, whether it runs or not.
 
 use std::{
     fs::{self, File},
@@ -23,7 +23,7 @@ use crate::{
     watchdog::Watchdog,
 };
 
-/// How a server is stopped.
+/// Way to stop a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StopMode {
     /// Ends sessions and writes a checkpoint.
@@ -38,11 +38,11 @@ pub struct Cluster {
     parts: Parts,
     port: Mutex<Option<Port>>,
     server: Mutex<Server>,
-    /// Dropped first of all in [`Drop`]: after it the directory is ours to remove.
+    /// Dropped first in [`Drop`]: after that, removing the directory is up to this process.
     watchdog: Option<Watchdog>,
 }
 
-/// What does not change.
+/// Parts that do not change during the cluster's life.
 pub(crate) struct Parts {
     pub programs: Programs,
     pub files: Files,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Parts {
 #[derive(Debug, Default)]
 struct Server {
     postmaster: Option<Child>,
-    /// Of postmasters that ended.
+    /// CPU time of postmasters that have ended.
     cpu_seconds: f64,
     state: State,
 }
@@ -75,15 +75,15 @@ enum State {
     Paused,
 }
 
-/// What a start found.
+/// Result of one attempt to start.
 enum Attempt {
     Ready,
     PortTaken,
 }
 
 impl Server {
-    /// The postmaster's id, if it lives. It is our child: until it is waited for, the id is its
-    /// own.
+    /// Returns the postmaster's id, if it lives. It is our child, so its id is not reused until we
+    /// have waited for it.
     fn pid(&mut self) -> Option<i32> {
         let child = self.postmaster.as_mut()?;
         if let Ok(None) = child.try_wait() {
@@ -106,17 +106,17 @@ impl Server {
 }
 
 impl Cluster {
-    /// What a new one is to be like.
+    /// Returns a builder for a new cluster.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// One cluster for all tests of a program, started by the first that asks. It ends with the
-    /// program.
+    /// Returns one cluster for all tests of a program. The first caller starts it, and it ends with
+    /// the program.
     ///
     /// # Errors
     ///
-    /// It cannot be started.
+    /// Fails if the cluster cannot be started.
     pub fn shared() -> Result<&'static Self, ClusterError> {
         static SHARED: Mutex<Option<&'static Cluster>> = Mutex::new(None);
         let mut shared = lock(&SHARED);
@@ -183,18 +183,18 @@ impl Cluster {
             ("listen_addresses", "127.0.0.1".to_owned()),
             ("port", port.to_string()),
             ("unix_socket_directories", self.files().sockets().display().to_string()),
-            // For people who look at `ps`.
+            // Shown by `ps`, for people.
             ("cluster_name", "busload-cluster".to_owned()),
         ];
         let place = place.into_iter().map(|(name, value)| (name.to_owned(), value));
         place.chain(settings.iter().cloned()).collect()
     }
 
-    /// Starts it again, on the same port.
+    /// Starts the server again, on the same port.
     ///
     /// # Errors
     ///
-    /// It runs already, or does not start.
+    /// Fails if it is running already or does not start.
     pub fn start(&self) -> Result<(), ClusterError> {
         let mut server = lock(&self.server);
         if server.pid().is_some() {
@@ -206,8 +206,8 @@ impl Cluster {
         }
     }
 
-    /// The postmaster is our own child, not one of pg_ctl's: so its id is certain and its end is
-    /// seen.
+    /// Makes one attempt to start. The postmaster is our own child, not pg_ctl's, so that its id is
+    /// certain and its end is seen.
     fn attempt(&self, server: &mut Server) -> Result<Attempt, ClusterError> {
         let log_before = fs::metadata(self.files().log()).map_or(0, |log| log.len());
         let mut postmaster = self.spawn()?;
@@ -272,12 +272,12 @@ impl Cluster {
         command
     }
 
-    /// Stops it in order and waits for that; one that does not end in time is killed. A paused one
-    /// goes on for it.
+    /// Stops the server cleanly and waits for that; kills it if it does not end in time. A paused
+    /// server is resumed for this.
     ///
     /// # Errors
     ///
-    /// It is not running.
+    /// Fails if the server is not running.
     pub fn stop(&self, mode: StopMode) -> Result<(), ClusterError> {
         let mut server = lock(&self.server);
         let pid = server.running()?;
@@ -296,11 +296,11 @@ impl Cluster {
         }
     }
 
-    /// Kills all its processes at once (SIGKILL).
+    /// Kills all processes of the server at once (SIGKILL).
     ///
     /// # Errors
     ///
-    /// It is not running, or its processes do not end in time.
+    /// Fails if the server is not running, or its processes do not end in time.
     pub fn kill(&self) -> Result<(), ClusterError> {
         let mut server = lock(&self.server);
         let pid = server.running()?;
@@ -318,11 +318,11 @@ impl Cluster {
         descendants.wait()
     }
 
-    /// Stops all its processes (SIGSTOP): connections stay, nothing answers.
+    /// Stops all processes of the server (SIGSTOP): connections stay, nothing answers.
     ///
     /// # Errors
     ///
-    /// It is not running, or its processes do not stop in time.
+    /// Fails if the server is not running, or its processes do not stop in time.
     pub fn pause(&self) -> Result<(), ClusterError> {
         let mut server = lock(&self.server);
         let pid = server.running()?;
@@ -330,11 +330,11 @@ impl Cluster {
         processes::freeze(pid).map(drop)
     }
 
-    /// Lets a paused one go on.
+    /// Resumes a paused server.
     ///
     /// # Errors
     ///
-    /// It is not running.
+    /// Fails if the server is not running.
     pub fn resume(&self) -> Result<(), ClusterError> {
         let mut server = lock(&self.server);
         let pid = server.running()?;
@@ -342,34 +342,36 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the sessions of an application (its `application_name`); gives how many there were.
+    /// Ends the sessions of an application (its `application_name`) and returns how many there
+    /// were.
     ///
     /// # Errors
     ///
-    /// The server does not answer.
+    /// Fails if the server does not answer.
     pub fn terminate_backends(&self, application: &str) -> Result<usize, ClusterError> {
         let name = application.replace('\'', "''");
         let ended = self.execute(&format!(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE application_name = '{name}'"
         ))?;
         Ok(ended.lines().filter(|line| *line == "t").count())
     }
 
-    /// Runs SQL in the database `busload`, statement by statement up to the first error. Gives the
-    /// rows of all: values separated by `|`, one line each, NULL as nothing.
+    /// Runs SQL in the database `busload`, statement by statement up to the first error. Returns
+    /// the rows of all: values separated by `|`, one line each, NULL as an empty value.
     ///
     /// # Errors
     ///
-    /// What psql prints.
+    /// Returns what psql prints about the error.
     pub fn execute(&self, sql: &str) -> Result<String, ClusterError> {
         self.execute_in("busload", sql)
     }
 
-    /// [`Cluster::execute`] in another database.
+    /// Runs SQL like [`Cluster::execute`], in another database.
     ///
     /// # Errors
     ///
-    /// What psql prints.
+    /// Returns what psql prints about the error.
     pub fn execute_in(&self, database: &str, sql: &str) -> Result<String, ClusterError> {
         let target = psql::Target {
             sockets: self.files().sockets(),
@@ -380,14 +382,14 @@ impl Cluster {
         psql::run(&self.parts.programs, &target, sql)
     }
 
-    /// `postgres://busload@127.0.0.1:PORT/busload`, without a password.
+    /// Returns `postgres://busload@127.0.0.1:PORT/busload`, without a password.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://busload@127.0.0.1:{}/busload", self.port())
     }
 
-    /// The same through the Unix socket: the directory takes the place of the host,
-    /// percent-encoded.
+    /// Returns the URL for the Unix socket: its directory, percent-encoded, takes the place of the
+    /// host.
     #[must_use]
     pub fn unix_url(&self) -> String {
         let directory =
@@ -395,44 +397,45 @@ impl Cluster {
         format!("postgres://busload@{directory}:{}/busload", self.port())
     }
 
-    /// The port it listens on, also while it is stopped.
+    /// Returns the port of the server, also while it is stopped.
     #[must_use]
     pub fn port(&self) -> u16 {
         lock(&self.port).as_ref().map_or(0, Port::number)
     }
 
-    /// Where it lives.
+    /// Returns the directory of the cluster.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.files().root()
     }
 
-    /// Where its Unix socket is.
+    /// Returns the directory of its Unix socket.
     #[must_use]
     pub fn socket_directory(&self) -> &Path {
         self.files().sockets()
     }
 
-    /// Everything the server has logged.
+    /// Returns everything that the server has logged.
     #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.files().log()).unwrap_or_default()).into_owned()
     }
 
-    /// The programs it runs.
+    /// Returns the programs that it runs.
     #[must_use]
     pub fn programs(&self) -> &Programs {
         &self.parts.programs
     }
 
-    /// The postmaster's process id, while it runs.
+    /// Returns the postmaster's process id, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         lock(&self.server).pid().and_then(|pid| u32::try_from(pid).ok())
     }
 
-    /// CPU time of all its processes since it was made, also of those that ended: exact while it
-    /// runs, without the last moments of servers that were stopped. 0 where there is no /proc.
+    /// Returns the CPU time of all its processes since the cluster was made, including ended ones:
+    /// exact while it runs, without the last moments of servers that were stopped. 0 where there is
+    /// no /proc.
     #[must_use]
     pub fn cpu_seconds(&self) -> f64 {
         let mut server = lock(&self.server);
@@ -440,8 +443,8 @@ impl Cluster {
         server.cpu_seconds + running
     }
 
-    /// A killed server leaves a few bytes of System V shared memory to the system, which the next
-    /// start would remove.
+    /// Removes the few bytes of System V shared memory that a killed server leaves behind and that
+    /// its next start would remove.
     fn remove_shared_memory(&self) {
         let Some(file) = PostmasterFile::read(&self.files().data()) else { return };
         if let Some(id) = file.shared_memory() {
@@ -457,7 +460,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// Stops only what it started. Nothing can be done here about an error.
+    /// Stops only what this process started. Nothing can be done here about an error.
     fn drop(&mut self) {
         let _ = self.stop(StopMode::Immediate);
         drop(self.watchdog.take());
@@ -468,7 +471,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A test that panicked with the lock does not keep the others from ending in order.
+/// Ignores poisoning: a test that panicked with the lock does not keep others from cleaning up.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,68 +1,69 @@
-//! What can go wrong.
+//! Errors of clusters.
 
 use std::{io, path::PathBuf};
 
-/// Why a cluster cannot do what it was asked for.
+/// Why an operation on a cluster failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// There is no Postgres server on this machine.
     #[error(
-        "no Postgres server found (initdb, postgres, pg_ctl and psql in one directory; looked in {looked}). \
+        "no Postgres server found (initdb, postgres, pg_ctl and psql in one directory; \
+         looked in {looked}). \
          Install it (Debian: apt-get install postgresql; Fedora: dnf install postgresql-server; \
          macOS: brew install postgresql) or name its directory in BUSLOAD_POSTGRES_BIN"
     )]
     NoPrograms {
-        /// Where it was looked for.
+        /// Places that were searched.
         looked: String,
     },
-    /// The server refuses to run as root, and there is nobody else to run it as.
+    /// The server refuses to run as root, and there is no other user to run it as.
     #[error("as root, the Postgres server runs as the user postgres, and there is none")]
     NoServerUser,
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was tried.
+        /// Operation that was tried.
         what: String,
-        /// The system's reason.
+        /// Reason that the system gave.
         source: io::Error,
     },
-    /// A program failed.
+    /// A program of the server failed.
     #[error("{program} failed ({status}): {output}")]
     Program {
-        /// Its name.
+        /// Name of the program.
         program: &'static str,
-        /// How it ended.
+        /// Exit status of the program.
         status: String,
-        /// What it printed.
+        /// Output of the program.
         output: String,
     },
     /// The server did not start.
     #[error("the server in {directory} did not start: {why}; its log ends with:\n{log}")]
     NotStarted {
-        /// The cluster's directory.
+        /// Directory of the cluster.
         directory: PathBuf,
-        /// What was seen.
+        /// Symptom of the failure.
         why: &'static str,
-        /// The end of its log.
+        /// Last lines of the server's log.
         log: String,
     },
-    /// No port could be had.
+    /// No free port was found.
     #[error("no free port on the loopback address")]
     NoPort,
-    /// It has been stopped or killed, or ended by itself.
+    /// The server has been stopped or killed, or has ended by itself.
     #[error("the cluster is not running")]
     NotRunning,
-    /// It runs already.
+    /// The server is running already.
     #[error("the cluster is running already")]
     Running,
-    /// Processes do not show a signal in time.
+    /// Processes did not react to a signal in time.
     #[error("the server's processes did not follow a signal in time")]
     Signal,
 }
 
 impl ClusterError {
-    /// For `map_err`.
+    /// Returns a function for `map_err`.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -1,4 +1,4 @@
-//! What lies in a cluster's directory.
+//! Files in a cluster's directory.
 //!
 //! ```text
 //!  DIRECTORY/data         what initdb made, and cluster.conf with our settings
@@ -23,31 +23,31 @@ use crate::{
     programs::User,
 };
 
-/// Names of directories begin so.
+/// Prefix of the names of temporary directories.
 pub const PREFIX: &str = "busload-cluster-";
 
-/// Settings of the builder. `ALTER SYSTEM` comes after them.
+/// File with the builder's settings. `ALTER SYSTEM` comes after them.
 const CONFIGURATION: &str = "cluster.conf";
 const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";
 
-/// A cluster's directory.
+/// Directory of a cluster, with its files.
 #[derive(Debug)]
 pub struct Files {
     root: PathBuf,
-    /// Where the socket is if not in `root`.
+    /// Directory of the socket, if that is not in `root`.
     sockets: Option<TempDir>,
     owner: Option<User>,
 }
 
 impl Files {
-    /// A new directory for temporary files.
+    /// Creates a new temporary directory.
     pub fn temporary(owner: Option<User>) -> Result<Self, ClusterError> {
         let made = tempfile::Builder::new().prefix(PREFIX).tempdir();
         Self::at(&made.map_err(ClusterError::io("make a temporary directory"))?.keep(), owner)
     }
 
-    /// A directory of the caller's, made if it is not there.
+    /// Uses a directory of the caller, and creates it if it does not exist.
     pub fn at(root: &Path, owner: Option<User>) -> Result<Self, ClusterError> {
         let failed = || ClusterError::io(format!("make {}", root.display()));
         fs::create_dir_all(root).map_err(failed())?;
@@ -74,12 +74,12 @@ impl Files {
         self.root.join("server.log")
     }
 
-    /// Whether initdb has been here.
+    /// Returns whether initdb has been run here.
     pub fn is_initialized(&self) -> bool {
         self.data().join("PG_VERSION").is_file()
     }
 
-    /// A file that only the server may read.
+    /// Writes a file that only the server may read.
     pub fn write(&self, path: &Path, text: &str) -> Result<(), ClusterError> {
         let written = || -> io::Result<()> {
             let mut options = fs::OpenOptions::new();
@@ -91,7 +91,7 @@ impl Files {
         written().map_err(ClusterError::io(format!("write {}", path.display())))
     }
 
-    /// The server's settings: read before what `ALTER SYSTEM` wrote.
+    /// Writes the server's settings, which it reads before those of `ALTER SYSTEM`.
     pub fn write_settings(&self, settings: &[(String, String)]) -> Result<(), ClusterError> {
         let mut text = String::new();
         for (name, value) in settings {
@@ -101,19 +101,19 @@ impl Files {
         self.write(&self.data().join(CONFIGURATION), &text)
     }
 
-    /// Once after initdb: the server is to read our settings.
+    /// Makes the server read our settings; called once after initdb.
     pub fn include_settings(&self) -> Result<(), ClusterError> {
         let main = self.data().join("postgresql.conf");
         let text = fs::read_to_string(&main).map_err(ClusterError::io("read postgresql.conf"))?;
         self.write(&main, &format!("{text}\ninclude = '{CONFIGURATION}'\n"))
     }
 
-    /// Who may connect how.
+    /// Writes the rules of who may connect and how.
     pub fn write_hba(&self, lines: &str) -> Result<(), ClusterError> {
         self.write(&self.data().join("pg_hba.conf"), lines)
     }
 
-    /// The server's certificate, and the settings that name it.
+    /// Writes the server's certificate, and returns the settings that name it.
     pub fn write_tls(&self, tls: &Tls) -> Result<[(String, String); 3], ClusterError> {
         self.write(&self.data().join(CERTIFICATE), &tls.certificate)?;
         self.write(&self.data().join(KEY), &tls.key)?;
@@ -121,20 +121,20 @@ impl Files {
         Ok(settings.map(|(name, value)| (name.to_owned(), value.to_owned())))
     }
 
-    /// The end of the server's log.
+    /// Returns the end of the server's log.
     pub fn log_tail(&self) -> String {
         let log = fs::read(self.log()).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
     }
 
-    /// Everything is removed.
+    /// Removes the directory.
     pub fn remove(&self) {
-        // Half of it may be gone already; what cannot be removed lies in the temporary directory.
+        // Part of it may be gone already; leftovers stay in the temporary directory.
         let _ = fs::remove_dir_all(&self.root);
     }
 }
 
-/// The server runs as another user.
+/// Gives a file to the other user that the server runs as.
 fn give(path: &Path, owner: Option<User>) -> io::Result<()> {
     match owner {
         Some(User { uid, gid }) => chown(path, Some(uid), Some(gid)),
@@ -151,7 +151,7 @@ fn sockets(root: &Path, owner: Option<User>) -> io::Result<Option<TempDir>> {
     Ok(Some(short))
 }
 
-/// What a running postmaster writes into its data directory, see `miscadmin.h`.
+/// Content of the file that a running postmaster keeps in its data directory, see `miscadmin.h`.
 pub struct PostmasterFile(String);
 
 impl PostmasterFile {
@@ -159,13 +159,13 @@ impl PostmasterFile {
         fs::read_to_string(data.join("postmaster.pid")).ok().map(Self)
     }
 
-    /// Whether this postmaster takes connections.
+    /// Returns whether this postmaster accepts connections.
     pub fn is_ready(&self, pid: u32) -> bool {
         self.line(1) == Some(&pid.to_string())
             && self.line(8).is_some_and(|state| state.trim_end() == "ready")
     }
 
-    /// The System V shared memory it holds as a lock.
+    /// Returns the id of the System V shared memory that it holds as a lock.
     pub fn shared_memory(&self) -> Option<&str> {
         self.line(7)?.split_ascii_whitespace().nth(1)
     }

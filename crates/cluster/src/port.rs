@@ -1,4 +1,4 @@
-//! A port that no other cluster takes while this one lives, also while its server is down.
+//! A port that no other cluster takes while this one lives, even while its server is down.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -13,17 +13,18 @@ use std::os::{
 
 use crate::limits::PORTS;
 
-/// A port, held until dropped.
+/// A port, reserved until it is dropped.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    /// An abstract socket: bound by one process at a time, gone with it, no file.
+    /// An abstract socket: only one process can bind it, it is gone with the process, and it leaves
+    /// no file.
     #[cfg(target_os = "linux")]
     _claim: UnixListener,
 }
 
 impl Port {
-    /// A random free one, unless chance hits one in use.
+    /// Tries a random port; `None` if it is in use.
     pub fn try_any() -> Option<Self> {
         let span = u64::from(PORTS.end - PORTS.start);
         let offset = RandomState::new().hash_one(std::process::id()) % span;
@@ -43,7 +44,7 @@ impl Port {
                 SocketAddr::from_abstract_name(format!("busload-cluster-port-{number}")).ok()?;
             UnixListener::bind_addr(&name).ok()?
         };
-        // Whoever else may listen there.
+        // Another program may listen on it.
         TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
         Some(Self {
             number,

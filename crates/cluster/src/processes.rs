@@ -1,8 +1,8 @@
-//! The postmaster's processes: exact signals, and their CPU time.
+//! The postmaster's processes: signals to exactly these, and their CPU time.
 //!
-//! Everything else is a descendant of the postmaster. While a process is stopped it makes no
-//! children and reaps none, so a listing made then stays true: the ended ones are zombies, and
-//! their ids belong to nobody else.
+//! All other processes of a cluster descend from the postmaster. A stopped process creates no
+//! children and reaps none, so a list made meanwhile stays true: ended processes are zombies, and
+//! their ids are not reused.
 
 #[cfg_attr(target_os = "linux", path = "processes/proc.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "processes/ps.rs")]
@@ -26,10 +26,9 @@ struct Entry {
     pid: i32,
     parent: i32,
     run: Run,
-    /// When it started, in the system's own unit: an id used again has another. 0 where it is not
-    /// known.
+    /// Start time, in the system's own unit: a reused id has another one. 0 where it is unknown.
     started: u64,
-    /// Of itself and of the children it has waited for, in clock ticks.
+    /// CPU time of the process and of the children it has waited for, in clock ticks.
     cpu_ticks: u64,
 }
 
@@ -40,11 +39,11 @@ enum Run {
     Zombie,
 }
 
-/// Stops the postmaster first, then all its descendants, and gives these.
+/// Stops the postmaster first, then all its descendants, and returns the latter.
 ///
 /// # Errors
 ///
-/// They do not show it in time.
+/// Fails if they do not stop in time.
 pub fn freeze(postmaster: i32) -> Result<Vec<i32>, ClusterError> {
     signal(postmaster, Signal::STOP);
     settled(&BTreeSet::from([postmaster]))?;
@@ -63,7 +62,7 @@ pub fn freeze(postmaster: i32) -> Result<Vec<i32>, ClusterError> {
     Err(ClusterError::Signal)
 }
 
-/// The opposite of [`freeze`].
+/// Resumes the processes that [`freeze`] has stopped.
 pub fn thaw(postmaster: i32) {
     for pid in family(postmaster, &listing::all()) {
         signal(pid, Signal::CONT);
@@ -71,12 +70,12 @@ pub fn thaw(postmaster: i32) {
     signal(postmaster, Signal::CONT);
 }
 
-/// Kills the postmaster and all its descendants at once. The caller waits for the postmaster, its
-/// child.
+/// Kills the postmaster and all its descendants at once. The caller waits for the postmaster, which
+/// is its child.
 ///
 /// # Errors
 ///
-/// They do not stop in time.
+/// Fails if they do not stop in time.
 pub fn kill(postmaster: i32) -> Result<Killed, ClusterError> {
     let descendants = freeze(postmaster)?;
     let all = listing::all();
@@ -91,12 +90,12 @@ pub fn kill(postmaster: i32) -> Result<Killed, ClusterError> {
 pub struct Killed(Vec<Entry>);
 
 impl Killed {
-    /// Waits until none of them holds anything any more: a new server refuses to start beside old
-    /// backends.
+    /// Waits until all of them have released their resources: a new server refuses to start beside
+    /// old backends.
     ///
     /// # Errors
     ///
-    /// They do not end in time.
+    /// Fails if they do not end in time.
     pub fn wait(self) -> Result<(), ClusterError> {
         wait::until(SIGNAL_TIMEOUT, || self.are_gone().then_some(())).ok_or(ClusterError::Signal)
     }
@@ -110,10 +109,10 @@ impl Killed {
     }
 }
 
-/// A signal to one process.
+/// Sends a signal to one process.
 pub fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may have ended, which is as good.
+        // The process may have ended, which is as good.
         let _ = kill_process(pid, signal);
     }
 }
@@ -128,7 +127,7 @@ fn settled(pids: &BTreeSet<i32>) -> Result<(), ClusterError> {
     wait::until(SIGNAL_TIMEOUT, stopped).ok_or(ClusterError::Signal)
 }
 
-/// The living descendants of a process.
+/// Returns the living descendants of a process.
 fn family(ancestor: i32, all: &[Entry]) -> BTreeSet<i32> {
     descendants(ancestor, all)
         .filter(|entry| entry.run != Run::Zombie)

@@ -1,4 +1,4 @@
-//! Where the server's programs are, and as whom they run.
+//! Locations of the server's programs, and the user they run as.
 
 use std::{
     env,
@@ -11,34 +11,34 @@ use std::{
 
 use crate::error::ClusterError;
 
-/// Names the directory of the server's programs.
+/// Environment variable that names the directory of the server's programs.
 const VARIABLE: &str = "BUSLOAD_POSTGRES_BIN";
-/// Debian keeps each version's programs in `DEBIAN/VERSION/bin`, away from PATH.
+/// Debian keeps each version's programs in `DEBIAN/VERSION/bin`, outside PATH.
 const DEBIAN: &str = "/usr/lib/postgresql";
-/// What a directory must hold. Only a client (psql) is not a server.
+/// Programs that a directory must hold. A client alone (psql) is no server.
 const NAMES: [&str; 4] = ["initdb", "postgres", "pg_ctl", "psql"];
 
-/// The directory that holds the programs of one Postgres server.
+/// Directory with the programs of one Postgres server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Programs {
     directory: PathBuf,
     user: Option<User>,
 }
 
-/// Whom the programs run as instead of root.
+/// User that the programs run as instead of root.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct User {
     pub uid: u32,
     pub gid: u32,
 }
 
-/// Finds a Postgres server: in `BUSLOAD_POSTGRES_BIN` if that is set, else in PATH, else where
-/// Debian keeps them, the highest version.
+/// Finds a Postgres server: in `BUSLOAD_POSTGRES_BIN` if that is set, else in PATH, else the
+/// highest version where Debian keeps them.
 ///
 /// # Errors
 ///
-/// There is none ([`ClusterError::NoPrograms`] says how to install it), or this is root and there
-/// is no user `postgres`.
+/// Fails if there is none ([`ClusterError::NoPrograms`] says how to install it), or if this is root
+/// and there is no user `postgres`.
 pub fn find_programs() -> Result<Programs, ClusterError> {
     let directory = match env::var_os(VARIABLE) {
         Some(named) => complete(Path::new(&named)).ok_or_else(|| not_in(VARIABLE))?,
@@ -56,7 +56,7 @@ fn not_in(looked: &str) -> ClusterError {
 }
 
 impl Programs {
-    /// The directory they are in.
+    /// Returns the directory of the programs.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -66,7 +66,7 @@ impl Programs {
         self.user
     }
 
-    /// A program of the server, as the server's user.
+    /// Returns a command for a program of the server, run as the server's user.
     pub(crate) fn command(&self, name: &str) -> Command {
         let mut command = self.client(name);
         if let Some(User { uid, gid }) = self.user {
@@ -75,8 +75,8 @@ impl Programs {
         command
     }
 
-    /// A program of the server, as whoever this is. Settings of the caller's environment (PGHOST,
-    /// ...) do not reach it.
+    /// Returns a command for a program of the server, run as the current user. Settings of the
+    /// caller's environment (PGHOST, ...) do not reach it.
     pub(crate) fn client(&self, name: &str) -> Command {
         let mut command = Command::new(self.directory.join(name));
         for (variable, _) in env::vars_os() {
@@ -89,7 +89,7 @@ impl Programs {
     }
 }
 
-/// Programs in PATH may be links to those of one version, which lie beside each other.
+/// Follows links: PATH may link to the programs of one version, which lie in one directory.
 fn in_path(path: &OsStr) -> Option<PathBuf> {
     env::split_paths(path).find_map(|directory| {
         let initdb = fs::canonicalize(directory.join("initdb")).ok()?;
@@ -110,7 +110,7 @@ fn highest_version(versions: &Path) -> Option<PathBuf> {
     found.pop().map(|(_, directory)| directory)
 }
 
-/// The directory, if it holds all programs.
+/// Returns the directory, if it holds all programs.
 fn complete(directory: &Path) -> Option<PathBuf> {
     NAMES.iter().all(|name| is_program(&directory.join(name))).then(|| directory.to_owned())
 }

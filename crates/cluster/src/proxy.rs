@@ -1,5 +1,5 @@
-//! A TCP proxy that does what networks do: holds bytes back, delays them, cuts connections in the
-//! middle of a reply.
+//! A TCP proxy with the faults of networks: it holds bytes back, delays them, and cuts connections
+//! in the middle of a reply.
 //!
 //! ```text
 //!             +-- reader --pieces--> writer --+
@@ -27,12 +27,12 @@ use std::{
 
 use controls::{Cut, Shared};
 
-/// Which way bytes go.
+/// Direction of the bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Direction {
-    /// Requests.
+    /// Towards the server: requests.
     ToServer,
-    /// Replies.
+    /// Towards the client: replies.
     ToClient,
 }
 
@@ -49,7 +49,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// No port can be had.
+    /// Fails if no port is free.
     pub fn start(server_port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -60,24 +60,24 @@ impl Proxy {
         Ok(Self { address, shared, acceptor: Some(acceptor) })
     }
 
-    /// Where it listens, on the loopback address.
+    /// Returns its port on the loopback address.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// As [`Cluster::url`](crate::Cluster::url), through the proxy.
+    /// Returns a URL like [`Cluster::url`](crate::Cluster::url), through the proxy.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://busload@127.0.0.1:{}/busload", self.port())
     }
 
-    /// From now on nothing is forwarded in this direction; connections stay.
+    /// Stops forwarding in this direction; connections stay.
     pub fn stall(&self, direction: Direction) {
         self.shared.change(|controls| controls.way(direction).stalled = true);
     }
 
-    /// Forwards again, first what was held.
+    /// Forwards again, first the bytes that were held.
     pub fn resume(&self) {
         self.shared.change(|controls| {
             for direction in [Direction::ToServer, Direction::ToClient] {
@@ -86,25 +86,25 @@ impl Proxy {
         });
     }
 
-    /// Holds each piece this long from its arrival.
+    /// Holds each piece for this long after its arrival.
     pub fn delay(&self, direction: Direction, delay: Duration) {
         self.shared.change(|controls| controls.way(direction).delay = delay);
     }
 
-    /// Cuts all connections there are; gives how many.
+    /// Cuts all current connections and returns how many there were.
     pub fn cut(&self) -> usize {
         self.shared.change(|controls| controls.cut_all())
     }
 
-    /// Cuts, once, the connection that has the first byte after `bytes` further ones in this
-    /// direction, over all connections: the others before it are forwarded, it is not. Several such
-    /// cuts happen one after the other.
+    /// Cuts, once, the connection that brings the first byte after `bytes` further ones in this
+    /// direction, counted over all connections: the bytes before it are forwarded, it is not.
+    /// Several such cuts happen one after the other.
     pub fn cut_after(&self, direction: Direction, bytes: u64) {
         self.shared
             .change(|controls| controls.cuts.push_back(Cut { direction, bytes_left: bytes }));
     }
 
-    /// How many cuts of [`Proxy::cut_after`] are still to come.
+    /// Returns how many cuts of [`Proxy::cut_after`] are still to come.
     #[must_use]
     pub fn pending_cuts(&self) -> usize {
         self.shared.change(|controls| controls.cuts.len())
@@ -115,18 +115,18 @@ impl Proxy {
         self.shared.change(|controls| controls.refuses = true);
     }
 
-    /// Takes new connections again.
+    /// Accepts new connections again.
     pub fn accept(&self) {
         self.shared.change(|controls| controls.refuses = false);
     }
 
-    /// How many connections it has.
+    /// Returns the number of connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.change(|controls| controls.connections.len())
     }
 
-    /// Bytes forwarded so far.
+    /// Returns the number of bytes forwarded so far.
     #[must_use]
     pub fn forwarded(&self, direction: Direction) -> u64 {
         self.shared.change(|controls| controls.way(direction).forwarded)
@@ -165,7 +165,7 @@ fn accept(listener: &TcpListener, server_port: u16, shared: &Arc<Shared>) {
         if shared.change(|controls| controls.refuses) {
             continue;
         }
-        // A server that is down refuses, too: the client's connection is closed by being dropped.
+        // A stopped server refuses, too: dropping the client's connection closes it.
         let Ok(client) = client else { continue };
         if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server_port)) {
             let _ = pump::start(&client, &server, shared);

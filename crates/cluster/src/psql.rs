@@ -1,4 +1,4 @@
-//! SQL through the program psql: it needs no runtime and no driver.
+//! Runs SQL through the program psql, which needs no async runtime and no driver.
 
 use std::{
     io::Write,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::{error::ClusterError, programs::Programs};
 
-/// Where and as whom.
+/// Server, user and database to run SQL in.
 #[derive(Debug)]
 pub struct Target<'a> {
     pub sockets: &'a Path,
@@ -17,7 +17,7 @@ pub struct Target<'a> {
     pub password: Option<&'a str>,
 }
 
-/// Runs SQL statement by statement up to the first error, and gives the rows: values separated by
+/// Runs SQL statement by statement up to the first error, and returns the rows: values separated by
 /// `|`, one line each.
 pub fn run(programs: &Programs, target: &Target<'_>, sql: &str) -> Result<String, ClusterError> {
     let mut psql = programs.client("psql");
@@ -50,10 +50,10 @@ pub fn run(programs: &Programs, target: &Target<'_>, sql: &str) -> Result<String
 fn feed(mut command: std::process::Command, input: &str) -> std::io::Result<Output> {
     let mut child = command.spawn()?;
     let mut pipe = child.stdin.take().expect("it was asked for");
-    // Both ends are served at once, so that neither waits for the other when there is much.
+    // Serves both ends at once, so that neither blocks the other when there is much data.
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // It may have ended with an error before it read all; that is what its status says.
+            // psql may have ended with an error before it read all; its status tells.
             let _ = pipe.write_all(input.as_bytes());
         });
         child.wait_with_output()

@@ -1,10 +1,10 @@
-//! Waiting for what other programs do.
+//! Waits for the effects of other programs.
 
 use std::time::{Duration, Instant};
 
 use crate::limits::POLL;
 
-/// Looks until `done` gives something; `None` when `timeout` passes first.
+/// Polls until `done` returns a value; `None` when `timeout` passes first.
 #[allow(clippy::disallowed_methods, reason = "another program's state can only be looked at again")]
 pub fn until<T>(timeout: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
@@ -19,7 +19,7 @@ pub fn until<T>(timeout: Duration, mut done: impl FnMut() -> Option<T>) -> Optio
     }
 }
 
-/// For deadlines.
+/// Returns the time, for deadlines.
 #[allow(clippy::disallowed_methods, reason = "this is the edge")]
 pub fn now() -> Instant {
     Instant::now()

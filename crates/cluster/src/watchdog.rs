@@ -1,7 +1,7 @@
-//! A shell that ends the cluster when this process is gone without having done so.
+//! A shell that ends the cluster when this process has ended without doing so.
 //!
-//! It reads a pipe whose other end only this process has: killed or ended in order, the pipe
-//! closes. Told so, it leaves without doing anything.
+//! The shell reads a pipe whose other end only this process has: the pipe closes when this process
+//! ends, killed or not. A message in the pipe makes the shell exit without doing anything.
 
 use std::{
     ffi::OsStr,
@@ -13,8 +13,9 @@ use std::{
 
 use crate::error::ClusterError;
 
-/// `$1` the data directory, `$2` the directory to remove or nothing. The postmaster's working
-/// directory is its data directory: with it a process id that has become another's is recognised.
+/// Script of the shell. `$1` is the data directory, `$2` the directory to remove or empty. The
+/// postmaster's working directory is its data directory, which tells it from a process that has
+/// reused its id.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 read -r word && exit 0
@@ -30,13 +31,13 @@ fi
 [ -z "$2" ] || rm -rf -- "$2"
 "#;
 
-/// The shell.
+/// The shell that watches.
 #[derive(Debug)]
 pub struct Watchdog(Child);
 
 impl Watchdog {
-    /// Watches over the cluster in `data`; removes `directory` in the end, if there is one to
-    /// remove.
+    /// Watches over the cluster in `data`, and removes the directory `remove` in the end, if there
+    /// is one.
     pub fn start(data: &Path, remove: Option<&Path>) -> Result<Self, ClusterError> {
         let mut shell = Command::new("sh");
         shell.args(["-c", SCRIPT, "busload-cluster-watchdog"]).arg(data);

@@ -1,4 +1,4 @@
-//! Clusters against the real server.
+//! Clusters with the real server.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -28,7 +28,7 @@ fn exists(pid: u32) -> bool {
     Pid::from_raw(i32::try_from(pid).unwrap()).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
 
-/// Runs SQL in a thread and gives what came of it.
+/// Runs SQL in a thread and returns its result.
 fn in_background(
     cluster: &'static Cluster,
     sql: &'static str,
@@ -38,7 +38,7 @@ fn in_background(
     receiver
 }
 
-/// Looks for a minute until it is so: the watchdog alone may take ten seconds.
+/// Polls for a minute: the watchdog alone may take ten seconds.
 fn until(is_so: impl Fn() -> bool) -> bool {
     let (_sender, never) = mpsc::channel::<()>();
     (0..6000).any(|_| {
@@ -60,7 +60,8 @@ fn until_session(cluster: &Cluster, condition: &str) {
 fn it_has_the_role_the_database_and_the_settings_asked_for() {
     let cluster =
         Cluster::builder().setting("work_mem", "3MB").setting("fsync", "on").start().unwrap();
-    let asked = "SELECT current_user, current_database(), usesuper FROM pg_user WHERE usename = current_user";
+    let asked = "SELECT current_user, current_database(), usesuper \
+                 FROM pg_user WHERE usename = current_user";
     assert_eq!(cluster.execute(asked).unwrap(), "busload|busload|t\n");
     assert_eq!(
         cluster.execute("SHOW work_mem; SHOW fsync; SHOW max_connections").unwrap(),
@@ -126,8 +127,8 @@ fn a_kill_takes_all_its_processes_and_no_other() {
     // A backend with a child of its own.
     let answer = in_background(busy, "COPY (SELECT 1) TO PROGRAM 'sleep 1000; true'");
     until_session(busy, "query LIKE 'COPY%' AND state = 'active'");
-    // The backend and the shell wait for each program they start until it runs; stopped before, it
-    // would keep them from stopping.
+    // The backend and the shell wait for each program they start until it runs; if they were
+    // stopped before, the program would keep them from stopping.
     let runs = |name: &str| descendants(busy.pid().unwrap()).iter().any(|pid| is_named(*pid, name));
     assert!(until(|| runs("sleep")), "the program never ran");
     let processes = descendants(busy.pid().unwrap());
@@ -139,8 +140,8 @@ fn a_kill_takes_all_its_processes_and_no_other() {
     assert!(answers(&neighbour));
 }
 
-/// The postmaster's children and theirs, by the kernel's own lists. One that has just ended has
-/// none: the session that looked before this does so at any time.
+/// Returns the postmaster's children and theirs, from the kernel's lists. A process that has just
+/// ended has none, and a backend may end at any time.
 fn descendants(pid: u32) -> Vec<u32> {
     let list =
         std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -173,7 +174,7 @@ fn a_paused_one_keeps_connections_and_answers_when_it_goes_on() {
     assert!(asked.recv_timeout(Duration::from_millis(500)).is_err());
     cluster.resume().unwrap();
     assert_eq!(asked.recv().unwrap().unwrap(), "asked\n");
-    // Both connections have stayed: one is there to be ended, and the other gets what it waited
+    // Both connections have stayed: one can be ended, and the other gets the reply that it waited
     // for.
     assert_eq!(cluster.terminate_backends("holder").unwrap(), 1);
     assert!(held.recv().unwrap().is_err());
@@ -252,7 +253,7 @@ fn a_directory_of_the_callers_is_kept_and_used_again() {
     assert_eq!(again.execute("SELECT v FROM t; SHOW work_mem").unwrap(), "7\n5MB\n");
 }
 
-/// The server's user has to reach it.
+/// Opens the directory to the server's user, who has to reach it.
 fn open(directory: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -288,7 +289,7 @@ fn clusters_started_at_once_do_not_meet() {
     assert!(clusters.iter().all(answers));
 }
 
-/// Set for the child of the test below.
+/// Environment variable set for the child process of the test below.
 const HOLD: &str = "BUSLOAD_CLUSTER_TEST_HOLD";
 
 #[test]
@@ -316,7 +317,7 @@ fn a_killed_process_leaves_no_server_and_no_directory() {
     assert!(!exists(pid) || state(pid) == 'Z');
 }
 
-/// Starts a cluster, says so, and waits to be killed.
+/// Starts a cluster, reports it, and waits to be killed.
 fn hold() -> ! {
     let cluster = start();
     println!("started {} {}", cluster.pid().unwrap(), cluster.directory().display());

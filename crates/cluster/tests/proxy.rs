@@ -1,4 +1,4 @@
-//! The proxy before an echo server.
+//! The proxy in front of an echo server.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -14,10 +14,10 @@ use busload_cluster::proxy::{
     Proxy,
 };
 
-/// Long enough for everything that is to happen.
+/// Timeout that is long enough for everything that must happen.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A server that answers every byte with itself, and a proxy before it.
+/// Starts a server that echoes every byte, and a proxy before it.
 fn echo() -> Proxy {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -45,7 +45,7 @@ fn exchange(stream: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// All until the connection ends, in order or not; it has to end.
+/// Reads until the connection ends, cleanly or not.
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Err(error) = stream.read_to_end(&mut bytes) {
@@ -188,16 +188,16 @@ fn delays_do_not_add_up() {
     let mut answer = [0; 100];
     stream.read_exact(&mut answer).unwrap();
     let took = start.elapsed();
-    // A hundred pieces, one after the other, would take 100 s. Some may have met on their way to
-    // the proxy.
+    // A hundred pieces, one after the other, would take 100 s. Some may have been joined on their
+    // way to the proxy.
     assert!(delay <= took && took < 30 * delay, "{took:?}");
     assert_eq!(answer.to_vec(), (0..100).collect::<Vec<u8>>());
 }
 
 #[test]
 fn a_server_that_is_down_closes_connections() {
-    // Reserved, and never given to who asks for any: one that was free a moment ago may be another
-    // test's by now.
+    // A reserved port, which the system never assigns: a port that was free a moment ago may belong
+    // to another test by now.
     let proxy = Proxy::start(1).unwrap();
     assert_eq!(rest(&mut connect(&proxy)), b"");
 }

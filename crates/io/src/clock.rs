@@ -1,25 +1,25 @@
-//! Time, passed in.
+//! The seam for time.
 
 use std::time::Duration;
 
-/// Where time comes from. Two clocks: one that never steps back, one that people agree on.
+/// Source of time with two clocks: a monotonic one and the wall clock.
 pub trait Clock {
-    /// Time since an arbitrary origin; never decreases.
+    /// Returns the time since an arbitrary origin; never decreases.
     fn now(&self) -> Duration;
 
-    /// Milliseconds since 1970-01-01 UTC as the system's clock has it; may step in either
-    /// direction.
+    /// Returns the milliseconds since 1970-01-01 UTC by the system's clock, which may step in
+    /// either direction.
     fn wall_ms(&self) -> i64;
 }
 
-/// The system's clocks.
+/// Clocks of the operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct RealClock {
     origin: std::time::Instant,
 }
 
 impl RealClock {
-    /// A clock whose origin is now.
+    /// Creates a clock whose origin is now.
     #[allow(clippy::disallowed_methods, reason = "this is the edge")]
     pub fn new() -> Self {
         Self { origin: std::time::Instant::now() }

@@ -1,4 +1,4 @@
-//! Files of one directory, flat, by name. Only the log knows what is in them.
+//! The seam for files: the files of one flat directory, by name. Only the log knows their contents.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -10,10 +10,10 @@ pub use real::{RealDisk, RealFile};
 #[cfg(test)]
 mod tests;
 
-/// A file's name inside the disk's directory. No slashes.
+/// Name of a file inside the disk's directory, without slashes.
 pub type FileName = String;
 
-/// What a caller asks of a disk; names the operation in errors.
+/// Kind of a disk operation, named in errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum DiskOperation {
@@ -31,29 +31,30 @@ pub enum DiskOperation {
     SyncDirectory,
 }
 
-/// What a caller can do about a failure.
+/// Kind of a failure, by what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskErrorKind {
-    /// No room (ENOSPC, EDQUOT): the operation had no effect that matters; room may come back.
+    /// The disk is full (ENOSPC, EDQUOT). The operation had no effect that matters; space may come
+    /// back.
     NoSpace,
-    /// There is no such file.
+    /// The file does not exist.
     NotFound,
-    /// There is one already, or another process holds the lock.
+    /// The file exists already, or another process holds the lock.
     Exists,
-    /// Anything else. After a failed write or sync the contents of the file are unknown.
+    /// Any other failure. After a failed write or sync the contents of the file are unknown.
     Failed,
 }
 
-/// A failed operation.
+/// Error of a failed disk operation.
 #[derive(Debug)]
 pub struct DiskError {
-    /// What the caller can do about it.
+    /// What the caller can do about the failure.
     pub kind: DiskErrorKind,
-    /// What was asked.
+    /// Kind of the failed operation.
     pub operation: DiskOperation,
-    /// Of which file (full path for people).
+    /// Full path of the file, for people.
     pub path: PathBuf,
-    /// What the system said.
+    /// Error that the system returned.
     pub source: io::Error,
 }
 
@@ -69,17 +70,17 @@ impl std::error::Error for DiskError {
     }
 }
 
-/// One directory on a disk. A handle is cheap to clone; clones name the same directory and may be
-/// used on several threads at once (on different files).
+/// One directory on a disk. A handle is cheap to clone; clones name the same directory, and several
+/// threads may use them at once (on different files).
 pub trait Disk: Clone {
-    /// An open file. Closed when dropped.
+    /// Open file, closed when dropped.
     type File;
 
-    /// Takes the lock file `name` (created when missing) until the returned file is dropped.
-    /// [`DiskErrorKind::Exists`] when another process has it.
+    /// Takes the lock file `name` (created if missing) until the returned file is dropped. Returns
+    /// [`DiskErrorKind::Exists`] when another process holds it.
     fn lock(&self, name: &str) -> Result<Self::File, DiskError>;
 
-    /// Names of the files, in no order.
+    /// Returns the names of the files, in no order.
     fn list(&self) -> Result<Vec<FileName>, DiskError>;
 
     /// Creates a file for reading and writing; [`DiskErrorKind::Exists`] when there is one.
@@ -88,14 +89,14 @@ pub trait Disk: Clone {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> Result<Self::File, DiskError>;
 
-    /// Length in bytes.
+    /// Returns the length of the file in bytes.
     fn length(&self, file: &Self::File) -> Result<u64, DiskError>;
 
-    /// Reads at `offset` until `into` is full or the file ends; returns the count of bytes read.
+    /// Reads at `offset` until `into` is full or the file ends; returns the number of bytes read.
     fn read_at(&self, file: &Self::File, offset: u64, into: &mut [u8]) -> Result<usize, DiskError>;
 
-    /// Writes all parts one behind the other at `offset`, with one system call unless the system
-    /// takes less (then it is asked again for the rest; EINTR likewise).
+    /// Writes all parts one after the other at `offset`, with one system call unless that writes
+    /// less (then the rest is written by further calls; likewise after EINTR).
     fn write_at(
         &self,
         file: &Self::File,
@@ -103,24 +104,24 @@ pub trait Disk: Clone {
         parts: &[io::IoSlice<'_>],
     ) -> Result<(), DiskError>;
 
-    /// Cuts or extends (with zeros) the file.
+    /// Cuts the file to `length` or extends it with zeros.
     fn truncate(&self, file: &Self::File, length: u64) -> Result<(), DiskError>;
 
-    /// Makes contents and length durable (fdatasync).
+    /// Makes the file's contents and length durable (fdatasync).
     fn sync(&self, file: &Self::File) -> Result<(), DiskError>;
 
-    /// Renames, replacing the target.
+    /// Renames a file and replaces the target.
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError>;
 
-    /// Removes a file.
+    /// Removes the file `name`.
     fn remove(&self, name: &str) -> Result<(), DiskError>;
 
     /// Makes creations, renames and removals durable.
     fn sync_directory(&self) -> Result<(), DiskError>;
 
-    /// Free bytes for files of this user; `u64::MAX` where that is not known.
+    /// Returns the bytes free for files of this user; `u64::MAX` when that is unknown.
     fn available_bytes(&self) -> u64;
 
-    /// The full path of a file, for messages.
+    /// Returns the full path of a file, for messages.
     fn path(&self, name: &str) -> PathBuf;
 }

@@ -1,4 +1,4 @@
-//! Hand-over of whole batches between two threads, and waking the one that sleeps: at most once per
+//! Hand-over of whole batches between two threads. The receiving thread is woken at most once per
 //! sleep.
 //!
 //! ```text
@@ -7,21 +7,19 @@
 //!   notify.notify()         --> (asleep?) -->     sleeper.prepare(); look once more; sleep
 //! ```
 //!
-//! A queue only moves things; it wakes nobody. A thread that takes from several queues owns one
-//! [`Sleeper`] and gives a [`Notify`] to everyone who fills one of them. The order that loses no
-//! wakeup:
+//! A queue only moves items; it wakes nobody. A thread that receives from several queues owns one
+//! [`Sleeper`] and gives a [`Notify`] to each sender. No wake-up is lost in this order:
 //!
-//! * filling: publish (send, store, drop an end), **then** [`Notify::notify`], once per turn;
-//! * sleeping: [`Sleeper::prepare`], **then** look at every queue once more; if all are empty,
-//!   sleep by whatever the waker ends ([`crate::Net::poll`], [`ThreadWaker::park`]); afterwards
-//!   [`Sleeper::awake`] in either case.
+//! * sender: publish (send, store, drop an end), **then** call [`Notify::notify`], once per turn;
+//! * receiver: [`Sleeper::prepare`], **then** check every queue once more; if all are empty, sleep
+//!   in whatever the waker ends ([`crate::Net::poll`], [`ThreadWaker::park`]); call
+//!   [`Sleeper::awake`] afterwards in either case.
 //!
-//! Between `prepare` and the look there is a sequentially consistent fence, and another one between
-//! publishing and the look at the sleeper's state, so at least one of the two sees the other
-//! (Dekker). Checked with loom.
+//! There is a sequentially consistent fence between `prepare` and the check, and another one
+//! between publishing and reading the sleeper's state, so at least one of the two threads sees the
+//! other (Dekker). Loom checks this.
 //!
-//! Overload: a full queue gives the item back. Shutdown: dropping either end is visible to the
-//! other.
+//! Overload: a full queue returns the item. Shutdown: each end can see that the other was dropped.
 
 use std::{
     collections::VecDeque,
@@ -52,10 +50,10 @@ mod loom_tests;
 #[cfg(test)]
 mod tests;
 
-/// A bounded queue with one sender and one receiver.
+/// Creates a bounded queue with one sender and one receiver.
 ///
 /// # Panics
-/// When `capacity` is 0.
+/// If `capacity` is 0.
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(0 < capacity, "a queue without room moves nothing");
     let queue = Arc::new(Queue {
@@ -69,9 +67,9 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 struct Queue<T> {
     items: Mutex<VecDeque<T>>,
-    /// Length of `items`, written under its lock; lets both ends look without taking it.
+    /// Length of `items`, written under its lock; both ends can read it without taking the lock.
     count: AtomicUsize,
-    /// One of the ends is gone.
+    /// Whether one of the ends was dropped.
     closed: AtomicBool,
     capacity: usize,
 }
@@ -86,17 +84,17 @@ impl<T> Queue<T> {
     }
 }
 
-/// Why an item was not taken. The item comes back.
+/// Reason why the queue refused an item. The item comes back.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refused<T> {
-    /// There is no room; the receiver has to take something first.
+    /// The queue is full; the receiver must take something first.
     Full(T),
-    /// The receiver is gone.
+    /// The receiver was dropped.
     Closed(T),
 }
 
 impl<T> Refused<T> {
-    /// The item.
+    /// Returns the refused item.
     pub fn into_inner(self) -> T {
         match self {
             Refused::Full(item) | Refused::Closed(item) => item,
@@ -113,13 +111,13 @@ impl<T> fmt::Debug for Refused<T> {
     }
 }
 
-/// The end that fills a queue.
+/// Sending end of a queue.
 pub struct Sender<T> {
     queue: Arc<Queue<T>>,
 }
 
 impl<T> Sender<T> {
-    /// Puts an item at the end. Wakes nobody: see the module.
+    /// Appends an item. Wakes nobody: see the module's documentation.
     pub fn try_send(&mut self, item: T) -> Result<(), Refused<T>> {
         if self.is_closed() {
             return Err(Refused::Closed(item));
@@ -133,23 +131,23 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Whether a `try_send` would be refused for lack of room. Only the receiver can change a
-    /// `true`.
+    /// Returns whether a `try_send` would be refused because the queue is full. Only the receiver
+    /// can change a `true`.
     pub fn is_full(&self) -> bool {
         self.queue.capacity <= self.queue.count.load(Ordering::Acquire)
     }
 
-    /// How many items wait.
+    /// Returns the number of queued items.
     pub fn len(&self) -> usize {
         self.queue.count.load(Ordering::Acquire)
     }
 
-    /// Whether none waits.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the receiver is gone.
+    /// Returns whether the receiver was dropped.
     pub fn is_closed(&self) -> bool {
         self.queue.closed.load(Ordering::Acquire)
     }
@@ -167,14 +165,14 @@ impl<T> fmt::Debug for Sender<T> {
     }
 }
 
-/// The end that empties a queue.
+/// Receiving end of a queue.
 pub struct Receiver<T> {
     queue: Arc<Queue<T>>,
 }
 
 impl<T> Receiver<T> {
-    /// Moves everything that waits to the end of `into`, oldest first; returns how many. Costs one
-    /// atomic load when nothing waits.
+    /// Moves all queued items to the end of `into`, oldest first, and returns their number. Costs
+    /// one atomic load when the queue is empty.
     pub fn drain_into(&mut self, into: &mut Vec<T>) -> usize {
         if self.is_empty() {
             return 0;
@@ -186,7 +184,7 @@ impl<T> Receiver<T> {
         count
     }
 
-    /// Takes the oldest item.
+    /// Takes the oldest item off the queue.
     pub fn try_recv(&mut self) -> Option<T> {
         if self.is_empty() {
             return None;
@@ -197,18 +195,18 @@ impl<T> Receiver<T> {
         item
     }
 
-    /// How many items wait.
+    /// Returns the number of queued items.
     pub fn len(&self) -> usize {
         self.queue.count.load(Ordering::Acquire)
     }
 
-    /// Whether none waits.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the sender is gone. Items it sent before may still wait; when this was `true` before
-    /// the queue was found empty, nothing will come any more.
+    /// Returns whether the sender was dropped. Items that it sent before may still be queued. If
+    /// this was `true` before the queue was found empty, nothing more will come.
     pub fn is_closed(&self) -> bool {
         self.queue.closed.load(Ordering::Acquire)
     }
@@ -231,31 +229,32 @@ struct Sleep {
     waker: Waker,
 }
 
-/// Owned by the thread that sleeps.
+/// Sleep state of a thread, owned by that thread.
 pub struct Sleeper {
     sleep: Arc<Sleep>,
 }
 
 impl Sleeper {
-    /// A sleeper that is awake. `waker` ends its sleep: [`crate::Net::waker`] or
+    /// Creates a sleeper that is awake. `waker` ends its sleep: [`crate::Net::waker`] or
     /// [`ThreadWaker::waker`].
     pub fn new(waker: Waker) -> Self {
         Self { sleep: Arc::new(Sleep { asleep: AtomicBool::new(false), waker }) }
     }
 
-    /// A handle for someone who fills a queue of this thread.
+    /// Returns a handle for a thread that sends to a queue of this thread.
     pub fn notify_handle(&self) -> Notify {
         Notify { sleep: Arc::clone(&self.sleep) }
     }
 
-    /// Announces sleep: from now on a [`Notify::notify`] wakes. Look at every queue once more after
+    /// Announces sleep: from now on a [`Notify::notify`] wakes. Check every queue once more after
     /// this call.
     pub fn prepare(&self) {
         self.sleep.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Back at work, or there was something to do after all: notifications cost nothing again.
+    /// Ends the announced sleep, whether or not the thread slept. From now on notifications are
+    /// cheap again.
     pub fn awake(&self) {
         self.sleep.asleep.store(false, Ordering::Relaxed);
     }
@@ -267,15 +266,15 @@ impl fmt::Debug for Sleeper {
     }
 }
 
-/// Ends the sleep of another thread. Dropping one notifies too, so a thread never sleeps on after
-/// the last one who could have given it work is gone (drop the queue's end first).
+/// Handle that ends the sleep of another thread. Dropping it notifies too, so a thread does not
+/// sleep on after its last sender is gone (drop the queue's end first).
 pub struct Notify {
     sleep: Arc<Sleep>,
 }
 
 impl Notify {
-    /// Call after publishing. One fence and one load when the other thread is awake; wakes at most
-    /// once per sleep.
+    /// Wakes the other thread if it sleeps, at most once per sleep. Call it after publishing. Costs
+    /// one fence and one load when the other thread is awake.
     pub fn notify(&self) {
         fence(Ordering::SeqCst);
         if self.sleep.asleep.load(Ordering::Relaxed)
@@ -327,19 +326,20 @@ impl Wake for Token {
 }
 
 impl ThreadWaker {
-    /// For the calling thread, which alone may park with it.
+    /// Creates a waker for the calling thread, which alone may park with it.
     pub fn current() -> Self {
         let token = Token { woken: AtomicBool::new(false), thread: thread::current() };
         Self { token: std::sync::Arc::new(token) }
     }
 
-    /// The handle that ends a park, from any thread; a wake while the thread is awake ends the next
-    /// park at once.
+    /// Returns the handle that ends a park, from any thread. A wake while the thread is awake ends
+    /// the next park at once.
     pub fn waker(&self) -> Waker {
         Waker::from(std::sync::Arc::clone(&self.token))
     }
 
-    /// Sleeps until woken, at most `timeout` (`None`: for ever). May return early for no reason.
+    /// Sleeps until woken, at most for `timeout` (`None`: for ever). May return early without a
+    /// reason.
     pub fn park(&self, timeout: Option<Duration>) {
         if !self.token.woken.swap(false, Ordering::AcqRel) {
             sleep(timeout);
@@ -356,7 +356,7 @@ fn sleep(timeout: Option<Duration>) {
     }
 }
 
-/// Loom has no time: every sleep lasts until the wake.
+/// Loom does not model time, so every sleep lasts until the wake.
 #[cfg(loom)]
 fn sleep(_timeout: Option<Duration>) {
     thread::park();

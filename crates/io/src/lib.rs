@@ -5,8 +5,9 @@
 //! Each seam has a real implementation and a simulated one with faults, so the same code runs in
 //! production and under a seed that decides every event.
 //!
-//! The shape is that of completions: the caller submits, later polls events. A readiness-based
-//! driver (epoll, kqueue) fits behind it, and so does io_uring with multishot receive.
+//! The socket seam is completion-based: the caller submits operations and later polls for events. A
+//! readiness-based driver (epoll, kqueue) fits behind it, and so does io_uring with multishot
+//! receive.
 
 #![forbid(unsafe_code)]
 

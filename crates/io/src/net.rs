@@ -1,4 +1,4 @@
-//! Sockets. One [`Net`] belongs to one thread; it accepts, receives, sends and closes.
+//! The seam for sockets. One [`Net`] belongs to one thread; it accepts, receives, sends and closes.
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, task::Waker, time::Duration};
 
@@ -10,20 +10,20 @@ pub(crate) mod slots;
 
 pub use real::{Idle, NetCounters, RealNet};
 
-/// A connection: a slot and the generation of its use, so that a late event or command for a
-/// connection that is gone never reaches the one that has its slot now.
+/// Id of a connection: a slot and the generation of the slot's use. A late event or command for a
+/// closed connection therefore never reaches the one that now has its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId {
-    /// The slot; small, dense, reused. Fit to index a `Vec`.
+    /// Slot of the connection; small, dense, reused, suitable as an index into a `Vec`.
     pub index: u32,
-    /// How often the slot was used before.
+    /// Number of times the slot was used before.
     pub generation: u32,
 }
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A TCP address; port 0 lets the system choose.
+    /// A TCP address; with port 0 the system chooses the port.
     Tcp(SocketAddr),
     /// A Unix socket at this path.
     Unix(PathBuf),
@@ -38,31 +38,31 @@ impl fmt::Display for Address {
     }
 }
 
-/// Who is at the other end, and which of our addresses it reached.
+/// Addresses of both ends of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address; for a Unix socket the path it connected to.
+    /// Address of the client; for a Unix socket the path it connected to.
     pub remote: Address,
-    /// Ours.
+    /// Local address that the client connected to.
     pub local: Address,
 }
 
-/// A buffer of received bytes: several connections' bytes of one poll lie in it one behind the
+/// Buffer of received bytes. It holds those of several connections of one poll, one after the
 /// other.
 pub type Buffer = Vec<u8>;
 
-/// A range of bytes in one of the buffers of the current poll.
+/// Range of bytes in one of the buffers of the current poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Ordinal of the buffer among those [`Net::take_buffers`] yields for this poll.
+    /// Ordinal of the buffer among those that [`Net::take_buffers`] yields for this poll.
     pub buffer: u32,
-    /// First byte.
+    /// Offset of the first byte.
     pub start: u32,
-    /// Behind the last byte.
+    /// Offset after the last byte.
     pub end: u32,
 }
 
-/// What ended a connection; it decides who frees it, see [`Event::Closed`].
+/// Reason why a connection ended. It decides who frees the connection, see [`Event::Closed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The peer closed its sending half (end of stream).
@@ -71,40 +71,40 @@ pub enum CloseReason {
     Error(io::ErrorKind),
 }
 
-/// What happened.
+/// Event that a poll reports.
 #[derive(Debug)]
 pub enum Event {
     /// A client connected. Reading starts at once.
     Accepted {
-        /// Its new id.
+        /// Id of the new connection.
         conn: ConnId,
-        /// Who it is.
+        /// Addresses of both ends.
         peer: Peer,
     },
-    /// Bytes came. At most one such event per connection and poll.
+    /// Bytes arrived. At most one such event per connection and poll.
     Received {
-        /// From whom.
+        /// Connection that the bytes came from.
         conn: ConnId,
-        /// Where they lie.
+        /// Range of the bytes in this poll's buffers.
         span: Span,
     },
-    /// The one send under way on this connection is done; its memory comes back.
+    /// The send in flight on this connection is done; its memory comes back.
     Sent {
-        /// Whose.
+        /// Connection of the send.
         conn: ConnId,
-        /// The chunk, whole as it was submitted.
+        /// The whole chunk, as it was submitted.
         chunk: SendChunk,
     },
-    /// After [`CloseReason::Peer`]: everything the peer sent was reported and nothing more will
-    /// come, but the connection is still the caller's: it may go on sending (the peer may have
-    /// closed only its sending half) and must [`Net::close`] it. After [`CloseReason::Error`] (also
-    /// after `Peer`, when a later send fails): the connection is gone and no further event will
-    /// name this id; a send under way never comes back as `Sent`. Not reported for a connection
-    /// that the caller closed itself.
+    /// The connection ended. After [`CloseReason::Peer`], everything the peer sent was reported and
+    /// nothing more will come, but the connection still belongs to the caller: it may go on sending
+    /// (the peer may have closed only its sending half) and must [`Net::close`] it. After
+    /// [`CloseReason::Error`] (also after `Peer`, when a later send fails), the connection is gone
+    /// and no further event will name this id; a send in flight never comes back as `Sent`. Not
+    /// reported for a connection that the caller closed itself.
     Closed {
-        /// Which.
+        /// Id of the ended connection.
         conn: ConnId,
-        /// Why.
+        /// Reason for the end.
         reason: CloseReason,
     },
     /// The waker was woken at least once since the last poll.
@@ -116,14 +116,14 @@ pub enum Event {
 /// Bytes to send, owned by the driver until they are sent.
 #[derive(Debug)]
 pub enum SendChunk {
-    /// A buffer of replies; comes back for reuse.
+    /// A buffer of replies, which comes back for reuse.
     Owned(Vec<u8>),
     /// A large value shared with a table.
     Shared(Bytes),
 }
 
 impl SendChunk {
-    /// The bytes.
+    /// Returns the bytes of the chunk.
     pub fn as_slice(&self) -> &[u8] {
         match self {
             SendChunk::Owned(bytes) => bytes,
@@ -132,17 +132,17 @@ impl SendChunk {
     }
 }
 
-/// Limits of a driver.
+/// Limits of a socket driver.
 #[derive(Clone, Copy, Debug)]
 pub struct NetOptions {
-    /// Connections at once; one more is accepted, told so by [`NetOptions::full_message`], and
-    /// closed.
+    /// Number of simultaneous connections. A connection above the limit is accepted, gets
+    /// [`NetOptions::full_message`], and is closed.
     pub connection_count_limit: u32,
-    /// What a connection above the limit is sent before it is closed.
+    /// Message sent to a connection above the limit before it is closed.
     pub full_message: &'static [u8],
-    /// Size of a receive buffer.
+    /// Length of a receive buffer.
     pub buffer_bytes: usize,
-    /// A buffer with less room than this is not offered to a further receive.
+    /// Smallest free part of a buffer that is offered to a receive.
     pub receive_bytes_min: usize,
 }
 
@@ -157,45 +157,45 @@ impl Default for NetOptions {
     }
 }
 
-/// A driver of sockets. Commands take effect at once or by the next poll; unknown or gone
-/// connections are ignored (their end may not have been reported yet).
+/// Driver of sockets. Commands take effect at once or by the next poll. Commands for unknown or
+/// closed connections are ignored (their end may not have been reported yet).
 pub trait Net {
-    /// Appends what happened to `events`; waits for the first event at most `timeout` (`None`: for
-    /// ever, zero: not at all). Ends early when woken, and may end early without any event. Fails
-    /// only when the driver itself is broken.
+    /// Appends new events to `events` and waits for the first event at most for `timeout` (`None`:
+    /// for ever, zero: not at all). Returns early when woken, and may return early without any
+    /// event. Fails only if the driver itself is broken.
     fn poll(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()>;
 
-    /// Moves the buffers the last poll filled to the end of `buffers`, in the order of
+    /// Moves the buffers that the last poll filled to the end of `buffers`, in the order of
     /// [`Span::buffer`].
     fn take_buffers(&mut self, buffers: &mut Vec<Buffer>);
 
     /// Gives a buffer back for reuse. Buffers of other origin are simply dropped.
     fn recycle(&mut self, buffer: Buffer);
 
-    /// Sends a chunk (not empty). At most one send per connection is under way; a second before its
-    /// `Sent` is a programming error.
+    /// Sends a chunk (not empty). At most one send per connection is in flight; a second one before
+    /// its `Sent` is a programming error.
     fn send(&mut self, conn: ConnId, chunk: SendChunk);
 
-    /// Stops reading from the connection. Bytes already on their way may still be reported. While
-    /// reading is paused the end of the stream is not noticed, errors may be.
+    /// Stops reading from the connection. Bytes already in transit may still be reported. While
+    /// reading is paused the end of the stream is not noticed; errors may be.
     fn pause(&mut self, conn: ConnId);
 
-    /// Reads again.
+    /// Resumes reading from the connection.
     fn resume(&mut self, conn: ConnId);
 
-    /// Closes the connection now. What was sent already still reaches the peer; a send under way is
+    /// Closes the connection now. Bytes already sent still reach the peer; a send in flight is
     /// dropped.
     fn close(&mut self, conn: ConnId);
 
-    /// Ends the sending direction: the peer sees the end of the stream behind what was sent. Its
-    /// bytes are still received, so that nothing on its way to it is lost; the connection must
-    /// still be closed. Nothing may be sent afterwards.
+    /// Ends the sending direction: the peer sees the end of the stream after the bytes already
+    /// sent. The driver goes on receiving the peer's bytes, so that nothing in transit to the peer
+    /// is lost; the connection must still be closed. Nothing may be sent afterwards.
     fn finish(&mut self, conn: ConnId);
 
-    /// Stops accepting (the listening sockets are closed; Unix socket files removed).
+    /// Stops accepting: closes the listening sockets and removes the files of Unix sockets.
     fn stop_listening(&mut self);
 
-    /// A handle that makes a poll return, from any thread. Waking is idempotent until the next
-    /// poll.
+    /// Returns a handle that makes a poll return, from any thread. Waking is idempotent until the
+    /// next poll.
     fn waker(&self) -> Waker;
 }

@@ -1,11 +1,12 @@
-//! The seams without a machine: everything that happens is decided by a seed and by the test.
+//! Simulated seams: the seed and the test decide everything that happens.
 //!
-//! * [`SimRng`]: the numbers;
+//! * [`SimRng`]: random numbers;
 //! * [`SimClock`]: time that moves when the test says so;
 //! * [`SimDisk`]: files in memory that know what a power loss would leave of them;
 //! * [`SimNet`] and [`SimClients`]: the two ends of connections in memory.
 //!
-//! Same seed and same calls, same result. No thread, no system call, no clock in here.
+//! The same seed and the same calls give the same result. Nothing here uses a thread, a system call
+//! or a clock.
 
 mod clock;
 mod disk;

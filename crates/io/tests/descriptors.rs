@@ -1,5 +1,5 @@
-//! What the socket driver does when the process has no file descriptors left. A test of its own
-//! process, because it takes them all.
+//! Behaviour of the socket driver when the process has no file descriptors left. This test has a
+//! process of its own because it takes them all.
 
 use std::{
     fs::File,
@@ -56,8 +56,8 @@ fn without_descriptors_clients_wait_in_the_backlog_and_nothing_spins() {
         }
 
         let polls_before = net.counters().polls;
-        // The first poll is told of the client, the others of nothing; each waits for its back-off
-        // or its timeout.
+        // The first poll reports the client, the others nothing; each waits for its back-off or its
+        // timeout.
         for _ in 0..3 {
             let events = poll(&mut net, Duration::from_secs(20));
             assert!(events.is_empty(), "a back-off is no timeout of the caller: {events:?}");

@@ -1,8 +1,8 @@
-//! How fast records become durable, and how fast they come back.
+//! Measures how fast records become durable, and how fast a start recovers them.
 //!
 //! `cargo run --release -p busload-log --example throughput [DIRECTORY] [SECONDS]`: one writer that
-//! commits batches of 70-byte records, with at most one batch in flight (what N clients without
-//! pipelining do) or as many as there is room for.
+//! commits batches of 70-byte records, with at most one batch in flight (as N clients without
+//! pipelining do) or as many as the log's limits allow.
 
 use std::{
     path::{Path, PathBuf},

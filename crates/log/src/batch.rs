@@ -5,28 +5,29 @@ use bytes::Bytes;
 use crate::{Lsn, SyncPolicy};
 use std::time::Duration;
 
-/// Bytes of a record that are not copied: they belong in `bytes` of the batch before the byte `at`.
+/// Part of a record that the batch keeps by reference. It belongs before byte `at` of the batch's
+/// `bytes`.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub at: usize,
     pub bytes: Bytes,
 }
 
-/// Whole records, encoded as they will stand in a frame's body. Moves as one; its buffers are used
-/// again.
+/// Whole records, encoded as they will be in a frame's body. A batch moves as a whole, and its
+/// buffers are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub bytes: Vec<u8>,
     pub parts: Vec<Part>,
     pub part_bytes: u64,
     pub record_count: u32,
-    /// Upper bound of what it takes in a segment, as reserved.
+    /// Upper bound of the bytes that the batch takes in a segment, as reserved.
     pub charge: u64,
     pub sync: Sync,
     pub wall_ms: i64,
 }
 
-/// The strictest that the records of a batch or frame ask for.
+/// Strictest sync policy that the records of a batch or frame ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sync {
     pub always: bool,
@@ -59,12 +60,12 @@ impl Batch {
         self.record_count == 0
     }
 
-    /// Length in a frame's body.
+    /// Returns the length that the batch takes in a frame's body.
     pub fn body_bytes(&self) -> u64 {
         self.bytes.len() as u64 + self.part_bytes
     }
 
-    /// Empty again. Buffers that one large batch blew up are not kept.
+    /// Empties the batch and keeps its buffers, except one larger than `bytes_kept_max`.
     pub fn reset(&mut self, bytes_kept_max: usize) {
         self.parts.clear();
         if bytes_kept_max < self.bytes.capacity() {
@@ -75,7 +76,7 @@ impl Batch {
         *self = Batch { bytes, parts, ..Batch::default() };
     }
 
-    /// Takes the records of `other` behind its own, which is left with its buffers only.
+    /// Appends the records of `other`, which keeps only its buffers.
     pub fn append(&mut self, other: &mut Batch) {
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
@@ -87,12 +88,12 @@ impl Batch {
         self.wall_ms = self.wall_ms.max(other.wall_ms);
     }
 
-    /// Slices that `slices` yields at most.
+    /// Returns the largest number of slices that `slices` can yield.
     pub fn slice_count_max(&self) -> usize {
         2 * self.parts.len() + 1
     }
 
-    /// The body's bytes in order.
+    /// Yields the bytes of the body in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let mut from = 0;
         let pieces = self.parts.iter().flat_map(move |part| {
@@ -105,8 +106,8 @@ impl Batch {
     }
 }
 
-/// Places in the reservation's order: how much was charged so far.
+/// Position in the order of reservations: the bytes charged so far.
 pub(crate) type Charge = u64;
 
-/// The first LSN of all.
+/// LSN of the first record of a log.
 pub(crate) const FIRST_LSN: Lsn = Lsn(1);

@@ -1,7 +1,7 @@
-//! The bytes on disk. `docs/log-format.md` describes them for readers of files.
+//! Encoding and decoding of the bytes on disk, which `docs/log-format.md` describes.
 //!
-//! Everything read is untrusted until its checksum, its place and its neighbours agree; a value
-//! that says how long something is is believed only after the checksum of the header it stands in.
+//! Nothing read from a file is trusted until its checksum, its position and its neighbours agree. A
+//! length is used only once the checksum of the header that holds it has been verified.
 
 mod frame;
 mod last_segment;
@@ -34,7 +34,8 @@ pub(crate) use varint::{VARINT_BYTES_MAX, put_varint, varint_bytes};
 
 use std::fmt;
 
-/// Tells the segments of one log from those of every other. Drawn at random when a log is made.
+/// Random id of a log, drawn when the log is created. It distinguishes the log's segments from
+/// those of any other log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogId(pub u128);
 
@@ -44,7 +45,7 @@ impl fmt::Display for LogId {
     }
 }
 
-/// Reads little-endian fields at fixed places of a header whose length is known.
+/// Reads little-endian fields at fixed offsets of a header whose length is known.
 pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 impl Fields<'_> {

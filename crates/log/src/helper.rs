@@ -1,11 +1,13 @@
-//! The helper: writes the zeros of the next segment while the log writes the current one, and syncs
-//! full segments that the log left with unsynced frames.
+//! The helper thread: fills the next segment with zeros while the log writes the current one, and
+//! syncs full segments that the log left with unsynced frames.
 //!
-//! A segment appears under its name only when its zeros are durable: temporary name, zeros, sync,
-//! rename, directory sync. Then the file `last-segment` names it, and only then is it handed out.
-//! Only here can the disk turn out to be full: the attempt is undone and repeated with half the
-//! length, down to a minimum; below that the log has no room, which is reported, and the whole is
-//! tried again every second. Anything else that fails stops the log.
+//! A segment gets its final name only once its zeros are durable. The order is: temporary name,
+//! zeros, sync, rename, directory sync. Then the helper names it in the file `last-segment`, and
+//! only then hands it to the log.
+//!
+//! Only the helper can find the disk full. It then undoes the attempt and repeats it with half the
+//! length, down to a minimum. If even that does not fit, it reports that the log has no space and
+//! tries the full length again every second. Any other failure stops the log.
 
 use std::{
     fmt,
@@ -36,10 +38,10 @@ pub struct ZeroHelper<D: Disk> {
     log_id: LogId,
     zero_bytes_per_second: u64,
     shrunk_bytes_min: u64,
-    /// What the segment in the making was asked to be long.
+    /// Length that the log asked for the segment being prepared.
     wanted_bytes: u64,
     work: Work<D::File>,
-    /// The next zeros are not written before this time, unless the writer waits for them.
+    /// Time before which the next zeros are not written, unless the writer waits for them.
     zeros_due: Duration,
 }
 
@@ -51,9 +53,9 @@ enum Work<F> {
     Rename(Prepared<F>),
     SyncDirectory(Prepared<F>),
     Name(Prepared<F>),
-    /// The name is there, to be synced not before this time.
+    /// `last-segment` names the segment; the directory sync is due at this time.
     SyncName(Prepared<F>, Duration),
-    /// There was no room.
+    /// The disk was full; the next attempt is due at this time.
     Retry(Target, Duration),
 }
 
@@ -68,7 +70,7 @@ struct Fill<F> {
     segment: Prepared<F>,
     bytes_target: u64,
     unsynced_bytes: u64,
-    /// When it has its name already.
+    /// Set when more zeros are added to a segment that already has its name.
     extension: Option<Extension>,
 }
 
@@ -100,8 +102,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Prepares a segment before anyone waits for it; `None` when there is no room (it will be
-    /// tried again, as if it had been asked for).
+    /// Prepares a segment before any thread runs. `None` when the disk has no space: the helper
+    /// then tries again, as if the log had asked for the segment.
     pub(crate) fn prepare_now(
         &mut self,
         number: u64,
@@ -122,7 +124,7 @@ impl<D: Disk> ZeroHelper<D> {
         Ok(prepared)
     }
 
-    /// The helper's thread: returns when the log has ended.
+    /// Runs the helper's thread; returns when the log has ended.
     pub fn run(mut self) {
         let clock = RealClock::new();
         loop {
@@ -136,9 +138,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Does at most one operation that changes something (more only to undo an attempt that found
-    /// no room, and to replace the file that names the last segment). `now` comes from a clock that
-    /// never steps back.
+    /// Does at most one operation that changes the disk (more only to undo an attempt that found
+    /// the disk full, and to replace the file `last-segment`). `now` comes from a monotonic clock.
     pub fn step(&mut self, now: Duration) -> Step {
         if self.mailbox.is_stopped() || self.shared.has_failed() {
             return Step::Ended;
@@ -229,7 +230,7 @@ impl<D: Disk> ZeroHelper<D> {
                     self.work = Work::Fill(fill);
                     Ok(Step::Synced)
                 }
-                // The file has frames to come: after a failed sync it cannot be trusted with them.
+                // The log will write frames into this file: after a failed sync it must not.
                 Err(error) if fill.extension.is_some() => Err(error),
                 Err(error) => self.no_space(fill.target(), error, now),
             };
@@ -266,8 +267,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// The extension found no room for all of it: what is not needed is given back. If there is not
-    /// enough for that, either, the segment goes back as it was.
+    /// Shortens an extension that did not fit on the disk to the bytes that are needed; if these do
+    /// not fit either, restores the segment's former length.
     fn extend_less(
         &mut self,
         mut fill: Fill<D::File>,
@@ -326,7 +327,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Names the segment as the last, unless the log has come to its clean end meanwhile.
+    /// Names the segment in `last-segment`, unless the log has recorded its clean shutdown there
+    /// meanwhile.
     fn name(&mut self, segment: Prepared<D::File>, now: Duration) -> Result<Step, DiskError> {
         let last = LastSegment {
             log_id: self.log_id,
@@ -349,15 +351,16 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// The name cannot be taken back for want of room: then the segment could not be removed,
-    /// either.
+    /// Makes the new `last-segment` durable. If the disk is full it tries again later: the entry
+    /// cannot be undone, and while it stands the segment must not be removed.
     fn sync_name(&mut self, segment: Prepared<D::File>, now: Duration) -> Result<Step, DiskError> {
         match self.disk.sync_directory() {
             Ok(()) => {
                 if segment.bytes < self.wanted_bytes {
                     let (bytes, wanted) = (segment.bytes >> 10, self.wanted_bytes >> 10);
                     log::warn!(
-                        "little room is left for the log: its next segment is of {bytes} KiB, not {wanted} KiB"
+                        "the disk is nearly full: the log's next segment has {bytes} KiB, \
+                         not {wanted} KiB"
                     );
                 }
                 self.shared.set_no_space(None);
@@ -373,8 +376,8 @@ impl<D: Disk> ZeroHelper<D> {
         }
     }
 
-    /// Takes the attempt back and makes a shorter one; where that would be too short, leaves what
-    /// little room there is to others and tries again later.
+    /// Undoes the attempt and starts a shorter one. If that would be too short, leaves the
+    /// remaining space to others and tries again later.
     fn no_space(
         &mut self,
         target: Target,
@@ -398,7 +401,7 @@ impl<D: Disk> ZeroHelper<D> {
 
     fn refuse_writes(&self, error: &DiskError) {
         if self.shared.no_space().is_none() {
-            log::warn!("no room for the next segment of the log, writes will be refused: {error}");
+            log::warn!("no space for the next segment of the log, writes will be refused: {error}");
         }
         self.shared.set_no_space(Some(error.to_string().into()));
     }

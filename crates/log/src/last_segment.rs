@@ -1,10 +1,10 @@
-//! Keeping the file `last-segment`: what tells a log whose end was lost from one that was never
-//! longer.
+//! Maintains the file `last-segment`, by which a start notices that the end of a log was lost.
 //!
-//! Its number is never above that of a segment whose name is durable: it is raised behind the sync
-//! of the directory that makes a new segment's name durable and before anything is written there,
-//! and lowered before a start removes segments. So a segment that it names and that is not there
-//! was lost. A crash between any two steps leaves the old file or the new one.
+//! Its number is never above that of a segment whose name is durable. The helper raises it after
+//! the directory sync that makes a new segment's name durable and before anything is written to
+//! that segment; a start lowers it before it removes segments. So if the segment it names does not
+//! exist, that segment was lost. A crash between any two steps leaves either the old file or the
+//! new one.
 
 use std::io::IoSlice;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Replaces the file; durable with the next sync of the directory. After an error of kind `NoSpace`
-/// the file is as it was.
+/// the file is unchanged.
 pub(crate) fn put<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
     let replaced = write(disk, last)
         .and_then(|()| disk.rename(LAST_SEGMENT_TEMPORARY_NAME, LAST_SEGMENT_NAME));
@@ -36,7 +36,7 @@ fn write<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
     disk.sync(&file)
 }
 
-/// Creates a file in the place of one that an attempt before left.
+/// Creates a file and replaces one that an earlier attempt left.
 pub(crate) fn create_anew<D: Disk>(disk: &D, name: &str) -> Result<D::File, DiskError> {
     match disk.create(name) {
         Err(error) if error.kind == DiskErrorKind::Exists => {
@@ -47,7 +47,7 @@ pub(crate) fn create_anew<D: Disk>(disk: &D, name: &str) -> Result<D::File, Disk
     }
 }
 
-/// Removes a file that may be there.
+/// Removes a file that need not exist.
 pub(crate) fn remove_if_there<D: Disk>(disk: &D, name: &str) -> Result<(), DiskError> {
     match disk.remove(name) {
         Err(error) if error.kind != DiskErrorKind::NotFound => Err(error),
@@ -55,9 +55,9 @@ pub(crate) fn remove_if_there<D: Disk>(disk: &D, name: &str) -> Result<(), DiskE
     }
 }
 
-/// Durably takes back that segments behind `last` exist, so that they may be removed. Where there
-/// is no room to say that, nothing is said until the next segment: a full disk keeps no log from
-/// opening.
+/// Lowers the number to that of `last`, durably, so that the segments after it may be removed. If
+/// the disk is too full even for that, removes the file until the next segment is named: a full
+/// disk never keeps a log from opening.
 pub(crate) fn lower<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskError> {
     match put(disk, last) {
         Err(error) if error.kind == DiskErrorKind::NoSpace => disk.remove(LAST_SEGMENT_NAME)?,
@@ -66,16 +66,16 @@ pub(crate) fn lower<D: Disk>(disk: &D, last: &LastSegment) -> Result<(), DiskErr
     disk.sync_directory()
 }
 
-/// What the file says; `None` when there is none, as in a log that an older version wrote. One that
-/// cannot be understood is refused: no crash leaves it, and to go on without it would be to forget
-/// what it was there to notice.
+/// Reads the file; `None` when it does not exist, as in a log that an older version wrote. A file
+/// that does not verify is refused: no crash leaves one, and without it a start could not notice
+/// missing segments.
 pub(crate) fn read<D: Disk>(disk: &D) -> Result<Option<LastSegment>, OpenError> {
     let file = match disk.open(LAST_SEGMENT_NAME) {
         Err(error) if error.kind == DiskErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
     let path = || disk.path(LAST_SEGMENT_NAME);
-    // One byte more, so that a longer file is noticed.
+    // One byte more than expected, so that a longer file is noticed.
     let mut bytes = [0; LAST_SEGMENT_BYTES + 1];
     let count = disk.read_at(&file, 0, &mut bytes)?;
     match LastSegment::decode(&bytes[..count]) {
@@ -87,7 +87,7 @@ pub(crate) fn read<D: Disk>(disk: &D) -> Result<Option<LastSegment>, OpenError> 
     }
 }
 
-/// Whether the segments reach as far as the file says.
+/// Checks that the segments reach as far as the file says.
 pub(crate) fn check_segments<D: Disk>(
     disk: &D,
     last: Option<&LastSegment>,
@@ -107,7 +107,7 @@ pub(crate) fn check_segments<D: Disk>(
     Ok(())
 }
 
-/// Whether the records reach as far as the file says.
+/// Checks that the records reach as far as the file says.
 pub(crate) fn check_records<D: Disk>(
     disk: &D,
     last: Option<&LastSegment>,
@@ -118,7 +118,8 @@ pub(crate) fn check_records<D: Disk>(
     let name =
         walked.kept_count.checked_sub(1).map_or(LAST_SEGMENT_NAME, |index| &segments[index].name);
     let what = format!(
-        "the records end here, and yet {LAST_SEGMENT_NAME} says that everything up to LSN {} was durable",
+        "the records end here, and yet {LAST_SEGMENT_NAME} says that everything \
+         up to LSN {} was durable",
         last.durable
     );
     Err(OpenError::Corrupt {

@@ -1,36 +1,36 @@
 //! The write-ahead log. It moves records and does not know what is in them.
 //!
 //! ```text
-//!   writer (tx's thread)            stage (the log's thread)                    segment files
-//!   begin, record, commit --batch--> take all that waits --one write--> [header|frame|frame|...0000]
-//!   room <-------grants------------- publish written, sync, publish durable         ^
-//!                                       | begin next       ^ prepared               | zeros, ahead
-//!   progress (anyone) <--watermarks     +----- jobs ----> helper (its own thread) --+
+//!   writer (tx's thread)           stage (the log's thread)                  segment files
+//!   begin, record, commit -batch-> take all queued -- one write --> [header|frame|frame|...000]
+//!   room <------grants------------ publish written, sync, publish durable          ^
+//!                                        | begin next      ^ prepared              | zeros,
+//!   progress (anyone) <-watermarks       +----- jobs ----> helper (its thread) ----+ ahead
 //! ```
 //!
-//! **The one rule.** A free log takes everything that waits, up to a frame's limit, writes it with
-//! one call and never waits for more. While a sync runs the writer goes on filling the next frame.
-//! The only timer is that of [`SyncPolicy::Interval`].
+//! **Group commit.** When the log is idle it takes everything queued, up to a frame's limit, and
+//! writes it with one call; it never waits for more. While a sync runs the writer keeps filling the
+//! next frame. The only timer is that of [`SyncPolicy::Interval`].
 //!
-//! **Order.** Records are numbered by [`Lsn`] without holes, in the order of their commit. Recovery
-//! gives back a prefix.
+//! **Order.** Records are numbered by [`Lsn`] without gaps, in commit order. Recovery returns a
+//! prefix.
 //!
-//! **Durability.** At or below [`Progress::written`] a record survives the end of this process, at
-//! or below [`Progress::durable`] a power loss. Watermarks never go back.
+//! **Durability.** A record at or below [`Progress::written`] survives the end of this process, one
+//! at or below [`Progress::durable`] a power loss. Watermarks never go back.
 //!
 //! **Space.** [`LogWriter::room`] answers `Granted` only when the record fits into segments whose
 //! zeros are on disk, so a write of the log cannot fail for lack of space. A full disk shows as
-//! [`Room::NoSpace`] before anything changed, and passes.
+//! [`Room::NoSpace`] before anything has changed, and clears by itself once there is space.
 //!
-//! **Overload.** What is handed over and not written is bounded; beyond that `room` answers
-//! [`Room::Behind`].
+//! **Overload.** The bytes handed over and not yet written are bounded; beyond the bound `room`
+//! answers [`Room::Behind`].
 //!
-//! **Failure.** After a failed write or sync the contents of the file are unknown: the stage stops
-//! for good, publishes nothing more, and [`Progress::failure`] says what failed. Nothing is
-//! retried. A restart recovers.
+//! **Failure.** After a failed write or sync the contents of the file are unknown. The stage stops
+//! for good and publishes nothing more; [`Progress::failure`] says what failed. Nothing is retried.
+//! A restart recovers.
 //!
-//! **Shutdown.** [`LogWriter::close`]: everything handed over is written and synced, an empty frame
-//! marks the clean end.
+//! **Shutdown.** [`LogWriter::close`]: the log writes and syncs everything handed over, then an
+//! empty frame that marks the clean shutdown.
 
 #![forbid(unsafe_code)]
 

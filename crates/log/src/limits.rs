@@ -1,67 +1,68 @@
-//! Every limit of the log in one place, and how they relate.
+//! Every limit of the log in one place, and how the limits relate.
 
 use crate::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 
 /// Default length of a segment file.
 pub const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Smallest segment the options may ask for.
+/// Smallest segment length that the options accept.
 pub const SEGMENT_BYTES_MIN: u64 = 16 * 1024;
 
-/// The first segment after a start is this short, so that writing its zeros does not delay
+/// Length of the first segment after a start. It is short so that writing its zeros does not delay
 /// readiness.
 pub const FIRST_SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Where little is free, a segment is made shorter, down to this. Below it writes are refused.
+/// Shortest segment that the helper makes when the disk is nearly full. Below it the log refuses
+/// writes.
 pub const SHRUNK_SEGMENT_BYTES_MIN: u64 = 2 * 1024 * 1024;
 
-/// Default bound of the bytes handed over and not yet written.
+/// Default limit of the bytes handed over and not yet written.
 pub const QUEUE_BYTES_LIMIT: u64 = 16 * 1024 * 1024;
 
-/// A frame takes further batches only up to here; a single record may be larger.
+/// Length up to which a frame takes further batches; a single record may be larger.
 pub const FRAME_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// The open batch is handed over in mid-turn once it is this long.
+/// Length at which the writer hands over the open batch in mid-turn.
 pub const BATCH_BYTES: u64 = 1024 * 1024;
 
-/// Part of a segment that a batch may take at most (as a divisor), for short segments.
+/// Divisor that bounds a batch in short segments: a batch takes at most this fraction of a segment.
 pub const SEGMENT_BATCH_DIVISOR: u64 = 16;
 
-/// A part of a record shorter than this is copied rather than kept by reference.
+/// Length from which a part of a record is kept by reference rather than copied.
 pub const SHARED_BYTES_MIN: usize = 16 * 1024;
 
-/// Parts by reference in one batch before it is handed over.
+/// Number of parts kept by reference at which a batch is handed over.
 pub const BATCH_PART_COUNT_MAX: usize = 64;
 
-/// Slices of one write call; a frame takes further batches only up to here (the system takes 1024).
+/// Number of slices up to which a frame takes further batches (one write call takes at most 1024).
 pub const FRAME_SLICE_COUNT_MAX: usize = 512;
 
-/// Zeros are written in pieces of this length.
+/// Length of one write of zeros.
 pub const ZERO_CHUNK_BYTES: u64 = 1024 * 1024;
 
-/// Zeros are synced whenever this many are unsynced, so that they never fill the device's queue
-/// before a sync of the log.
+/// Length of unsynced zeros at which the helper syncs them, so that they never fill the device's
+/// queue ahead of a sync of the log.
 pub const ZERO_SYNC_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Default rate of writing zeros ahead while nobody waits for them.
 pub const ZERO_BYTES_PER_SECOND: u64 = 512 * 1024 * 1024;
 
-/// How long after a refusal for lack of space the next attempt is made.
+/// Pause between a failure for lack of space and the next attempt.
 pub const NO_SPACE_RETRY_MS: u64 = 1000;
 
-/// Spent batches kept for reuse.
+/// Number of spent batches kept for reuse.
 pub const SPARE_BATCH_COUNT_MAX: usize = 32;
 
-/// Recovery reads in pieces of this length; a longer frame is read whole.
+/// Length of one read of recovery; a longer frame is read whole.
 pub const READ_BYTES: usize = 2 * 1024 * 1024;
 
-/// A warning is logged when the log passes this size, and at each doubling.
+/// Size of the log at which it logs a warning; it logs another at each doubling.
 pub const LOG_BYTES_WARNING: u64 = 8 * 1024 * 1024 * 1024;
 
-/// What a record can cost in a frame beyond its bytes: its length prefix.
+/// Most that a record can cost in a frame beyond its bytes: its length prefix.
 pub const RECORD_OVERHEAD_BYTES: u64 = 10;
 
-/// What a batch can cost beyond its records, when it becomes a frame of its own: header and
+/// Most that a batch can cost beyond its records when it becomes a frame of its own: header and
 /// padding.
 pub const BATCH_OVERHEAD_BYTES: u64 = FRAME_HEADER_BYTES as u64 + 8;
 
@@ -73,7 +74,7 @@ const _: () = assert!(2 * BATCH_BYTES < FRAME_BYTES_MAX);
 const _: () = assert!(BATCH_PART_COUNT_MAX * 2 < FRAME_SLICE_COUNT_MAX);
 const _: () = assert!(FRAME_SLICE_COUNT_MAX <= 1024);
 const _: () = assert!(ZERO_CHUNK_BYTES <= ZERO_SYNC_BYTES);
-// The shortest segment made holds any record that counts as small: else that would wait for room
+// The shortest segment holds any record that counts as small; otherwise such a record would wait
 // for ever.
 const _: () = assert!(
     SEGMENT_HEADER_BYTES as u64
@@ -83,8 +84,8 @@ const _: () = assert!(
         + BATCH_OVERHEAD_BYTES
         <= SHRUNK_SEGMENT_BYTES_MIN
 );
-// A segment holds its header, the last frame's reserve and several batches of the largest normal
-// size.
+// A segment holds its header, the reserve for the clean shutdown's frame and several batches of the
+// largest normal size.
 const _: () = assert!(
     SEGMENT_HEADER_BYTES as u64
         + BATCH_OVERHEAD_BYTES

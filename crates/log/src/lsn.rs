@@ -10,13 +10,13 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// When a record has to be safe from a power loss.
+/// When a record must be safe from a power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Its frame is synced at once.
+    /// The log syncs its frame at once.
     Always,
-    /// At most this long after its frame was written.
+    /// The log syncs its frame at most this long after writing it.
     Interval(Duration),
-    /// When the system likes, or another record asks for it.
+    /// The operating system decides, unless another record asks for a sync.
     Os,
 }

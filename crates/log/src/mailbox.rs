@@ -1,5 +1,5 @@
-//! Jobs from the log to its helper, answers back. Files change hands here; both sides only ever
-//! wait for the other while they have nothing else to do.
+//! Passes jobs from the log to its helper and answers back. Files change hands here. Each side
+//! waits for the other only when it has nothing else to do.
 
 use std::{
     collections::VecDeque,
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// A segment whose zeros and whose name are durable, and that nothing was written to.
+/// Segment whose zeros and name are durable and that holds no frames yet.
 #[derive(Debug)]
 pub(crate) struct Prepared<F> {
     pub file: F,
@@ -15,26 +15,26 @@ pub(crate) struct Prepared<F> {
     pub bytes: u64,
 }
 
-/// What the log asks for. One at a time.
+/// Job that the log gives to the helper, one at a time.
 #[derive(Debug)]
 pub(crate) enum Job<F> {
-    /// A new segment.
+    /// Prepare a new segment.
     Prepare { number: u64, bytes: u64 },
-    /// More zeros behind those of a prepared one, up to `bytes`; where there is no room for that,
-    /// up to `bytes_min`.
+    /// Add zeros to a prepared segment, up to `bytes`, or up to `bytes_min` if the disk has no
+    /// space for that.
     Extend { segment: Prepared<F>, bytes: u64, bytes_min: u64 },
 }
 
-/// What the helper says.
+/// Answer of the helper.
 #[derive(Debug)]
 pub(crate) enum Answer<F> {
     Prepared(Prepared<F>),
-    /// There is no room to extend it; it is as it was.
+    /// The disk has no space for the extension; the segment is unchanged.
     NotExtended {
         segment: Prepared<F>,
         message: String,
     },
-    /// The oldest file that was given away to be synced is synced.
+    /// The oldest retired file is synced.
     Retired,
 }
 
@@ -51,7 +51,7 @@ struct State<F> {
     retiring: VecDeque<F>,
     answers: VecDeque<Answer<F>>,
     stopped: bool,
-    /// Something changed that the helper may wait for.
+    /// Set when something changed that the helper may wait for.
     rung: bool,
 }
 
@@ -77,8 +77,10 @@ impl<F> Mailbox<F> {
         self.helper_wakes.notify_one();
     }
 
+    /// Gives the helper a job.
+    ///
     /// # Panics
-    /// When the helper has not begun the job before.
+    /// If the helper has not started on the job before.
     pub fn ask(&self, job: Job<F>) {
         let mut state = self.lock();
         assert!(state.job.is_none(), "one job at a time");
@@ -92,7 +94,7 @@ impl<F> Mailbox<F> {
         self.ring_with(state);
     }
 
-    /// Makes the helper look at what it waits for.
+    /// Notifies the helper that something it may wait for has changed.
     pub fn ring(&self) {
         self.ring_with(self.lock());
     }
@@ -123,7 +125,7 @@ impl<F> Mailbox<F> {
         self.lock().answers.push_back(answer);
     }
 
-    /// The helper sleeps until something is rung, at most `timeout`.
+    /// Blocks the helper until it is notified, at most for `timeout`.
     pub fn wait(&self, timeout: Option<Duration>) {
         let state = self.lock();
         let quiet = |state: &mut State<F>| !state.rung;

@@ -1,17 +1,17 @@
 use crate::limits;
 
-/// What the log can be told. [`Options::default`] is what the product uses.
+/// Settings of the log. [`Options::default`] is what the product uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Length of a segment file; a record that does not fit gets a longer one, and a disk with
-    /// little room a shorter one.
+    /// Length of a segment file. A record that does not fit gets a longer segment; a nearly full
+    /// disk gets shorter ones.
     pub segment_bytes: u64,
-    /// Length of the first segment after a start; its zeros are written before [`crate::open`]
+    /// Length of the first segment after a start, whose zeros are written before [`crate::open`]
     /// returns.
     pub first_segment_bytes: u64,
-    /// Bound of the bytes handed over and not yet written (one record may exceed it).
+    /// Limit of the bytes handed over and not yet written (one record may exceed it).
     pub queue_bytes_limit: u64,
-    /// A frame takes further batches only up to here.
+    /// Length up to which a frame takes further batches.
     pub frame_bytes_max: u64,
     /// Rate of writing zeros ahead while nobody waits for them.
     pub zero_bytes_per_second: u64,
@@ -30,7 +30,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Out-of-range values become the nearest possible ones.
+    /// Replaces out-of-range values by the nearest valid ones.
     pub(crate) fn clamped(self) -> Self {
         let segment_bytes = self.segment_bytes.max(limits::SEGMENT_BYTES_MIN);
         Self {
@@ -44,13 +44,13 @@ impl Options {
         }
     }
 
-    /// The open batch is handed over in mid-turn once it is this long. Also the longest record that
-    /// counts as small.
+    /// Returns the length at which the writer hands over the open batch in mid-turn; also that of
+    /// the longest record that counts as small.
     pub(crate) fn batch_bytes(&self) -> u64 {
         limits::BATCH_BYTES.min(self.shortest() / limits::SEGMENT_BATCH_DIVISOR)
     }
 
-    /// Where little is free, a segment is made shorter, down to this.
+    /// Returns the shortest segment that the helper makes when the disk is nearly full.
     pub(crate) fn shrunk_segment_bytes_min(&self) -> u64 {
         limits::SHRUNK_SEGMENT_BYTES_MIN.min(self.shortest())
     }
@@ -59,8 +59,8 @@ impl Options {
         self.first_segment_bytes.min(self.segment_bytes)
     }
 
-    /// No batch of small records is charged more than this: what was below the limit, one further
-    /// small record, and the overheads of both.
+    /// Returns the most that a batch of small records is charged: a batch just below the limit, one
+    /// more small record, and the overheads of both.
     pub(crate) fn unit_bytes_max(&self) -> u64 {
         2 * self.batch_bytes() + limits::RECORD_OVERHEAD_BYTES + limits::BATCH_OVERHEAD_BYTES
     }

@@ -1,5 +1,5 @@
-//! What the log has reached, for everyone to see: watermarks, failure, room, counters; and waking
-//! the one who waits for them.
+//! State of the log that every thread can see: watermarks, failure, reservations, counters. Also
+//! wakes the one thread that waits for them.
 
 use std::{
     sync::{
@@ -13,13 +13,13 @@ use crate::{Lsn, batch::Charge, queue::Queue, stats::Counters};
 
 pub use crate::stats::Stats;
 
-/// No one waits for this position.
+/// Watermark position for which nobody waits.
 const NOBODY: u64 = u64::MAX;
 
-/// In [`Shared::space_until`]: the log has not answered yet.
+/// Value of [`Shared::space_until`] while the log has not answered.
 pub(crate) const NO_ANSWER: Charge = Charge::MAX;
 
-/// What writer, log, helper and watchers share.
+/// State that the writer, the log, the helper and watchers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub queue: Queue,
@@ -28,25 +28,26 @@ pub(crate) struct Shared {
     durable: AtomicU64,
     /// Charge of everything written.
     pub consumed: AtomicU64,
-    /// Charge up to which batches of small records find prepared room.
+    /// Charge up to which batches of small records fit into prepared segments.
     pub granted_small: AtomicU64,
-    /// Charge up to which batches of any shape find prepared room.
+    /// Charge up to which batches of any shape fit into prepared segments.
     pub granted_any: AtomicU64,
-    /// Charge of a large record that found no room; 0 when none waits.
+    /// Charge of a large record that did not fit into a prepared segment; 0 when none waits.
     pub wanted: AtomicU64,
-    /// The writer asks how much room there is on the disk, and has no final answer.
+    /// Set while the writer asks for the free space of the disk and has no final answer.
     pub space_asked: AtomicBool,
-    /// The answer: the charge up to which there is room, prepared or free. [`NO_ANSWER`] while
-    /// there is none.
+    /// Answer to `space_asked`: the charge up to which there is space, prepared or free.
+    /// [`NO_ANSWER`] while there is none.
     pub space_until: AtomicU64,
-    /// The writer was refused for want of prepared room: zeros are urgent.
+    /// Set when the writer was refused for lack of prepared space: zeros are urgent.
     pub stalled: AtomicBool,
-    /// Held while the file is replaced that names the last segment. True once the clean end stands
-    /// there: from then on it stays.
+    /// Lock held while the file `last-segment` is replaced. True once the file records the clean
+    /// shutdown; from then on the file stays.
     pub end_is_named: Mutex<bool>,
     failed: AtomicBool,
     no_space: AtomicBool,
-    /// There is room, but not for a record charged this much or more.
+    /// Smallest charge of a record for which the disk has no space, although it has some for
+    /// smaller ones.
     pub no_space_from: AtomicU64,
     texts: Mutex<Texts>,
     waiting: Waiting,
@@ -122,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Room, space or failure changed.
+    /// Publishes that reservations, space or the failure changed.
     pub fn publish_moved(&self) {
         fence(Ordering::SeqCst);
         if self.waiting.moved.load(Ordering::Relaxed) {
@@ -130,7 +131,8 @@ impl Shared {
         }
     }
 
-    /// Clears every wish before it wakes: whoever wakes looks at everything and wishes anew.
+    /// Clears every wake-up request before it wakes: the woken thread looks at everything and asks
+    /// again.
     fn wake(&self) {
         self.waiting.moved.store(false, Ordering::Relaxed);
         self.waiting.written.store(NOBODY, Ordering::Relaxed);
@@ -141,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// The first failure stays; nothing is published after it.
+    /// Stops the log. The first failure stays, and nothing is published after it.
     pub fn fail(&self, message: String) {
         log::error!("the log stops: {message}");
         self.texts().failure.get_or_insert_with(|| message.into());
@@ -185,61 +187,62 @@ impl Shared {
     }
 }
 
-/// A view of the log for any thread.
+/// Handle by which any thread reads the state of the log.
 #[derive(Clone, Debug)]
 pub struct Progress {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Progress {
-    /// The last record that a write call took; safe from a crash of this process.
+    /// Returns the last record that a write call took; it is safe from a crash of this process.
     #[inline]
     pub fn written(&self) -> Lsn {
         Lsn(self.shared.written.load(Ordering::Acquire))
     }
 
-    /// The last record that was synced; safe from a power loss.
+    /// Returns the last record that was synced; it is safe from a power loss.
     #[inline]
     pub fn durable(&self) -> Lsn {
         self.shared.durable()
     }
 
-    /// What ended the log, if something did. Records beyond the watermarks may or may not survive;
-    /// a restart tells.
+    /// Returns what stopped the log, if something did. Records beyond the watermarks may or may not
+    /// survive; a restart tells.
     pub fn failure(&self) -> Option<Arc<str>> {
         self.shared.failure()
     }
 
-    /// Why there is no room for writes at the moment. Passes by itself.
+    /// Returns why the disk has no space for writes at the moment. The condition clears by itself.
     pub fn no_space(&self) -> Option<Arc<str>> {
         self.shared.no_space()
     }
 
-    /// Counters since the start.
+    /// Returns the counters since the start.
     pub fn stats(&self) -> Stats {
         self.shared.counters.snapshot()
     }
 
-    /// Who is woken by the `wake_when` calls. There is one.
+    /// Sets the waker that the `wake_when` calls wake. There is only one.
     pub fn set_waker(&self, waker: Waker) {
         *self.shared.waiting.waker.lock().expect("no code that holds the lock panics") =
             Some(waker);
     }
 
-    /// Wakes once when anything moves: a watermark, room, space, failure. Look at what you wait for
-    /// once more after this call; what moved before it wakes nobody.
+    /// Asks to be woken once when anything moves: a watermark, a reservation, space, a failure.
+    /// Check the condition once more after this call; a change before it wakes nobody.
     pub fn wake_when_moved(&self) {
         self.shared.waiting.moved.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether something moved since the last [`Progress::wake_when_moved`], or nothing was asked.
+    /// Returns whether something moved since the last [`Progress::wake_when_moved`], or no wake-up
+    /// was requested.
     pub fn moved_since_asked(&self) -> bool {
         !self.shared.waiting.moved.load(Ordering::Acquire)
     }
 
-    /// Wakes once when the record is written (or something else asked for happens, or the log
-    /// fails). Returns true when it is written already; then nothing was asked. A second call
+    /// Asks to be woken once when the record is written (or another requested event happens, or the
+    /// log fails). Returns true if it is written already, and then requests nothing. A second call
     /// replaces the first.
     pub fn wake_when_written(&self, lsn: Lsn) -> bool {
         if lsn <= self.written() {
@@ -250,7 +253,7 @@ impl Progress {
         lsn <= self.written()
     }
 
-    /// Like [`Progress::wake_when_written`] for durability.
+    /// Does the same as [`Progress::wake_when_written`] for durability.
     pub fn wake_when_durable(&self, lsn: Lsn) -> bool {
         if lsn <= self.durable() {
             return true;

@@ -1,6 +1,6 @@
-//! What waits for the log: batches from the writer, requests, news from the helper. Under one lock,
-//! which also orders the log's falling asleep with everything that ends its sleep, so no wakeup can
-//! be lost.
+//! The log's input queue: batches from the writer, requests, notices from the helper. One lock
+//! guards them and also orders the log's falling asleep with everything that ends its sleep, so no
+//! wake-up can be lost.
 
 use std::{
     collections::VecDeque,
@@ -19,20 +19,21 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     batches: VecDeque<Batch>,
-    /// Spent ones, for the writer to use again.
+    /// Spent batches for the writer to reuse.
     spare: Vec<Batch>,
     flags: Flags,
     log_sleeps: bool,
 }
 
-/// What is asked of the log besides writing. Each is reported once.
+/// Requests to the log besides writing. Each is reported once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// Make everything durable.
+    /// Request to make everything durable.
     pub sync: bool,
-    /// Nothing follows.
+    /// Notice that no further batches will come.
     pub close: bool,
-    /// Look around: the helper has news, or the writer needs room.
+    /// Request to check the shared state: the helper has an answer, or the writer needs a
+    /// reservation.
     pub poke: bool,
 }
 
@@ -55,8 +56,8 @@ impl Queue {
         }
     }
 
-    /// Hands over what `batch` holds and leaves an empty one in its place. Appended to the last one
-    /// that still waits as long as both together are no longer than `merged_bytes_max`: so a log
+    /// Hands over the contents of `batch` and leaves an empty one in its place. Appends them to the
+    /// last queued batch as long as the two together do not exceed `merged_bytes_max`, so a log
     /// that is busy for long finds few large batches rather than many small ones.
     pub fn push(&self, batch: &mut Batch, merged_bytes_max: u64) {
         let mut state = self.lock();
@@ -73,7 +74,7 @@ impl Queue {
         self.wake(state);
     }
 
-    /// Asks for something.
+    /// Adds requests to those not yet taken.
     pub fn ask(&self, flags: Flags) {
         let mut state = self.lock();
         state.flags.sync |= flags.sync;
@@ -82,8 +83,8 @@ impl Queue {
         self.wake(state);
     }
 
-    /// Moves all that waits to the end of `into`, takes `spent` back for reuse, and says what else
-    /// was asked.
+    /// Moves all queued batches to the end of `into`, takes `spent` back for reuse, and returns the
+    /// other requests.
     pub fn take(&self, into: &mut VecDeque<Batch>, spent: &mut Vec<Batch>) -> Flags {
         let mut state = self.lock();
         if into.is_empty() {
@@ -99,7 +100,8 @@ impl Queue {
         flags
     }
 
-    /// Sleeps until there is something to take, at most `timeout`. May return early for no reason.
+    /// Sleeps until there is something to take, at most for `timeout`. May return early without a
+    /// reason.
     pub fn wait(&self, timeout: Option<Duration>) {
         let mut state = self.lock();
         if !state.batches.is_empty() || state.flags.any() {

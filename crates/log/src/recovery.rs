@@ -1,15 +1,17 @@
-//! Opening a log: finding out what survived, handing it to the caller, and sealing it.
+//! Opens a log: finds out what survived, hands it to the caller and seals it.
 //!
-//! Every segment is synced before it is read, so nothing is acted upon that a power loss could
-//! still take. Then the frames are followed from the first segment on, each checked against its
-//! place and its predecessor, until one is missing. If anything behind that point names a durable
-//! LSN at or above the missing one, the log is **corrupt** and the start is refused. Otherwise the
-//! rest is a **torn tail**, which nobody was told is durable: it is cut.
+//! Recovery syncs every segment before it reads it, so it never acts on something that a power loss
+//! could still take. Then it follows the frames from the first segment on and checks each against
+//! its position and its predecessor, until one is missing. If anything after that point names a
+//! durable LSN at or above the missing one, the log is **corrupt** and the start is refused.
+//! Otherwise the rest is a **torn tail**, of which nobody was told that it is durable, and recovery
+//! cuts it off.
 //!
-//! A file names the last segment ([`last_segment`]): the loss of the end is refused, too.
+//! The file `last-segment` ([`last_segment`]) names the last segment, so recovery also refuses a
+//! log whose end was lost.
 //!
 //! Sealing removes what lies behind the cut and begins a new segment whose header names the last
-//! frame kept. Every step may be interrupted: the next start finds the same records.
+//! frame kept. A crash may interrupt any step: the next start finds the same records.
 
 mod frames;
 mod seal;
@@ -32,73 +34,73 @@ pub(crate) use frames::{Look, SegmentFrames};
 pub(crate) use segments::{Segment, find_segments};
 pub(crate) use walk::{Walked, walk};
 
-/// A record as recovery hands it out.
+/// Record as recovery hands it to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRef<'a> {
-    /// Its position.
+    /// Position of the record.
     pub lsn: Lsn,
-    /// Time of day of its frame, milliseconds since 1970.
+    /// Time of day of the record's frame, in milliseconds since 1970.
     pub wall_ms: i64,
-    /// Its bytes.
+    /// Contents of the record.
     pub bytes: &'a [u8],
 }
 
-/// Why the caller of recovery does not want a record.
+/// Reason why the caller of recovery rejects a record.
 pub type ReplayError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The caller's side of recovery.
+/// Callback that takes the recovered records.
 pub(crate) type Replay<'a> = dyn FnMut(RecordRef<'_>) -> Result<(), ReplayError> + 'a;
 
-/// The parts of an open log.
+/// Parts of an open log.
 pub struct Opened<D: Disk> {
-    /// For the thread that executes transactions.
+    /// Writer for the thread that executes transactions.
     pub writer: LogWriter,
-    /// For everyone.
+    /// Progress of the log, for any thread.
     pub progress: Progress,
-    /// For a thread of its own.
+    /// Stage that runs on the log's thread.
     pub stage: LogStage<D>,
-    /// For another one.
+    /// Helper that runs on a second thread.
     pub helper: ZeroHelper<D>,
-    /// What was found.
+    /// Report of what recovery found.
     pub report: RecoveryReport,
 }
 
-/// What recovery found.
+/// Report of what recovery found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Records given to the caller.
+    /// Number of records given to the caller.
     pub records: u64,
-    /// The last of them.
+    /// LSN of the last of these records.
     pub last_lsn: Lsn,
-    /// Frames they came in.
+    /// Number of frames that the records came in.
     pub frames: u64,
     /// Bytes in use of all segments.
     pub bytes: u64,
-    /// Segments that were begun and are kept.
+    /// Number of segments in use that recovery keeps.
     pub segments: u64,
-    /// The process before ended in order.
+    /// Whether the log ended with a clean shutdown.
     pub clean_shutdown: bool,
-    /// The latest time of day in the log; `None` when it is empty.
+    /// Latest time of day in the log; `None` when it is empty.
     pub wall_ms: Option<i64>,
-    /// What was cut off, if something was.
+    /// The torn tail that recovery cuts off, if there is one.
     pub torn_tail: Option<TornTail>,
-    /// A file named the last segment, so that the loss of the end would have been noticed. False in
-    /// a log that an older version wrote.
+    /// Whether `last-segment` existed, so that the loss of the end would have been noticed. False
+    /// in a log that an older version wrote.
     pub end_is_named: bool,
 }
 
-/// The end of a log that a crash left: nobody was told that it is durable.
+/// End of a log that a crash left and that nobody was told is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
-    /// The file that was cut.
+    /// Path of the file that is cut.
     pub path: PathBuf,
-    /// The first byte that was cut.
+    /// Offset of the first byte that is cut.
     pub offset: u64,
-    /// The position the first cut record had.
+    /// Position of the first record that is cut.
     pub lsn: Lsn,
-    /// From the cut to the last byte that is not zero.
+    /// Length from the cut to the last byte that is not zero.
     pub bytes: u64,
-    /// Later segments that were removed.
+    /// Number of later segments that are removed.
     pub segments_removed: u64,
 }
 
@@ -106,28 +108,51 @@ pub struct TornTail {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum OpenError {
-    /// The disk failed.
+    /// The disk returned an error.
     #[error(transparent)]
     Disk(#[from] DiskError),
     #[error("{} is held by another process: the log in this directory is in use", path.display())]
     Locked { path: PathBuf },
-    #[error("{} is not named like a segment; move it away if it does not belong to the log", path.display())]
+    #[error(
+        "{} is not named like a segment; move it away if it does not belong to the log",
+        path.display()
+    )]
     MalformedName { path: PathBuf },
-    #[error("segment {number} is missing: there are {} and {}, and nothing between", before.display(), behind.display())]
+    #[error(
+        "segment {number} is missing: there are {} and {}, and nothing between",
+        before.display(),
+        behind.display()
+    )]
     MissingSegment { number: u64, before: PathBuf, behind: PathBuf },
     #[error("the log begins with {}: the segments before it are missing", path.display())]
     MissingBeginning { path: PathBuf },
-    #[error("segment {number} is missing: {} says that the last one is segment {last} and that everything up to LSN {durable} \
-             was durable; bring it back, or, if it is lost for good, remove that file to go on without it", path.display())]
+    #[error(
+        "segment {number} is missing: {} says that the last one is segment {last} and that \
+         everything up to LSN {durable} was durable; bring it back, or, if it is lost for good, \
+         remove that file to go on without it",
+        path.display()
+    )]
     MissingEnd { number: u64, path: PathBuf, last: u64, durable: Lsn },
-    #[error("{} does not verify: it names the last segment, without it nobody would notice that segments are missing; bring it back, \
-             or remove it to go on with the segments that are there", path.display())]
+    #[error(
+        "{} does not verify: it names the last segment, without it nobody would notice that \
+         segments are missing; bring it back, or remove it to go on with the segments that are \
+         there",
+        path.display()
+    )]
     LastSegmentInvalid { path: PathBuf },
-    #[error("{} belongs to another log: its log id is {found}, that of the first segment {expected}", path.display())]
+    #[error(
+        "{} belongs to another log: its log id is {found}, that of the first segment {expected}",
+        path.display()
+    )]
     Foreign { path: PathBuf, expected: LogId, found: LogId },
     #[error("{} says that it is segment {found}: a copy or renamed", path.display())]
     WrongNumber { path: PathBuf, found: u64 },
-    #[error("{} has format version {version}, this program reads version {known}: use the program that wrote it, or a newer one", path.display(), known = crate::format::FORMAT_VERSION)]
+    #[error(
+        "{} has format version {version}, this program reads version {known}: use the program \
+         that wrote it, or a newer one",
+        path.display(),
+        known = crate::format::FORMAT_VERSION
+    )]
     Version { path: PathBuf, version: u32 },
     #[error("the log is corrupt: {} at offset {offset}, LSN {lsn}: {what}", path.display())]
     Corrupt { path: PathBuf, offset: u64, lsn: Lsn, what: String },
@@ -138,8 +163,8 @@ pub enum OpenError {
 }
 
 /// Opens the log in `disk`'s directory: takes its lock, gives every record that survived to
-/// `replay` in order, seals what was found and returns the parts of the running log. An empty
-/// directory becomes an empty log, with an id drawn from `ids`.
+/// `replay` in order, seals the log and returns the parts of the running log. An empty directory
+/// becomes an empty log, with an id drawn from `ids`.
 ///
 /// A full disk does not keep a log from opening; [`LogWriter::room`] then answers
 /// [`crate::Room::NoSpace`].
@@ -151,7 +176,7 @@ pub fn open<D: Disk>(
 ) -> Result<Opened<D>, OpenError> {
     let options = options.clamped();
     let lock = lock(&disk)?;
-    // A rename whose directory was not synced could still be taken back.
+    // Without this sync a power loss could still undo a rename.
     disk.sync_directory()?;
     let found = Found::look(&disk)?;
     found.check_segments(&disk)?;
@@ -166,7 +191,7 @@ pub fn open<D: Disk>(
     seal::seal(disk, options, lock, found, walked, fresh_id)
 }
 
-/// The files of a log, before their frames are looked at.
+/// Files of a log, before their frames are read.
 #[derive(Debug)]
 pub(crate) struct Found<F> {
     pub segments: Vec<Segment<F>>,
@@ -174,17 +199,18 @@ pub(crate) struct Found<F> {
 }
 
 impl<F> Found<F> {
-    /// Whether they belong together; not whether some are missing at the end.
+    /// Finds the files and checks that they belong together; not whether some are missing at the
+    /// end.
     pub fn look<D: Disk<File = F>>(disk: &D) -> Result<Self, OpenError> {
         Ok(Self { last: last_segment::read(disk)?, segments: find_segments(disk)? })
     }
 
-    /// Whether the last one is there.
+    /// Checks that the last segment is there.
     pub fn check_segments<D: Disk<File = F>>(&self, disk: &D) -> Result<(), OpenError> {
         last_segment::check_segments(disk, self.last.as_ref(), &self.segments)
     }
 
-    /// Gives every record that survived to `replay`, and says whether they are all there.
+    /// Gives every record that survived to `replay` and checks that none is missing at the end.
     pub fn walk<D: Disk<File = F>>(
         &self,
         disk: &D,
@@ -211,7 +237,7 @@ impl<F> Found<F> {
     }
 }
 
-/// Beyond this a running process could overflow a position.
+/// LSN at which the log counts as exhausted: beyond it a running process could overflow a position.
 const EXHAUSTED: u64 = 1 << 63;
 
 pub(crate) fn lock<D: Disk>(disk: &D) -> Result<D::File, OpenError> {
@@ -221,7 +247,7 @@ pub(crate) fn lock<D: Disk>(disk: &D) -> Result<D::File, OpenError> {
     })
 }
 
-/// Keeps the parts' constructors in one place.
+/// Assembles the parts, so that their constructors are called in one place.
 pub(crate) fn parts<D: Disk>(
     shared: Arc<crate::progress::Shared>,
     stage: LogStage<D>,

@@ -1,5 +1,5 @@
-//! The log's own thread as a state machine: each step does at most one disk operation (a few where
-//! the clean end is named), so that tests and simulations can interleave it with everything else.
+//! The log's thread as a state machine. Each step does at most one disk operation (a few when it
+//! records the clean shutdown), so tests and simulations can interleave it with everything else.
 
 use std::{
     collections::VecDeque,
@@ -24,45 +24,45 @@ use crate::{
     progress::{NO_ANSWER, Shared},
 };
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Something; there may be more to do.
+    /// It worked; there may be more to do.
     Worked,
-    /// A sync; there may be more to do.
+    /// It synced; there may be more to do.
     Synced,
-    /// Nothing: there is nothing to do until someone asks for something.
+    /// It did nothing, and there is nothing to do until the next request.
     Idle,
-    /// Nothing: there is nothing to do before this time, unless someone asks for something.
+    /// It did nothing, and there is nothing to do before this time unless a request arrives.
     IdleUntil(Duration),
-    /// Closed in order, or failed ([`crate::Progress::failure`]). Nothing will be done any more.
+    /// The log is closed or has failed ([`crate::Progress::failure`]). It does nothing any more.
     Ended,
 }
 
-/// Writes what the writer hands over. Everything it does on the disk is in the current segment, but
-/// for naming the clean end; the helper does the rest.
+/// Writes what the writer hands over. All its disk operations are in the current segment, except
+/// for recording the clean shutdown; the helper does the rest.
 pub struct LogStage<D: Disk> {
     disk: D,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox<D::File>>,
-    /// Held until the stage is dropped.
+    /// The lock file, held until the stage is dropped.
     _lock: D::File,
     options: Options,
     log_id: LogId,
     current: Option<Current<D::File>>,
     next: Next<D::File>,
-    /// Checksum that whatever is written next names as its predecessor.
+    /// Checksum that the next frame or segment header names as its predecessor.
     chain: u32,
-    /// Taken over and not written, oldest first.
+    /// Batches taken and not yet written, oldest first.
     taken: VecDeque<Batch>,
-    /// Written, to go back to the writer.
+    /// Written batches that go back to the writer.
     spent: Vec<Batch>,
     slices: Vec<IoSlice<'static>>,
     written: Lsn,
     durable: Lsn,
-    /// Everything in the current segment up to here is synced.
+    /// LSN up to which everything in the current segment is synced.
     synced: Lsn,
-    /// Last records of the segments the helper still has to sync.
+    /// Last LSNs of the segments that the helper still has to sync.
     retiring: VecDeque<Lsn>,
     consumed: Charge,
     granted_any: Charge,
@@ -70,7 +70,7 @@ pub struct LogStage<D: Disk> {
     sync_deadline: Option<Duration>,
     large_retry_due: Duration,
     log_bytes_warning: u64,
-    /// Of the last frame, or what recovery found.
+    /// Time of day of the last frame, or the one that recovery found.
     wall_ms: i64,
     closing: Closing,
 }
@@ -79,7 +79,7 @@ pub struct LogStage<D: Disk> {
 struct Current<F> {
     file: F,
     number: u64,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     position: u64,
     bytes: u64,
     frame_number: u64,
@@ -88,26 +88,26 @@ struct Current<F> {
 
 #[derive(Debug)]
 enum Next<F> {
-    /// Asked for.
+    /// Requested from the helper.
     Missing,
     Ready(Prepared<F>),
-    /// With the helper, which adds zeros; it comes back at least this long.
+    /// The helper is adding zeros; the segment comes back at least this long.
     Extending(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     No,
-    /// Everything that comes has come.
+    /// All batches have arrived.
     Asked,
-    /// The frame of a clean end is written.
+    /// The clean shutdown's frame is written.
     Marked,
-    /// The file that names the last segment says so, too.
+    /// The file `last-segment` records the clean shutdown, too.
     Named,
     Ended,
 }
 
-/// Where a stage begins: what recovery found and left.
+/// Initial state of a stage: what recovery found.
 #[derive(Debug)]
 pub(crate) struct Start<F> {
     pub lock: F,
@@ -115,19 +115,19 @@ pub(crate) struct Start<F> {
     pub last_lsn: Lsn,
     pub chain: u32,
     pub wall_ms: i64,
-    /// `None` when there was no room: the helper has been asked for it.
+    /// `None` when the disk had no space: the helper goes on trying.
     pub prepared: Option<Prepared<F>>,
     pub log_bytes: u64,
     pub segments: u64,
 }
 
-/// Room for frames in an empty segment of this length. The frame that marks the clean end always
-/// fits besides.
+/// Returns the space for frames in an empty segment of this length. The clean shutdown's frame
+/// always fits in addition.
 fn frame_room(segment_bytes: u64) -> u64 {
     room_behind(SEGMENT_HEADER_BYTES as u64, segment_bytes)
 }
 
-/// A frame with a body of this length.
+/// Returns the length of a frame with a body of this length.
 fn frame_bytes(body_bytes: u64) -> u64 {
     FRAME_HEADER_BYTES as u64 + body_bytes + padding(body_bytes)
 }
@@ -191,8 +191,8 @@ impl<D: Disk> LogStage<D> {
         stage
     }
 
-    /// Seals what recovery found: begins the first segment, if there was room for one. Its header
-    /// names the last frame before it, so that from now on the loss of that frame is corruption.
+    /// Seals what recovery found: begins the first segment, if there was space for one. Its header
+    /// names the last frame before it, so from now on the loss of that frame is corruption.
     pub(crate) fn seal(&mut self) -> Result<(), DiskError> {
         if matches!(self.next, Next::Ready(_)) {
             self.begin_next()?;
@@ -201,7 +201,7 @@ impl<D: Disk> LogStage<D> {
         Ok(())
     }
 
-    /// The log's thread: returns when the log was closed or has failed.
+    /// Runs the log's thread; returns when the log was closed or has failed.
     pub fn run(mut self) {
         let clock = RealClock::new();
         loop {
@@ -216,8 +216,8 @@ impl<D: Disk> LogStage<D> {
         }
     }
 
-    /// Takes what waits and does at most one disk operation. `now` comes from a clock that never
-    /// steps back.
+    /// Takes everything queued and does at most one disk operation. `now` comes from a monotonic
+    /// clock.
     pub fn step(&mut self, now: Duration) -> Step {
         if self.closing == Closing::Ended || self.shared.has_failed() {
             self.mailbox.stop();
@@ -228,7 +228,8 @@ impl<D: Disk> LogStage<D> {
             Ok(step) => step,
             Err(error) => {
                 self.shared.fail(format!(
-                    "{error}. What was logged behind LSN {} (durable) may or may not survive; a restart recovers what does",
+                    "{error}. Records after LSN {} (durable) may or may not survive; \
+                     a restart recovers those that do",
                     self.durable
                 ));
                 self.mailbox.stop();
@@ -286,7 +287,7 @@ impl<D: Disk> LogStage<D> {
         Ok(Step::Synced)
     }
 
-    /// What is synced counts only when everything before it is.
+    /// Publishes what is durable: a synced record counts only when everything before it is synced.
     fn publish_durable(&mut self) {
         if self.retiring.is_empty() {
             self.durable = self.synced.max(self.durable);
@@ -336,8 +337,8 @@ impl<D: Disk> LogStage<D> {
         Ok(Step::Worked)
     }
 
-    /// As many batches as one frame takes; `None` when the current segment has no room for the
-    /// first.
+    /// Plans the next frame: as many batches as one frame takes; `None` when the first does not fit
+    /// into the current segment.
     fn plan(&self) -> Option<Plan> {
         let room = self.current.as_ref()?.room();
         let mut plan = Plan { batch_count: 0, body_bytes: 0 };
@@ -374,8 +375,8 @@ impl<D: Disk> LogStage<D> {
         self.shared.publish_written(self.written);
     }
 
-    /// Grants before what was consumed: whoever sees that a large record is consumed sees grants
-    /// that know it.
+    /// Publishes the grants before the consumed charge: a thread that sees a large record as
+    /// consumed sees grants that take it into account.
     fn publish_grants(&mut self) {
         let current_room = self.current.as_ref().map_or(0, Current::room);
         let next_room = self.next.room();
@@ -383,7 +384,8 @@ impl<D: Disk> LogStage<D> {
         let unit = self.options.unit_bytes_max();
         let small =
             self.consumed + current_room.saturating_sub(unit) + next_room.saturating_sub(unit);
-        // What fits into one segment whole fits wherever the current one ends.
+        // A batch that fits whole into one of the segments can be written wherever the current one
+        // ends.
         self.granted_any = self.granted_any.max(self.consumed + current_room.max(next_room));
         self.shared.granted_small.store(small, Ordering::Release);
         self.shared.granted_any.store(self.granted_any, Ordering::Release);
@@ -392,10 +394,10 @@ impl<D: Disk> LogStage<D> {
 
     // ---- Segments
 
-    /// The first batch does not fit into the current segment: goes on to the next. Room was granted
-    /// in there, so it is ready or about to come back. A batch longer than its writer said when it
-    /// asked for room waits until the next segment is long enough, rather than being met with one
-    /// too short after the other.
+    /// Goes on to the next segment because the first batch does not fit into the current one. The
+    /// batch's reservation covers the next segment, so it is ready or about to come back. A batch
+    /// longer than its writer reserved waits until the helper has extended the next segment, so
+    /// that the log does not use up one segment after another that is too short.
     fn make_room(&mut self, now: Duration) -> Result<Step, DiskError> {
         let Next::Ready(segment) = &self.next else { return Ok(Step::Idle) };
         let needed = self.taken.front().map_or(0, |batch| frame_bytes(batch.body_bytes()));
@@ -409,7 +411,7 @@ impl<D: Disk> LogStage<D> {
         Ok(Step::Worked)
     }
 
-    /// Writes the next segment's header; it becomes durable with the first frame that is.
+    /// Writes the next segment's header, which becomes durable with the first synced frame.
     fn begin_next(&mut self) -> Result<Step, DiskError> {
         let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) else {
             return Ok(Step::Idle);
@@ -482,7 +484,7 @@ impl<D: Disk> LogStage<D> {
         self.shared.publish_moved();
     }
 
-    /// A large record waits for a segment that holds it whole, behind everything that may come
+    /// Makes sure that a large record fits whole into a segment, after everything that may come
     /// before it.
     fn serve_large(&mut self, now: Duration) {
         let wanted = self.shared.wanted.load(Ordering::Acquire);
@@ -501,9 +503,9 @@ impl<D: Disk> LogStage<D> {
         self.extend_next(needed);
     }
 
-    /// Says up to which charge there is room on the disk. The zeros of a segment in the making are
-    /// neither free nor prepared: the answer is final when there is none. What others hand over
-    /// meanwhile keeps some for itself.
+    /// Answers the writer with the charge up to which the disk has space. The zeros of a segment
+    /// being prepared count as neither free nor prepared, so the answer is final only when no
+    /// segment is being prepared. A part is kept back for what others hand over meanwhile.
     fn answer_space(&mut self) {
         if !self.shared.space_asked.load(Ordering::Acquire) {
             return;
@@ -520,11 +522,11 @@ impl<D: Disk> LogStage<D> {
         self.shared.publish_moved();
     }
 
-    /// Has zeros added to the next segment, if it is here.
+    /// Asks the helper to add zeros to the next segment, if that is ready.
     fn extend_next(&mut self, needed: u64) {
         if let Next::Ready(segment) = std::mem::replace(&mut self.next, Next::Missing) {
             self.next = Next::Extending(segment.bytes);
-            // Header, the frame of the clean end, and up to 7 bytes that rounding takes.
+            // Header, the clean shutdown's frame, and up to 7 bytes of rounding.
             let overhead = (SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES + 7) as u64;
             let bytes_min = needed.saturating_add(overhead) & !7;
             let bytes = bytes_min.saturating_add(self.options.segment_bytes) & !7;
@@ -559,8 +561,8 @@ impl<D: Disk> LogStage<D> {
         Step::Ended
     }
 
-    /// A frame without records that names everything durable, so that corruption anywhere before it
-    /// is told from a torn tail.
+    /// Writes a frame without records that names everything durable, so that the next start can
+    /// tell corruption anywhere before it from a torn tail.
     fn mark_clean_end(&mut self) -> Result<Step, DiskError> {
         let current = self.current.as_mut().expect("the caller looked");
         let seed =
@@ -587,7 +589,8 @@ impl<D: Disk> LogStage<D> {
 }
 
 impl<D: Disk> LogStage<D> {
-    /// From now on the loss of this segment, or of a record in it, is noticed.
+    /// Records the clean shutdown in `last-segment`. From now on a start notices the loss of this
+    /// segment or of a record in it.
     fn name_clean_end(&mut self) -> Result<Step, DiskError> {
         let current = self.current.as_ref().expect("the caller looked");
         let last = LastSegment {
@@ -596,12 +599,12 @@ impl<D: Disk> LogStage<D> {
             durable: self.durable,
             clean_shutdown: true,
         };
-        // The helper may be about to name the next segment.
+        // The lock keeps the helper from naming the next segment at the same time.
         let mut named =
             self.shared.end_is_named.lock().expect("no code that holds the lock panics");
         match last_segment::put(&self.disk, &last).and_then(|()| self.disk.sync_directory()) {
             Err(error) if error.kind == DiskErrorKind::NoSpace => {
-                log::warn!("what was said of the last segment before stays: {error}");
+                log::warn!("the file last-segment does not record the clean shutdown: {error}");
             }
             named => named?,
         }
@@ -624,7 +627,7 @@ struct Plan {
     body_bytes: u64,
 }
 
-/// The same allocation for slices of another lifetime.
+/// Reuses the allocation for slices of another lifetime.
 fn reuse<'to>(mut slices: Vec<IoSlice<'_>>) -> Vec<IoSlice<'to>> {
     slices.clear();
     slices.into_iter().map(|_| unreachable!("it was cleared")).collect()

@@ -1,42 +1,42 @@
-//! Counters of the log. Written by the log's thread alone, read by anyone; each is exact, together
-//! they are a snapshot only roughly.
+//! Counters of the log. Only the log's thread writes them; anyone may read them. Each counter is
+//! exact, but a snapshot of all is not taken at one instant.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// Buckets of the sync latency histogram: bucket `i` counts syncs shorter than `2^i` microseconds
-/// that no lower bucket counts.
+/// Number of buckets of the sync latency histogram: bucket `i` counts syncs shorter than `2^i`
+/// microseconds that no lower bucket counts.
 pub const SYNC_BUCKET_COUNT: usize = 32;
 
-/// What the log did since the start.
+/// Counters of the log since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Frames written; each took one write call.
     pub frames: u64,
-    /// Records written.
+    /// Number of records written.
     pub records: u64,
-    /// Most records in one frame.
+    /// Largest number of records in one frame.
     pub frame_records_max: u64,
-    /// Bytes of all frames.
+    /// Total length of all frames.
     pub bytes: u64,
     /// Syncs of segments by the log's own thread.
     pub syncs: u64,
-    /// Time spent in them, in microseconds.
+    /// Time spent in these syncs, in microseconds.
     pub sync_us_total: u64,
-    /// The longest.
+    /// Duration of the longest sync, in microseconds.
     pub sync_us_max: u64,
-    /// How many took less than `2^i` microseconds and not less than half of that.
+    /// Number of syncs that took less than `2^i` microseconds and not less than half of that.
     pub sync_us_buckets: [u64; SYNC_BUCKET_COUNT],
     /// Bytes in use of all segments on disk.
     pub log_bytes: u64,
-    /// Segments on disk that were begun.
+    /// Number of segments on disk that are in use.
     pub segments: u64,
 }
 
 impl Stats {
-    /// Mean count of records per frame; 0 before the first.
+    /// Returns the mean number of records per frame; 0 before the first frame.
     pub fn frame_records_mean(&self) -> f64 {
         if self.frames == 0 { 0.0 } else { self.records as f64 / self.frames as f64 }
     }
@@ -56,7 +56,8 @@ pub(crate) struct Counters {
     segments: AtomicU64,
 }
 
-/// One writer: a load and a store do, no locked instruction.
+/// Adds to a counter. With a single writer, a load and a store suffice; no locked instruction is
+/// needed.
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }
@@ -86,7 +87,8 @@ impl Counters {
         add(&self.sync_us_buckets[bucket], 1);
     }
 
-    /// A further segment, of which the header is in use. Returns the bytes of the whole log.
+    /// Counts another segment, of which only the header is in use so far. Returns the bytes of the
+    /// whole log.
     pub fn segment(&self, bytes: u64) -> u64 {
         add(&self.segments, 1);
         add(&self.log_bytes, bytes);

@@ -1,5 +1,5 @@
-//! Looking at a log while no server runs on it: `busload log verify` and `busload log dump`. Both
-//! take the log's lock and change nothing.
+//! Inspection of a log while no server runs on it: `busload log verify` and `busload log dump`.
+//! Both take the log's lock and change nothing.
 
 use std::path::PathBuf;
 
@@ -11,59 +11,59 @@ use crate::{
     recovery::{Found, Look, Segment, SegmentFrames, lock},
 };
 
-/// What a look at every frame found.
+/// Result of verifying every frame.
 #[derive(Debug)]
 pub struct VerifyReport {
-    /// The segments, in order.
+    /// Reports of the segments, in order.
     pub segments: Vec<SegmentReport>,
-    /// Everything that is not as it was written. A torn tail after a crash is listed, too;
-    /// `verdict` says what a start makes of it.
+    /// Everything that is not as it was written. This includes a torn tail after a crash; `verdict`
+    /// says how a start treats it.
     pub problems: Vec<Problem>,
-    /// What a start would recover, or why it would be refused.
+    /// What a start would recover, or why it would refuse the log.
     pub verdict: Result<RecoveryReport, OpenError>,
 }
 
-/// One segment.
+/// Report of one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentReport {
-    /// Its file.
+    /// Path of the segment's file.
     pub path: PathBuf,
-    /// Its number.
+    /// Number of the segment.
     pub number: u64,
-    /// Its log; `None` when it was never begun.
+    /// Id of the segment's log; `None` when the segment was never used.
     pub log_id: Option<LogId>,
-    /// Frames that verify.
+    /// Number of frames that verify.
     pub frames: u64,
-    /// Records in them.
+    /// Number of records in these frames.
     pub records: u64,
-    /// Of the first record behind its header.
+    /// LSN of the first record after the segment's header.
     pub first_lsn: Lsn,
-    /// Of the last record in it; `first_lsn - 1` when there is none.
+    /// LSN of the last record in the segment; `first_lsn - 1` when there is none.
     pub last_lsn: Lsn,
-    /// The highest LSN that header and frames name as durable.
+    /// Highest LSN that the header and the frames name as durable.
     pub durable: Lsn,
-    /// Bytes in use.
+    /// Number of bytes in use.
     pub used_bytes: u64,
     /// Length of the file.
     pub file_bytes: u64,
-    /// It ends with the mark of a process that ended in order.
+    /// Whether the segment ends with the mark of a clean shutdown.
     pub clean_shutdown: bool,
 }
 
-/// Bytes that are not what they should be.
+/// A place whose bytes are not what they should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// In which file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// From which byte on.
+    /// Offset of the first wrong byte.
     pub offset: u64,
-    /// Which record should begin there.
+    /// LSN of the record that should begin there.
     pub lsn: Lsn,
-    /// What is wrong.
+    /// Description of what is wrong.
     pub what: String,
 }
 
-/// Looks at every frame of every segment. Fails only when the segments cannot be told apart: see
+/// Verifies every frame of every segment. Fails only when the segments cannot be told apart; see
 /// [`OpenError`].
 pub fn verify<D: Disk>(disk: &D) -> Result<VerifyReport, OpenError> {
     let _lock = lock(disk)?;
@@ -120,7 +120,7 @@ impl<D: Disk> SegmentCheck<'_, D> {
         self.problems.push(Problem { path, offset, lsn, what: what.to_owned() });
     }
 
-    /// Takes the frame here; false when there is none.
+    /// Takes the frame at the current position; false when there is none.
     fn frame(&mut self) -> Result<bool, OpenError> {
         let offset = self.frames.offset();
         let Look::Frame { header, body, .. } = self.frames.look()? else { return Ok(false) };
@@ -146,7 +146,7 @@ impl<D: Disk> SegmentCheck<'_, D> {
         Ok(true)
     }
 
-    /// Goes to the next frame that is whole; false when there is none.
+    /// Moves to the next frame that is whole; false when there is none.
     fn resume(&mut self) -> Result<bool, OpenError> {
         let (offset, lsn) = (self.frames.offset(), self.next_lsn);
         let mut last_used = offset;

@@ -14,21 +14,21 @@ use crate::{
     queue::Flags,
 };
 
-/// Whether a transaction may execute, as far as the log is concerned.
+/// Answer to a reservation: whether the transaction may execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Its record will be written.
+    /// The log will write its record.
     Granted,
     /// The log or its helper is behind: try again when [`crate::Progress`] moves.
     Behind,
-    /// The disk is full. Passes by itself.
+    /// The disk is full. The condition clears by itself once there is space.
     NoSpace {
         /// Directory and error, for the client.
         message: Arc<str>,
     },
     /// The log has stopped for good.
     Failed {
-        /// What failed.
+        /// What failed, for the client.
         message: Arc<str>,
     },
 }
@@ -43,18 +43,18 @@ pub struct LogWriter {
     shared: Arc<Shared>,
     batch: Batch,
     next_lsn: Lsn,
-    /// Where the length prefix of the record under way stands; `None` between records.
+    /// Position of the length prefix of the record being written; `None` between records.
     start: Option<RecordStart>,
     /// Charge of everything committed.
     charged: Charge,
-    /// Small records are granted up to here without looking at what is shared.
+    /// Charge up to which small records are granted without reading shared state.
     limit: Charge,
-    /// A large record is under way in the log: room is counted in the stricter way until this much
-    /// is consumed.
+    /// Charge of the end of the last large record. Until this much is consumed, reservations are
+    /// counted in the stricter way.
     large_until: Charge,
-    /// The log was asked how much room the disk has.
+    /// Whether the log was asked how much space the disk has.
     space_asked: bool,
-    /// What the end of each segment may leave unused.
+    /// Most that the end of each segment may leave unused.
     unused_bytes_max: u64,
     segment_bytes: u64,
     queue_bytes_limit: u64,
@@ -92,8 +92,8 @@ impl LogWriter {
         }
     }
 
-    /// Whether a transaction whose record has at most `record_bytes` may execute. Each answer
-    /// `Granted` is good for one record, committed before the next call.
+    /// Reserves the log's space for one record of at most `record_bytes`. Each `Granted` is good
+    /// for one record, committed before the next call.
     #[inline]
     pub fn room(&mut self, record_bytes: u64) -> Room {
         let charge = charge_max(record_bytes);
@@ -109,7 +109,7 @@ impl LogWriter {
         if let Some(message) = self.shared.failure() {
             return Room::Failed { message };
         }
-        // Read first: the grants read after it are at least as new.
+        // Loaded first: the grants loaded after it are at least as new.
         let consumed = self.shared.consumed.load(Ordering::Acquire);
         let any = self.shared.granted_any.load(Ordering::Acquire);
         let mixed = consumed < self.large_until;
@@ -134,9 +134,9 @@ impl LogWriter {
         self.refuse(charge, small)
     }
 
-    /// Whether the disk has room for records that take this many bytes in all, each of which asks
-    /// [`LogWriter::room`] before it is committed. Nothing is prepared for them or kept from
-    /// others.
+    /// Asks whether the disk has space for records that take this many bytes in all. Nothing is
+    /// prepared for them or kept from others: each still needs its own [`LogWriter::room`] before
+    /// it is committed.
     pub fn space_for(&mut self, bytes: u64) -> Room {
         let room = self.find_space(bytes);
         self.space_asked = room == Room::Behind;
@@ -156,7 +156,7 @@ impl LogWriter {
             self.poke();
             return Room::Behind;
         }
-        // Read first: the answer read after it is as final as it says.
+        // Loaded first: the answer loaded after it is then at least as final as this says.
         let is_final = !self.shared.space_asked.load(Ordering::Acquire);
         let until = self.shared.space_until.load(Ordering::Acquire);
         if until == NO_ANSWER {
@@ -175,7 +175,7 @@ impl LogWriter {
         }
         Room::NoSpace {
             message: format!(
-                "the log needs {} MiB, there is room for {}",
+                "the log needs {} MiB, the disk has space for {}",
                 needed >> 20,
                 left >> 20
             )
@@ -190,7 +190,8 @@ impl LogWriter {
         self.limit = if small && !mixed { limit } else { 0 };
     }
 
-    /// No prepared room: says what is missing to those who can help, and whether they cannot.
+    /// Answers a reservation that does not fit into the prepared segments: tells the log what is
+    /// missing, and checks whether the disk is full.
     fn refuse(&mut self, charge: Charge, small: bool) -> Room {
         if let Some(message) = self.shared.no_space() {
             return Room::NoSpace { message };
@@ -206,7 +207,8 @@ impl LogWriter {
         }
     }
 
-    /// The log cannot move while what it waits for lies here.
+    /// Hands over the open batch and notifies the log, which may wait for that batch before it can
+    /// move on.
     fn poke(&mut self) {
         if self.start.is_none() {
             self.hand_over();
@@ -217,7 +219,7 @@ impl LogWriter {
     /// Starts a record.
     ///
     /// # Panics
-    /// When one is under way.
+    /// If a record is already open.
     #[inline]
     pub fn begin(&mut self) {
         assert!(self.start.is_none(), "records do not nest");
@@ -226,11 +228,11 @@ impl LogWriter {
             part_index: self.batch.parts.len(),
             part_bytes: self.batch.part_bytes,
         });
-        // Most records have a length of one byte; commit makes room for longer ones.
+        // Most records have a length of one byte; commit makes space for longer ones.
         self.batch.bytes.push(0);
     }
 
-    /// The bytes to append the record to. Only append.
+    /// Returns the buffer to append the record's bytes to. Only append to it.
     #[inline]
     pub fn record(&mut self) -> &mut Vec<u8> {
         debug_assert!(self.start.is_some(), "begin comes first");
@@ -248,12 +250,12 @@ impl LogWriter {
         self.batch.parts.push(Part { at: self.batch.bytes.len(), bytes });
     }
 
-    /// Length up to which records share frames with others and are granted together.
+    /// Returns the length up to which records share frames with others and are granted together.
     pub fn record_bytes_small(&self) -> usize {
         usize::try_from(self.small_bytes_max).unwrap_or(usize::MAX)
     }
 
-    /// Length of the record under way so far; 0 when none is.
+    /// Returns the length of the open record so far; 0 when none is open.
     pub fn record_bytes(&self) -> u64 {
         self.start.map_or(0, |start| self.bytes_since(start))
     }
@@ -263,7 +265,7 @@ impl LogWriter {
         own as u64 + self.batch.part_bytes - start.part_bytes
     }
 
-    /// Takes the record under way back: the transaction changed nothing.
+    /// Discards the open record: the transaction changed nothing.
     pub fn cancel(&mut self) {
         if let Some(start) = self.start.take() {
             self.batch.bytes.truncate(start.at);
@@ -272,10 +274,10 @@ impl LogWriter {
         }
     }
 
-    /// Ends the record.
+    /// Ends the record and returns its LSN.
     ///
     /// # Panics
-    /// When there is none, or it is empty.
+    /// If no record is open, or it is empty.
     #[inline]
     pub fn commit(&mut self, policy: SyncPolicy) -> Lsn {
         let start = self.start.take().expect("begin comes first");
@@ -322,21 +324,22 @@ impl LogWriter {
         }
     }
 
-    /// Of the first record in the open batch; that of the next record when it is empty.
+    /// Returns the LSN of the first record in the open batch; that of the next record when it is
+    /// empty.
     pub fn first_open_lsn(&self) -> Lsn {
         Lsn(self.next_lsn.0 - u64::from(self.batch.record_count))
     }
 
-    /// What the next record will get.
+    /// Returns the LSN that the next record will get.
     pub fn next_lsn(&self) -> Lsn {
         self.next_lsn
     }
 
-    /// The end of a turn: hands over the open batch, if there is one, and wakes the log if it
-    /// sleeps. `wall_ms` is what the turn took for the time of day.
+    /// Ends a turn: hands over the open batch, if there is one, and wakes the log if it sleeps.
+    /// `wall_ms` is the time of day that the turn used.
     ///
     /// # Panics
-    /// When a record is under way.
+    /// If a record is open.
     pub fn flush(&mut self, wall_ms: i64) {
         assert!(self.start.is_none(), "commit or cancel comes first");
         self.wall_ms = wall_ms;
@@ -356,8 +359,8 @@ impl LogWriter {
         self.shared.queue.ask(Flags { sync: true, ..Flags::default() });
     }
 
-    /// Hands over what is open. The log writes and syncs everything, marks the clean end, and its
-    /// stage ends. Nothing can be committed afterwards. Dropping the writer does the same.
+    /// Hands over the open batch. The log writes and syncs everything and marks the clean shutdown;
+    /// then its stage ends. Nothing can be committed afterwards. Dropping the writer does the same.
     pub fn close(&mut self) {
         self.cancel();
         self.hand_over();
@@ -373,7 +376,8 @@ impl Drop for LogWriter {
     }
 }
 
-/// What a record of this length is charged at most: its batch may be a frame of its own.
+/// Returns the most that a record of this length is charged: its batch may become a frame of its
+/// own.
 #[inline]
 fn charge_max(record_bytes: u64) -> Charge {
     record_bytes.saturating_add(RECORD_OVERHEAD_BYTES + BATCH_OVERHEAD_BYTES)

@@ -1,4 +1,4 @@
-//! What a request at a source costs the stage tx, beside one that memory answers.
+//! Measures what a request at a source costs the stage tx, beside one that memory answers.
 //!
 //! `cargo run --release -p busload-pipeline --example source_requests [CONNECTIONS] [PIPELINE]`:
 //! batches of `GET`s as a net stage would bring them, and a source that answers all of a turn in
@@ -29,10 +29,10 @@ use busload_pipeline::{
 use busload_resp::{ArgRange, Parser, ParserLimits};
 use bytes::Bytes;
 
-/// Turns that are measured.
+/// Number of turns that are measured.
 const TURNS: usize = 20_000;
 
-/// Answers what was asked the turn before, every other request first.
+/// Source that answers the requests of the previous turn, every other one first.
 struct Echo {
     asked: Vec<Ticket>,
     value: Bytes,
@@ -90,12 +90,13 @@ fn main() {
     for key in ["key:00000000000000000042", "objects:00000000000000000042"] {
         let per_request = measure(connections, pipeline, key);
         println!(
-            "{connections} connections, pipeline {pipeline}, GET {key}: {per_request:.0} ns of tx per request"
+            "{connections} connections, pipeline {pipeline}, GET {key}: {per_request:.0} ns of tx \
+             per request"
         );
     }
 }
 
-/// Nanoseconds per request, the making of batches not counted.
+/// Returns the nanoseconds per request, without those for making the batches.
 fn measure(connections: usize, pipeline: usize, key: &str) -> f64 {
     let settings = Settings::default();
     let disk = SimDisk::new();
@@ -134,7 +135,7 @@ fn measure(connections: usize, pipeline: usize, key: &str) -> f64 {
         let answered = one_turn(&mut tx, &mut batch, turn_start);
         spent += begun.elapsed();
         recent.push_back(answered);
-        // Replies are dropped where nobody measures.
+        // Drop the replies here, outside the measured time.
         recent.truncate(1);
     }
     spent.as_nanos() as f64 / (TURNS * connections * pipeline) as f64

@@ -1,4 +1,4 @@
-//! Arguments of one request, and the one cursor every command reads its options with.
+//! Arguments of one request, and the cursor with which every command reads its options.
 
 use std::ops::Index;
 
@@ -7,44 +7,44 @@ use bytes::Bytes;
 
 use crate::{error::CommandError, limits::SHARED_VALUE_BYTES_MIN};
 
-/// The arguments, the command's name first.
+/// Arguments of one request, the command's name first.
 #[derive(Clone, Copy, Debug)]
 pub struct Args<'a> {
-    /// From the request's first byte on.
+    /// Bytes from the request's first byte on.
     bytes: &'a [u8],
     ranges: &'a [ArgRange],
-    /// The collected buffer that holds this request, when it has one of its own.
+    /// Collected buffer of this request, when it has one of its own.
     owner: Option<&'a Bytes>,
 }
 
 impl<'a> Args<'a> {
-    /// Arguments at `ranges` of `bytes`.
+    /// Creates arguments that lie at `ranges` of `bytes`.
     #[inline]
     pub fn new(bytes: &'a [u8], ranges: &'a [ArgRange], owner: Option<&'a Bytes>) -> Self {
         Self { bytes, ranges, owner }
     }
 
-    /// How many, the name included.
+    /// Returns the number of arguments, the name included.
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "there is always the name")]
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The argument, or nothing when there are fewer.
+    /// Returns the argument, or `None` when there are fewer.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         self.ranges.get(index).map(|range| &self.bytes[range.start as usize..range.end as usize])
     }
 
-    /// The argument; there must be one.
+    /// Returns the argument; panics when there are fewer.
     #[inline]
     pub fn at(&self, index: usize) -> &'a [u8] {
         let range = self.ranges[index];
         &self.bytes[range.start as usize..range.end as usize]
     }
 
-    /// From this argument on.
+    /// Iterates over the arguments from this one on.
     pub fn iter_from(
         &self,
         first: usize,
@@ -55,7 +55,7 @@ impl<'a> Args<'a> {
             .map(move |range| &bytes[range.start as usize..range.end as usize])
     }
 
-    /// The argument by reference to the received bytes, if it is large and most of what was
+    /// Returns the argument by reference to the received bytes, if it is large and most of what was
     /// received with it (so that keeping it keeps little else).
     pub fn shared(&self, index: usize) -> Option<Bytes> {
         let owner = self.owner?;
@@ -64,22 +64,23 @@ impl<'a> Args<'a> {
         worth_it.then(|| owner.slice_ref(value))
     }
 
-    /// The argument as an integer.
+    /// Parses the argument as an integer.
     pub fn integer(&self, index: usize) -> Result<i64, CommandError> {
         parse_i64(self.at(index)).ok_or(CommandError::NotInteger)
     }
 
-    /// Reads on from this argument.
+    /// Returns a cursor that starts at this argument.
     pub fn cursor(&self, first: usize) -> Cursor<'a> {
         Cursor { args: *self, next: first }
     }
 
-    /// Bytes of the whole request, protocol included.
+    /// Returns the size of the whole request in bytes, protocol included.
     pub fn request_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Bytes and places of the arguments, by reference where the request has a buffer of its own.
+    /// Returns the bytes and ranges of the arguments, by reference where the request has a buffer
+    /// of its own.
     pub(crate) fn to_owned_parts(self) -> (Bytes, Vec<ArgRange>) {
         let bytes = match self.owner {
             Some(owner) => owner.slice_ref(self.bytes),
@@ -102,7 +103,7 @@ impl Index<usize> for Args<'_> {
     }
 }
 
-/// Reads arguments one after the other.
+/// Cursor that reads arguments one after the other.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     args: Args<'a>,
@@ -110,22 +111,22 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// How many are left.
+    /// Returns how many arguments are left.
     pub fn left(&self) -> usize {
         self.args.len() - self.next.min(self.args.len())
     }
 
-    /// Index of the next argument.
+    /// Returns the index of the next argument.
     pub fn position(&self) -> usize {
         self.next
     }
 
-    /// The next argument without taking it.
+    /// Returns the next argument without taking it.
     pub fn peek(&self) -> Option<&'a [u8]> {
         self.args.get(self.next)
     }
 
-    /// The next argument.
+    /// Takes the next argument.
     #[allow(clippy::should_implement_trait, reason = "a cursor is not iterated over")]
     pub fn next(&mut self) -> Option<&'a [u8]> {
         let arg = self.args.get(self.next)?;
@@ -133,17 +134,17 @@ impl<'a> Cursor<'a> {
         Some(arg)
     }
 
-    /// The next argument, or a syntax error.
+    /// Takes the next argument, or fails with a syntax error.
     pub fn expect(&mut self) -> Result<&'a [u8], CommandError> {
         self.next().ok_or(CommandError::Syntax)
     }
 
-    /// The next argument as an integer; a syntax error when there is none.
+    /// Takes the next argument as an integer; a syntax error when there is none.
     pub fn expect_integer(&mut self) -> Result<i64, CommandError> {
         parse_i64(self.expect()?).ok_or(CommandError::NotInteger)
     }
 
-    /// Takes the next argument if it is this word, in any case.
+    /// Takes the next argument if it is this word, in any case, and returns whether it was.
     pub fn take_word(&mut self, word: &str) -> bool {
         let found = self.peek().is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
         if found {

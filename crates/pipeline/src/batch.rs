@@ -1,4 +1,5 @@
-//! What travels between net and tx: requests one way, replies the other, in the same memory.
+//! The object that travels between net and tx: it carries requests one way and replies back, in the
+//! same memory.
 
 use busload_io::{ConnId, Peer};
 use busload_resp::{ArgRange, ProtocolError};
@@ -6,10 +7,10 @@ use bytes::Bytes;
 
 use crate::{command::CommandId, gate::Gate};
 
-/// Received bytes that requests point into.
+/// Buffer of received bytes that requests point into.
 #[derive(Debug)]
 pub enum BatchBuffer {
-    /// A receive buffer of the driver, goes back there.
+    /// Receive buffer of the driver, which net returns to it.
     Received(Vec<u8>),
     /// Bytes collected for one connection; a large argument in it can be kept by reference.
     Collected(Bytes),
@@ -22,7 +23,7 @@ impl Default for BatchBuffer {
 }
 
 impl BatchBuffer {
-    /// The bytes.
+    /// Returns the bytes of the buffer.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match self {
@@ -31,7 +32,7 @@ impl BatchBuffer {
         }
     }
 
-    /// The bytes, without a copy when nobody else holds them.
+    /// Returns the bytes, without a copy when nobody else holds them.
     pub fn into_vec(self) -> Vec<u8> {
         match self {
             BatchBuffer::Received(bytes) => bytes,
@@ -40,173 +41,172 @@ impl BatchBuffer {
     }
 }
 
-/// One whole request.
+/// One whole request of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// What it asks for.
+    /// Command that the request asks for.
     pub command: CommandId,
-    /// Ordinal of its buffer.
+    /// Ordinal of its buffer in [`Batch::buffers`].
     pub buffer: u32,
-    /// Its first byte there.
+    /// Offset of its first byte in the buffer.
     pub start: u32,
-    /// Behind its last byte.
+    /// Offset behind its last byte in the buffer.
     pub end: u32,
     /// Ordinal of its first argument in [`Batch::args`]; for a protocol error the ordinal in
     /// [`Batch::errors`].
     pub first_arg: u32,
-    /// Count of arguments, the command's name included.
+    /// Number of arguments, the command's name included.
     pub arg_count: u32,
 }
 
-/// Consecutive requests of one connection.
+/// Run of consecutive requests of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Whose.
+    /// Connection that sent the requests.
     pub conn: ConnId,
-    /// Sequence number of the first; the others follow.
+    /// Sequence number of the first request; the others follow.
     pub first_seq: u64,
-    /// Ordinal of the first in [`Batch::requests`].
+    /// Ordinal of the first request in [`Batch::requests`].
     pub first_request: u32,
-    /// How many.
+    /// Number of requests in the run.
     pub request_count: u32,
-    /// Requests that were given back are offered again, from the first of them on.
+    /// Says whether net submits deferred requests again, from the first of them on.
     pub offered_again: bool,
 }
 
-/// What happened to a connection before or after this batch's requests.
+/// Event of a connection that tx learns before or after this batch's requests.
 #[derive(Debug)]
 pub enum Control {
-    /// Before all requests.
+    /// A connection was opened; tx handles it before all requests.
     Opened {
-        /// Its id.
+        /// Id of the new connection.
         conn: ConnId,
-        /// Who.
+        /// Addresses of both ends.
         peer: Peer,
     },
-    /// After all requests.
+    /// A connection was closed; tx handles it after all requests.
     Closed {
-        /// Its id.
+        /// Id of the closed connection.
         conn: ConnId,
     },
 }
 
-/// A large value inside the reply bytes, by reference.
+/// Large value that belongs into the reply bytes, held by reference.
 #[derive(Debug)]
 pub struct SharedPart {
-    /// It belongs in front of this byte of [`Batch::out`].
+    /// Offset in [`Batch::out`] in front of which the value belongs.
     pub at: usize,
-    /// The value.
+    /// Bytes of the value.
     pub bytes: Bytes,
 }
 
-/// Replies to consecutive requests of one connection that leave together.
+/// Reply run: replies to consecutive requests of one connection that are sent together.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplySegment {
-    /// Whose.
+    /// Connection that gets the replies.
     pub conn: ConnId,
     /// Sequence number of the first request answered.
     pub first_seq: u64,
-    /// Requests answered; zero for a push, which answers none and takes its place behind what is
-    /// there.
+    /// Number of requests answered; zero for a push, which answers none and is queued behind the
+    /// replies before it.
     pub seq_count: u32,
-    /// First byte in [`Batch::out`].
+    /// Offset of the first byte in [`Batch::out`].
     pub start: usize,
-    /// Behind the last.
+    /// Offset behind the last byte in [`Batch::out`].
     pub end: usize,
-    /// Ordinal of the first shared part in it.
+    /// Ordinal of its first shared part in [`Batch::shared`].
     pub first_shared: u32,
-    /// How many.
+    /// Number of its shared parts.
     pub shared_count: u32,
-    /// What it waits for.
+    /// Gate that must open before net sends the replies.
     pub gate: Gate,
-    /// Close the connection when this is sent.
+    /// Says whether net closes the connection when it has sent this.
     pub close: bool,
 }
 
-/// Why requests come back unexecuted.
+/// Reason for which tx defers requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeferReason {
-    /// The log, or the helper that makes room in it, is behind.
+    /// The log, or the helper that prepares its segments, is behind.
     LogBehind,
     /// Too many bytes of replies are pending.
     ReplyBytes,
     /// An earlier request of the connection must be answered first.
     Barrier,
-    /// A command that is executed in slices holds a key of the request.
+    /// A sliced command has locked a key of the request.
     Locked,
 }
 
-/// Requests of a run that were not executed: from this one to the run's end.
+/// Requests of a run that tx did not execute: from this one to the run's end.
 #[derive(Clone, Copy, Debug)]
 pub struct Deferred {
-    /// Ordinal in [`Batch::runs`].
+    /// Ordinal of the run in [`Batch::runs`].
     pub run: u32,
-    /// Ordinal in [`Batch::requests`] of the first left.
+    /// Ordinal in [`Batch::requests`] of the first request not executed.
     pub request: u32,
-    /// Why.
+    /// Reason for which tx deferred them.
     pub reason: DeferReason,
 }
 
-/// Memory tx holds for a connection (its MULTI queue and watched keys), told to net, which bounds
-/// the sum.
+/// Memory that tx uses for a connection (its MULTI queue, watched keys and job); net adds it to
+/// what it limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
-    /// Whose.
+    /// Connection that the memory is used for.
     pub conn: ConnId,
-    /// Bytes now.
+    /// Number of bytes at this moment.
     pub bytes: usize,
 }
 
-/// One turn's work. Filled by net, executed by tx, handed back with the replies; never dropped in
-/// between.
+/// One turn's work. Net fills it, tx executes it and hands it back with the replies; it is never
+/// dropped in between.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Received bytes.
+    /// Buffers of received bytes.
     pub buffers: Vec<BatchBuffer>,
-    /// Opened and closed connections.
+    /// Connections that were opened and closed.
     pub control: Vec<Control>,
-    /// Requests, grouped by connection.
+    /// Runs of requests, one or more per connection.
     pub runs: Vec<Run>,
     /// All requests, run by run.
     pub requests: Vec<Request>,
     /// Arguments of all requests, relative to their request's start.
     pub args: Vec<ArgRange>,
-    /// Protocol errors, which take their place among the requests.
+    /// Protocol errors; each has a request that refers to it.
     pub errors: Vec<ProtocolError>,
 
     /// Reply bytes of all connections.
     pub out: Vec<u8>,
-    /// Large values among them, by position.
+    /// Large values among the reply bytes, by position.
     pub shared: Vec<SharedPart>,
-    /// Which bytes are whose.
+    /// Reply runs, which say whose bytes are where.
     pub replies: Vec<ReplySegment>,
-    /// Requests given back.
+    /// Requests that tx deferred.
     pub deferred: Vec<Deferred>,
     /// Connections to close at once (CLIENT KILL).
     pub closes: Vec<ConnId>,
-    /// Changed MULTI queues and watched keys.
+    /// Connections whose memory at tx has changed.
     pub held: Vec<Held>,
-    /// Connections that have authenticated, or no longer have.
+    /// Connections that have authenticated (`true`), or no longer are authenticated (`false`).
     pub authenticated: Vec<(ConnId, bool)>,
-    /// How many commands that were executed in slices had ended, before this batch was executed and
-    /// after it.
+    /// Number of sliced commands that had ended before this batch was executed, and after it.
     pub jobs_ended: (u64, u64),
 }
 
 impl Batch {
-    /// Whether there is nothing for tx in it.
+    /// Returns whether the batch holds nothing for tx.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.control.is_empty()
     }
 
-    /// The bytes of a request, from its start.
+    /// Returns the bytes of a request.
     #[inline]
     pub fn request_bytes(&self, request: &Request) -> &[u8] {
         &self.buffers[request.buffer as usize].as_slice()
             [request.start as usize..request.end as usize]
     }
 
-    /// Empties everything but `buffers`, which the net stage takes home, and keeps the memory.
+    /// Empties everything but `buffers`, which the net stage takes back, and keeps the memory.
     pub fn clear(&mut self) {
         self.control.clear();
         self.runs.clear();
@@ -226,5 +226,5 @@ impl Batch {
     }
 }
 
-/// Reply memory a batch keeps between turns; what one large turn needed beyond it is given back.
+/// Reply memory that a batch keeps between turns; it frees what one large turn needed beyond that.
 const OUT_BYTES_KEPT: usize = 4 * 1024 * 1024;

@@ -2,8 +2,8 @@
 //!
 //! Redis computes with C's `long double` and prints `%.17Lf` without trailing zeros. Here the sum
 //! is exact and then rounded to 17 digits after the point, ties to even, so the results agree
-//! wherever binary fractions did not get in the way. What is accepted and the range are those of
-//! `strtold` on x86-64, but for hexadecimal numbers, which are refused.
+//! wherever Redis's binary fractions are exact. The syntax and the range are those of `strtold` on
+//! x86-64, except that hexadecimal numbers are refused.
 //!
 //! Sums of ordinary size are one addition of 128-bit integers and allocate nothing. Beyond that,
 //! numbers are strings of digits; with 5 KiB of text and exponents within the range those are below
@@ -16,7 +16,7 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub struct Decimal(Repr);
 
-/// What is wrong with a number.
+/// Error of parsing or adding numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecimalError {
     /// The text is no number, or one that is out of range.
@@ -26,7 +26,7 @@ pub enum DecimalError {
 }
 
 impl fmt::Display for DecimalError {
-    /// The text of Redis's error after `ERR `.
+    /// Writes the text of Redis's error after `ERR `.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotAFloat => "value is not a valid float",
@@ -37,15 +37,15 @@ impl fmt::Display for DecimalError {
 
 impl std::error::Error for DecimalError {}
 
-/// Digits after the point that are kept.
+/// Number of digits that are kept after the point.
 const SCALE: usize = 17;
 /// Ten to the power of [`SCALE`].
 const UNIT: u128 = 10u128.pow(SCALE as u32);
-/// Digits before the point that a [`Repr::Scaled`] from text has at most.
+/// Largest number of digits before the point of a [`Repr::Scaled`] made from text.
 const SCALED_INTEGER_DIGITS: i64 = 20;
-/// Redis reads numbers into a buffer of this size, less one.
+/// Size of the buffer into which Redis reads numbers; a number must be shorter.
 const TEXT_BYTES_LIMIT: usize = 5 * 1024;
-/// Exponents are cut off here, where every number that is not 0 is out of range either way.
+/// Limit to which exponents are clamped: beyond it every number except 0 is out of range anyway.
 const EXPONENT_MAX: i64 = 1_000_000;
 /// Half a step above the largest `long double`: 0.(these digits) times ten to the power of
 /// [`LIMIT_POINT`].
@@ -72,34 +72,33 @@ enum Sign {
     Minus,
 }
 
-/// A number of any size.
+/// Number of any size.
 #[derive(Debug, Clone)]
 struct Digits {
     sign: Sign,
-    /// 0 to 9, the least significant first.
+    /// Digits 0 to 9, the least significant first.
     digits: Vec<u8>,
-    /// How many of the digits are after the point.
+    /// Number of digits after the point.
     scale: usize,
 }
 
-/// The parts of a number's text: 0 followed by a point and `digits`, times ten to the power of
-/// `point`.
+/// Parts of a number's text: 0 followed by a point and `digits`, times ten to the power of `point`.
 struct Text {
     sign: Sign,
-    /// Without zeros at either end.
+    /// Digits without zeros at either end.
     digits: Vec<u8>,
     point: i64,
 }
 
 impl Decimal {
-    /// Zero, the value of what is not there.
+    /// Zero, the value of an absent key or field.
     pub const ZERO: Self = Self(Repr::Scaled(0));
 
-    /// Reads `text` as Redis does: a sign, digits with a point among them, an exponent; or `inf`,
-    /// `infinity`. Nothing around it.
+    /// Parses `text` as Redis does: a sign, digits with a point among them, an exponent; or `inf`,
+    /// `infinity`. Spaces around it are an error.
     ///
     /// # Errors
-    /// [`DecimalError::NotAFloat`].
+    /// Returns [`DecimalError::NotAFloat`] for any other text.
     pub fn parse(text: &[u8]) -> Result<Self, DecimalError> {
         if TEXT_BYTES_LIMIT <= text.len() {
             return Err(DecimalError::NotAFloat);
@@ -126,15 +125,14 @@ impl Decimal {
         Ok(Self(text.scaled().map_or_else(|| Repr::Digits(text.to_digits()), Repr::Scaled)))
     }
 
-    /// Whether this is a number and no infinity.
+    /// Returns whether this is a number and not an infinity.
     pub fn is_finite(&self) -> bool {
         !matches!(self.0, Repr::Infinite(_))
     }
 
-    /// The exact sum, rounded to 17 digits after the point.
+    /// Returns the exact sum, rounded to 17 digits after the point.
     ///
-    /// # Errors
-    /// [`DecimalError::NotFinite`].
+    /// # Errors Returns [`DecimalError::NotFinite`] when the sum is not a number in range.
     pub fn add(&self, other: &Self) -> Result<Self, DecimalError> {
         if let (Repr::Scaled(left), Repr::Scaled(right)) = (&self.0, &other.0)
             && let Some(sum) = left.checked_add(*right)
@@ -151,7 +149,7 @@ impl Decimal {
     }
 
     /// Appends the number without an exponent, rounded to 17 digits after the point and without
-    /// zeros at their end.
+    /// trailing zeros.
     pub fn write(&self, out: &mut Vec<u8>) {
         match &self.0 {
             Repr::Scaled(scaled) => write_scaled(*scaled, out),
@@ -170,8 +168,8 @@ impl Decimal {
     }
 }
 
-/// The number times [`UNIT`] of text as people write it: digits of modest count, no exponent.
-/// Allocates nothing.
+/// Parses text as people write it (few digits, no exponent) to the number times [`UNIT`]. Allocates
+/// nothing.
 fn parse_plain(text: &[u8]) -> Option<i128> {
     let integer_len = text.iter().position(|byte| *byte == b'.').unwrap_or(text.len());
     let (integer, fraction) =
@@ -210,7 +208,7 @@ impl Text {
         Some(Self { sign, digits, point })
     }
 
-    /// Compares magnitudes, to as many digits as `digits` has.
+    /// Returns whether the magnitude is at least that of `digits`, compared to that many digits.
     fn is_at_least(&self, digits: &[u8], point: i64) -> bool {
         match self.point.cmp(&point) {
             Ordering::Equal => digits <= &self.digits[..self.digits.len().min(digits.len())],
@@ -218,7 +216,7 @@ impl Text {
         }
     }
 
-    /// The number times [`UNIT`], if that is a whole number of modest size.
+    /// Returns the number times [`UNIT`], if that is a whole number of moderate size.
     fn scaled(&self) -> Option<i128> {
         let len = i64::try_from(self.digits.len()).ok()?;
         let zeros = u32::try_from(self.point - len + SCALE as i64).ok()?;
@@ -276,7 +274,7 @@ impl Digits {
             add_magnitude(&mut self.digits, &other.digits);
             return self;
         }
-        // The sign of the sum is that of the larger one.
+        // The sign of the sum is that of the number with the larger magnitude.
         if compare_magnitude(&self.digits, &other.digits) == Ordering::Less {
             std::mem::swap(&mut self, &mut other);
         }
@@ -291,7 +289,7 @@ impl Digits {
         self.scale = scale;
     }
 
-    /// Cuts what is behind the 17th digit after the point, to the nearest, ties to even.
+    /// Rounds to 17 digits after the point, ties to even.
     fn rounded(mut self) -> Self {
         let Some(excess) = self.scale.checked_sub(SCALE).filter(|excess| *excess != 0) else {
             return self;
@@ -349,7 +347,7 @@ fn add_magnitude(left: &mut Vec<u8>, right: &[u8]) {
     }
 }
 
-/// `left` is the larger one.
+/// Subtracts magnitudes; `left` is the larger one.
 fn subtract_magnitude(left: &mut [u8], right: &[u8]) {
     let mut borrow = 0;
     for (index, digit) in left.iter_mut().enumerate() {

@@ -1,33 +1,33 @@
-//! What a command can answer instead of a value. Texts are Redis's: clients test for them.
+//! Errors that commands answer. The texts are Redis's, because clients compare them.
 
 use std::borrow::Cow;
 
-/// An error reply, without the leading `-`.
+/// Error reply, without the leading `-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// The key holds another kind of value.
+    /// The key holds a value of another kind.
     WrongType,
-    /// An option or argument in the wrong place.
+    /// An option or argument is in the wrong place.
     Syntax,
-    /// Not a 64-bit integer.
+    /// The argument is not a 64-bit integer.
     NotInteger,
-    /// Not a decimal number.
+    /// The argument is not a decimal number.
     NotFloat,
-    /// A string would pass 512 MiB.
+    /// A string would become longer than 512 MiB.
     StringTooLong,
-    /// The count of arguments is wrong, for this command (`client|kill` style for subcommands).
+    /// The argument count is wrong for this command (a subcommand is named like `client|kill`).
     Arity(&'static str),
-    /// Anything else, with its code word (`ERR ...`).
+    /// Any other error, with its code word (`ERR ...`).
     Text(Cow<'static, str>),
 }
 
 impl CommandError {
-    /// An error with a constant text.
+    /// Creates an error with a constant text.
     pub const fn text(text: &'static str) -> Self {
         CommandError::Text(Cow::Borrowed(text))
     }
 
-    /// As it goes to the client.
+    /// Returns the text that goes to the client.
     pub fn message(&self) -> Cow<'static, str> {
         match self {
             CommandError::WrongType => {
@@ -53,5 +53,5 @@ impl From<String> for CommandError {
     }
 }
 
-/// What a handler returns; on an error whatever it had written of its reply is taken back.
+/// Result of a handler. On an error the caller discards whatever the handler wrote of its reply.
 pub type CommandResult = Result<(), CommandError>;

@@ -1,16 +1,16 @@
-//! Which replies must wait, and for what.
+//! Gates: the log positions that must be reached before a reply may be sent.
 //!
 //! A reply that shows data carries a [`Gate`]: the LSNs that must be written, and durable, before
-//! it may leave. A write carries its own; a read that of the last change to what it looked at. The
-//! level is that of the transaction that wrote the data. [`GateFilter`] answers "the last change"
-//! from key hashes: collisions only delay.
+//! net may send it. The gate of a write is its own LSN; the gate of a read is that of the last
+//! change to the data it read. Whether that is "written" or "durable" depends on the transaction
+//! that wrote the data. [`GateFilter`] finds the last change by key hash: collisions only delay.
 
 use busload_log::Lsn;
 use busload_tables::{KeyHash, TableId};
 
 use crate::limits::GATE_FILTER_SLOTS;
 
-/// What must have happened before a reply may leave. Zero is nothing.
+/// LSNs that the log must have reached before a reply may be sent. Zero waits for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
     /// Highest LSN that must be written.
@@ -19,10 +19,10 @@ pub struct Gate {
     pub durable: Lsn,
 }
 
-/// How far the log is.
+/// LSNs that the log has reached.
 pub type Watermarks = Gate;
 
-/// What a transaction waits for: the strictest of its tables.
+/// Progress of the log that a transaction waits for: the strictest level of its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// The reply follows the write call.
@@ -32,10 +32,10 @@ pub enum Level {
 }
 
 impl Gate {
-    /// Waits for nothing.
+    /// Gate that waits for nothing.
     pub const OPEN: Gate = Gate { written: Lsn(0), durable: Lsn(0) };
 
-    /// Waits until `lsn` has reached `level`.
+    /// Returns a gate that waits until `lsn` has reached `level`.
     pub fn at(lsn: Lsn, level: Level) -> Self {
         match level {
             Level::Written => Gate { written: lsn, durable: Lsn(0) },
@@ -43,25 +43,25 @@ impl Gate {
         }
     }
 
-    /// Waits for both.
+    /// Returns a gate that waits for both.
     #[inline]
     pub fn join(self, other: Gate) -> Gate {
         Gate { written: self.written.max(other.written), durable: self.durable.max(other.durable) }
     }
 
-    /// Whether nothing is left to wait for.
+    /// Returns whether the log has reached everything this gate waits for.
     #[inline]
     pub fn is_open(self, progress: Watermarks) -> bool {
         self.written <= progress.written && self.durable <= progress.durable
     }
 }
 
-/// The gate of the last change to each key (by hash) and to each table.
+/// Gate of the last change to each key (by hash) and to each table.
 #[derive(Debug)]
 pub struct GateFilter {
     slots: Box<[Gate]>,
     tables: Vec<TableGates>,
-    /// The join of all gates ever set: while it is open, every gate is.
+    /// Join of all gates ever set: while it is open, every gate is.
     newest: Gate,
     progress: Watermarks,
     clean: bool,
@@ -69,14 +69,14 @@ pub struct GateFilter {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct TableGates {
-    /// Of the last change to any key: what SCAN, DBSIZE and the like wait for.
+    /// Gate of the last change to any key: SCAN, DBSIZE and the like wait for it.
     last_change: Gate,
-    /// Of the last flush: what a reader of any key waits for.
+    /// Gate of the last flush: a reader of any key waits for it.
     floor: Gate,
 }
 
 impl GateFilter {
-    /// A filter in which nothing waits.
+    /// Creates a filter in which nothing waits.
     pub fn new() -> Self {
         Self {
             slots: vec![Gate::OPEN; GATE_FILTER_SLOTS].into_boxed_slice(),
@@ -87,18 +87,18 @@ impl GateFilter {
         }
     }
 
-    /// Learns how far the log is; once per batch.
+    /// Learns what the log has reached; tx calls it once per batch.
     pub fn advance(&mut self, progress: Watermarks) {
         self.progress = progress;
         self.clean = self.newest.is_open(progress);
     }
 
-    /// How far the log was at the last [`GateFilter::advance`].
+    /// Returns what the log had reached at the last [`GateFilter::advance`].
     pub fn progress(&self) -> Watermarks {
         self.progress
     }
 
-    /// What a reply that shows this key (or its absence) waits for.
+    /// Returns the gate of a reply that shows this key (or its absence).
     #[inline]
     pub fn of_key(&self, table: TableId, hash: KeyHash) -> Gate {
         if self.clean {
@@ -111,7 +111,7 @@ impl GateFilter {
         self.still_closed(gate)
     }
 
-    /// What a reply that shows the table as a whole waits for.
+    /// Returns the gate of a reply that shows the table as a whole.
     pub fn of_table(&self, table: TableId) -> Gate {
         match self.tables.get(usize::from(table.0)) {
             Some(gates) => self.still_closed(gates.last_change.join(gates.floor)),
@@ -119,7 +119,7 @@ impl GateFilter {
         }
     }
 
-    /// The key changed in the transaction that waits for `gate`.
+    /// Records that the key changed in the transaction that waits for `gate`.
     #[inline]
     pub fn key_changed(&mut self, table: TableId, hash: KeyHash, gate: Gate) {
         let progress = self.progress;
@@ -131,7 +131,7 @@ impl GateFilter {
         self.clean = false;
     }
 
-    /// The table was flushed in the transaction that waits for `gate`.
+    /// Records that the table was flushed in the transaction that waits for `gate`.
     pub fn table_flushed(&mut self, table: TableId, gate: Gate) {
         let of_table = self.table_mut(table);
         of_table.floor = of_table.floor.join(gate);
@@ -161,7 +161,8 @@ impl Default for GateFilter {
 
 #[inline]
 fn slot(hash: KeyHash) -> usize {
-    // The low bits: the high ones choose the segment, and neighbours there would collide here.
+    // Use the low bits: the high ones choose the index segment, so neighbours there would collide
+    // here.
     usize::try_from(hash.0 & (GATE_FILTER_SLOTS as u64 - 1)).expect("masked to a small number")
 }
 

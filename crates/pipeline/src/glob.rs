@@ -1,19 +1,19 @@
-//! Glob patterns of `KEYS`, `SCAN MATCH`, `CONFIG GET`: the language of Redis 7.0's
+//! Glob patterns of `KEYS`, `SCAN MATCH` and `CONFIG GET`: the language of Redis 7.0's
 //! `stringmatchlen`, byte for byte.
 //!
-//! `*` any bytes, `?` one byte, `[abc]`, `[a-z]`, `[^abc]` one byte of a class, `\x` the byte
-//! itself. Its corners are kept, as clients may depend on them: a class that is not closed ends
-//! with the pattern, the end of a range may be `]`, a range may be backwards, bytes above 127 sort
-//! below the others, and an escaped byte in a class always minds case.
+//! `*` matches any bytes, `?` one byte, `[abc]`, `[a-z]` and `[^abc]` one byte of a class, `\x` the
+//! byte itself. The odd cases are Redis's, as clients may depend on them: a class that is not
+//! closed ends with the pattern, the end of a range may be `]`, a range may be backwards, bytes
+//! above 127 sort below the others, and an escaped byte in a class is always case-sensitive.
 //!
-//! A pattern comes from a client and is matched with every key, so both sides are bounded. It is
-//! compiled once, in time linear in its length, to *pieces*: what stands between two stars, each
-//! byte of which became a literal or one of the pattern's byte sets. Pieces are found from left to
-//! right, the leftmost place of each (an earlier star need not be tried again: whatever it could
-//! skip, the next one can). The bytes that stars may skip in all are those of the text that no
-//! piece needs: a text that is too short is refused by its length, and [`Pattern::steps_max`] says
-//! what a longer one can cost. [`Pattern::advance`] spends no more than it is given and goes on
-//! later.
+//! A pattern comes from a client and is matched with every key, so the cost of both steps is
+//! bounded. It is compiled once, in time linear in its length, to *pieces*: the parts between two
+//! stars, in which each byte became a literal or one of the pattern's byte sets. Matching finds the
+//! pieces from left to right, each at its leftmost place (it need not try again what an earlier
+//! star skips: whatever that could skip, the next star can). All stars together skip exactly the
+//! bytes of the text that no piece needs: a text that is too short fails by its length, and
+//! [`Pattern::steps_max`] says what a longer one can cost. [`Pattern::advance`] spends no more than
+//! it is given and can continue later.
 
 mod compile;
 mod set;
@@ -24,27 +24,27 @@ use crate::limits::MATCH_STEPS_MAX;
 
 use set::ByteSet;
 
-/// A compiled pattern.
+/// Compiled pattern, ready to match.
 #[derive(Debug, Clone)]
 pub struct Pattern {
-    /// What one byte of the text each is compared with, those of all pieces one behind the other.
+    /// Token for each byte of the text, those of all pieces one behind the other.
     tokens: Vec<Token>,
-    /// The same, for tokens that are literals; the byte beside another token means nothing.
+    /// The same as bytes, for tokens that are literals; at other positions the byte means nothing.
     literals: Vec<u8>,
-    /// What tokens that are no literals take. The first is all bytes.
+    /// Byte sets of the tokens that are not literals. The first contains all bytes.
     sets: Vec<ByteSet>,
-    /// What stands before the first star, between stars, and behind the last. Only the first and
-    /// the last may be empty. A pattern without a star is a single piece.
+    /// Pieces before the first star, between stars, and behind the last. Only the first and the
+    /// last may be empty. A pattern without a star is a single piece.
     pieces: Vec<Piece>,
-    /// Tokens of the longest piece that is searched for and holds a set.
+    /// Number of tokens of the longest piece that is searched for and holds a set.
     searched_set_tokens_max: usize,
-    /// Whether the text without bytes matches.
+    /// Says whether the empty text matches.
     takes_empty: bool,
-    /// Whether it is `*`.
+    /// Says whether the pattern is `*`.
     matches_all: bool,
 }
 
-/// A byte, or the index of a set counted from [`Token::SETS`].
+/// A literal byte, or the index of a set counted from [`Token::SETS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Token(u16);
 
@@ -57,40 +57,41 @@ impl Token {
 struct Piece {
     /// Index behind its last token; it begins where the piece before ends.
     end: u32,
-    /// Whether all its tokens are literals.
+    /// Says whether all its tokens are literals.
     literal: bool,
 }
 
-/// How far a comparison has come. It belongs to one pattern and one text.
+/// Progress of matching one pattern with one text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MatchProgress {
-    /// The piece looked for; the first is compared before anything else.
+    /// Index of the piece to find next; the first is compared before anything else.
     piece: usize,
-    /// Where in the text it is looked for next.
+    /// Position in the text from which it is searched.
     position: usize,
-    /// Bytes of the text that stars may still skip.
+    /// Number of bytes of the text that stars may still skip.
     slack: usize,
 }
 
-/// What finding a piece costs in steps beside the bytes looked at.
+/// Steps that finding a piece costs beyond those for the bytes it reads.
 const PIECE_STEPS: usize = 32;
 
 impl Pattern {
-    /// Whether it is `*`, which every text matches.
+    /// Returns whether the pattern is `*`, which every text matches.
     pub fn matches_all(&self) -> bool {
         self.matches_all
     }
 
-    /// Whether the whole of `text` matches.
+    /// Returns whether the whole of `text` matches.
     pub fn matches(&self, text: &[u8]) -> bool {
-        // More steps than the longest pattern and text can need, so the answer is never left open.
+        // These are more steps than the longest pattern and text can need, so there is always an
+        // answer.
         let mut steps = usize::MAX;
         self.matches_all
             || self.advance(text, &mut MatchProgress::default(), &mut steps) == Some(true)
     }
 
-    /// As [`Pattern::matches`], but it gives up (`None`) at [`MATCH_STEPS_MAX`]. Adds what it cost
-    /// to `spent`.
+    /// Returns what [`Pattern::matches`] does, but gives up (`None`) at [`MATCH_STEPS_MAX`]. Adds
+    /// the cost to `spent`.
     pub fn decide(&self, text: &[u8], spent: &mut usize) -> Option<bool> {
         if self.matches_all {
             return Some(true);
@@ -101,16 +102,16 @@ impl Pattern {
         decided
     }
 
-    /// Steps that comparing a text of this length takes at most; a step is one
-    /// or two nanoseconds.
+    /// Returns the largest number of steps for a text of this length; a step takes one or two
+    /// nanoseconds.
     pub fn steps_max(&self, text_bytes: usize) -> usize {
         let Some(slack) = self.slack(text_bytes) else { return 1 };
         let once = text_bytes.saturating_add(PIECE_STEPS.saturating_mul(self.pieces.len()));
         once.saturating_add(slack.saturating_mul(self.searched_set_tokens_max))
     }
 
-    /// Goes on comparing `text` until the answer is known or `steps` are spent (`None`). It may
-    /// pass them by the length of the pattern. `steps` becomes what is left of them.
+    /// Continues matching `text` until the answer is known or `steps` are spent (`None`). It may
+    /// exceed them by the length of the pattern. Leaves the remaining steps in `steps`.
     pub fn advance(
         &self,
         text: &[u8],
@@ -154,14 +155,14 @@ impl Pattern {
         Some(true)
     }
 
-    /// Bytes of a text of this length that stars skip; `None` when its length alone excludes a
-    /// match.
+    /// Returns how many bytes of a text of this length stars skip; `None` when its length alone
+    /// excludes a match.
     fn slack(&self, text_bytes: usize) -> Option<usize> {
         let slack = text_bytes.checked_sub(self.tokens.len())?;
         (slack == 0 || 1 < self.pieces.len()).then_some(slack)
     }
 
-    /// Looks for a piece of literals where it may be, in a part of the text that `steps` pay for.
+    /// Searches for a piece of literals, in the part of the text for which `steps` suffice.
     fn find_literal(&self, text: &[u8], progress: &mut MatchProgress, steps: &mut usize) -> Found {
         let needle = &self.literals[self.token_range(progress.piece)];
         let skipped_max = progress.slack.min((*steps).max(needle.len()));
@@ -181,7 +182,7 @@ impl Pattern {
         }
     }
 
-    /// Looks for a piece with sets, at one place after the other.
+    /// Searches for a piece with sets, at one position after the other.
     fn find_sets(&self, text: &[u8], progress: &mut MatchProgress, steps: &mut usize) -> Found {
         let tokens = &self.tokens[self.token_range(progress.piece)];
         loop {
@@ -200,7 +201,7 @@ impl Pattern {
         }
     }
 
-    /// Whether `text`, which is as long as the piece, matches it.
+    /// Returns whether `text`, which is as long as the piece, matches it.
     fn matches_at(&self, piece: usize, text: &[u8]) -> bool {
         let range = self.token_range(piece);
         match self.pieces[piece].literal {
@@ -209,7 +210,7 @@ impl Pattern {
         }
     }
 
-    /// How many of the tokens the text's first bytes match, from the first on.
+    /// Returns how many of the tokens match the text's first bytes, from the first on.
     fn same_bytes(&self, tokens: &[Token], text: &[u8]) -> usize {
         let takes = |token: Token, byte: u8| match token.0.checked_sub(Token::SETS) {
             None => token.0 == u16::from(byte),
@@ -235,12 +236,12 @@ impl MatchProgress {
     }
 }
 
-/// Outcome of looking for a piece.
+/// Outcome of the search for a piece.
 enum Found {
     /// At the position that the progress now has.
     Here,
     Nowhere,
-    /// The steps are spent.
+    /// The steps are spent before there is an answer.
     NotYet,
 }
 

@@ -1,13 +1,14 @@
-//! Wrong passwords, and how long whoever gave them has to wait before the next one is looked at.
+//! Limits how fast one address may guess passwords.
 //!
-//! Each address has some at once and one more each second. Beyond that a password from there is
-//! refused without being looked at, the right one too: an answer would say whether it was. Whoever
-//! shares the address of a guesser (behind one router, or on this machine) cannot log in meanwhile
-//! either; who has logged in is not asked again. Other addresses do not notice.
+//! Each address may try some passwords at once and one more each second. Beyond that a password
+//! from there is refused without being checked, even the right one: an answer would tell whether it
+//! was right. Clients that share the address of a guesser (behind one router, or on this machine)
+//! cannot log in meanwhile either; clients that have logged in are not asked again. Other addresses
+//! are not affected.
 //!
-//! **Limits.** So many addresses are remembered; when there are more, the further ones count as
-//! one. An address is forgotten when it has all its guesses again. All of a Unix socket's clients
-//! have one address, and so has a network of IPv6 that one customer gets (64 bits).
+//! **Limits.** A limited number of addresses is tracked; all further ones count as one. An address
+//! is forgotten when it has regained all its attempts. All clients of a Unix socket count as one
+//! address, and so does an IPv6 network that one customer gets (64 bits).
 
 use std::{
     collections::HashMap,
@@ -19,28 +20,28 @@ use busload_io::Address;
 
 use crate::limits::{GUESS_INTERVAL, GUESSERS_MAX, GUESSES_AT_ONCE};
 
-/// Time that all guesses at once are worth, but for the last one.
+/// Time in which an address regains all attempts but one.
 const SPENT_MAX: Duration = GUESS_INTERVAL.checked_mul(GUESSES_AT_ONCE - 1).expect("it is short");
-/// Bits of an address of IPv6 that tell customers apart.
+/// Bits of an IPv6 address that tell customers apart.
 const NETWORK: u128 = !0 << 64;
 
-/// Where passwords come from.
+/// Address that passwords come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientAddress {
-    /// This machine, by a Unix socket.
+    /// A Unix socket of this machine.
     Unix,
-    /// An address, or a network.
+    /// An IPv4 address or an IPv6 network.
     Network(IpAddr),
 }
 
-/// Wrong passwords by where they came from. Time is an argument.
+/// Counts wrong passwords by the address they came from. Time is an argument.
 #[derive(Debug, Default)]
 pub struct Guesses {
-    /// When each has all its guesses again.
+    /// Time at which each address has regained all its attempts.
     full_at: HashMap<ClientAddress, Duration>,
-    /// The same for those that there was no place for.
+    /// The same for the addresses that are not tracked separately.
     others_full_at: Duration,
-    /// When those were last forgotten that have all again.
+    /// Time of the last sweep that forgot the addresses with all attempts regained.
     swept_at: Duration,
 }
 
@@ -63,7 +64,8 @@ impl From<IpAddr> for ClientAddress {
 }
 
 impl Guesses {
-    /// How long no password from there is looked at.
+    /// Returns how long passwords from this address are refused, or `None` when the next one is
+    /// checked.
     pub fn wait(&self, client: ClientAddress, now: Duration) -> Option<Duration> {
         let full_at =
             self.full_at.get(&client).copied().unwrap_or_else(|| match self.has_place() {
@@ -74,7 +76,7 @@ impl Guesses {
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// A password from there was wrong.
+    /// Counts a wrong password from this address.
     pub fn note_wrong(&mut self, client: ClientAddress, now: Duration) {
         if !self.has_place() && GUESS_INTERVAL <= now.saturating_sub(self.swept_at) {
             self.swept_at = now;
@@ -94,7 +96,7 @@ impl Guesses {
     }
 }
 
-/// Seconds of a wait, for people and programs.
+/// Rounds a wait up to seconds, for people and programs.
 pub fn whole_seconds(wait: Duration) -> u64 {
     wait.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)
 }
@@ -107,7 +109,7 @@ mod tests {
         ClientAddress::from(address.parse::<IpAddr>().unwrap())
     }
 
-    /// Guesses that are looked at now.
+    /// Returns how many passwords are checked at this moment.
     fn guess(guesses: &mut Guesses, client: ClientAddress, now: Duration) -> u32 {
         let mut count = 0;
         while guesses.wait(client, now).is_none() {
@@ -148,7 +150,7 @@ mod tests {
         assert_eq!(guesses.full_at.len(), GUESSERS_MAX);
         let later = now + GUESS_INTERVAL;
         assert_eq!(guess(&mut guesses, known(7), later), 1, "the others have their own");
-        // When all have what they had, there is a place again.
+        // When the tracked addresses have regained their attempts, another one can be tracked.
         let late = later + GUESS_INTERVAL * GUESSES_AT_ONCE;
         assert_eq!(guess(&mut guesses, of("10.0.0.2"), late), GUESSES_AT_ONCE);
         assert!(guesses.full_at.len() < 3, "{}", guesses.full_at.len());

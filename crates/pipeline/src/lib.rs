@@ -1,4 +1,5 @@
-//! The stages net and tx, their wiring, reply order and gating, and the command table.
+//! The stages net and tx, the code that wires them together, reply order, gating and the command
+//! table.
 //!
 //! ```text
 //!  sockets --> net --Batch--> tx --records--> log --> disk
@@ -8,15 +9,15 @@
 //!
 //! * [`net`] owns sockets, the order of replies within a connection and the release of gated
 //!   replies.
-//! * [`tx`] owns all tables and every connection's state that commands can change. Single writer,
-//!   no locks, no IO.
-//! * [`command`] is the table of commands and their handlers.
-//! * [`source`] is the seam to tables of other kinds.
+//! * [`tx`] owns all tables and every connection's state that commands can change. It is the single
+//!   writer, so it needs no mutex, and it does no IO.
+//! * [`command`] holds the table of commands and their handlers.
+//! * [`source`] is the seam to tables that are not in memory.
 //! * [`wiring`] runs the stages in one loop or on two threads; the log always has threads of its
 //!   own.
 //!
-//! Every stage follows one rule: when it is free it takes everything that waits, up to a limit, and
-//! leaves at once. Every limit is in [`limits`].
+//! Every stage follows one rule: when it is free it takes everything queued for it, up to a limit,
+//! and processes it at once; it never waits for more. Every limit is in [`limits`].
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Drops what takes long to drop (returning hundreds of megabytes to the system) on a thread nobody
-//! waits for.
+//! Drops values that take long to drop (returning hundreds of megabytes to the system) on a thread
+//! that nobody waits for.
 
 use std::{
     any::Any,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::limits::BYTES_FREED_INLINE;
 
-/// Drops the value on the reaper's thread; here, when that thread cannot be had.
+/// Drops the value on the reaper's thread, or here when that thread cannot be started.
 pub fn drop_elsewhere<T: Any + Send>(value: T) {
     static REAPER: OnceLock<Option<Sender<Box<dyn Any + Send>>>> = OnceLock::new();
     let reaper = REAPER.get_or_init(|| {
@@ -22,13 +22,13 @@ pub fn drop_elsewhere<T: Any + Send>(value: T) {
         thread.ok().map(|_| sender)
     });
     if let Some(sender) = reaper {
-        // A failed send gives the value back, to be dropped here.
+        // A failed send returns the value, which is then dropped here.
         let _ = sender.send(Box::new(value));
     }
 }
 
-/// Drops a value that holds this much memory: elsewhere when it is so much that somebody would
-/// wait.
+/// Drops a value that holds this much memory: on the reaper's thread when it is so much that
+/// dropping it here would hold up the caller.
 pub fn drop_sized<T: Any + Send>(value: T, bytes: usize) {
     if BYTES_FREED_INLINE < bytes {
         drop_elsewhere(value);

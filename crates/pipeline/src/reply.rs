@@ -1,4 +1,4 @@
-//! Writes one request's reply into the batch.
+//! Writer of one request's reply into the batch.
 
 use busload_resp::{self as resp, Version};
 use busload_tables::StringRef;
@@ -9,17 +9,17 @@ use crate::{
     limits::{REPLY_COPIED_BYTES_MAX, REPLY_SMALL_BYTES, SHARED_VALUE_BYTES_MIN},
 };
 
-/// The place in the batch where the current reply goes.
+/// Writer of the current reply, at the end of the batch's reply bytes.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
     shared: &'a mut Vec<SharedPart>,
     version: Version,
-    /// Where the reply begins.
+    /// Offset in `out` where the reply begins.
     start: usize,
 }
 
-/// A point to go back to.
+/// Position in the reply to return to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     out: usize,
@@ -27,93 +27,93 @@ pub struct Mark {
 }
 
 impl<'a> Reply<'a> {
-    /// A reply behind what is in `out`.
+    /// Begins a reply behind the bytes in `out`.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, shared: &'a mut Vec<SharedPart>, version: Version) -> Self {
         let start = out.len();
         Self { out, shared, version, start }
     }
 
-    /// The same place, for a nested command.
+    /// Borrows this writer for a nested command.
     pub fn reborrow(&mut self) -> Reply<'_> {
         Reply::new(self.out, self.shared, self.version)
     }
 
-    /// Whether the reply is cut off: it is a large one, and all of the batch together passed
-    /// [`REPLY_COPIED_BYTES_MAX`]. What was written of it is not whole.
+    /// Returns whether the reply is cut off: it is a large one, and all replies of the batch
+    /// together passed [`REPLY_COPIED_BYTES_MAX`]. What was written of it is incomplete.
     #[inline]
     pub fn is_cut_off(&self) -> bool {
         REPLY_COPIED_BYTES_MAX < self.out.len() && REPLY_SMALL_BYTES < self.out.len() - self.start
     }
 
-    /// The protocol version it is written in.
+    /// Returns the protocol version of the reply.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// HELLO changes it between two replies.
+    /// Changes the protocol version, as HELLO does between two replies.
     pub fn set_version(&mut self, version: Version) {
         self.version = version;
     }
 
-    /// Where it stands now.
+    /// Returns the current position.
     pub fn mark(&self) -> Mark {
         Mark { out: self.out.len(), shared: self.shared.len() }
     }
 
-    /// Bytes written since the reply began; large values by reference do not count.
+    /// Returns the bytes written since the reply began; large values by reference do not count.
     #[inline]
     pub fn written(&self) -> usize {
         self.out.len() - self.start
     }
 
-    /// Takes everything behind the mark out; positions are those in what is taken.
+    /// Takes out everything behind the mark; positions of shared parts become relative to it.
     pub fn take_since(&mut self, mark: Mark) -> (Vec<u8>, Vec<SharedPart>) {
         let mut shared = self.shared.split_off(mark.shared);
         shared.iter_mut().for_each(|part| part.at -= mark.out);
         (self.out.split_off(mark.out), shared)
     }
 
-    /// Bytes of the protocol by reference, whatever their length.
+    /// Writes bytes of the protocol by reference, whatever their length.
     pub fn raw(&mut self, bytes: Bytes) {
         self.shared.push(SharedPart { at: self.out.len(), bytes });
     }
 
-    /// Takes back everything behind the mark.
+    /// Discards everything behind the mark.
     pub fn rewind(&mut self, mark: Mark) {
         self.out.truncate(mark.out);
         self.shared.truncate(mark.shared);
     }
 
-    /// `+OK`.
+    /// Writes the status `+OK`.
     #[inline]
     pub fn ok(&mut self) {
         self.out.extend_from_slice(b"+OK\r\n");
     }
 
-    /// A status.
+    /// Writes a status, such as `OK`.
     pub fn simple(&mut self, text: &str) {
         resp::write_simple(self.out, text);
     }
 
-    /// An error, `ERR text` without the leading `-`.
+    /// Writes an error, `ERR text` without the leading `-`.
     pub fn error(&mut self, text: &str) {
         resp::write_error(self.out, text.as_bytes());
     }
 
-    /// An integer.
+    /// Writes a 64-bit integer.
     #[inline]
     pub fn integer(&mut self, value: i64) {
         resp::write_integer(self.out, value);
     }
 
-    /// A count.
+    /// Writes a count as an integer.
     #[inline]
     pub fn count(&mut self, value: usize) {
         resp::write_integer(self.out, i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// A string.
+    /// Writes a bulk string.
     #[inline]
     pub fn bulk(&mut self, value: &[u8]) {
         if !self.is_cut_off() {
@@ -121,7 +121,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A stored string; a large one by reference.
+    /// Writes a stored string; a large one by reference.
     #[inline]
     pub fn value(&mut self, value: StringRef<'_>) {
         match value.shared() {
@@ -130,7 +130,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A string by reference when it is large.
+    /// Writes a bulk string, by reference when it is large.
     pub fn bulk_bytes(&mut self, bytes: Bytes) {
         if bytes.len() < SHARED_VALUE_BYTES_MIN {
             return self.bulk(&bytes);
@@ -140,7 +140,7 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// A string or null.
+    /// Writes a bulk string or null.
     #[inline]
     pub fn bulk_or_null(&mut self, value: Option<&[u8]>) {
         match value {
@@ -149,43 +149,43 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// No value.
+    /// Writes null (no value).
     #[inline]
     pub fn null(&mut self) {
         resp::write_null(self.out, self.version);
     }
 
-    /// No array.
+    /// Writes null in place of an array.
     pub fn null_array(&mut self) {
         resp::write_null_array(self.out, self.version);
     }
 
-    /// `count` elements follow.
+    /// Begins an array of `count` elements.
     pub fn array(&mut self, count: usize) {
         resp::write_array(self.out, count);
     }
 
-    /// `count` pairs follow.
+    /// Begins a map of `count` pairs.
     pub fn map(&mut self, count: usize) {
         resp::write_map(self.out, count, self.version);
     }
 
-    /// `count` members follow.
+    /// Begins a set of `count` members.
     pub fn set(&mut self, count: usize) {
         resp::write_set(self.out, count, self.version);
     }
 
-    /// A push of `count` elements follows (RESP3).
+    /// Begins a push of `count` elements (RESP3).
     pub fn push(&mut self, count: usize) {
         resp::write_push(self.out, count);
     }
 
-    /// Text for people, such as INFO's.
+    /// Writes text for people, such as INFO's, as a verbatim string.
     pub fn verbatim(&mut self, text: &[u8]) {
         resp::write_verbatim(self.out, "txt", text, self.version);
     }
 
-    /// Strings in an array.
+    /// Writes an array of bulk strings.
     pub fn bulks<'v>(&mut self, values: impl ExactSizeIterator<Item = &'v [u8]>) {
         self.array(values.len());
         for value in values {

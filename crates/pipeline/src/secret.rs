@@ -1,9 +1,10 @@
-//! Comparing secrets, on whichever front they are given.
+//! Compares secrets for every protocol that asks for one.
 
-/// Compares in a time that depends on the length of `given` alone, which whoever measures it knows.
+/// Compares two secrets in a time that depends only on the length of `given`, which whoever
+/// measures it knows already.
 pub fn is_secret(given: &[u8], expected: &[u8]) -> bool {
     let same_length = given.len() == expected.len();
-    // Against itself when the length is wrong: the same work either way.
+    // With a wrong length compare `given` with itself: the work is the same either way.
     let against = if same_length { expected } else { given };
     let difference = given
         .iter()

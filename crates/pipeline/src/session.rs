@@ -1,4 +1,4 @@
-//! What tx remembers of a connection: everything a command can change.
+//! State that tx keeps for a connection: everything a command can change.
 
 use busload_io::{ConnId, Peer};
 use busload_resp::{ArgRange, Version};
@@ -11,66 +11,66 @@ use crate::{
     source::Ticket,
 };
 
-/// Whether replies are sent (CLIENT REPLY).
+/// Mode of CLIENT REPLY: whether replies are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyMode {
-    /// Yes.
+    /// Replies are sent (the default).
     On,
-    /// Not until it is turned on again.
+    /// No replies are sent until the client turns them on again.
     Off,
-    /// Not for the next command (set by SKIP, still to be armed).
+    /// The next command gets no reply (set by CLIENT REPLY SKIP, which runs first itself).
     SkipNext,
-    /// Not for this command.
+    /// The current command gets no reply.
     Skipping,
 }
 
-/// A connection's state.
+/// State of one connection.
 #[derive(Debug)]
 pub struct Session {
-    /// The connection.
+    /// Id of the connection at the driver.
     pub conn: ConnId,
-    /// CLIENT ID; never reused.
+    /// Number that CLIENT ID shows; never reused.
     pub id: u64,
-    /// Who.
+    /// Addresses of both ends.
     pub peer: Peer,
-    /// SELECTed space.
+    /// Space chosen by SELECT.
     pub space: u16,
-    /// Protocol version.
+    /// RESP version of the replies.
     pub version: Version,
-    /// Whether the password was given, or none is needed.
+    /// Says whether the client has given the password, or needs none.
     pub authenticated: bool,
-    /// CLIENT SETNAME.
+    /// Name set by CLIENT SETNAME.
     pub name: Vec<u8>,
-    /// CLIENT SETINFO LIB-NAME.
+    /// Name set by CLIENT SETINFO LIB-NAME.
     pub library_name: Vec<u8>,
-    /// CLIENT SETINFO LIB-VER.
+    /// Version set by CLIENT SETINFO LIB-VER.
     pub library_version: Vec<u8>,
-    /// When it connected, wall clock.
+    /// Wall clock time when the client connected.
     pub connected_ms: i64,
-    /// When its last request was executed.
+    /// Wall clock time when its last request was executed.
     pub active_ms: i64,
-    /// Its last command.
+    /// Last command that the client sent.
     pub last_command: Option<&'static Command>,
-    /// CLIENT REPLY.
+    /// Mode set by CLIENT REPLY.
     pub reply_mode: ReplyMode,
-    /// CLIENT NO-EVICT.
+    /// Flag set by CLIENT NO-EVICT.
     pub no_evict: bool,
-    /// CLIENT NO-TOUCH.
+    /// Flag set by CLIENT NO-TOUCH.
     pub no_touch: bool,
     /// Commands queued since MULTI.
     pub multi: Option<Box<Queue>>,
-    /// Whether WATCH is in force (the keys are in the registry).
+    /// Says whether WATCH is in force (the registry holds the keys).
     pub watching: bool,
-    /// Requests were given back for this reason: nothing is executed until they are offered again.
+    /// Reason for which requests were deferred: tx executes nothing until net submits them again.
     pub blocked: Option<DeferReason>,
-    /// Nothing is executed before this ticket is answered.
+    /// Ticket before whose answer tx executes nothing of this connection.
     pub barrier: Option<Ticket>,
-    /// Close when the current reply is sent.
+    /// Says whether net closes the connection when it has sent the current reply.
     pub closing: bool,
 }
 
 impl Session {
-    /// A fresh connection's state.
+    /// Returns the state of a new connection.
     pub fn new(conn: ConnId, id: u64, peer: Peer, authenticated: bool, now_ms: i64) -> Self {
         Self {
             conn,
@@ -97,18 +97,18 @@ impl Session {
     }
 }
 
-/// Commands queued since MULTI, in chunks: a long queue is never copied to let it grow, and what is
-/// counted is what is allocated.
+/// Commands queued since MULTI, in chunks: a long queue never has to be copied to grow, and the
+/// counted size is the allocated one.
 #[derive(Debug, Default)]
 pub struct Queue {
     chunks: Vec<QueueChunk>,
     len: usize,
     memory_bytes: usize,
-    /// A command was refused while queueing: EXEC will refuse the rest.
+    /// Says whether a command was refused while queueing, so that EXEC will refuse the rest.
     pub refused: bool,
 }
 
-/// Some commands one behind the other.
+/// Consecutive commands in one buffer.
 #[derive(Debug, Default)]
 struct QueueChunk {
     bytes: Vec<u8>,
@@ -148,22 +148,22 @@ impl Queue {
         self.len += 1;
     }
 
-    /// How many commands.
+    /// Returns the number of queued commands.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether no commands are queued.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Memory it takes.
+    /// Returns the memory that the queue takes.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes + self.chunks.capacity() * size_of::<QueueChunk>()
     }
 
-    /// The commands in order.
+    /// Iterates over the commands in order.
     pub fn iter(&self) -> impl Iterator<Item = (CommandId, Args<'_>)> {
         self.chunks.iter().flat_map(|chunk| {
             chunk.commands.iter().map(|queued| {

@@ -1,32 +1,34 @@
-//! What the server is told at start. Parsing files and flags is the server's work.
+//! Settings of the pipeline, fixed at start. The server parses files and flags.
 
 use std::{path::PathBuf, time::Duration};
 
 use crate::limits;
 
-/// How durable a table's writes are when they are answered.
+/// Durability of a table's writes at the time they are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Reply after the sync.
+    /// Replies after the sync.
     Always,
-    /// Reply after the write call, sync at the latest this much later.
+    /// Replies after the write call and syncs at most this much later.
     Interval(Duration),
-    /// Reply after the write call; the system decides when to sync.
+    /// Replies after the write call; the operating system decides when to sync.
     Os,
-    /// Not logged at all.
+    /// Does not log the table at all.
     Off,
 }
 
 impl SyncMode {
-    /// What survives, for INFO and the documentation.
+    /// Returns what survives a crash, for INFO and the documentation.
     pub fn promise(self) -> &'static str {
         match self {
             SyncMode::Always => "every acknowledged and every observed write survives power loss",
             SyncMode::Interval(_) => {
-                "acknowledged writes survive a crash of the process; power loss takes at most the interval"
+                "acknowledged writes survive a crash of the process; power loss takes at most the \
+                 interval"
             }
             SyncMode::Os => {
-                "acknowledged writes survive a crash of the process; power loss takes what the system had not synced"
+                "acknowledged writes survive a crash of the process; power loss takes what the \
+                 system had not synced"
             }
             SyncMode::Off => "nothing survives a stop of the process",
         }
@@ -44,81 +46,81 @@ impl std::fmt::Display for SyncMode {
     }
 }
 
-/// A memory table's settings.
+/// Settings of a memory table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSettings {
-    /// Its name: `default`, or the prefix of its keys before the `:`.
+    /// Name of the table: `default`, or the prefix of its keys before the `:`.
     pub name: String,
-    /// How durable.
+    /// Durability of its writes.
     pub sync: SyncMode,
     /// Memory above which commands that need more are refused.
     pub memory_max: Option<u64>,
 }
 
 impl TableSettings {
-    /// The table `default` with default settings.
+    /// Returns the table `default` with default settings.
     pub fn default_table() -> Self {
         Self { name: "default".into(), sync: SyncMode::Always, memory_max: None }
     }
 }
 
-/// A table that a source answers for; the source has its settings.
+/// Table that a source serves. The source has its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceTable {
-    /// Its name: the prefix of its keys before the `:`.
+    /// Name of the table: the prefix of its keys before the `:`.
     pub name: String,
-    /// Its kind, as [`Source::kind`](crate::source::Source::kind) says it.
+    /// Kind of the table, as [`Source::kind`](crate::source::Source::kind) names it.
     pub kind: &'static str,
 }
 
-/// All settings of the pipeline.
+/// Settings of the whole pipeline.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Memory tables, `default` first.
     pub tables: Vec<TableSettings>,
-    /// Tables of other kinds; none has the name of a memory table.
+    /// Tables that sources serve; none has the name of a memory table.
     pub sources: Vec<SourceTable>,
-    /// Memory of all tables together above which commands that need more are refused; 0 is no
+    /// Memory of all tables together above which commands that need more are refused; 0 means no
     /// limit.
     pub memory_max: u64,
-    /// The password clients must give, if any.
+    /// Password that clients must give, if any.
     pub password: Option<Vec<u8>>,
-    /// Pending replies of one client above which it is not read.
+    /// Pending reply bytes of one client above which net stops reading it.
     pub client_reply_bytes: usize,
-    /// Memory of all connections above which the largest is closed.
+    /// Memory of all connections above which net closes the largest.
     pub reply_bytes_total: usize,
-    /// Connections at once.
+    /// Number of connections that may be open at once.
     pub clients_max: u32,
-    /// Bytes of one request.
+    /// Largest size of one request in bytes.
     pub request_bytes: usize,
-    /// Tables whose prefix already has keys in `default` take them over.
+    /// Says whether a table takes over the keys in `default` that have its prefix.
     pub adopt_tables: bool,
-    /// Logged tables that are not configured any more and shall be dropped with their keys.
+    /// Logged tables that are no longer configured and shall be dropped with their keys.
     pub drop_tables: Vec<String>,
-    /// For INFO and CONFIG GET.
+    /// Facts about the process for INFO and CONFIG GET.
     pub about: About,
 }
 
-/// What INFO tells about the process.
+/// Facts about the process that INFO shows.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// busload's version.
+    /// Version of this busload.
     pub version: String,
-    /// The RESP port, 0 for none.
+    /// RESP port, 0 for none.
     pub port: u16,
-    /// The addresses it listens at, for people.
+    /// Addresses the server listens on, as text for people.
     pub bind: String,
-    /// Where the data is.
+    /// Directory that holds the data.
     pub data_directory: PathBuf,
-    /// The configuration file, if any.
+    /// Configuration file, if any.
     pub config_file: Option<PathBuf>,
-    /// `os` and architecture.
+    /// Operating system and architecture.
     pub system: String,
-    /// Process id.
+    /// Id of the process.
     pub process_id: u32,
-    /// Net threads.
+    /// Number of net threads.
     pub net_threads: usize,
-    /// Physical memory or container limit.
+    /// Physical memory or container limit in bytes.
     pub memory_total: u64,
 }
 

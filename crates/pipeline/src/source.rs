@@ -1,11 +1,10 @@
-//! What cannot be answered from memory goes to a source: one per table of a kind other than
-//! `memory`.
+//! The seam to tables that are not in memory. Each such table has one source.
 //!
-//! tx submits requests, each with a ticket, says once per turn that these were all
-//! ([`Source::flush`]) and goes on. Out comes **one ordered stream** of [`SourceEvent`]s; tx
-//! applies it in order and nothing else: whatever a kind needs to keep a cache honest stays inside
-//! the source. Operations on one key take effect in the order of submission: a read waits for an
-//! earlier unfinished write of that key.
+//! tx submits requests, each with a ticket, calls [`Source::flush`] once per turn when it has
+//! submitted all of them, and continues without waiting. The source returns **one ordered stream**
+//! of [`SourceEvent`]s, which tx applies in order: whatever a kind of table needs to keep a cache
+//! consistent stays inside its source. Operations on one key take effect in the order of
+//! submission: a read waits for an earlier unfinished write of that key.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -14,7 +13,7 @@ use bytes::Bytes;
 
 use crate::{limits::SOURCE_TICKETS_MAX, stats::BatchReading};
 
-/// Names an open request. A late answer to one that is not open any more is ignored.
+/// Name of an open request. tx ignores a late answer whose ticket is not open any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -22,7 +21,8 @@ impl Ticket {
     /// Bits of a ticket that are its index.
     pub(crate) const INDEX_BITS: u32 = 20;
 
-    /// A small number that no other open ticket has: a place in an array of whoever answers.
+    /// Returns a small number that no other open ticket has, usable as an array index by the
+    /// source.
     #[inline]
     pub fn index(self) -> usize {
         // 20 bits fit everywhere.
@@ -32,28 +32,28 @@ impl Ticket {
 
 const _: () = assert!(SOURCE_TICKETS_MAX <= 1 << Ticket::INDEX_BITS);
 
-/// What is asked about one key. Commands over several keys become one operation per key.
+/// Operation on one key. A command over several keys becomes one operation per key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// The value: `Bulk` or `Nil`.
+    /// Reads the value: `Bulk` or `Nil`.
     Get,
-    /// Whether the key exists: `Integer` 0 or 1.
+    /// Reads whether the key exists: `Integer` 0 or 1.
     Exists,
-    /// Length of the value: `Integer`.
+    /// Reads the length of the value: `Integer`.
     Strlen,
-    /// The type's name, `none` for no such key: `Status`.
+    /// Reads the type's name, `none` when the key does not exist: `Status`.
     Type,
-    /// One field (argument 1): `Bulk` or `Nil`.
+    /// Reads one field (argument 1): `Bulk` or `Nil`.
     HashGet,
-    /// Several fields (arguments): `Values`.
+    /// Reads several fields (arguments): `Values`.
     HashGetMany,
-    /// All fields: `Fields`.
+    /// Reads all fields: `Fields`.
     HashGetAll,
-    /// Whether a field exists: `Integer`.
+    /// Reads whether a field exists: `Integer`.
     HashExists,
-    /// Names of fields: `Values`.
+    /// Reads the names of all fields: `Values`.
     HashKeys,
-    /// Count of fields: `Integer`.
+    /// Reads the number of fields: `Integer`.
     HashLen,
     /// Sets the value (argument 1): `Done`.
     Set,
@@ -66,7 +66,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether it changes the source.
+    /// Returns whether the operation changes the source.
     pub fn is_write(self) -> bool {
         matches!(
             self,
@@ -75,110 +75,112 @@ impl Operation {
     }
 }
 
-/// One request for a source.
+/// One request to a source.
 #[derive(Clone, Copy, Debug)]
 pub struct SourceRequest<'a> {
-    /// To be named in the answer.
+    /// Ticket that the answer must name.
     pub ticket: Ticket,
-    /// Who asks.
+    /// Connection that sent the command.
     pub conn: ConnId,
-    /// What.
+    /// Operation to be carried out.
     pub operation: Operation,
-    /// The key without the table's prefix.
+    /// Key without the table's prefix.
     pub key: &'a [u8],
-    /// What the operation needs beyond the key.
+    /// Arguments of the operation beyond the key.
     pub arguments: &'a [&'a [u8]],
-    /// When it is too late (on the monotonic clock of the pipeline).
+    /// Time of the timeout, on the monotonic clock of the pipeline.
     pub deadline: Duration,
 }
 
-/// What a source answers.
+/// Value that a source answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceValue {
-    /// No such key, row or field.
+    /// No such key, row or field exists.
     Nil,
-    /// A word of the protocol.
+    /// A status word of the protocol.
     Status(&'static str),
-    /// A string.
+    /// A string, such as a value.
     Bulk(Bytes),
-    /// A count.
+    /// A count, or a truth value as 0 or 1.
     Integer(i64),
     /// A write without a count succeeded.
     Done,
-    /// Several values, in the order asked.
+    /// Several values, in the order of the request.
     Values(Vec<Option<Bytes>>),
-    /// Fields with values.
+    /// Fields with their values.
     Fields(Vec<(Bytes, Option<Bytes>)>),
 }
 
 /// One element of the ordered stream of a source.
 #[derive(Clone, Debug)]
 pub enum SourceEvent {
-    /// The answer to a ticket: exactly one per accepted submission, also after a cancel.
+    /// Answer to a ticket: exactly one per accepted submission, also after a cancel.
     Answer {
-        /// Which.
+        /// Ticket that is answered.
         ticket: Ticket,
-        /// The value, or the error as it goes to the client, without the leading `-` (`ERR table
+        /// Value, or the error as it goes to the client, without the leading `-` (`ERR table
         /// objects: ...`).
         outcome: Result<SourceValue, String>,
-        /// How long the value may be kept.
+        /// Time for which the value may be cached.
         cacheable_for: Option<Duration>,
     },
     /// Whatever was cached for this key is out of date.
     Invalidate {
-        /// The key without the table's prefix.
+        /// Key without the table's prefix.
         key: Bytes,
     },
-    /// Whatever was cached is out of date.
+    /// Everything that was cached is out of date.
     Flush,
 }
 
-/// The waiting line is full.
+/// Error of a submission: the request queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Why an operation is not possible, whatever the key.
+/// Reason for which an operation is not possible, whatever the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// The kind of table has no such thing.
+    /// The kind of table does not support the operation.
     Kind,
-    /// This table's settings are in the way; the text says which (`the table is not writable ...`).
+    /// This table's settings forbid it; the text says which (`the table is not writable ...`).
     Table(Cow<'static, str>),
 }
 
-/// A source as INFO shows it. Nothing secret.
+/// Facts about a source that INFO shows; nothing in it is secret.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SourceInfo {
-    /// What leaves in batches, and how full they were.
+    /// Names of the batches it sends, and how full they were.
     pub batches: Vec<(&'static str, BatchReading)>,
-    /// State and figures by name.
+    /// State and metrics by name.
     pub fields: Vec<(&'static str, String)>,
 }
 
-/// Answers what is not in memory. Never blocks; its work happens on threads of its own.
+/// Answers requests for keys that are not in memory. It never blocks; its work happens on threads
+/// of its own.
 pub trait Source: Send {
-    /// Takes a request, or says that the line is full. It may wait for [`Source::flush`] before it
-    /// does anything.
+    /// Accepts a request, or fails because the request queue is full. It may wait for
+    /// [`Source::flush`] before it does anything.
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full>;
 
-    /// Nothing more is submitted in this turn. Cheap when nothing was.
+    /// Ends the submissions of this turn. It is cheap when nothing was submitted.
     fn flush(&mut self);
 
-    /// Nobody waits for this ticket any more. Its answer may still come and is ignored.
+    /// Says that nobody waits for this ticket any more. Its answer may still come and is ignored.
     fn cancel(&mut self, ticket: Ticket);
 
-    /// Appends what has become known, in order.
+    /// Appends the events since the last call, in order.
     fn poll(&mut self, stream: &mut Vec<SourceEvent>);
 
-    /// What people call this kind: `postgres`, `chunks`.
+    /// Returns what people call this kind: `postgres`, `chunks`.
     fn kind(&self) -> &'static str;
 
-    /// Whether the operation is possible at all; asked before anything of a command is submitted.
+    /// Returns whether the operation is possible at all; tx asks before it submits any part of a
+    /// command.
     fn supports(&self, operation: Operation) -> Result<(), Unsupported>;
 
-    /// How long a request may take.
+    /// Returns how long a request may take.
     fn timeout(&self) -> Duration;
 
-    /// For INFO.
+    /// Returns the facts that INFO shows.
     fn info(&self) -> SourceInfo;
 }

@@ -1,8 +1,9 @@
-//! What the stages count. Written by the stages with relaxed atomics, read by INFO and `/metrics`.
+//! Counters of the stages. The stages write them with relaxed atomics, INFO and `/metrics` read
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Batches of one stage and how full they were.
+/// Number of batches of one stage, and how full they were.
 #[derive(Debug, Default)]
 pub struct BatchCounter {
     batches: AtomicU64,
@@ -10,26 +11,26 @@ pub struct BatchCounter {
     max: AtomicU64,
 }
 
-/// A reading of a [`BatchCounter`].
+/// Values of a [`BatchCounter`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BatchReading {
-    /// Batches so far.
+    /// Number of batches so far.
     pub batches: u64,
-    /// Items in them.
+    /// Number of items in all batches.
     pub items: u64,
-    /// Items of the fullest.
+    /// Number of items in the fullest batch.
     pub max: u64,
 }
 
 impl BatchReading {
-    /// Items per batch.
+    /// Returns the mean number of items per batch.
     pub fn mean(&self) -> f64 {
         if self.batches == 0 { 0.0 } else { self.items as f64 / self.batches as f64 }
     }
 }
 
 impl BatchCounter {
-    /// One batch more. Only one thread writes a counter, so plain loads and stores do.
+    /// Counts one more batch. Only one thread writes a counter, so plain loads and stores suffice.
     pub fn record(&self, items: usize) {
         let items = items as u64;
         self.batches.store(self.batches.load(Relaxed) + 1, Relaxed);
@@ -39,7 +40,7 @@ impl BatchCounter {
         }
     }
 
-    /// The figures now.
+    /// Returns the values at this moment.
     pub fn read(&self) -> BatchReading {
         BatchReading {
             batches: self.batches.load(Relaxed),
@@ -48,7 +49,7 @@ impl BatchCounter {
         }
     }
 
-    /// Starts again (CONFIG RESETSTAT).
+    /// Resets all values to zero (CONFIG RESETSTAT).
     pub fn reset(&self) {
         self.batches.store(0, Relaxed);
         self.items.store(0, Relaxed);
@@ -56,24 +57,24 @@ impl BatchCounter {
     }
 }
 
-/// A number one thread writes and others read.
+/// Number that one thread writes and others read.
 #[derive(Debug, Default)]
 pub struct Figure(AtomicU64);
 
 impl Figure {
-    /// Adds; only the owning thread may.
+    /// Adds to the number; only the owning thread may.
     #[inline]
     pub fn add(&self, amount: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(amount), Relaxed);
     }
 
-    /// Sets.
+    /// Replaces the number by `value`.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// Sets, unless it is larger.
+    /// Raises the number to `value` if it is smaller.
     #[inline]
     pub fn raise(&self, value: u64) {
         if self.get() < value {
@@ -81,80 +82,81 @@ impl Figure {
         }
     }
 
-    /// The value now.
+    /// Returns the current number.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Figures of all stages. `*_total` only grow (but for a reset), the others are of now.
+/// Counters of all stages. `*_total` only grow (but for a reset), the others describe this moment.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Requests per batch that net handed to tx.
     pub net_batches: BatchCounter,
-    /// Requests per batch that tx executed (given-back ones not counted).
+    /// Requests per batch that tx executed (deferred ones do not count).
     pub tx_batches: BatchCounter,
-    /// Log records per hand-over to the log.
+    /// Log records per batch that tx handed to the log.
     pub commit_batches: BatchCounter,
-    /// Replies per release.
+    /// Connections to which net sent replies, per turn.
     pub reply_batches: BatchCounter,
-    /// The longest turn of the thread that executes transactions: what a request waited for others
-    /// at most, once it was received.
+    /// Longest turn, in microseconds, of the thread that executes transactions: the longest that a
+    /// received request waited for others.
     pub turn_us_max: Figure,
     /// Polls of the socket driver.
     pub net_polls_total: Figure,
-    /// Receive calls.
+    /// Receive calls of the socket driver.
     pub net_receives_total: Figure,
-    /// Send calls.
+    /// Send calls of the socket driver.
     pub net_sends_total: Figure,
-    /// Bytes received.
+    /// Bytes received from clients.
     pub net_received_bytes_total: Figure,
-    /// Bytes sent.
+    /// Bytes sent to clients.
     pub net_sent_bytes_total: Figure,
-    /// Connections accepted.
+    /// Connections accepted so far.
     pub connections_total: Figure,
-    /// Connections refused for `maxclients`.
+    /// Connections refused because of `maxclients`.
     pub connections_rejected_total: Figure,
     /// Connections closed because of `reply_bytes_total`.
     pub connections_evicted_total: Figure,
-    /// Connections now.
+    /// Connections open at this moment.
     pub connections: Figure,
-    /// Bytes of pending replies, half-read requests and MULTI queues now.
+    /// Bytes of pending replies, half-read requests and MULTI queues at this moment.
     pub connection_bytes: Figure,
-    /// Connections that wait for the log now.
+    /// Connections that wait for the log at this moment.
     pub connections_blocked: Figure,
-    /// Commands executed.
+    /// Commands executed so far.
     pub commands_total: Figure,
-    /// Error replies.
+    /// Error replies so far.
     pub errors_total: Figure,
-    /// AUTH and HELLO with a wrong user or password.
+    /// AUTH and HELLO commands with a wrong user or password.
     pub auth_denied_total: Figure,
-    /// AUTH and HELLO not looked at, since too many wrong passwords came from their address.
+    /// AUTH and HELLO commands that were refused without a check, because too many wrong passwords
+    /// came from their address.
     pub auth_refused_total: Figure,
-    /// Runs given back because the log was behind.
+    /// Runs of requests that tx deferred because the log was behind.
     pub deferred_total: Figure,
     /// Lookups of reading commands that found their key.
     pub keyspace_hits_total: Figure,
-    /// Lookups that did not.
+    /// Lookups of reading commands that did not find their key.
     pub keyspace_misses_total: Figure,
-    /// Keys removed because their time was over.
+    /// Keys removed because they had expired.
     pub expired_keys_total: Figure,
-    /// Keys in all memory tables now.
+    /// Keys in all memory tables at this moment.
     pub keys: Figure,
-    /// Keys that expire now.
+    /// Keys with an expiry at this moment.
     pub keys_expiring: Figure,
-    /// Memory of keys, values and indexes now.
+    /// Memory of keys, values and indexes at this moment.
     pub memory_used_bytes: Figure,
-    /// The most it was.
+    /// Largest memory of keys, values and indexes so far.
     pub memory_peak_bytes: Figure,
-    /// Of it waiting to be freed.
+    /// Memory that waits for garbage collection.
     pub memory_garbage_bytes: Figure,
-    /// Requests at sources now.
+    /// Requests open at sources at this moment.
     pub source_tickets: Figure,
 }
 
 impl Stats {
-    /// CONFIG RESETSTAT.
+    /// Resets the counters, as CONFIG RESETSTAT asks.
     pub fn reset(&self) {
         for counter in
             [&self.net_batches, &self.tx_batches, &self.commit_batches, &self.reply_batches]

@@ -1,5 +1,5 @@
-//! Runs the stages: net and tx in one loop, or on a thread each. The stages are the same; only this
-//! differs.
+//! Runs the stages: net and tx in one loop, or on a thread each. The stages themselves are the
+//! same.
 //!
 //! ```text
 //!  inline:   loop { net.collect -> tx.execute -> tx.end_turn -> net.deliver -> net.finish_turn }
@@ -7,10 +7,10 @@
 //!            tx:  loop { take all batches, execute, end_turn, hand back }
 //! ```
 //!
-//! **Shutdown.** When [`Signals::stop`] was called the net stage stops reading, what was received
-//! whole is executed and answered for at most [`SHUTDOWN_GRACE`], the sending half of each
-//! connection is ended and what peers still send is thrown away until they are quiet for
-//! [`SHUTDOWN_QUIET`], everything logged is synced, and the loops end.
+//! **Shutdown.** After [`Signals::stop`] the net stage stops reading. The stages execute and answer
+//! what was received whole, for at most [`SHUTDOWN_GRACE`]. Net then ends the sending half of each
+//! connection and discards what peers still send until they are quiet for [`SHUTDOWN_QUIET`]. The
+//! log syncs everything, and the loops end.
 
 use std::{
     io,
@@ -33,19 +33,19 @@ use crate::{
     tx::{Now, Signals, Tx},
 };
 
-/// Why the pipeline ended.
+/// Reason for which the pipeline ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// It was asked to; everything logged is handed to the log, whose thread ends when it is
-    /// synced.
+    /// It was asked to stop. Every record is handed to the log, whose thread ends when it has
+    /// synced them.
     Stopped,
-    /// The log failed: nothing more was answered. A restart recovers.
+    /// The log failed, so the pipeline answered nothing more. A restart recovers.
     LogFailed(String),
     /// The driver of sockets failed.
     NetFailed(io::Error),
 }
 
-/// Net and tx in the calling thread.
+/// Runs net and tx in the calling thread.
 pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) -> Ending {
     let (progress, signals) = (tx.progress.clone(), tx.signals.clone());
     let mut batch = Batch::default();
@@ -65,7 +65,7 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
             tx.execute(&mut batch, now);
             housekeeping.something_happened();
         }
-        // The log starts on this turn's records while the replies are being sorted.
+        // Let the log start on this turn's records while net sorts the replies.
         tx.end_turn();
         net.deliver(&mut batch);
         if let Some(mut answers) = tx.poll_answers(now) {
@@ -85,7 +85,7 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
     }
 }
 
-/// Net on a thread of its own, tx in the calling thread.
+/// Runs net on a thread of its own, and tx in the calling thread.
 pub fn run_threads<N: Net + Send + 'static>(
     net: NetStage<N>,
     mut tx: Tx,
@@ -98,7 +98,7 @@ pub fn run_threads<N: Net + Send + 'static>(
     let tx_sleeper = Sleeper::new(waker.waker());
     let (progress, signals) = (tx.progress.clone(), tx.signals.clone());
 
-    // Whether the net thread waits in its driver or for a batch, one waker ends it.
+    // Combine both wakers: the net thread may wait in its driver or for a batch.
     let (handle_sender, handle) = std::sync::mpsc::channel();
     let tx_notify = tx_sleeper.notify_handle();
     let net_clock = clock.clone();
@@ -143,10 +143,11 @@ pub fn run_threads<N: Net + Send + 'static>(
             tx.execute(batch, now);
             housekeeping.something_happened();
         }
-        // One hand-over to the log and one wake-up of net for all of them.
+        // Hand over to the log once and wake net once for all of the batches.
         tx.end_turn();
         for batch in taken.drain(..) {
-            // Never full: there are no more batches than places. Refused only when net is gone.
+            // The queue is never full: it has a place for every batch. It refuses one only when net
+            // is gone.
             let _ = finished.try_send(batch);
         }
         if waiting_answers.is_none() {
@@ -166,7 +167,8 @@ pub fn run_threads<N: Net + Send + 'static>(
         if hand_over(&mut answers, &mut waiting_answers) {
             net_notify.notify();
         } else if requests.is_empty() && !requests.is_closed() {
-            // With answers that found no room it sleeps, too: net says when it has taken some.
+            // With answers that found no free place tx sleeps, too: net wakes it when it has taken
+            // some.
             let deadline = if waiting_answers.is_some() { None } else { tx.next_deadline() };
             waker.park(earliest(housekeeping.wait(now), None, deadline, now));
         }
@@ -180,17 +182,19 @@ pub fn run_threads<N: Net + Send + 'static>(
     ending
 }
 
-/// The process ends: freeing millions of entries one by one would only hold it up.
+/// Leaves freeing the memory to the system: freeing millions of entries one by one would only delay
+/// the end of the process.
 fn leave_to_the_system(tx: Tx) {
     std::mem::forget(tx);
 }
 
-/// Batches of late answers under way to net at once. They have a queue of their own: the places of
-/// the other one are those of the batches that go round with requests, and none of these may ever
-/// be refused.
+/// Number of batches of late answers on their way to net. They have a queue of their own: the other
+/// queue has exactly as many places as there are batches of requests, and must never refuse one of
+/// those.
 const ANSWER_BATCHES_MAX: usize = 2;
 
-/// Gives late answers to net, if there are any and there is room. Whether it did.
+/// Hands late answers to net, if there are any and the queue has a free place. Returns whether it
+/// did.
 fn hand_over(answers: &mut Sender<Batch>, waiting: &mut Option<Batch>) -> bool {
     let Some(batch) = waiting.take() else { return false };
     match answers.try_send(batch) {
@@ -210,15 +214,15 @@ struct NetThread<N: Net> {
     net: NetStage<N>,
     to_tx: Sender<Batch>,
     from_tx: Receiver<Batch>,
-    /// Late answers. These batches do not go round.
+    /// Late answers. Their batches do not circulate.
     answers: Receiver<Batch>,
-    /// Those of the batches that go round which nobody has.
+    /// Circulating batches that are neither in a queue nor with tx.
     free: Vec<Batch>,
     sleeper: Sleeper,
     parked: ThreadWaker,
     progress: Progress,
     signals: Arc<Signals>,
-    /// Behind the queue's end: fields are dropped in order.
+    /// Declared behind the queue's end: fields are dropped in order.
     tx_notify: Notify,
 }
 
@@ -256,7 +260,7 @@ impl<N: Net> NetThread<N> {
                 self.net.deliver(&mut batch);
                 self.free.push(batch);
             } else {
-                // There are no more batches than places. Refused only when tx is gone.
+                // The queue has a place for every batch. It refuses one only when tx is gone.
                 let handed = self.to_tx.try_send(batch);
                 assert!(
                     handed.is_ok() || self.to_tx.is_closed(),
@@ -267,7 +271,7 @@ impl<N: Net> NetThread<N> {
         }
     }
 
-    /// `spare` is empty, before and after.
+    /// Delivers late answers. `spare` is empty, before and after.
     fn deliver_answers(&mut self, spare: &mut Vec<Batch>) {
         self.answers.drain_into(spare);
         if spare.is_empty() {
@@ -276,11 +280,11 @@ impl<N: Net> NetThread<N> {
         for mut batch in spare.drain(..) {
             self.net.deliver(&mut batch);
         }
-        // tx may wait for the room.
+        // tx may wait for the free place.
         self.tx_notify.notify();
     }
 
-    /// All batches are with tx: nothing is read before one is back.
+    /// Waits while tx has all batches: net reads nothing before one is back.
     fn wait_for_batch(&mut self) {
         self.sleeper.prepare();
         if self.from_tx.is_empty() && self.answers.is_empty() && !self.from_tx.is_closed() {
@@ -289,7 +293,7 @@ impl<N: Net> NetThread<N> {
         self.sleeper.awake();
     }
 
-    /// How long the driver may wait.
+    /// Returns how long the driver may wait.
     fn wait(&mut self, shutdown: &Shutdown, now: Now) -> Option<Duration> {
         self.sleeper.prepare();
         let something = !self.from_tx.is_empty() || !self.answers.is_empty();
@@ -300,7 +304,7 @@ impl<N: Net> NetThread<N> {
     }
 }
 
-/// One waker for a thread that waits now here, now there.
+/// Waker for a thread that waits in two different places.
 struct Both {
     driver: Waker,
     thread: Waker,
@@ -317,7 +321,7 @@ impl Wake for Both {
     }
 }
 
-/// When expired keys and garbage are looked after.
+/// Schedule of expiry and garbage collection.
 #[derive(Debug, Default)]
 struct Housekeeping {
     due: Option<Duration>,
@@ -335,7 +339,7 @@ impl Housekeeping {
         }
         let again = tx.housekeep(now);
         tx.end_turn();
-        // After work it runs once more, to show the last figures; then only when something is to be
+        // After work run it once more to update the metrics; then only when something is to be
         // done.
         let pause = match again {
             Some(pause) => Some(pause.min(HOUSEKEEPING_INTERVAL)),
@@ -355,11 +359,11 @@ impl Housekeeping {
     }
 }
 
-/// The orderly end: answer what was received whole, then let the peers take it.
+/// Clean shutdown: answer what was received whole, then let the peers take the replies.
 #[derive(Debug, Default)]
 struct Shutdown {
     deadline: Option<Duration>,
-    /// Everything is sent; the end comes when the peers have been quiet until then.
+    /// When everything is sent: the time until which the peers must be quiet for the loop to end.
     quiet_until: Option<Duration>,
 }
 
@@ -394,7 +398,7 @@ fn read(clock: &impl Clock) -> Now {
     Now { monotonic: clock.now(), wall_ms: clock.wall_ms() }
 }
 
-/// The shortest of the waits.
+/// Returns the shortest of the waits.
 fn earliest(
     a: Option<Duration>,
     b: Option<Duration>,

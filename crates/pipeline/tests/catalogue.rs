@@ -1,4 +1,4 @@
-//! Tables come, change and go between two starts; no start hides keys.
+//! Tables that appear, change and disappear between two starts; no start hides keys.
 
 mod world;
 
@@ -34,7 +34,8 @@ fn keys_belong_to_the_table_their_prefix_names_in_every_space() {
     let mut world = start(&disk, with_users(SyncMode::Always));
     let replies = run(
         &mut world,
-        "SET users:1 a\nSET other:1 b\nSELECT 3\nGET users:1\nGET other:1\nSET other:1 c\nDBSIZE\nSELECT 0\nDBSIZE\nKEYS users:*",
+        "SET users:1 a\nSET other:1 b\nSELECT 3\nGET users:1\nGET other:1\nSET other:1 \
+         c\nDBSIZE\nSELECT 0\nDBSIZE\nKEYS users:*",
     );
     assert_eq!(replies, ["OK", "OK", "OK", "a", "nil", "OK", ":1", "OK", ":2", "[users:1]"]);
     assert_eq!(
@@ -66,7 +67,7 @@ fn a_new_table_over_existing_keys_is_refused_until_it_adopts_them() {
         expected
     );
     drop(world);
-    // They are where they were moved, also after losing what was not synced.
+    // They are where they were moved, even after a crash that loses everything unsynced.
     let disk = disk.crash(&mut SimRng::new(3), CrashKind::DropUnsynced);
     let mut world = start(&disk, with_users(SyncMode::Always));
     assert_eq!(
@@ -142,7 +143,8 @@ fn what_moves_out_of_an_off_table_is_logged_whole() {
     let mut world = start(&disk, with_users(SyncMode::Off));
     let replies = run(
         &mut world,
-        "HSET users:h a 1 b 2\nPEXPIRE users:h 500000\nRENAME users:h h\nSET users:s text\nAPPEND users:s !\nCOPY users:s s\nSET back 1\nRENAME back users:back",
+        "HSET users:h a 1 b 2\nPEXPIRE users:h 500000\nRENAME users:h h\nSET users:s text\nAPPEND \
+         users:s !\nCOPY users:s s\nSET back 1\nRENAME back users:back",
     );
     assert_eq!(replies, [":2", ":1", "OK", "OK", ":5", ":1", "OK", "OK"]);
     drop(world);
@@ -179,7 +181,7 @@ fn a_crash_anywhere_in_a_start_that_adopts_leaves_a_directory_that_starts() {
     panic!("a start takes fewer than 200 operations");
 }
 
-/// More than one frame of keys: some are moved and synced when the start is interrupted.
+/// There is more than one frame of keys: some are moved and synced when the start is interrupted.
 #[test]
 fn an_interrupted_adoption_is_finished_by_the_next_start_whatever_its_flags() {
     const KEYS: usize = 60;
@@ -236,7 +238,7 @@ fn a_source_over_existing_keys_is_refused_whatever_the_space_and_never_adopts() 
                 "{message}"
             );
         }
-        // Nothing of the refused starts is in the log.
+        // The log contains nothing of the refused starts.
         run(&mut start(&disk, settings(SyncMode::Always)), "FLUSHALL\nSET userson:1 a");
         assert_eq!(
             run(&mut start(&disk, with_source(settings(SyncMode::Always))), "DBSIZE"),

@@ -10,7 +10,8 @@ use busload_pipeline::{limits::GUESSES_AT_ONCE, settings::Settings};
 use busload_resp::reply::Reply;
 use common::{Client, Server, check, check_on};
 
-const TOO_MANY: &str = "-ERR too many wrong passwords came from this address, so none is looked at now; try again in 1 s";
+const TOO_MANY: &str = "-ERR too many wrong passwords came from this address, so none is looked at \
+                        now; try again in 1 s";
 const NOAUTH: &str = "-NOAUTH Authentication required.";
 const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -23,7 +24,7 @@ fn peer(remote: &str) -> Peer {
     Peer { remote: address(remote), local: address("127.0.0.1:6380") }
 }
 
-/// The text of a verbatim or bulk reply.
+/// Returns the text of a verbatim or bulk reply.
 fn text(server: &mut Server, client: Client, line: &str) -> String {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     let bytes = server.send(client, &words);
@@ -40,11 +41,13 @@ fn hello_says_who_answers_and_changes_the_protocol() {
     let mut server = Server::new();
     assert_eq!(
         server.run("HELLO"),
-        "['server', 'redis', 'version', '7.2.4', 'proto', 2, 'id', 1, 'mode', 'standalone', 'role', 'master', 'modules', []]"
+        "['server', 'redis', 'version', '7.2.4', 'proto', 2, 'id', 1, 'mode', 'standalone', \
+         'role', 'master', 'modules', []]"
     );
     assert_eq!(
         server.run("hello 3"),
-        "{'server': 'redis', 'version': '7.2.4', 'proto': 3, 'id': 1, 'mode': 'standalone', 'role': 'master', 'modules': []}"
+        "{'server': 'redis', 'version': '7.2.4', 'proto': 3, 'id': 1, 'mode': 'standalone', \
+         'role': 'master', 'modules': []}"
     );
     assert_eq!(server.send(Client::FIRST, &[b"GET", b"nokey"]), b"_\r\n");
     assert!(server.run("HELLO").starts_with('{'), "without a version the protocol stays");
@@ -62,9 +65,9 @@ fn a_bad_hello_changes_nothing() {
         HELLO x                       -> -ERR Protocol version is not an integer or out of range
         HELLO 2 foo                   -> -ERR Syntax error in HELLO option 'foo'
         HELLO 3 AUTH a                -> -ERR Syntax error in HELLO option 'AUTH'
-        HELLO 3 AUTH foo x            -> -WRONGPASS invalid username-password pair or user is disabled.
+        HELLO 3 AUTH foo x -> -WRONGPASS invalid username-password pair or user is disabled.
         HELLO 3 SETNAME               -> -ERR Syntax error in HELLO option 'SETNAME'
-        HELLO 3 SETNAME "a b"         -> -ERR Client names cannot contain spaces, newlines or special characters.
+   HELLO 3 SETNAME "a b" -> -ERR Client names cannot contain spaces, newlines or special characters.
         CLIENT GETNAME                -> nil
         HGETALL nokey                 -> []
     "#,
@@ -83,7 +86,8 @@ fn a_name_is_taken_only_from_a_hello_that_is_right_to_its_end() {
 fn without_a_password_auth_is_refused_or_needless() {
     check(
         "
-        AUTH x             -> -ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?
+        AUTH x             -> -ERR AUTH <password> called without any password configured for the \
+        default user. Are you sure your configuration is correct?
         AUTH default x     -> OK
         AUTH foo x         -> -WRONGPASS invalid username-password pair or user is disabled.
         AUTH a b c         -> -ERR syntax error
@@ -254,9 +258,9 @@ fn names_are_printable_and_can_be_taken_back() {
         CLIENT GETNAME           -> nil
         CLIENT SETNAME a-b:c     -> OK
         CLIENT GETNAME           -> 'a-b:c'
-        CLIENT SETNAME "a b"     -> -ERR Client names cannot contain spaces, newlines or special characters.
-        CLIENT SETNAME "a\nb"    -> -ERR Client names cannot contain spaces, newlines or special characters.
-        CLIENT SETNAME "\xc3"    -> -ERR Client names cannot contain spaces, newlines or special characters.
+    CLIENT SETNAME "a b" -> -ERR Client names cannot contain spaces, newlines or special characters.
+   CLIENT SETNAME "a\nb" -> -ERR Client names cannot contain spaces, newlines or special characters.
+   CLIENT SETNAME "\xc3" -> -ERR Client names cannot contain spaces, newlines or special characters.
         CLIENT GETNAME           -> 'a-b:c'
         CLIENT SETNAME ""        -> OK
         CLIENT GETNAME           -> nil
@@ -289,7 +293,8 @@ fn what_libraries_say_about_themselves_is_kept() {
 fn requests_that_clients_ignore_the_refusal_of_are_refused_as_unknown() {
     check(
         "
-        CLIENT MAINT_NOTIFICATIONS ON moving-endpoint-type internal-fqdn -> -ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.
+        CLIENT MAINT_NOTIFICATIONS ON moving-endpoint-type internal-fqdn -> -ERR unknown \
+        subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.
     ",
     );
 }
@@ -306,17 +311,20 @@ fn client_list_has_a_line_for_every_connection() {
     server.advance(2_500);
     let list = text(&mut server, Client::FIRST, "CLIENT LIST");
     let lines: Vec<&str> = list.lines().collect();
-    let sizes = "qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r";
+    let sizes = "qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
+                 tot-mem=0 events=r";
     assert_eq!(
         lines[..2],
         [
             format!(
-                "id=1 addr=/sim:0 laddr=/sim:0 fd=-1 name= age=2 idle=0 flags=U db=0 sub=0 psub=0 ssub=0 multi=-1 \
-                 {sizes} cmd=client|list user=default redir=-1 resp=2 lib-name= lib-ver="
+                "id=1 addr=/sim:0 laddr=/sim:0 fd=-1 name= age=2 idle=0 flags=U db=0 sub=0 psub=0 \
+                 ssub=0 multi=-1 {sizes} cmd=client|list user=default redir=-1 resp=2 lib-name= \
+                 lib-ver="
             ),
             format!(
-                "id=2 addr=127.0.0.1:50001 laddr=127.0.0.1:6380 fd=-1 name=worker age=2 idle=2 flags=N db=0 sub=0 \
-                 psub=0 ssub=0 multi=-1 {sizes} cmd=client|setname user=default redir=-1 resp=2 lib-name= lib-ver="
+                "id=2 addr=127.0.0.1:50001 laddr=127.0.0.1:6380 fd=-1 name=worker age=2 idle=2 \
+                 flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 {sizes} cmd=client|setname user=default \
+                 redir=-1 resp=2 lib-name= lib-ver="
             ),
         ]
     );
@@ -344,7 +352,7 @@ fn bad_filters_of_client_list_and_kill_are_refused() {
         CLIENT LIST ID                           -> -ERR syntax error
         CLIENT LIST ID a                         -> -ERR Invalid client ID
         CLIENT LIST foo                          -> -ERR syntax error
-        CLIENT KILL                              -> -ERR wrong number of arguments for 'client|kill' command
+        CLIENT KILL -> -ERR wrong number of arguments for 'client|kill' command
         CLIENT KILL 1.2.3.4:5                    -> -ERR No such client
         CLIENT KILL ID                           -> -ERR No such client
         CLIENT KILL ID 77777777                  -> 0
@@ -408,7 +416,8 @@ fn connection_commands_work_inside_a_transaction() {
         HELLO 3             -> QUEUED
         GET nokey           -> QUEUED
         CLIENT SETNAME me   -> QUEUED
-        EXEC                -> [OK, OK, {'server': 'redis', 'version': '7.2.4', 'proto': 3, 'id': 1, 'mode': 'standalone', 'role': 'master', 'modules': []}, nil, OK]
+        EXEC                -> [OK, OK, {'server': 'redis', 'version': '7.2.4', 'proto': 3, 'id': \
+        1, 'mode': 'standalone', 'role': 'master', 'modules': []}, nil, OK]
         CLIENT GETNAME      -> 'me'
         GET k               -> 'v'
         SELECT 0            -> OK

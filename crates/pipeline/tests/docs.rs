@@ -1,4 +1,4 @@
-//! The committed page of commands is what the table says. `BUSLOAD_WRITE_DOCS=1` writes it.
+//! The committed page of commands equals what the table gives. `BUSLOAD_WRITE_DOCS=1` writes it.
 
 use std::path::Path;
 
@@ -14,6 +14,7 @@ fn the_page_of_commands_is_up_to_date() {
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         page == committed,
-        "docs/commands.md is out of date: BUSLOAD_WRITE_DOCS=1 cargo test -p busload-pipeline --test docs"
+        "docs/commands.md is out of date: BUSLOAD_WRITE_DOCS=1 cargo test -p busload-pipeline \
+         --test docs"
     );
 }

@@ -10,7 +10,7 @@ use busload_io::{Disk, sim::SimClock, sim::SimDisk};
 use busload_pipeline::settings::{Settings, SyncMode};
 use world::{Client, World, request, settings};
 
-/// Writes of 1 KiB until the log takes no more.
+/// Writes values of 1 KiB until the log grants no more space.
 fn fill_log(world: &mut World, client: &Client, count: usize) {
     let value = "v".repeat(1024);
     for number in 0..count {
@@ -24,7 +24,7 @@ fn when_the_log_is_behind_writes_wait_in_order_and_clean_reads_go_on() {
     let mut world = World::new(SyncMode::Os);
     let (mut writer, mut reader) = (world.connect(), world.connect());
     assert_eq!(world.run(&mut writer, "SET clean 1"), ["OK"]);
-    // More than the 128 KiB of prepared segments: without steps of the log it gets stuck.
+    // This is more than the 128 KiB of prepared segments: without steps of the log it gets stuck.
     fill_log(&mut world, &writer, 500);
     world.send(&writer, "GET key499\nINCR n\nGET n");
     world.turns();
@@ -150,7 +150,7 @@ fn a_long_pipeline_is_answered_whole_when_its_client_reads_late() {
     }
 }
 
-/// In debug builds every record is held against what was reserved for it.
+/// Debug builds compare every record with the space that was reserved for it.
 #[test]
 fn what_a_transaction_copies_is_reserved() {
     let mut settings = settings(SyncMode::Os);
@@ -190,7 +190,7 @@ fn before_a_password_a_client_may_not_make_the_server_hold_much() {
         assert_eq!(world.replies(&mut client), [error]);
         assert!(world.clients.is_closed(client.id));
     }
-    // What follows AUTH in one piece is already from an authenticated client.
+    // The request that follows AUTH in one piece is already from an authenticated client.
     let mut client = world.connect();
     let mut bytes = request(&["AUTH", "secret"]);
     let words: Vec<String> =

@@ -1,4 +1,4 @@
-//! A reply that shows data leaves only when that data is as safe as its table promises.
+//! A reply that shows data is sent only when that data is as safe as its table promises.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 use busload_pipeline::settings::SyncMode;
 use world::{World, settings, table};
 
-/// Commands that show the state of keys, after these commands of another client, which are not
-/// durable yet.
+/// Commands that show the state of keys, each after commands of another client that are not durable
+/// yet.
 const SHOWING: &[(&str, &str, &str)] = &[
     ("SET k v", "GET k", "v"),
     ("SET k v", "MGET other k", "[nil v]"),

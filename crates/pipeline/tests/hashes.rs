@@ -214,7 +214,7 @@ fn scanning_arguments() {
     );
 }
 
-/// A hash with so many fields `f0`, `f1`, ... whose values are their numbers.
+/// Starts a server with a hash of this many fields `f0`, `f1`, ... whose values are their numbers.
 fn server_with_hash(count: usize) -> Server {
     let mut server = Server::new();
     for index in 0..count {
@@ -242,7 +242,7 @@ fn texts(reply: Reply) -> Vec<String> {
     elements.into_iter().map(text).collect()
 }
 
-/// One HSCAN; the next cursor and the pairs.
+/// Sends one HSCAN. Returns the next cursor and the pairs.
 fn scan(server: &mut Server, cursor: &str, options: &str) -> (String, Vec<(String, String)>) {
     let Reply::Array(parts) = ask(server, &format!("HSCAN h {cursor} {options}")) else {
         panic!("no array")
@@ -323,7 +323,8 @@ fn random_fields_arguments() {
         HRANDFIELD h 9223372036854775807 -> ['f']
         HRANDFIELD h 9223372036854775807 WITHVALUES  -> -ERR value is out of range
         HRANDFIELD h -9223372036854775807 WITHVALUES -> -ERR value is out of range
-        HRANDFIELD h -9223372036854775808 -> -ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807
+        HRANDFIELD h -9223372036854775808 -> -ERR value is out of range, value must between \
+        -9223372036854775807 and 9223372036854775807
         @ resp3
         HRANDFIELD h                  -> 'f'
         HRANDFIELD missing            -> nil

@@ -1,8 +1,9 @@
-//! The command table with hostile sizes: whatever a client asks for, nobody waits long for a turn.
+//! The command table with hostile sizes: whatever a client asks for, no turn keeps others waiting
+//! for long.
 //!
-//! The longest turn is measured in processor time of this thread, which does not depend on what
-//! else the machine does. The bound is several times what a slice takes here, and a fraction of
-//! what the whole takes.
+//! The test measures the longest turn in processor time of this thread, which does not depend on
+//! what else the machine does. The bound is several times what a slice takes here, and a fraction
+//! of what the whole command takes.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -15,13 +16,14 @@ use busload_pipeline::{command::COMMANDS, settings::SyncMode};
 use busload_resp::reply::ReplyCounter;
 use world::{Client, World, request, settings};
 
-/// Pairs in the largest request: the limit is 2^20 arguments.
+/// Number of pairs in the largest request: the limit is 2^20 arguments.
 const MANY: usize = 500_000;
 const VALUE_BYTES: usize = 500_000_000;
-/// A slice takes some milliseconds here; the commands below took a hundred to several thousand.
+/// Longest permitted turn. A slice takes some milliseconds here; the commands below took a hundred
+/// to several thousand.
 const LONGEST_TURN: Duration = Duration::from_millis(60);
 
-/// Processor time of this thread so far.
+/// Returns the processor time of this thread so far.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -39,8 +41,8 @@ fn with(start: &[&[u8]], rest: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     start.iter().map(|word| word.to_vec()).chain(rest).collect()
 }
 
-/// What a hostile client sends of this command, in a world with a hash of a million fields, half a
-/// million keys and a string of 500 MB; nothing for a command whose cost does not grow.
+/// Returns what a hostile client sends of this command, in a world with a hash of a million fields,
+/// half a million keys and a string of 500 MB; nothing for a command whose cost does not grow.
 fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
     let words = |line: &str| vec![line.split(' ').map(|word| word.as_bytes().to_vec()).collect()];
     let pattern = |command: &[&[u8]]| {
@@ -97,13 +99,13 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
         "persist" => words("persist hash"),
         "flushdb" => words("flushdb"),
         "flushall" => words("flushall"),
-        // One number, one short text, or nothing to go by.
+        // These take one number, one short text, or nothing on which their cost could depend.
         "getdel" | "getex" | "incr" | "incrby" | "decr" | "decrby" | "incrbyfloat" | "hsetnx"
         | "hget" | "hlen" | "hexists" | "hincrby" | "hincrbyfloat" | "hstrlen" | "type"
         | "pexpire" | "expireat" | "pexpireat" | "ttl" | "pttl" | "expiretime" | "pexpiretime"
         | "randomkey" | "unwatch" | "hello" | "auth" | "select" | "client" | "dbsize" | "info"
         | "function" | "time" => Vec::new(),
-        // A transaction runs whole: it costs what its commands do. The others end something.
+        // A transaction executes whole: it costs what its commands cost. The others end something.
         "multi" | "exec" | "discard" | "quit" | "reset" | "shutdown" => Vec::new(),
         other => panic!(
             "say what a hostile client would send of {other}, or that its cost does not grow"
@@ -111,7 +113,7 @@ fn hostile(name: &str) -> Vec<Vec<Vec<u8>>> {
     }
 }
 
-/// Runs a request; returns the longest turn and how the reply begins.
+/// Executes a request. Returns the longest turn and how the reply begins.
 fn run(world: &mut World, client: &Client, words: &[Vec<u8>]) -> (Duration, String) {
     world.clients.write(client.id, &request(words));
     let (mut longest, mut replies, mut start) =
@@ -129,8 +131,9 @@ fn run(world: &mut World, client: &Client, words: &[Vec<u8>]) -> (Duration, Stri
     }
 }
 
-/// A machine that takes the processor away in the middle of a turn, or gives memory late, makes a
-/// turn long now and then; what a command costs makes it long every time.
+/// Number of attempts. A machine that preempts the thread in the middle of a turn, or provides
+/// memory late, makes a turn long now and then; a command that costs too much makes it long every
+/// time.
 const PASSES_MAX: u32 = 3;
 
 #[test]
@@ -146,7 +149,7 @@ fn whatever_a_client_asks_for_nobody_waits_long() {
     assert!(slow.is_empty(), "turns above {LONGEST_TURN:?}, {PASSES_MAX} times: {slow:?}");
 }
 
-/// Names of commands of which one turn was too long.
+/// Returns the names of commands of which one turn was too long.
 fn slow_commands() -> BTreeSet<&'static str> {
     let mut world = World::wide(settings(SyncMode::Off));
     let client = world.connect();

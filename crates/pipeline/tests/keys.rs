@@ -5,7 +5,7 @@ mod common;
 use busload_pipeline::settings::{Settings, SyncMode, TableSettings};
 use common::{Client, START_MS, Server, check, check_on};
 
-/// A server with further memory tables.
+/// Starts a server with further memory tables.
 fn with_tables(named: &[(&str, SyncMode)]) -> Server {
     let mut settings = Settings::default();
     settings.tables.extend(named.iter().map(|&(name, sync)| TableSettings {
@@ -132,9 +132,9 @@ fn expire_conditions_compare_with_the_old_time() {
         EXPIRE k 60 XX XX      -> 1
         PERSIST k              -> 1
         EXPIRE k 10 LT         -> 1
-        EXPIRE k 5 NX XX       -> -ERR NX and XX, GT or LT options at the same time are not compatible
-        EXPIRE k 5 NX GT       -> -ERR NX and XX, GT or LT options at the same time are not compatible
-        EXPIRE k 5 LT NX       -> -ERR NX and XX, GT or LT options at the same time are not compatible
+        EXPIRE k 5 NX XX -> -ERR NX and XX, GT or LT options at the same time are not compatible
+        EXPIRE k 5 NX GT -> -ERR NX and XX, GT or LT options at the same time are not compatible
+        EXPIRE k 5 LT NX -> -ERR NX and XX, GT or LT options at the same time are not compatible
         EXPIRE k 5 GT LT       -> -ERR GT and LT options at the same time are not compatible
         EXPIRE nokey x GT LT   -> -ERR GT and LT options at the same time are not compatible
         EXPIRE k 5 FOO         -> -ERR Unsupported option FOO
@@ -274,7 +274,8 @@ fn a_copy_is_independent_and_needs_replace_to_overwrite() {
         COPY k c DB 16           -> -ERR DB index is out of range
         COPY k c DB -1           -> -ERR DB index is out of range
         COPY k c DB x            -> -ERR value is not an integer or out of range
-        COPY k c DB 4294967296   -> -ERR value is out of range, value must between -2147483648 and 2147483647
+        COPY k c DB 4294967296   -> -ERR value is out of range, value must between -2147483648 and \
+        2147483647
         COPY k c DB              -> -ERR syntax error
         COPY k c FOO             -> -ERR syntax error
         EXISTS c                 -> 0
@@ -386,14 +387,15 @@ fn spaces_hold_different_keys() {
         SELECT 16     -> -ERR DB index is out of range
         SELECT -1     -> -ERR DB index is out of range
         SELECT x      -> -ERR value is not an integer or out of range
-        SELECT 4294967296 -> -ERR value is out of range, value must between -2147483648 and 2147483647
+        SELECT 4294967296 -> -ERR value is out of range, value must between -2147483648 and \
+        2147483647
         SELECT        -> -ERR wrong number of arguments for 'select' command
         GET k         -> '0'
     ",
     );
 }
 
-/// What Redis 7.0 answers, line by line. A string whose parts were written is never compact again,
+/// Redis 7.0 answers this, line by line. A string whose parts were written is never compact again,
 /// nor is a hash that was large once.
 #[test]
 fn encodings_tell_what_was_done_to_a_value() {
@@ -470,7 +472,7 @@ fn encodings_tell_what_was_done_to_a_value() {
     assert_eq!(server.run("OBJECT ENCODING many"), "'hashtable'");
 }
 
-/// The log holds what was done, so a new start knows what it did, too. Only of a copy it knows the
+/// The log holds what the commands did, so a new start knows it, too. Only of a copy it knows the
 /// contents alone, as Redis does after every start from a snapshot.
 #[test]
 fn encodings_survive_a_new_start() {
@@ -496,7 +498,7 @@ fn encodings_survive_a_new_start() {
 #[test]
 fn tools_learn_encodings_and_counts() {
     check(
-        r"
+        "
         SET n 12345                -> OK
         SET s abc                  -> OK
         SET l aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeee -> OK
@@ -510,7 +512,9 @@ fn tools_learn_encodings_and_counts() {
         OBJECT REFCOUNT nokey      -> nil
         OBJECT IDLETIME s          -> 0
         OBJECT FREQ nokey          -> nil
-        OBJECT FREQ s              -> -ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.
+        OBJECT FREQ s              -> -ERR An LFU maxmemory policy is not selected, access \
+        frequency not tracked. Please note that when switching between policies at runtime LRU and \
+        LFU data will take some time to adjust.
         OBJECT FOO s               -> -ERR unknown subcommand 'FOO'. Try OBJECT HELP.
         OBJECT                     -> -ERR wrong number of arguments for 'object' command
         OBJECT ENCODING            -> -ERR wrong number of arguments for 'object|encoding' command

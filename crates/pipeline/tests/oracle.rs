@@ -1,9 +1,9 @@
-//! What was acknowledged, and what anyone has seen, survives: seeds decide requests, interleaving
-//! and the crash.
+//! Acknowledged data, and data that anyone has seen, survives: a seed decides requests,
+//! interleaving and the crash.
 //!
 //! Every key has one owner, whose operations on it are numbered: SET writes its number, every third
-//! is a DEL. Readers are other connections. After a crash each key must show an operation at least
-//! as new as the newest that was acknowledged to its owner or shown to anybody.
+//! operation is a DEL. Readers are other connections. After a crash each key must show an operation
+//! at least as new as the newest that was acknowledged to its owner or shown to anybody.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -28,14 +28,14 @@ enum Sent {
     Pair {
         number: u64,
     },
-    /// With what had been seen of the key when it was asked.
+    /// A read, with the newest operation on the key that had been seen when it was sent.
     Read {
         key: usize,
         seen: u64,
     },
 }
 
-/// What must survive of one key.
+/// Operations of one key, of which `seen` and later ones must survive.
 #[derive(Clone, Copy, Debug, Default)]
 struct Key {
     sent: u64,
@@ -82,7 +82,7 @@ impl Run {
         self.clients = (0..OWNERS + READERS).map(|_| (self.world.connect(), Vec::new())).collect();
     }
 
-    /// One random event.
+    /// Makes one random event happen.
     fn step(&mut self) {
         match self.rng.below(10) {
             0..3 => self.send(),
@@ -142,7 +142,7 @@ impl Run {
         }
     }
 
-    /// The power fails; what is left must contain everything acknowledged and seen.
+    /// Simulates a power failure; what is left must contain everything acknowledged and seen.
     fn crash(&mut self, kind: CrashKind) {
         let disk = self.world.disk.crash(&mut self.rng, kind);
         let clock = SimClock::new(1_000_000);
@@ -159,7 +159,7 @@ impl Run {
                 state.seen
             );
             assert!(found <= state.sent, "key {key} shows {found}, only {} were sent", state.sent);
-            // The clients are gone: what did not survive was never sent.
+            // The clients are gone: an operation that did not survive counts as never sent.
             *state = Key { sent: found, seen: found };
         }
         let pair = self.world.run(&mut client, "MGET left right").remove(0);
@@ -172,7 +172,7 @@ impl Run {
     }
 }
 
-/// The oldest operation, not before `seen`, after which a GET shows this.
+/// Returns the oldest operation, not before `seen`, after which a GET shows this.
 fn shown(reply: &str, seen: u64) -> u64 {
     match reply {
         "nil" => (seen..).find(|number| *number == 0 || deletes(*number)).unwrap(),

@@ -1,10 +1,10 @@
 //! Thousands of random commands on busload and on a real Redis: every reply is the same, byte for
 //! byte.
 //!
-//! The exceptions are what DESIGN leaves open: the order of fields and keys, which field a random
-//! choice gives, and the milliseconds between the two executing a command; and what follows MULTI
-//! inside a transaction, which spoils it as in newer servers. After every few hundred commands
-//! busload starts again from its log, so what is compared is also what was logged.
+//! Replies may differ in what busload leaves open: the order of fields and keys, which field a
+//! random choice gives, the milliseconds between the two servers' executing a command, and replies
+//! after a MULTI inside a transaction, which spoils it as in newer servers. After every few hundred
+//! commands busload starts again from its log, so the comparison covers the logged data, too.
 
 mod common;
 
@@ -17,7 +17,7 @@ const SEEDS: u64 = 8;
 const COMMANDS_PER_SEED: usize = 6_000;
 const COMMANDS_PER_LOG: usize = 500;
 
-/// One word each but for `{options}`, which is several.
+/// Templates of commands; each placeholder is one word but for `{options}`, which is several.
 const TEMPLATES: &[&str] = &[
     "GET {key}",
     "GET {key}",
@@ -110,8 +110,8 @@ const TEMPLATES: &[&str] = &[
     "DISCARD",
 ];
 
-/// What decides how Redis keeps a value. INCRBYFLOAT is not among them: it leaves an integer in a
-/// form that is made for other strings.
+/// Commands that decide how Redis keeps a value. INCRBYFLOAT is not among them: it leaves an
+/// integer in a form that Redis uses for other strings.
 const ENCODING_TEMPLATES: &[&str] = &[
     "OBJECT ENCODING {key}",
     "OBJECT ENCODING {key}",
@@ -181,14 +181,14 @@ const INTEGERS: &[&str] = &[
     "x",
     "",
 ];
-/// Increments are whole and fractions short, so that Redis's binary sums are exact as busload's
-/// always are.
+/// Whole increments and short fractions, so that Redis's binary sums are exact as busload's always
+/// are.
 const INCREMENTS: &[&str] =
     &["1e2", "3", "-7.0", "+15e-1x", "5.", "inf", "-inf", "nan", "", " 1", "x", "-0", "1e1"];
 const FLOATS: &[&str] =
     &["0.5", "-7.125", "+1.5", ".5", "5.", "-0.0", "1e-3", "inf", "nan", "1.2.3"];
-/// Strings of hundreds of megabytes, and transactions for which the log makes room for them, are
-/// for other tests.
+/// Offsets into strings. Strings of hundreds of megabytes, and transactions for which the log
+/// reserves space for them, are left to other tests.
 const OFFSETS: &[&str] = &[
     "0",
     "1",
@@ -205,15 +205,15 @@ const OFFSETS: &[&str] = &[
 ];
 const INDEXES: &[&str] =
     &["0", "1", "2", "-1", "-2", "-3", "5", "100", "-100", "9223372036854775807", "x"];
-/// In seconds or milliseconds: hours at least, so that nothing expires while a slow machine runs
-/// the test.
+/// Times in seconds or milliseconds: hours at least, so that nothing expires while a slow machine
+/// runs the test.
 const TIMES: &[&str] =
     &["10000000", "20000000", "5000000000", "0", "-1", "x", "9223372036854775807"];
 const DATES: &[&str] =
     &["4000000000", "4100000000", "4200000000", "1", "-1", "x", "9223372036854775807"];
 const PATTERNS: &[&str] = &["*", "?", "f*", "*1*", "[a-c]", "[^a]", "number", "\\a", "", "f[0-9]"];
 const WHEN: &[&str] = &["NX", "XX", "GT", "LT", "nonsense"];
-/// Below and above what Redis keeps in a compact hash.
+/// Values below and above the size that Redis keeps in a compact hash.
 const LONG: &[&str] = &[
     "x123456789012345678901234567890123456789012345678901234567890123",
     "x1234567890123456789012345678901234567890123456789012345678901234",
@@ -221,7 +221,7 @@ const LONG: &[&str] = &[
 const NESTED: &str = "ERR MULTI calls can not be nested";
 const UNITS: &[&str] = &["BYTE", "BIT", "bit", "nonsense"];
 
-/// Every key on every pattern, on both.
+/// Compares every key with every pattern, on both servers.
 #[test]
 fn patterns_match_what_redis_matches() {
     const PATTERNS_COUNT: usize = 4_000;
@@ -270,7 +270,7 @@ fn replies_are_those_of_redis() {
     }
 }
 
-/// Without a new start from the log, of which Redis knows nothing.
+/// Runs without a new start from the log, which Redis could not imitate.
 #[test]
 fn encodings_are_those_of_redis() {
     let Some(mut redis) = Redis::start() else {
@@ -366,7 +366,7 @@ fn close(ours: i64, theirs: i64, tolerance: i64) -> bool {
     ours == theirs || 0 < ours && 0 < theirs && (ours - theirs).abs() <= tolerance
 }
 
-/// The reply with its elements (or pairs of them) in order, also those of an array in it.
+/// Sorts the elements (or pairs of them) of a reply, also those of an array in it.
 fn sorted(reply: &Reply, in_pairs: bool) -> Reply {
     match reply {
         Reply::Array(elements)
@@ -431,7 +431,7 @@ fn expand(rng: &mut SimRng, template: &str, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Many fields sometimes, so that hashes become large.
+/// Draws a field, sometimes from many, so that hashes become large.
 fn draw_field(rng: &mut SimRng) -> Vec<u8> {
     match below(rng, 4) {
         0 => format!("f{}", below(rng, 300)).into(),

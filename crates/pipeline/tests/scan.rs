@@ -1,4 +1,4 @@
-//! KEYS and SCAN: every key that stays is returned at least once, whatever happens to the others.
+//! KEYS and SCAN: they return every key that stays at least once, whatever happens to the others.
 
 mod common;
 
@@ -8,7 +8,7 @@ use busload_pipeline::settings::{Settings, SyncMode, TableSettings};
 use busload_resp::reply::Reply;
 use common::{Client, Server, check};
 
-/// One SCAN: the next cursor, and keys.
+/// Sends one SCAN. Returns the next cursor and the keys.
 fn scan_once(server: &mut Server, cursor: u64, options: &str) -> (u64, Vec<String>) {
     let line = format!("SCAN {cursor} {options}");
     let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
@@ -28,7 +28,8 @@ fn scan_once(server: &mut Server, cursor: u64, options: &str) -> (u64, Vec<Strin
     }
 }
 
-/// A whole scan, with something happening after each step. How often each key was returned.
+/// Runs a whole scan, with something happening after each step. Returns how often it returned each
+/// key.
 fn scan_all(
     server: &mut Server,
     options: &str,
@@ -143,7 +144,7 @@ fn a_step_looks_at_about_as_many_keys_as_asked() {
     assert!((50..=1_000).contains(&keys.len()), "{}", keys.len());
     let (next, keys) = scan_once(&mut server, 0, "COUNT 100 MATCH nothing");
     assert_eq!(keys, [] as [String; 0]);
-    assert_ne!(next, 0, "what does not match counts as looked at");
+    assert_ne!(next, 0, "entries that do not match count as visited");
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn every_key_that_stays_is_returned_while_the_table_grows() {
     fill(&mut server, "stays", 1_000);
     let mut added = 0;
     let seen = scan_all(&mut server, "COUNT 20", |server, _| {
-        // A table that grew faster than it is scanned would be scanned for ever.
+        // A scan would never end in a table that grows faster than it is scanned.
         let end = (added + 400).min(10_000);
         (added..end).for_each(|index| _ = server.run(format!("SET added{index} v")));
         added = end;
@@ -205,7 +206,8 @@ fn named_tables_are_listed_in_space_zero_only() {
     assert_eq!(server.run("GET cache:a"), "'1'");
 }
 
-/// A class was read anew for each byte of each key: these took minutes, and nobody else was served.
+/// These patterns took minutes when a class was parsed again for each byte of each key, and nobody
+/// else was served.
 #[test]
 fn long_patterns_are_matched_or_refused() {
     let mut server = Server::new();

@@ -81,22 +81,35 @@ fn config_set_refuses_as_redis_refuses() {
         "
         CONFIG                                -> -ERR wrong number of arguments for 'config' command
         CONFIG FOO                            -> -ERR unknown subcommand 'FOO'. Try CONFIG HELP.
-        CONFIG GET                            -> -ERR wrong number of arguments for 'config|get' command
-        CONFIG SET maxmemory                  -> -ERR wrong number of arguments for 'config|set' command
+        CONFIG GET -> -ERR wrong number of arguments for 'config|get' command
+        CONFIG SET maxmemory -> -ERR wrong number of arguments for 'config|set' command
         CONFIG SET maxmemory 1 c              -> -ERR syntax error
-        CONFIG SET nosuch 1                   -> -ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'
-        CONFIG SET maxmemory 1 nosuch 1       -> -ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'
-        CONFIG SET maxmemory 1 databases 1    -> -ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config
-        CONFIG SET maxmemory 1 maxmemory 2    -> -ERR CONFIG SET failed (possibly related to argument 'maxmemory') - duplicate parameter
-        CONFIG SET maxmemory 1kib             -> -ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value
-        CONFIG SET maxmemory -1               -> -ERR CONFIG SET failed (possibly related to argument 'maxmemory') - argument must be a memory value
-        CONFIG SET timeout -1                 -> -ERR CONFIG SET failed (possibly related to argument 'timeout') - argument must be between 0 and 2147483647 inclusive
-        CONFIG SET timeout x                  -> -ERR CONFIG SET failed (possibly related to argument 'timeout') - argument couldn't be parsed into an integer
-        CONFIG SET port 99999                 -> -ERR CONFIG SET failed (possibly related to argument 'port') - argument must be between 0 and 65535 inclusive
-        CONFIG SET appendonly foo             -> -ERR CONFIG SET failed (possibly related to argument 'appendonly') - argument must be 'yes' or 'no'
-        CONFIG SET appendfsync foo            -> -ERR CONFIG SET failed (possibly related to argument 'appendfsync') - argument(s) must be one of the following: everysec, always, no
-        CONFIG SET maxmemory-policy foo       -> -ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, noeviction
-        CONFIG RESETSTAT x                    -> -ERR wrong number of arguments for 'config|resetstat' command
+        CONFIG SET nosuch 1 -> -ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'
+        CONFIG SET maxmemory 1 nosuch 1       -> -ERR Unknown option or number of arguments for \
+        CONFIG SET - 'nosuch'
+        CONFIG SET maxmemory 1 databases 1    -> -ERR CONFIG SET failed (possibly related to \
+        argument 'databases') - can't set immutable config
+        CONFIG SET maxmemory 1 maxmemory 2    -> -ERR CONFIG SET failed (possibly related to \
+        argument 'maxmemory') - duplicate parameter
+        CONFIG SET maxmemory 1kib             -> -ERR CONFIG SET failed (possibly related to \
+        argument 'maxmemory') - argument must be a memory value
+        CONFIG SET maxmemory -1               -> -ERR CONFIG SET failed (possibly related to \
+        argument 'maxmemory') - argument must be a memory value
+        CONFIG SET timeout -1                 -> -ERR CONFIG SET failed (possibly related to \
+        argument 'timeout') - argument must be between 0 and 2147483647 inclusive
+        CONFIG SET timeout x                  -> -ERR CONFIG SET failed (possibly related to \
+        argument 'timeout') - argument couldn't be parsed into an integer
+        CONFIG SET port 99999                 -> -ERR CONFIG SET failed (possibly related to \
+        argument 'port') - argument must be between 0 and 65535 inclusive
+        CONFIG SET appendonly foo             -> -ERR CONFIG SET failed (possibly related to \
+        argument 'appendonly') - argument must be 'yes' or 'no'
+        CONFIG SET appendfsync foo            -> -ERR CONFIG SET failed (possibly related to \
+        argument 'appendfsync') - argument(s) must be one of the following: everysec, always, no
+        CONFIG SET maxmemory-policy foo       -> -ERR CONFIG SET failed (possibly related to \
+        argument 'maxmemory-policy') - argument(s) must be one of the following: volatile-lru, \
+        volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, allkeys-random, \
+        noeviction
+        CONFIG RESETSTAT x -> -ERR wrong number of arguments for 'config|resetstat' command
         CONFIG GET maxmemory                  -> ['maxmemory', '0']
         CONFIG SET maxmemory 1gb              -> OK
         CONFIG GET maxmemory                  -> ['maxmemory', '1073741824']
@@ -239,17 +252,20 @@ fn commands_describe_themselves() {
     let mut server = Server::new();
     let get = "['get', 2, [readonly, fast], 1, 1, 1, [@read, @string, @fast], [], \
                [['flags', [RO, access], 'begin_search', ['type', 'index', 'spec', ['index', 1]], \
-               'find_keys', ['type', 'range', 'spec', ['lastkey', 0, 'keystep', 1, 'limit', 0]]]], []]";
+               'find_keys', ['type', 'range', 'spec', ['lastkey', 0, 'keystep', 1, 'limit', 0]]]], \
+               []]";
     assert_eq!(server.run("COMMAND INFO get"), format!("[{get}]"));
     assert_eq!(server.run("command info GET nosuch client|nosuch"), format!("[{get}, nil, nil]"));
     assert_eq!(
         server.run("COMMAND INFO client|kill"),
-        "[['client|kill', -3, [admin], 0, 0, 0, [@admin, @slow, @dangerous, @connection], [], [], []]]"
+        "[['client|kill', -3, [admin], 0, 0, 0, [@admin, @slow, @dangerous, @connection], [], [], \
+         []]]"
     );
     server.run("HELLO 3");
     let get = "['get', 2, ~[readonly, fast], 1, 1, 1, ~[@read, @string, @fast], ~[], \
                ~[{'flags': ~[RO, access], 'begin_search': {'type': 'index', 'spec': {'index': 1}}, \
-               'find_keys': {'type': 'range', 'spec': {'lastkey': 0, 'keystep': 1, 'limit': 0}}}], ~[]]";
+               'find_keys': {'type': 'range', 'spec': {'lastkey': 0, 'keystep': 1, 'limit': 0}}}], \
+               ~[]]";
     assert_eq!(server.run("COMMAND INFO get"), format!("[{get}]"));
 }
 
@@ -278,18 +294,19 @@ fn documentation_has_the_shape_that_redis_cli_reads() {
     let mut server = Server::new();
     assert_eq!(
         server.run("COMMAND DOCS get nosuch"),
-        "['get', ['summary', 'Returns the string value of a key.', 'since', '1.0.0', 'group', 'string', \
-         'arguments', [['name', 'key', 'type', 'key', 'key_spec_index', 0]]]]"
+        "['get', ['summary', 'Returns the string value of a key.', 'since', '1.0.0', 'group', \
+         'string', 'arguments', [['name', 'key', 'type', 'key', 'key_spec_index', 0]]]]"
     );
     server.run("HELLO 3");
     assert_eq!(
         server.run("COMMAND DOCS expire"),
-        "{'expire': {'summary': 'Sets the expiration of a key, in seconds from now.', 'since': '1.0.0', \
-         'group': 'generic', 'arguments': [{'name': 'key', 'type': 'key', 'key_spec_index': 0}, \
-         {'name': 'seconds', 'type': 'integer'}, {'name': 'nx-xx-gt-lt', 'type': 'oneof', 'flags': ~[optional], \
-         'arguments': [{'name': 'nx', 'type': 'pure-token', 'token': 'NX'}, \
-         {'name': 'xx', 'type': 'pure-token', 'token': 'XX'}, {'name': 'gt', 'type': 'pure-token', 'token': 'GT'}, \
-         {'name': 'lt', 'type': 'pure-token', 'token': 'LT'}]}]}}"
+        "{'expire': {'summary': 'Sets the expiration of a key, in seconds from now.', 'since': \
+         '1.0.0', 'group': 'generic', 'arguments': [{'name': 'key', 'type': 'key', \
+         'key_spec_index': 0}, {'name': 'seconds', 'type': 'integer'}, {'name': 'nx-xx-gt-lt', \
+         'type': 'oneof', 'flags': ~[optional], 'arguments': [{'name': 'nx', 'type': 'pure-token', \
+         'token': 'NX'}, {'name': 'xx', 'type': 'pure-token', 'token': 'XX'}, {'name': 'gt', \
+         'type': 'pure-token', 'token': 'GT'}, {'name': 'lt', 'type': 'pure-token', 'token': \
+         'LT'}]}]}}"
     );
     let container = server.run("COMMAND DOCS memory");
     assert!(container.contains("'subcommands': {'memory|usage': {'summary': "), "{container}");
@@ -307,7 +324,7 @@ fn lists_of_commands_can_be_filtered() {
         COMMAND LIST FILTERBY x y              -> -ERR syntax error
         COMMAND LIST FOO                       -> -ERR syntax error
         COMMAND FOO                            -> -ERR unknown subcommand 'FOO'. Try COMMAND HELP.
-        COMMAND COUNT x                        -> -ERR wrong number of arguments for 'command|count' command
+        COMMAND COUNT x -> -ERR wrong number of arguments for 'command|count' command
     ",
     );
     let mut server = Server::new();
@@ -319,13 +336,13 @@ fn lists_of_commands_can_be_filtered() {
 fn keys_are_found_in_any_command() {
     check(
         "
-        COMMAND GETKEYS                     -> -ERR wrong number of arguments for 'command|getkeys' command
+        COMMAND GETKEYS -> -ERR wrong number of arguments for 'command|getkeys' command
         COMMAND GETKEYS get a               -> ['a']
         COMMAND GETKEYS MSET a 1 b 2        -> ['a', 'b']
         COMMAND GETKEYS rename a b          -> ['a', 'b']
         COMMAND GETKEYS del a b c           -> ['a', 'b', 'c']
         COMMAND GETKEYS object encoding k   -> ['k']
-        COMMAND GETKEYS get a b             -> -ERR Invalid number of arguments specified for command
+        COMMAND GETKEYS get a b -> -ERR Invalid number of arguments specified for command
         COMMAND GETKEYS nosuch a            -> -ERR Invalid command specified
         COMMAND GETKEYS client nosuch       -> -ERR Invalid command specified
         COMMAND GETKEYS client kill         -> -ERR The command has no key arguments
@@ -350,7 +367,8 @@ fn functions_there_are_none_of_can_be_flushed() {
         FUNCTION FLUSH async    -> OK
         FUNCTION FLUSH SYNC     -> OK
         FUNCTION FLUSH foo      -> -ERR FUNCTION FLUSH only supports SYNC|ASYNC option
-        FUNCTION FLUSH SYNC x   -> -ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP.
+        FUNCTION FLUSH SYNC x   -> -ERR unknown subcommand or wrong number of arguments for \
+        'FLUSH'. Try FUNCTION HELP.
         FUNCTION FOO            -> -ERR unknown subcommand 'FOO'. Try FUNCTION HELP.
         FUNCTION                -> -ERR wrong number of arguments for 'function' command
     ",
@@ -362,8 +380,9 @@ fn help_is_made_from_the_table() {
     let mut server = Server::new();
     assert_eq!(
         server.run("MEMORY HELP"),
-        "[MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:, USAGE key [SAMPLES count],     Estimates the \
-         memory of a key and its value., HELP,     Prints the subcommands.]"
+        "[MEMORY <subcommand> [<arg> [value] [opt] ...]. Subcommands are:, USAGE key [SAMPLES \
+         count],     Estimates the memory of a key and its value., HELP,     Prints the \
+         subcommands.]"
     );
     for container in COMMANDS.iter().filter(|command| !command.subcommands.is_empty()) {
         let help = parsed(&mut server, &format!("{} HELP", container.name));
@@ -414,7 +433,7 @@ fn every_subcommand_is_named_after_its_command() {
     }
 }
 
-/// Each name costs a look and an answer that is much longer than it: a megabyte of names kept
+/// Each name costs a lookup and a reply that is much longer than it: a megabyte of names kept
 /// everybody else waiting for seconds.
 #[test]
 fn many_names_in_one_request_are_refused() {
@@ -448,7 +467,7 @@ fn many_names_in_one_request_are_refused() {
     }
 }
 
-/// As client libraries send it: a line would be too long.
+/// Sends a command as client libraries do: a line would be too long.
 fn send_words(server: &mut Server, line: &str) -> String {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     show_bytes(&server.send(Client::FIRST, &words))

@@ -21,17 +21,17 @@ fn words<'a>(command: &'a [&'a str], rest: impl Iterator<Item = String>) -> Vec<
     command.iter().map(|word| (*word).to_owned()).chain(rest).collect()
 }
 
-/// Pairs of names and one value.
+/// Returns pairs of many names, all with one value.
 fn pairs(value: &str) -> impl Iterator<Item = String> {
     keys().flat_map(move |key| [key, value.to_owned()])
 }
 
-/// Sends without settling.
+/// Sends a command and returns at once.
 fn ask(world: &mut World, client: &Client, command: &[&str], rest: impl Iterator<Item = String>) {
     world.send_words(client, &words(command, rest));
 }
 
-/// So many replies, and no more.
+/// Receives exactly this many replies.
 fn answers(world: &mut World, client: &mut Client, count: usize) -> Vec<String> {
     let mut replies = Vec::new();
     for _ in 0..500 {
@@ -51,7 +51,7 @@ fn answer(world: &mut World, client: &mut Client) -> Vec<String> {
     answers(world, client, 1)
 }
 
-/// Turns until the request is executed in slices: received whole, and a slice or two on its way.
+/// Runs turns until the request is executed in slices: received whole, and a slice or two executed.
 fn turns_until_sliced(world: &mut World) {
     for _ in 0..100_000 {
         world.turn();
@@ -167,7 +167,7 @@ fn what_is_read_in_slices_is_of_one_moment() {
         let rest: Vec<String> = if command[0] == "HVALS" { Vec::new() } else { keys().collect() };
         ask(&mut world, &reader, &command, rest.into_iter());
         turns_until_sliced(&mut world);
-        // The first was read long ago, and the last is still to be read.
+        // The command read the first key long ago, and has yet to read the last.
         let last = MANY - 1;
         world.send(
             &writer,
@@ -259,7 +259,7 @@ fn without_replies_the_slices_have_none() {
 
 #[test]
 fn a_write_in_slices_is_in_the_log_whole_or_not_at_all() {
-    // Every place at which the process can end, up to the one behind the reply.
+    // Try every place at which the process can end, up to the one behind the reply.
     let mut outcomes = Vec::new();
     for turns in (0_u64..).step_by(3) {
         let disk = SimDisk::new();
@@ -326,7 +326,7 @@ fn a_full_disk_on_the_way_leaves_nothing() {
     assert_eq!(world.run(&mut client, "GET key:0\nDBSIZE"), ["new".to_owned(), format!(":{MANY}")]);
 }
 
-/// Its parts were logged until one found no room: the client's next try used up what had been
+/// The parts were logged until one found no space: the client's next attempt used up what had been
 /// freed, and small writes were refused, too.
 #[test]
 fn a_large_write_that_does_not_fit_takes_no_room() {
@@ -351,7 +351,8 @@ fn a_large_write_that_does_not_fit_takes_no_room() {
     assert_eq!(world.run(&mut client, "GET key:0\nDBSIZE"), ["old", ":101"]);
 }
 
-/// The room of all of it was prepared first: zeros, and everybody's syncs behind them.
+/// Space for all of it was prepared first: the helper wrote zeros, and everybody's syncs waited for
+/// them.
 #[test]
 fn a_large_write_is_logged_in_segments_of_the_usual_length() {
     let (mut world, mut client, _) = filled(SyncMode::Always);
@@ -437,7 +438,7 @@ fn a_queue_of_a_transaction_is_closed_at_the_limit() {
             world.turn();
             most = most.max(world.stats.connection_bytes.get());
         }
-        assert!(most < 2 * limit as u64, "{most} bytes are held and nobody was closed");
+        assert!(most < 2 * limit as u64, "connections take {most} bytes and none was closed");
     }
     assert!(limit as u64 * 8 / 10 < most && most <= limit as u64 * 105 / 100, "{most} of {limit}");
     world.turns();
@@ -458,7 +459,7 @@ fn a_large_string_is_patched_as_a_small_one_is() {
     assert_eq!(run(&mut world, &mut client, &[b"SET", b"k", &model, b"EX", b"100"]), "OK");
     assert_eq!(run(&mut world, &mut client, &[b"COPY", b"k", b"copy"]), ":1");
     let copied = model.clone();
-    // At the end, in the middle, over the end, behind it, and one bit.
+    // Write at the end, in the middle, over the end, behind it, and change one bit.
     let end = model.len();
     let long = vec![b'l'; 2 * MIB];
     for (offset, bytes) in
@@ -516,7 +517,7 @@ fn a_large_string_is_patched_as_a_small_one_is() {
 fn what_came_with_the_end_of_a_long_request_is_answered_without_more_bytes() {
     let mut world = World::new(SyncMode::Off);
     let mut client = world.connect();
-    // So many arguments fill a batch, and what is behind them waits for the next.
+    // So many arguments fill a batch, and the request behind them waits for the next.
     let mut bytes = request(&words(&["MSET"], pairs("new")));
     bytes.extend(request(&["ECHO", "behind"]));
     world.clients.write(client.id, &bytes);
@@ -551,7 +552,7 @@ fn two_large_writes_at_once_are_both_in_the_log_and_in_order() {
 
 #[test]
 fn commands_over_the_same_keys_in_opposite_order_all_end() {
-    // Wide, so that all are received before the first has locked its keys.
+    // A wide network delivers all requests before the first has locked its keys.
     let mut world = World::wide(settings(SyncMode::Off));
     let (mut first, mut second, mut reader) = (world.connect(), world.connect(), world.connect());
     ask(&mut world, &first, &["MSET"], pairs("old"));
@@ -601,7 +602,7 @@ fn a_copy_into_a_table_without_log_is_shown_when_its_source_is_durable() {
     let (mut writer, mut reader) = (world.connect(), world.connect());
     ask(&mut world, &writer, &["HSET", "hash"], pairs("old"));
     answer(&mut world, &mut writer);
-    // Nothing of the log moves from here on.
+    // The log does not move from here on.
     world.send(&writer, "HSET hash fresh 1\nCOPY hash cache:hash");
     for _ in 0..2_000 {
         world.turn();

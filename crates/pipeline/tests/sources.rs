@@ -1,4 +1,4 @@
-//! Tables that a source answers for: slow, failing, refusing and answering in any order, as a seed
+//! Tables that a source serves: slow, failing, refusing and answering in any order, as a seed
 //! decides.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -22,11 +22,11 @@ use busload_pipeline::{
 use bytes::Bytes;
 use world::{Client, World};
 
-/// What the test and the source share.
+/// State that the test and the source share.
 #[derive(Default)]
 struct Shared {
     rows: HashMap<Vec<u8>, Vec<u8>>,
-    /// Requests not answered: per key in order, so that reads wait for earlier writes.
+    /// Open requests: per key in order, so that reads wait for earlier writes.
     lines: BTreeMap<Vec<u8>, VecDeque<Waiting>>,
     ready: Vec<SourceEvent>,
     line_limit: usize,
@@ -193,7 +193,11 @@ fn a_slow_source_holds_up_only_its_own_client() {
 fn commands_over_several_keys_gather_their_parts() {
     let (mut world, source, mut client) = world();
     source.with(|shared| _ = shared.rows.insert(b"a".to_vec(), b"1".to_vec()));
-    world.send(&client, "SET m 2\nMGET objects:a m objects:none nothing\nEXISTS objects:a m objects:none\nDEL objects:a objects:b");
+    world.send(
+        &client,
+        "SET m 2\nMGET objects:a m objects:none nothing\nEXISTS objects:a m objects:none\nDEL \
+         objects:a objects:b",
+    );
     world.turns();
     for choice in [2, 0, 1, 3, 0, 1, 0, 0] {
         source.answer_one(choice);
@@ -208,7 +212,8 @@ fn what_a_kind_or_a_table_does_not_support_says_so_and_does_nothing() {
     assert_eq!(
         world.run(
             &mut client,
-            "INCR objects:a\nMSET objects:a 1 m 2\nGET m\nSET objects:a 1 EX 5\nHLEN objects:a\nHSET objects:a f v"
+            "INCR objects:a\nMSET objects:a 1 m 2\nGET m\nSET objects:a 1 EX 5\nHLEN \
+             objects:a\nHSET objects:a f v"
         ),
         [
             "-ERR table objects: INCR is not supported on a simulated table",
@@ -278,7 +283,7 @@ fn a_request_that_is_never_answered_ends_at_its_deadline() {
     let write = "-ERR table objects: outcome unknown, no answer in time";
     assert_eq!(world.replies(&mut client), [read, write, "PONG"]);
     assert_eq!(source.with(|shared| shared.cancelled.len()), 2);
-    // The late answers are ignored.
+    // tx ignores the late answers.
     source.answer_all();
     assert_eq!(world.run(&mut client, "PING"), ["PONG"]);
 }
@@ -303,7 +308,8 @@ fn a_write_of_several_keys_that_fails_says_how_many_were_written() {
     let unknown =
         "-ERR table objects: outcome unknown, no answer in time (0 of 2 keys were deleted)";
     assert_eq!(world.replies(&mut client), [unknown]);
-    // The line is full at the second key: the first is on its way, so both are told.
+    // The request queue is full at the second key; the first is submitted already, so the client
+    // learns of both.
     source.answer_all();
     source.with(|shared| (shared.failing, shared.line_limit) = (false, 1));
     world.send(&client, "MSET objects:a 1 objects:b 2\nMGET objects:a objects:b");
@@ -347,7 +353,7 @@ fn a_client_that_wants_no_replies_gets_none_from_sources_either() {
 fn more_replies_than_one_batch_takes_come_in_the_next_at_once() {
     const ROWS: usize = 100;
     let (mut world, source, mut client) = world();
-    // Just short of being sent by reference.
+    // Slightly too small to be sent by reference.
     let value = vec![b'v'; 31 * 1024];
     source.with(|shared| _ = shared.rows.insert(b"a".to_vec(), value));
     let keys = " objects:a".repeat(ROWS);
@@ -398,15 +404,15 @@ fn a_client_that_leaves_cancels_what_it_asked_for() {
     assert!(!world.tx.has_open_tickets());
 }
 
-/// A client, what its keys hold, and what it must be answered.
+/// Client, the contents of its keys, and the replies that it must get.
 struct Modelled {
     client: Client,
     model: HashMap<String, String>,
     expected: Vec<String>,
 }
 
-/// Random pipelines over memory and source keys against a plain map, answers in any order the seed
-/// likes.
+/// Compares random pipelines over memory and source keys with a plain map; the seed decides the
+/// order of the answers.
 #[test]
 fn any_interleaving_gives_each_client_what_it_would_get_alone() {
     for seed in 0..40 {

@@ -85,7 +85,7 @@ fn times_to_live_are_validated_after_the_syntax_and_before_anything_else() {
         GETEX k NX                             -> -ERR syntax error
         GETEX missing EX 10 PERSIST            -> -ERR syntax error
         HSET h f v                             -> 1
-        GETEX h EX 0                           -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        GETEX h EX 0 -> -WRONGTYPE Operation against a key holding the wrong kind of value
     ",
     );
 }
@@ -220,7 +220,7 @@ fn integers_are_checked_before_they_change() {
         SET n ""                      -> OK
         INCR n                        -> -ERR value is not an integer or out of range
         HSET h f 1                    -> 1
-        INCR h                        -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        INCR h -> -WRONGTYPE Operation against a key holding the wrong kind of value
         INCRBY h x                    -> -ERR value is not an integer or out of range
     "#,
     );
@@ -244,16 +244,19 @@ fn decimals_are_exact_and_printed_without_an_exponent() {
         SET n x                       -> OK
         INCRBYFLOAT n 1               -> -ERR value is not a valid float
         HSET h f 1                    -> 1
-        INCRBYFLOAT h 1               -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        INCRBYFLOAT h 1 -> -WRONGTYPE Operation against a key holding the wrong kind of value
     ",
     );
-    // Redis's binary sums differ from here on.
-    check("
+    // From here on Redis's binary sums differ.
+    check(
+        "
         SET n 5000                    -> OK
         @ reopen
         INCRBYFLOAT n 1e-17           -> '5000.00000000000000001'
-        INCRBYFLOAT n 100000000000000000000000000000000000 -> '100000000000000000000000000000005000.00000000000000001'
-    ");
+        INCRBYFLOAT n 100000000000000000000000000000000000 -> \
+        '100000000000000000000000000000005000.00000000000000001'
+    ",
+    );
 }
 
 #[test]
@@ -299,14 +302,14 @@ fn parts_of_strings() {
         SETRANGE new 3 x              -> 4
         GET new                       -> '\x00\x00\x00x'
         HSET h f v                    -> 1
-        SETRANGE h 0 ""               -> -WRONGTYPE Operation against a key holding the wrong kind of value
-        SETRANGE h 536870912 x        -> -WRONGTYPE Operation against a key holding the wrong kind of value
-        APPEND h x                    -> -WRONGTYPE Operation against a key holding the wrong kind of value
-        STRLEN h                      -> -WRONGTYPE Operation against a key holding the wrong kind of value
-        GETRANGE h 0 1                -> -WRONGTYPE Operation against a key holding the wrong kind of value
-        SETRANGE k 536870912 x        -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
-        SETRANGE k 536870911 xx       -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
-        SETRANGE k 9223372036854775807 x -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
+        SETRANGE h 0 "" -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        SETRANGE h 536870912 x -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        APPEND h x -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        STRLEN h -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        GETRANGE h 0 1 -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        SETRANGE k 536870912 x -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
+        SETRANGE k 536870911 xx -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
+   SETRANGE k 9223372036854775807 x -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
         SETRANGE k 9223372036854775807 "" -> 13
     "#,
     );
@@ -317,8 +320,8 @@ fn a_string_grows_to_512_megabytes_and_no_further() {
     check(
         "
         SETRANGE k 536870911 x        -> 536870912
-        APPEND k x                    -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
-        APPEND k xxx                  -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
+        APPEND k x -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
+        APPEND k xxx -> -ERR string exceeds maximum allowed size (proto-max-bulk-len)
         SETBIT k 4294967295 0         -> 0
         SETBIT k 4294967296 0         -> -ERR bit offset is not an integer or out of range
         STRLEN k                      -> 536870912
@@ -352,8 +355,8 @@ fn bits() {
         GETBIT k 4294967296           -> -ERR bit offset is not an integer or out of range
         HSET h f v                    -> 1
         SETBIT h 0 2                  -> -ERR bit is not an integer or out of range
-        SETBIT h 0 1                  -> -WRONGTYPE Operation against a key holding the wrong kind of value
-        GETBIT h 0                    -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        SETBIT h 0 1 -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        GETBIT h 0 -> -WRONGTYPE Operation against a key holding the wrong kind of value
     "#,
     );
 }
@@ -384,7 +387,7 @@ fn counting_bits() {
         BITCOUNT k                    -> 0
         BITCOUNT k 0 -1 BIT           -> 0
         HSET h f v                    -> 1
-        BITCOUNT h x y                -> -WRONGTYPE Operation against a key holding the wrong kind of value
+        BITCOUNT h x y -> -WRONGTYPE Operation against a key holding the wrong kind of value
     "#,
     );
 }

@@ -1,18 +1,18 @@
-//! Many tasks ask one Postgres table for single keys; few statements reach it.
+//! Many tasks read single keys of one Postgres table; few statements reach it.
 //!
 //! ```text
 //! cargo run --release -p busload-postgres --example many_readers -- \
 //!     'postgres://user@localhost/db?relation=objects&key=path' a/b c/d e/f
 //! ```
 //!
-//! Reads the keys given, or with `--write` sets them first (the URL then needs `writable=true` and
-//! one value column).
+//! Reads the given keys; with `--write` sets them first (the URL then needs `writable=true` and one
+//! value column).
 
 use std::process::ExitCode;
 
 use busload_postgres::{Environment, Options, Table, check};
 
-/// Tasks that ask for each key at the same time.
+/// Number of tasks that read each key at the same time.
 const READERS_PER_KEY: usize = 100;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -54,7 +54,7 @@ async fn run(mut arguments: Vec<String>) -> Outcome<()> {
     Ok(())
 }
 
-/// All keys by many tasks at once. One answer of each key is shown.
+/// Reads all keys by many tasks at once, and shows one answer of each key.
 async fn read_together(table: &Table, keys: &[String]) -> Outcome<()> {
     let mut readers = Vec::new();
     for key in keys {

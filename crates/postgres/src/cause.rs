@@ -1,15 +1,15 @@
-//! What went wrong on a connection, in words for people.
+//! Causes of connection errors, as texts for people.
 
 use std::{error::Error as _, io};
 
 use tokio_postgres::error::DbError;
 
-/// How tokio-postgres words a failed handshake; its kinds are private.
+/// tokio-postgres' text for a failed handshake; its error kinds are private.
 const TLS_TEXT: &str = "error performing TLS handshake";
 const PASSWORD_TEXT: &str = "password missing";
 
-/// The cause alone: `Connection refused`, `password authentication failed for user "app"`. Holds
-/// nothing of the configuration but what the server repeats.
+/// Returns the cause alone: `Connection refused`, `password authentication failed for user "app"`.
+/// It shows nothing of the configuration except what the server repeats.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return one_line(refusal);
@@ -24,16 +24,15 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     };
     match error.to_string().as_str() {
         TLS_TEXT => format!("TLS: {source_text}"),
-        _ if source_text == PASSWORD_TEXT => {
-            "the server asks for a password and none was found (password_file, PGPASSWORD, PGPASSFILE, ~/.pgpass)"
-                .to_owned()
-        }
+        _ if source_text == PASSWORD_TEXT => "the server asks for a password and none was found \
+             (password_file, PGPASSWORD, PGPASSFILE, ~/.pgpass)"
+            .to_owned(),
         "error connecting to server" | "error communicating with the server" => source_text,
         kind => format!("{kind}: {source_text}"),
     }
 }
 
-/// Without the number of the system's error.
+/// Returns the text of a system error without its number.
 pub(crate) fn describe_io(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
@@ -45,18 +44,18 @@ pub(crate) fn describe_io(error: &io::Error) -> String {
     }
 }
 
-/// Whether the handshake failed, or was not to be had.
+/// Returns whether the TLS handshake failed, or the server does not offer TLS.
 pub(crate) fn is_of_tls(error: &tokio_postgres::Error) -> bool {
     error.to_string() == TLS_TEXT
 }
 
-/// Whether the server refused the login itself (SQLSTATE class 28): who, from where, with or
-/// without TLS.
+/// Returns whether the server refused the login itself (SQLSTATE class 28), because of the user,
+/// the client's address, or the presence or absence of TLS.
 pub(crate) fn is_of_login(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("28"))
 }
 
-/// Messages of the server may have several lines.
+/// Joins the lines of a server's message, which may have several.
 fn one_line(refusal: &DbError) -> String {
     refusal.message().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,38 +1,38 @@
-//! What can be said about a table without serving it.
+//! Checks a table's settings against its server, without serving the table.
 
 use std::fmt;
 
 use crate::{Error, Settings, schema::Schema, session};
 
-/// What a table's settings lead to.
+/// Findings of a successful check.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// `15.14`.
+    /// Version of the server, such as `15.14`.
     pub server_version: String,
-    /// With its schema.
+    /// Name of the relation, with its schema.
     pub relation: String,
-    /// `table`, `partitioned table`, `materialized view`.
+    /// Kind of the relation: `table`, `partitioned table`, `materialized view`.
     pub kind: &'static str,
-    /// As the statistics estimate; `None` when nobody has counted.
+    /// Number of rows that the statistics estimate; `None` if they were never collected.
     pub estimated_rows: Option<f64>,
-    /// The columns of the key with their types.
+    /// Columns of the key with their types.
     pub key: Vec<(String, String)>,
-    /// The value columns with their types.
+    /// Value columns with their types.
     pub columns: Vec<(String, String)>,
-    /// The unique index on the key.
+    /// Name of the unique index on the key.
     pub index: String,
-    /// The scans of the read statement's plan.
+    /// Scans in the plan of the read statement.
     pub plan: Vec<String>,
-    /// Whether it is to be written to, which the role then may.
+    /// Whether the table accepts writes; the role then has the privileges for them.
     pub writable: bool,
-    /// What works, yet may surprise.
+    /// Findings that do not prevent serving, but may surprise.
     pub warnings: Vec<String>,
 }
 
-/// Connects once and looks at everything that serving the table needs.
+/// Connects once and checks everything that serving the table needs.
 ///
 /// # Errors
-/// What is in the way, and what would help.
+/// Returns what prevents serving the table, and what would help.
 pub async fn check(settings: &Settings) -> Result<Report, Error> {
     let session = session::open(settings, &session::Context::new(settings)).await?;
     let rows = session.schema.estimated_rows(&session.client).await?;

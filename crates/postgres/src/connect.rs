@@ -1,14 +1,13 @@
-//! Opening one connection: hosts in order, their addresses in order, with and without TLS as
-//! `sslmode` says.
+//! Opens one connection: tries the hosts in order, their addresses in order, with and without TLS
+//! as `sslmode` says.
 //!
-//! An attempt is one address with one kind of encryption; TCP, TLS, login and the session's
-//! settings have `connect_timeout` together. When every attempt has failed, the error names each
-//! host with its causes: `cannot connect to postgres at db1:5432: Connection refused; at db2:5432:
-//! no answer within 5s`.
+//! An attempt is one address with one kind of encryption; `connect_timeout` covers its TCP, TLS,
+//! login and session settings together. When every attempt has failed, the error names each host
+//! with its causes: `cannot connect to postgres at db1:5432: Connection refused; at db2:5432: no
+//! answer within 5s`.
 //!
-//! A connection is moved by a task of its own. It ends with the connection, or soon after
-//! everything that could use it is gone. What the server says unasked goes to the log at level
-//! debug.
+//! A task of its own moves the bytes of a connection. It ends with the connection, or soon after
+//! every handle that could use it is gone. Notices of the server go to the log at level debug.
 
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -32,25 +31,25 @@ use crate::{
 mod driver;
 mod session;
 
-/// An open connection: statements go through the client, a task of its own moves the bytes.
+/// An open connection: statements go through the client, and a task of its own moves the bytes.
 #[derive(Debug)]
 pub struct Connected {
-    /// Statements.
+    /// Client for statements on the connection.
     pub client: Client,
-    /// Tells when the connection ended. When all clones of this are dropped, the connection is
-    /// ended; so keep one beside the client.
+    /// Signal for the end of the connection. Dropping all clones of it ends the connection, so keep
+    /// one beside the client.
     pub ended: Ended,
 }
 
-/// Tells when a connection ended, and why. Clones tell the same.
+/// Tells when a connection ended, and why. All clones give the same answer.
 #[derive(Clone, Debug)]
 pub struct Ended {
     reason: watch::Receiver<Option<Arc<str>>>,
 }
 
 impl Ended {
-    /// Resolves when the connection has ended: `connection to postgres at 127.0.0.1:5432 lost:
-    /// ...`.
+    /// Resolves when the connection has ended, with a text such as `connection to postgres at
+    /// 127.0.0.1:5432 lost: ...`.
     pub async fn wait(&self) -> Arc<str> {
         let mut reason = self.reason.clone();
         match reason.wait_for(Option::is_some).await {
@@ -60,13 +59,13 @@ impl Ended {
         }
     }
 
-    /// Whether it has ended already.
+    /// Returns whether the connection has ended already.
     pub fn is_over(&self) -> bool {
         self.reason.borrow().is_some() || self.reason.has_changed().is_err()
     }
 }
 
-/// Opens a connection, on the current tokio runtime, and sets its session up.
+/// Opens a connection on the current tokio runtime and sets up its session.
 pub async fn connect(settings: &Settings) -> Result<Connected, Error> {
     let hosts = &settings.server.hosts;
     let tls = match load_tls(settings).await {
@@ -92,7 +91,7 @@ fn cannot_connect<'a>(failures: impl IntoIterator<Item = (Option<&'a Host>, Stri
     Error::CannotConnect(format!("cannot connect to postgres {}", failures.join("; ")).into())
 }
 
-/// Reads the files TLS needs, if any attempt can need it.
+/// Reads the files that TLS needs, if any attempt can need them.
 async fn load_tls(settings: &Settings) -> Result<Option<MakeRustlsConnect>, String> {
     let server = &settings.server;
     let any_tcp = server.hosts.iter().any(|host| matches!(host, Host::Tcp { .. }));
@@ -104,7 +103,7 @@ async fn load_tls(settings: &Settings) -> Result<Option<MakeRustlsConnect>, Stri
     config.map_err(|error| error.to_string())?.map(MakeRustlsConnect::new).map(Some)
 }
 
-/// One host: all its addresses, each with every encryption that `sslmode` allows.
+/// Tries one host: all its addresses, each with every encryption that `sslmode` allows.
 async fn connect_host(
     settings: &Settings,
     host: &Host,
@@ -132,7 +131,7 @@ async fn connect_host(
     Err(causes.join(", then: "))
 }
 
-/// Looked up for each connection anew: files change.
+/// Looks the password up for each connection anew, because files change.
 async fn find_password(settings: &Settings, host: &Host) -> Result<Option<Password>, String> {
     let (server, host) = (settings.server.clone(), host.clone());
     let look_up = move || {
@@ -146,7 +145,7 @@ async fn find_password(settings: &Settings, host: &Host) -> Result<Option<Passwo
     Ok(found.password)
 }
 
-/// Where a socket leads to.
+/// Target of a socket: an address or a path.
 #[derive(Clone, Debug)]
 enum Place {
     Tcp(IpAddr),
@@ -176,7 +175,7 @@ async fn places(settings: &Settings, host: &Host) -> Result<Vec<Place>, String> 
     }
 }
 
-/// What an attempt does about TLS.
+/// Encryption of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encryption {
     Plain,
@@ -184,7 +183,7 @@ enum Encryption {
     Required,
 }
 
-/// In order, see the table of [`crate::tls`].
+/// Returns the encryptions to try, in order; see the table of [`crate::tls`].
 fn encryptions(mode: SslMode, place: &Place) -> &'static [Encryption] {
     match (mode, place) {
         (_, Place::Unix(_)) | (SslMode::Disable, _) => &[Encryption::Plain],
@@ -194,7 +193,7 @@ fn encryptions(mode: SslMode, place: &Place) -> &'static [Encryption] {
     }
 }
 
-/// Why an attempt failed.
+/// Reason why an attempt failed.
 struct Failure {
     cause: String,
     other_encryption_may_help: bool,

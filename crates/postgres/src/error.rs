@@ -1,15 +1,15 @@
-//! What can go wrong with a table, as its clients are told.
+//! Errors of a table, as its clients get them.
 //!
-//! Kinds are closed and say what a client can do: wait for Postgres (`CannotConnect`, `Schema`),
-//! repair the request (`BadKey`, `BadValue`, `Data`), ask again later (`TooLate`, `Full`), look
-//! whether a write took place (`OutcomeUnknown`). The texts stand alone and never hold a password:
-//! they are made from names, addresses and what the server or the system said.
+//! The kinds are closed and say what a client can do: wait for Postgres (`CannotConnect`,
+//! `Schema`), repair the request (`BadKey`, `BadValue`, `Data`), ask again later (`TooLate`,
+//! `Full`), check whether a write took place (`OutcomeUnknown`). The texts stand alone and never
+//! hold a password: they are made of names, addresses and the messages of the server or the system.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why a request was not answered. Cheap to clone: one error is given to every waiter of a batch.
+/// Why a request was not answered. Cheap to clone: every waiter of a batch gets a clone.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
     /// No connection could be opened: `cannot connect to postgres at 127.0.0.1:5433: Connection
@@ -19,41 +19,41 @@ pub enum Error {
     /// The connection ended while a read was on it, and again when the read was repeated.
     #[error("{0}")]
     ConnectionLost(Arc<str>),
-    /// The relation, its columns or its index are not what the table needs.
+    /// The relation, its columns or its index do not fit the table's settings.
     #[error("{0}")]
     Schema(Arc<str>),
-    /// The key cannot be one of this table's.
+    /// The key does not fit the table's key columns.
     #[error("{0}")]
     BadKey(Arc<str>),
     /// The value, or the name of a column, cannot be written to this table.
     #[error("{0}")]
     BadValue(Arc<str>),
-    /// A write to a table that was not configured with `writable`.
+    /// The request writes to a table that was not configured with `writable`.
     #[error("this table is read only (writable = true allows writes)")]
     ReadOnly,
-    /// Postgres refused this one item (SQLSTATE classes 22 and 23, and what triggers raise).
+    /// Postgres refused this one item (SQLSTATE classes 22 and 23, and errors that triggers raise).
     #[error("{message} (SQLSTATE {sqlstate})")]
     Data {
-        /// Five letters and digits.
+        /// SQLSTATE: five letters and digits.
         sqlstate: Arc<str>,
-        /// The server's message.
+        /// Message that the server sent.
         message: Arc<str>,
     },
-    /// Postgres refused the statement as such, whatever was in it.
+    /// Postgres refused the statement as a whole, whatever its items.
     #[error("{message} (SQLSTATE {sqlstate})")]
     Statement {
-        /// Five letters and digits.
+        /// SQLSTATE: five letters and digits.
         sqlstate: Arc<str>,
-        /// The server's message.
+        /// Message that the server sent.
         message: Arc<str>,
     },
-    /// A write was sent and nobody knows whether it took place.
+    /// A write was sent, and it is unknown whether it took place.
     #[error("outcome unknown: {0}")]
     OutcomeUnknown(Arc<str>),
-    /// The request's time was over before an answer came. It changed nothing.
+    /// The request's deadline passed before an answer came. It changed nothing.
     #[error("no answer from postgres in time")]
     TooLate,
-    /// Too many requests or bytes are waiting already.
+    /// Too many requests or bytes are pending already.
     #[error("too many requests wait for postgres already")]
     Full,
     /// The table takes no more requests.
@@ -68,39 +68,39 @@ pub enum Error {
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettingsError {
-    /// The URL is not one.
+    /// The text is no valid URL.
     #[error("the URL of the table: {0}")]
     Url(String),
-    /// The URL's query holds a name nobody knows.
+    /// The URL's query holds an unknown option.
     #[error("`{written}` is no option of a postgres table; {hint}")]
     Unknown {
-        /// What was written.
+        /// Option as it was written.
         written: String,
-        /// The nearest name, or all names.
+        /// Nearest name, or all names.
         hint: String,
     },
-    /// The same option in two places.
+    /// The same option is given in two places.
     #[error("{0} is given twice")]
     Twice(String),
-    /// An option that must be given.
+    /// An option that must be given is missing.
     #[error("{option} is missing: {expected}")]
     Missing {
-        /// Its name.
+        /// Name of the option.
         option: &'static str,
-        /// What it would look like.
+        /// Example of its value.
         expected: &'static str,
     },
-    /// A value that does not fit its option.
+    /// A value does not fit its option.
     #[error("{option} = `{written}`: {expected}")]
     Value {
-        /// The option's name.
+        /// Name of the option.
         option: String,
-        /// What was written.
+        /// Value as it was written.
         written: String,
-        /// What was expected.
+        /// Description of a valid value.
         expected: String,
     },
-    /// Options that contradict each other.
+    /// The options contradict each other.
     #[error("{0}")]
     Conflict(String),
 }

@@ -1,42 +1,40 @@
-//! What an error of the driver or the server means for those whose batch it was.
+//! Classifies errors of the driver or the server by what they mean for a batch.
 
 use tokio_postgres::error::SqlState;
 
 use crate::{Error, cause::describe};
 
-/// What is to be done about a failure.
+/// Reaction that a failure needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The connection has ended, or the server says that it does not know itself; whether a write
+    /// The connection has ended, or the server does not know the outcome itself; whether a write
     /// took place is unknown.
     Lost,
-    /// Some entry's own fault: the others are sent again without it.
+    /// One entry caused it: the others are sent again without it.
     Data,
-    /// Somebody else was first: the same again, a little later.
+    /// Another transaction was first: the same statement is sent again a little later.
     Conflict,
-    /// The relation is not what the session knows, or the server no longer the one that takes
-    /// writes.
+    /// The relation is not what the session knows, or the server no longer accepts writes.
     Stale,
     /// The statement ran too long and was ended. It changed nothing.
     Canceled,
-    /// The server lacks something that no entry can do anything about: memory, disk, places.
+    /// The server lacks something that no entry is responsible for: memory, disk, connections.
     Exhausted,
     /// The server refused the statement for another reason. It changed nothing.
     Refused,
 }
 
 impl Class {
-    /// Whether one entry may be the reason, so that the others are worth sending again without it.
-    /// Triggers and functions raise whatever they like, so that only what is certainly not theirs
-    /// is excluded.
+    /// Returns whether one entry may be the cause, so that the others are worth sending again
+    /// without it. Triggers and functions raise whatever they like, so this excludes only errors
+    /// that certainly do not come from them.
     pub(crate) fn may_be_one_entrys(self) -> bool {
         matches!(self, Class::Data | Class::Conflict | Class::Stale | Class::Refused)
     }
 }
 
-/// What a failure of a statement is. An error that the server has sent means that nothing was
-/// changed, except where it tells that the server itself goes down: that can arrive in place of
-/// success.
+/// Classifies the failure of a statement. An error that the server has sent means that nothing was
+/// changed, unless it says that the server itself goes down: that can arrive in place of success.
 pub(crate) fn classify(error: &tokio_postgres::Error) -> Class {
     match error.code() {
         Some(state) => classify_state(state),
@@ -48,15 +46,15 @@ fn classify_state(state: &SqlState) -> Class {
     match state.code() {
         "40001" | "40P01" => Class::Conflict,
         "40003" => Class::Lost,
-        // Only the end of the whole server or connection; 57014 ends one statement.
+        // Other errors of class 57 end the whole server or connection; 57014 ends one statement.
         "57014" => Class::Canceled,
         // Cached plans that no longer fit, names and types that are gone, an index that is no
         // longer unique, prepared statements that the other side of a pooler does not know, a
         // server that has become a standby.
         "0A000" | "42703" | "42P01" | "42P02" | "42P10" | "42P18" | "42704" | "42804" | "42809"
         | "42883" | "42846" | "3F000" | "26000" | "25006" => Class::Stale,
-        // Of one item: a row too large for an index, a row that a policy forbids, a generated
-        // column.
+        // Caused by one item: a row too large for an index, a row that a policy forbids, a
+        // generated column.
         "54000" | "42501" | "428C9" => Class::Data,
         code => match code.get(..2) {
             Some("57" | "08") => Class::Lost,
@@ -67,19 +65,19 @@ fn classify_state(state: &SqlState) -> Class {
     }
 }
 
-/// The server's error as one item's clients are told.
+/// Converts the server's error for the clients of one item.
 pub(crate) fn data(error: &tokio_postgres::Error) -> Error {
     let (sqlstate, message) = parts(error);
     Error::Data { sqlstate: sqlstate.into(), message: message.into() }
 }
 
-/// The server's error as all clients of a statement are told.
+/// Converts the server's error for all clients of a statement.
 pub(crate) fn refused(error: &tokio_postgres::Error) -> Error {
     let (sqlstate, message) = parts(error);
     Error::Statement { sqlstate: sqlstate.into(), message: message.into() }
 }
 
-/// An error while a session was opened.
+/// Converts an error that occurred while a session was opened.
 pub(crate) fn while_opening(error: &tokio_postgres::Error) -> Error {
     match error.as_db_error() {
         Some(_) => refused(error),

@@ -1,15 +1,15 @@
-//! Keys: what a client writes, parsed once into the one form that is compared, sorted and sent.
+//! Keys: parses a client's text once into the one form that is compared, sorted and sent.
 //!
 //! A [`Key`] is canonical: two spellings of one key (`007` and `7`, a UUID in braces) are equal, so
-//! that they share an entry. It is a short string of bytes, kept in place up to [`INLINE_BYTES`]:
-//! cloning, hashing and comparing it costs what its bytes cost, and nothing is allocated for common
-//! keys.
+//! that they share an entry. It is a short string of bytes, stored inline up to [`INLINE_BYTES`],
+//! so that common keys allocate nothing; cloning, hashing and comparing it cost what its bytes
+//! cost.
 //!
 //! | part | its bytes |
 //! |---|---|
 //! | tag | the type; the high bit says that further parts follow |
 //! | length | four bytes, only of text or bytes that further parts follow |
-//! | content | text and bytes as they are, a UUID's 16 bytes, a whole number's 8 in an order-preserving form |
+//! | content | text and bytes as they are, a UUID's 16 bytes, an integer's 8 that sort as it does |
 //!
 //! Keys of one column sort as an index with C collation does. For all others the order is just some
 //! total order.
@@ -22,33 +22,33 @@ use std::{cmp::Ordering, fmt, hash::Hash, sync::Arc};
 
 pub use parse::KeyShape;
 
-/// Most bytes of an encoded key that need no memory of their own: `Key` then fills four words.
+/// Largest encoded key that is stored inline: `Key` then fills four words.
 const INLINE_BYTES: usize = 30;
-/// In a tag: another part follows.
+/// Bit of a tag: another part follows.
 const MORE: u8 = 0x80;
 const INTEGER_BYTES: usize = 8;
 const UUID_BYTES: usize = 16;
 const LENGTH_BYTES: usize = 4;
 
-/// The types a key column may have.
+/// Type of a key column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyType {
     /// `text`, and `varchar`, which is the same with a limit.
     Text,
-    /// `bytea`.
+    /// `bytea`: any bytes, as they are.
     Bytes,
-    /// `uuid`.
+    /// `uuid`, in its 16 bytes.
     Uuid,
-    /// `smallint`.
+    /// `smallint`, 16 bits with a sign.
     Int2,
-    /// `integer`.
+    /// `integer`, 32 bits with a sign.
     Int4,
-    /// `bigint`.
+    /// `bigint`, 64 bits with a sign.
     Int8,
 }
 
 impl KeyType {
-    /// The type's name in `pg_catalog`.
+    /// Returns the type's name in `pg_catalog`.
     pub fn sql(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -83,7 +83,7 @@ impl KeyType {
         }
     }
 
-    /// Bytes of the content, where they do not vary.
+    /// Returns the length of the content, if it is fixed.
     fn fixed_bytes(self) -> Option<usize> {
         match self {
             Self::Text | Self::Bytes => None,
@@ -93,7 +93,7 @@ impl KeyType {
     }
 }
 
-/// One row's key, typed and canonical. Made by [`Table::parse_key`](crate::Table::parse_key).
+/// Key of one row, typed and canonical. [`Table::parse_key`](crate::Table::parse_key) makes it.
 #[derive(Clone)]
 pub struct Key(Repr);
 
@@ -122,7 +122,7 @@ impl Key {
         }
     }
 
-    /// Bytes of memory it takes.
+    /// Returns the bytes of memory that the key takes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.0 {
@@ -136,12 +136,12 @@ impl Key {
     }
 }
 
-/// The parts of an encoded key, in order.
+/// Iterator over the parts of an encoded key, in order.
 pub(crate) struct Parts<'a> {
     rest: &'a [u8],
 }
 
-/// One part's type and content.
+/// Type and content of one part.
 pub(crate) struct Part<'a> {
     pub(crate) key_type: KeyType,
     content: &'a [u8],
@@ -167,12 +167,11 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 impl Part<'_> {
-    /// As Postgres' binary form has it: what an element of an array parameter is.
+    /// Writes the part in Postgres' binary form, as an element of an array parameter.
     pub(crate) fn write_binary(&self, out: &mut impl FnMut(&[u8])) {
         match self.key_type {
             KeyType::Text | KeyType::Bytes | KeyType::Uuid => out(self.content),
-            // The low bytes of the number, the sign bit of which is stored flipped in the first
-            // byte.
+            // The low bytes of the number, whose sign bit is stored flipped in the first byte.
             KeyType::Int2 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 2..]),
             KeyType::Int4 => out(&self.integer().to_be_bytes()[INTEGER_BYTES - 4..]),
             KeyType::Int8 => out(&self.integer().to_be_bytes()),
@@ -199,13 +198,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes the encoded form, part by part, into a buffer that is used again.
+/// Encodes a key part by part into a reused buffer.
 #[derive(Debug, Default)]
 pub(crate) struct KeyEncoder {
     bytes: Vec<u8>,
 }
 
-/// Whether a part is the last one of its key.
+/// Says whether a part is the last one of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
     Last,
@@ -213,7 +212,7 @@ pub(crate) enum Position {
 }
 
 impl KeyEncoder {
-    /// For a key that was written in so many bytes.
+    /// Creates an encoder for a key that was written in this many bytes.
     fn for_bytes(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes + INLINE_BYTES) }
     }
@@ -240,8 +239,8 @@ impl KeyEncoder {
         self.bytes.extend_from_slice(&(number ^ i64::MIN).to_be_bytes());
     }
 
-    /// Text, bytes and UUIDs. Content of 4 GiB does not exist: a message of Postgres has at most 1
-    /// GiB.
+    /// Adds text, bytes or a UUID. Content of 4 GiB cannot occur: a message of Postgres has at most
+    /// 1 GiB.
     pub(crate) fn content(&mut self, key_type: KeyType, content: &[u8], position: Position) {
         self.tag(key_type, position);
         if position == Position::BeforeOthers && key_type.fixed_bytes().is_none() {
@@ -251,7 +250,7 @@ impl KeyEncoder {
         self.bytes.extend_from_slice(content);
     }
 
-    /// A part as Postgres' binary form has it; `None` if it does not have the form of its type.
+    /// Adds a part given in Postgres' binary form; `None` if its bytes do not fit its type.
     pub(crate) fn binary(
         &mut self,
         key_type: KeyType,

@@ -1,23 +1,24 @@
 //! One Postgres table: many callers' single-key reads and writes in few statements.
 //!
 //! ```text
-//!  Options --resolve--> Settings --Table::start--+--------------------------------------+
-//!  (URL, fields,        (checked)                v                                      v
-//!   environment)   requests --> waiting line (busload-batch) --batches--> service --> pool of K sessions
-//!                  replies <---------------------------------------------- rows <--   connect, TLS, schema
+//!  Options --resolve--> Settings --Table::start--+---------------------------+
+//!  (URL, fields,        (checked)                v                           v
+//!   environment)   requests --> queue (busload-batch) --batches--> service --> pool of K sessions
+//!                  replies <--------------------------------- rows <--   connect, TLS, schema
 //! ```
 //!
-//! * **In**: [`Options`] become [`Settings`] without touching anything; files and servers are
-//!   touched when a connection is opened, each time anew ([`connect`], [`password`], [`tls`]).
-//! * **Through**: a [`Table`] takes requests at any time, connected or not. Batches leave by the
-//!   rule of `busload-batch`; each is one statement on one of the K sessions of the [`pool`].
-//! * **Order**: operations on one key take effect in the order in which they were asked for.
-//! * **Limits**: [`limits`], and the waiting line's. What exceeds them is refused at once, with an
-//!   error that says so.
-//! * **Failure**: while Postgres cannot be reached, requests are answered with the reason;
-//!   connections come back by themselves. A read is repeated once on another connection; a write
-//!   that may have reached the server is not, and its error says that its outcome is unknown.
-//! * **Shutdown**: [`Table::close`] lets finish what has begun and leaves nobody without an answer.
+//! * **Settings**: [`Options`] become [`Settings`] without touching a file or a server; each new
+//!   connection reads files and contacts servers again ([`connect`], [`password`], [`tls`]).
+//! * **Requests**: a [`Table`] takes requests at any time, connected or not. `busload-batch`
+//!   decides when to send a batch; each batch is one statement on one of the K sessions of the
+//!   [`pool`].
+//! * **Order**: operations on one key take effect in the order in which they were requested.
+//! * **Limits**: [`limits`], and those of the request queue. A request beyond them is refused at
+//!   once, with an error that says so.
+//! * **Failure**: while Postgres cannot be reached, requests fail with the reason; the pool
+//!   reconnects by itself. A read is repeated once on another connection; a write that may have
+//!   reached the server is not, and its error says that its outcome is unknown.
+//! * **Shutdown**: [`Table::close`] serves the requests it has taken and leaves none unanswered.
 //! * **Secrets**: a password is in no `Debug`, no error and no log line.
 
 #![forbid(unsafe_code)]

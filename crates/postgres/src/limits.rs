@@ -1,131 +1,131 @@
-//! Every limit and default of the crate that is not the waiting line's, with its reason.
+//! Limits and defaults of the crate, except the request queue's, with their reasons.
 
 use std::time::Duration;
 
 use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUESTS_MAX};
 
-/// Connections by default: a batch keeps one backend busy, and few machines have many idle cores
-/// for one table.
+/// Default number of connections: a batch keeps one backend busy, and few machines have many idle
+/// cores for one table.
 pub const CONNECTIONS_DEFAULT: usize = 4;
-/// Most connections of one table. More make smaller batches, and taking a session looks at all of
-/// them.
+/// Maximum number of connections of one table. More make smaller batches, and acquiring a session
+/// looks at all of them.
 pub const CONNECTIONS_MAX: usize = 128;
 
-/// A request's time by default.
+/// Default timeout of a request.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
-/// The shortest time a request can be given: a millisecond is the timer's step.
+/// Shortest timeout of a request that can be configured: the timer counts milliseconds.
 pub const TIMEOUT_MIN: Duration = Duration::from_millis(1);
-/// The longest time a request can be given. Behind it a client has long gone.
+/// Longest timeout of a request that can be configured. A client has long gone by then.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
-/// So much longer than a request's time a statement may run before the server ends it: the client's
-/// own timeout comes first and tells more, yet an abandoned statement does not hold its backend for
-/// long.
+/// Time that a statement may run beyond the request's timeout before the server ends it: the
+/// client's own timeout comes first and tells more, yet an abandoned statement does not occupy its
+/// backend for long.
 pub const STATEMENT_TIMEOUT_MARGIN: Duration = Duration::from_millis(500);
 
-/// Largest cap of one batch that can be configured: what the server plans and sends back in one
-/// piece.
+/// Upper bound of the configurable batch size: the server plans and answers a batch in one piece.
 pub const BATCH_MAX: usize = 16_384;
 
-/// The least that makes sense: one request of some size.
+/// Smallest byte limit of the queue that makes sense: one request of some size.
 pub const LINE_BYTES_MIN: u64 = 64 << 10;
-/// Most bytes that may be allowed to wait.
+/// Largest byte limit of the queue that can be configured.
 pub const LINE_BYTES_MAX: u64 = 64 << 30;
 
-/// Between the parts of a composite key by default.
+/// Default separator between the parts of a composite key.
 pub const SEPARATOR_DEFAULT: char = ':';
 
-/// Columns of a key: an index of Postgres has at most 32.
+/// Maximum number of key columns: an index of Postgres has at most 32.
 pub const KEY_COLUMNS_MAX: usize = 32;
-/// Value columns: a relation of Postgres has at most 1600 columns.
+/// Maximum number of value columns: a relation of Postgres has at most 1600 columns.
 pub const VALUE_COLUMNS_MAX: usize = 1600;
-/// Bytes of a name in Postgres by default are 63; builds with longer names exist.
+/// Maximum bytes of a name. Postgres by default has 63; builds with longer names exist.
 pub const IDENTIFIER_BYTES_MAX: usize = 255;
-/// Bytes of a table's URL: a long one has some hundred columns.
+/// Maximum bytes of a table's URL: a long one names some hundred columns.
 pub const URL_BYTES_MAX: usize = 64 << 10;
 
-/// One attempt to connect to one address, TLS and authentication included. A healthy server answers
-/// in milliseconds, a far one in a second.
+/// Default time for one attempt to connect to one address, TLS and authentication included. A
+/// healthy server answers in milliseconds, a distant one in a second.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
-/// Longest time of one attempt that can be configured.
+/// Longest time for one attempt that can be configured.
 pub const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(600);
-/// Hosts of one URL.
+/// Maximum number of hosts in one URL.
 pub const HOSTS_MAX: usize = 16;
-/// Addresses tried of one host name.
+/// Maximum number of addresses tried for one host name.
 pub const ADDRESSES_PER_HOST_MAX: usize = 8;
 
-/// Port when none is given.
+/// Default port of a server.
 pub const PORT_DEFAULT: u16 = 5432;
 
-/// A connection that is silent for so long is probed. The system's two hours would leave a table
+/// Default silence after which a connection is probed. The system's two hours would leave a table
 /// hanging on a server that has lost its power.
 pub const KEEPALIVE_IDLE_DEFAULT: Duration = Duration::from_secs(15);
-/// Time between probes.
+/// Default time between probes.
 pub const KEEPALIVE_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
-/// Probes without an answer that end a connection.
+/// Default number of unanswered probes that end a connection.
 pub const KEEPALIVE_COUNT_DEFAULT: u32 = 3;
-/// Most of them: what the system's socket option takes.
+/// Largest number of probes: what the system's socket option accepts.
 pub const KEEPALIVE_COUNT_MAX: usize = 127;
-/// Sent bytes that nobody acknowledges for so long end a connection.
+/// Default time that sent bytes may stay unacknowledged before the connection ends.
 pub const TCP_USER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
-/// Longest of these times that can be configured.
+/// Longest keepalive time that can be configured.
 pub const KEEPALIVE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// First pause between attempts to open a connection.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest pause: so long a server that is back may go unnoticed.
+/// Longest pause: a server that is back may go unnoticed for this long.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// Between an error on a connection and the news that it has ended: both come from the same task.
+/// Longest time between an error on a connection and the news of its end: one task reports both.
 pub const LOSS_NOTICED_MAX: Duration = Duration::from_millis(500);
 
-/// A connection nobody needs any more may say good-bye for so long before its socket is closed.
+/// Time that an unused connection has for its Terminate message before its socket is closed.
 pub const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
-/// Between two log lines about one table that cannot reach its server although some connection
-/// still could before.
+/// Time after the log line about a first lost connection before a second line may say that the last
+/// connection is lost, too.
 pub const LOG_QUIET: Duration = Duration::from_secs(10);
 
-/// Different warnings given about one table. They repeat with every connection; each is given once.
+/// Maximum number of different warnings about one table. Each repeats with every connection, but is
+/// logged once.
 pub const WARNINGS_MAX: usize = 16;
 
-/// Bytes of a password file and of a file of passwords that are read.
+/// Maximum bytes read from a password file or a `.pgpass` file.
 pub const PASSWORD_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a file with certificates or a key that are read: the bundle of a system has some 200
+/// Maximum bytes read from a file with certificates or a key: the bundle of a system has some 200
 /// KiB.
 pub const CERTIFICATE_FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// Edits that make one name of another which was perhaps meant.
+/// Maximum number of edits between an unknown name and the one that an error suggests.
 pub const NEAR_NAME_EDITS_MAX: usize = 3;
-/// Names that an error lists.
+/// Maximum number of names that an error lists.
 pub const NAMES_SHOWN_MAX: usize = 20;
 
-/// Statements that one session keeps prepared, besides the read: a client that writes ever other
-/// sets of columns must not fill the server's memory.
+/// Maximum number of write statements that one session keeps prepared: a client that keeps writing
+/// new sets of columns must not fill the server's memory.
 pub const WRITE_STATEMENTS_MAX: usize = 64;
-/// Times a batch is sent again that lost against another transaction.
+/// Maximum number of retries of a batch that lost against another transaction.
 pub const CONFLICT_RETRIES_MAX: u32 = 5;
-/// Pause before it is sent again the first time; doubles, with jitter.
+/// Pause before the first such retry; it doubles, with jitter.
 pub const CONFLICT_BACKOFF_MIN: Duration = Duration::from_millis(2);
-/// Times columns are set again of a row that others inserted meanwhile.
+/// Maximum number of retries for columns of a row that others inserted meanwhile.
 pub const MISSED_ROW_RETRIES_MAX: u32 = 3;
-/// Entries sent one by one that are under way on a connection: enough to hide the way to the
-/// server.
+/// Number of single-entry statements in flight on a connection: enough to hide the network's
+/// latency.
 pub const ALONE_IN_FLIGHT_MAX: usize = 64;
-/// A session that found its relation changed is opened anew, but not one that is younger than this:
-/// an error that only looks like a change would cost a connection for each request.
+/// Minimum age of a session to be reopened after it found its relation changed: an error that only
+/// looks like a change would otherwise cost a connection for each request.
 pub const REOPEN_AGE_MIN: Duration = Duration::from_secs(1);
-/// A session that has seen a value refused is opened anew when it is older than this: writes name
-/// the types of columns as they were when it was opened.
+/// Minimum age of a session to be reopened after one of its values was refused: a session's
+/// statements name the types that the columns had when it was opened.
 pub const DOUBT_AGE_MIN: Duration = Duration::from_secs(5);
-/// So much longer than a statement may run a batch waits for its answer. Behind that the connection
-/// is given up: the server, or the way to it, hangs.
+/// Time that a batch waits for an answer beyond its statement's timeout. After it the connection is
+/// given up: the server, or the network, hangs.
 pub const TRIP_MARGIN: Duration = Duration::from_secs(1);
 
 const _: () = {
     assert!(1 <= CONNECTIONS_DEFAULT && CONNECTIONS_DEFAULT <= CONNECTIONS_MAX);
     // As many batches may be in flight as there are connections, and by default there are half as
-    // many lanes.
+    // many write partitions.
     assert!(CONNECTIONS_MAX <= BATCHES_IN_FLIGHT_MAX && CONNECTIONS_MAX <= LANES_MAX);
     assert!(BATCH_MAX <= REQUESTS_MAX);
     assert!(LINE_BYTES_MIN < LINE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! libpq's options: where the server is, as whom to log in, TLS. Named and read as libpq does.
+//! libpq's options for the server, the login and TLS, with libpq's names and meanings.
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// The options of libpq that are understood.
+/// Names of the libpq options that this crate understands.
 pub(crate) const LOGIN_NAMES: [&str; 20] = [
     "user",
     "password",
@@ -47,7 +47,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const HOST_DEFAULT: &str = "localhost";
 
-/// What was given of them.
+/// Values of these options as they were given.
 #[derive(Debug, Default)]
 pub(crate) struct LoginOptions {
     pub(crate) password_file: Option<PathBuf>,
@@ -74,7 +74,7 @@ pub(crate) struct LoginOptions {
 }
 
 impl LoginOptions {
-    /// With what the URL says before its query.
+    /// Creates the options from the parts of the URL before its query.
     pub(crate) fn new(
         user: Option<String>,
         password: Option<Password>,
@@ -88,14 +88,14 @@ impl LoginOptions {
             user,
             password,
             dbname,
-            // `postgres://:5433/db?host=/tmp`: the port here, the host there.
+            // `postgres://:5433/db?host=/tmp` has the port here and the host in the query.
             hosts: (any_name || 1 < names.len()).then_some(names),
             ports: any_port.then_some(ports),
             ..Self::default()
         })
     }
 
-    /// Takes an option of the query; whether it is one of libpq's.
+    /// Takes an option of the query; returns whether it is one of libpq's.
     pub(crate) fn take(&mut self, name: &str, value: &str) -> Result<bool, SettingsError> {
         match name {
             "user" => put(&mut self.user, name, value.to_owned()),
@@ -133,7 +133,7 @@ impl LoginOptions {
         Ok(true)
     }
 
-    /// Checks, and fills in what the environment and libpq's defaults say.
+    /// Checks the options and fills in values from the environment and libpq's defaults.
     pub(crate) fn resolve(
         mut self,
         table: &str,
@@ -175,7 +175,7 @@ impl LoginOptions {
         user.or_else(|| environment.user().map(str::to_owned)).ok_or(MISSING)
     }
 
-    /// One port for all hosts, or one for each.
+    /// Combines hosts and ports: one port for all hosts, or one for each.
     fn hosts(&mut self, environment: &Environment) -> Result<Vec<Host>, SettingsError> {
         let names = match self.hosts.take() {
             Some(names) => names,
@@ -263,7 +263,7 @@ impl LoginOptions {
 
     fn keepalive(&self) -> Result<Keepalive, SettingsError> {
         let time = |name: &str, given: Option<Duration>, default| match given {
-            // To libpq zero means the default.
+            // libpq takes zero as the default.
             None | Some(Duration::ZERO) => Ok(default),
             Some(time) => check_duration(name, time, MILLISECOND..=KEEPALIVE_MAX),
         };
@@ -292,12 +292,12 @@ impl LoginOptions {
     }
 }
 
-/// To libpq an empty value is none.
+/// Returns `None` for an empty value, as libpq does.
 fn given(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// Where libpq looks for certificates and keys.
+/// Returns the path where libpq looks for a certificate or key.
 fn in_home(environment: &Environment, name: &str) -> Option<PathBuf> {
     environment.home().map(|home| home.join(".postgresql").join(name))
 }
@@ -344,8 +344,8 @@ fn parse_binding(text: &str) -> Result<ChannelBinding, SettingsError> {
     }
 }
 
-/// The certificates of the system sign everybody's servers, so that a name that is not checked
-/// checks nothing.
+/// Refuses modes without a name check for the system's root certificates: these sign everybody's
+/// servers, so that without the name nothing is checked.
 fn refuse_weak(mode: SslMode) -> Result<SslMode, SettingsError> {
     match mode {
         SslMode::VerifyFull => Ok(mode),

@@ -1,13 +1,13 @@
-//! A table's options as they were given, and their way to [`Settings`].
+//! A table's options as given, and their conversion to [`Settings`].
 //!
 //! ```text
-//!  URL -> user, hosts, database, query --+--> table's own options -+-> checks, defaults -> Settings
-//!  fields of Options --------------------+--> libpq's options -----+
-//!  Environment (PGUSER, PGSSLMODE, ...) -----------^
+//!  URL -> user, hosts, dbname, query --+--> table's own options -+-> checks, defaults -> Settings
+//!  fields of Options ------------------+--> libpq's options -----+
+//!  Environment (PGUSER, ...) ----------------------^
 //! ```
 //!
-//! Nothing is read here but the values given: files (passwords, certificates) are read when a
-//! connection is opened, again each time.
+//! Only the given values are read here: each new connection reads the files (passwords,
+//! certificates) again.
 
 use std::{collections::HashSet, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// The options that are busload's, not libpq's. All of them can stand in the URL's query.
+/// Names of busload's own options, not libpq's. All of them can be given in the URL's query.
 pub const TABLE_NAMES: [&str; 14] = [
     "relation",
     "key",
@@ -51,7 +51,7 @@ pub const TABLE_NAMES: [&str; 14] = [
     "password_file",
 ];
 
-/// What was given for one table, unchecked. Each option can stand in the URL's query instead, under
+/// Options of one table as given, unchecked. Each can be given in the URL's query instead, under
 /// the same name; giving one twice is an error.
 ///
 /// The query also takes libpq's options: `user`, `password`, `dbname`, `host`, `port`, `passfile`,
@@ -68,59 +68,59 @@ pub struct Options {
     pub url: Option<String>,
     /// The relation, as SQL writes it: `objects`, `public.objects`, `"Odd Name"`.
     pub relation: Option<String>,
-    /// The columns of the key, in order, each as it stands (no folding, no quotes). In a query
-    /// between commas.
+    /// Columns of the key, in order, each spelled exactly (no folding, no quotes). A query
+    /// separates them by commas.
     pub key: Option<Vec<String>>,
-    /// The value columns, in order; by default all that are not in the key.
+    /// Value columns, in order; by default all that are not in the key.
     pub columns: Option<Vec<String>>,
-    /// Between the parts of a composite key; `:` by default.
+    /// Separator of the parts of a composite key; `:` by default.
     pub separator: Option<char>,
     /// Whether writes are allowed; by default not.
     pub writable: Option<bool>,
-    /// How many connections are kept; 4 by default.
+    /// Number of connections; 4 by default.
     pub connections: Option<usize>,
-    /// A request's time; `1s` by default.
+    /// Timeout of a request; `1s` by default.
     pub timeout: Option<Duration>,
-    /// Entries with which a further batch leaves while others are in flight; 8 by default.
+    /// Number of entries that makes a further batch go while others are in flight; 8 by default.
     pub min_batch: Option<usize>,
-    /// Most entries of one batch; 256 by default.
+    /// Maximum number of entries in one batch; 256 by default.
     pub batch: Option<usize>,
-    /// Write lanes; by default half as many as connections, at least one.
+    /// Number of write partitions; by default half as many as connections, at least one.
     pub lanes: Option<usize>,
-    /// Requests that may wait; 65,536 by default.
+    /// Maximum number of pending requests; 65,536 by default.
     pub line_requests: Option<usize>,
-    /// Bytes of keys and values that may wait; 64 MiB by default.
+    /// Maximum bytes of pending keys and values; 64 MiB by default.
     pub line_bytes: Option<u64>,
-    /// Whether a read may join one that is in flight (it may then miss a write acknowledged
-    /// meanwhile); by default not.
+    /// Whether a read may join one that is in flight, and so miss a write acknowledged meanwhile;
+    /// by default not.
     pub join_in_flight: Option<bool>,
-    /// A file that holds the password and nothing else.
+    /// File that holds the password and nothing else.
     pub password_file: Option<PathBuf>,
 }
 
 impl Options {
-    /// Whether the URL holds a password. On a command line everybody who can run `ps` would see it.
+    /// Returns whether the URL holds a password. `ps` would show it on a command line.
     pub fn url_has_password(&self) -> bool {
         let Some(url) = &self.url else { return false };
         match Url::parse(url) {
             Ok(url) => {
                 url.password.is_some() || url.query.iter().any(|(name, _)| name == "password")
             }
-            // A URL that is not one is refused anyway, by `resolve`.
+            // `resolve` refuses an invalid URL anyway.
             Err(_) => false,
         }
     }
 
-    /// Checks everything and fills in the defaults. Reads no file, and of the surroundings only
-    /// `environment`.
+    /// Checks everything and fills in the defaults. It reads no file, and of the process's
+    /// environment only `environment`.
     ///
-    /// The variables that are read, as libpq reads them, where neither the URL nor an option says
-    /// it: `PGHOST`, `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGSSLMODE`,
+    /// Where neither the URL nor an option has a value, these variables apply, as in libpq:
+    /// `PGHOST`, `PGPORT`, `PGUSER`, `PGDATABASE`, `PGPASSWORD`, `PGPASSFILE`, `PGSSLMODE`,
     /// `PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`, and `HOME` for `~/.pgpass` and `~/.postgresql/`.
     /// Without any of them: host `localhost`, port 5432, the operating system's user, a database
     /// named like the user, `sslmode=prefer`.
     ///
-    /// A password is taken from the first of these that has one: `password_file`, the URL,
+    /// The password comes from the first of these that has one: `password_file`, the URL,
     /// `PGPASSWORD`, `passfile` or `PGPASSFILE` or `~/.pgpass`.
     pub fn resolve(
         mut self,
@@ -158,7 +158,7 @@ impl Options {
         })
     }
 
-    /// Takes an option of the query; whether it is one of ours.
+    /// Takes an option of the query; returns whether it is one of ours.
     fn take(&mut self, name: &str, value: &str) -> Result<bool, SettingsError> {
         match name {
             "relation" => put(&mut self.relation, name, value.to_owned()),
@@ -183,12 +183,13 @@ impl Options {
     fn relation_checked(&self) -> Result<Relation, SettingsError> {
         const MISSING: SettingsError = SettingsError::Missing {
             option: "relation",
-            expected: "the Postgres table to serve, such as relation=objects or relation=public.objects",
+            expected: "the Postgres table to serve, \
+                       such as relation=objects or relation=public.objects",
         };
         Relation::parse(self.relation.as_ref().ok_or(MISSING)?)
     }
 
-    /// The columns of the key and those of the value.
+    /// Returns the columns of the key and those of the value.
     fn columns_checked(&mut self) -> Result<(Vec<String>, Option<Vec<String>>), SettingsError> {
         const MISSING: SettingsError = SettingsError::Missing {
             option: "key",
@@ -270,7 +271,7 @@ fn line_bytes(bytes: u64) -> Result<usize, SettingsError> {
     }
 }
 
-/// The `\` escapes the separator in a key, so it cannot be one.
+/// Checks the separator. A `\` escapes it in keys, so it cannot be one itself.
 fn check_separator(separator: char) -> Result<char, SettingsError> {
     match separator {
         '\\' | '\0' => Err(unfit(

@@ -12,12 +12,12 @@ type SqlResult = Result<IsNull, Box<dyn Error + Sync + Send>>;
 /// One column of all keys of a batch.
 pub(crate) struct KeyArray<'a> {
     pub(crate) keys: &'a [&'a Key],
-    /// Which of the key's parts.
+    /// Index of the key's part.
     pub(crate) part: usize,
     pub(crate) element: KeyType,
 }
 
-/// One value of all entries of a batch, as text or as bytes: the forms of both are the same.
+/// One value of all entries of a batch, as text or as bytes: both have the same form.
 pub(crate) struct ValueArray<'a> {
     pub(crate) values: Vec<&'a [u8]>,
     pub(crate) element: Type,
@@ -34,7 +34,7 @@ fn element_type(key_type: KeyType) -> Type {
     }
 }
 
-/// An array of one dimension without NULLs.
+/// Writes the header of a one-dimensional array without NULLs.
 fn header(
     out: &mut BytesMut,
     element: &Type,

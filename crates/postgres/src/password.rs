@@ -1,9 +1,9 @@
-//! Passwords: a type that cannot be printed, and where one is found.
+//! A password type that cannot be printed, and the sources of passwords.
 //!
-//! Files are read anew for each connection, so that a changed password needs no restart. Those of
+//! Each new connection reads the files again, so that a changed password needs no restart.
 //! `PGPASSFILE` and `~/.pgpass` follow libpq's rules: `host:port:database:user:password`, `*` for
-//! anything, `\` before a `:` or a `\` that is meant literally, the first line that fits wins, and
-//! a file that others may read is ignored.
+//! anything, `\` before a literal `:` or `\`, the first matching line wins, and a file that others
+//! may read is ignored.
 
 use std::{
     fmt,
@@ -21,12 +21,12 @@ use crate::{limits::PASSWORD_FILE_BYTES_MAX, settings::Host};
 pub struct Password(Arc<[u8]>);
 
 impl Password {
-    /// Of these bytes.
+    /// Creates a password from its bytes.
     pub fn new(password: impl AsRef<[u8]>) -> Self {
         Self(password.as_ref().into())
     }
 
-    /// The password itself, to hand to the server.
+    /// Returns the password itself, to send to the server.
     pub(crate) fn reveal(&self) -> &[u8] {
         &self.0
     }
@@ -38,20 +38,20 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Where the password is found.
+/// Source of a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PasswordSource {
     /// Given in the URL or by `PGPASSWORD`.
     Given(Password),
-    /// A file that holds nothing else.
+    /// File that holds nothing else.
     File(PathBuf),
-    /// A file in the format of `.pgpass`, if it is there.
+    /// File in the format of `.pgpass`, if it exists.
     PassFile(PathBuf),
-    /// Nowhere: for servers that ask for none.
+    /// No source: for servers that ask for no password.
     Nowhere,
 }
 
-/// For which login a password is looked up.
+/// Login that needs a password.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Login<'a> {
     pub(crate) host: &'a Host,
@@ -59,11 +59,11 @@ pub(crate) struct Login<'a> {
     pub(crate) user: &'a str,
 }
 
-/// What a look at the source gave.
+/// Result of looking up a password.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) password: Option<Password>,
-    /// What the operator should know.
+    /// Warning for the operator.
     pub(crate) warning: Option<String>,
 }
 
@@ -116,7 +116,7 @@ fn read_pass_file(path: &Path, login: Login<'_>) -> Found {
     }
 }
 
-/// At most [`PASSWORD_FILE_BYTES_MAX`], UTF-8.
+/// Reads at most [`PASSWORD_FILE_BYTES_MAX`] of UTF-8.
 fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(PASSWORD_FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
@@ -139,7 +139,8 @@ fn find_password(text: &str, login: Login<'_>) -> Option<Password> {
         .map(Password::new)
 }
 
-/// libpq takes the directory it was built with for `localhost`; distributions use one of these.
+/// Returns the host name of a socket. libpq replaces the directory it was built with by
+/// `localhost`; distributions use one of these.
 fn socket_host(directory: &Path) -> String {
     const USUAL: [&str; 3] = ["/var/run/postgresql", "/run/postgresql", "/tmp"];
     match directory.to_string_lossy() {
@@ -148,7 +149,7 @@ fn socket_host(directory: &Path) -> String {
     }
 }
 
-/// The password of a line whose four fields fit. A line with fewer fields fits nothing.
+/// Returns the password of a line whose four fields match. A line with fewer fields never matches.
 fn password_of_line(line: &str, wanted: [&str; 4]) -> Option<String> {
     let mut rest = line;
     for wanted in wanted {
@@ -161,7 +162,7 @@ fn password_of_line(line: &str, wanted: [&str; 4]) -> Option<String> {
     Some(unescaped(split_field(rest).0))
 }
 
-/// Up to the next `:` that no `\` precedes; what is behind it, if there is one.
+/// Splits at the next `:` without a `\` before it; returns the rest after it, if there is one.
 fn split_field(text: &str) -> (&str, Option<&str>) {
     let mut escaped = false;
     for (at, letter) in text.char_indices() {

@@ -2,23 +2,24 @@
 //!
 //! ```text
 //!            +-- slot 0: task opens, waits for the end, opens again --+
-//!  start --> +-- slot 1: ...                                          +--> state (one short lock) <-- acquire, leases
-//!            +-- slot K-1 ...                                         +
+//!  start --> +-- slot 1: ...                                          +--> state (one short lock)
+//!            +-- slot K-1 ...                                         +      ^
+//!                                                          acquire, leases --+
 //! ```
 //!
 //! * **Acquire** looks at all K slots and takes an open session without leases, else the one with
-//!   the fewest (statements on one connection are pipelined). A session that has ended, or that was
-//!   given up, is never leased.
+//!   the fewest (statements on one connection are pipelined). It never leases a session that has
+//!   ended or was given up.
 //! * **Waiting.** The attempts that follow the start, or the loss of a session that had worked, are
-//!   worth waiting for: a killed backend costs its clients a moment, not an error. When one of
-//!   these has failed everybody gets the error at once, until an attempt succeeds. Whoever waits
-//!   brings a deadline of its own.
+//!   worth waiting for: a killed backend delays its clients a moment instead of failing them. When
+//!   one of these attempts has failed, every caller gets the error at once, until an attempt
+//!   succeeds. A caller that waits brings a deadline of its own.
 //! * **Backoff** per slot: 100 ms, doubled up to 5 s, less up to half of it by chance, so that many
-//!   tables do not come back to a restarted server in step. A session that was open for longer than
-//!   the next pause starts it anew.
+//!   tables do not return to a restarted server in step. A session that was open for longer than
+//!   the next pause resets it.
 //! * **Logging**: one line when the first connection is lost or fails, one when all are open
 //!   (again).
-//! * **Shutdown**: `close` ends the tasks; sessions end when their last lease is gone. Dropping the
+//! * **Shutdown**: `close` ends the tasks; a session ends when its last lease is gone. Dropping the
 //!   pool does the same.
 
 use std::{
@@ -47,11 +48,11 @@ mod backoff;
 mod health;
 mod slots;
 
-/// What the pool keeps K of.
+/// A connection as the pool sees it: the pool keeps K of them open.
 pub trait Session: Sized + Send + Sync + 'static {
-    /// What all sessions of a pool share.
+    /// State that all sessions of a pool share.
     type Context: Send + Sync + 'static;
-    /// Opens one: connects, checks, prepares. Bounded by the pool in time.
+    /// Opens a session: connects, checks, prepares. The pool limits its time.
     fn open(
         settings: &Arc<Settings>,
         context: &Arc<Self::Context>,
@@ -59,7 +60,7 @@ pub trait Session: Sized + Send + Sync + 'static {
     /// Resolves when the session can no longer be used, with the reason as a text for people
     /// ([`Ended::wait`](crate::connect::Ended::wait)).
     fn ended(&self) -> impl Future<Output = Arc<str>> + Send;
-    /// Whether it has ended already. A session that has is never leased.
+    /// Returns whether the session has ended already. A session that has is never leased.
     fn is_over(&self) -> bool;
 }
 
@@ -69,25 +70,25 @@ pub struct Pool<S: Session> {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// What a pool is doing.
+/// State and counters of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolState {
-    /// Sessions that are open.
+    /// Number of open sessions.
     pub up: usize,
-    /// Sessions that should be.
+    /// Number of sessions that should be open.
     pub wanted: usize,
-    /// Sessions opened since the start.
+    /// Number of sessions opened since the start.
     pub opened: u64,
-    /// Sessions that ended by themselves since the start.
+    /// Number of sessions that ended by themselves since the start.
     pub lost: u64,
-    /// Attempts that failed since the start.
+    /// Number of attempts that failed since the start.
     pub failed: u64,
-    /// Why the last attempt failed or the last session ended; `None` when all are open.
+    /// Error of the last attempt or of the last session's end; `None` when all are open.
     pub last_error: Option<Error>,
 }
 
 impl<S: Session> Pool<S> {
-    /// Starts to open `settings.connections` sessions, on the current tokio runtime.
+    /// Starts opening `settings.connections` sessions on the current tokio runtime.
     pub fn start(settings: Arc<Settings>, context: Arc<S::Context>) -> Self {
         let slots = Slots::new(settings.name.clone(), settings.connections);
         let shared = Arc::new(Shared { slots: Mutex::new(slots), changed: watch::Sender::new(()) });
@@ -99,34 +100,35 @@ impl<S: Session> Pool<S> {
         Self { shared, tasks: Mutex::new(tasks) }
     }
 
-    /// An idle session, else the one with the fewest leases. When none is open, waits for attempts
-    /// that are the first since the start or since a connection was lost; behind that, the last
-    /// error at once.
+    /// Leases an idle session, else the one with the fewest leases. When none is open, it waits for
+    /// the first attempts since the start or since a connection was lost; after those it returns
+    /// the last error at once.
     pub async fn acquire(&self) -> Result<Lease<S>, Error> {
         self.shared.acquire(None).await
     }
 
-    /// Like `acquire`, but never the session of `than`: for the one retry of a read whose session
-    /// was lost. That a session was lost can be known here a moment later than to its user; for so
-    /// long an only session is waited for.
+    /// Leases a session like `acquire`, but never that of `than`: for the one retry of a read whose
+    /// session was lost. The pool may hear of a session's end a moment later than the session's
+    /// user; it waits that long for a replacement of an only session.
     pub async fn acquire_other(&self, than: &Lease<S>) -> Result<Lease<S>, Error> {
         self.shared.acquire(Some(&than.opened)).await
     }
 
-    /// This session is useless (the schema changed, it hangs, its connection is lost): never leased
-    /// again, closed when the last lease is gone, opened anew. Again and again is once.
+    /// Gives up a session that is useless (the schema changed, it hangs, its connection is lost):
+    /// it is never leased again, closed when its last lease is gone, and opened anew. Repeated
+    /// calls for one session count once.
     pub fn reopen(&self, lease: &Lease<S>) {
         lease.opened.retire();
     }
 
-    /// Waits until it is known whether the server can be reached: then `Ok` when a session is open,
-    /// else the last error.
+    /// Waits until it is known whether the server can be reached; returns `Ok` when a session is
+    /// open, else the last error.
     pub async fn first_attempt(&self) -> Result<(), Error> {
         self.acquire().await.map(drop)
     }
 
-    /// Opens nothing any more, gives up its sessions and ends its tasks. Leases stay usable; new
-    /// ones are refused.
+    /// Opens no more sessions, gives up those it has and ends its tasks. Existing leases stay
+    /// usable; new ones are refused.
     pub async fn close(&self) {
         self.shared.change(Slots::close);
         let mut tasks = {
@@ -136,7 +138,7 @@ impl<S: Session> Pool<S> {
         tasks.shutdown().await;
     }
 
-    /// For statistics.
+    /// Returns the state and the counters.
     pub fn state(&self) -> PoolState {
         self.shared.slots().state()
     }
@@ -175,7 +177,7 @@ impl<S: Session> fmt::Debug for Lease<S> {
 
 struct Shared<S: Session> {
     slots: Mutex<Slots<S>>,
-    /// Told after every change of the slots.
+    /// Notified after every change of the slots.
     changed: watch::Sender<()>,
 }
 
@@ -184,7 +186,7 @@ impl<S: Session> Shared<S> {
         let mut changed = None;
         loop {
             let choice = self.slots().choose(than);
-            // Whoever must wait looks once more when no change can be missed any longer.
+            // A caller that must wait checks again once it is registered and can miss no change.
             match (choice, &mut changed) {
                 (Choice::Session(opened), _) => return Ok(Lease { opened }),
                 (Choice::Error(error), _) => return Err(error),
@@ -202,7 +204,7 @@ impl<S: Session> Shared<S> {
         }
     }
 
-    /// Changes the slots, tells those who wait, and logs what is worth a line.
+    /// Changes the slots, wakes the waiters, and logs noteworthy changes.
     fn change(&self, change: impl FnOnce(&mut Slots<S>) -> Option<Line>) {
         let line = change(&mut self.slots());
         self.changed.send_replace(());
@@ -218,14 +220,14 @@ impl<S: Session> Shared<S> {
     }
 }
 
-/// A line for the log.
+/// One line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
     Trouble(String),
     Recovery(String),
 }
 
-/// Keeps one slot's session open.
+/// Task that keeps one slot's session open.
 struct Keeper<S: Session> {
     shared: Arc<Shared<S>>,
     slot: usize,
@@ -248,7 +250,7 @@ impl<S: Session> Keeper<S> {
         }
     }
 
-    /// Until the session ends or is given up. Then so long a pause is due.
+    /// Waits until the session ends or is given up; returns the pause before the next attempt.
     async fn stay_open(&self, session: S, backoff: &mut Backoff) -> Option<Duration> {
         let opened = Arc::new(Opened::new(session));
         let since = Instant::now();
@@ -264,7 +266,7 @@ impl<S: Session> Keeper<S> {
     }
 }
 
-/// A panic in a session's opening must not leave anybody waiting for it.
+/// A panic in a session's opening must not leave callers waiting for it.
 impl<S: Session> Drop for Keeper<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -273,7 +275,7 @@ impl<S: Session> Drop for Keeper<S> {
     }
 }
 
-/// Opens a session, in bounded time: connecting is bounded by itself, what comes after it is not.
+/// Opens a session in bounded time: connecting has its own timeout, the steps after it have none.
 async fn open<S: Session>(settings: &Arc<Settings>, context: &Arc<S::Context>) -> Result<S, Error> {
     let server = &settings.server;
     let attempts = u32::try_from(2 * server.hosts.len() + 2).unwrap_or(u32::MAX);

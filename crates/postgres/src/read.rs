@@ -1,4 +1,4 @@
-//! One statement reads the rows of many keys.
+//! Reads the rows of many keys with one statement.
 
 use std::pin::pin;
 
@@ -16,18 +16,18 @@ use crate::{
     stats::Counters,
 };
 
-/// What is found under each key, in their order.
+/// Rows found for the keys, in their order.
 pub(crate) type Rows = Vec<Result<Option<Row>, Error>>;
 
-/// Reads the rows of `keys`, which are sorted and unique. When the server refuses the statement for
-/// what is in one row, each key is asked for alone.
+/// Reads the rows of `keys`, which are sorted and unique. If the server refuses the statement
+/// because of one row, each key is read alone.
 pub(crate) async fn read(
     session: &PgSession,
     keys: &[Key],
     counters: &Counters,
 ) -> Result<Rows, tokio_postgres::Error> {
     if let Some(strangers) = without_strangers(session, keys) {
-        // Boxed: it is this function again, and rare.
+        // Boxed, because it calls this function again; rare.
         return Box::pin(read_without(session, keys, &strangers, counters)).await;
     }
     match read_once(session, keys, counters).await {
@@ -39,8 +39,8 @@ pub(crate) async fn read(
     }
 }
 
-/// The keys that fit, if there are others: keys parsed before the type of the key column was
-/// changed.
+/// Returns the keys that fit, if any do not: keys that were parsed before the type of the key
+/// column changed.
 fn without_strangers(session: &PgSession, keys: &[Key]) -> Option<Vec<Key>> {
     let shape = &session.schema.shape;
     if keys.iter().all(|key| shape.fits(key)) {
@@ -49,7 +49,7 @@ fn without_strangers(session: &PgSession, keys: &[Key]) -> Option<Vec<Key>> {
     Some(keys.iter().filter(|key| shape.fits(key)).cloned().collect())
 }
 
-/// The error of a key that was parsed for columns of other types.
+/// Returns the error for a key that was parsed for columns of other types.
 pub(crate) fn stranger() -> Error {
     Error::BadKey("the type of the key has changed since this key was parsed; ask again".into())
 }
@@ -112,13 +112,13 @@ async fn read_once(
     Ok(found)
 }
 
-/// The parameters that hold the keys.
+/// Returns the parameters that hold the keys.
 pub(crate) fn key_arrays<'a>(shape: &KeyShape, keys: &'a [&'a Key]) -> Vec<KeyArray<'a>> {
     let types = shape.types().iter().enumerate();
     types.map(|(part, &element)| KeyArray { keys, part, element }).collect()
 }
 
-/// Finds the key of a returned row, the first columns of which are the key's.
+/// Finds the key of a returned row, whose first columns are the key's.
 pub(crate) struct RowMatcher<'a> {
     shape: &'a KeyShape,
     encoder: KeyEncoder,
@@ -134,7 +134,7 @@ impl<'a> RowMatcher<'a> {
         self.shape.types().len()
     }
 
-    /// `None` for a row that nobody asked for: a trigger may have changed its key.
+    /// Returns `None` for a row that was not requested: a trigger may have changed its key.
     pub(crate) fn find(
         &mut self,
         row: &tokio_postgres::Row,
@@ -167,7 +167,7 @@ fn pack(
     Ok(packer.row())
 }
 
-/// A column's bytes where they lie, of any type.
+/// Borrowed bytes of a column of any type.
 struct Raw<'a>(&'a [u8]);
 
 impl<'a> FromSql<'a> for Raw<'a> {

@@ -1,4 +1,4 @@
-//! Names of relations as SQL writes them, and names as they stand in a statement.
+//! Names of relations as SQL writes them, and their quoted form for statements.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use crate::{SettingsError, limits::IDENTIFIER_BYTES_MAX, values::unfit};
 
 const EXPECTED: &str = r#"expected a name as in SQL such as objects, public.objects or "Odd Name""#;
 
-/// A relation's name as SQL means it: folded to lower case unless it was quoted.
+/// A relation's name with SQL's meaning: folded to lower case unless it was quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relation {
-    /// The schema; `None`: found by the session's search path.
+    /// Schema of the relation; `None` if the session's search path finds it.
     pub schema: Option<String>,
-    /// The name.
+    /// Name of the relation.
     pub name: String,
 }
 
 impl Relation {
-    /// Reads `name`, `schema.name`, with or without double quotes.
+    /// Parses `name` or `schema.name`, with or without double quotes.
     pub(crate) fn parse(text: &str) -> Result<Self, SettingsError> {
         let unfit = || unfit("relation", text, EXPECTED);
         let (first, rest) = parse_identifier(text.trim()).ok_or_else(unfit)?;
@@ -31,7 +31,7 @@ impl Relation {
         Ok(relation)
     }
 
-    /// The name with every part quoted, as it stands in a statement.
+    /// Returns the name with every part quoted, for use in a statement.
     pub fn sql(&self) -> String {
         let name = quote_identifier(&self.name);
         match &self.schema {
@@ -41,7 +41,7 @@ impl Relation {
     }
 }
 
-/// As people write it: quoted where it must be.
+/// Shows the name as people write it: quoted only where it must be.
 impl fmt::Display for Relation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(schema) = &self.schema {
@@ -51,7 +51,7 @@ impl fmt::Display for Relation {
     }
 }
 
-/// A name as it stands in a statement.
+/// Quotes a name for use in a statement.
 pub fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -63,12 +63,12 @@ fn quote_if_odd(name: &str) -> String {
     }
 }
 
-/// Whether Postgres could have a name like this.
+/// Returns whether Postgres could have a name like this.
 pub(crate) fn is_identifier(name: &str) -> bool {
     !name.is_empty() && name.len() <= IDENTIFIER_BYTES_MAX && !name.contains('\0')
 }
 
-/// One name, and what is behind it.
+/// Parses one name; returns it with the rest of the text.
 fn parse_identifier(text: &str) -> Option<(String, &str)> {
     let (name, rest) = match text.strip_prefix('"') {
         Some(quoted) => parse_quoted(quoted)?,
@@ -87,7 +87,7 @@ fn parse_plain(text: &str) -> Option<(String, &str)> {
     Some((text[..end].to_ascii_lowercase(), &text[end..]))
 }
 
-/// Behind the opening quote; a quote in the name is written twice.
+/// Parses the text after an opening quote; a quote in the name is written twice.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut rest = text;

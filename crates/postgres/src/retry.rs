@@ -1,4 +1,4 @@
-//! The same again, a little later: statements that lost against another transaction.
+//! Retries of statements that lost against another transaction.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -14,7 +14,7 @@ use crate::{
 /// Makes attempts until one does not end in a serialization failure or a deadlock, a bounded number
 /// of times.
 ///
-/// Postgres has undone what such an attempt did, so that even writes may be made again.
+/// Postgres has rolled back such an attempt, so that even writes may be repeated.
 pub(crate) async fn on_conflict<T, F>(
     counters: &Counters,
     mut attempt: impl FnMut() -> F,
@@ -36,7 +36,8 @@ where
     attempt().await
 }
 
-/// Between half of it and all: those who met once are not to meet again.
+/// Returns between half of the pause and all of it, so that statements that met once do not meet
+/// again.
 fn jittered(pause: Duration) -> Duration {
     const STEPS: u32 = 512;
     let random = RandomState::new().hash_one(()) % u64::from(STEPS);

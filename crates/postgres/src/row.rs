@@ -1,4 +1,4 @@
-//! A row's values, and how rows that come back find the keys that asked for them.
+//! A row's values, and the matching of returned rows to keys.
 
 use std::fmt;
 
@@ -6,52 +6,51 @@ use bytes::Bytes;
 
 use crate::key::Key;
 
-/// In a row's table of contents: the column is NULL. No value reaches 2 GiB, a message of Postgres
-/// has at most 1 GiB.
+/// Bit in a row's offset table: the column is NULL. No value reaches 2 GiB, because a message of
+/// Postgres has at most 1 GiB.
 const NULL: u32 = 1 << 31;
 const ENTRY_BYTES: usize = 4;
 
-/// The value columns of one row, in the order of [`Table::columns`](crate::Table::columns): text as
+/// Value columns of one row, in the order of [`Table::columns`](crate::Table::columns): text as
 /// `column::text` gives it, `bytea` as it is.
 ///
-/// Clones share the values. The memory is the row's own, so a row that is kept keeps nothing else
-/// alive.
+/// Clones share the values. A row owns its memory, so keeping one keeps nothing else alive.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Row {
-    /// For each column, four bytes with its value's end and whether it is NULL; behind them the
-    /// values.
+    /// Offset table, with four bytes per column (the end of its value, and whether it is NULL),
+    /// followed by the values.
     packed: Bytes,
     columns: usize,
 }
 
 impl Row {
-    /// The value of a column: `None` if it is NULL.
+    /// Returns the value of a column; `None` if it is NULL.
     ///
     /// # Panics
-    /// If there is no such column.
+    /// Panics if there is no such column.
     pub fn value(&self, column: usize) -> Option<Bytes> {
         self.bounds(column).map(|(start, end)| self.packed.slice(start..end))
     }
 
-    /// The value of a column where it lies.
+    /// Borrows the value of a column; `None` if it is NULL.
     ///
     /// # Panics
-    /// If there is no such column.
+    /// Panics if there is no such column.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         self.bounds(column).map(|(start, end)| &self.packed[start..end])
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.columns
     }
 
-    /// Never true: a table has at least one value column.
+    /// Returns `false`: a table has at least one value column.
     pub fn is_empty(&self) -> bool {
         self.columns == 0
     }
 
-    /// All values in order.
+    /// Iterates over all values in order.
     pub fn values(&self) -> impl ExactSizeIterator<Item = Option<Bytes>> + '_ {
         (0..self.columns).map(|column| self.value(column))
     }
@@ -76,7 +75,7 @@ impl fmt::Debug for Row {
     }
 }
 
-/// Packs the values of one row after the other.
+/// Packs the values of rows, one after the other.
 #[derive(Debug)]
 pub(crate) struct RowPacker {
     packed: Vec<u8>,
@@ -90,7 +89,7 @@ impl RowPacker {
         Self { packed, columns }
     }
 
-    /// The value of the given column. Columns come in order.
+    /// Adds the value of the given column. Columns come in order.
     pub(crate) fn value(&mut self, column: usize, value: Option<&[u8]>) {
         self.packed.extend_from_slice(value.unwrap_or_default());
         let end = u32::try_from(self.packed.len()).unwrap_or(NULL - 1);
@@ -105,15 +104,15 @@ impl RowPacker {
 
 /// Finds the index of each returned key among the sorted keys of a batch.
 ///
-/// An index scan gives rows in the order of the index, mostly that of the keys: then a step or two
-/// is all it takes. Where an ICU collation orders otherwise, each key is searched.
+/// An index scan returns rows in the order of the index, mostly that of the keys: then a step or
+/// two is enough. Where an ICU collation orders otherwise, each key is searched for.
 #[derive(Debug)]
 pub(crate) struct Matcher<'a> {
     keys: &'a [Key],
     next: usize,
 }
 
-/// Keys without a row that are stepped over before a search is cheaper.
+/// Number of keys without a row to step over before a binary search is cheaper.
 const STEPS_MAX: usize = 8;
 
 impl<'a> Matcher<'a> {
@@ -152,7 +151,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_row_finds_its_key_in_any_order_and_strangers_find_none(
-            asked in prop::collection::btree_set(0_i64..200, 1..60), mut returned in prop::collection::vec(0_i64..200, 0..60), sorted: bool,
+            asked in prop::collection::btree_set(0_i64..200, 1..60),
+            mut returned in prop::collection::vec(0_i64..200, 0..60),
+            sorted: bool,
         ) {
             if sorted {
                 returned.sort_unstable();
@@ -173,7 +174,8 @@ mod tests {
             }
             let row = packer.row();
             prop_assert_eq!(row.len(), values.len());
-            let unpacked: Vec<_> = row.values().map(|value| value.map(|bytes| bytes.to_vec())).collect();
+            let unpacked: Vec<_> =
+                row.values().map(|value| value.map(|bytes| bytes.to_vec())).collect();
             prop_assert_eq!(unpacked, values);
         }
     }

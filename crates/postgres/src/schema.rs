@@ -1,9 +1,9 @@
-//! What a session must know about its relation, checked each time one is opened.
+//! What a session knows about its relation, checked whenever a session is opened.
 //!
-//! A table is only served when its keys are found by an index: the relation exists and holds rows
-//! of its own, key columns have a supported type, a unique index covers exactly them, the role may
-//! do what it will have to do, and the plan of the read statement goes through an index. Each error
-//! says what would help.
+//! A table is served only if an index finds its keys: the relation exists and stores rows itself,
+//! key columns have a supported type, a unique index covers exactly them, the role has the
+//! privileges that it will need, and the plan of the read statement uses an index. Each error says
+//! what would help.
 
 mod catalogue;
 mod index;
@@ -21,24 +21,24 @@ use crate::{
 use catalogue::{Column, RelationRow};
 pub use plan::Plan;
 
-/// A relation, checked.
+/// A checked relation, with its columns and its index.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    /// With its schema, quoted where needed.
+    /// Name with its schema, quoted where needed.
     pub(crate) relation: String,
     pub(crate) kind: RelationKind,
     oid: u32,
     pub(crate) key: Vec<KeyColumn>,
     pub(crate) values: Vec<ValueColumn>,
     pub(crate) shape: KeyShape,
-    /// The unique index on the key.
+    /// Unique index on the key.
     pub(crate) index: String,
     pub(crate) plan: Plan,
     pub(crate) warnings: Vec<String>,
     pub(crate) server_version: String,
 }
 
-/// What holds the rows.
+/// Kind of a relation that stores rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RelationKind {
     Table,
@@ -56,29 +56,29 @@ impl RelationKind {
     }
 }
 
-/// A column of the key.
+/// One column of the key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyColumn {
-    /// Quoted where needed.
+    /// Name, quoted where needed.
     pub(crate) sql: String,
     pub(crate) key_type: KeyType,
-    /// As the table declares it.
+    /// Type as the table declares it.
     pub(crate) declared: String,
-    /// Of text: by which rows are locked in one order by all.
+    /// Collation of a text column; all statements lock rows in its order.
     pub(crate) collation: Option<String>,
 }
 
-/// A value column.
+/// One value column.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueColumn {
     pub(crate) name: String,
-    /// Quoted where needed.
+    /// Name, quoted where needed.
     pub(crate) sql: String,
     pub(crate) declared: String,
     pub(crate) form: ValueForm,
 }
 
-/// How a value travels.
+/// Form in which a value is sent and received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValueForm {
     /// `bytea`: as it is.
@@ -86,11 +86,11 @@ pub(crate) enum ValueForm {
     /// `text` and `varchar`, which need no cast.
     Text,
     /// Any other type: as text, cast to and from this type, which has no length or precision: an
-    /// explicit cast to `varchar(10)` would cut a value short where the column itself refuses it.
+    /// explicit cast to `varchar(10)` would truncate a value that the column itself refuses.
     Cast(String),
 }
 
-/// The value columns of a table, fixed by the first session that opens: rows and writes name
+/// Names of a table's value columns. The first session that opens fixes them: rows and writes name
 /// columns by index.
 pub(crate) type ColumnNames = Arc<[String]>;
 
@@ -150,12 +150,12 @@ impl Schema {
         Ok(schema)
     }
 
-    /// As the statistics estimate; `None` when nobody has counted.
+    /// Returns the estimate of the statistics; `None` if they were never collected.
     pub(crate) async fn estimated_rows(&self, client: &Client) -> Result<Option<f64>, Error> {
         catalogue::estimated_rows(client, self.oid).await
     }
 
-    /// The names of the value columns.
+    /// Returns the names of the value columns.
     pub(crate) fn column_names(&self) -> ColumnNames {
         self.values.iter().map(|column| column.name.clone()).collect()
     }
@@ -168,7 +168,8 @@ fn relation_kind(relation: &RelationRow) -> Result<RelationKind, Error> {
         "p" => Ok(RelationKind::Partitioned),
         "m" => Ok(RelationKind::MaterializedView),
         "v" => refuse(
-            "a view, which has no index of its own; name the table behind it, or a materialized view",
+            "a view, which has no index of its own; \
+             name the table behind it, or a materialized view",
         ),
         "f" => {
             refuse("a foreign table, which has no index here; connect to the server that holds it")
@@ -177,7 +178,7 @@ fn relation_kind(relation: &RelationRow) -> Result<RelationKind, Error> {
     }
 }
 
-/// The columns of these names.
+/// Finds the columns of these names.
 fn find_all<'a>(
     all: &'a [Column],
     names: &[String],
@@ -194,7 +195,7 @@ fn find<'a>(all: &'a [Column], name: &str, relation: &RelationRow) -> Result<&'a
     })
 }
 
-/// The nearest of the names there are, and the first of them all.
+/// Suggests the nearest of the existing names, and lists the first of them.
 pub(crate) fn suggest(name: &str, names: &[&str]) -> String {
     let distance =
         |one: &&&str| strsim::damerau_levenshtein(&one.to_lowercase(), &name.to_lowercase());
@@ -225,7 +226,8 @@ fn key_column(column: &Column, relation: &RelationRow) -> Result<KeyColumn, Erro
         ("pg_catalog", "int8") => KeyType::Int8,
         ("pg_catalog", "bpchar") => {
             return refuse(
-                "char(n) ignores trailing blanks, so that different keys would be one; use varchar or text",
+                "char(n) ignores trailing blanks, so that different keys would be one; \
+                 use varchar or text",
             );
         }
         (_, "citext") => {
@@ -233,7 +235,8 @@ fn key_column(column: &Column, relation: &RelationRow) -> Result<KeyColumn, Erro
         }
         _ => {
             return refuse(
-                "keys can be text, varchar, bytea, uuid, smallint, integer, bigint and domains over them",
+                "keys can be text, varchar, bytea, uuid, smallint, integer, bigint \
+                 and domains over them",
             );
         }
     };
@@ -262,7 +265,7 @@ fn value_column(column: &Column) -> ValueColumn {
     }
 }
 
-/// Refuses what the role may not do, and warns of what only some commands need.
+/// Refuses missing privileges, and warns of those that only some commands need.
 fn privileges(
     settings: &Settings,
     relation: &RelationRow,

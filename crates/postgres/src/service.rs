@@ -1,12 +1,12 @@
-//! The trips of a table's batches: which session takes one, and what is done when it fails.
+//! Executes the batches of a table: chooses a session for each, and handles its failure.
 //!
 //! | failure | a read | a write |
 //! |---|---|---|
 //! | no session | the pool's last error | the same |
 //! | an item is refused | it fails alone | it fails alone |
 //! | another transaction was first | again, a few times | again, a few times |
-//! | connection lost | once more on another that answers | every entry: outcome unknown, unless it was not sent |
-//! | relation changed | sessions opened anew, once more | the same: the server has refused the statement |
+//! | connection lost | once more on another that answers | outcome unknown |
+//! | relation changed | sessions reopened, once more | the same: the server refused the statement |
 //! | statement ended by its timeout | too late | too late: nothing was changed |
 //! | no answer at all | too late, session given up | outcome unknown, session given up |
 
@@ -30,23 +30,22 @@ use crate::{
     write::{Outcome, RowWrite},
 };
 
-/// Makes the trips of one table's batches. Its own type so that others can be answered than
-/// futures: see [`Reply`](busload_batch::Reply).
+/// Executes the batches of one table. It is a type of its own so that replies other than futures
+/// can be used: see [`Reply`](busload_batch::Reply).
 #[derive(Debug)]
 pub struct PgService {
     pool: Pool<PgSession>,
     context: Arc<Context>,
-    /// What a request may take: a batch that found no session for so long has nobody waiting for it
-    /// any more.
+    /// Timeout of a request: a batch that has found no session for so long has no waiters any more.
     timeout: Duration,
-    /// Sessions that may have to be opened anew for one batch.
+    /// Number of sessions that may have to be reopened for one batch.
     sessions: usize,
 }
 
-/// Why a statement brought nothing.
+/// Why a statement gave no result.
 enum Trouble {
     Server(tokio_postgres::Error),
-    /// Neither answer nor error, longer than the server should take to end a statement.
+    /// Neither answer nor error came in the time in which the server should end a statement.
     Hangs,
 }
 
@@ -64,7 +63,7 @@ impl PgService {
         &self.pool
     }
 
-    /// A session that knows the relation as it is, as far as we know.
+    /// Acquires a session that knows the current relation, as far as we can tell.
     async fn session(&self) -> Result<Lease<PgSession>, Error> {
         let asked = Instant::now();
         for _ in 0..=self.sessions {
@@ -80,9 +79,9 @@ impl PgService {
         Err(Error::TooLate)
     }
 
-    /// A session for a read whose own was lost. What has ended that one may have ended others, too,
-    /// without their knowing yet: it has to answer before the read is made again, which happens
-    /// only once.
+    /// Acquires a session for a read whose own was lost. The same event may have ended other
+    /// sessions that have not noticed yet: the session must answer before the read is repeated,
+    /// which happens only once.
     async fn another_session(&self, lost: &Lease<PgSession>) -> Result<Lease<PgSession>, Error> {
         let mut lease = self.pool.acquire_other(lost).await?;
         for _ in 0..self.sessions {
@@ -95,7 +94,8 @@ impl PgService {
         Ok(lease)
     }
 
-    /// Whether a statement that was refused can succeed on a session that is opened now.
+    /// Gives the session up if the refused statement can succeed on a new one; returns whether it
+    /// did.
     fn reopen(&self, lease: &Lease<PgSession>) -> bool {
         let worthwhile = self.context.mark_stale(lease);
         if worthwhile {
@@ -185,12 +185,12 @@ impl PgService {
     }
 }
 
-/// Whether Postgres could not make a value of a column's type of what was written.
+/// Returns whether Postgres could not convert the written text to the column's type.
 fn is_of_value(error: &Error) -> bool {
     matches!(error, Error::Data { sqlstate, .. } if sqlstate.starts_with("22"))
 }
 
-/// The reason of a lost connection, as the task that had it knows best.
+/// Returns the reason of a lost connection, which the connection's own task knows best.
 async fn reason(lease: &Lease<PgSession>, error: &tokio_postgres::Error) -> Arc<str> {
     use crate::pool::Session;
     match error.as_db_error() {
@@ -247,7 +247,7 @@ impl Service for PgService {
     }
 }
 
-/// What a read's caller is told.
+/// Converts a batch error to the error of a read's caller.
 pub fn read_error(error: BatchError<Error>) -> Error {
     match error {
         BatchError::Full => Error::Full,
@@ -261,7 +261,7 @@ pub fn read_error(error: BatchError<Error>) -> Error {
     }
 }
 
-/// What a write's caller is told.
+/// Converts a batch error to the error of a write's caller.
 pub fn write_error(error: BatchError<Error>) -> Error {
     match error {
         BatchError::TooLate { sent: true } => {

@@ -19,15 +19,15 @@ use crate::{
     write::Kind,
 };
 
-/// What all sessions of a table share.
+/// State that all sessions of a table share.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
-    /// The value columns, fixed by the first session.
+    /// Value columns, fixed by the first session.
     columns: OnceLock<ColumnNames>,
-    /// As the session that opened last has found it; stays when connections are lost, so that keys
+    /// Schema that the session opened last has found; kept when connections are lost, so that keys
     /// can be parsed.
     schema: RwLock<Option<Arc<Schema>>>,
-    /// Sessions that were opened before this are not to be used any more.
+    /// Sessions opened before this time must not be used any more.
     stale_before: Mutex<Option<Instant>>,
     pub(crate) counters: Counters,
 }
@@ -45,7 +45,7 @@ impl Context {
         self.columns.get()
     }
 
-    /// What `look` makes of the relation; `None` when no session has ever been open.
+    /// Passes the schema to `look`; `None` when no session has ever been open.
     pub(crate) fn with_schema<T>(&self, look: impl FnOnce(&Arc<Schema>) -> T) -> Option<T> {
         self.schema.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(look)
     }
@@ -54,8 +54,8 @@ impl Context {
         *self.schema.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(schema));
     }
 
-    /// The relation is not what this session knows, and the others will know it no better. Says no
-    /// if the session is so young that a new one would find the same.
+    /// Marks this session and all older ones as stale, because the relation has changed. Returns
+    /// `false` if the session is so young that a new one would find the same.
     pub(crate) fn mark_stale(&self, session: &PgSession) -> bool {
         let old = session.opened.elapsed() >= limits::REOPEN_AGE_MIN;
         let mut stale_before = self.stale_before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,8 +66,8 @@ impl Context {
         old || known
     }
 
-    /// A value was refused, perhaps because its column's type has changed: a session that is not
-    /// young looks again.
+    /// Reacts to a refused value, whose column may have changed its type: a session that is not
+    /// young is reopened.
     pub(crate) fn doubt(&self, session: &PgSession) {
         if session.opened.elapsed() >= limits::DOUBT_AGE_MIN {
             self.mark_stale(session);
@@ -80,18 +80,18 @@ impl Context {
     }
 }
 
-/// A connection, the relation as it was when it was opened, and prepared statements.
+/// A connection, its relation as it was when the session was opened, and prepared statements.
 pub(crate) struct PgSession {
     pub(crate) client: Client,
     ended: Ended,
     pub(crate) schema: Arc<Schema>,
     pub(crate) read: Statement,
     writes: Mutex<WriteStatements>,
-    /// Before the relation was looked at.
+    /// Time before the relation was checked.
     opened: Instant,
 }
 
-/// The statements of the kinds of writes used last.
+/// Prepared statements of the most recently used kinds of writes.
 #[derive(Default)]
 struct WriteStatements {
     by_kind: HashMap<Kind, (Statement, u64)>,
@@ -121,7 +121,7 @@ impl WriteStatements {
 }
 
 impl PgSession {
-    /// The prepared statement for writes of a kind.
+    /// Returns the prepared statement for writes of a kind.
     pub(crate) async fn write_statement(
         &self,
         kind: &Kind,
@@ -138,13 +138,13 @@ impl PgSession {
         Ok(statement)
     }
 
-    /// Whether nothing that is sent now can reach the server.
+    /// Returns whether nothing sent from now on can reach the server.
     pub(crate) fn is_closed(&self) -> bool {
         self.ended.is_over() || self.client.is_closed()
     }
 }
 
-/// A relation, checked on a connection of its own.
+/// Opens a connection and checks the relation on it.
 pub(crate) async fn open(settings: &Settings, context: &Context) -> Result<PgSession, Error> {
     let connected = connect::connect(settings).await?;
     let client = connected.client;
@@ -154,7 +154,7 @@ pub(crate) async fn open(settings: &Settings, context: &Context) -> Result<PgSes
         Schema::check(&client, settings, context.columns().map(|names| &names[..])).await?;
     let names = context.columns.get_or_init(|| schema.column_names());
     if *names != schema.column_names() {
-        // Another session was first, and has seen other columns.
+        // Another session was first, and has found other columns.
         schema = Schema::check(&client, settings, Some(names)).await?;
     }
     let read = client.prepare(&statements::read(&schema)).await.map_err(opening)?;

@@ -1,4 +1,4 @@
-//! A table's checked settings: plain values, no file read, no server asked yet.
+//! A table's checked settings: plain values; no file was read and no server was contacted for them.
 
 use std::{
     collections::HashSet,
@@ -19,67 +19,67 @@ use crate::{
     tls::TlsSettings,
 };
 
-/// What stands for itself in the parts of a URL.
+/// Characters that need no encoding in the parts of a URL.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Everything about one table, checked. Made by [`Options::resolve`](crate::Options::resolve).
+/// Settings of one table, checked. [`Options::resolve`](crate::Options::resolve) makes them.
 ///
 /// `Debug` shows no password.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The table's name, as logs and `application_name` show it.
     pub name: String,
-    /// Where the server is and as whom to log in.
+    /// Server and login of the table.
     pub server: Server,
-    /// The relation.
+    /// Relation that holds the rows.
     pub relation: Relation,
-    /// The columns of the key, in order.
+    /// Columns of the key, in order.
     pub key: Vec<String>,
-    /// The value columns, in order; `None`: all that are not in the key.
+    /// Value columns, in order; `None` for all that are not in the key.
     pub columns: Option<Vec<String>>,
-    /// Between the parts of a composite key.
+    /// Separator of the parts of a composite key.
     pub separator: char,
     /// Whether writes are allowed.
     pub writable: bool,
-    /// How many connections are kept (K).
+    /// Number of connections (K).
     pub connections: usize,
-    /// A request's time.
+    /// Timeout of a request.
     pub timeout: Duration,
-    /// The waiting line: its bounds, when a batch leaves, the write lanes. As many batches may be
-    /// in flight as there are connections.
+    /// Settings of the request queue: limits, dispatch policy, write partitions. As many batches
+    /// may be in flight as there are connections.
     pub line: LineSettings,
-    /// What the operator was told already.
+    /// Warnings that the operator has seen already.
     pub(crate) told: Told,
 }
 
-/// Where the server is and as whom to log in.
+/// Server of a table, and the login there.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Tried in order, 1 to [`HOSTS_MAX`].
+    /// Hosts, tried in order, 1 to [`HOSTS_MAX`].
     pub hosts: Vec<Host>,
-    /// The role.
+    /// Role to log in as.
     pub user: String,
-    /// The database.
+    /// Database to connect to.
     pub dbname: String,
-    /// Where the password is found.
+    /// Source of the password.
     pub password: PasswordSource,
     /// Whether and how TLS is used.
     pub tls: TlsSettings,
-    /// Time of one attempt to connect to one address.
+    /// Time for one attempt to connect to one address.
     pub connect_timeout: Duration,
-    /// As `pg_stat_activity` shows it.
+    /// Name that `pg_stat_activity` shows.
     pub application_name: String,
     /// Command line options for the session, such as `-c search_path=app`.
     pub options: Option<String>,
-    /// Which servers will do.
+    /// Kind of server that is accepted.
     pub target_session_attrs: TargetSessionAttrs,
     /// Whether SCRAM must be bound to the TLS channel.
     pub channel_binding: ChannelBinding,
-    /// When a silent TCP connection is given up.
+    /// Detection of dead TCP connections.
     pub keepalive: Keepalive,
 }
 
-/// When a TCP connection that says nothing is given up.
+/// Detection of dead TCP connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Whether silent connections are probed at all.
@@ -88,34 +88,34 @@ pub struct Keepalive {
     pub idle: Duration,
     /// Time between probes.
     pub interval: Duration,
-    /// Probes without an answer that end the connection.
+    /// Number of unanswered probes that end the connection.
     pub count: u32,
-    /// How long sent bytes may stay unacknowledged.
+    /// Longest time that sent bytes may stay unacknowledged.
     pub user_timeout: Duration,
 }
 
-/// One server's place. `Display` is what errors show.
+/// Address of one server. Errors show it through `Display`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
     /// A name or an address, and a port.
     Tcp {
-        /// Name or address.
+        /// Name or address of the host.
         name: String,
-        /// Port.
+        /// TCP port of the server.
         port: u16,
     },
-    /// A directory with a Unix socket for the port.
+    /// A directory with the server's Unix socket.
     Unix {
-        /// The directory.
+        /// Directory of the socket.
         directory: PathBuf,
-        /// Port: part of the socket's name.
+        /// Port, which is part of the socket's name.
         port: u16,
     },
 }
 
 impl Settings {
-    /// The table in one line, without secrets: `postgres://app@db:5432/lake relation=public.t
-    /// key=pk columns=payload`.
+    /// Describes the table in one line, without secrets: `postgres://app@db:5432/lake
+    /// relation=public.t key=pk columns=payload`.
     pub fn describe(&self) -> String {
         let columns = match &self.columns {
             Some(columns) => columns.join(","),
@@ -127,7 +127,7 @@ impl Settings {
     }
 }
 
-/// As a URL without the password.
+/// Shows the server as a URL without the password.
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts: Vec<String> = self.hosts.iter().map(Host::in_url).collect();
@@ -137,7 +137,7 @@ impl fmt::Display for Server {
 }
 
 impl Host {
-    /// The socket's path, of a Unix socket.
+    /// Returns the path of a Unix socket.
     pub fn socket(&self) -> Option<PathBuf> {
         match self {
             Self::Tcp { .. } => None,
@@ -175,13 +175,13 @@ fn encoded(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// Warnings that were given already: each connection of a table meets the same ones. Shared by all
-/// clones.
+/// Warnings that were already given: every connection of a table causes the same ones. All clones
+/// share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told(Arc<Mutex<HashSet<String>>>);
 
 impl Told {
-    /// Whether this is new.
+    /// Returns whether this warning is new, and remembers it.
     pub(crate) fn is_new(&self, warning: &str) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.len() < WARNINGS_MAX && told.insert(warning.to_owned())

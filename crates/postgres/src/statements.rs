@@ -1,13 +1,13 @@
-//! The SQL of every statement, made from a checked schema.
+//! Generates the SQL of every statement from a checked schema.
 //!
-//! One array parameter per key column and per value: the text does not depend on how many entries a
-//! batch has, so one prepared statement with one plan serves all sizes. Rows are locked in the
-//! order of the key column's collation by every statement that changes them, whatever order the
-//! parameters have, so that busload's batches and those of other processes wait for each other
+//! Each key column and each value has one array parameter, so the text does not depend on the
+//! number of entries, and one prepared statement with one plan serves all sizes. Every statement
+//! that changes rows locks them in the order of the key column's collation, whatever the order of
+//! the parameters, so that busload's batches and those of other processes wait for each other
 //! instead of deadlocking.
 //!
-//! Joins are written so that nested loops over the index serve them well: the session's settings
-//! leave nothing else.
+//! Joins are written so that nested loops over the index suit them: the session's settings leave no
+//! other plan.
 
 use std::fmt::Write;
 
@@ -16,19 +16,19 @@ use crate::{
     write::{ColumnSet, Kind},
 };
 
-/// Rows by key. Result: key columns, value columns.
+/// Returns the statement that reads rows by key. Result: key columns, value columns.
 pub(crate) fn read(schema: &Schema) -> String {
     let columns = list(schema.values.iter().map(|column| format!(", {}", read_value(column))), "");
     let keys = key_columns(schema, "t");
     format!("SELECT {keys}{columns} FROM {}", rows_by_key(schema))
 }
 
-/// What changes rows. Results:
+/// Returns the statement that changes rows. Results:
 ///
 /// | kind | columns | rows |
 /// |---|---|---|
 /// | `Set` | key | every row written |
-/// | `SetFields` | key, whether inserted | every row written; none of a row that appeared meanwhile |
+/// | `SetFields` | key, inserted | every row written, except one that appeared meanwhile |
 /// | `ClearFields` | key, whether each column was set | every row found |
 /// | `Delete` | key | every row deleted |
 pub(crate) fn write(schema: &Schema, kind: &Kind) -> String {
@@ -57,15 +57,17 @@ fn set(schema: &Schema) -> String {
     )
 }
 
-/// Updates first and inserts only what is missing: an insert of some columns fails where others
-/// allow no NULL, even if it were to end as an update.
+/// Updates first and inserts only missing rows: an insert of some columns fails where others allow
+/// no NULL, even if it were to end as an update.
 fn set_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
     let inputs = list((0..columns.len()).map(|index| format!(", q.v{index}")), "");
     let keys = key_columns(schema, "t");
     format!(
         "WITH q AS (SELECT * FROM {arrays}), \
-         locked AS (SELECT {named}{inputs} FROM q JOIN {relation} AS t ON {join_q} ORDER BY {lock_order} FOR UPDATE OF t), \
-         updated AS (UPDATE {relation} AS t SET {updates} FROM locked AS l WHERE {join_l} RETURNING {named}), \
+         locked AS (SELECT {named}{inputs} FROM q JOIN {relation} AS t ON {join_q} \
+         ORDER BY {lock_order} FOR UPDATE OF t), \
+         updated AS (UPDATE {relation} AS t SET {updates} FROM locked AS l WHERE {join_l} \
+         RETURNING {named}), \
          inserted AS (INSERT INTO {relation} AS t ({names}) SELECT {values} FROM q \
          WHERE ({q_keys}) NOT IN (SELECT {u_keys} FROM updated AS u) ORDER BY {order} \
          ON CONFLICT ({conflict}) DO NOTHING RETURNING {keys}) \
@@ -94,15 +96,16 @@ fn set_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
 }
 
 fn clear_fields(schema: &Schema, columns: &[&ValueColumn]) -> String {
-    // `IS DISTINCT FROM NULL`: a row value of NULLs only is a value, but `IS NOT NULL` says
-    // otherwise.
+    // `IS DISTINCT FROM NULL`: a row value of NULLs only is a value, but `IS NOT NULL` is false for
+    // it.
     let were = columns
         .iter()
         .enumerate()
         .map(|(index, column)| format!(", (t.{} IS DISTINCT FROM NULL) AS n{index}", column.sql));
     format!(
         "WITH locked AS (SELECT {named}{were} FROM {rows} ORDER BY {keys} FOR UPDATE OF t), \
-         cleared AS (UPDATE {relation} AS t SET {updates} FROM locked AS l WHERE {join} AND ({any})) \
+         cleared AS (UPDATE {relation} AS t SET {updates} FROM locked AS l \
+         WHERE {join} AND ({any})) \
          SELECT * FROM locked",
         named = named_keys(schema),
         were = list(were, ""),
@@ -131,7 +134,7 @@ fn chosen<'a>(schema: &'a Schema, columns: &ColumnSet) -> Vec<&'a ValueColumn> {
     columns.iter().filter_map(|column| schema.values.get(column)).collect()
 }
 
-/// `relation AS t` and the condition that finds the rows of the key parameters.
+/// Returns `relation AS t` and the condition that finds the rows of the key parameters.
 fn rows_by_key(schema: &Schema) -> String {
     let relation = &schema.relation;
     match &schema.key[..] {
@@ -142,7 +145,7 @@ fn rows_by_key(schema: &Schema) -> String {
     }
 }
 
-/// The parameters as rows `q(k0, k1, .., v0, v1, ..)`.
+/// Returns the parameters as rows `q(k0, k1, .., v0, v1, ..)`.
 fn arrays(schema: &Schema, columns: &[&ValueColumn]) -> String {
     let keys = schema.key.iter().map(|key| key.key_type.sql());
     let values = columns.iter().map(|column| match column.form {
@@ -164,7 +167,7 @@ fn key_columns(schema: &Schema, alias: &str) -> String {
     list(schema.key.iter().map(|key| format!("{alias}.{}", key.sql)), ", ")
 }
 
-/// The key columns of `t`, named as those of the parameters.
+/// Returns the key columns of `t`, with the names of the parameters' columns.
 fn named_keys(schema: &Schema) -> String {
     list(
         schema.key.iter().enumerate().map(|(index, key)| format!("t.{} AS k{index}", key.sql)),
@@ -203,12 +206,12 @@ fn insert_inputs(schema: &Schema, columns: &[&ValueColumn]) -> String {
     list(keys.chain(values), ", ")
 }
 
-/// The columns of the unique index.
+/// Returns the columns of the unique index.
 fn conflict(schema: &Schema) -> String {
     list(schema.key.iter().map(|key| key.sql.clone()), ", ")
 }
 
-/// The parameters in the order in which rows are locked elsewhere.
+/// Returns the order of the parameters that matches the lock order of other statements.
 fn input_order(schema: &Schema) -> String {
     let order = |(index, key): (usize, &KeyColumn)| match &key.collation {
         Some(collation) => format!("q.k{index} COLLATE {collation}"),

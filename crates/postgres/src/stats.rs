@@ -1,4 +1,4 @@
-//! What a table counts.
+//! Statistics of a table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use busload_batch::LineStats;
 
 use crate::pool::PoolState;
 
-/// Counters that trips add to.
+/// Counters that batches add to.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) statements: Counter,
@@ -18,7 +18,7 @@ pub(crate) struct Counters {
     pub(crate) outcomes_unknown: Counter,
 }
 
-/// A count that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -32,14 +32,14 @@ impl Counter {
     }
 }
 
-/// What a table has done and how it is. All counts only grow.
+/// Statistics and state of a table. All counters only grow.
 #[derive(Clone, Debug)]
 pub struct TableStats {
-    /// The waiting line.
+    /// Counters of the request queue.
     pub line: LineStats,
-    /// Requests that wait now.
+    /// Number of requests pending now.
     pub waiting: usize,
-    /// The connections.
+    /// State and counters of the connections.
     pub pool: PoolState,
     /// Statements sent to Postgres for requests.
     pub statements: u64,
@@ -47,13 +47,13 @@ pub struct TableStats {
     pub rows_read: u64,
     /// Rows written or deleted.
     pub rows_written: u64,
-    /// Entries sent again alone because one of their batch was refused.
+    /// Entries sent again alone because their batch was refused.
     pub sent_alone: u64,
-    /// Batches sent again that lost against another transaction.
+    /// Batches sent again after they lost against another transaction.
     pub conflicts_retried: u64,
     /// Reads repeated on another connection, or after their relation had changed.
     pub reads_repeated: u64,
-    /// Writes of which nobody knows whether they took place.
+    /// Writes whose outcome is unknown.
     pub outcomes_unknown: u64,
 }
 

@@ -1,18 +1,18 @@
-//! One statement writes many rows; what the server refuses is sent again entry by entry.
+//! Writes many rows with one statement; sends a refused batch again entry by entry.
 //!
 //! ```text
 //!  batch --statement--> ok --------------------------> outcomes
 //!          |  ^          |
 //!          |  +-- conflict: the same again, later
 //!          v
-//!       refused --each entry alone, pipelined--> outcome or error of each; if all are refused for what the session
-//!                        |                         knows of the relation: that error, for all
+//!       refused --each entry alone, pipelined--> outcome or error of each; if all are refused
+//!                        |                  because the relation changed: that error, for all
 //!                        |
 //!                        +-- an entry of several requests: each request alone, in order
 //! ```
 //!
-//! Every statement is a transaction of its own: one that fails has changed nothing. What was sent
-//! when the connection ended is never sent again.
+//! Every statement is a transaction of its own: one that fails has changed nothing. A statement
+//! that was in flight when the connection ended is never sent again.
 
 use std::{pin::pin, sync::Arc};
 
@@ -36,11 +36,11 @@ use crate::{
     write::{Change, ColumnSet, Kind, Outcome, RowWrite},
 };
 
-/// What became of each entry, in their order.
+/// Outcomes of the entries, in their order.
 pub(crate) type Outcomes = Vec<Result<Outcome, Error>>;
 
-/// Writes entries of one kind, sorted by key, which are unique. An error is that of all: the
-/// statement as a whole was refused or the connection ended before anything was answered.
+/// Writes entries of one kind, with unique keys and sorted by key. An error concerns all entries:
+/// the statement as a whole was refused, or the connection ended before anything was answered.
 pub(crate) async fn store(
     session: &PgSession,
     entries: &[(Key, RowWrite)],
@@ -59,7 +59,7 @@ pub(crate) async fn store(
     match failure::classify(&error) {
         class if class.may_be_one_entrys() && !is_single(entries) => {
             let outcomes = store.alone(entries).await?;
-            // Nobody got through: it is not an entry, the session has to be opened anew.
+            // Every entry was refused: no entry is the cause, and the session has to be reopened.
             let session = class == Class::Stale && !outcomes.iter().any(got_through);
             if session { Err(error) } else { Ok(outcomes) }
         }
@@ -68,7 +68,7 @@ pub(crate) async fn store(
     }
 }
 
-/// Whether something of an entry was written.
+/// Returns whether something of an entry was written.
 fn got_through(outcome: &Result<Outcome, Error>) -> bool {
     match outcome {
         Ok(Outcome::Separate(counts)) => counts.iter().any(Result::is_ok),
@@ -76,7 +76,7 @@ fn got_through(outcome: &Result<Outcome, Error>) -> bool {
     }
 }
 
-/// Whether sending it alone would be the same again.
+/// Returns whether sending the entries alone would send the same again.
 fn is_single(entries: &[(Key, RowWrite)]) -> bool {
     matches!(entries, [(_, write)] if write.requests().is_empty())
 }
@@ -88,7 +88,8 @@ struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// Each entry in a statement of its own. Never fails as a whole: some may have been written.
+    /// Sends each entry in a statement of its own. Never fails as a whole: some may have been
+    /// written.
     async fn alone(self, entries: &[(Key, RowWrite)]) -> Result<Outcomes, tokio_postgres::Error> {
         let one = |index: usize| async move {
             let (key, write) = &entries[index];
@@ -99,8 +100,8 @@ impl Store<'_> {
         Ok(outcomes.collect().await)
     }
 
-    /// One entry; if it is refused and holds several requests, each of them, so that only the bad
-    /// ones fail.
+    /// Sends one entry; if it is refused and holds several requests, sends each of them, so that
+    /// only the bad ones fail.
     async fn entry(self, key: &Key, write: &RowWrite) -> Result<Outcome, Error> {
         let outcome = self.one(key, write.change()).await;
         match outcome {
@@ -127,8 +128,8 @@ impl Store<'_> {
         }
     }
 
-    /// One statement. Once it has succeeded nothing of it is sent again, whatever becomes of rows
-    /// it has missed.
+    /// Sends one statement. Once it has succeeded, nothing of it is sent again, whatever happens to
+    /// rows it has missed.
     async fn batch(
         self,
         keys: &[Key],
@@ -145,8 +146,8 @@ impl Store<'_> {
         Ok(outcomes)
     }
 
-    /// A row that was neither updated nor inserted: of columns it may have been inserted by others
-    /// after the update had looked for it.
+    /// Handles a row that was neither updated nor inserted: when only some columns are set, others
+    /// may have inserted it after the update had looked for it.
     async fn missed(self, key: &Key, change: &Change) -> Result<Outcome, Error> {
         let attempts =
             if matches!(change, Change::SetFields(_)) { limits::MISSED_ROW_RETRIES_MAX } else { 0 };
@@ -159,7 +160,7 @@ impl Store<'_> {
         Err(not_written())
     }
 
-    /// The statement, again while it loses against other transactions.
+    /// Sends the statement, again while it loses against other transactions.
     async fn retrying(
         self,
         keys: &[Key],
@@ -168,7 +169,7 @@ impl Store<'_> {
         retry::on_conflict(self.counters, || self.once(keys, changes)).await
     }
 
-    /// The outcome of each entry; `None` of one that Postgres has not written.
+    /// Returns the outcome of each entry; `None` for one that Postgres has not written.
     async fn once(
         self,
         keys: &[Key],
@@ -201,7 +202,7 @@ impl Store<'_> {
         Ok(outcomes)
     }
 
-    /// One parameter per column that gets a value.
+    /// Returns one parameter per column that gets a value.
     fn value_arrays<'c>(self, kind: &Kind, changes: &[&'c Change]) -> Vec<ValueArray<'c>> {
         let columns: Vec<usize> = match kind {
             Kind::Set => vec![0],
@@ -220,8 +221,8 @@ impl Store<'_> {
     }
 }
 
-/// The value at a position among those that a change sets. All changes of a kind set the same
-/// columns in one order.
+/// Returns a value of a change by its position. All changes of a kind set the same columns in one
+/// order.
 fn value(change: &Change, position: usize) -> &[u8] {
     match change {
         Change::Set(value) => value,
@@ -232,7 +233,7 @@ fn value(change: &Change, position: usize) -> &[u8] {
     }
 }
 
-/// The outcome of an entry for which no row comes back.
+/// Returns the outcome of an entry for which no row comes back.
 fn untouched(kind: &Kind) -> Option<Outcome> {
     match kind {
         Kind::Set | Kind::SetFields(_) => None,
@@ -241,7 +242,7 @@ fn untouched(kind: &Kind) -> Option<Outcome> {
     }
 }
 
-/// The outcome of an entry, from the row that came back for it.
+/// Returns the outcome of an entry, from the row that came back for it.
 fn touched(
     kind: &Kind,
     row: &tokio_postgres::Row,
@@ -263,14 +264,14 @@ fn touched(
     })
 }
 
-/// Neither updated nor inserted, and that several times.
+/// Returns the error of a row that was neither updated nor inserted, several times.
 fn not_written() -> Error {
     let message: Arc<str> =
         "postgres has not written the row: a trigger may have prevented it".into();
     Error::Data { sqlstate: "02000".into(), message }
 }
 
-/// What the requests of an entry are told that was sent alone.
+/// Returns the error for the requests of an entry that was sent alone.
 fn entry_error(error: &tokio_postgres::Error) -> Error {
     match failure::classify(error) {
         Class::Lost => Error::OutcomeUnknown(describe(error).into()),

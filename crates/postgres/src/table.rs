@@ -1,4 +1,4 @@
-//! A table: keys and values in, rows and counts out.
+//! A table: takes keys and values, returns rows and counts.
 //!
 //! ```text
 //!  get, set, ..  --parse--> Batcher --batches--> PgService --statements--> sessions of the pool
@@ -6,15 +6,15 @@
 //!                              +<------------------ rows, outcomes -------------+
 //! ```
 //!
-//! * Limits: the waiting line's (`Settings::line`); a full line refuses at once with
+//! * Limits: those of the request queue (`Settings::line`); a full queue refuses at once with
 //!   [`Error::Full`].
-//! * Order: operations on one key take effect in the order they were asked in; different keys have
+//! * Order: operations on one key take effect in the order of the requests; different keys have
 //!   none.
-//! * Time: each request has `Settings::timeout`, or a deadline of its own.
-//! * Postgres away: requests fail at once with the reason; the pool keeps trying, and the table
-//!   recovers by itself.
-//! * Shutdown: [`Table::close`] answers what was taken. A table that is dropped stops as its
-//!   batcher does.
+//! * Timeout: each request has `Settings::timeout`, or a deadline of its own.
+//! * Outage: while Postgres is away, requests fail at once with the reason; the pool keeps trying,
+//!   and the table recovers by itself.
+//! * Shutdown: [`Table::close`] serves the requests it has taken. A table that is dropped stops as
+//!   its batcher does.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -37,14 +37,15 @@ use crate::{
 
 /// One Postgres table, batched.
 ///
-/// Clones are handles of the same table. Keys and values are what a client would send: text, or
-/// bytes for `bytea`.
+/// Clones are handles of the same table. Keys and values are as a client sends them: text, or bytes
+/// for `bytea`.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use busload_postgres::{Environment, Options, Table};
 ///
-/// let url = "postgres://app@localhost/lake?relation=objects&key=path&columns=payload&writable=true";
+/// let url = "postgres://app@localhost/lake?relation=objects&key=path&columns=payload\
+///            &writable=true";
 /// let options = Options { url: Some(url.to_owned()), ..Options::default() };
 /// let table: Table = Table::start(options.resolve("objects", &Environment::of_process())?);
 ///
@@ -76,7 +77,7 @@ impl<R: Reply<PgService>> Table<R> {
     /// Starts a table on the current tokio runtime. It connects in the background and keeps trying.
     ///
     /// # Panics
-    /// Outside a tokio runtime, or when `settings.line` is not one that
+    /// Panics outside a tokio runtime, or when `settings.line` is not one that
     /// [`Options::resolve`](crate::Options::resolve) would give.
     pub fn start(settings: Settings) -> Self {
         let settings = Arc::new(settings);
@@ -85,35 +86,35 @@ impl<R: Reply<PgService>> Table<R> {
             BatcherSettings { line: settings.line.clone(), timeout: Some(settings.timeout) };
         let service = PgService::start(&settings, &context);
         let batcher =
-            Batcher::start(service, batching).expect("the settings of the line have been checked");
+            Batcher::start(service, batching).expect("the settings of the queue have been checked");
         Self { batcher, context, settings }
     }
 
-    /// Waits until it is known whether Postgres can be reached and the relation is as it should be.
+    /// Waits until it is known whether Postgres can be reached and the relation fits the settings.
     ///
     /// # Errors
-    /// Why not. The table keeps trying all the same.
+    /// Returns why the table cannot be served now. It keeps trying all the same.
     pub async fn connected(&self) -> Result<(), Error> {
         self.batcher.service().pool().first_attempt().await
     }
 
-    /// What the table was started with.
+    /// Returns the settings that the table was started with.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The value columns by name. Without `columns` in the settings they are known, and then stay
-    /// the same, when the first session has opened.
+    /// Returns the value columns by name. If the settings do not name them, they are known when the
+    /// first session has opened, and stay the same from then on.
     pub fn columns(&self) -> &Arc<[String]> {
         static NONE: OnceLock<Arc<[String]>> = OnceLock::new();
         self.context.columns().unwrap_or_else(|| NONE.get_or_init(|| Arc::new([])))
     }
 
-    /// Parses a key as a client writes it: the parts of a composite key between separators, which a
-    /// backslash escapes.
+    /// Parses a key as a client writes it: the parts of a composite key with separators between
+    /// them, which a backslash escapes.
     ///
     /// # Errors
-    /// [`Error::BadKey`]; when there has been no session yet, why not.
+    /// Returns [`Error::BadKey`]; or, if there has been no session yet, why not.
     pub fn parse_key(&self, raw: &[u8]) -> Result<Key, Error> {
         self.with_schema(|schema| schema.shape.parse(raw))
     }
@@ -126,10 +127,10 @@ impl<R: Reply<PgService>> Table<R> {
         })
     }
 
-    /// Sets the value of a table with one value column.
+    /// Makes a write that sets the value of a table with one value column.
     ///
     /// # Errors
-    /// When the table has several, is read only, or its column cannot hold the value's bytes.
+    /// Fails if the table has several, is read only, or its column cannot hold the value's bytes.
     pub fn write_value(&self, value: Bytes) -> Result<RowWrite, Error> {
         self.writing(|schema| {
             let [column] = &schema.values[..] else {
@@ -143,11 +144,13 @@ impl<R: Reply<PgService>> Table<R> {
         })
     }
 
-    /// Sets some columns, by index in [`columns`](Self::columns); the others keep their values, or
-    /// get their defaults in a new row. Of a column named twice the last value stays.
+    /// Makes a write that sets some columns, by index in [`columns`](Self::columns); the others
+    /// keep their values, or get their defaults in a new row. If a column is named twice, the last
+    /// value counts.
     ///
     /// # Errors
-    /// When the table is read only, there is no such column, or one cannot hold its value's bytes.
+    /// Fails if the table is read only, there is no such column, or one cannot hold its value's
+    /// bytes.
     pub fn write_fields(&self, fields: Vec<(usize, Bytes)>) -> Result<RowWrite, Error> {
         self.writing(|schema| {
             for (column, value) in &fields {
@@ -159,10 +162,10 @@ impl<R: Reply<PgService>> Table<R> {
         })
     }
 
-    /// Makes some columns NULL, by index.
+    /// Makes a write that sets some columns to NULL, by index.
     ///
     /// # Errors
-    /// When the table is read only or there is no such column.
+    /// Fails if the table is read only or there is no such column.
     pub fn write_nulls(&self, columns: &[usize]) -> Result<RowWrite, Error> {
         self.writing(|schema| {
             some(columns.len())?;
@@ -173,10 +176,10 @@ impl<R: Reply<PgService>> Table<R> {
         })
     }
 
-    /// Deletes the row.
+    /// Makes a write that deletes the row.
     ///
     /// # Errors
-    /// When the table is read only.
+    /// Fails if the table is read only.
     pub fn write_delete(&self) -> Result<RowWrite, Error> {
         self.writing(|_| Ok(Change::Delete))
     }
@@ -191,11 +194,11 @@ impl<R: Reply<PgService>> Table<R> {
         self.with_schema(change).map(RowWrite::new)
     }
 
-    /// Puts a read in the line; nothing leaves before [`flush`](Self::flush). The reply's errors
-    /// are made texts by [`read_error`].
+    /// Puts a read in the queue; it is sent at the next [`flush`](Self::flush). [`read_error`]
+    /// converts the errors that the reply gets.
     ///
     /// # Errors
-    /// Gives the reply back if the line is full or closed.
+    /// Returns the reply if the queue is full or closed.
     pub fn submit_read(
         &self,
         key: Key,
@@ -205,11 +208,11 @@ impl<R: Reply<PgService>> Table<R> {
         self.batcher.submit_load(key, reply, deadline)
     }
 
-    /// Puts a write in the line; nothing leaves before [`flush`](Self::flush). What its request is
-    /// told is [`Outcome::count`](crate::Outcome::count) of its receipt, or [`write_error`].
+    /// Puts a write in the queue; it is sent at the next [`flush`](Self::flush). The request's
+    /// answer is [`Outcome::count`](crate::Outcome::count) of its receipt, or [`write_error`].
     ///
     /// # Errors
-    /// Gives the reply back if the line is full or closed.
+    /// Returns the reply if the queue is full or closed.
     pub fn submit_write(
         &self,
         key: Key,
@@ -220,17 +223,17 @@ impl<R: Reply<PgService>> Table<R> {
         self.batcher.submit_store(key, write, reply, deadline)
     }
 
-    /// Lets what was submitted leave. Costs next to nothing if nothing was.
+    /// Sends the submitted requests. Costs almost nothing if there are none.
     pub fn flush(&self) {
         self.batcher.flush();
     }
 
-    /// The caller of a request gave up: its reply is dropped, uncalled.
+    /// Cancels a request: its reply is dropped, uncalled.
     pub fn cancel(&self, request: RequestId) {
         self.batcher.cancel(request);
     }
 
-    /// What the table has done, and how its connections are.
+    /// Returns the statistics of the table and the state of its connections.
     pub fn stats(&self) -> TableStats {
         let pool = self.batcher.service().pool().state();
         TableStats::new(self.batcher.stats(), self.batcher.waiting(), pool, &self.context.counters)
@@ -255,7 +258,7 @@ fn some(count: usize) -> Result<(), Error> {
     if count == 0 { Err(bad("no column is named".to_owned())) } else { Ok(()) }
 }
 
-/// What no column of a text form can hold is refused before it boards a batch with others.
+/// Refuses a value that no column can hold as text, before it joins a batch with others.
 fn check_value(name: &str, form: &ValueForm, value: &[u8]) -> Result<(), Error> {
     if *form == ValueForm::Bytes {
         return Ok(());
@@ -272,12 +275,12 @@ fn check_value(name: &str, form: &ValueForm, value: &[u8]) -> Result<(), Error> 
 }
 
 impl Table {
-    /// The row under a key; `None` if there is none.
+    /// Reads the row under a key; `None` if there is none.
     ///
-    /// Dropping the future leaves the line and harms nobody else.
+    /// Dropping the future cancels the request and affects no other.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// Returns why the request was refused or failed, see [`Error`].
     pub async fn get(&self, key: &[u8]) -> Result<Option<Row>, Error> {
         let (sender, receiver) = oneshot::channel();
         let request = self.submit_read(self.parse_key(key)?, Waiter::read(sender), None);
@@ -290,17 +293,17 @@ impl Table {
     /// A write whose future is dropped may be made all the same.
     ///
     /// # Errors
-    /// See [`Error`]; after [`Error::OutcomeUnknown`] it may have been made.
+    /// See [`Error`]; after [`Error::OutcomeUnknown`] the write may have been made.
     pub async fn set(&self, key: &[u8], value: impl Into<Bytes>) -> Result<(), Error> {
         let write = self.write_value(value.into())?;
         self.write(key, write).await.map(|_| ())
     }
 
-    /// Sets columns by name, and inserts the row if there is none. Says how many it added: all that
-    /// are named if the row is new, else none.
+    /// Sets columns by name, and inserts the row if there is none. Returns the number of columns
+    /// added: all named ones if the row is new, else none.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Returns the same errors as [`set`](Self::set).
     pub async fn set_fields<V: Into<Bytes>>(
         &self,
         key: &[u8],
@@ -311,10 +314,10 @@ impl Table {
         self.write(key, write).await
     }
 
-    /// Makes columns NULL, by name. Says how many of them were not.
+    /// Sets columns to NULL, by name. Returns how many of them were not NULL.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Returns the same errors as [`set`](Self::set).
     pub async fn clear_fields(
         &self,
         key: &[u8],
@@ -326,10 +329,10 @@ impl Table {
         self.write(key, write).await
     }
 
-    /// Deletes the row under a key. Says whether this request deleted one.
+    /// Deletes the row under a key. Returns whether this request deleted one.
     ///
     /// # Errors
-    /// As [`set`](Self::set).
+    /// Returns the same errors as [`set`](Self::set).
     pub async fn delete(&self, key: &[u8]) -> Result<bool, Error> {
         let write = self.write_delete()?;
         self.write(key, write).await.map(|count| count > 0)
@@ -362,7 +365,7 @@ impl Table {
     }
 }
 
-/// A request whose answer is awaited; dropped before that, it leaves the line.
+/// A request whose caller awaits the answer; dropping it before that cancels the request.
 struct Waiting<'a> {
     table: &'a Table,
     request: Option<RequestId>,

@@ -1,21 +1,21 @@
-//! TLS as libpq means it, done by rustls.
+//! TLS with libpq's modes, done by rustls.
 //!
 //! | `sslmode` | first attempt | second attempt | the server's certificate |
 //! |---|---|---|---|
 //! | `disable` | plain | | |
 //! | `allow` | plain | TLS, if the server refused the login | as with `require` |
 //! | `prefer` | TLS if the server has it | plain, if TLS or the login failed | as with `require` |
-//! | `require` | TLS | | its chain is checked if there is a root certificate file, else nothing is |
+//! | `require` | TLS | | its chain is checked if there is a root certificate file, else no check |
 //! | `verify-ca` | TLS | | its chain is checked |
 //! | `verify-full` | TLS | | its chain and its name are checked |
 //!
-//! Root certificates: `sslrootcert`, by default `~/.postgresql/root.crt` if it is there;
-//! `sslrootcert=system` takes those of the operating system and means `verify-full`. Stricter than
-//! libpq, which then goes on without a check or without TLS: a file that was named and is not
-//! there, or that holds no certificates, is an error in every mode but `disable`. A Unix socket is
-//! never encrypted. Lists of revoked certificates and keys with a passphrase are not supported.
+//! Root certificates: `sslrootcert`, by default `~/.postgresql/root.crt` if it exists;
+//! `sslrootcert=system` uses those of the operating system and means `verify-full`. Stricter than
+//! libpq, which then goes on without a check or without TLS: a file that was named and does not
+//! exist, or that holds no certificates, is an error in every mode but `disable`. A Unix socket is
+//! never encrypted. Certificate revocation lists and keys with a passphrase are not supported.
 //!
-//! Files are read anew for each connection, so that renewed certificates need no restart.
+//! Each new connection reads the files again, so that renewed certificates need no restart.
 
 use std::{
     fmt,
@@ -42,63 +42,63 @@ use crate::{
 mod certificate;
 mod verifier;
 
-/// Whether and how TLS is used; see the module's table.
+/// Mode of TLS; see the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SslMode {
-    /// Never.
+    /// TLS is never used.
     Disable,
-    /// If the server wants it.
+    /// TLS is used if the server insists.
     Allow,
-    /// If the server has it.
+    /// TLS is used if the server offers it.
     Prefer,
-    /// Always.
+    /// TLS is always used.
     Require,
-    /// Always, with a certificate that a root certificate signed.
+    /// TLS is always used, with a certificate that a root certificate signed.
     VerifyCa,
-    /// Always, with a certificate for this host that a root certificate signed.
+    /// TLS is always used, with a certificate for this host that a root certificate signed.
     VerifyFull,
 }
 
-/// All of TLS's settings.
+/// Settings of TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// `sslmode`.
+    /// Mode, from `sslmode`.
     pub mode: SslMode,
-    /// `sslrootcert`.
+    /// Trusted roots, from `sslrootcert`.
     pub roots: RootCertificates,
-    /// `sslcert` and `sslkey`.
+    /// Client certificate, from `sslcert` and `sslkey`.
     pub client: ClientCertificate,
 }
 
-/// Whose signatures are trusted.
+/// Certificates whose signatures are trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootCertificates {
-    /// Those in this file.
+    /// The certificates in this file.
     File(PathBuf),
-    /// Those in this file if there is one; else the certificate is not checked, or the mode cannot
-    /// be had.
+    /// The certificates in this file if it exists; else the server's certificate is not checked, or
+    /// modes that need a check fail.
     FileIfThere(Option<PathBuf>),
-    /// Those of the operating system.
+    /// The certificates of the operating system.
     System,
 }
 
-/// How the server knows us, besides a password.
+/// Certificate that the client shows to the server, besides a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientCertificate {
-    /// Not at all.
+    /// The client shows no certificate.
     None,
-    /// By a certificate that was named.
+    /// A certificate that was named.
     Files {
         /// The certificate and those between it and the root.
         certificate: PathBuf,
-        /// Its key.
+        /// File with its key.
         key: Option<PathBuf>,
     },
-    /// By a certificate in the usual place, if it is there.
+    /// A certificate in the usual place, if it exists.
     FilesIfThere {
         /// The certificate and those between it and the root.
         certificate: PathBuf,
-        /// Its key.
+        /// File with its key.
         key: Option<PathBuf>,
     },
 }
@@ -137,7 +137,8 @@ impl fmt::Display for SslMode {
 }
 
 impl TlsSettings {
-    /// What a handshake needs. Reads files, so it blocks. The error is a text for people.
+    /// Returns the configuration of a handshake. Reads files, so it blocks. The error is a text for
+    /// people.
     pub(crate) fn client_config(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(ring::default_provider());
         let name = if self.mode == SslMode::VerifyFull { NameCheck::Full } else { NameCheck::None };
@@ -234,7 +235,8 @@ fn read_file(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     read().map_err(|error| format!("cannot read {option} {}: {error}", path.display()))
 }
 
-/// libpq's rule: ours and closed to all others, or root's and readable by a group.
+/// Checks a key file's mode as libpq does: ours and closed to all others, or root's and readable by
+/// a group.
 fn check_key_mode(path: &Path) -> Result<(), String> {
     let shown = path.display();
     let metadata =

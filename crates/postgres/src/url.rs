@@ -1,8 +1,8 @@
-//! A URL as libpq writes it, taken apart:
-//! `postgres://user:password@host1:1,host2/db?name=value&...`.
+//! Parser of libpq's connection URLs: `postgres://user:password@host1:1,host2/db?name=value&...`.
 //!
-//! Not the WHATWG's URLs: several hosts, sockets as percent-encoded hosts, `+` is a plus. No error
-//! shows a part of the URL that could be a piece of a password somebody forgot to encode.
+//! These are not WHATWG URLs: they may have several hosts and percent-encoded socket directories as
+//! hosts, and `+` is a plus. No error shows a part of the URL that could be a piece of a password
+//! that somebody forgot to encode.
 
 use percent_encoding::percent_decode_str;
 
@@ -12,7 +12,7 @@ const EXPECTED: &str = "expected postgres://user@host:port/db?relation=NAME&key=
 const ENCODE: &str =
     "in a user, a password or a database write `/` as %2F, `@` as %40 and `:` as %3A";
 
-/// The parts of a URL, decoded, unchecked.
+/// Parts of a URL, decoded, unchecked.
 #[derive(Debug, Default)]
 pub(crate) struct Url {
     pub(crate) user: Option<String>,
@@ -41,7 +41,8 @@ impl Url {
         Ok(url)
     }
 
-    /// Takes `user:password@` off the front. As in libpq, only a `/` ends the search for the `@`.
+    /// Removes `user:password@` from the front. As in libpq, only a `/` ends the search for the
+    /// `@`.
     fn take_user<'a>(&mut self, rest: &'a str) -> Result<&'a str, SettingsError> {
         let authority = rest.split('/').next().unwrap_or(rest);
         let Some(at) = authority.rfind('@') else { return Ok(rest) };
@@ -107,7 +108,7 @@ fn parse_host(text: &str) -> Result<(String, Option<u16>), SettingsError> {
     Ok((decode("a host", host)?, port))
 }
 
-/// What stands there is not shown: it may be the end of a password.
+/// Parses a port. The error does not show the text: it may be the end of a password.
 fn parse_port(text: &str) -> Result<u16, SettingsError> {
     match text.parse() {
         Ok(port) if port != 0 && !text.starts_with('+') => Ok(port),
@@ -179,7 +180,8 @@ mod tests {
             ),
             (
                 "postgres://h?key=a,b&relation=%22Odd%20Name%22&x=1+1",
-                r#"None None [("h", None)] None [("key", "a,b"), ("relation", "\"Odd Name\""), ("x", "1+1")]"#,
+                "None None [(\"h\", None)] None \
+                 [(\"key\", \"a,b\"), (\"relation\", \"\\\"Odd Name\\\"\"), (\"x\", \"1+1\")]",
             ),
             (
                 "postgres://h/d?a=1&&b=",
@@ -213,8 +215,7 @@ mod tests {
         );
     }
 
-    /// A `/`, `?`, `&` or `%` in a password that nobody encoded takes the URL apart at the wrong
-    /// places.
+    /// A `/`, `?`, `&` or `%` in an unencoded password splits the URL at the wrong places.
     #[test]
     fn no_error_shows_a_piece_of_a_password() {
         for password in [

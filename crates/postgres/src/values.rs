@@ -1,13 +1,13 @@
-//! Values as people write them in a URL's query: counts, times, sizes, switches, lists.
+//! Parsers of values in a URL's query: counts, times, sizes, switches, lists.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::SettingsError;
 
-/// Most letters of a value that an error shows.
+/// Maximum number of letters of a value that an error shows.
 const SHOWN_MAX: usize = 80;
 
-/// A value that does not fit, told with what was expected.
+/// Returns the error of a value that does not fit, with the expected form.
 pub(crate) fn unfit(
     option: &str,
     written: impl ToString,
@@ -21,7 +21,7 @@ pub(crate) fn unfit(
     SettingsError::Value { option: option.to_owned(), written, expected: expected.to_string() }
 }
 
-/// Puts a value into its empty place.
+/// Sets an option that has no value yet.
 pub(crate) fn put<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), SettingsError> {
     match place.replace(value) {
         None => Ok(()),
@@ -29,7 +29,7 @@ pub(crate) fn put<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), 
     }
 }
 
-/// Digits only.
+/// Parses a count: digits only.
 pub(crate) fn parse_count(option: &str, text: &str) -> Result<usize, SettingsError> {
     match digits(text).and_then(|count| usize::try_from(count).ok()) {
         Some(count) => Ok(count),
@@ -37,7 +37,7 @@ pub(crate) fn parse_count(option: &str, text: &str) -> Result<usize, SettingsErr
     }
 }
 
-/// Within the range, or an error.
+/// Returns the count if it is within the range, else an error.
 pub(crate) fn check_count(
     option: &str,
     count: usize,
@@ -51,13 +51,13 @@ pub(crate) fn check_count(
     }
 }
 
-/// A time with its unit: `500ms`, `1.5s`, `2m`.
+/// Parses a time with its unit: `500ms`, `1.5s`, `2m`.
 pub(crate) fn parse_duration(option: &str, text: &str) -> Result<Duration, SettingsError> {
     with_unit(text)
         .ok_or_else(|| unfit(option, text, "expected a time with its unit such as 500ms, 2s or 1m"))
 }
 
-/// A time with its unit, or a bare number of the unit that libpq has for this option.
+/// Parses a time with its unit, or a bare number in libpq's unit for this option.
 pub(crate) fn parse_duration_or(
     option: &str,
     text: &str,
@@ -73,7 +73,7 @@ pub(crate) fn parse_duration_or(
     })
 }
 
-/// Within the range, or an error.
+/// Returns the time if it is within the range, else an error.
 pub(crate) fn check_duration(
     option: &str,
     duration: Duration,
@@ -89,7 +89,7 @@ pub(crate) fn check_duration(
     }
 }
 
-/// A count of bytes: `65536`, `512MB` (millions), `64MiB` (powers of 1024).
+/// Parses a number of bytes: `65536`, `512MB` (millions), `64MiB` (powers of 1024).
 pub(crate) fn parse_bytes(option: &str, text: &str) -> Result<u64, SettingsError> {
     let (number, unit) = split_unit(text);
     let factor: Option<u64> = match unit.to_ascii_lowercase().as_str() {
@@ -107,7 +107,7 @@ pub(crate) fn parse_bytes(option: &str, text: &str) -> Result<u64, SettingsError
         .ok_or_else(|| unfit(option, text, "expected a size such as 64MiB, 500MB or 65536"))
 }
 
-/// A switch as Postgres writes it.
+/// Parses a switch as Postgres writes it.
 pub(crate) fn parse_switch(option: &str, text: &str) -> Result<bool, SettingsError> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Ok(true),
@@ -116,12 +116,12 @@ pub(crate) fn parse_switch(option: &str, text: &str) -> Result<bool, SettingsErr
     }
 }
 
-/// Names between commas, each as it stands.
+/// Splits names at commas and leaves each as it is.
 pub(crate) fn parse_list(text: &str) -> Vec<String> {
     text.split(',').map(str::to_owned).collect()
 }
 
-/// One letter.
+/// Parses one letter.
 pub(crate) fn parse_letter(option: &str, text: &str) -> Result<char, SettingsError> {
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {
@@ -130,7 +130,7 @@ pub(crate) fn parse_letter(option: &str, text: &str) -> Result<char, SettingsErr
     }
 }
 
-/// What was probably meant, or everything there is.
+/// Suggests the name that was probably meant, or lists all names.
 pub(crate) fn hint(written: &str, known: &[&str]) -> String {
     let edits_max = (written.len() / 3).clamp(1, 4);
     let near = known

@@ -1,16 +1,19 @@
-//! What a client asks to be written, how writes of one row join while they wait, and what each
-//! request is told.
+//! Writes that clients request, how pending writes of one row merge, and the answer of each
+//! request.
 //!
-//! | family | joins another of its family by | a request's count |
+//! | family | merge of two writes of the family | a request's count |
 //! |---|---|---|
 //! | set the value (`SET`) | the last wins | none |
-//! | set columns (`HSET`) | the union; of a column's values the last wins | if the row is new, its columns that no earlier request of the entry set |
-//! | clear columns (`HDEL`) | the union | its columns that were not NULL and that no earlier request cleared |
+//! | set columns (`HSET`) | the union; of a column's values the last wins | see below |
+//! | clear columns (`HDEL`) | the union | its columns that it was the first to clear |
 //! | delete (`DEL`) | nothing to do | 1 for the first if there was a row |
 //!
-//! Different families do not join. An entry remembers what each request wanted: when Postgres
-//! refuses the joined write, they are made one by one, so that one request's bad value is nobody
-//! else's error.
+//! `HSET` counts columns only if the row is new: those that no earlier request of the entry set.
+//! `HDEL` counts columns that were not NULL and that no earlier request of the entry cleared.
+//!
+//! Different families do not merge. An entry remembers what each request wanted: when Postgres
+//! refuses the merged write, the requests are made one by one, so that one request's bad value
+//! fails no other request.
 
 mod columns;
 #[cfg(test)]
@@ -23,48 +26,48 @@ use bytes::Bytes;
 use crate::Error;
 pub use columns::ColumnSet;
 
-/// What an entry costs besides its values.
+/// Bytes that an entry counts besides its values.
 const OVERHEAD_BYTES: usize = size_of::<RowWrite>();
 
-/// One change of a row. Made by [`Table::write_value`](crate::Table::write_value) and its siblings,
-/// which check it.
+/// One change of a row. [`Table::write_value`](crate::Table::write_value) and its siblings make and
+/// check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowWrite {
     change: Change,
-    /// What each request wanted, in order, when there are several that differ.
+    /// Changes of the requests, in order, when there are several that differ.
     requests: Vec<Change>,
 }
 
 /// A change of a row, by family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The only value column.
+    /// Sets the only value column.
     Set(Bytes),
-    /// Some columns by index, each once, in order.
+    /// Sets some columns by index, each once, in order.
     SetFields(Vec<(usize, Bytes)>),
-    /// Some columns by index become NULL.
+    /// Sets some columns, by index, to NULL.
     ClearFields(ColumnSet),
-    /// The row goes.
+    /// Deletes the row.
     Delete,
 }
 
-/// Writes of one kind share a statement.
+/// Kind of a write. Writes of one kind share a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The only value column is set.
+    /// Sets the only value column.
     Set,
-    /// These columns are set.
+    /// Sets these columns.
     SetFields(ColumnSet),
-    /// These columns become NULL.
+    /// Sets these columns to NULL.
     ClearFields(ColumnSet),
-    /// Rows are deleted.
+    /// Deletes the row.
     Delete,
 }
 
 impl Change {
     pub(crate) fn set_fields(mut fields: Vec<(usize, Bytes)>) -> Self {
-        // Of a column named twice the last value stays: the sort is stable, and the reverse order
-        // keeps the first.
+        // If a column is named twice, the last value counts: the sort is stable, and the reverse
+        // order keeps the first.
         fields.reverse();
         fields.sort_by_key(|&(column, _)| column);
         fields.dedup_by_key(|field| field.0);
@@ -80,7 +83,7 @@ impl Change {
         }
     }
 
-    /// The columns it names.
+    /// Returns the columns that the change names.
     fn columns(&self) -> ColumnSet {
         match self {
             Self::SetFields(fields) => fields.iter().map(|&(column, _)| column).collect(),
@@ -99,7 +102,7 @@ impl Change {
         }
     }
 
-    /// What both do one after the other, if that is one change.
+    /// Returns the effect of both, one after the other, if that is one change.
     fn then(&self, later: &Self) -> Option<Self> {
         match (self, later) {
             (Self::Set(_), Self::Set(_)) | (Self::Delete, Self::Delete) => Some(later.clone()),
@@ -123,7 +126,7 @@ impl RowWrite {
         &self.change
     }
 
-    /// What each request wanted, when several that differ have joined.
+    /// Returns the changes of the requests, when several that differ have merged.
     pub(crate) fn requests(&self) -> &[Change] {
         &self.requests
     }
@@ -163,46 +166,46 @@ impl busload_batch::Write for RowWrite {
     }
 }
 
-/// Which part of an entry's outcome is one request's.
+/// Part of an entry's outcome that belongs to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Its number in the entry.
+    /// Number of the request in its entry.
     request: usize,
-    /// Its columns that no earlier request of the entry named.
+    /// Columns of the request that no earlier request of the entry named.
     columns: ColumnSet,
 }
 
-/// What became of an entry. [`Outcome::count`] tells what that means for one of its requests.
+/// Outcome of an entry. [`Outcome::count`] tells what it means for one of its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The value is set.
+    /// The value was set.
     Set,
-    /// The columns are set.
+    /// The columns were set.
     FieldsSet {
         /// Whether the row is new.
         inserted: bool,
     },
-    /// The columns are NULL.
+    /// The columns were set to NULL.
     FieldsCleared {
-        /// Those that were not before.
+        /// Columns that were not NULL before.
         existed: ColumnSet,
     },
-    /// There is no row any more.
+    /// The row was deleted, or there was none.
     Deleted {
-        /// Whether there was one.
+        /// Whether there was a row.
         existed: bool,
     },
-    /// The joined write was refused and its requests were made one by one: the count, or the error,
+    /// The merged write was refused and its requests were made one by one: the count, or the error,
     /// of each.
     Separate(Arc<[Result<u64, Error>]>),
 }
 
 impl Outcome {
-    /// What a request is told: columns added, columns cleared, or rows deleted. A value that was
-    /// set counts as none.
+    /// Returns the answer to a request: the number of columns added, columns cleared, or rows
+    /// deleted; 0 for a value that was set.
     ///
     /// # Errors
-    /// The request's own error when the entry's requests were made one by one.
+    /// Returns the request's own error when the entry's requests were made one by one.
     pub fn count(&self, receipt: &Receipt) -> Result<u64, Error> {
         let counted = |columns: &ColumnSet| u64::try_from(columns.len()).unwrap_or(u64::MAX);
         match self {
@@ -218,7 +221,7 @@ impl Outcome {
         }
     }
 
-    /// The count of a request that was made alone.
+    /// Returns the count of a request that was made alone.
     pub(crate) fn count_alone(&self, change: &Change) -> Result<u64, Error> {
         self.count(&Receipt { request: 0, columns: change.columns() })
     }

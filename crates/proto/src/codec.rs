@@ -1,4 +1,4 @@
-//! How messages become bytes: as prost has them, into buffers of the right size from the beginning.
+//! A codec that encodes messages like prost's, into buffers of the right size from the start.
 
 use std::marker::PhantomData;
 
@@ -9,8 +9,8 @@ use tonic::{
 };
 use tonic_prost::{ProstCodec, ProstDecoder};
 
-/// prost's codec; but its encoder lets a buffer grow by doubling, which copies a message of many
-/// chunks as often as it doubles.
+/// prost's codec, except that its encoder reserves the message's size first: prost's lets a buffer
+/// grow by doubling, which copies a message of many chunks each time.
 #[derive(Clone, Copy, Debug)]
 pub struct ExactCodec<T, U> {
     messages: PhantomData<(T, U)>,
@@ -41,7 +41,7 @@ where
     }
 }
 
-/// Its encoder.
+/// Encoder of [`ExactCodec`].
 #[derive(Clone, Copy, Debug)]
 pub struct ExactEncoder<T> {
     messages: PhantomData<T>,

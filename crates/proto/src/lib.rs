@@ -8,13 +8,13 @@ pub mod codec;
 /// Descriptors of all services, for reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// `busload.v1`: single chunks of Dolt stores.
+/// The package `busload.v1`: single chunks of Dolt stores.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod v1 {
     tonic::include_proto!("busload.v1");
 }
 
-/// `dolt.services.remotesapi.v1alpha1`: what Dolt's clients ask of a remote.
+/// The package `dolt.services.remotesapi.v1alpha1`: the protocol of Dolt's remotes.
 #[allow(
     missing_docs,
     unreachable_pub,

@@ -11,7 +11,7 @@ use busload_resp::{
 
 const REQUESTS: usize = 64 * 1024;
 const ROUNDS: usize = 60;
-/// What a read of a socket brings at once.
+/// Length of one read of a socket.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 fn main() {
@@ -98,7 +98,7 @@ fn write() {
     });
 }
 
-/// Prints the rate of the fastest round, which is the one that was disturbed least.
+/// Prints the rate of the fastest round, the one least disturbed.
 #[allow(clippy::disallowed_methods, reason = "a measurement is about the real clock")]
 fn report(what: &str, bytes: usize, mut round: impl FnMut() -> usize) {
     let mut best = Duration::MAX;

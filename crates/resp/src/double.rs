@@ -1,9 +1,9 @@
 //! Doubles as Redis 7.0 prints them: C's `%.17g`.
 
-/// Significant digits, enough for every double to read back as itself.
+/// Significant digits with which every double reads back as itself.
 const DIGITS: i32 = 17;
 
-/// The number as `%.17g` prints it, with `inf`, `-inf` and `nan` spelled out.
+/// Formats the number as `%.17g` does, with `inf`, `-inf` and `nan` spelled out.
 pub(crate) fn format(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -34,7 +34,7 @@ fn without_trailing_zeros(text: &str) -> &str {
 mod tests {
     use super::format;
 
-    /// What `printf("%.17g")` of glibc prints for each.
+    /// Doubles with what glibc's `printf("%.17g")` prints for them.
     #[test]
     fn doubles_print_as_c_does() {
         let cases = [
@@ -53,7 +53,7 @@ mod tests {
             (1e300, "1.0000000000000001e+300"),
             (5e-324, "4.9406564584124654e-324"),
             (f64::MAX, "1.7976931348623157e+308"),
-            // Exactly between two 17-digit numbers: the even one.
+            // Exactly between two 17-digit numbers: rounds to the even one.
             (2f64.powi(-25), "2.9802322387695312e-08"),
             (3.0 * 2f64.powi(-25), "8.9406967163085938e-08"),
             (f64::INFINITY, "inf"),

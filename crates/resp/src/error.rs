@@ -1,39 +1,41 @@
-//! What makes a stream of requests unreadable. After any of these the connection gets the error and
-//! is closed.
+//! Errors that make a stream of requests unreadable. After any of these the client gets the error
+//! and its connection is closed.
 
 use std::fmt;
 
-/// Why a request cannot be read. [`Display`](fmt::Display) is Redis 7.0's text after `-ERR `.
+/// Reason why a request cannot be read. [`Display`](fmt::Display) gives Redis 7.0's text after
+/// `-ERR `.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolError {
-    /// An inline request without a line end within the limit.
+    /// An inline request has no line end within the limit.
     InlineTooBig,
     /// The line of `*` has no end within the limit.
     MultibulkCountTooBig,
     /// The line of `$` has no end within the limit.
     BulkCountTooBig,
-    /// `*` is not followed by a number, or by one above the limit.
+    /// `*` is not followed by a number, or the number is above the limit.
     InvalidMultibulkLength,
-    /// More arguments than a client may send before it has authenticated.
+    /// A request has more arguments than a client may send before it has authenticated.
     UnauthenticatedMultibulkLength,
-    /// Another byte where `$` has to be.
+    /// A byte other than `$` begins an argument.
     ExpectedBulk(u8),
-    /// `$` is not followed by a number, or by one that is negative or above the limit.
+    /// `$` is not followed by a number, or the number is negative or above the limit.
     InvalidBulkLength,
-    /// A longer argument than a client may send before it has authenticated.
+    /// An argument is longer than a client may send before it has authenticated.
     UnauthenticatedBulkLength,
-    /// An inline request with a quote that is not closed, or closed in the middle of a word.
+    /// An inline request has a quote that is not closed, or one that closes in the middle of a
+    /// word.
     UnbalancedQuotes,
     /// The whole request is larger than the limit.
     RequestTooBig,
 }
 
 impl ProtocolError {
-    /// Appends the whole error reply, `-ERR ...` with its line end.
+    /// Appends the whole error reply: `-ERR ...` with its line end.
     pub fn write(&self, out: &mut Vec<u8>) {
         let mut text = b"ERR ".to_vec();
         match self {
-            // The byte as it came, which a `Formatter` cannot take.
+            // Written as a raw byte, which a `Formatter` does not accept.
             Self::ExpectedBulk(byte) => {
                 text.extend_from_slice(b"Protocol error: expected '$', got '");
                 text.push(*byte);

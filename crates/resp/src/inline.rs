@@ -1,12 +1,12 @@
 //! Inline requests: a line of words, with the quoting rules of Redis's `sdssplitargs`.
 //!
-//! Words are separated by white space. `"..."` understands `\n \r \t \b \a \xHH` and takes any
-//! other escaped byte as itself; `'...'` understands only `\'`. A quote may open in the middle of a
-//! word, but a closing one must end it.
+//! White space separates words. `"..."` understands `\n \r \t \b \a \xHH` and takes any other
+//! escaped byte literally; `'...'` understands only `\'`. A quote may open in the middle of a word,
+//! but its closing quote must end the word.
 
 use crate::{ArgRange, ProtocolError};
 
-/// Whether the line can be cut into words without making new bytes.
+/// Returns whether the line has no quotes, so that its words need no unescaping.
 pub(crate) fn is_plain(line: &[u8]) -> bool {
     memchr::memchr2(b'"', b'\'', line).is_none()
 }
@@ -23,7 +23,7 @@ pub(crate) fn split_plain(line: &[u8], args: &mut Vec<ArgRange>) {
     }
 }
 
-/// The words of a line, unescaped.
+/// Returns the words of a line, unescaped.
 pub(crate) fn split_quoted(line: &[u8]) -> Result<Vec<Vec<u8>>, ProtocolError> {
     let mut words = Vec::new();
     let mut rest = line;
@@ -36,7 +36,7 @@ pub(crate) fn split_quoted(line: &[u8]) -> Result<Vec<Vec<u8>>, ProtocolError> {
     }
 }
 
-/// Takes one word off `text`, which begins with it, and gives what comes after.
+/// Takes one word from the beginning of `text` and returns it with the rest.
 fn take_word(text: &[u8]) -> Result<(Vec<u8>, &[u8]), ProtocolError> {
     let mut word = Vec::new();
     let mut rest = text;
@@ -56,7 +56,7 @@ fn take_word(text: &[u8]) -> Result<(Vec<u8>, &[u8]), ProtocolError> {
     Ok((word, rest))
 }
 
-/// Unescapes up to the closing quote and gives what comes after it.
+/// Unescapes up to the closing quote and returns the rest.
 fn take_double_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     let mut rest = text;
     loop {
@@ -81,7 +81,8 @@ fn take_double_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8]
     }
 }
 
-/// As [`take_double_quoted`], where only the quote itself can be escaped.
+/// Does the same as [`take_double_quoted`] for single quotes, in which only the quote itself can be
+/// escaped.
 fn take_single_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     let mut rest = text;
     loop {
@@ -100,7 +101,7 @@ fn take_single_quoted<'a>(text: &'a [u8], word: &mut Vec<u8>) -> Result<&'a [u8]
     }
 }
 
-/// A closing quote is followed by white space or by nothing.
+/// Checks that white space or the end of the line follows a closing quote.
 fn close_word(rest: &[u8]) -> Result<&[u8], ProtocolError> {
     match rest.first() {
         Some(byte) if !is_space(*byte) => Err(ProtocolError::UnbalancedQuotes),
@@ -126,12 +127,13 @@ fn hex_digit(byte: u8) -> u8 {
     }
 }
 
-/// C's `isspace`.
+/// Returns what C's `isspace` does.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// What ends a word outside of quotes: not all of what [`is_space`] skips between words.
+/// Returns whether a byte ends a word outside of quotes: not every byte that [`is_space`] skips
+/// between words does.
 fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }

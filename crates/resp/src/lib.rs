@@ -7,17 +7,17 @@
 //!  bytes of a connection --> ReplyCounter (how many) | Reply (what)              client side
 //! ```
 //!
-//! Nothing here touches a socket, a file or a clock, and nothing allocates because of a length that
-//! was merely announced. A request's arguments are ranges of the bytes it arrived in; only an
-//! inline request with quotes is copied, because unescaping makes new bytes.
+//! Nothing here touches a socket, a file or a clock, and nothing is allocated for a length that was
+//! merely announced. A request's arguments are ranges of the bytes it arrived in; only an inline
+//! request with quotes is copied, because unescaping makes new bytes.
 //!
-//! What a client can see (errors, when they come, number formats) follows Redis 7.0, with these
-//! exceptions:
-//! - a NUL byte in a line is a byte like any other, where Redis takes it for the end of what it has
-//!   read and waits;
-//! - line limits hold at the exact byte, where those of Redis depend on how the bytes were cut by
-//!   reads;
-//! - a request above [`ParserLimits::request_bytes`] gets an error, where Redis closes without one;
+//! Everything visible to a client (errors, when they come, number formats) follows Redis 7.0, with
+//! these exceptions:
+//! - a NUL byte in a line is a byte like any other, whereas Redis takes it for the end of its input
+//!   and waits;
+//! - line limits hold at the exact byte, whereas those of Redis depend on how reads cut the bytes;
+//! - a request above [`ParserLimits::request_bytes`] gets an error, whereas Redis closes the
+//!   connection without one;
 //! - [`ParserLimits::arg_count`] is 1024 * 1024 by default, as before Redis 7.
 
 #![forbid(unsafe_code)]

@@ -1,10 +1,10 @@
 //! Integers as Redis reads them.
 
-/// Digits of `i64::MIN`, sign included.
+/// Length of `i64::MIN` in digits, sign included.
 const DIGITS_MAX: usize = 20;
 
-/// Reads `text` as Redis's `string2ll` does: only what printing the number would give back. No
-/// leading plus, no leading zeros, no spaces, no `-0`, nothing empty.
+/// Parses `text` as Redis's `string2ll` does: it accepts only what printing the number would give
+/// back. No leading plus, no leading zeros, no spaces, no `-0`, no empty text.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -18,7 +18,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
         return None;
     }
     let mut magnitude = u64::from(first - b'0');
-    // Eighteen digits cannot overflow, so that only unusually long numbers pay for the check.
+    // Eighteen digits cannot overflow, so only unusually long numbers pay for the check.
     let (safe, tail) = rest.split_at(rest.len().min(17));
     for &byte in safe {
         let digit = byte.wrapping_sub(b'0');

@@ -1,16 +1,16 @@
 //! The request parser: finds whole requests in the bytes of a connection.
 //!
 //! A request is either an array of bulk strings (what client libraries send) or a line of words
-//! (what people type). The parser copies nothing and remembers only how far it is, as offsets from
-//! the request's first byte, so that the caller may move the bytes between calls. What has been
-//! read is not read again: n bytes in k pieces cost O(n + k).
+//! (what people type). The parser copies nothing and remembers only how far it has come, as offsets
+//! from the request's first byte, so the caller may move the bytes between calls. It reads no byte
+//! twice: n bytes in k pieces cost O(n + k).
 
 use crate::limits::{
     HINT_BYTES_MIN, HINT_WHOLE_BYTES_MIN, UNAUTHENTICATED_ARG_COUNT, UNAUTHENTICATED_BULK_BYTES,
 };
 use crate::{Authentication, ParserLimits, ProtocolError, inline, parse_i64};
 
-/// An argument's bytes, as offsets from the request's first byte.
+/// Range of an argument's bytes, as offsets from the request's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgRange {
     /// Offset of the first byte.
@@ -19,65 +19,65 @@ pub struct ArgRange {
     pub end: u32,
 }
 
-/// What a call of [`Parser::parse`] found.
+/// Result of a call of [`Parser::parse`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// A whole request; its arguments have been appended. It took `end` bytes.
+    /// A whole request of `end` bytes, whose arguments have been appended.
     Request {
-        /// Where the next request begins.
+        /// Offset where the next request begins.
         end: usize,
     },
-    /// A whole inline request with quotes, whose words are not in the buffer as they are meant. At
-    /// least one word.
+    /// A whole inline request with quotes, whose words had to be unescaped. It has at least one
+    /// word.
     Inline {
-        /// Where the next request begins.
+        /// Offset where the next request begins.
         end: usize,
-        /// The words.
+        /// Words of the line.
         line: Vec<Vec<u8>>,
     },
-    /// A request that says nothing (an empty line, `*0`, `*-1`): no reply is due.
+    /// A request without words (an empty line, `*0`, `*-1`), which gets no reply.
     Empty {
-        /// Where the next request begins.
+        /// Offset where the next request begins.
         end: usize,
     },
-    /// More bytes are needed.
+    /// The request is not complete: more bytes are needed.
     Incomplete {
-        /// The request has at least this many bytes, which is more than there are. A hint for
-        /// reserving: at most twice what has arrived, or 64 KiB, whatever the client announced;
-        /// once a mebibyte has arrived, all of the argument under way, so that hundreds of
-        /// megabytes are not copied from one buffer to the next. Before that many bytes are there,
-        /// a call finds nothing new.
+        /// Lower bound of the request's length, which is more than the bytes given. It is a hint
+        /// for reserving buffer space: at most twice what has arrived, or 64 KiB, whatever the
+        /// client announced; once a mebibyte has arrived, all of the current argument, so that
+        /// hundreds of megabytes are not copied from one buffer to the next. A call with fewer
+        /// bytes than this finds nothing new.
         needed: usize,
     },
 }
 
-/// Reads one request after the other; see the module's page. The default is at a request's first
-/// byte.
+/// Reads one request after the other; see the module's documentation. By default it expects a
+/// request's first byte.
 #[derive(Debug, Clone, Default)]
 pub struct Parser {
-    /// Offset of the line that is next: an argument's length, or the request's first line.
+    /// Offset of the next line: an argument's length, or the request's first line.
     position: u32,
     /// Bytes from `position` on that are known to hold no line end.
     scanned: u32,
-    /// Arguments of the request still to come; 0 before its first line is read.
+    /// Number of the request's arguments still to come; 0 before its first line is read.
     args_left: u32,
 }
 
-/// A length line: its number, and the offset after it.
+/// Length line: its number, and the offset after it.
 struct Line {
     number: Option<i64>,
     end: usize,
 }
 
 impl ArgRange {
-    /// Offsets above 32 bits cannot be: requests are smaller.
+    /// Creates a range. The offsets fit into 32 bits because requests are smaller than that.
     #[inline]
     pub(crate) fn new(start: usize, end: usize) -> Self {
         debug_assert!(start <= end && u32::try_from(end).is_ok());
         Self { start: start as u32, end: end as u32 }
     }
 
-    /// The argument's bytes, given the request's.
+    /// Returns the argument's bytes, given those of the request.
     ///
     /// # Panics
     /// If `request` is shorter than the bytes that were parsed.
@@ -89,11 +89,11 @@ impl ArgRange {
 
 impl Parser {
     /// Looks for the end of the request that begins at `buf[0]`, also when called again with more
-    /// bytes of it. `args` gets the arguments as they are found; between calls for one request the
-    /// caller leaves it as it is.
+    /// of its bytes. Appends the arguments to `args` as it finds them; between calls for one
+    /// request the caller must not change `args`.
     ///
     /// # Errors
-    /// When the bytes are no request. The connection cannot be read any further.
+    /// If the bytes are not a request. The connection cannot be read any further.
     #[inline]
     pub fn parse(
         &mut self,
@@ -137,7 +137,7 @@ impl Parser {
                 self.suspend(position, args_left);
                 return Ok(incomplete(buf, end + 2));
             }
-            // The two bytes after an argument are not looked at, as in Redis.
+            // As in Redis, the two bytes after an argument are not checked.
             args.push(ArgRange::new(start, end));
             position = end + 2;
             args_left -= 1;
@@ -146,13 +146,13 @@ impl Parser {
         Ok(Progress::Request { end: position })
     }
 
-    /// Forgets the request that was being read: the next call is at the first byte of one.
+    /// Forgets the request being read: the next call expects the first byte of a request.
     #[inline]
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether part of a request has been read.
+    /// Returns whether part of a request has been read.
     #[inline]
     pub fn is_started(&self) -> bool {
         self.args_left != 0 || self.scanned != 0
@@ -160,7 +160,7 @@ impl Parser {
 
     #[inline]
     fn suspend(&mut self, position: usize, args_left: u32) {
-        // What was scanned belongs to the line at the old position.
+        // The scanned bytes belong to the line at the old position.
         if self.position as usize != position {
             self.scanned = 0;
         }
@@ -168,7 +168,7 @@ impl Parser {
         self.args_left = args_left;
     }
 
-    /// The first line, unless it was a short `*` line. `None`: arguments follow.
+    /// Reads the first line, unless it was a short `*` line. `None`: arguments follow.
     #[cold]
     #[inline(never)]
     fn begin(
@@ -230,7 +230,7 @@ impl Parser {
         }
     }
 
-    /// The number and the end of the argument at `self.position`, however its line looks.
+    /// Returns the number and the end of the length line at `self.position`, whatever its length.
     #[cold]
     #[inline(never)]
     fn long_bulk_line(
@@ -240,7 +240,7 @@ impl Parser {
     ) -> Result<Option<(usize, usize)>, ProtocolError> {
         let line = self.take_line(buf, limits.inline_bytes, ProtocolError::BulkCountTooBig)?;
         let Some(Line { number, end }) = line else { return Ok(None) };
-        // Redis, too, looks at the type only when the line is whole.
+        // Redis, too, checks the type only when the line is whole.
         match buf[self.position as usize] {
             b'$' => {}
             other => return Err(ProtocolError::ExpectedBulk(other)),
@@ -251,8 +251,8 @@ impl Parser {
         Ok(Some((len, end)))
     }
 
-    /// The line at `self.position`, if it is whole. It ends with `\r` and one more byte, whatever
-    /// that is, as in Redis.
+    /// Returns the line at `self.position`, if it is whole. It ends with `\r` and one more byte of
+    /// any value, as in Redis.
     fn take_line(
         &mut self,
         buf: &[u8],
@@ -267,7 +267,7 @@ impl Parser {
         Ok(Some(Line { number: parse_i64(digits), end: end + 2 }))
     }
 
-    /// The offset of `byte`, searched from where the last search ended.
+    /// Returns the offset of `byte`, searched from where the last search ended.
     fn find(&mut self, byte: u8, buf: &[u8], limit: usize) -> Result<Option<usize>, TooFar> {
         let position = self.position as usize;
         let start = position + self.scanned as usize;
@@ -293,11 +293,11 @@ impl Parser {
     }
 }
 
-/// No line end within the limit.
+/// Error for a line without an end within the limit.
 struct TooFar;
 
-/// Reads a line of up to five digits without searching for its end, which is nearly every line
-/// there is. `None` says nothing: the line may be unfinished, longer or wrong.
+/// Reads a line of up to five digits, as nearly every line is, without searching for its end.
+/// `None` proves nothing: the line may be unfinished, longer or wrong.
 #[inline(always)]
 fn short_line(buf: &[u8], position: usize, kind: u8) -> Option<(usize, usize)> {
     let line: &[u8; 8] = buf.get(position..)?.first_chunk()?;
@@ -309,7 +309,7 @@ fn short_line(buf: &[u8], position: usize, kind: u8) -> Option<(usize, usize)> {
     if line[2] == b'\r' {
         return (first <= 9).then_some((first, position + 4));
     }
-    // Of several digits the first is not 0.
+    // If there are several digits, the first is not 0.
     if 8 < first.wrapping_sub(1) {
         return None;
     }
@@ -337,7 +337,7 @@ fn refuse_bulk(len: usize, limits: &ParserLimits) -> ProtocolError {
     }
 }
 
-/// Never asks the caller to reserve for an announced length alone.
+/// Returns the hint for reserving, which never covers an announced length alone.
 fn incomplete(buf: &[u8], needed: usize) -> Progress {
     let most = if HINT_WHOLE_BYTES_MIN <= buf.len() { usize::MAX } else { buf.len() * 2 };
     Progress::Incomplete { needed: needed.min(most.max(HINT_BYTES_MIN)) }

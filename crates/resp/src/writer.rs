@@ -1,24 +1,24 @@
-//! Replies: each function appends to a buffer the caller owns and reuses.
+//! Writers of replies. Each function appends to a buffer that the caller owns and reuses.
 //!
-//! The caller says which protocol version the client chose; where RESP2 lacks a type, the function
-//! writes what Redis writes instead.
+//! The caller passes the protocol version that the client chose; where RESP2 lacks a type, the
+//! function writes what Redis writes instead.
 
 use crate::double;
 
-/// The protocol version of a connection, chosen by `HELLO`.
+/// Protocol version of a connection, chosen by `HELLO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Version {
-    /// What every connection starts with.
+    /// Version that every connection starts with.
     #[default]
     Resp2,
-    /// After `HELLO 3`.
+    /// Version after `HELLO 3`.
     Resp3,
 }
 
-/// Bytes of the longest header or integer line: a type, 20 digits with sign, a line end.
+/// Length of the longest header or integer line: a type, 20 digits with sign, a line end.
 const LINE_BYTES_MAX: usize = 23;
 
-/// Appends `+text`. The text must hold no line ends; it is meant for constants.
+/// Appends `+text`. The text must not contain line ends; the function is meant for constants.
 #[inline]
 pub fn write_simple(out: &mut Vec<u8>, text: &str) {
     debug_assert!(
@@ -31,8 +31,8 @@ pub fn write_simple(out: &mut Vec<u8>, text: &str) {
     write_crlf(out);
 }
 
-/// Appends `-text`, where the text begins with its code (`ERR ...`). Line ends around it are
-/// dropped and those within become spaces, as it may quote what a client sent.
+/// Appends `-text`, where the text begins with its code (`ERR ...`). The text may quote what a
+/// client sent, so line ends around it are dropped and those within it become spaces.
 #[inline]
 pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
     let is_line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
@@ -44,7 +44,7 @@ pub fn write_error(out: &mut Vec<u8>, text: &[u8]) {
     write_crlf(out);
 }
 
-/// Appends `:number`.
+/// Appends an integer as `:number`.
 #[inline]
 pub fn write_integer(out: &mut Vec<u8>, number: i64) {
     match u8::try_from(number) {
@@ -58,7 +58,7 @@ pub fn write_integer(out: &mut Vec<u8>, number: i64) {
     }
 }
 
-/// Appends a bulk string.
+/// Appends a bulk string with its header.
 #[inline]
 pub fn write_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len() + LINE_BYTES_MAX + 2);
@@ -67,7 +67,7 @@ pub fn write_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     write_crlf(out);
 }
 
-/// Appends what comes before a bulk string of `len` bytes. After the bytes comes [`write_crlf`].
+/// Appends the header of a bulk string of `len` bytes. [`write_crlf`] must follow the bytes.
 #[inline]
 pub fn write_bulk_header(out: &mut Vec<u8>, len: usize) {
     write_header(out, b'$', len);
@@ -79,7 +79,7 @@ pub fn write_crlf(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a null where a value could have been.
+/// Appends a null in place of a value.
 #[inline]
 pub fn write_null(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(match version {
@@ -88,7 +88,7 @@ pub fn write_null(out: &mut Vec<u8>, version: Version) {
     });
 }
 
-/// Appends a null where an array could have been.
+/// Appends a null in place of an array.
 #[inline]
 pub fn write_null_array(out: &mut Vec<u8>, version: Version) {
     out.extend_from_slice(match version {
@@ -97,13 +97,14 @@ pub fn write_null_array(out: &mut Vec<u8>, version: Version) {
     });
 }
 
-/// Appends what comes before `count` elements.
+/// Appends the header of an array of `count` elements.
 #[inline]
 pub fn write_array(out: &mut Vec<u8>, count: usize) {
     write_header(out, b'*', count);
 }
 
-/// Appends what comes before `count` pairs: in RESP2 an array of twice as many elements.
+/// Appends the header of a map of `count` pairs; in RESP2 that of an array of twice as many
+/// elements.
 #[inline]
 pub fn write_map(out: &mut Vec<u8>, count: usize, version: Version) {
     match version {
@@ -112,7 +113,7 @@ pub fn write_map(out: &mut Vec<u8>, count: usize, version: Version) {
     }
 }
 
-/// Appends what comes before `count` elements in no order.
+/// Appends the header of a set of `count` elements; in RESP2 that of an array.
 #[inline]
 pub fn write_set(out: &mut Vec<u8>, count: usize, version: Version) {
     match version {
@@ -121,7 +122,7 @@ pub fn write_set(out: &mut Vec<u8>, count: usize, version: Version) {
     }
 }
 
-/// Appends what comes before the `count` elements of a message that answers no request. RESP3 only.
+/// Appends the header of a push message of `count` elements, which answers no request. RESP3 only.
 #[inline]
 pub fn write_push(out: &mut Vec<u8>, count: usize) {
     write_header(out, b'>', count);
@@ -136,7 +137,7 @@ pub fn write_double(out: &mut Vec<u8>, number: f64, version: Version) {
     }
 }
 
-/// Appends a truth value, in RESP2 as `:0` or `:1`.
+/// Appends a boolean, in RESP2 as `:0` or `:1`.
 #[inline]
 pub fn write_bool(out: &mut Vec<u8>, value: bool, version: Version) {
     out.extend_from_slice(match (version, value) {
@@ -147,7 +148,7 @@ pub fn write_bool(out: &mut Vec<u8>, value: bool, version: Version) {
     });
 }
 
-/// Appends text for people with its format, three letters (`txt`, `mkd`); in RESP2 as a bulk
+/// Appends text for people with its format of three letters (`txt`, `mkd`); in RESP2 as a bulk
 /// string.
 pub fn write_verbatim(out: &mut Vec<u8>, format: &str, bytes: &[u8], version: Version) {
     debug_assert_eq!(format.len(), 3, "a format is three letters");
@@ -179,8 +180,8 @@ fn write_line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     write_crlf(out);
 }
 
-/// Counts and lengths below a hundred are nearly all there are, so they go out as one copy of known
-/// size.
+/// Appends a header. Nearly all counts and lengths are below a hundred, so these are appended as
+/// one copy of known size.
 #[inline]
 fn write_header(out: &mut Vec<u8>, kind: u8, count: usize) {
     match u8::try_from(count) {

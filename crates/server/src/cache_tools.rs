@@ -1,8 +1,8 @@
-//! `busload cache list|warm|verify|drop`: by way of the server that has the cache, or alone where
-//! none runs.
+//! `busload cache list|warm|verify|drop`: asks the server that has the cache open, or does the work
+//! itself when none has.
 //!
 //! ```text
-//!  cache's directory --locked?--yes--> POST /api/cache/NAME/ACTION of the server --> lines of progress
+//!  cache's directory --locked?--yes--> server: POST /api/cache/NAME/ACTION --> lines of progress
 //!                           +---no---> opened here, worked on, closed
 //! ```
 
@@ -31,10 +31,10 @@ use crate::{
 const LIST_BYTES_MAX: u64 = 256 << 20;
 /// Longest line of progress.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// The status of who asks without the password.
+/// Status of a request without the password.
 const UNAUTHORIZED: u16 = 401;
 
-/// Does it.
+/// Executes the command.
 pub fn run(command: &CacheCommand, config: &Config) -> Result<(), Failure> {
     logger::init(config.log_level.min(log::LevelFilter::Warn));
     match command {
@@ -59,9 +59,9 @@ fn list(name: Option<&str>, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is on disk, whoever has it open.
+/// Lists what is on disk, asking the server if one has the cache open.
 fn listing(settings: &ChunksSettings, config: &Config) -> Result<Listing, Failure> {
-    // To look at it is no reason to make it.
+    // Opening a cache would create its directory.
     if settings.disk_bytes_max == 0 || !settings.directory.exists() {
         return Ok(Listing::of(settings, &busload_objects::CacheStats::default(), Vec::new()));
     }
@@ -86,7 +86,7 @@ fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
     let outcome = match open(settings, &runtime)? {
         Opened::Here(cache) => here(action, settings, cache, runtime, &mut meter),
         Opened::Elsewhere(locked) => {
-            // The directory in the answer says whether it is the server that has it.
+            // The directory in the answer shows whether this server has the cache.
             let server =
                 listing_of_server(settings, config, &locked).and_then(|_| server(config, &locked));
             server.and_then(|server| by_server(action, name, server, &mut meter))
@@ -104,7 +104,7 @@ fn act(action: Action, name: &str, config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// What is to be said at the end.
+/// Prints the outcome; corrupt blocks found by `verify` are a failure.
 fn conclude(action: Action, name: &str, progress: Progress) -> Result<(), Failure> {
     let (done, corrupt) = (Size(progress.done), Size(progress.corrupt));
     match action {
@@ -115,15 +115,15 @@ fn conclude(action: Action, name: &str, progress: Progress) -> Result<(), Failur
         }
         Action::Verify => {
             return Err(Failure::run(format!(
-                "table {name}: {corrupt} of {done} on disk were corrupt; they are removed and will be read again from the \
-                 store"
+                "table {name}: {corrupt} of {done} on disk were corrupt; they are removed and will \
+                 be read again from the store"
             )));
         }
     }
     Ok(())
 }
 
-/// Without a server.
+/// Does the work in this process.
 fn here(
     action: Action,
     settings: &ChunksSettings,
@@ -144,7 +144,7 @@ fn here(
             Ok(progress)
         }
         Action::Warm => {
-            // The store opens the cache by itself.
+            // Opening the store opens the cache again.
             runtime.block_on(cache.close());
             drop(cache);
             let store = chunk_stores::start_store(settings, &runtime)?;
@@ -170,7 +170,7 @@ fn cannot(settings: &ChunksSettings, error: &dyn std::fmt::Display) -> Failure {
 
 enum Opened {
     Here(Arc<Cache>),
-    /// Another process has it, and the words in which the cache says so.
+    /// Another process has the cache open; the message of the cache says so.
     Elsewhere(String),
 }
 
@@ -182,14 +182,14 @@ fn open(settings: &ChunksSettings, runtime: &Runtime) -> Result<Opened, Failure>
     }
 }
 
-/// The server that has the cache.
+/// Returns the address and password of the server that should have the cache open.
 fn server<'a>(config: &'a Config, locked: &str) -> Result<Target<'a>, Failure> {
     let mut address = config.http.ok_or_else(|| {
         Failure::run(format!(
             "{locked}; expected --http with the address of the server that has it, to ask that one"
         ))
     })?;
-    // Who listens everywhere is reached here, too.
+    // A server that listens on all addresses also listens on loopback.
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
@@ -206,7 +206,8 @@ fn listing_of_server(
     let server = server(config, locked)?;
     let failed = |why: &dyn std::fmt::Display| {
         Failure::run(format!(
-            "{locked}; the server at http://{} should have it, but: {why} (--http says where it is)",
+            "{locked}; the server at http://{} should have it, but: {why} (--http says where it \
+             is)",
             server.address
         ))
     };
@@ -224,7 +225,8 @@ fn listing_of_server(
 fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
     if answer.code == UNAUTHORIZED {
         return Err(format!(
-            "it asks for a password; expected that of the server, by --password-file or {PASSWORD_VARIABLE}"
+            "it asks for a password; expected that of the server, by --password-file or \
+             {PASSWORD_VARIABLE}"
         ));
     }
     if answer.code != 200 {
@@ -242,7 +244,7 @@ fn read_list(answer: Answer) -> Result<Vec<Listing>, String> {
     caches.ok_or_else(|| "its answer is no list of caches".to_owned())
 }
 
-/// By the server that has the cache open.
+/// Lets the server that has the cache open do the work.
 fn by_server(
     action: Action,
     name: &str,
@@ -299,11 +301,12 @@ fn table<'a>(name: &str, config: &'a Config) -> Result<&'a ChunksSettings, Failu
 
 fn no_tables() -> Failure {
     Failure::usage(
-        "no table of kind chunks is configured; expected --config FILE or --table NAME='chunks+s3://bucket/prefix'",
+        "no table of kind chunks is configured; expected --config FILE or --table \
+         NAME='chunks+s3://bucket/prefix'",
     )
 }
 
-/// That nobody reads is no failure.
+/// Prints the text; a closed standard output is no failure.
 fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }

@@ -1,4 +1,5 @@
-//! What can be done to the cache of a chunk store, by the server that has it or without one.
+//! Work on the cache of a chunk store (list, warm, verify, drop), shared by a running server and by
+//! `busload cache` without one; and the JSON in which the server reports it.
 
 use std::{fmt, str::FromStr};
 
@@ -11,19 +12,19 @@ use crate::{
     shown::Shown,
 };
 
-/// What to do.
+/// Work that changes or checks a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Bring everything to disk.
+    /// Bring every file of the store to disk.
     Warm,
     /// Read every block on disk and remove what is corrupt.
     Verify,
-    /// Remove everything.
+    /// Remove everything from disk.
     Drop,
 }
 
 impl Action {
-    /// As it stands in commands and paths.
+    /// Returns the name in commands and paths.
     pub fn name(self) -> &'static str {
         match self {
             Self::Warm => "warm",
@@ -51,7 +52,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// Brings everything to disk, once the store is open.
+/// Brings every file to disk, once the store is open.
 pub async fn warm(
     store: &Store,
     report: &mut (dyn FnMut(Progress) + Send),
@@ -60,13 +61,13 @@ pub async fn warm(
     store.warm(report).await.map_err(|error| error.to_string())
 }
 
-/// Reads every block on disk, and then compares what they hold with the addresses of the chunks.
-/// What is done are bytes on disk.
+/// Verifies every block on disk by its checksum, and then every chunk in the blocks by its address.
+/// The progress counts bytes on disk.
 pub async fn verify(
     store: &Store,
     report: &mut (dyn FnMut(Progress) + Send),
 ) -> Result<Progress, String> {
-    // Reported at half the pace: everything is looked at twice.
+    // This pass is half of the work: the total counts every byte twice.
     let on_disk = store.cache().verify(&mut |progress| report(twice(progress))).await;
     if store.snapshot().is_none() {
         return Ok(on_disk);
@@ -87,44 +88,44 @@ fn twice(progress: Progress) -> Progress {
     Progress { total: 2 * progress.total, ..progress }
 }
 
-/// Removes everything; what is done are the bytes freed.
+/// Removes everything from disk; the progress counts bytes freed.
 pub async fn drop_all(cache: &Cache) -> Progress {
     let freed = cache.drop_all().await;
     Progress { done: freed, total: freed, corrupt: 0 }
 }
 
-/// A cache, as it is listed.
+/// List of what one cache holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The table's name.
+    /// Name of the table.
     pub table: String,
-    /// The store's URL.
+    /// URL of the store.
     pub store: String,
-    /// The cache's directory, as the whole machine knows it.
+    /// Absolute path of the cache's directory.
     pub directory: String,
-    /// Disk space used.
+    /// Disk space in use.
     pub bytes: u64,
-    /// Disk space, at most; 0: there is no cache on disk.
+    /// Limit of the disk space; 0: there is no cache on disk.
     pub bytes_max: u64,
-    /// Why the disk is left alone, if it is.
+    /// Why the cache is bypassed, if it is.
     pub bypassed: Option<String>,
-    /// What is there.
+    /// Objects with something on disk.
     pub objects: Vec<Entry>,
 }
 
-/// One object in it.
+/// One object in a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name in the store.
+    /// Name of the object in the store.
     pub name: String,
-    /// Its size.
+    /// Size of the object.
     pub size: u64,
-    /// Bytes of it on disk.
+    /// Bytes of the object that are on disk.
     pub present: u64,
 }
 
 impl Listing {
-    /// Of a cache that is open.
+    /// Lists an open cache.
     pub fn of(settings: &ChunksSettings, stats: &CacheStats, objects: Vec<CachedObject>) -> Self {
         let entry = |object: CachedObject| Entry {
             name: object.meta.name,
@@ -144,9 +145,12 @@ impl Listing {
         }
     }
 
-    /// As the server tells it.
+    /// Encodes the list as the server sends it.
     pub fn to_json(&self) -> Value {
-        let object = |entry: &Entry| json!({"name": entry.name, "size": entry.size, "present": entry.present});
+        let object = |entry: &Entry| {
+            let Entry { name, size, present } = entry;
+            json!({"name": name, "size": size, "present": present})
+        };
         json!({
             "table": self.table,
             "store": self.store,
@@ -158,7 +162,7 @@ impl Listing {
         })
     }
 
-    /// As the server told it.
+    /// Decodes a list that a server sent.
     pub fn from_json(value: &Value) -> Option<Self> {
         let text = |value: &Value, key: &str| value.get(key)?.as_str().map(str::to_owned);
         let number = |value: &Value, key: &str| value.get(key)?.as_u64();
@@ -190,7 +194,7 @@ impl fmt::Display for Listing {
         let (used, max, count) = (Size(self.bytes), Size(self.bytes_max), self.objects.len());
         writeln!(f, "table {table}  {store}  {count} files, {used} of {max} in {directory}")?;
         if let Some(why) = &self.bypassed {
-            writeln!(f, "  the disk is left alone: {why}")?;
+            writeln!(f, "  the cache is bypassed: {why}")?;
         }
         for Entry { name, size, present } in &self.objects {
             writeln!(f, "  {name}  {} of {}", Size(*present), Size(*size))?;
@@ -199,19 +203,19 @@ impl fmt::Display for Listing {
     }
 }
 
-/// The directory's name from everywhere; as it was given when there is none yet.
+/// Returns the absolute path of the cache's directory, with links resolved if it exists.
 pub fn absolute(settings: &ChunksSettings) -> String {
     let directory = &settings.directory;
     let absolute = directory.canonicalize().or_else(|_| std::path::absolute(directory));
     absolute.unwrap_or_else(|_| directory.clone()).display().to_string()
 }
 
-/// How far work has come, as a line of the server's answer.
+/// Encodes progress for a line of the server's answer.
 pub fn progress_to_json(progress: Progress) -> Value {
     json!({"done": progress.done, "total": progress.total, "corrupt": progress.corrupt})
 }
 
-/// The same, read.
+/// Decodes progress from a line of the server's answer.
 pub fn progress_from_json(value: &Value) -> Option<Progress> {
     let number = |key: &str| value.get(key)?.as_u64();
     Some(Progress { done: number("done")?, total: number("total")?, corrupt: number("corrupt")? })

@@ -1,7 +1,8 @@
-//! `busload check`: what a start would do. The log is read as a start reads it, on a disk that
-//! keeps nothing and fails where the real one would. Addresses are listened on for a moment,
-//! caches' directories are looked at, Postgres is asked whether it could serve its tables, and
-//! stores of chunks are opened without a cache.
+//! `busload check`: says what a start would do.
+//!
+//! It recovers the log as a start would, on a copy-on-write disk that fails where the real one
+//! would; listens on the addresses for a moment; checks the caches' directories; asks Postgres
+//! whether it could serve its tables; and opens the chunk stores without a cache.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -27,10 +28,10 @@ use crate::{
     serve::start_failure,
 };
 
-/// A store that is not open for so long is not served, whatever the table's timeout.
+/// Least time to wait for a store to open, however short the table's timeout.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Says what a start would do, on standard output; fails where it would fail.
+/// Prints what a start would do; fails where the start would fail.
 pub fn check(config: &Config) -> Result<(), Failure> {
     print(&describe(config));
     let log = look_at_log(config);
@@ -50,15 +51,15 @@ pub fn check(config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// Listens for a moment where a start would.
+/// Listens for a moment on every address that a start would listen on.
 fn look_at_addresses(config: &Config) -> Result<(), Failure> {
     RealNet::bind(&config.resp_addresses(), NetOptions::default())
         .map_err(|error| Failure::run(error.to_string()))?;
     config.http.map_or(Ok(()), |address| http::listen(address).map(drop))
 }
 
-/// Another process in a cache's directory is an error; one that cannot be written costs its table
-/// the cache.
+/// Checks the caches' directories. One that another process uses is an error; one that cannot be
+/// written is a warning, since its table would run without a cache.
 fn look_at_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
     for table in tables.iter().filter(|table| table.disk_bytes_max != 0) {
         let (name, directory) = (&table.name, &table.directory);
@@ -72,7 +73,7 @@ fn look_at_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why tables in Postgres could not be served, if so.
+/// Returns why Postgres tables could not be served, if so.
 fn look_at_postgres(tables: &[Settings]) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     look_at_all(
@@ -81,7 +82,7 @@ fn look_at_postgres(tables: &[Settings]) -> Option<String> {
     )
 }
 
-/// Why chunk stores could not be served, if so.
+/// Returns why chunk stores could not be served, if so.
 fn look_at_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
     if tables.is_empty() {
         return Ok(None);
@@ -89,7 +90,7 @@ fn look_at_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> 
     let runtime = chunk_stores::runtime()?;
     let mut looks = Vec::with_capacity(tables.len());
     for table in tables {
-        // A cache would be written, and may be in use by the server that runs.
+        // Opening the cache would write to it, and a running server may have it open.
         let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
         let store = chunk_stores::start_store(&settings, &runtime)?;
         looks.push((table.name.clone(), look_at_store(settings, store)));
@@ -97,7 +98,8 @@ fn look_at_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> 
     Ok(look_at_all(looks.into_iter(), Ok(runtime)))
 }
 
-/// Looks at all of them at the same time and tells in order. Returns what could not be served.
+/// Checks all tables at the same time and prints the reports in order. Returns which tables could
+/// not be served, and why.
 fn look_at_all<F>(
     looks: impl Iterator<Item = (String, F)>,
     runtime: io::Result<Runtime>,
@@ -112,7 +114,7 @@ where
     let looks: Vec<_> = looks.map(|(name, look)| (name, runtime.spawn(look))).collect();
     let mut failures = Vec::new();
     for (name, look) in looks {
-        // A task that panics has ended the process's hopes already, in the message of the panic.
+        // A panic has been reported already; its table counts as one that could not be served.
         let seen = runtime.block_on(look).unwrap_or_else(|error| Err(error.to_string()));
         match seen {
             Ok(report) => print(
@@ -229,7 +231,7 @@ fn look_at_log(config: &Config) -> Result<String, Failure> {
     ))
 }
 
-/// That nobody reads is no failure.
+/// Prints the text; a closed standard output is no failure.
 fn print(text: &str) {
     use std::io::Write;
     let _ = std::io::stdout().write_all(text.as_bytes());

@@ -1,16 +1,16 @@
-//! All chunk stores, and the runtime they share.
+//! The chunk stores of the configuration, and the runtime that they share.
 //!
 //! ```text
 //!  sources (RESP), gRPC, HTTP, status --> ChunkStores --> busload_dolt::Store, one per table
-//!                                             +--> runtime `chunks`: opening, reads, fills, polls
+//!                                             +--> runtime `chunks`: opens, reads, fills, polls
 //! ```
 //!
-//! Whatever waits for a store waits on the runtime's threads: neither the pipeline nor HTTP has any
-//! of it on theirs.
+//! Only the runtime's threads wait for stores, never those of the pipeline or of HTTP.
 //!
-//! **Start.** All open at the same time; the start waits for the outcome of the first attempts,
-//! within bounds, and then serves, whatever it was. **Shutdown.** What waits is answered with an
-//! error and what is not on disk yet is written, for [`STOP_GRACE`] at most.
+//! **Start.** All stores open at the same time; the start waits for the first attempts, at most
+//! [`FIRST_ATTEMPT_TIMEOUT`], and then serves, whatever their outcome. **Shutdown.** Each store
+//! fails the requests that wait for it and writes to disk what is not there yet, within
+//! [`STOP_GRACE`].
 
 use std::{
     fmt,
@@ -27,40 +27,39 @@ use tokio::{
 
 use crate::{config::ChunksSettings, failure::Failure, sources::Line};
 
-/// Threads that wait for stores, decode and check.
+/// Async threads: they wait for stores, decode and verify.
 const WORKER_THREADS: usize = 2;
-/// Threads that wait for disks, of all stores; those that have nothing to do end. One disk holds
-/// eight at most, so that three that hang leave a fourth what it may have.
+/// Threads that block on the disks of all stores; idle ones end. One disk occupies at most eight,
+/// so that three disks that hang leave a fourth its eight.
 const BLOCKING_THREADS_MAX: usize = 32;
-/// What is under way at the end may take so long.
+/// Time for work in flight to end at a shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// The start waits no longer than this for a store, and never longer than for one of its requests.
+/// Longest time that the start waits for a store; a shorter request timeout of its table applies
+/// instead.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store is there, but there is nothing in it: a typing error looks like that.
+/// Message for a store that can be reached but is empty, as after a typing error in its URL.
 pub const NO_MANIFEST: &str = "there is no manifest: an empty store, or not the one that was meant";
 
-/// All chunk stores of the configuration.
+/// The chunk stores of the configuration.
 pub struct ChunkStores {
     tables: Vec<ChunkTable>,
-    /// None when there are no stores, and after the end.
+    /// None if there are no stores, or after [`ChunkStores::stop`].
     runtime: Mutex<Option<Runtime>>,
 }
 
-/// One store, as a table.
+/// A chunk store that is served as a table.
 #[derive(Debug)]
 pub struct ChunkTable {
-    /// As it was configured.
     pub settings: ChunksSettings,
-    /// What answers.
     pub store: Store,
-    /// Requests of RESP clients that wait for it.
+    /// Queue of RESP clients' requests that wait for the store.
     pub line: Arc<Line>,
 }
 
 impl ChunkStores {
-    /// Starts to open all of them. An error is a setting that makes no sense, or another process in
-    /// a cache's directory.
+    /// Starts to open all stores. Fails on a setting that makes no sense, or when another process
+    /// uses a cache's directory.
     pub fn start(settings: &[ChunksSettings]) -> Result<Self, Failure> {
         if settings.is_empty() {
             return Ok(Self { tables: Vec::new(), runtime: Mutex::new(None) });
@@ -75,36 +74,36 @@ impl ChunkStores {
         Ok(Self { tables, runtime: Mutex::new(Some(runtime)) })
     }
 
-    /// The store of this name.
+    /// Returns the store of this name.
     pub fn get(&self, name: &str) -> Option<&Store> {
         self.tables.iter().find(|table| table.settings.name == name).map(|table| &table.store)
     }
 
-    /// All of them, in the order of the configuration.
+    /// Returns the stores in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Store> {
         self.tables.iter().map(|table| &table.store)
     }
 
-    /// All of them, with what belongs to them as tables.
+    /// Returns the stores with their settings and queues.
     pub fn tables(&self) -> &[ChunkTable] {
         &self.tables
     }
 
-    /// Where their work runs, while there is any.
+    /// Returns a handle of the runtime, unless there are no stores or they have stopped.
     pub fn handle(&self) -> Option<Handle> {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         runtime.as_ref().map(|runtime| runtime.handle().clone())
     }
 
-    /// Waits until it is known of every store whether it can be opened, or for a while. Not for
-    /// threads of a runtime.
+    /// Waits until every store has tried to open once, or its time is over. Blocks, so it must not
+    /// be called on a runtime's thread.
     pub fn wait_for_first_attempts(&self) {
         let Some(handle) = self.handle() else { return };
         handle.block_on(join_all(self.tables.iter().map(ChunkTable::wait_for_first_attempt)));
     }
 
-    /// Ends them all at the same time, within bounds. What is asked afterwards is answered with an
-    /// error. Not for threads of a runtime.
+    /// Closes all stores at the same time, each within [`STOP_GRACE`]; later requests fail. Blocks,
+    /// so it must not be called on a runtime's thread.
     pub fn stop(&self) {
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(runtime) = runtime else { return };
@@ -112,11 +111,11 @@ impl ChunkStores {
             self.iter().cloned().map(|store| runtime.spawn(close(store))).collect();
         runtime.block_on(async {
             for closing in closing {
-                // A panic has been reported by itself.
+                // A task that panicked has reported it already.
                 let _ = closing.await;
             }
         });
-        // A read of a disk or a lookup of a name may be stuck in the system: nobody waits for it.
+        // A disk read or a DNS lookup may be stuck in the system, so do not wait for it.
         runtime.shutdown_background();
     }
 }
@@ -124,7 +123,7 @@ impl ChunkStores {
 impl ChunkTable {
     async fn wait_for_first_attempt(&self) {
         let timeout = FIRST_ATTEMPT_TIMEOUT.min(self.settings.timeout);
-        // Why a store is not open the store itself says.
+        // The store itself reports why it could not be opened.
         if tokio::time::timeout(timeout, self.store.opened()).await.is_err() {
             let name = &self.settings.name;
             log::warn!(
@@ -140,7 +139,7 @@ impl fmt::Debug for ChunkStores {
     }
 }
 
-/// Starts to open one store. A URL that makes no sense is a mistake in the configuration.
+/// Starts to open one store. Reports a URL that makes no sense as a mistake in the configuration.
 pub fn start_store(settings: &ChunksSettings, runtime: &Runtime) -> Result<Store, Failure> {
     let name = &settings.name;
     let checked = settings.check_url(runtime.handle().clone());
@@ -151,11 +150,11 @@ pub fn start_store(settings: &ChunksSettings, runtime: &Runtime) -> Result<Store
 
 async fn close(store: Store) {
     if timeout(STOP_GRACE, store.close()).await.is_err() {
-        log::warn!("table {}: what was under way at the end was given up", store.name());
+        log::warn!("table {}: work in flight at the shutdown was cancelled", store.name());
     }
 }
 
-/// What stores run on.
+/// Makes the runtime for chunk stores.
 pub fn runtime() -> Result<Runtime, Failure> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)

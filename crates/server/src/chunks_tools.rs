@@ -1,5 +1,4 @@
-//! `busload chunks ls|cat|verify`: looks into a store without serving it and without a cache on
-//! disk.
+//! `busload chunks ls|cat|verify`: reads a store without serving it and without a cache on disk.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -20,7 +19,7 @@ use crate::{
     progress::Meter,
 };
 
-/// Does it.
+/// Executes the command.
 pub fn run(command: &ChunksCommand) -> Result<(), Failure> {
     logger::init(log::LevelFilter::Warn);
     match command {
@@ -33,7 +32,7 @@ pub fn run(command: &ChunksCommand) -> Result<(), Failure> {
     }
 }
 
-/// A store, open, and what it runs on.
+/// An open store and its runtime.
 struct Opened {
     store: Store,
     runtime: Option<Runtime>,
@@ -67,7 +66,7 @@ impl Opened {
 impl Drop for Opened {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A lookup of a name may be stuck in the system: nobody waits for it.
+            // A DNS lookup may be stuck in the system, so do not wait for it.
             runtime.shutdown_background();
         }
     }
@@ -76,7 +75,7 @@ impl Drop for Opened {
 fn ls(opened: &Opened, all: bool) -> Result<(), Failure> {
     let snapshot = opened.snapshot()?;
     let mut out = BufWriter::new(io::stdout());
-    // That nobody reads any more is no failure.
+    // A closed standard output is no failure.
     let _ = list(&snapshot, all, &mut out).and_then(|()| out.flush());
     Ok(())
 }
@@ -120,7 +119,7 @@ fn cat(opened: &Opened, address: ChunkAddress) -> Result<(), Failure> {
         return Err(Failure::run(format!("the store has no chunk {address}")));
     };
     let mut out = io::stdout();
-    // That nobody reads any more is no failure.
+    // A closed standard output is no failure.
     let _ = out.write_all(&contents).and_then(|()| out.flush());
     Ok(())
 }
@@ -142,7 +141,7 @@ fn verify(opened: &Opened) -> Result<(), Failure> {
     let mut report = |progress: Progress, found: Option<(ChunkAddress, busload_dolt::Error)>| {
         if let Some((address, error)) = found {
             wrong += 1;
-            // That nobody reads is no failure.
+            // A closed standard output is no failure.
             let _ = writeln!(io::stdout(), "{address}  {error}");
         }
         meter.show(progress);

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: flags, subcommands, and the manual that `--help` prints.
 
 use std::path::PathBuf;
 
@@ -10,16 +10,19 @@ use crate::{
 };
 
 const ABOUT: &str = "\
-An in-memory database that speaks the Redis protocol, logs every write before it answers, and does both in batches that form \
-by themselves. It also answers for tables in Postgres: the single-key requests of many clients become few statements; and for \
-chunks of Dolt stores in a bucket, which it brings to local disk.
+An in-memory database that speaks the Redis protocol, logs every write before it answers, and does \
+both in batches that form by themselves. It also serves tables in Postgres, turning the single-key \
+requests of many clients into few statements, and chunks of Dolt stores in a bucket, which it \
+caches on local disk.
 
-busload alone serves memory tables from ./busload-data, for Redis clients on 127.0.0.1:6380 and for HTTP on 127.0.0.1:6381. \
-It says on stderr when it is ready, in one line that begins with `ready` and names every address.";
+busload without arguments serves memory tables from ./busload-data, to Redis clients on \
+127.0.0.1:6380 and over HTTP on 127.0.0.1:6381. When it is ready it says so on stderr, in one line \
+that begins with `ready` and names every address.";
 
 const MANUAL: &str = "\
 Configuration file
-  --config FILE names a TOML file with the same names as the flags (`_` for `-`) and a section for each table:
+  --config FILE names a TOML file with the same names as the flags (`_` for `-`) and a section for
+  each table:
 
     resp = \"127.0.0.1:6380\"
     memory_max = \"2GiB\"
@@ -37,81 +40,88 @@ Configuration file
     url = \"s3://bucket/prefix\"
     disk = \"20GiB\"
 
-  Flags win over the file. An unknown key is an error. Relative paths are seen from the working directory.
+  Flags win over the file. An unknown key is an error. Relative paths start at the working
+  directory.
 
 Tables
-  Their names and settings are in the log. A start is refused, naming counts, when keys in `default` already have the
-  prefix of a new table (--adopt-tables moves them), or when a table that holds keys is not configured any more
-  (--drop-table NAME drops it with its keys). `busload check` shows beforehand whether that is so.
+  The log holds their names and settings. busload refuses to start, and says how many keys are
+  concerned, when keys in `default` already have the prefix of a new table (--adopt-tables moves
+  them), or when a table that holds keys is no longer configured (--drop-table NAME drops it with
+  its keys). `busload check` shows beforehand whether a start would be refused.
 
 Postgres tables
   GET objects:KEY reads the row of KEY from Postgres, in one statement with what other clients ask
-  for at the same time. There is no timer: a lone request leaves at once. A column is a field of a
-  hash (HGET, HGETALL ...); with one value column GET and SET are about that column. Writes (SET,
-  MSET, HSET, HDEL, DEL) need writable = true.
+  for at the same time. There is no timer: a lone request is sent at once. A column is a field of a
+  hash (HGET, HGETALL ...); with one value column GET and SET read and write that column. Writes
+  (SET, MSET, HSET, HDEL, DEL) need writable = true.
 
     relation       the table to serve
-    key            its column or columns with a unique index; parts of a key stand as in a:b
+    key            its column or columns with a unique index; a key of several is written a:b
     columns        value columns [default: all that are not in the key]
-    separator      between the parts of a key of several columns; \\ escapes it [default: :]
+    separator      character between the parts of a key; \\ escapes it [default: :]
     writable       whether writes are allowed [default: false]
-    connections    connections, each with one batch under way at most [default: 4]
-    timeout        time of one request [default: 1s]
-    min_batch      keys with which a further batch leaves while others are under way [default: 8]
+    connections    connections, each with at most one batch in flight [default: 4]
+    timeout        timeout of one request [default: 1s]
+    min_batch      keys that suffice for a further batch while others are in flight [default: 8]
     batch          most keys of one batch [default: 256]
-    lanes          batches of writes under way at once [default: half as many as connections]
-    line_requests  requests that may wait; more are refused [default: 65536]
-    line_bytes     bytes of keys and values that may wait [default: 64MiB]
-    join_in_flight a read may share the answer of one that is under way, and so miss what others
+    lanes          write batches in flight at once [default: half as many as connections]
+    line_requests  requests in the queue; further ones are refused [default: 65536]
+    line_bytes     bytes of keys and values in the queue [default: 64MiB]
+    join_in_flight whether a read may share the answer of one in flight, and so miss what others
                    wrote meanwhile [default: false]
     password_file  file with the password
 
   The password comes from password_file, the URL (only in the file: `ps` shows flags), the variable
   BUSLOAD_TABLE_OBJECTS_PASSWORD (the table's name in upper case, `_` for other characters),
-  PGPASSWORD, PGPASSFILE or ~/.pgpass. A URL takes what libpq takes there, sslmode and several
-  hosts too. docs/postgres.md tells everything.
+  PGPASSWORD, PGPASSFILE or ~/.pgpass. A URL takes what libpq takes there, including sslmode and
+  several hosts. docs/postgres.md has the details.
 
 Chunk tables
-  GET db:ADDRESS reads a chunk of a Dolt store from local disk, and from the store while it is not there yet;
-  MGET, EXISTS, STRLEN and TYPE as well. ADDRESS is 32 characters of 0-9a-v, or 20 bytes. There are no writes. A
-  store is a directory or a bucket: file:///DIR, s3://BUCKET/PREFIX (also gs://, az://), on the command line with chunks+
-  before it and these settings in its query:
+  GET db:ADDRESS reads a chunk of a Dolt store from local disk, and from the store while it is not
+  on disk yet; MGET, EXISTS, STRLEN and TYPE work as well. ADDRESS is 32 characters of 0-9a-v, or
+  20 bytes. There are no writes. A store is a directory or a bucket: file:///DIR,
+  s3://BUCKET/PREFIX (also gs://, az://), on the command line with chunks+ before it and these
+  settings in its query:
 
-    disk           disk space of the cache; 0: none [default: 10GiB]
-    disk_free      of the file system, left to others [default: 1GiB]
-    directory      of the cache [default: cache/NAME in the directory of the data]
-    fill           whole: files come to disk whole; touched: only what is read [default: whole]
-    fill_whole_max larger files come as they are touched [default: 1GiB]
-    fill_memory    bytes of fills in memory [default: 64MiB]
-    poll           how often the manifest is looked at [default: 5s]
+    disk           disk space of the cache; 0: no cache on disk [default: 10GiB]
+    disk_free      space of the file system left to others [default: 1GiB]
+    directory      directory of the cache [default: cache/NAME in the directory of the data]
+    fill           whole: cache whole files; touched: only what is read [default: whole]
+    fill_whole_max size above which a file is cached only as it is read [default: 1GiB]
+    fill_memory    memory of fills in flight [default: 64MiB]
+    poll           interval between reads of the manifest [default: 5s]
     memory         memory for decoded chunks [default: 0, none]
     requests       requests to the object store at once [default: 64]
-    timeout        time of one request of a client [default: 10s]
-    grace_period         how long files dropped from the manifest stay readable [default: 10m]
-    contents       decoded, or stored: GET gives records as they are in table files [default: decoded]
-    line_requests  requests that may wait; more are refused [default: 10000]
-    dolt_paths     paths for Dolt's clients beside the table's name: org/repo[,..] [default: none]
-    dolt_layout    files: Dolt's clients get chunks from the table files; records: laid out anew [default: files]
+    timeout        timeout of a client's request [default: 10s]
+    grace_period   time that files dropped from the manifest stay readable [default: 10m]
+    contents       decoded, or stored: GET returns records as in table files [default: decoded]
+    line_requests  requests in the queue; further ones are refused [default: 10000]
+    dolt_paths     further paths for Dolt's clients: org/repo[,..] [default: none]
+    dolt_layout    files: Dolt's clients get chunks from the table files; records: from bundles
+                   encoded for each answer [default: files]
 
-  The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come from the
-  environment. docs/chunks.md tells everything.
+  The rest of the query is the store's: endpoint, region, path-style, anonymous. Credentials come
+  from the environment. docs/chunks.md has the details.
 
-  A stock dolt clones, fetches and pulls from the port of HTTP: dolt clone http://127.0.0.1:6381/db. docs/dolt.md tells
-  everything.
+  A stock dolt clones, fetches and pulls from the HTTP port: dolt clone http://127.0.0.1:6381/db.
+  docs/dolt.md has the details.
 
 Signals
-  SIGTERM, SIGINT   stop reading, execute what was received whole, send its replies for at most 5 s, sync, end with 0.
-                    A second one ends at once with 128 and the signal's number, as does a first one before `ready`.
+  SIGTERM, SIGINT   stop reading, execute every request received whole, send the replies for at
+                    most 5 s, sync, exit with 0. A second signal, or a first one before `ready`,
+                    exits at once with 128 plus the signal's number.
   SIGHUP            is ignored; there is nothing to reload.
 
 Environment
-  BUSLOAD_PASSWORD  the password clients must give, unless --password-file says it. HTTP asks for it, too, where it does not
-                    listen on a loopback address.
-  BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres tables.
-  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for chunk tables.
+  BUSLOAD_PASSWORD  the password clients must give, unless --password-file is given. HTTP asks for
+                    it, too, where it does not listen on a loopback address.
+  BUSLOAD_TABLE_NAME_PASSWORD, PGPASSWORD, PGPASSFILE, PGHOST and others of libpq: for Postgres
+  tables.
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and others of AWS, Google and Azure: for
+  chunk tables.
 
 Exit codes
-  0  ended in order    1  failed at run time    2  mistake in usage or configuration
+  0  clean shutdown    1  failed at run time    2  mistake in usage or configuration
 
 Examples
   busload
@@ -142,37 +152,37 @@ pub struct Cli {
     serve: ServeArgs,
 }
 
-/// What to do.
+/// Subcommands of `busload`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve (what busload does when nothing else is asked)
+    /// Serve (the default)
     #[command(after_long_help = MANUAL, max_term_width = 110)]
     Serve(ServeArgs),
     /// Validate the configuration and say what a start would do, without writing anything
     ///
     /// Reads the log as a start would, so it takes as long and as much memory, and asks Postgres
-    /// and object stores whether they could serve their tables. Ends with 2 when a start would be
+    /// and object stores whether they could serve their tables. Exits with 2 when a start would be
     /// refused because of the configuration, with 1 when it would fail for another reason or a
     /// table could not be served.
     Check(ServeArgs),
-    /// Look at a log
+    /// Check or print a log
     #[command(subcommand)]
     Log(LogCommand),
-    /// Look at what tables of kind chunks have on disk, fill it, check it, remove it
+    /// List, fill, check or remove what tables of kind chunks have on disk
     ///
     /// The tables are those of the configuration, given as to `serve`. While a server has a cache
-    /// open it is asked to do the work, at the address of --http; otherwise it is done here.
+    /// open, this command asks it, at the address of --http, to do the work.
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Look into a Dolt store without serving it
+    /// Read a Dolt store without serving it
     ///
-    /// URL is one of a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
+    /// URL names a store, like file:///directory or s3://bucket/prefix?endpoint=...&region=...,
     /// with credentials in the environment. Nothing is kept on disk.
     #[command(subcommand)]
     Chunks(ChunksCommand),
 }
 
-/// How to serve.
+/// Arguments of `busload serve` and `busload check`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
     /// Configuration file (TOML)
@@ -186,45 +196,44 @@ pub struct ServeArgs {
     #[arg(long, help_heading = "Data")]
     adopt_tables: bool,
 
-    /// Drop a table that is in the log but not configured any more, with its keys; may be given
+    /// Drop a table that is in the log but no longer configured, with its keys; may be given
     /// several times
     #[arg(long = "drop-table", value_name = "NAME", help_heading = "Data")]
     drop_tables: Vec<String>,
 }
 
 impl ServeArgs {
-    /// What to do about tables on which log and configuration do not agree.
+    /// Returns what to do about tables on which log and configuration do not agree.
     pub fn table_changes(&self) -> TableChanges {
         TableChanges { adopt: self.adopt_tables, drop: self.drop_tables.clone() }
     }
 }
 
-/// What to do with a log. A running server keeps it locked against a second one, but not against
-/// being looked at.
+/// Subcommands of `busload log`. A running server locks its log against a second server, but not
+/// against readers.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Check every frame of the log and say what is in it; ends with 1 when it is corrupt
+    /// Check every frame of the log and say what is in it; exits with 1 when it is corrupt
     Verify(LogArgs),
     /// Print every record as lines of text: position, time, and what changed
     Dump(DumpArgs),
 }
 
-/// What to do with a cache.
+/// Subcommands of `busload cache`.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
-    /// Say which files are on disk, and how much of them
+    /// List the files that are on disk, and how much of each
     List(ListArgs),
     /// Bring every file of the store to disk
     Warm(CacheArgs),
-    /// Read and check every block on disk and remove what is corrupt; ends with 1 when something
-    /// was
+    /// Read and check every block on disk and remove corrupt ones; exits with 1 when there were any
     Verify(CacheArgs),
     /// Remove everything from disk
     Drop(CacheArgs),
 }
 
 impl CacheCommand {
-    /// The configuration the tables are in.
+    /// Takes the configuration file and options out of the command.
     pub fn take_configuration(&mut self) -> (Option<PathBuf>, Options) {
         let configuration = match self {
             Self::List(arguments) => &mut arguments.configuration,
@@ -236,7 +245,7 @@ impl CacheCommand {
     }
 }
 
-/// Where the configuration is.
+/// Configuration file and options that name the tables.
 #[derive(Args, Debug)]
 pub struct ConfigurationArgs {
     /// Configuration file (TOML)
@@ -246,7 +255,7 @@ pub struct ConfigurationArgs {
     options: Options,
 }
 
-/// Which caches.
+/// Arguments of `busload cache list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
     /// Table of kind chunks [default: all of them]
@@ -255,7 +264,7 @@ pub struct ListArgs {
     configuration: ConfigurationArgs,
 }
 
-/// Which cache.
+/// Arguments of the other subcommands of `busload cache`.
 #[derive(Args, Debug)]
 pub struct CacheArgs {
     /// Table of kind chunks
@@ -264,18 +273,18 @@ pub struct CacheArgs {
     configuration: ConfigurationArgs,
 }
 
-/// What to do with a store.
+/// Subcommands of `busload chunks`.
 #[derive(Debug, Subcommand)]
 pub enum ChunksCommand {
     /// Print the root, the files and how many chunks they hold
     Ls(LsArgs),
     /// Write the contents of a chunk to standard output
     Cat(CatArgs),
-    /// Read every chunk and compare it with its address; ends with 1 when one is wrong
+    /// Read every chunk and verify it against its address; exits with 1 when one is corrupt
     Verify(StoreArgs),
 }
 
-/// Which store.
+/// Store that a subcommand of `busload chunks` reads.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
     /// URL of the store
@@ -283,7 +292,7 @@ pub struct StoreArgs {
     pub url: String,
 }
 
-/// What to print of which store.
+/// Arguments of `busload chunks ls`.
 #[derive(Args, Debug)]
 pub struct LsArgs {
     #[command(flatten)]
@@ -293,7 +302,7 @@ pub struct LsArgs {
     pub chunks: bool,
 }
 
-/// Which chunk.
+/// Arguments of `busload chunks cat`.
 #[derive(Args, Debug)]
 pub struct CatArgs {
     #[command(flatten)]
@@ -303,7 +312,7 @@ pub struct CatArgs {
     pub address: String,
 }
 
-/// Which log.
+/// Log that a subcommand of `busload log` reads.
 #[derive(Args, Debug)]
 pub struct LogArgs {
     /// Directory of the data [default: busload-data]
@@ -311,7 +320,7 @@ pub struct LogArgs {
     pub data: Option<PathBuf>,
 }
 
-/// Which part of which log.
+/// Arguments of `busload log dump`.
 #[derive(Args, Debug)]
 pub struct DumpArgs {
     #[command(flatten)]
@@ -321,16 +330,16 @@ pub struct DumpArgs {
     pub from: u64,
 }
 
-/// What the command line asks for, or what to print instead.
+/// Outcome of parsing the command line.
 #[derive(Debug)]
 pub enum Request {
-    /// Do this.
+    /// Execute this command.
     Do(Box<Command>),
-    /// `--help` or `--version`: print this and end well.
+    /// Print this text and exit with 0: `--help` or `--version`.
     Print(String),
 }
 
-/// Reads the command line.
+/// Parses the command line.
 pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Request, Failure> {
     match Cli::try_parse_from(arguments) {
         Ok(cli) => Ok(Request::Do(Box::new(cli.command.unwrap_or(Command::Serve(cli.serve))))),
@@ -343,7 +352,7 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
     }
 }
 
-/// clap explains at length; a log wants a line.
+/// Cuts clap's multi-line explanation to the one line that a log wants.
 fn one_line(rendered: &str) -> String {
     let explained = rendered.split("\nUsage:").next().unwrap_or(rendered);
     let explained = explained.split("\nFor more information").next().unwrap_or(explained);

@@ -1,11 +1,13 @@
-//! What the server was told: flags, then the environment, then the file, then defaults.
+//! Configuration of the server: flags win over the environment, that over the file, and that over
+//! defaults.
 //!
 //! ```text
 //!  flags --+
-//!  file ---+--> Options --> resolve: defaults, password, machine --> Config --> pipeline's Settings
+//!  file ---+--> Options --> resolve (defaults, password, machine) --> Config --> Settings of the
+//!                                                                                pipeline
 //! ```
 //!
-//! Nothing here opens a socket or writes a file.
+//! This module opens no socket and writes no file.
 
 mod address;
 mod chunks;
@@ -50,68 +52,68 @@ use http_url::HttpUrl;
 use password::Password;
 use table::TableSpec;
 
-/// The port of Redis clients, on loopback.
+/// Default address for Redis clients.
 const RESP_DEFAULT: &str = "127.0.0.1:6380";
-/// The port of people and metrics, on loopback.
+/// Default address of the HTTP front.
 const HTTP_DEFAULT: &str = "127.0.0.1:6381";
-/// Where the data is.
+/// Default directory of the data.
 const DATA_DEFAULT: &str = "busload-data";
-/// The log's directory in that of the data.
+/// Name of the log's directory in the directory of the data.
 const LOG_DIRECTORY: &str = "log";
-/// Connections at once.
+/// Default limit of Redis connections at once.
 const MAXCLIENTS_DEFAULT: u32 = 10_000;
-/// A request must at least hold the largest inline command.
+/// Least limit of a request: it holds the largest inline command.
 const REQUEST_BYTES_MIN: u64 = 64 * 1024;
-/// Offsets within a request have 32 bits.
+/// Greatest limit of a request: offsets within one have 32 bits.
 const REQUEST_BYTES_MAX: u64 = 1 << 31;
-/// No smaller limit of replies leaves room for one receive buffer's worth of them.
+/// Least limit of pending replies: it holds the replies to one receive buffer of requests.
 const REPLY_BYTES_MIN: u64 = 64 * 1024;
 
-/// What people call tables in Postgres.
+/// Name of the table kind for tables in Postgres.
 pub const POSTGRES: &str = "postgres";
-/// What people call tables in Dolt stores.
+/// Name of the table kind for chunks of Dolt stores.
 pub const CHUNKS: &str = "chunks";
 
-/// What a start does to tables that the log and the configuration do not agree on.
+/// Changes that a start makes to tables on which log and configuration do not agree.
 #[derive(Clone, Debug, Default)]
 pub struct TableChanges {
-    /// New tables take over the keys that already have their prefix.
+    /// Whether new tables take over the keys that already have their prefix.
     pub adopt: bool,
-    /// Logged tables to be dropped with their keys.
+    /// Tables of the log to drop with their keys.
     pub drop: Vec<String>,
 }
 
-/// Everything decided.
+/// The whole configuration, checked, with defaults filled in.
 #[derive(Clone)]
 pub struct Config {
     /// Directory of the data.
     pub data: PathBuf,
-    /// Where Redis clients connect.
+    /// TCP addresses for Redis clients.
     pub resp: Vec<SocketAddr>,
-    /// And on this machine.
+    /// Path of the Unix socket for Redis clients.
     pub unix: Option<PathBuf>,
-    /// Where people and metrics connect.
+    /// Address of the HTTP front.
     pub http: Option<SocketAddr>,
-    /// Threads for gRPC and HTTP.
+    /// Threads that serve gRPC and HTTP.
     pub http_threads: NonZeroUsize,
-    /// How the HTTP front is reached, and by whom.
+    /// URL, host names and password of the HTTP front.
     pub front: Front,
-    /// Threads of their own for sockets.
+    /// Threads that serve only Redis clients' sockets: 0 or 1.
     pub net_threads: u8,
-    /// What is said on stderr.
+    /// Level of the log on stderr.
     pub log_level: LevelFilter,
-    /// The configuration as the pipeline wants it.
+    /// Settings of the pipeline.
     pub settings: Settings,
-    /// Tables in Postgres.
+    /// Settings of the Postgres tables.
     pub postgres: Vec<busload_postgres::Settings>,
-    /// Tables in Dolt stores.
+    /// Settings of the chunk stores.
     pub chunks: Vec<ChunksSettings>,
-    /// What somebody should look at before the start.
+    /// Warnings to log at the start.
     pub warnings: Vec<String>,
 }
 
 impl Config {
-    /// Reads the file, if there is one, and decides.
+    /// Reads the file, if there is one, and resolves all settings.
     pub fn load(
         file: Option<&Path>,
         flags: Options,
@@ -128,24 +130,24 @@ impl Config {
         Ok(config)
     }
 
-    /// The log's directory.
+    /// Returns the log's directory.
     pub fn log_directory(&self) -> PathBuf {
         log_directory(Some(&self.data))
     }
 
-    /// All addresses of the RESP front.
+    /// Returns all addresses for Redis clients.
     pub fn resp_addresses(&self) -> Vec<Address> {
         let tcp = self.resp.iter().map(|address| Address::Tcp(*address));
         tcp.chain(self.unix.clone().map(Address::Unix)).collect()
     }
 }
 
-/// The log's directory in that of the data (the default one when none is given).
+/// Returns the log's directory in the directory of the data, or in the default one.
 pub fn log_directory(data: Option<&Path>) -> PathBuf {
     data.unwrap_or(Path::new(DATA_DEFAULT)).join(LOG_DIRECTORY)
 }
 
-/// The password nearest to the command line.
+/// Finds the password: a flag wins over the environment, and that over the file.
 fn find_password(flags: &Options, file: &Options) -> Result<Option<Password>, Failure> {
     if let Some(path) = &flags.password_file {
         return password::from_file(path).map(Some);
@@ -206,7 +208,8 @@ fn resolve(
     let Tables { memory, postgres, chunks } = split_tables(options.tables, environment, &data)?;
     if resp.is_empty() && options.unix.is_none() && (http.is_none() || chunks.is_empty()) {
         return Err(Failure::usage(
-            "no client could connect; expected an address by --resp, a path by --unix, or tables of kind chunks and an address by --http",
+            "no client could connect; expected an address by --resp, a path by --unix, or tables \
+             of kind chunks and an address by --http",
         ));
     }
     let in_postgres =
@@ -244,8 +247,8 @@ fn resolve(
     })
 }
 
-/// Who may ask over HTTP is a matter of where that listens: behind a loopback address everybody is
-/// who may use this machine.
+/// Settings of the HTTP front. It asks for the password only where it does not listen on loopback:
+/// whoever reaches a loopback address may use this machine anyway.
 fn front(
     (url, hosts): (Option<HttpUrl>, Vec<HostName>),
     http: Option<SocketAddr>,
@@ -263,7 +266,7 @@ fn parse_default(text: &str) -> Listen {
     text.parse().expect("the default addresses are addresses")
 }
 
-/// Tables by kind, checked. `default` is there and comes first.
+/// Checked tables, by kind. `default` is always among them and comes first.
 #[derive(Default)]
 struct Tables {
     memory: Vec<TableSettings>,
@@ -298,7 +301,7 @@ fn split_tables(
     Ok(by_kind)
 }
 
-/// A cache's directory is its own.
+/// Refuses two caches in one directory.
 fn check_directories(tables: &[ChunksSettings]) -> Result<(), Failure> {
     for (index, table) in tables.iter().enumerate() {
         if let Some(other) = tables[..index].iter().find(|other| other.directory == table.directory)
@@ -314,12 +317,12 @@ fn check_directories(tables: &[ChunksSettings]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A path leads to one table.
+/// Refuses a path of Dolt's clients that names two tables.
 fn check_dolt_paths(tables: &Tables) -> Result<(), Failure> {
     let refuse = |path: &str, is: &str, table: &str| {
         Err(Failure::usage(format!(
-            "table {table}: the path `{path}` of dolt_paths is {is}; expected paths that differ from each other and from the \
-             names of other tables"
+            "table {table}: the path `{path}` of dolt_paths is {is}; expected paths that differ \
+             from each other and from the names of other tables"
         )))
     };
     let mut taken: HashMap<&str, &str> = HashMap::new();
@@ -336,7 +339,7 @@ fn check_dolt_paths(tables: &Tables) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `default` first, then the others.
+/// Puts `default` first, adding it if it is missing.
 fn with_default(mut tables: Vec<TableSettings>) -> Vec<TableSettings> {
     let default = TableSettings::default_table();
     match tables.iter().position(|table| table.name == default.name) {
@@ -358,10 +361,10 @@ fn check_tables_once(flags: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is given by flags everybody on the machine can read.
+/// Refuses passwords in flags, which everybody on the machine can read.
 fn check_no_passwords(flags: &Options) -> Result<(), Failure> {
     flags.tables.iter().try_for_each(|table| match table {
-        // No URL of a store may hold any, wherever it stands.
+        // URLs of stores are refused with credentials everywhere, not only in flags.
         TableSpec::Memory(_) | TableSpec::Chunks(_) => Ok(()),
         TableSpec::Postgres(spec) => spec.check_no_password(),
     })
@@ -377,8 +380,8 @@ fn check_open(
     }
     let refuse = |what: &str, open: SocketAddr, could: &str| {
         Err(Failure::usage(format!(
-            "refusing to {what} {open} without a password: other machines could {could}; give a password by \
-             --password-file FILE or {}, or listen on 127.0.0.1",
+            "refusing to {what} {open} without a password: other machines could {could}; give a \
+             password by --password-file FILE or {}, or listen on 127.0.0.1",
             password::VARIABLE
         )))
     };
@@ -391,7 +394,7 @@ fn check_open(
     }
 }
 
-/// Whether other machines may reach it.
+/// Whether other machines may reach the address.
 fn is_open(address: SocketAddr) -> bool {
     !address.ip().is_loopback()
 }
@@ -408,7 +411,8 @@ fn reply_limits(client: Option<Size>, total: Option<Size>) -> Result<(usize, usi
     let total_bytes = within("reply_bytes_total", total, total_default, REPLY_BYTES_MIN, u64::MAX)?;
     if total_bytes < client_bytes {
         return Err(Failure::usage(format!(
-            "reply_bytes_total ({}) is less than client_reply_bytes ({}); expected at least as much",
+            "reply_bytes_total ({}) is less than client_reply_bytes ({}); expected at least as \
+             much",
             Size(total_bytes as u64),
             Size(client_bytes as u64)
         )));

@@ -1,29 +1,29 @@
-//! Why the program ends, in one line, and with which code.
+//! Failures that end the program: a line for the user and an exit code.
 
 use std::{fmt, process::ExitCode};
 
-/// What to tell the user.
+/// Failure that ends the program, with its message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The command line, the configuration, or its disagreement with the data: to be put right by
-    /// whoever wrote it. Code 2.
+    /// A mistake in the command line or the configuration, or a configuration that the data
+    /// contradicts: its author can correct it. Exit code 2.
     Usage(String),
-    /// Something failed at run time. Code 1.
+    /// A failure at run time. Exit code 1.
     Run(String),
 }
 
 impl Failure {
-    /// A mistake in usage or configuration.
+    /// Makes a mistake in usage or configuration.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::Usage(message.into())
     }
 
-    /// A failure at run time.
+    /// Makes a failure at run time.
     pub fn run(message: impl Into<String>) -> Self {
         Self::Run(message.into())
     }
 
-    /// The code the process ends with.
+    /// Returns the exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
@@ -35,7 +35,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Usage(message) | Self::Run(message)) = self;
-        // One line, whatever the message was made of.
+        // Joined into one line: errors of libraries may have several.
         f.write_str(&message.split('\n').map(str::trim).collect::<Vec<_>>().join(" "))
     }
 }

@@ -2,14 +2,16 @@
 //! tools expect.
 //!
 //! ```text
-//!  http --> routes --> Chunks --> ChunkStores: what is at hand on the spot, else waited for
-//!              +-----> Health     +--> Answers: the messages of GetChunks
+//!  http --> routes --> Chunks --> ChunkStores: answers at once from memory or page cache, else
+//!              |          |                    waits for disk or object store
+//!              |          +-----> Answers: the messages of GetChunks
+//!              +-----> Health
 //!              +-----> Reflection (v1 and v1alpha)
 //! ```
 //!
-//! **Limits** are in [`limits`]; a call that would go beyond one fails with `RESOURCE_EXHAUSTED`,
-//! or `INVALID_ARGUMENT` where it could never succeed. **Ordering.** None between calls, none
-//! within `GetChunks`. **Shutdown.** Calls under way fail with `UNAVAILABLE`.
+//! **Limits** are in [`limits`]; a call that exceeds one fails with `RESOURCE_EXHAUSTED`, or with
+//! `INVALID_ARGUMENT` if it could never succeed. **Ordering.** None between calls, none within
+//! `GetChunks`. **Shutdown.** Calls in flight fail with `UNAVAILABLE`.
 
 pub mod answer;
 mod chunks;
@@ -39,17 +41,17 @@ use crate::{
     status::Status,
 };
 
-/// What is said to who sends something else to a method.
+/// Answer to a request for a method that is no call of gRPC.
 const NO_CALL: &str = "expected a call of gRPC, with `content-type: application/grpc`\n";
 
-/// What paths of calls for the health begin with,
+/// Prefix of the paths of health calls.
 pub const HEALTH: &str = "/grpc.health.v1.Health/";
-/// of those of reflection,
+/// Prefix of the paths of reflection calls.
 const REFLECTION: &str = "/grpc.reflection.";
-/// and of those for chunks.
+/// Prefix of the paths of calls for chunks.
 const CHUNKS: &str = "/busload.v1.Chunks/";
 
-/// Longest message of a call with this path.
+/// Returns the limit of a request message of a call with this path.
 pub fn request_bytes_max(path: &str) -> usize {
     [
         (HEALTH, limits::HEALTH_REQUEST_BYTES_MAX),
@@ -61,7 +63,7 @@ pub fn request_bytes_max(path: &str) -> usize {
     .unwrap_or(MESSAGE_BYTES_MAX)
 }
 
-/// All services.
+/// Returns the routes of all services.
 pub fn routes(status: &Arc<Status>, remotesapi: &Arc<Remotesapi>) -> Router {
     let chunks = ChunksServer::new(chunks::Chunks::new(Arc::clone(status)))
         .max_decoding_message_size(limits::REQUEST_BYTES_MAX);
@@ -85,20 +87,20 @@ fn reflection() -> Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
-/// The name of the service of chunks.
+/// Returns the full name of the service of chunks.
 fn chunks_name() -> &'static str {
     <ChunksServer<chunks::Chunks> as NamedService>::NAME
 }
 
-/// Whether a request with these headers is a call of gRPC: no page in a browser can send this type
-/// unasked, as it can `text/plain`.
+/// Whether a request with these headers is a call of gRPC. A page of another site cannot send this
+/// content type without a CORS preflight, as it can `text/plain`.
 pub fn is_call(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let rest = kind.and_then(|kind| kind.as_bytes().strip_prefix(b"application/grpc"));
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
 }
 
-/// Stands before the services, which do not look at the type themselves.
+/// Refuses requests that are no calls of gRPC: the services do not check the content type.
 async fn only_calls(request: Request, next: Next) -> Response {
     match is_call(request.headers()) {
         true => next.run(request).await,
@@ -106,7 +108,7 @@ async fn only_calls(request: Request, next: Next) -> Response {
     }
 }
 
-/// The answer where there is nothing: gRPC clients want theirs with status 200.
+/// Answers requests for unknown paths. gRPC clients expect status 200 and an error in the trailers.
 pub async fn nothing_here(request: Request) -> Response {
     if is_call(request.headers()) {
         let message = format!("there is no method {}", Shown(request.uri().path()));

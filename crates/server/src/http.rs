@@ -1,17 +1,18 @@
-//! The HTTP front: for people, for metrics, and for gRPC. HTTP/1.1 and HTTP/2 without TLS on one
-//! port, on threads of its own; it reads metrics the pipeline writes and is never on the way of a
-//! request to it.
+//! The HTTP front: pages for people and monitoring, metrics, gRPC and Dolt's downloads. It serves
+//! HTTP/1.1 and HTTP/2 without TLS on one port, on threads of its own; it reads counters that the
+//! pipeline writes, and no request of a Redis client passes through it.
 //!
 //! ```text
 //!  accept --> connection --> account --> access --> router --+--> pages, metrics
-//!  (places)   (stalls)       (memory)   (names, password)    +--> gRPC, downloads
+//!  (permits)  (stalls)       (memory)   (names, password)    +--> gRPC, downloads
 //! ```
 //!
-//! **Limits** ([`limits`]). So many connections at once, the others wait; idle ones are closed, and
-//! those that take nothing of what is sent to them. Requests and answers in memory are counted.
-//! **Access** (`access`). On loopback addresses nobody is asked for a password, elsewhere everybody
-//! is; that there is one then, the configuration sees to. Where nobody is asked, requests for hosts
-//! with names of others are refused (`names`).
+//! **Limits** ([`limits`]). The number of connections is bounded, and further ones wait to be
+//! accepted. Connections are closed when they are idle, or when their clients stop taking answers.
+//! Requests and answers in memory count against budgets. **Access** (`access`). On loopback
+//! addresses no client is asked for a password, elsewhere every client is; the configuration makes
+//! sure that there is one. Where no password is asked for, requests for foreign host names are
+//! refused (`names`).
 
 mod accept;
 mod access;
@@ -67,16 +68,16 @@ const PAGE: &str = "\
 </html>
 ";
 
-/// How large it is.
+/// Threads and connections of the front.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Threads of its own.
+    /// Threads that serve HTTP and nothing else.
     pub threads: NonZeroUsize,
-    /// Connections at once.
+    /// Most connections at once.
     pub connections_max: u32,
 }
 
-/// The socket that the front listens on.
+/// Binds the socket that the front listens on.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).map_err(|error| cannot_listen(address, &error))
 }
@@ -85,7 +86,7 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Failure {
     Failure::run(format!("cannot listen on {address} for HTTP: {error}"))
 }
 
-/// Binds and serves. Returns the address, with the port the system chose.
+/// Binds the address and starts to serve. Returns the address with the port that the system chose.
 pub fn start(
     address: SocketAddr,
     size: Size,
@@ -101,7 +102,7 @@ pub fn start(
         let _within = runtime.enter();
         tokio::net::TcpListener::from_std(listener).map_err(failed)?
     };
-    // With more threads than one this one only waits.
+    // Spawned, so that with several threads this one only waits.
     let metrics = Arc::clone(&front.metrics);
     let accept = accept::serve(listener, router(status, front), size.connections_max, metrics);
     let serve = async move { tokio::spawn(accept).await };
@@ -146,7 +147,7 @@ fn router(status: Arc<Status>, front: Front) -> Router {
         .merge(remotesapi::routes(&remotesapi))
         .merge(grpc::routes(&status, &remotesapi))
         .fallback(grpc::nothing_here)
-        // Around all of it, and so last.
+        // Added last, so that it wraps every route.
         .layer(middleware::from_fn_with_state(front, access::guard))
 }
 

@@ -1,5 +1,5 @@
-//! Just enough of an HTTP client for `busload cache` to ask the server on this machine: HTTP/1.0,
-//! so that an answer ends with its connection.
+//! A minimal HTTP client with which `busload cache` asks the server on this machine. It speaks
+//! HTTP/1.0, so that an answer ends with its connection.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -9,32 +9,31 @@ use std::{
 
 use crate::http::basic;
 
-/// A server on this machine that does not accept for so long is none.
+/// Longest time to connect; a server on this machine accepts sooner.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest line of a head.
+/// Longest line of an answer's head.
 const HEAD_LINE_BYTES_MAX: u64 = 16 * 1024;
-/// Most lines of a head.
+/// Most lines of an answer's head.
 const HEAD_LINES_MAX: usize = 100;
 
-/// An answer whose body is still to be read.
+/// An answer whose head has been read.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
+    /// Status code of the answer.
     pub code: u16,
-    /// What follows the head, up to the end of the connection.
+    /// Body of the answer, up to the end of the connection.
     pub body: BufReader<TcpStream>,
 }
 
-/// A server, and how it is asked.
+/// Address and password of a server.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// Where it answers.
     pub address: SocketAddr,
-    /// What it may ask for.
+    /// Password to send, if there is one.
     pub password: Option<&'a [u8]>,
 }
 
-/// Asks and reads the head of the answer.
+/// Sends a request and reads the head of the answer.
 pub fn ask(server: Target<'_>, method: &str, path: &str) -> io::Result<Answer> {
     let address = server.address;
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
@@ -79,7 +78,7 @@ mod tests {
         exchanged(response, None).0
     }
 
-    /// What the server was sent, too.
+    /// Returns the answer, and the request that the server got.
     fn exchanged(
         response: &'static str,
         password: Option<&[u8]>,

@@ -1,4 +1,4 @@
-//! `busload log verify` and `busload log dump`.
+//! `busload log verify` and `busload log dump`: read a log without changing it.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -18,14 +18,14 @@ use crate::{
     serve::{ended_before, start_failure},
 };
 
-/// Bytes of a key, field or value that are shown.
+/// Longest part of a key, field or value that is shown.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// Why the loss of the end would not have been noticed.
+/// Warning for a log whose end could be lost without notice.
 pub const END_UNNAMED: &str = "no file `last-segment`, as in the log of an older version: \
     it cannot be told whether segments are missing at the end";
 
-/// Checks every frame; corruption is a failure.
+/// Checks every frame and prints what each segment holds; fails on corruption.
 pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
     let report = tools::verify(&disk).map_err(|error| failure(error, &directory))?;
@@ -41,7 +41,7 @@ pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
             segment.frames,
             Size(segment.used_bytes),
             Size(segment.file_bytes),
-            if segment.clean_shutdown { "  ended in order" } else { "" }
+            if segment.clean_shutdown { "  clean shutdown" } else { "" }
         ));
     }
     for problem in &report.problems {
@@ -61,7 +61,7 @@ pub fn verify(data: Option<&Path>) -> Result<(), Failure> {
     verdict.map(drop)
 }
 
-/// Prints every record from `from` on.
+/// Prints every record from LSN `from` on.
 pub fn dump(data: Option<&Path>, from: u64) -> Result<(), Failure> {
     let (disk, directory) = open(data)?;
     let mut out = Out::new();
@@ -77,7 +77,7 @@ pub fn dump(data: Option<&Path>, from: u64) -> Result<(), Failure> {
     }
 }
 
-/// What a log holds, in words.
+/// Describes in words what a log holds.
 pub fn summary(report: &RecoveryReport) -> String {
     let mut text = format!(
         "{} records in {} segments, {}; {}",
@@ -129,7 +129,7 @@ fn dump_record(out: &mut Out, record: RecordRef<'_>) {
     }
 }
 
-/// An effect as a line.
+/// Displays an effect as a line.
 struct Shown<'a>(&'a Effect<'a>);
 
 impl std::fmt::Display for Shown<'_> {
@@ -192,7 +192,7 @@ impl std::fmt::Display for Shown<'_> {
     }
 }
 
-/// Bytes in quotes, what is not plain ASCII escaped, long ones cut.
+/// Displays bytes in quotes: cut when long, anything but printable ASCII escaped.
 struct Text<'a>(&'a [u8]);
 
 impl std::fmt::Display for Text<'_> {
@@ -206,7 +206,7 @@ impl std::fmt::Display for Text<'_> {
     }
 }
 
-/// Standard output, which may be closed at any time: then the rest is not wanted.
+/// Standard output, which may be closed at any time; the rest is then not printed.
 struct Out {
     writer: BufWriter<io::Stdout>,
     closed: bool,

@@ -1,26 +1,26 @@
-//! What is said while it runs: one line on stderr for each message, with time and level.
+//! Logger: one line on stderr for each message, with time and level.
 
 use std::io::{self, Write};
 
 use busload_io::{Clock, RealClock};
 use log::{LevelFilter, Log, Metadata, Record};
 
-/// Libraries that print values of clients when they explain themselves.
+/// Libraries whose messages may contain values of clients.
 const SILENT: [&str; 2] = ["tokio_postgres", "postgres_protocol"];
 
-/// Writes to stderr.
+/// Logger that writes to stderr.
 struct Logger {
     clock: RealClock,
 }
 
 /// Starts logging. A second call changes the level only.
 pub fn init(level: LevelFilter) {
-    // Fails only when there is a logger already: ours.
+    // Fails only when a logger is set already, and that one is ours.
     let _ = log::set_boxed_logger(Box::new(Logger { clock: RealClock::new() }));
     log::set_max_level(level);
 }
 
-/// A line on stderr that is there at every level. That nobody reads it is no reason to stop.
+/// Writes a line to stderr at every log level. A closed stderr is no reason to stop.
 pub fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
@@ -40,14 +40,14 @@ impl Log for Logger {
     fn flush(&self) {}
 }
 
-/// Whether what a module of this path says is kept to itself, at every level.
+/// Whether messages of the module with this path are dropped, at every level.
 fn is_silent(target: &str) -> bool {
     SILENT.iter().any(|name| {
         target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     })
 }
 
-/// Milliseconds since 1970, shown as RFC 3339 has it.
+/// Milliseconds since 1970, displayed in the format of RFC 3339.
 pub struct Utc(pub i64);
 
 impl std::fmt::Display for Utc {
@@ -66,8 +66,8 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Year, month and day of a day counted from 1970-01-01, by eras of 400 years whose years begin in
-/// March (Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
+/// Returns year, month and day of a day counted from 1970-01-01, by eras of 400 years whose years
+/// begin in March (Howard Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -1,23 +1,22 @@
-//! What the machine, or the container, has.
+//! Processors, memory and open files that the machine or the container allows this process.
 
 use std::{fs, path::Path, thread};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Where Linux tells about itself.
+/// Directory above `/proc` and `/sys`; tests use another.
 const ROOT: &str = "/";
 
 /// Processors and memory this process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Processors.
     pub processors: usize,
-    /// Physical memory or the container's limit, whichever is less. `None` when nobody says.
+    /// Physical memory or the container's limit, whichever is less. `None` when neither is known.
     pub memory_bytes: Option<u64>,
 }
 
 impl Machine {
-    /// This one.
+    /// Reads what this machine allows.
     pub fn this() -> Self {
         let physical = physical_memory();
         let limit = cgroup_limit(Path::new(ROOT));
@@ -42,13 +41,15 @@ fn physical_memory() -> Option<u64> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-/// The least limit on the way from this process's control group to the root, of either version.
+/// Returns the least memory limit between this process's control group and the root group, in
+/// version 1 or 2 of control groups.
 fn cgroup_limit(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     groups.lines().filter_map(|line| group_limit(root, line)).min()
 }
 
-/// `line` is one of /proc/self/cgroup: `hierarchy:controllers:path`.
+/// Returns the least limit of the group in a line of /proc/self/cgroup
+/// (`hierarchy:controllers:path`) and its ancestors.
 fn group_limit(root: &Path, line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -58,8 +59,8 @@ fn group_limit(root: &Path, line: &str) -> Option<u64> {
         _ => return None,
     };
     let mount = root.join(mount);
-    // In a container the path may be one of the host's and not be there; its own group is then the
-    // mount's root.
+    // In a container the path may be the host's and not exist here; the container's own group is
+    // then the mount's root, the last ancestor.
     let group = mount.join(path.trim_start_matches('/'));
     let limits =
         group.ancestors().take_while(|group| group.starts_with(&mount)).filter_map(|group| {
@@ -70,8 +71,8 @@ fn group_limit(root: &Path, line: &str) -> Option<u64> {
     limits.min().filter(|&limit| limit < 1 << 60)
 }
 
-/// Raises the limit of open files to `wanted` if it can; returns the limit that holds then (`None`:
-/// there is none).
+/// Raises the limit of open files to `wanted` if possible. Returns the limit afterwards; `None`
+/// means no limit.
 pub fn raise_open_files(wanted: u64) -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let current = limit.current?;
@@ -79,7 +80,7 @@ pub fn raise_open_files(wanted: u64) -> Option<u64> {
         return Some(current);
     }
     let reachable = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    // The administrator may raise the upper limit as well.
+    // A privileged process may raise the hard limit as well.
     for maximum in [limit.maximum.map(|maximum| maximum.max(wanted)), limit.maximum] {
         let current = if maximum == limit.maximum { reachable } else { wanted };
         if setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum }).is_ok() {
@@ -93,7 +94,7 @@ pub fn raise_open_files(wanted: u64) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A root directory with these files.
+    /// Makes a root directory with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, contents) in files {

@@ -1,14 +1,16 @@
-//! The busload server: configuration, fronts that are not the pipeline's, and the command line.
+//! The busload server: command line, configuration, and the HTTP and gRPC fronts.
 //!
 //! ```text
-//!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> log, zero-ahead (threads)
-//!             |         +--> signals (thread), http (thread), sources (a thread for each table in Postgres), chunk stores
-//!             |              (threads `chunks`)
-//!             +----> check: the same start on a disk that keeps nothing
+//!  cli --> config --> serve --> pipeline (main thread, or net and tx) --> threads log, zero-ahead
+//!             |         +--> threads signals, http
+//!             |         +--> sources: a thread for each Postgres table
+//!             |         +--> chunk stores: threads `chunks`
+//!             +----> check: the same start on a copy-on-write disk
 //!             +----> tools: log, cache, chunks
 //! ```
 //!
-//! A panic anywhere ends the process: half a pipeline would answer nothing, and a restart recovers.
+//! A panic in any thread aborts the process: half a pipeline would answer nothing, and a restart
+//! recovers from the log.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +62,7 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Failure> {
     match cli::parse(std::env::args_os())? {
         Request::Print(text) => {
-            // That nobody reads is no failure.
+            // A closed standard output is no failure.
             let _ = std::io::stdout().write_all(text.as_bytes());
             Ok(())
         }

@@ -1,29 +1,29 @@
-//! How many files may be open, and who may have how many of them.
+//! Divides the open files that the system allows among connections and caches.
 
 use std::{fs, path::Path};
 
 use crate::{config::Config, http::CONNECTION_COUNT_LIMIT, machine::raise_open_files};
 
-/// Files open beside connections and caches: segments, listeners, the standard ones.
+/// Files open beside connections and caches: segments, listeners, standard streams.
 const BESIDE: u64 = 64;
-/// Files that one cache keeps open at most, if the process may have twice as many.
+/// Most files that one cache keeps open, if the process may open twice as many.
 const OF_ONE_CACHE: u64 = 4096;
-/// Where there are too few, caches have one in so many of them,
+/// Where files are scarce, caches get one in `CACHES_SHARE` of them.
 const CACHES_SHARE: u64 = 4;
-/// and of what is left, HTTP.
+/// Where files are scarce, HTTP gets one in `HTTP_SHARE` of those that caches leave.
 const HTTP_SHARE: u64 = 8;
 
-/// Connections that are served at once.
+/// Most connections that are served at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// Of Redis clients.
+    /// Connections of Redis clients.
     pub clients: u32,
-    /// Of HTTP.
+    /// Connections of the HTTP front.
     pub http: u32,
 }
 
-/// What the configuration wants, or what is possible. More connections than files would be accepted
-/// and thrown out.
+/// Returns how many connections to serve: those of the configuration, or fewer if the system does
+/// not allow enough open files, since further ones would be accepted only to be closed.
 pub fn fit(config: &Config) -> Connections {
     let wanted = Connections {
         clients: config.settings.clients_max,
@@ -33,12 +33,12 @@ pub fn fit(config: &Config) -> Connections {
     let caches =
         config.chunks.iter().map(|table| OF_ONE_CACHE + requests(table.requests_max)).sum::<u64>();
     let Some(limit) = raise_open_files(wanted.files() + caches) else { return wanted };
-    // Caches have few files in most stores.
+    // Most caches need far fewer files, so they get no more than their share.
     let connections = wanted.within(limit - caches.min(limit / CACHES_SHARE));
     if connections != wanted {
         log::warn!(
-            "{} clients and {} connections of HTTP need {} open files, the limit is {limit} (ulimit -n): at most {} clients and {} connections \
-             of HTTP are served",
+            "{} clients and {} connections of HTTP need {} open files, the limit is {limit} \
+             (ulimit -n): at most {} clients and {} connections of HTTP are served",
             wanted.clients,
             wanted.http,
             wanted.files() + caches,
@@ -49,8 +49,8 @@ pub fn fit(config: &Config) -> Connections {
     connections
 }
 
-/// Lets all files of a log's directory be open at the same time, if it can: so they are while a log
-/// is read.
+/// Raises the limit of open files, if it can, so that all files of a log's directory can be open at
+/// the same time, as they are while a log is read.
 pub fn fit_log(directory: &Path) {
     let count = fs::read_dir(directory).map_or(0, |entries| entries.count() as u64);
     raise_open_files(count + BESIDE);
@@ -61,7 +61,7 @@ impl Connections {
         u64::from(self.clients) + u64::from(self.http) + BESIDE
     }
 
-    /// With so many files. There always are some of each.
+    /// Returns the connections that fit into so many files, at least one of each kind.
     fn within(self, limit: u64) -> Self {
         if self.files() <= limit {
             return self;

@@ -1,6 +1,6 @@
-//! A directory seen through a layer that takes all changes: the files are read, nothing is ever
-//! written. A start on it does everything a real one does, and leaves nothing behind; that is how
-//! `busload check` knows what would happen.
+//! A copy-on-write disk: it reads the files of a directory and keeps all changes in memory. A start
+//! on it does everything that a real one does and leaves nothing behind; that is how `busload
+//! check` knows what would happen.
 //!
 //! ```text
 //!  read  --> page changed? --yes--> memory
@@ -8,11 +8,11 @@
 //!  write --> memory
 //! ```
 //!
-//! **Rehearsal.** [`OverlayDisk::rehearse`] also fails where the directory below would: on files
-//! that cannot be opened for writing, a directory in which nothing can be created, a file system
-//! without room. It finds out without leaving anything there.
+//! **Rehearsal.** A disk made by [`OverlayDisk::rehearse`] also fails where the directory below
+//! would: on files that cannot be opened for writing, in a directory in which nothing can be
+//! created, on a full file system. It finds out without leaving anything there.
 //!
-//! **Limits.** Changed pages stay in memory; zeros written where there is nothing take none.
+//! **Limits.** Changed pages stay in memory; zeros written beyond the end of a file take none.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ mod rehearsal;
 
 use rehearsal::Rehearsal;
 
-/// Whether a file could be made in a directory, which need not exist. Leaves nothing there.
+/// Fails if no file could be created in the directory, which need not exist. Leaves nothing there.
 pub fn try_directory(path: &Path) -> io::Result<()> {
     Rehearsal::of(path)?.try_create(&path.join("file"))
 }
@@ -38,7 +38,7 @@ const PAGE_BYTES: u64 = 4096;
 
 type Page = Box<[u8; PAGE_BYTES as usize]>;
 
-/// The directory. A handle; clones name the same one.
+/// Handle of a copy-on-write directory. Clones share the directory.
 #[derive(Clone, Debug)]
 pub struct OverlayDisk {
     path: PathBuf,
@@ -46,7 +46,7 @@ pub struct OverlayDisk {
     rehearsal: Option<Arc<Rehearsal>>,
 }
 
-/// A file. Clones name the same one.
+/// Handle of a copy-on-write file. Clones share the file.
 #[derive(Clone, Debug)]
 pub struct OverlayFile {
     path: PathBuf,
@@ -56,19 +56,19 @@ pub struct OverlayFile {
 #[derive(Debug, Default)]
 struct Contents {
     below: Option<File>,
-    /// How much of what is below is still seen.
+    /// Length of the part of the file below that a truncation has not hidden.
     below_bytes: u64,
     bytes: u64,
     pages: BTreeMap<u64, Page>,
 }
 
 impl OverlayDisk {
-    /// A directory to be read. It need not exist: then it is an empty one.
+    /// Opens a directory for reading. One that does not exist is empty.
     pub fn open(path: &Path) -> Result<Self, DiskError> {
         Self::open_for(path, None)
     }
 
-    /// A directory on which every change fails that would fail on the one below.
+    /// Opens a directory on which every change fails that would fail on the one below.
     pub fn rehearse(path: &Path) -> Result<Self, DiskError> {
         let rehearsal =
             Rehearsal::of(path).map_err(|error| failed(DiskOperation::Create, path, error))?;
@@ -96,7 +96,7 @@ impl OverlayDisk {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the file below, if it is one from there, could be written.
+    /// Fails if the file exists below and could not be opened for writing there.
     fn try_write(&self, operation: DiskOperation, file: &OverlayFile) -> Result<(), DiskError> {
         if self.rehearsal.is_none() || file.contents().below.is_none() {
             return Ok(());
@@ -105,7 +105,7 @@ impl OverlayDisk {
         opened.map(drop).map_err(|error| failed(operation, &file.path, error))
     }
 
-    /// Whether a file could be made below.
+    /// Fails if the file could not be created below.
     fn try_create(&self, operation: DiskOperation, name: &str) -> Result<(), DiskError> {
         match &self.rehearsal {
             None => Ok(()),
@@ -116,7 +116,7 @@ impl OverlayDisk {
         }
     }
 
-    /// Notes that a file becomes longer or shorter, if there is room for that.
+    /// Accounts for a change of a file's length; fails if the file system has no space for it.
     fn resize(
         &self,
         operation: DiskOperation,
@@ -164,7 +164,7 @@ impl Contents {
         Ok(count)
     }
 
-    /// What is not there reads as zeros.
+    /// Reads from the file below; bytes beyond its visible part are zeros.
     fn read_below(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let seen = self.below_bytes.saturating_sub(offset).min(into.len() as u64);
         let (seen, behind) = into.split_at_mut(index(seen));
@@ -191,7 +191,7 @@ impl Contents {
         Ok(())
     }
 
-    /// The page that begins here, to be changed.
+    /// Returns the page that begins here, copied from the file below on its first change.
     fn page(&mut self, start: u64) -> io::Result<&mut Page> {
         if !self.pages.contains_key(&start) {
             let mut page = Box::new([0; PAGE_BYTES as usize]);
@@ -233,7 +233,7 @@ fn failed(operation: DiskOperation, path: &Path, source: io::Error) -> DiskError
 impl Disk for OverlayDisk {
     type File = OverlayFile;
 
-    /// Shared: two who only look do not disturb each other, one who writes does.
+    /// Takes a shared lock: two readers do not exclude each other, a server and a reader do.
     fn lock(&self, name: &str) -> Result<OverlayFile, DiskError> {
         let known = self.files().get(name).cloned();
         let Some(file) = known else { return self.create_for(DiskOperation::Lock, name) };
@@ -344,7 +344,7 @@ impl OverlayDisk {
         Ok(file)
     }
 
-    /// The room of a file that has no name any more.
+    /// Gives back the space of a file that was removed or replaced.
     fn give_back(&self, operation: DiskOperation, file: &OverlayFile) -> Result<(), DiskError> {
         self.resize(operation, &file.path, file.contents().bytes, 0)
     }

@@ -1,5 +1,5 @@
-//! How far long work has come, on stderr: a bar with bytes and rate on a terminal, a line now and
-//! then where there is none.
+//! Progress of long work, on stderr: a bar with bytes and rate on a terminal, else a line now and
+//! then.
 
 use std::{
     io::{self, IsTerminal},
@@ -12,31 +12,31 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{config::Size, logger};
 
-/// Pause between two lines where there is no terminal.
+/// Pause between two lines when stderr is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
-/// The bar; the `>` moves.
+/// Template of indicatif for the bar.
 const TEMPLATE: &str =
     "{msg} [{bar:32}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
-/// Shows it.
+/// Shows the progress of one piece of work.
 pub struct Meter {
     what: String,
-    /// On a terminal.
+    /// The bar, when stderr is a terminal.
     bar: Option<ProgressBar>,
     clock: RealClock,
-    /// When the last line was written.
+    /// Time of the last line.
     said: Duration,
 }
 
 impl Meter {
-    /// For work of this name.
+    /// Meter for work of this name.
     pub fn new(what: impl Into<String>) -> Self {
         let what = what.into();
         let bar = io::stderr().is_terminal().then(|| bar(&what));
         Self { what, bar, clock: RealClock::new(), said: Duration::ZERO }
     }
 
-    /// It has come so far.
+    /// Shows how far the work has come.
     pub fn show(&mut self, progress: Progress) {
         if let Some(bar) = &self.bar {
             bar.set_length(progress.total);
@@ -49,7 +49,7 @@ impl Meter {
         }
     }
 
-    /// It is over, well or not.
+    /// Ends the display with a line that says how far the work came.
     pub fn finish(self, progress: Progress) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -57,7 +57,7 @@ impl Meter {
         logger::say(&format!("{}: {}", self.what, far(progress, self.clock.now())));
     }
 
-    /// Takes the bar away, so that something else can be said.
+    /// Removes the bar, so that an error can be printed.
     pub fn clear(self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

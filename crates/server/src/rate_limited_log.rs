@@ -1,4 +1,4 @@
-//! Lines of the log that would come again and again.
+//! Warnings that would repeat: one log line a minute for each matter.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,10 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Between two lines about the same matter.
+/// Least time between two lines about the same matter.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// What was complained of, by matter, of which there are few: names of tables.
+/// Last warning of each matter. Matters are names of tables, so there are few.
 #[derive(Debug, Default)]
 pub struct RateLimitedLog {
     last: Mutex<HashMap<String, Last>>,
@@ -25,7 +25,8 @@ struct Last {
 }
 
 impl RateLimitedLog {
-    /// Warns, unless that was done a moment ago.
+    /// Warns, unless a warning about the matter was logged less than [`INTERVAL`] ago; then logs at
+    /// debug level.
     pub fn warn(&self, matter: &str, text: &dyn Display) {
         match self.is_due(matter) {
             Some(0) => log::warn!("{matter}: {text}"),
@@ -36,7 +37,8 @@ impl RateLimitedLog {
         }
     }
 
-    /// If so, how many were left out before.
+    /// Returns how many warnings were left out before this one, or none when this one is to be left
+    /// out, too.
     fn is_due(&self, matter: &str) -> Option<u64> {
         let now = Instant::now();
         let mut all = self.last.lock().unwrap_or_else(PoisonError::into_inner);

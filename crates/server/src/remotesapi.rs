@@ -1,23 +1,23 @@
-//! Chunk stores as remotes of Dolt: what `dolt clone`, `fetch` and `pull` ask for, for reading
-//! only.
+//! Serves chunk stores as read-only remotes to `dolt clone`, `dolt fetch` and `dolt pull`.
 //!
 //! ```text
-//!  gRPC --> service --> target: which table ----------------------------+
-//!             |                                                         v
-//!             +--> locations: requests in order --> layout ------> busload_dolt::Store
-//!             |                                     |  files: where chunks are in their table files; reads start at once
-//!             |                                     |  records: chunks laid out anew, without dictionaries
-//!             +--> lists of files                   v
-//!                    URLs ............... url: table, file and version, or the chunks of a layout
-//!                      :                            ^
+//!  gRPC --> service --> target: the table --------------------------+
+//!             |                                                     v
+//!             +--> locations: answers in order --> layout --> busload_dolt::Store
+//!             |                                      |  files:   offsets in table files,
+//!             |                                      |           whose reads start at once
+//!             |                                      |  records: bundles of encoded chunks,
+//!             +--> lists: table files                v           without dictionaries
+//!                    URLs ............... url: table, file and version, or chunks of a bundle
+//!                      :                             ^
 //!  HTTP GET, HEAD -----+--> download: ranges, whole files --> FileBytes, or Records
 //! ```
 //!
-//! **URLs** say all that is needed to answer them: nothing is remembered for them, and they are
-//! good as long as the store has the bytes. **Consistency.** Each request is answered from one
-//! version of the store. **Ordering.** A stream has one answer for each request, in their order.
-//! **Limits** are in [`limits`]. **Failure.** Nothing is sent that is not as announced: an answer
-//! that cannot be completed is cut off, which clients see and try again.
+//! **URLs** hold all that the server needs to answer them. It keeps no state for them, and they
+//! work as long as the store has the bytes. **Consistency.** Each request is answered from one
+//! version of the store. **Ordering.** A stream gets one answer per request, in the order of the
+//! requests. **Limits** are in [`limits`]. **Failure.** The server never sends fewer or other bytes
+//! than it announced: it cuts off an answer that it cannot complete, and clients retry.
 
 mod download;
 mod layout;
@@ -45,17 +45,17 @@ pub use url::PREFIX as DOWNLOADS;
 use self::records::RecordsCache;
 use crate::{http::Front, status::Status};
 
-/// What the service and the downloads share.
+/// State that the gRPC service and the downloads share.
 #[derive(Debug)]
 pub struct Remotesapi {
-    /// Has the stores, and the metrics.
+    /// Gives access to the stores and the metrics.
     status: Arc<Status>,
     front: Arc<Front>,
     records: RecordsCache,
 }
 
 impl Remotesapi {
-    /// Of the stores that the status will have.
+    /// Serves the stores that `status` holds once they have started.
     pub fn new(status: Arc<Status>, front: Arc<Front>) -> Arc<Self> {
         let records = RecordsCache::new(Arc::clone(&status));
         Arc::new(Self { status, front, records })

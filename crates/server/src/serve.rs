@@ -1,13 +1,16 @@
-//! From a configuration to a running server, and in order to its end.
+//! Starts a server from a configuration, runs it, and shuts it down cleanly.
 //!
 //! ```text
-//!  addresses bound --> log recovered --> threads log, zero-ahead --> `ready` --> pipeline --> log synced --> exit
-//!  (clients wait in the backlog)                                     this thread (and `net`)
-//!                        +--> sources connect, stores open -------^                   +--> sources and stores closed
+//!  addresses bound (clients wait in the backlog)
+//!    --> log recovered, its threads started
+//!    --> stores open, sources connect
+//!    --> `ready` --> pipeline (this thread, and `net`) --> told to stop
+//!    --> sources and stores closed
+//!    --> log synced --> exit
 //! ```
 //!
-//! Addresses come first, so that a port in use is known before minutes of recovery. A source that
-//! cannot be reached is no reason not to start.
+//! Addresses come first, so that a port in use is known before minutes of recovery. The server
+//! starts even if a source cannot be reached.
 
 use std::{
     fmt::Write,
@@ -37,7 +40,7 @@ use crate::{
     status::Status,
 };
 
-/// Serves until it is told to stop.
+/// Serves until a signal or a client stops it.
 pub fn serve(mut config: Config) -> Result<(), Failure> {
     end_on_panic();
     logger::init(config.log_level);
@@ -58,14 +61,14 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
         })
         .transpose()?;
     let tx_waker = ThreadWaker::current();
-    // Who polls sources is the thread that executes transactions. Where that one waits for sockets
-    // it runs the tables meanwhile.
+    // The thread that executes transactions polls the sources. With no net threads it waits for
+    // sockets, too, and runs the sources' tasks while it waits.
     let (place, waker) = match config.net_threads {
         0 => (Place::Guests(Arc::default()), net.waker()),
         _ => (Place::Threads(tx_waker.waker()), tx_waker.waker()),
     };
     let Recovered { mut tx, progress, log_threads } = recover(&config, &clock, &status)?;
-    // They open while Postgres is being connected to.
+    // The stores open while the sources connect to Postgres.
     let chunk_stores = Arc::new(ChunkStores::start(&config.chunks)?);
     status.serve_stores(Arc::clone(&chunk_stores));
     let sources = Sources::start(&config.postgres, &clock, place)?;
@@ -93,7 +96,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     end(ending, log_threads, &progress)
 }
 
-/// The addresses, with the ports the system chose.
+/// Binds the addresses and notes the ports that the system chose in the configuration.
 fn bind(config: &mut Config) -> Result<RealNet, Failure> {
     let options =
         NetOptions { connection_count_limit: config.settings.clients_max, ..NetOptions::default() };
@@ -110,7 +113,7 @@ fn bind(config: &mut Config) -> Result<RealNet, Failure> {
     Ok(net)
 }
 
-/// What recovery leaves behind.
+/// Results of a recovery that the server runs on.
 struct Recovered {
     tx: Tx,
     progress: Progress,
@@ -137,7 +140,7 @@ fn recover(config: &Config, clock: &RealClock, status: &Status) -> Result<Recove
     Ok(Recovered { tx: opened.tx, progress: opened.progress, log_threads })
 }
 
-/// A start that the log or the tables refuse, for people.
+/// Explains to people why the log or the tables refuse a start.
 pub fn start_failure(error: StartError, data: &Path) -> Failure {
     match error {
         StartError::Log(OpenError::Locked { path }) => {
@@ -157,7 +160,7 @@ pub fn start_failure(error: StartError, data: &Path) -> Failure {
     }
 }
 
-/// Large logs take a while.
+/// Says how large the log is, because a large one takes a while.
 fn announce_recovery(disk: &RealDisk) {
     let lengths =
         disk.list().into_iter().flatten().filter_map(|name| fs::metadata(disk.path(&name)).ok());
@@ -165,7 +168,8 @@ fn announce_recovery(disk: &RealDisk) {
     log::debug!("reading {} of log in {}", Size(bytes), disk.directory().display());
 }
 
-/// For the message of a second process. Of no importance otherwise, so a failure is none.
+/// Writes the process id for the error message of a second process. Nothing else needs it, so a
+/// failure is ignored.
 fn note_process(directory: &Path) {
     let _ = fs::write(directory.join(LOCK_NAME), format!("{}\n", std::process::id()));
 }
@@ -173,7 +177,8 @@ fn note_process(directory: &Path) {
 fn say_recovered(report: &RecoveryReport, seconds: f64) {
     if let Some(torn) = &report.torn_tail {
         log::warn!(
-            "the end of the log was torn: {} is cut at offset {} (LSN {}), {} behind it were never acknowledged as synced",
+            "the end of the log was torn: {} is cut at offset {} (LSN {}), {} behind it were never \
+             acknowledged as synced",
             torn.path.display(),
             torn.offset,
             torn.lsn,
@@ -193,12 +198,12 @@ fn say_recovered(report: &RecoveryReport, seconds: f64) {
     ));
 }
 
-/// How the process before ended.
+/// Says how the last run on this log ended.
 pub fn ended_before(report: &RecoveryReport) -> &'static str {
     match (report.segments, report.clean_shutdown) {
         (0, _) => "the log is new",
-        (_, true) => "the process before ended in order",
-        (_, false) => "the process before did not end in order",
+        (_, true) => "the last run ended with a clean shutdown",
+        (_, false) => "the last run did not end with a clean shutdown",
     }
 }
 
@@ -217,7 +222,8 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     spawned.map_err(|error| Failure::run(format!("cannot start the thread {name}: {error}")))
 }
 
-/// Half a pipeline would hang; the log recovers what was answered.
+/// Aborts the process on a panic in any thread: half a pipeline would hang, and the log recovers
+/// every acknowledged write.
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -226,7 +232,7 @@ fn end_on_panic() {
     }));
 }
 
-/// Waits for the log to be synced, unless there is none any more.
+/// Waits until the log is synced, unless it has failed.
 fn end(
     ending: Ending,
     log_threads: Vec<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! What clients send, repeated in an answer or a line of the log: cut, so that it costs no more
+//! Texts from outside that an answer or a log line repeats: cut, so that a long one costs no more
 //! than a line.
 
 use std::{
@@ -6,17 +6,18 @@ use std::{
     fmt::{self, Write},
 };
 
-/// Shown of one such text.
+/// Longest part of a client's text that is repeated.
 pub const SHOWN_BYTES_MAX: usize = 128;
-/// Of an error that others made, like Postgres, which may repeat a value in it.
+/// Longest part of an error of another system that is repeated: Postgres, for one, may repeat a
+/// value in its errors.
 pub const ERROR_BYTES_MAX: usize = 1024;
 
-/// A text of any length from outside, as it may be repeated.
+/// Displays a text of any length from outside: cut, with control characters escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a str);
 
 impl<'a> Shown<'a> {
-    /// The part that is shown.
+    /// Returns the part that is shown.
     pub fn part(self) -> &'a str {
         &self.0[..self.0.floor_char_boundary(SHOWN_BYTES_MAX)]
     }
@@ -24,7 +25,7 @@ impl<'a> Shown<'a> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Nobody writes lines of the log for us.
+        // Escaped, or a client could forge log lines.
         self.part().chars().try_for_each(|char| match char.is_control() {
             true => write!(f, "{}", char.escape_default()),
             false => f.write_char(char),
@@ -36,7 +37,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// An error that others made, as clients get it.
+/// Returns the part of another system's error that clients get.
 pub fn shown_error(text: &str) -> Cow<'_, str> {
     match text.floor_char_boundary(ERROR_BYTES_MAX) {
         end if end < text.len() => format!("{}... ({} bytes)", &text[..end], text.len()).into(),

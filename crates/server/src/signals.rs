@@ -1,8 +1,8 @@
-//! Signals of the operating system: the first SIGTERM or SIGINT asks for an orderly end, the second
-//! ends at once.
+//! Signals of the operating system: the first SIGTERM or SIGINT asks for a clean shutdown, the
+//! second ends the process at once.
 //!
-//! SIGHUP does nothing (there is nothing to reload), SIGPIPE and SIGXFSZ neither (the writes they
-//! are about report the error).
+//! SIGHUP does nothing, as there is nothing to reload. SIGPIPE and SIGXFSZ do nothing either: the
+//! writes that cause them report the error.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -19,24 +19,24 @@ use signal_hook::{
 
 use crate::failure::Failure;
 
-/// What a process killed by a signal ends with in a shell, plus the signal's number.
+/// Exit code that a shell reports for a process killed by a signal, less the signal's number.
 const KILLED_BY: i32 = 128;
 
-/// The pipeline's handle for the thread that waits for signals.
+/// Handle by which the pipeline tells the signal thread whom to wake.
 #[derive(Clone, Debug, Default)]
 pub struct Stopper {
     waker: Arc<OnceLock<Waker>>,
 }
 
 impl Stopper {
-    /// From now on there is something to end in order; this wakes it.
+    /// Makes the first signal from now on shut the pipeline down cleanly; this waker wakes it.
     pub fn arm(&self, waker: Waker) {
         // Once per process.
         let _ = self.waker.set(waker);
     }
 }
 
-/// Starts the thread.
+/// Starts the thread that waits for signals.
 pub fn watch(stop: Arc<Stop>) -> Result<Stopper, Failure> {
     let failed = |error: std::io::Error| Failure::run(format!("cannot watch for signals: {error}"));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGXFSZ]).map_err(failed)?;

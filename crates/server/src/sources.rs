@@ -1,19 +1,19 @@
-//! Tables that are not in memory: a runtime for them, and an adapter that makes each a
+//! Tables that are not in memory: the runtimes that serve them, and adapters that make each a
 //! [`Source`](busload_pipeline::source::Source) of the pipeline.
 //!
 //! ```text
-//!  pipeline: submit, flush --> waiting line --> runtime: batches --> Postgres, chunk stores
-//!     ^                                           |
-//!     +--- woken once per batch <--- finished <---+
+//!  pipeline: submit, flush --> request queue --> runtime: batches --> Postgres, chunk stores
+//!     ^                                            |
+//!     +--- woken once per batch <--- finished <----+
 //! ```
 //!
-//! **Threads.** Where sockets and transactions share a thread, the tables share it, too
-//! ([`EmbeddedRuntime`]); otherwise each table has a thread of its own. Chunk stores have a runtime
-//! of theirs ([`ChunkStores`]) in both cases.
+//! **Threads.** If sockets and transactions share one thread, all Postgres tables run on it, too
+//! ([`EmbeddedRuntime`]); otherwise each has a thread of its own. Chunk stores have a runtime of
+//! their own ([`ChunkStores`]) in both cases.
 //!
-//! **Start.** All connect at the same time; the start waits for the outcome of the first attempts
-//! and then serves, whatever it was. **Overload.** A full line refuses at once. **Shutdown.** When
-//! the pipeline has ended, what is under way may end too, for [`STOP_GRACE`] at most.
+//! **Start.** All tables connect at the same time. The start waits until each first attempt has
+//! succeeded or failed, and then serves either way. **Overload.** A full queue refuses requests at
+//! once. **Shutdown.** After the pipeline has ended, batches in flight have [`STOP_GRACE`] to end.
 
 mod answer;
 mod chunks;
@@ -48,39 +48,40 @@ use postgres::{PostgresSource, Waiter};
 pub use postgres::{batches_in_flight, state_of};
 use thread::TableThread;
 
-/// What is under way at the end may take so long.
+/// Time that batches in flight get to finish at shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// So much longer than one attempt to connect the start waits for its outcome.
+/// The start waits for the first attempt to connect this much longer than the attempt may take.
 const FIRST_ATTEMPT_MARGIN: Duration = Duration::from_millis(500);
 
 type Table = busload_postgres::Table<Waiter>;
 
-/// Where tables run.
+/// Placement of the tables on threads.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// Each on a thread of its own; the waker wakes who polls sources.
+    /// Each table has a thread of its own; the waker wakes the thread that polls the sources.
     Threads(Waker),
-    /// As guests of the thread that polls them; it comes back when the notifier rings.
+    /// All tables run in a runtime embedded in the thread that polls them; the notifier ends its
+    /// wait.
     Guests(Arc<Notifier>),
 }
 
-/// All of them.
+/// All tables in Postgres, running.
 #[derive(Debug)]
 pub struct Sources {
     tables: Vec<Running>,
     hosts: Hosts,
-    /// When the pipeline's clock began.
+    /// Instant at which the pipeline's clock was zero.
     origin: Instant,
 }
 
-/// Who runs the tables.
+/// Threads or runtime that run the tables.
 #[derive(Debug)]
 enum Hosts {
     Threads(Vec<TableThread>),
     Guests { runtime: Arc<Runtime>, notifier: Arc<Notifier> },
 }
 
-/// One table.
+/// A table that has been started.
 #[derive(Debug)]
 struct Running {
     settings: Settings,
@@ -88,23 +89,22 @@ struct Running {
     finished: Arc<Finished>,
 }
 
-/// For whoever shows metrics.
+/// Access to the metrics of a table.
 #[derive(Debug)]
 pub struct Watched {
-    /// The table's name.
     pub name: String,
     table: Table,
 }
 
 impl Watched {
-    /// The metrics now.
+    /// Returns the current metrics.
     pub fn stats(&self) -> TableStats {
         self.table.stats()
     }
 }
 
 impl Sources {
-    /// Starts all tables.
+    /// Starts all tables and begins to connect.
     pub fn start(settings: &[Settings], clock: &RealClock, place: Place) -> Result<Self, Failure> {
         let mut tables = Vec::with_capacity(settings.len());
         let hosts = match place {
@@ -133,7 +133,8 @@ impl Sources {
         Ok(Self { tables, hosts, origin: origin_of(clock) })
     }
 
-    /// What runs the tables while the pipeline waits, if that is where they run and there are any.
+    /// Returns the runtime that runs the tables while the pipeline waits, if they are placed there
+    /// and there are any.
     pub fn embedded_runtime(&self) -> Option<EmbeddedRuntime> {
         match &self.hosts {
             Hosts::Guests { runtime, notifier } if !self.tables.is_empty() => {
@@ -143,8 +144,8 @@ impl Sources {
         }
     }
 
-    /// Waits until it is known of every table whether Postgres can be reached. The tables
-    /// themselves log what it is.
+    /// Waits until every table knows whether Postgres can be reached, within bounds. The tables
+    /// themselves log the outcome.
     pub fn wait_for_first_attempts(&self) {
         match &self.hosts {
             Hosts::Threads(threads) => {
@@ -153,7 +154,7 @@ impl Sources {
                 }
             }
             Hosts::Guests { runtime, .. } => runtime.block_on(async {
-                // They connect at the same time, whoever is waited for.
+                // All connect at the same time, so the order of the waits does not matter.
                 for running in &self.tables {
                     running.say_if_unknown(
                         timeout(running.timeout(), running.table.connected()).await.is_ok(),
@@ -163,7 +164,7 @@ impl Sources {
         }
     }
 
-    /// Gives the pipeline its sources.
+    /// Registers the tables as sources of the pipeline.
     pub fn attach(&self, tx: &mut Tx) {
         for Running { settings, table, finished } in &self.tables {
             let source =
@@ -172,7 +173,7 @@ impl Sources {
         }
     }
 
-    /// For whoever shows metrics.
+    /// Returns access to the metrics of all tables.
     pub fn watched(&self) -> Vec<Watched> {
         let watched = |running: &Running| Watched {
             name: running.settings.name.clone(),
@@ -181,7 +182,7 @@ impl Sources {
         self.tables.iter().map(watched).collect()
     }
 
-    /// Lets what is under way end, all tables at the same time, and closes the connections.
+    /// Lets the batches in flight of all tables finish at the same time, and closes connections.
     pub fn stop(self) {
         match self.hosts {
             Hosts::Threads(threads) => {
@@ -196,12 +197,12 @@ impl Sources {
                     let closing: Vec<_> =
                         tables.map(|running| tokio::spawn(close(running.table))).collect();
                     for closing in closing {
-                        // A panic has been reported by itself.
+                        // The panic hook has reported a panic already.
                         let _ = closing.await;
                     }
                 });
                 if let Some(runtime) = Arc::into_inner(runtime) {
-                    // A lookup of a name may be stuck in the system: nobody waits for it.
+                    // Does not wait for a DNS lookup that may be stuck in the system.
                     runtime.shutdown_background();
                 }
             }
@@ -220,7 +221,7 @@ impl Running {
         Self { settings: settings.clone(), table, finished }
     }
 
-    /// For how long the outcome of the first attempt is worth waiting for.
+    /// Returns how long to wait for the outcome of the first attempt.
     fn timeout(&self) -> Duration {
         self.settings.server.connect_timeout + FIRST_ATTEMPT_MARGIN
     }
@@ -233,10 +234,10 @@ impl Running {
     }
 }
 
-/// Serves what is under way and closes the connections, within bounds.
+/// Finishes the batches in flight and closes the connections, within [`STOP_GRACE`].
 async fn close(table: Table) {
     if timeout(STOP_GRACE, table.close()).await.is_err() {
-        log::warn!("batches under way at the end were given up");
+        log::warn!("batches in flight at shutdown were aborted");
     }
 }
 
@@ -245,7 +246,8 @@ fn runtime() -> Result<Runtime, Failure> {
     runtime.map_err(|error| Failure::run(format!("cannot start a runtime for the tables: {error}")))
 }
 
-/// Gives the pipeline its chunk stores; `pipeline` wakes who polls them.
+/// Registers the chunk stores as sources of the pipeline; `pipeline` wakes the thread that polls
+/// them.
 pub fn attach_chunks(
     stores: &ChunkStores,
     tx: &mut Tx,
@@ -264,7 +266,7 @@ pub fn attach_chunks(
     }
 }
 
-/// When the clock's time was zero, so that its times can be given to others.
+/// Returns the instant at which the clock was zero, to convert its times to instants.
 #[allow(clippy::disallowed_methods, reason = "this is the edge")]
 fn origin_of(clock: &RealClock) -> Instant {
     let (now, since) = (Instant::now(), clock.now());

@@ -1,4 +1,4 @@
-//! How the server is, for whoever asks from outside the pipeline.
+//! State of the server, for readers outside the pipeline: HTTP, gRPC, metrics.
 
 use std::{
     fmt,
@@ -16,88 +16,88 @@ use crate::{
     sources::Watched,
 };
 
-/// Shared by all threads of the server.
+/// State that all threads of the server share.
 #[derive(Debug, Default)]
 pub struct Status {
-    /// What the stages count.
+    /// Counters of the pipeline's stages.
     pub stats: Arc<Stats>,
-    /// The pipeline is asked to stop through these.
+    /// Signals that ask the pipeline to stop.
     pub signals: Arc<Signals>,
-    /// When the process started, milliseconds since 1970.
+    /// Start of the process, in milliseconds since 1970.
     pub started_ms: i64,
-    /// How far the log is; set when it is recovered.
+    /// Progress of the log; set when the log is recovered.
     progress: OnceLock<Progress>,
-    /// Tables in Postgres; set when they run.
+    /// Postgres tables; set when their sources have started.
     tables: OnceLock<Vec<Watched>>,
-    /// Set when they have started.
+    /// Chunk stores; set when they have started to open.
     chunk_stores: OnceLock<Arc<ChunkStores>>,
-    /// What Dolt's clients asked for.
+    /// Counters of Dolt's clients.
     pub remotesapi: RemotesapiStats,
-    /// What the log was told lately.
+    /// Limiter of warnings that would repeat.
     pub rate_limited_log: RateLimitedLog,
     serving: AtomicBool,
 }
 
-/// What it can be.
+/// Conditions that the server can be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The log is being read.
     Recovering,
-    /// All is well.
+    /// Requests are served and writes accepted.
     Ready,
-    /// Writes are refused.
+    /// The disk is full: reads are served, writes refused.
     NoSpace(Arc<str>),
-    /// Nothing is answered any more.
+    /// The log failed: nothing is answered any more.
     LogFailed(Arc<str>),
-    /// It was told to stop.
+    /// A shutdown is under way.
     Stopping,
 }
 
 impl Status {
-    /// For a server that starts at this time.
+    /// Status of a server that starts at this time.
     pub fn new(started_ms: i64) -> Self {
         Self { started_ms, ..Self::default() }
     }
 
-    /// The log is recovered.
+    /// Notes that the log is recovered.
     pub fn recovered(&self, progress: Progress) {
         // Once per process.
         let _ = self.progress.set(progress);
     }
 
-    /// These tables have metrics, too.
+    /// Adds the Postgres tables, for their metrics.
     pub fn watch(&self, tables: Vec<Watched>) {
         // Once per process.
         let _ = self.tables.set(tables);
     }
 
-    /// Tables in Postgres.
+    /// Returns the Postgres tables.
     pub fn tables(&self) -> &[Watched] {
         self.tables.get().map_or(&[], Vec::as_slice)
     }
 
-    /// These are served, too.
+    /// Adds the chunk stores, which HTTP and gRPC serve from now on.
     pub fn serve_stores(&self, stores: Arc<ChunkStores>) {
         // Once per process.
         let _ = self.chunk_stores.set(stores);
     }
 
-    /// The chunk stores, once they have started.
+    /// Returns the chunk stores, once they have started to open.
     pub fn chunk_stores(&self) -> Option<&Arc<ChunkStores>> {
         self.chunk_stores.get()
     }
 
-    /// Requests are answered from now on.
+    /// Notes that requests are served from now on.
     pub fn serve(&self) {
         self.serving.store(true, Ordering::Release);
     }
 
-    /// How far the log is, once it is recovered.
+    /// Returns the progress of the log, once it is recovered.
     pub fn progress(&self) -> Option<&Progress> {
         self.progress.get()
     }
 
-    /// How it is now.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         let progress = self.progress();
         if let Some(failure) = progress.and_then(Progress::failure) {

@@ -1,5 +1,4 @@
-//! Who is asked for the password over HTTP, in the words of HTTP/1.1, gRPC and Dolt; and what a
-//! tool does that is asked.
+//! Password checks over HTTP for HTTP/1.1, gRPC and Dolt, and how tools send the password.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
@@ -34,7 +33,7 @@ use tonic::{Code, Request, Status, transport::Endpoint};
 
 const PASSWORD: &str = "open:sesame";
 
-/// A server on all addresses that asks for the password, with two chunk tables.
+/// A server with a password and two chunk tables that listens on all addresses.
 struct Guarded {
     server: Server,
     directory: TempDir,
@@ -62,12 +61,12 @@ impl Guarded {
         Self { server, directory }
     }
 
-    /// Where this machine reaches it.
+    /// Returns the loopback address of the HTTP front.
     fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.server.address("http").port()).into()
     }
 
-    /// The status line, the head's other lines and the body of an answer.
+    /// Sends a request; returns the status line, the other lines of the head, and the body.
     fn ask(
         &self,
         method: &str,
@@ -77,7 +76,7 @@ impl Guarded {
         self.ask_from(Ipv4Addr::LOCALHOST, method, target, authorization)
     }
 
-    /// The same by a client at this address of this machine.
+    /// Sends a request from this loopback address.
     fn ask_from(
         &self,
         source: Ipv4Addr,
@@ -102,7 +101,7 @@ impl Guarded {
         self.ask(method, target, authorization).0.trim_start_matches("HTTP/1.1 ").to_owned()
     }
 
-    /// Table files of a table, as their URLs say.
+    /// Returns the URLs of a table's files.
     #[track_caller]
     fn urls(&self, calls: &Calls, table: &str) -> Vec<String> {
         let credentials = basic("ada", PASSWORD);
@@ -127,7 +126,7 @@ fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// What is sent, and what is wrong with it.
+/// Returns values of `Authorization`, and what is wrong with each.
 fn bad_credentials() -> [(Option<String>, &'static str); 5] {
     [
         (None, "asks for a password"),
@@ -138,7 +137,7 @@ fn bad_credentials() -> [(Option<String>, &'static str); 5] {
     ]
 }
 
-/// Calls of gRPC, each with credentials or none.
+/// A client for gRPC calls with or without credentials.
 struct Calls(Runtime);
 
 impl Calls {
@@ -169,7 +168,7 @@ impl Calls {
         Ok(self.0.block_on(client.root(with(request, credentials)))?.into_inner().root_hash.len())
     }
 
-    /// URLs.
+    /// Lists the URLs of a table's files.
     fn list_table_files(
         &self,
         server: SocketAddr,
@@ -183,7 +182,7 @@ impl Calls {
         Ok(answer.into_inner().table_file_info.into_iter().map(|file| file.url).collect())
     }
 
-    /// Begins a stream; how it was answered.
+    /// Opens a stream and returns how the server answered.
     fn stream(&self, server: SocketAddr, credentials: Option<&str>) -> Result<(), Status> {
         let mut client = ChunkStoreServiceClient::new(self.channel(server));
         let requests = tokio_stream::iter(Vec::<StreamChunkLocationsRequest>::new());
@@ -224,7 +223,7 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
         ("POST", "/metrics", "405 Method Not Allowed"),
     ];
     for (from, (method, target, answer)) in (2..).zip(asked) {
-        // Each from elsewhere: an address may be wrong a few times only.
+        // Each page from another address: one address may fail only a few times.
         let from = Ipv4Addr::new(127, 0, 0, from);
         for (authorization, why) in bad_credentials() {
             let (status, head, body) =
@@ -237,7 +236,7 @@ fn every_page_but_those_of_supervisors_asks_for_the_password() {
     }
     let metrics = guarded.ask("GET", "/metrics", Some(&good)).2;
     assert!(metrics.contains("busload_dolt_calls_total{method="));
-    // None at all is asking what is asked for.
+    // A request without credentials does not count as denied.
     let denied = format!(
         "\nbusload_http_auth_denied_total {}\n",
         asked.len() * (bad_credentials().len() - 1)
@@ -292,7 +291,7 @@ fn urls_of_downloads_carry_the_key_of_their_table_and_are_good_after_a_restart()
     }
     let metrics = guarded.ask("GET", "/metrics", Some(&basic("ada", PASSWORD))).2;
     assert!(metrics.contains("\nbusload_http_auth_denied_total 3\n"), "one had no key: {metrics}");
-    // What is secret is said nowhere, whatever the level.
+    // No secret is logged at any level.
     let Guarded { mut server, directory } = guarded;
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait().success());
@@ -340,7 +339,7 @@ fn on_loopback_nobody_is_asked_over_http() {
     }
 }
 
-/// `busload cache` with this password in its environment.
+/// Runs `busload cache` with this password in its environment.
 fn tool(guarded: &Guarded, http: &str, password: Option<&str>, arguments: &[&str]) -> Ended {
     let data: PathBuf = guarded.directory.path().join("d");
     let mut command = busload();
@@ -388,7 +387,7 @@ fn redis_clients_and_http_have_one_password() {
     assert_eq!(client.text(&["AUTH", PASSWORD]), "OK");
 }
 
-/// 2.8 million guesses a second were looked at.
+/// The server once checked 2.8 million guesses per second.
 #[test]
 fn wrong_passwords_are_looked_at_slowly_and_nobody_elsewhere_notices() {
     const GUESSES: usize = 20_000;
@@ -398,9 +397,9 @@ fn wrong_passwords_are_looked_at_slowly_and_nobody_elsewhere_notices() {
     let clock = RealClock::new();
     let mut logged_in = Client::connect_from(guesser, server);
     assert_eq!(logged_in.text(&["AUTH", PASSWORD]), "OK");
-    // In one piece, and then one by one.
+    // Guesses in one write, and then one by one.
     let mut client = Client::connect_from(guesser, server);
-    // It may be closed before it has sent all.
+    // The server may close the connection before all is sent.
     let _ = client.stream.write_all(&command(&["AUTH", "guess"]).repeat(GUESSES));
     let replies: Vec<_> = client.receive_all().iter().map(support::client::text).collect();
     let (last, wrong) = replies.split_last().unwrap();
@@ -414,11 +413,11 @@ fn wrong_passwords_are_looked_at_slowly_and_nobody_elsewhere_notices() {
         &["AUTH", "default", PASSWORD],
         &["HELLO", "3", "AUTH", "default", "guess"],
     ] {
-        // Time has passed, for which there may be a guess.
+        // Time has passed, which may have earned this address another guess.
         eventually("none is looked at", || {
             let reply = Client::connect_from(guesser, server).text(words);
             if reply == "OK" {
-                // It was the right one; use up what there is now.
+                // The password was accepted; uses up the guess that there was.
                 Client::connect_from(guesser, server).text(&["AUTH", "guess"]);
             }
             reply.starts_with("-ERR too many wrong passwords")
@@ -446,7 +445,7 @@ fn wrong_passwords_over_http_are_looked_at_slowly_and_nobody_elsewhere_notices()
     let (guesser, other) = (Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::new(127, 0, 0, 3));
     let (good, wrong) = (basic("ada", PASSWORD), basic("ada", "wrong"));
     let clock = RealClock::new();
-    // A connection on which the right one was said goes on.
+    // A connection that has sent the right password continues to work.
     let mut scraper = connect_from(guesser, guarded.address());
     let mut scrape = || {
         let request =

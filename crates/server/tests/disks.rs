@@ -1,5 +1,5 @@
-//! What is said of a data directory that lost its end, that cannot be written, or that has little
-//! room.
+//! Errors for a data directory whose log lost its end, that is read-only, or whose disk is nearly
+//! full.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -13,8 +13,7 @@ use busload_tables::{TableId, effect};
 use support::{Ended, Server, busload, on_free_ports, run};
 use tempfile::{TempDir, tempdir};
 
-/// Data of a process that ended in order after each of three lives: three segments, and perhaps one
-/// of zeros.
+/// Returns the data of three runs with clean shutdowns: three segments, and perhaps one of zeros.
 fn three_lives() -> TempDir {
     let directory = tempdir().unwrap();
     for key in ["a", "b", "c"] {
@@ -36,7 +35,7 @@ fn remove_segments_from(data: &Path, number: u64) {
     }
 }
 
-/// How a start, a check and a verification end.
+/// Runs a start, a check and `log verify`, and returns how each ended.
 fn looks(data: &Path) -> [Ended; 3] {
     let data = data.to_str().unwrap();
     let mut start = busload();
@@ -48,7 +47,7 @@ fn looks(data: &Path) -> [Ended; 3] {
     [started, run(&["check", "--data", data]), run(&["log", "verify", "--data", data])]
 }
 
-/// `log verify` once said that such a log was sound, with fewer records.
+/// `log verify` once reported such a log as sound, with fewer records.
 #[test]
 fn a_lost_last_segment_is_refused_and_named() {
     let directory = three_lives();
@@ -61,7 +60,7 @@ fn a_lost_last_segment_is_refused_and_named() {
         let named = line.contains("segment 3 is missing") && line.contains(file.to_str().unwrap());
         assert!(named && !ended.stdout.contains("sound"), "{line}");
     }
-    // Who knows that it is lost for good can go on.
+    // An operator who accepts the loss can go on.
     fs::remove_file(&file).unwrap();
     let verified = run(&["log", "verify", "--data", directory.path().to_str().unwrap()]);
     assert!(
@@ -90,8 +89,8 @@ fn a_corrupt_file_that_names_the_last_segment_is_refused() {
     }
 }
 
-/// Where a process may have 1,024 files open, logs of 64 GiB, or of a thousand starts, were once no
-/// log to these commands.
+/// With a limit of 1,024 open files, these commands once failed on logs of 64 GiB, or of a thousand
+/// starts.
 #[test]
 fn a_log_of_more_segments_than_files_may_be_open_is_read() {
     const SEGMENTS: u64 = 200;
@@ -127,9 +126,9 @@ fn a_log_of_more_segments_than_files_may_be_open_is_read() {
     }
 }
 
-/// The binary behind mounts of its own, which end with it; `$dir` is the directory in the shell
-/// commands that make them. `None` where nobody may mount: what is tested so is tested on simulated
-/// disks and by a rehearsal's own tests, too.
+/// Returns a command that runs the binary in a mount namespace of its own; `$dir` is the directory
+/// in the shell commands that mount. `None` where mounting is not allowed: other tests cover the
+/// same on simulated disks and on the copy-on-write disk of `check`.
 fn busload_behind(mounts: &str, directory: &Path) -> Option<Command> {
     let script = format!("dir=$1; shift; {mounts}; exec \"$@\"");
     let within = |program: &str| {
@@ -152,7 +151,7 @@ fn busload_behind(mounts: &str, directory: &Path) -> Option<Command> {
 
 const READ_ONLY: &str = "mount --bind \"$dir\" \"$dir\"; mount -o remount,bind,ro \"$dir\"";
 
-/// How a check and a start end behind such mounts. They say the same.
+/// Runs a check and a start behind such mounts, and asserts that both report the same.
 fn checked_and_started(mounts: &str, directory: &Path, data: &Path) -> Option<Ended> {
     let mut check = busload_behind(mounts, directory)?;
     let checked =
@@ -166,7 +165,7 @@ fn checked_and_started(mounts: &str, directory: &Path, data: &Path) -> Option<En
     Some(checked)
 }
 
-/// A check once said that a start would succeed.
+/// A check once reported that a start would succeed.
 #[test]
 fn a_read_only_file_system_is_said_by_a_check_and_read_by_a_verification() {
     let directory = three_lives();
@@ -185,7 +184,7 @@ fn a_read_only_file_system_is_said_by_a_check_and_read_by_a_verification() {
     assert_eq!(verify.unwrap().status.code(), Some(0));
 }
 
-/// Also where root may write and nothing can be made.
+/// This includes paths under which even root cannot create files.
 #[test]
 fn a_check_says_which_path_cannot_be_made() {
     let directory = tempdir().unwrap();
@@ -215,7 +214,7 @@ fn a_check_on_a_full_file_system_says_what_a_start_would_do() {
         ended.stderr.contains("00000000000000000001.log.new failed: No space left on device"),
         "{ended:?}"
     );
-    // With a log to read it starts, and refuses writes.
+    // With an existing log the server starts, and refuses writes.
     let saved = three_lives();
     remove_segments_from(saved.path(), 4);
     let full = format!("{full}; cp -a {}/. \"$dir\"", saved.path().display());
@@ -228,7 +227,7 @@ fn a_check_on_a_full_file_system_says_what_a_start_would_do() {
     assert!(ended.stdout.contains("would succeed"), "{ended:?}");
 }
 
-/// Of 24 MiB it once used 8 and refused writes with 16 free.
+/// The server once refused writes with 16 of 24 MiB free.
 #[test]
 fn a_small_file_system_is_used_nearly_to_its_end() {
     let directory = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is spoken on each front, and what happens to those who speak something else.
+//! Protocols of each front, and clients that speak the wrong one.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -22,12 +22,12 @@ fn server() -> (tempfile::TempDir, Server) {
     (directory, server)
 }
 
-/// Everything the server answers to these bytes until it closes the connection or has answered the
-/// PING behind them.
+/// Sends these bytes and a PING; returns all replies, and whether the server closed the connection
+/// before it answered the PING.
 fn answers(server: &Server, bytes: &[u8]) -> (Vec<Reply>, bool) {
     let mut client = server.client();
     client.send(bytes);
-    // A connection that is closed by now may refuse it.
+    // Fails if the server has closed the connection by now.
     let _ = client.stream.write_all(b"PING end\r\n");
     let mut replies = Vec::new();
     loop {
@@ -152,7 +152,7 @@ fn the_unix_socket_serves_pipelines_and_replaces_a_stale_file() {
         for _ in 0..1000 {
             assert_eq!(client.receive().unwrap(), Reply::Simple(b"PONG".into()));
         }
-        // Its file stays behind.
+        // The socket file outlives a killed server.
         server.kill();
         assert!(path.exists());
     }
@@ -167,7 +167,7 @@ fn more_clients_than_allowed_are_told_so() {
     let mut refused = server.client();
     assert_eq!(texts(&refused.receive_all()), ["-ERR max number of clients reached"]);
     drop(clients.pop());
-    // The place is free once the server has seen the end.
+    // The server frees the slot once it has seen the connection end.
     let mut next = server.client();
     loop {
         next.send(&command(&["PING"]));
@@ -202,7 +202,7 @@ fn http_speaks_version_2_without_upgrade() {
     let (_directory, server) = server();
     let mut stream = TcpStream::connect(server.address("http")).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    // The preface, and an empty SETTINGS frame (RFC 9113, 3.4).
+    // Connection preface and an empty SETTINGS frame (RFC 9113, 3.4).
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     let mut header = [0; 9];
     stream.read_exact(&mut header).unwrap();

@@ -1,4 +1,4 @@
-//! Clients of HTTP that make the server work for nothing, or repeat what they send.
+//! HTTP clients that make the server work for nothing, or have it repeat what they send.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -20,13 +20,13 @@ use support::{Server, client::connect, fixtures};
 use tempfile::TempDir;
 use tonic::transport::Endpoint;
 
-/// What a head may have.
+/// Maximum size of a request head.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Far more than asks for nothing and is borne.
+/// Far more useless frames than the server tolerates.
 const FLOOD_FRAMES: usize = 20_000;
-/// RFC 9113, 3.4, and an empty SETTINGS frame.
+/// Connection preface and an empty SETTINGS frame (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// RFC 9113, 6 and 7.
+/// Frame type and error code of RFC 9113, 6 and 7.
 const GOAWAY: u8 = 7;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
@@ -42,7 +42,7 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, 0, length, kind, flags, 0, 0, 0, 0], payload].concat()
 }
 
-/// What the server sends until it closes: types and payloads of its frames.
+/// Returns types and payloads of the frames that the server sends until it closes.
 fn frames(mut stream: TcpStream) -> Vec<(u8, Vec<u8>)> {
     let (mut frames, mut head) = (Vec::new(), [0; 9]);
     while stream.read_exact(&mut head).is_ok() {
@@ -55,7 +55,7 @@ fn frames(mut stream: TcpStream) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
-/// How a connection ends that was answered, and then sends this again and again.
+/// Sends these bytes again and again after an answer, and returns the server's last frames.
 fn flood(server: SocketAddr, flood: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut stream = connect(server);
     let mut sender = stream.try_clone().unwrap();
@@ -63,9 +63,9 @@ fn flood(server: SocketAddr, flood: &[u8]) -> Vec<(u8, Vec<u8>)> {
     take_answer(&mut stream);
     let bytes = flood.repeat(FLOOD_FRAMES);
     let sending = std::thread::spawn(move || {
-        // It is closed before all is sent.
+        // The server closes the connection before all is sent.
         let _ = sender.write_all(&bytes);
-        // One that is not closed would not end by itself.
+        // Lets the reader end if the server does not close the connection.
         let _ = sender.shutdown(std::net::Shutdown::Write);
     });
     let received = frames(stream);
@@ -73,7 +73,7 @@ fn flood(server: SocketAddr, flood: &[u8]) -> Vec<(u8, Vec<u8>)> {
     received
 }
 
-/// Up to the end of its stream.
+/// Reads frames up to the end of stream 1.
 fn take_answer(stream: &mut TcpStream) {
     let mut head = [0; 9];
     while !(matches!(head[3], 0 | 1) && head[4] & 1 == 1) {
@@ -83,14 +83,14 @@ fn take_answer(stream: &mut TcpStream) {
     }
 }
 
-/// `GET /healthz` as stream 1: HEADERS of static entries and two literals (RFC 7541).
+/// Encodes `GET /healthz` as stream 1: HEADERS of static entries and two literals (RFC 7541).
 fn request() -> Vec<u8> {
     let fields = [&[0x82, 0x86, 0x44, 8][..], b"/healthz", &[0x41, 9], b"localhost"].concat();
     let length = u8::try_from(fields.len()).unwrap();
     [&[0, 0, length, 1, 5, 0, 0, 0, 1][..], &fields].concat()
 }
 
-/// DATA without bytes that ends stream 1.
+/// Encodes an empty DATA frame that ends stream 1.
 fn data_at_end() -> Vec<u8> {
     vec![0, 0, 0, 0, 1, 0, 0, 0, 1]
 }
@@ -119,7 +119,7 @@ fn who_floods_a_connection_with_frames_that_ask_for_nothing_is_told_to_calm_down
     assert_eq!(server.metric("busload_http_connections_flooded_total"), floods.len() as f64);
 }
 
-/// The status of a page asked for with so many bytes of a head.
+/// Requests a page with a head of this size, and returns the status.
 fn status(server: SocketAddr, target: &str, head_bytes: usize) -> String {
     let head = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nfiller: ");
     let filler = "x".repeat(head_bytes - head.len() - 4);

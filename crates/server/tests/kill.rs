@@ -1,7 +1,7 @@
-//! Killed again and again under write load: what was acknowledged, and what anybody saw, is there
-//! afterwards.
+//! Kills the server again and again under write load. Every write that was acknowledged or seen by
+//! a reader must survive.
 //!
-//! `BUSLOAD_KILL_ROUNDS` says how often.
+//! `BUSLOAD_KILL_ROUNDS` sets the number of rounds.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -28,12 +28,12 @@ const PIPELINE: u64 = 16;
 /// Acknowledged writes of one writer before the server may be killed.
 const WRITES_BEFORE_KILL: u64 = 500;
 
-/// What is known of a key: its value is a number that only grows.
+/// Bounds of a key's value, a number that only grows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Acknowledged, or seen by a reader.
+    /// Highest value that was acknowledged, or seen by a reader.
     at_least: u64,
-    /// Sent.
+    /// Highest value that was sent.
     at_most: u64,
 }
 
@@ -76,7 +76,7 @@ fn one_round(data: &Path, wiring: &str, sync: &str, mut oracle: Oracle, round: u
         thread::spawn(move || read_until_the_end(client))
     };
     warm.wait();
-    // A little further into the load each time.
+    // Each round kills the server a little later.
     let mut client = server.client();
     for _ in 0..round * 37 % 400 {
         client.text(&["PING"]);
@@ -92,7 +92,7 @@ fn one_round(data: &Path, wiring: &str, sync: &str, mut oracle: Oracle, round: u
     oracle
 }
 
-/// That every key is where it may be; from now on it is known exactly.
+/// Asserts that every key is within its bounds, and narrows them to the value found.
 fn check(server: &Server, oracle: &mut Oracle) {
     let mut client = server.client();
     for (key, known) in oracle {
@@ -108,7 +108,7 @@ fn check(server: &Server, oracle: &mut Oracle) {
     }
 }
 
-/// Writes growing numbers to its own keys, SET, INCR and transactions in turn, pipelined.
+/// Writes growing numbers to keys of its own, by SET, INCR and transactions in turn, pipelined.
 fn write_until_the_end(
     mut client: Client<std::net::TcpStream>,
     writer: usize,
@@ -156,7 +156,7 @@ fn write_until_the_end(
     }
 }
 
-/// Reads all keys and remembers the highest number it saw in each.
+/// Reads all keys and remembers the greatest number of each.
 fn read_until_the_end(mut client: Client<std::net::TcpStream>) -> Oracle {
     let keys: Vec<String> = (0..WRITERS)
         .flat_map(|writer| (0..KEYS_PER_WRITER).map(move |key| format!("{writer}-{key}")))

@@ -1,5 +1,5 @@
-//! The process killed again and again while it fills its cache from a slow object store: what it
-//! reads afterwards is right, and it starts warm.
+//! Kills the server again and again while it fills its cache from a slow object store. Later reads
+//! must be right, and the server must start warm.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -20,7 +20,7 @@ const FILES: u64 = 4;
 const CHUNKS_PER_FILE: u64 = 300;
 const ROUNDS: u64 = 6;
 
-/// Chunks in a bucket, and where a server may keep them.
+/// Chunks in a bucket, and a directory for the server's cache.
 struct World {
     _root: TempDir,
     data: TempDir,
@@ -73,15 +73,14 @@ impl World {
         &self.addresses[usize::try_from(mix(draw) % self.addresses.len() as u64).unwrap()]
     }
 
-    /// A client of a server that has reached the store.
+    /// Returns a client once the server has reached the store.
     fn open(&self, server: &Server) -> Resp {
         let mut client = server.client();
         wait_until_open(&mut client, &self.addresses[0]);
         client
     }
 
-    /// Reads everything again and again: until it all comes from the disk, and for so long at
-    /// least.
+    /// Reads everything repeatedly for `at_least`, and until all of it comes from the disk.
     fn read_until_nothing_is_fetched(&self, client: &mut Resp, at_least: Duration) {
         let started = support_now();
         loop {
@@ -94,8 +93,8 @@ impl World {
         }
     }
 
-    /// Reads everything again and again until all files are on disk. Reads may need nothing of the
-    /// store while a fill is still under way, which a stop gives up.
+    /// Reads everything repeatedly until all files are on disk. Reads may need nothing from the
+    /// store while a fill, which a stop would cancel, is still in flight.
     fn read_until_on_disk(&self, server: &Server, client: &mut Resp) {
         eventually("everything comes to disk", || {
             read_right(client, &self.addresses);
@@ -108,7 +107,8 @@ impl World {
         });
     }
 
-    /// Bytes that are fetched by one who reads everything, after one who had everything was killed.
+    /// Kills a server that has read everything, reads everything through the next one, and returns
+    /// how many bytes that one fetched.
     fn fetched_after_a_kill(&self, up: Duration) -> u64 {
         let server = self.serve();
         self.read_until_nothing_is_fetched(&mut self.open(&server), up);
@@ -120,21 +120,21 @@ impl World {
         self.fetched()
     }
 
-    /// Bytes of table files that were asked of the store since [`FaultProxy::forget`].
+    /// Returns the bytes of table files requested from the store since [`FaultProxy::forget`].
     fn fetched(&self) -> u64 {
         let seen = self.proxy.seen();
         seen.iter().filter(|seen| seen.range.is_some()).map(|seen| seen.bytes).sum()
     }
 }
 
-/// Compresses about 2:1; 4 to 12 KiB.
+/// Returns 4 to 12 KiB that compress by about half.
 fn contents(file: u64, index: u64) -> Vec<u8> {
     let start = mix(file << 32 | index);
     let words = 512 + start % 1024;
     (0..words).flat_map(|word| (mix(start ^ word) & 0xffff_ffff).to_le_bytes()).collect()
 }
 
-/// SplitMix64.
+/// Mixes bits as SplitMix64 does.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -144,7 +144,7 @@ fn mix(value: u64) -> u64 {
 
 type Resp = Client<std::net::TcpStream>;
 
-/// Sends all, then checks each answer: contents and address agree.
+/// Sends all requests, then verifies the contents of each answer against the address.
 #[track_caller]
 fn read_right<'a>(client: &mut Resp, addresses: impl IntoIterator<Item = &'a ChunkAddress>) {
     let addresses: Vec<_> = addresses.into_iter().collect();
@@ -159,7 +159,7 @@ fn read_right<'a>(client: &mut Resp, addresses: impl IntoIterator<Item = &'a Chu
     }
 }
 
-/// A store that was not reached yet is an error, which passes.
+/// Waits until the store has been reached; until then the replies are errors.
 fn wait_until_open(client: &mut Resp, address: &ChunkAddress) {
     let get = format!("db:{address}");
     eventually("the store is opened", || !matches!(client.call(&["GET", &get]), Reply::Error(_)));
@@ -193,8 +193,8 @@ fn killed_while_it_fills_it_reads_right_and_starts_warm() {
     }
 
     world.proxy.set(Faults::default());
-    // What comes to disk is written down a moment later, however quick the reads were: killed
-    // before that, it is asked for again.
+    // The journal records new blocks a moment after they reach the disk. A server that is killed
+    // before that fetches them again.
     let mut up = Duration::from_millis(100);
     while world.bytes / 4 < world.fetched_after_a_kill(up) {
         up *= 2;
@@ -218,7 +218,7 @@ fn stopped_in_order_it_fetches_nothing_again() {
     server.stop();
 }
 
-/// Nothing of a cache is needed: a directory that was emptied is filled again.
+/// No file of a cache is needed: the server fills an emptied directory again.
 #[test]
 fn a_cache_deleted_between_two_starts_is_filled_again() {
     let world = World::new();

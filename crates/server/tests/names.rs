@@ -1,5 +1,4 @@
-//! For which hosts and from which pages requests are answered over HTTP where nobody is asked for a
-//! password.
+//! Hosts and origins for which the HTTP front answers when it asks for no password.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -17,7 +16,7 @@ use tonic::{Code, Status, transport::Endpoint};
 
 const LIST: &str = "/dolt.services.remotesapi.v1alpha1.ChunkStoreService/ListTableFiles";
 
-/// A server with one chunk table, `db`.
+/// Starts a server with one chunk table, `db`.
 fn start(arguments: &[&str]) -> (Server, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let table = fixtures::table("db", "real-classic", "disk_free=0");
@@ -26,7 +25,7 @@ fn start(arguments: &[&str]) -> (Server, TempDir) {
     (server, directory)
 }
 
-/// Head and body of the answer to a request of HTTP/1.1; headers with their ends of line.
+/// Sends an HTTP/1.1 request and returns head and body; `headers` includes its line ends.
 fn ask(server: SocketAddr, request: &str, headers: &str, body: &[u8]) -> (String, String) {
     let mut stream = connect(server);
     let length = body.len();
@@ -41,9 +40,9 @@ fn ask(server: SocketAddr, request: &str, headers: &str, body: &[u8]) -> (String
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
-/// `ListTableFiles` of `db`, as a page can send it, with this type of content.
+/// Calls `ListTableFiles` of `db` as a web page can, with this content type.
 fn list(server: SocketAddr, headers: &str, kind: &str) -> (String, String) {
-    // The field `repo_path`.
+    // A message with the field `repo_path`.
     let message = [&[0, 0, 0, 0, 4, 0x22, 2][..], b"db"].concat();
     ask(
         server,
@@ -53,7 +52,7 @@ fn list(server: SocketAddr, headers: &str, kind: &str) -> (String, String) {
     )
 }
 
-/// The path of a download.
+/// Returns the path of a download.
 fn download(server: SocketAddr) -> String {
     let (_, body) = list(server, &format!("Host: {server}\r\n"), "application/grpc");
     let path = &body[body.find("/dolt/v1/db/files/").unwrap()..];
@@ -61,7 +60,7 @@ fn download(server: SocketAddr) -> String {
     path[..end.unwrap_or(path.len())].to_owned()
 }
 
-/// The root of `db` by a client that calls the server so.
+/// Reads the root of `db` with this authority in the request.
 fn root(server: SocketAddr, authority: &str) -> Result<usize, Status> {
     let endpoint = Endpoint::from_shared(format!("http://{server}")).unwrap();
     let endpoint = endpoint.origin(format!("http://{authority}").parse().unwrap());
@@ -113,7 +112,7 @@ fn a_page_whose_name_was_pointed_at_this_machine_reads_and_changes_nothing() {
         assert!(head.starts_with("http/1.1 403"), "{head}");
         refused += 2;
     }
-    // The request line can say another host, too.
+    // The request line can name another host, too.
     let (head, _) = ask(http, "GET http://evil.example/metrics", "Host: localhost\r\n", b"");
     assert!(head.starts_with("http/1.1 403"), "{head}");
     for authority in ["evil.example", "evil.example:6381", "localhost.evil.example"] {
@@ -152,7 +151,7 @@ fn clients_on_this_machine_are_answered_whatever_they_call_it() {
         }
         assert_eq!(root(http, &host).unwrap(), 20, "{host}");
     }
-    // What is no browser may say nothing.
+    // A client that is no browser may omit the host.
     let mut stream = connect(http);
     stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! Clients that ask for too much, and others beside them who must not notice.
+//! Clients that ask for too much, and their neighbours, which must not notice.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -22,7 +22,7 @@ use tempfile::tempdir;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// The longest of many small requests made while something else goes on, for people to read.
+/// Measures the slowest of many small requests beside other load, for people to read.
 struct Neighbour {
     done: Arc<AtomicBool>,
     thread: thread::JoinHandle<(u32, Duration)>,
@@ -35,7 +35,7 @@ impl Neighbour {
         let thread = thread::spawn(move || {
             let clock = RealClock::new();
             let (mut count, mut longest) = (0, Duration::ZERO);
-            // Once at least, even if this thread had no turn before the other client was done.
+            // At least once, even if this thread did not run before the other client was done.
             loop {
                 let started = clock.now();
                 assert_eq!(client.text(&["SET", "small", "1"]), "OK");
@@ -83,7 +83,7 @@ fn a_client_that_never_reads_is_not_read_either() {
         let mut client = server.client();
         client.stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
         let requests = command(&["GET", "k"]).repeat(1000);
-        // 20 GB of replies, if it were let.
+        // 20 GB of replies if the server read all requests.
         let sent = (0..2000).take_while(|_| client.stream.write_all(&requests).is_ok()).count();
         assert!(sent < 2000, "the server reads on");
         let held = server.metric("busload_connection_memory_bytes");
@@ -116,7 +116,7 @@ fn when_all_replies_together_are_too_much_somebody_is_closed_and_it_is_logged() 
 #[test]
 fn a_reply_of_a_gigabyte_harms_nobody() {
     const VALUE_BYTES: usize = 64 << 20;
-    /// Below `reply_bytes_total`, above which the client would be closed.
+    /// Keeps the replies below `reply_bytes_total`, above which the server closes the client.
     const TIMES: usize = 15;
     for wiring in ["0", "1"] {
         let directory = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How the server ends, and that what it answered is there afterwards.
+//! Shutdowns and crashes: every acknowledged write is there after the next start.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -14,7 +14,7 @@ use support::{Server, client::command};
 use tempfile::tempdir;
 
 const WIRINGS: [&str; 2] = ["0", "1"];
-/// Ends under load of which one must not be disturbed.
+/// Rounds of shutdowns under load, of which one must go undisturbed.
 const ROUNDS_MAX: usize = 5;
 
 fn server(data: &Path, wiring: &str) -> Server {
@@ -28,7 +28,7 @@ fn what_was_received_whole_is_answered_before_the_end() {
         let mut server = server(directory.path(), wiring);
         let mut client = server.client();
         client.send(&command(&["INCR", "n"]).repeat(200));
-        // In one piece over loopback: when the first is answered, all were received.
+        // Sent in one piece over loopback: once the first is answered, all were received.
         assert_eq!(client.receive().unwrap(), Reply::Integer(1));
         server.signal(Signal::TERM);
         let replies = client.receive_all();
@@ -41,8 +41,8 @@ fn what_was_received_whole_is_answered_before_the_end() {
     }
 }
 
-/// A client that goes on sending is not cut off while its replies are under way: everything
-/// executed is answered.
+/// A client that goes on sending is not cut off before it got its replies: everything executed is
+/// answered.
 #[test]
 fn under_load_everything_executed_is_answered_before_the_end() {
     for wiring in WIRINGS {
@@ -51,9 +51,9 @@ fn under_load_everything_executed_is_answered_before_the_end() {
     }
 }
 
-/// Ends a server under load. Whether everything executed was answered. It has to be, but where this
-/// process had no turn for so long that the server took the client for done: what is sent then
-/// breaks the connection, with the replies on it.
+/// Shuts a server down under load. Returns whether everything executed was answered. It has to be,
+/// unless this process got no CPU time for so long that the server took the client for done: bytes
+/// sent after that reset the connection, and the replies on it are lost.
 fn is_answered_whole(wiring: &str) -> bool {
     let directory = tempdir().unwrap();
     let mut server = server(directory.path(), wiring);
@@ -63,7 +63,7 @@ fn is_answered_whole(wiring: &str) -> bool {
         let requests = command(&["INCR", "n"]).repeat(1000);
         let clock = RealClock::new();
         let (mut last, mut longest) = (clock.now(), Duration::ZERO);
-        // Ends when the server closes the connection.
+        // The loop ends when the server closes the connection.
         loop {
             let sent = std::io::Write::write_all(&mut writer, &requests);
             let now = clock.now();
@@ -109,7 +109,10 @@ fn a_restart_recovers_after_an_orderly_end_and_after_a_crash() {
 
         let server = self::server(directory.path(), wiring);
         let said = server.said().join("\n");
-        assert!(said.contains("ended in order") && said.contains("recovered"), "{said}");
+        assert!(
+            said.contains("ended with a clean shutdown") && said.contains("recovered"),
+            "{said}"
+        );
         let mut client = server.client();
         assert_eq!(client.text(&["GET", "a"]), "1");
         assert_eq!(client.text(&["HGET", "h", "f"]), "v");
@@ -118,7 +121,7 @@ fn a_restart_recovers_after_an_orderly_end_and_after_a_crash() {
 
         let server = self::server(directory.path(), wiring);
         let said = server.said().join("\n");
-        assert!(said.contains("did not end in order"), "{said}");
+        assert!(said.contains("did not end with a clean shutdown"), "{said}");
         assert_eq!(server.client().text(&["GET", "a"]), "2");
     }
 }
@@ -129,7 +132,7 @@ fn a_second_signal_ends_at_once() {
     let mut server = server(directory.path(), "0");
     let mut client = server.client();
     assert_eq!(client.text(&["SET", "big", &"x".repeat(8 << 20)]), "OK");
-    // Replies that nobody takes keep an orderly end waiting.
+    // A clean shutdown waits for the client to take its replies.
     client.send(&command(&["GET", "big"]).repeat(6));
     assert_eq!(server.client().text(&["PING"]), "PONG");
     server.signal(Signal::INT);
@@ -160,7 +163,7 @@ fn the_command_shutdown_is_an_orderly_end() {
         assert_eq!(replies, [Reply::Simple(b"OK".into())]);
         assert_eq!(server.wait().code(), Some(0));
         let server = self::server(directory.path(), wiring);
-        assert!(server.said().join("\n").contains("ended in order"));
+        assert!(server.said().join("\n").contains("ended with a clean shutdown"));
         assert_eq!(server.client().text(&["GET", "a"]), "1");
     }
 }
@@ -174,7 +177,7 @@ fn hanging_up_the_terminal_is_ignored() {
     assert_eq!(server.client().text(&["PING"]), "PONG");
 }
 
-/// The limit of a file's size makes the log's writes fail.
+/// A limit of the file size (RLIMIT_FSIZE) makes the log's writes fail.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_log_that_fails_ends_the_server_without_an_answer_and_a_restart_recovers() {
@@ -191,7 +194,7 @@ fn a_log_that_fails_ends_the_server_without_an_answer_and_a_restart_recovers() {
         client.send(&[command(&["SET", "a", "2"]), command(&["GET", "a"])].concat());
         assert_eq!(client.receive_all(), [], "what is not logged is not seen");
         assert_eq!(server.wait().code(), Some(1));
-        // Not always the last line: the signal of the file's limit is logged by another thread.
+        // Not always the last line: another thread logs SIGXFSZ.
         let says = ["busload: ", "Write", "failed", "a restart recovers"];
         let said = server.said();
         let told = said.iter().any(|line| says.iter().all(|part| line.contains(part)));

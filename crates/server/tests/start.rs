@@ -1,4 +1,4 @@
-//! How the server starts, and what it says when it does not.
+//! Starts of the server, and the messages of refused ones.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -14,7 +14,7 @@ use std::{
 use support::{Client, Ended, Server, busload, first_segment, on_free_ports, run};
 use tempfile::tempdir;
 
-/// A start with these arguments and ports of its own, as far as they do not say otherwise.
+/// Starts a server with these arguments, on ports of its own unless they name ports.
 fn start(arguments: &[&str]) -> Ended {
     let mut command = busload();
     command.arg("serve").args(arguments);
@@ -94,7 +94,7 @@ fn a_directory_that_cannot_be_written_is_one_clear_line() {
         let line = line_of(data);
         assert!(line.contains(data), "{line}");
     }
-    // Permissions hold nobody back who is root.
+    // Permissions do not stop root.
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o500)).unwrap();
     let closed = directory.path().join("new");
     if fs::create_dir(&closed).is_err() {
@@ -156,7 +156,7 @@ fn no_message_shows_what_may_be_a_password() {
     }
 }
 
-/// A check looked at the log only, and said that a start would succeed.
+/// `check` once looked at the log only, and said that such a start would succeed.
 #[test]
 fn a_check_says_where_a_start_could_not_listen() {
     let directory = tempdir().unwrap();
@@ -220,7 +220,8 @@ fn an_unknown_key_is_refused_with_file_line_and_the_nearest_name() {
 fn a_file_configures_and_flags_win_over_it() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("busload.toml");
-    let text = "maxclients = 7\nreply_bytes_total = '2GiB'\n[tables.cache]\nkind = 'memory'\nsync = 'off'\n";
+    let text = "maxclients = 7\nreply_bytes_total = '2GiB'\n[tables.cache]\nkind = 'memory'\n\
+                sync = 'off'\n";
     fs::write(&path, text).unwrap();
     let arguments = ["--config", path.to_str().unwrap(), "--maxclients", "8"];
     let server = Server::start(&directory.path().join("d"), &arguments);
@@ -306,7 +307,7 @@ fn a_corrupt_log_is_refused_naming_file_offset_and_lsn() {
     }
     assert!(server.stop().success());
     let path = first_segment(directory.path());
-    // Somewhere in the middle of what was synced.
+    // A byte in the middle of the synced part.
     let mut file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).unwrap();
@@ -378,7 +379,8 @@ fn the_log_can_be_verified_and_dumped() {
     let verified = run(&["log", "verify", "--data", data]);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(
-        verified.stdout.contains("ended in order") && verified.stdout.contains("sound"),
+        verified.stdout.contains("ended with a clean shutdown")
+            && verified.stdout.contains("sound"),
         "{verified:?}"
     );
     let dumped = run(&["log", "dump", "--data", data]);

@@ -1,5 +1,6 @@
-//! Measures what entries cost beyond their keys and values: resident memory of the process (Linux,
-//! mimalloc as the global allocator) while a table of 16-byte keys and 32-byte values grows.
+//! Measures what entries cost beyond their keys and values: the resident memory of the process
+//! (Linux, mimalloc as the global allocator) while a table of 16-byte keys and 32-byte values
+//! grows.
 //!
 //! `cargo run --release -p busload-tables --example memory [millions of entries]`
 

@@ -37,8 +37,8 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// Time that this thread was running, which other load on the machine disturbs less than wall time
-/// (Linux).
+/// Returns the CPU time of this thread (Linux), which other load on the machine disturbs less than
+/// wall time.
 fn on_cpu() -> Duration {
     let stat =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("this example needs Linux");

@@ -1,4 +1,4 @@
-//! Changing the fields of hashes, packed or indexed.
+//! Changes the fields of hashes, packed or indexed.
 
 use crate::hasher::Hasher;
 use crate::index::{Content, Heap, Index, NewContent};
@@ -8,14 +8,14 @@ use crate::limits::{
 };
 use crate::packed::{self, Set};
 
-/// A hash while fields are put into it.
+/// Hash while fields are being set in it.
 enum Building {
     Packed { packed: Vec<u8>, count: usize },
     Indexed(Box<Index>),
 }
 
-/// Sets fields; gives how many are new. The hash is general from then on when a field or value is
-/// long or the fields are many.
+/// Sets fields and returns how many are new. A long field or value, or many fields, make the hash
+/// general from then on.
 pub(crate) fn put<'p>(
     index: &mut Index,
     heap: &mut Heap,
@@ -75,7 +75,7 @@ pub(crate) fn put<'p>(
     added
 }
 
-/// Removes fields; gives how many were there. The key goes with its last field.
+/// Removes fields and returns how many were there. Removing the last field removes the key.
 pub(crate) fn delete(
     index: &mut Index,
     heap: &mut Heap,
@@ -117,7 +117,7 @@ pub(crate) fn delete(
 }
 
 impl Building {
-    /// Sets a field and gives 1 if it is new. A packed hash that becomes too large is indexed.
+    /// Sets a field and returns 1 if it is new. A packed hash that becomes too large is indexed.
     fn put(&mut self, heap: &mut Heap, hasher: &Hasher, field: &[u8], value: &[u8]) -> usize {
         if let Building::Packed { packed, count } = self {
             let is_full = SMALL_HASH_FIELDS_MAX <= *count && packed::get(packed, field).is_none();

@@ -2,7 +2,7 @@
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-/// A seeded 64-bit hash. With a secret seed, keys that collide cannot be chosen.
+/// Seeded 64-bit hash. With a secret seed, clients cannot choose keys that collide.
 pub(crate) struct Hasher {
     secrets: RapidSecrets,
     /// Bits of the hash that tests keep; the others are zero, so that keys collide.

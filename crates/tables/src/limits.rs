@@ -3,10 +3,10 @@
 /// Longest key, field or value.
 pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// Values at least this long are kept as shared buffers, handed out without copying.
+/// Length from which values are kept as shared buffers and handed out without copying.
 pub const SHARED_BYTES_MIN: usize = 32 * 1024;
 
-/// Shared values at least this long are handed out by [`crate::Tables::take_huge`] when they die.
+/// Length from which dead shared values are handed out by [`crate::Tables::take_huge`].
 pub const HUGE_BYTES_MIN: usize = 1024 * 1024;
 
 /// Most fields of a hash that is kept packed in its entry.
@@ -21,13 +21,13 @@ pub const COMPACT_HASH_FIELDS_MAX: usize = 512;
 /// Longest field or value of a hash that Redis keeps as a listpack (`hash-max-listpack-value`).
 pub const COMPACT_HASH_STRING_BYTES_MAX: usize = 64;
 
-/// Spaces that exist from the start (`SELECT 0` to `SELECT 15`).
+/// Number of spaces that exist from the start (`SELECT 0` to `SELECT 15`).
 pub const SPACE_COUNT: u16 = 16;
 
-/// A replay looks this many effects ahead ...
+/// Number of effects that a replay decodes ahead.
 pub const REPLAY_GROUP_COUNT: usize = 64;
 
-/// ... or this many bytes of records. Longer records are applied on their own.
+/// Bytes of records that a replay decodes ahead. Longer records are applied on their own.
 pub const REPLAY_GROUP_BYTES: usize = 64 * 1024;
 
 const _: () = assert!(SMALL_HASH_BYTES_MAX < SHARED_BYTES_MIN && SHARED_BYTES_MIN < HUGE_BYTES_MIN);

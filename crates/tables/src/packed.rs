@@ -2,7 +2,7 @@
 //!
 //! The bytes are always our own, so a malformed string is a programming error.
 
-/// What came of setting a field.
+/// Result of setting a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     Added,
@@ -11,7 +11,7 @@ pub(crate) enum Set {
     NoRoom,
 }
 
-/// The pairs of a packed hash.
+/// Iterator over the pairs of a packed hash.
 #[derive(Clone)]
 pub(crate) struct Pairs<'a> {
     rest: &'a [u8],
@@ -37,7 +37,7 @@ pub(crate) fn set(packed: &mut Vec<u8>, field: &[u8], value: &[u8], bytes_max: u
         }
         Some((start, end)) if bytes_max < packed.len() - (end - start) + new_len => Set::NoRoom,
         Some((start, end)) => {
-            // Behind the others: the order of fields carries no meaning.
+            // The pair moves to the end: the order of fields carries no meaning.
             packed.drain(start..end);
             push_string(packed, field);
             push_string(packed, value);
@@ -46,7 +46,7 @@ pub(crate) fn set(packed: &mut Vec<u8>, field: &[u8], value: &[u8], bytes_max: u
     }
 }
 
-/// Removes a field; whether it was there.
+/// Removes a field; returns whether it was there.
 pub(crate) fn remove(packed: &mut Vec<u8>, field: &[u8]) -> bool {
     let found = find(packed, field);
     if let Some((start, end)) = found {
@@ -55,7 +55,7 @@ pub(crate) fn remove(packed: &mut Vec<u8>, field: &[u8]) -> bool {
     found.is_some()
 }
 
-/// Where the pair of a field begins and ends.
+/// Returns where the pair of a field begins and ends.
 fn find(packed: &[u8], field: &[u8]) -> Option<(usize, usize)> {
     let mut pairs = pairs(packed);
     loop {

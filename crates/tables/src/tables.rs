@@ -1,4 +1,4 @@
-//! All memory tables and what can be done to them.
+//! All memory tables and the operations on them.
 
 use bytes::{Bytes, BytesMut};
 
@@ -8,31 +8,31 @@ use crate::index::{EntryRef, Heap, Index, NewContent};
 use crate::limits::{SHARED_BYTES_MIN, SPACE_COUNT};
 use crate::value::{self, Value, ValueKind};
 
-/// Milliseconds since the Unix epoch.
+/// Time in milliseconds since the Unix epoch.
 pub type UnixMs = i64;
 
-/// Which table. 0 to 15 are the spaces of the table `default` that `SELECT` chooses from; named
+/// Id of a table. 0 to 15 are the spaces of the table `default` that `SELECT` chooses from; named
 /// tables follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u16);
 
-/// The hash of a key by [`Tables::hash`].
+/// Hash of a key, computed by [`Tables::hash`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
-/// A string to be stored.
+/// String to be stored under a key.
 #[derive(Clone, Debug)]
 pub enum StringValue<'a> {
-    /// Copied into the table.
+    /// A string that is copied into the table.
     Slice(&'a [u8]),
-    /// Kept by reference when it is long enough, copied otherwise. It must not be a small part of a
-    /// large buffer, which would stay in memory with it.
+    /// A string that is kept by reference if it is long enough, and copied otherwise. It must not
+    /// be a small part of a large buffer, which would stay in memory with it.
     Shared(Bytes),
-    /// Kept as it is when it is long enough, with its room to grow.
+    /// A string that is kept as it is if it is long enough, with its capacity to grow.
     Grown(BytesMut),
 }
 
-/// What [`Tables::sweep`] left undone.
+/// Result of a [`Tables::sweep`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sweep {
     /// The budget ended before everything due was found: call again.
@@ -40,30 +40,30 @@ pub enum Sweep {
     /// Nothing is due any more. `next_due` is a lower bound of the earliest expiry, if anything
     /// expires at all.
     Done {
-        /// No expiry in the table is earlier than this.
+        /// Time before which nothing in the table expires.
         next_due: Option<UnixMs>,
     },
 }
 
-/// A value of a megabyte or more that died. Dropping it can take long: do it on a thread that
-/// nobody waits for.
+/// Dead value of a megabyte or more. Dropping it can take long: do that on a thread for which
+/// nobody waits.
 #[derive(Debug)]
 pub struct HugeValue {
     bytes: Bytes,
 }
 
 impl HugeValue {
-    /// The length of the dead value.
+    /// Returns the length of the dead value.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 }
 
-/// All memory tables.
+/// All memory tables of a process.
 ///
-/// Operations on a table that does not exist panic: which tables exist is the caller's own
-/// knowledge, and what comes from outside is checked by [`Tables::exists`] first. Mutations ignore
-/// expiry (replay has no clock): a caller that finds an expired entry in its way deletes it first.
+/// Operations on a table that does not exist panic: the caller knows which tables exist, and checks
+/// ids from outside with [`Tables::exists`] first. Mutations ignore expiry (replay has no clock): a
+/// caller that finds an expired entry in its way deletes it first.
 pub struct Tables {
     pub(crate) hasher: Hasher,
     pub(crate) heap: Heap,
@@ -71,14 +71,14 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Empty tables, the 16 spaces of `default` in existence. `seed` keys the hash and must not be
+    /// Creates empty tables: the 16 spaces of `default`. `seed` keys the hash and must not be
     /// guessable by clients.
     pub fn new(seed: u64) -> Self {
         let tables = (0..SPACE_COUNT).map(|_| Some(Index::new())).collect();
         Tables { hasher: Hasher::new(seed), heap: Heap::new(), tables }
     }
 
-    /// Makes a table exist. Nothing happens when it does already.
+    /// Creates a table. Does nothing if it exists already.
     pub fn create(&mut self, table: TableId) {
         let at = usize::from(table.0);
         if self.tables.len() <= at {
@@ -87,51 +87,53 @@ impl Tables {
         self.tables[at].get_or_insert_with(Index::new);
     }
 
-    /// Ends a table; its contents become garbage. Nothing happens when it does not exist.
+    /// Removes a table; its contents become garbage. Does nothing if it does not exist.
     pub fn remove(&mut self, table: TableId) {
         if let Some(index) = self.tables.get_mut(usize::from(table.0)).and_then(Option::take) {
             self.heap.bury_index(index);
         }
     }
 
-    /// Whether a table exists.
+    /// Returns whether a table exists.
     #[inline]
     pub fn exists(&self, table: TableId) -> bool {
         self.tables.get(usize::from(table.0)).is_some_and(Option::is_some)
     }
 
-    /// The hash of a key, the same for all tables.
+    /// Returns the hash of a key, the same for all tables.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(self.hasher.hash(key))
     }
 
-    /// First stage of a look-up ahead of time: fetches the bucket.
+    /// Prefetches the bucket of a key: the first stage of a look-up ahead of time.
     #[inline]
     pub fn prefetch_bucket(&self, table: TableId, hash: KeyHash) {
         self.table(table).prefetch_bucket(hash.0);
     }
 
-    /// In addition to the first stage, for a key that will probably be inserted or removed.
+    /// Prefetches more than the first stage does, for a key that will probably be inserted or
+    /// removed.
     #[inline]
     pub fn prefetch_write(&self, table: TableId, hash: KeyHash) {
         self.table(table).prefetch_header(hash.0);
     }
 
-    /// Second stage, some tens of nanoseconds after [`Tables::prefetch_bucket`]: fetches the entry.
+    /// Prefetches the entry of a key: the second stage, some tens of nanoseconds after
+    /// [`Tables::prefetch_bucket`].
     #[inline]
     pub fn prefetch_entry(&self, table: TableId, hash: KeyHash) {
         self.table(table).prefetch_entry(hash.0);
     }
 
-    /// The value of a key, unless it is absent or its expiry is at or before `now`.
+    /// Returns the value of a key, unless it is absent or its expiry is at or before `now`.
     #[inline]
     pub fn get(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> Option<Value<'_>> {
         self.live(table, hash, key, now).map(|entry| Value::new(entry.content(), &self.hasher))
     }
 
-    /// The expiry of a key: `None` when it is absent or expired, `Some(None)` when it does not
-    /// expire.
+    /// Returns the expiry of a key: `None` when it is absent or expired, `Some(None)` when it does
+    /// not expire.
     pub fn expiry(
         &self,
         table: TableId,
@@ -142,45 +144,45 @@ impl Tables {
         self.live(table, hash, key, now).map(EntryRef::expiry)
     }
 
-    /// Whether an entry is still there physically although its expiry has passed.
+    /// Returns whether an entry is physically still there although its expiry has passed.
     #[inline]
     pub fn is_expired(&self, table: TableId, hash: KeyHash, key: &[u8], now: UnixMs) -> bool {
         self.table(table).find(hash.0, key).is_some_and(|entry| !entry.is_live(now))
     }
 
-    /// Whether Redis would keep the value of this key in its general form (`raw`, `hashtable`)
-    /// because of what was done to it, even if it would fit into a compact one by now: since a
-    /// string was put there, parts of it were written by [`Tables::patch`]; since the first field
-    /// of a hash was, it has had more of them, or a longer one, than [`crate::limits`] says of
-    /// compact hashes.
+    /// Returns whether Redis would keep the value of this key in its general form (`raw`,
+    /// `hashtable`) because of its history, even if it would fit into a compact form by now. For a
+    /// string: [`Tables::patch`] has written parts of it since it was put. For a hash: since its
+    /// first field was set, it has had more fields, or a longer one, than [`crate::limits`] allows
+    /// for compact hashes.
     pub fn is_general(&self, table: TableId, hash: KeyHash, key: &[u8]) -> bool {
         self.table(table).find(hash.0, key).is_some_and(|entry| entry.is_general())
     }
 
-    /// Makes [`Tables::is_general`] true for a key that is there, for a copy of such a value or a
-    /// patch that changes nothing. It has no effect of its own: a replay does not know of it.
+    /// Makes [`Tables::is_general`] true for a key that exists: for a copy of such a value, or a
+    /// patch that changes nothing. It has no effect of its own, so a replay does not restore it.
     pub fn make_general(&mut self, table: TableId, hash: KeyHash, key: &[u8]) {
         let (index, _, _) = self.parts(table);
         index.make_general(hash.0, key);
     }
 
-    /// Entries, expired ones that are not yet removed included.
+    /// Returns the number of entries, including expired ones that are not yet removed.
     pub fn len(&self, table: TableId) -> usize {
         self.table(table).len()
     }
 
-    /// Whether a table has no entries, not even expired ones.
+    /// Returns whether a table has no entries, not even expired ones.
     pub fn is_empty(&self, table: TableId) -> bool {
         self.len(table) == 0
     }
 
-    /// Entries that have an expiry.
+    /// Returns the number of entries that have an expiry.
     pub fn expiring_len(&self, table: TableId) -> usize {
         self.table(table).expiring_len()
     }
 
-    /// Emits live entries from `position` (0 starts) on until about `count_min` were visited and
-    /// gives the position to go on at, below 2^40; `None` when all were visited. An entry that
+    /// Emits live entries from `position` (0 starts) on until about `count_min` were visited.
+    /// Returns the position to continue at, below 2^40; `None` when all were visited. An entry that
     /// stays is emitted at least once by a scan from start to end, whatever else changes in
     /// between; duplicates are possible.
     pub fn scan(
@@ -198,9 +200,9 @@ impl Tables {
         })
     }
 
-    /// Emits live keys from `from` (0 starts) on until `go_on`, which is asked every few entries,
-    /// says that it is enough. Gives what to go on at. A key that stays is emitted exactly once by
-    /// a scan from start to end, whatever else changes in between.
+    /// Emits live keys from `from` (0 starts) on until `go_on`, called every few entries, returns
+    /// false. Returns the position to continue at. A key that stays is emitted exactly once by a
+    /// scan from start to end, whatever else changes in between.
     pub fn scan_once(
         &self,
         table: TableId,
@@ -219,14 +221,14 @@ impl Tables {
             .map(KeyHash)
     }
 
-    /// A live key chosen by a random number, about fairly. `None` when none was found among some
-    /// thousand entries from a random one on: then there is none, or nearly all entries are
+    /// Returns a live key chosen by a random number, about fairly. `None` when none was found among
+    /// some thousand entries from a random one on: then there is none, or nearly all entries are
     /// expired.
     pub fn random(&self, table: TableId, random: u64, now: UnixMs) -> Option<&[u8]> {
         self.table(table).random(random, |entry| entry.is_live(now)).map(EntryRef::key)
     }
 
-    /// Stores a string under a key, in place of whatever was there, with this expiry.
+    /// Stores a string with this expiry under a key and replaces whatever was there.
     pub fn put(
         &mut self,
         table: TableId,
@@ -257,7 +259,7 @@ impl Tables {
         index.put(heap, hasher, hash.0, key, content, expiry);
     }
 
-    /// Overwrites or extends a string from `offset` on, filling a gap with zeros, and gives its new
+    /// Overwrites or extends a string from `offset` on, fills a gap with zeros, and returns its new
     /// length. The expiry stays. An absent key, or one that holds a hash, counts as an empty
     /// string. Repeated extension costs amortised constant time per byte, unless references to the
     /// value are still held elsewhere.
@@ -273,8 +275,8 @@ impl Tables {
         index.patch(heap, hasher, hash.0, key, offset, bytes)
     }
 
-    /// Bytes that [`Tables::patch`] would copy or clear beside those of the patch: next to none
-    /// when the value has room and nobody else holds it.
+    /// Returns how many bytes [`Tables::patch`] would copy or clear besides those of the patch:
+    /// next to none when the value has spare capacity and nobody else holds it.
     pub fn patch_copies(
         &mut self,
         table: TableId,
@@ -287,13 +289,13 @@ impl Tables {
         index.patch_copies(hash.0, key, offset, len)
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns whether it was there.
     pub fn delete(&mut self, table: TableId, hash: KeyHash, key: &[u8]) -> bool {
         let (index, heap, _) = self.parts(table);
         index.delete(heap, hash.0, key)
     }
 
-    /// Sets or removes the expiry of a key; whether the key was there.
+    /// Sets or removes the expiry of a key; returns whether the key was there.
     pub fn set_expiry(
         &mut self,
         table: TableId,
@@ -305,7 +307,7 @@ impl Tables {
         index.set_expiry(heap, hash.0, key, expiry)
     }
 
-    /// Sets fields of a hash and gives how many are new. The expiry stays. An absent key, or one
+    /// Sets fields of a hash and returns how many are new. The expiry stays. An absent key, or one
     /// that holds a string, counts as an empty hash. Without pairs nothing happens.
     pub fn hash_put<'p>(
         &mut self,
@@ -318,7 +320,8 @@ impl Tables {
         fields::put(index, heap, hasher, hash.0, key, pairs)
     }
 
-    /// Removes fields of a hash and gives how many were there. The key goes with its last field.
+    /// Removes fields of a hash and returns how many were there. Removing the last field removes
+    /// the key.
     pub fn hash_delete(
         &mut self,
         table: TableId,
@@ -336,39 +339,40 @@ impl Tables {
         heap.bury_index(std::mem::replace(index, Index::new()));
     }
 
-    /// Bytes the allocator holds for the live keys, values and index of a table.
+    /// Returns the bytes that the allocator holds for the live keys, values and index of a table.
     pub fn memory_used(&self, table: TableId) -> u64 {
         self.table(table).bytes()
     }
 
-    /// Bytes the allocator holds for the live keys, values and index of all tables.
+    /// Returns the bytes that the allocator holds for the live keys, values and index of all
+    /// tables.
     pub fn memory_used_total(&self) -> u64 {
         self.heap.live_bytes
     }
 
-    /// Bytes that [`Tables::collect_garbage`] has yet to free and [`Tables::take_huge`] has yet to
-    /// hand out.
+    /// Returns the bytes that [`Tables::collect_garbage`] has yet to free and [`Tables::take_huge`]
+    /// has yet to hand out.
     pub fn garbage_bytes(&self) -> u64 {
         self.heap.garbage_bytes
     }
 
-    /// Frees garbage, about `steps` entries or index pages; whether there is more.
+    /// Frees garbage, about `steps` entries or index pages; returns whether there is more.
     pub fn collect_garbage(&mut self, steps: usize) -> bool {
         self.heap.collect(steps)
     }
 
-    /// A dead huge value, to be dropped elsewhere.
+    /// Returns a dead huge value, to be dropped elsewhere.
     pub fn take_huge(&mut self) -> Option<HugeValue> {
         self.heap.take_dead_value().map(|bytes| HugeValue { bytes })
     }
 
     /// Finds entries whose expiry is at or before `now`, visiting at most about `budget` entries
     /// (one segment, under 900 entries, at least), and remembers its place. It removes nothing: the
-    /// caller deletes what it was told of; what it leaves is found again.
+    /// caller deletes the emitted entries; those that it leaves are found again.
     ///
     /// Costs nothing while nothing is due. Otherwise a pass looks into every part of the table that
-    /// holds something due, so with expiries spread over all keys the caller bounds the work by how
-    /// often it calls.
+    /// holds something due, so when expiries are spread over all keys the caller bounds the work by
+    /// how often it calls.
     pub fn sweep(
         &mut self,
         table: TableId,

@@ -1,4 +1,4 @@
-//! What reads return.
+//! Values as reads return them.
 
 use bytes::Bytes;
 
@@ -6,19 +6,19 @@ use crate::hasher::Hasher;
 use crate::index::{self, Content, EntryRef, Index};
 use crate::packed;
 
-/// What kind of value an entry holds.
+/// Kind of value that an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// A byte string.
+    /// A string of bytes.
     String,
     /// A map of fields to byte strings.
     Hash,
 }
 
-/// A stored value.
+/// A stored value, borrowed from its table.
 #[derive(Clone, Copy)]
 pub enum Value<'a> {
-    /// A byte string.
+    /// A string of bytes.
     String(StringRef<'a>),
     /// A map of fields to byte strings.
     Hash(HashRef<'a>),
@@ -43,12 +43,12 @@ enum Fields<'a> {
     Indexed(&'a Index, &'a Hasher),
 }
 
-/// The fields of a hash with their values.
+/// Iterator over the fields of a hash and their values.
 pub struct HashIter<'a> {
     inner: HashIterInner<'a>,
 }
 
-/// How far an iteration over the fields of a hash has come.
+/// Position of an iteration over the fields of a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HashPlace(index::IterPlace);
 
@@ -70,7 +70,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The kind of this value.
+    /// Returns the kind of this value.
     pub fn kind(&self) -> ValueKind {
         match self {
             Value::String(_) => ValueKind::String,
@@ -78,7 +78,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The string, if it is one.
+    /// Returns the string, if it is one.
     pub fn string(self) -> Option<StringRef<'a>> {
         match self {
             Value::String(string) => Some(string),
@@ -86,7 +86,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The hash, if it is one.
+    /// Returns the hash, if it is one.
     pub fn hash(self) -> Option<HashRef<'a>> {
         match self {
             Value::Hash(hash) => Some(hash),
@@ -96,20 +96,20 @@ impl<'a> Value<'a> {
 }
 
 impl<'a> StringRef<'a> {
-    /// The bytes.
+    /// Returns the bytes of the string.
     #[inline]
     pub fn as_slice(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The value as a counted reference, for values long enough to be kept that way.
+    /// Returns the value as a counted reference, if it is long enough to be kept that way.
     pub fn shared(&self) -> Option<Bytes> {
         self.shared.cloned()
     }
 }
 
 impl<'a> HashRef<'a> {
-    /// Fields in the hash.
+    /// Returns the number of fields.
     #[expect(clippy::len_without_is_empty, reason = "a stored hash is never empty")]
     pub fn len(&self) -> usize {
         match self.fields {
@@ -118,7 +118,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Memory of the fields and what finds them.
+    /// Returns the memory that the fields and their index take.
     pub fn memory_bytes(&self) -> usize {
         match self.fields {
             Fields::Packed(packed) => packed.len(),
@@ -126,7 +126,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub fn get(&self, field: &[u8]) -> Option<&'a [u8]> {
         match self.fields {
             Fields::Packed(packed) => packed::get(packed, field),
@@ -136,7 +136,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// All fields with their values, in no particular order.
+    /// Iterates over all fields with their values, in no particular order.
     pub fn iter(&self) -> HashIter<'a> {
         let inner = match self.fields {
             Fields::Packed(packed) => HashIterInner::Packed(packed::pairs(packed)),
@@ -145,9 +145,9 @@ impl<'a> HashRef<'a> {
         HashIter { inner }
     }
 
-    /// Emits fields from `position` (0 starts) on until about `count_min` were visited and gives
-    /// the position to go on at, below 2^40; `None` when all were visited. A small hash is emitted
-    /// whole. Promises what [`crate::Tables::scan`] promises.
+    /// Emits fields from `position` (0 starts) on until about `count_min` were visited. Returns the
+    /// position to continue at, below 2^40; `None` when all were visited. A small hash is emitted
+    /// whole. Guarantees what [`crate::Tables::scan`] guarantees.
     pub fn scan(
         &self,
         position: u64,
@@ -165,7 +165,8 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// Goes on where [`HashIter::place`] said. The hash must not have changed since.
+    /// Continues at a place that [`HashIter::place`] returned. The hash must not have changed
+    /// since.
     pub fn iter_from(&self, place: HashPlace) -> HashIter<'a> {
         match self.fields {
             Fields::Packed(_) => self.iter(),
@@ -175,7 +176,7 @@ impl<'a> HashRef<'a> {
         }
     }
 
-    /// A field chosen by a random number, about fairly.
+    /// Returns a field chosen by a random number, about fairly, with its value.
     pub fn random(&self, random: u64) -> (&'a [u8], &'a [u8]) {
         let chosen = match self.fields {
             Fields::Packed(packed) => {
@@ -191,8 +192,8 @@ impl<'a> HashRef<'a> {
 }
 
 impl HashIter<'_> {
-    /// Where [`HashRef::iter_from`] goes on; `None` for a hash that is small enough to be gone
-    /// through at once.
+    /// Returns the place where [`HashRef::iter_from`] continues; `None` for a hash small enough to
+    /// be iterated at once.
     pub fn place(&self) -> Option<HashPlace> {
         match &self.inner {
             HashIterInner::Packed(_) => None,
@@ -230,7 +231,7 @@ pub(crate) fn kind(content: Content<'_>) -> ValueKind {
     }
 }
 
-/// The value of an entry of a large hash.
+/// Returns the value of an entry of a large hash.
 fn field_value(entry: EntryRef<'_>) -> &[u8] {
     match entry.content() {
         Content::Inline(value) => value,

@@ -59,7 +59,8 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Runs a step.
+    /// Runs a step, and notes how long it took.
+    #[allow(clippy::disallowed_methods, reason = "people read these times")]
     pub fn step(&mut self, name: &str, body: impl FnOnce() -> Result<()>) {
         println!("\n== {name}");
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What depends on time, on a clock that stands still until the test moves it.
+//! The batcher's timing, on a clock that stands still until the test moves it.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll, Waker};
@@ -9,7 +9,7 @@ use super::*;
 use crate::clock::{instant, manual};
 use crate::{Departure, LastWins, LoadedAll, Operation, StoredAll};
 
-/// Tells the test of each trip, which ends when the test says so.
+/// Reports each batch to the test and ends it when the test says so.
 struct Gate {
     trips: mpsc::UnboundedSender<Trip>,
 }
@@ -60,14 +60,14 @@ fn start(settings: BatcherSettings) -> Test<impl Fn(u64)> {
 }
 
 impl<F: Fn(u64)> Test<F> {
-    /// Lets every task run that can. They are all on the one thread of the test.
+    /// Runs every runnable task. They are all on the one thread of the test.
     async fn settle(&self) {
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Moves the clock, as it does by itself, and rings as the timer does.
+    /// Moves the clock, and notifies the driver as the timer would.
     async fn pass(&self, us: u64) {
         (self.advance)(us);
         self.batcher.shared().wake.notify_one();
@@ -89,7 +89,7 @@ fn timeout(us: u64) -> BatcherSettings {
     BatcherSettings { timeout: Some(Duration::from_micros(us)), ..BatcherSettings::default() }
 }
 
-/// A call whose future has been polled once: it has asked.
+/// Polls a call's future once, so that its request is made.
 macro_rules! asked {
     ($call:expr) => {{
         let mut call = Box::pin($call);
@@ -154,7 +154,7 @@ async fn a_request_under_way_is_late_at_its_deadline_and_its_trip_keeps_the_orde
     assert_eq!(store.await, Err(BatchError::TooLate { sent: true }));
     assert!(
         test.trip().await.is_none(),
-        "the read waits for the end of the trip, not for its callers"
+        "the read waits for the end of the batch, not for its callers"
     );
     first.done.send(()).unwrap();
     let second = test.trip().await.expect("the read leaves");

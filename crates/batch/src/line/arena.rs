@@ -1,16 +1,17 @@
-//! Slots that are used again, found by a small number.
+//! An arena of reusable slots, found by a small number.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// Values of one sort. `M` marks the sort, so that an id of one arena does not fit another.
+/// Values of one type. `M` marks the arena, so that its ids do not fit another one.
 pub(super) struct Arena<T, M> {
     slots: Vec<Option<T>>,
     free: Vec<Id<M>>,
 }
 
-/// A slot of an arena. It says nothing about whether its value is still the one that was put in.
+/// Index of an arena's slot. The slot may meanwhile hold another value than the one that was put
+/// in.
 pub(super) struct Id<M> {
     slot: u32,
     sort: PhantomData<M>,
@@ -58,7 +59,7 @@ impl<T, M> Arena<T, M> {
         self.slots.get(id.index())?.as_ref()
     }
 
-    /// All values, in no order.
+    /// Returns all values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Id<M>, &T)> {
         (0..).zip(&self.slots).filter_map(|(slot, value)| Some((Id::at(slot), value.as_ref()?)))
     }
@@ -84,7 +85,7 @@ impl<T, M> IndexMut<Id<M>> for Arena<T, M> {
     }
 }
 
-// Derived, these would ask the same of `M`.
+// Derived implementations would require the same traits of `M`.
 impl<M> Clone for Id<M> {
     fn clone(&self) -> Self {
         *self

@@ -12,7 +12,7 @@ use crate::request::{Operation, RequestId};
 use crate::settings::Sharing;
 use crate::write::Write;
 
-/// Whether a request has an entry of its own.
+/// Says whether a request opens an entry or joins one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entrance {
     Opened,
@@ -20,7 +20,7 @@ enum Entrance {
 }
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
-    /// The entry for a read of `key` that comes now.
+    /// Finds or opens the entry for a read of `key`.
     #[inline]
     pub(super) fn entry_to_read(&mut self, key: KeyId, size: Size) -> EntryId {
         if let Some(entry) = self.read_to_join(key) {
@@ -31,7 +31,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         self.open(key, Class::Read, None, size)
     }
 
-    /// The entry for a write of `key` that comes now.
+    /// Finds or opens the entry for a write of `key`.
     pub(super) fn entry_to_write(
         &mut self,
         key: KeyId,
@@ -51,7 +51,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         (self.open(key, class, Some(write), size), receipt)
     }
 
-    /// Puts a waiter behind the others of its entry.
+    /// Adds a waiter behind the others of its entry.
     #[inline]
     pub(super) fn attach(
         &mut self,
@@ -70,7 +70,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         self.waiters.request(id)
     }
 
-    /// The entry whose answer a read of `key` that comes now may share.
+    /// Finds the entry whose answer a new read of `key` may share.
     #[inline]
     fn read_to_join(&self, key: KeyId) -> Option<EntryId> {
         let slot = &self.keys[key];
@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// Merges `write` into the last entry of `key`, if that is a write that waits and takes it in.
+    /// Merges `write` into the last entry of `key`, if that is a pending write that accepts it.
     fn merge(&mut self, key: KeyId, write: T, bytes: usize) -> Result<(EntryId, T::Receipt), T> {
         let Some(id) = self.keys[key].waiting.last() else { return Err(write) };
         let entry = &mut self.entries[id];

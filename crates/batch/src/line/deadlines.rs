@@ -1,7 +1,7 @@
 //! Deadlines, nearest first.
 //!
 //! Callers mostly use one timeout, so a deadline is mostly later than those before it: it goes to
-//! the back of a queue. The others go to a heap. Requests that are answered in time leave their
+//! the back of a queue. The others go to a heap. A request that is answered in time leaves its
 //! deadline behind; it is dropped when it comes to the front, or when such deadlines are the
 //! majority.
 
@@ -18,11 +18,11 @@ use crate::limits::DEADLINES_SWEEP_MIN;
 pub(super) struct Deadlines {
     sorted: VecDeque<Deadline>,
     unsorted: BinaryHeap<Reverse<Deadline>>,
-    /// How many belong to requests that are still there.
+    /// Number of deadlines whose request is still there.
     live: usize,
 }
 
-/// When one request is late.
+/// Deadline of one request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Deadline {
     pub at: Duration,
@@ -46,8 +46,7 @@ impl Deadlines {
         }
     }
 
-    /// The nearest. Those of requests that are gone are never the nearest after
-    /// [`Deadlines::forget`].
+    /// Returns the nearest deadline. After [`Deadlines::forget`] its request is still there.
     pub fn first(&self) -> Option<Deadline> {
         let unsorted = self.unsorted.peek().map(|Reverse(deadline)| *deadline);
         match (self.sorted.front().copied(), unsorted) {
@@ -56,7 +55,7 @@ impl Deadlines {
         }
     }
 
-    /// After a request with a deadline is gone.
+    /// Accounts for a request with a deadline that is gone.
     #[inline]
     pub fn forget(&mut self, is_live: impl Fn(Deadline) -> bool) {
         self.live -= 1;

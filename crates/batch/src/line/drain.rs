@@ -1,4 +1,4 @@
-//! How everything that waits leaves at once, when nobody will serve it.
+//! Emptying the queue when no batch will be dispatched any more.
 
 use std::hash::Hash;
 
@@ -7,10 +7,11 @@ use crate::request::{Late, Stage};
 use crate::write::Write;
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
-    /// Takes the waiters of all that waits, in order of arrival, as if they had left: none of it
-    /// will be made. Batches under way go on, and their waiters stay.
+    /// Takes the waiters of all pending requests, in order of arrival, as if they had been
+    /// cancelled: none of the requests will be made. Batches in flight go on and keep their
+    /// waiters.
     ///
-    /// For a caller who will ask for no further batch.
+    /// This is for a caller that will ask for no further batch.
     pub fn take_waiting(&mut self, waiting: &mut Vec<Late<W>>) {
         for id in self.waiters.in_order() {
             if self.entries[self.waiters.arena[id].entry].waits() {

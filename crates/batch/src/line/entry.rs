@@ -1,4 +1,4 @@
-//! Entries: what a batch consists of. One key, read or written once, for all who asked.
+//! Entries of batches: one key, read or written once, for all its waiters.
 
 use std::time::Duration;
 
@@ -8,56 +8,56 @@ use super::list::{Link, List};
 use super::waiters::WaiterMark;
 use crate::request::{Operation, Stage};
 
-/// Marks ids of entries.
+/// Marker of entry ids.
 pub(super) enum EntryMark {}
 
 pub(super) type EntryId = Id<EntryMark>;
 
 pub(super) type Entries<T> = Arena<Entry<T>, EntryMark>;
 
-/// One key, read or written once, for all who asked.
+/// One key, read or written once, for all its waiters.
 pub(super) struct Entry<T> {
     pub key: KeyId,
     pub class: Class,
-    /// What to write, while it waits.
+    /// The write, while it is pending.
     pub write: Option<T>,
     pub size: Size,
     pub place: Place,
     pub waiters: List<WaiterMark>,
-    /// Among the entries of the key that wait.
+    /// Link in the list of the key's pending entries.
     pub of_key: Link<EntryMark>,
-    /// Among the entries of the class that can leave.
+    /// Link in the queue of the class's entries that can be sent.
     pub of_queue: Link<EntryMark>,
 }
 
-/// Whom an entry may share a batch with.
+/// Says which entries may share a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     Read,
     Write { lane: usize },
 }
 
-/// Bytes of an entry or of one request for it.
+/// Bytes of an entry, or of one request for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
     pub key: usize,
     pub write: usize,
 }
 
-/// How far an entry has come.
+/// Progress of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// Something of its key comes before it.
+    /// An earlier operation on its key is unfinished.
     Blocked,
-    /// It can leave.
+    /// It can be sent.
     Queued(Turn),
     InFlight,
 }
 
-/// When an entry became able to leave.
+/// Moment from which an entry could be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Turn {
-    /// No two are the same, so that the oldest is known even when time stands still.
+    /// Unique and increasing, so that the oldest is known even when time stands still.
     pub number: u64,
     pub since: Duration,
 }
@@ -71,8 +71,8 @@ impl Size {
         self.key.saturating_add(self.write)
     }
 
-    /// After a merge with a write of `later` bytes, which says it has `merged` bytes now. The line
-    /// has admitted no more than the sum, so no more is counted.
+    /// Returns the size after a merge with a write of `later` bytes that has made it `merged`
+    /// bytes. The queue has admitted no more than the sum, so no more is counted.
     pub fn merged(self, later: usize, merged: usize) -> Self {
         Self { key: self.key, write: merged.min(self.write + later) }
     }
@@ -92,7 +92,7 @@ impl<T> Entry<T> {
         self.place != Place::InFlight
     }
 
-    /// How far a request has come that is no longer among the waiters.
+    /// Returns how far a request has come whose waiter has been removed.
     pub fn stage_after_leaving(&self) -> Stage {
         match self.class {
             _ if !self.waits() => Stage::InFlight,

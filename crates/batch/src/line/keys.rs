@@ -1,4 +1,4 @@
-//! Keys of which something waits or is under way.
+//! Keys with pending entries or entries in flight.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
@@ -13,37 +13,38 @@ use super::entry::{EntryId, EntryMark};
 use super::list::List;
 use crate::request::Operation;
 
-/// Marks ids of keys.
+/// Marker of key ids.
 pub(super) enum KeyMark {}
 
 pub(super) type KeyId = Id<KeyMark>;
 
-/// All keys, found by hash. A key is hashed once, when a request for it comes.
+/// Hash table of keys. Each request hashes its key once, on arrival.
 pub(super) struct Keys<K> {
     secrets: RapidSecrets,
     table: HashTable<KeyId>,
     slots: Arena<KeySlot<K>, KeyMark>,
 }
 
-/// What is going on with one key.
+/// State of one key.
 ///
-/// What is under way came before everything that waits: it is some reads, or one write, or nothing.
+/// What is in flight arrived before everything that is pending: some reads, or one write, or
+/// nothing.
 pub(super) struct KeySlot<K> {
     pub key: K,
     pub hash: u64,
-    /// Entries that wait, in order of arrival. Of neighbouring reads only the last takes further
-    /// readers.
+    /// Pending entries, in order of arrival. Of neighbouring reads only the last accepts further
+    /// waiters.
     pub waiting: List<EntryMark>,
     pub in_flight: InFlight,
 }
 
-/// What of a key is under way.
+/// Entries of a key that are in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InFlight {
     Nothing,
     Reads {
         count: usize,
-        /// The one that left last, while it is under way.
+        /// The entry that was sent last, while it is in flight.
         latest: Option<EntryId>,
     },
     Write,
@@ -54,7 +55,7 @@ impl<K: Eq + Hash> Keys<K> {
         Self { secrets: RapidSecrets::seed(seed), table: HashTable::new(), slots: Arena::new() }
     }
 
-    /// The slot of `key`, new if nothing is going on with it.
+    /// Returns the slot of `key`, a new one if the key is idle.
     #[inline]
     pub fn find_or_insert(&mut self, key: K) -> KeyId {
         let Self { secrets, table, slots } = self;
@@ -74,7 +75,7 @@ impl<K: Eq + Hash> Keys<K> {
         }
     }
 
-    /// Forgets a key with which nothing is going on.
+    /// Removes an idle key.
     #[inline]
     pub fn remove(&mut self, id: KeyId) {
         let slot = self.slots.remove(id);
@@ -90,12 +91,12 @@ impl<K: Eq + Hash> Keys<K> {
 }
 
 impl<K> KeySlot<K> {
-    /// Whether nothing is going on with the key.
+    /// Returns whether the key has nothing pending and nothing in flight.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.in_flight == InFlight::Nothing
     }
 
-    /// Whether the first that waits may leave: reads beside reads, a write alone.
+    /// Returns whether the first pending entry may be sent: a read beside reads, a write alone.
     pub fn lets_leave(&self, operation: Operation) -> bool {
         match operation {
             Operation::Read => self.in_flight != InFlight::Write,
@@ -105,7 +106,7 @@ impl<K> KeySlot<K> {
 }
 
 impl InFlight {
-    /// After `entry` has left.
+    /// Returns the state after `entry` was sent.
     pub fn and(self, operation: Operation, entry: EntryId) -> Self {
         let count = match self {
             Self::Reads { count, .. } => count + 1,
@@ -117,7 +118,7 @@ impl InFlight {
         }
     }
 
-    /// After `entry` was answered.
+    /// Returns the state after `entry` was answered.
     pub fn without(self, entry: EntryId) -> Self {
         match self {
             Self::Reads { count, latest } if 1 < count => {
@@ -127,7 +128,7 @@ impl InFlight {
         }
     }
 
-    /// The read under way that a further reader may join.
+    /// Returns the read in flight that a new read may join.
     pub fn read(self) -> Option<EntryId> {
         match self {
             Self::Reads { latest, .. } => latest,

@@ -1,4 +1,4 @@
-//! How entries leave the line, and how they and their waiters are done.
+//! How entries leave the queue, and how they and their waiters are finished.
 
 use std::hash::Hash;
 
@@ -13,7 +13,7 @@ use crate::settings::Departure;
 use crate::write::Write;
 
 impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
-    /// Takes a batch of `class` out of its queue. There is something in it.
+    /// Takes a batch of `class` out of its queue, which is not empty.
     pub(super) fn depart(&mut self, class: Class) -> Batch<K, T> {
         let mut leaving = std::mem::take(&mut self.leaving);
         self.pick(class, &mut leaving);
@@ -30,7 +30,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Batch { id, content }
     }
 
-    /// Waiters of an entry under way get its answer, and what waits for it may go on.
+    /// Finishes an entry in flight: its waiters get their answer, and entries that wait for it may
+    /// go on.
     #[inline]
     pub(super) fn finish(&mut self, id: EntryId, mut answer: impl FnMut(Answered<W, T::Receipt>)) {
         let entry = self.entries.remove(id);
@@ -65,8 +66,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         Late { waiter: waiter.answered.waiter, stage, operation }
     }
 
-    /// After something of `key` has come, left or been answered: the first that waits may leave if
-    /// it can, and a key with which nothing is going on is forgotten.
+    /// Updates a key after one of its entries was added, sent or answered: queues its first pending
+    /// entry if that can be sent now, and removes the key if it is idle.
     #[inline]
     pub(super) fn settle(&mut self, key: KeyId) {
         let slot = &self.keys[key];
@@ -82,7 +83,8 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// Moves entries from the queue of `class` to `leaving`: the first and what may leave with it.
+    /// Moves entries from the queue of `class` to `leaving`: the first and those that may go with
+    /// it.
     fn pick(&mut self, class: Class, leaving: &mut Vec<(K, EntryId)>) {
         let entries_max = self.takes_max(class);
         let mut next = self.queues.first(class);
@@ -103,7 +105,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// Entries that a batch of `class` takes at most: of reads no more than the share of a place.
+    /// Returns how many entries a batch of `class` takes at most; for reads their share per slot.
     fn takes_max(&self, class: Class) -> usize {
         let max = self.settings.batch_takes_max();
         match (class, self.settings.departure) {
@@ -121,7 +123,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         self.entries[id].write.as_ref().map(T::kind)
     }
 
-    /// Takes an entry from its queue and from what waits of its key.
+    /// Takes an entry from its queue and from its key's pending entries.
     #[inline]
     fn take(&mut self, id: EntryId) -> K {
         self.queues.remove(&mut self.entries, id);
@@ -143,14 +145,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
             Class::Write { lane } => {
                 let entries = leaving.map(|(key, id)| {
                     let write = self.entries[id].write.take();
-                    (key, write.expect("an entry of a lane has its write until it leaves"))
+                    (key, write.expect("an entry of a partition has its write until it is sent"))
                 });
                 Content::Write { lane, entries: entries.collect() }
             }
         }
     }
 
-    /// Drops an entry that waits and that nobody wants any more.
+    /// Drops a pending entry that has no waiters left.
     fn drop_waiting(&mut self, id: EntryId) {
         if let Place::Queued(_) = self.entries[id].place {
             self.queues.remove(&mut self.entries, id);

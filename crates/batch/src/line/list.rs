@@ -1,15 +1,16 @@
-//! A doubly linked list through the values of an arena: anything in it can leave at any time, in
+//! A doubly linked list through the values of an arena: any of them can be removed at any time, in
 //! O(1).
 
 use super::arena::{Arena, Id};
 
-/// The ends of a list. Its values hold a [`Link`] for it, which every call is shown where to find.
+/// Head and tail of a list. Its values hold a [`Link`] for it, and every call is told how to find
+/// it.
 pub(super) struct List<M> {
     ends: Option<Ends<M>>,
     len: usize,
 }
 
-/// A value's neighbours in a list.
+/// Neighbours of a value in a list.
 pub(super) struct Link<M> {
     previous: Option<Id<M>>,
     next: Option<Id<M>>,
@@ -60,7 +61,7 @@ impl<M> List<M> {
         }
     }
 
-    /// Takes out `id`, which is in this list.
+    /// Removes `id`, which is in this list.
     #[inline]
     pub fn unlink<T>(
         &mut self,

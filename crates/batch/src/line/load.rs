@@ -1,11 +1,11 @@
-//! How much waits, and how much may.
+//! Accounting of pending requests and bytes against their limits.
 
 use super::entry::Size;
 use crate::limits::REQUEST_OVERHEAD_BYTES;
 use crate::request::Refusal;
 use crate::settings::LineSettings;
 
-/// Requests that wait, and their bytes.
+/// Number of pending requests, and their bytes.
 pub(super) struct Load {
     pub requests: usize,
     pub bytes: usize,
@@ -23,10 +23,10 @@ impl Load {
         }
     }
 
-    /// Whether one more request may wait, of this size.
+    /// Checks whether one more request of this size may be added.
     ///
-    /// It is counted whole, though it may turn out to join an entry: so a full line refuses without
-    /// looking for one.
+    /// It counts whole, though it may turn out to join an entry, so that a full queue refuses
+    /// without searching for one.
     #[inline]
     pub fn admit(&self, size: Size) -> Result<(), Refusal> {
         let Self { requests_max, bytes_max, .. } = *self;
@@ -40,7 +40,7 @@ impl Load {
         Ok(())
     }
 
-    /// Something that waits had `before` bytes and has `after`.
+    /// Corrects the count for a pending entry that had `before` bytes and now has `after`.
     pub fn resize(&mut self, before: usize, after: usize) {
         self.bytes = self.bytes - before + after;
     }

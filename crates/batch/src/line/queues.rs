@@ -1,8 +1,8 @@
-//! Entries that can leave, and when they do.
+//! Entries that can be sent, and when they are due.
 //!
-//! Reads have one queue, each lane of writes has its own. An entry joins the back of its queue when
-//! nothing of its key is before it any more, so the front of a queue has been able to leave for
-//! longest.
+//! Reads have one queue, and each write partition has its own. An entry joins the back of its queue
+//! when no earlier operation on its key is unfinished, so the front of a queue is the entry that
+//! could be sent for longest.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::trips::Trips;
 use crate::settings::{Departure, LineSettings};
 use crate::stats::LineStats;
 
-/// The queues of all classes.
+/// Queues of all classes.
 pub(super) struct Queues {
     reads: Queue,
     lanes: Vec<Lane>,
@@ -21,7 +21,7 @@ pub(super) struct Queues {
     turns: u64,
 }
 
-/// Entries of one class that can leave.
+/// Entries of one class that can be sent.
 struct Queue {
     entries: List<EntryMark>,
     bytes: usize,
@@ -38,14 +38,14 @@ enum LaneState {
     Busy,
 }
 
-/// A queue with something in it, and when that is due.
+/// A queue that is not empty, and when it is due.
 struct Candidate {
     class: Class,
     turn: u64,
     due: Duration,
 }
 
-/// What departure depends on besides the queues.
+/// Inputs of the dispatch policy besides the queues.
 pub(super) struct Traffic<'a> {
     pub trips: &'a Trips,
     pub stats: &'a LineStats,
@@ -64,13 +64,13 @@ impl Queues {
         }
     }
 
-    /// The class of a write of a key with this hash.
+    /// Returns the class of a write of a key with this hash.
     pub fn class_of_write(&self, hash: u64) -> Class {
         let lane = hash % self.lanes.len() as u64;
-        Class::Write { lane: usize::try_from(lane).expect("a lane's number is a small one") }
+        Class::Write { lane: usize::try_from(lane).expect("a partition's number is a small one") }
     }
 
-    /// Lets `id` queue from now on.
+    /// Queues `id` from now on.
     #[inline]
     pub fn push<T>(&mut self, entries: &mut Entries<T>, id: EntryId, since: Duration) {
         self.turns += 1;
@@ -91,7 +91,7 @@ impl Queues {
         queue.entries.unlink(entries, id, |entry| &mut entry.of_queue);
     }
 
-    /// An entry that queues has changed its size.
+    /// Accounts for a queued entry that has changed its size.
     pub fn resize(&mut self, class: Class, before: usize, after: usize) {
         let queue = self.queue_mut(class);
         queue.bytes = queue.bytes - before + after;
@@ -104,12 +104,12 @@ impl Queues {
         }
     }
 
-    /// Reads that could leave.
+    /// Returns the number of queued reads.
     pub fn reads_len(&self) -> usize {
         self.reads.entries.len()
     }
 
-    /// The entry of `class` that could leave for longest.
+    /// Returns the entry of `class` that could be sent for longest.
     pub fn first(&self, class: Class) -> Option<EntryId> {
         match class {
             Class::Read => self.reads.entries.first(),
@@ -117,18 +117,18 @@ impl Queues {
         }
     }
 
-    /// A batch of `class` has left: its lane is taken.
+    /// Marks the partition of `class` busy, after one of its batches was sent.
     pub fn set_busy(&mut self, class: Class) {
         self.set_lane(class, LaneState::Busy);
     }
 
-    /// A batch of `class` has ended: its lane is free.
+    /// Marks the partition of `class` free, after its batch has ended.
     pub fn set_free(&mut self, class: Class) {
         self.set_lane(class, LaneState::Free);
     }
 
-    /// The class whose batch leaves next: of those that are due, the one that could leave for
-    /// longest.
+    /// Returns the class whose batch goes next: of those that are due, the one whose first entry
+    /// could be sent for longest.
     pub fn next_due<T>(
         &self,
         entries: &Entries<T>,
@@ -139,7 +139,7 @@ impl Queues {
         due.min_by_key(|candidate| candidate.turn).map(|candidate| candidate.class)
     }
 
-    /// When the first queue is due.
+    /// Returns when the first queue is due.
     pub fn first_due<T>(&self, entries: &Entries<T>, traffic: &Traffic<'_>) -> Option<Duration> {
         self.candidates(entries, traffic).map(|candidate| candidate.due).min()
     }
@@ -169,7 +169,7 @@ impl Queues {
         Some(Candidate { class, turn: turn.number, due })
     }
 
-    /// How long the first of a queue waits for company.
+    /// Returns how long the first entry of a queue waits for more entries.
     fn hold(&self, traffic: &Traffic<'_>, class: Class, queue: &Queue) -> Duration {
         let (_, enough) = self.departure.entries();
         if enough <= queue.entries.len() || self.batch_bytes_max <= queue.bytes {

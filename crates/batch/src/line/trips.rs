@@ -1,4 +1,4 @@
-//! Batches under way.
+//! Batches in flight.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::request::Operation;
 
 enum TripMark {}
 
-/// Batches under way.
+/// Table of the batches in flight.
 pub(super) struct Trips {
     arena: Arena<Trip, TripMark>,
     max: usize,
     serial: u64,
     reads: usize,
     writes: usize,
-    /// Of all batches of reads, as many as they left with.
+    /// Entries of all read batches in flight, counted when they were sent.
     read_entries: usize,
 }
 
-/// One batch under way.
+/// One batch in flight.
 pub(super) struct Trip {
     pub class: Class,
     pub started: Duration,
-    /// In the order of the batch; `None` when answered.
+    /// Entries in the order of the batch; `None` when answered.
     pub entries: Vec<Option<EntryId>>,
     serial: u64,
 }
@@ -50,7 +50,7 @@ impl Trips {
         BatchId { slot, serial }
     }
 
-    /// The entry at `index` of a batch under way, once.
+    /// Takes the entry at `index` of a batch in flight; `None` the second time.
     pub fn take(&mut self, batch: BatchId, index: usize) -> Option<EntryId> {
         let id = self.find(batch)?;
         self.arena[id].entries.get_mut(index)?.take()
@@ -73,7 +73,7 @@ impl Trips {
         }
     }
 
-    /// Entries of all batches of reads under way, answered or not.
+    /// Returns the number of entries of all read batches in flight, answered or not.
     pub fn read_entries(&self) -> usize {
         self.read_entries
     }

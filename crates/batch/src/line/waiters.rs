@@ -1,4 +1,4 @@
-//! Who waits for what, and until when.
+//! Waiters of entries, and their deadlines.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use super::entry::EntryId;
 use super::list::Link;
 use crate::request::{Answered, RequestId};
 
-/// Marks ids of waiters.
+/// Marker of waiter ids.
 pub(super) enum WaiterMark {}
 
 pub(super) type WaiterId = Id<WaiterMark>;
 
-/// The waiters of all entries.
+/// Arena of the waiters of all entries.
 pub(super) struct Waiters<W, R> {
     pub arena: Arena<Waiter<W, R>, WaiterMark>,
     deadlines: Deadlines,
     serial: u64,
 }
 
-/// Who made one request.
+/// The caller of one request.
 pub(super) struct Waiter<W, R> {
     pub answered: Answered<W, R>,
     pub entry: EntryId,
@@ -30,15 +30,15 @@ pub(super) struct Waiter<W, R> {
     deadline: Option<Duration>,
 }
 
-/// How long a request counts as one that waits.
+/// Says how long a request counts as pending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Counted {
     UntilDeparture,
-    /// It joined an entry under way.
+    /// The request joined an entry in flight.
     UntilAnswer,
 }
 
-/// What a new waiter is told.
+/// Arguments for a new waiter.
 pub(super) struct NewWaiter<W, R> {
     pub waiter: W,
     pub receipt: Option<R>,
@@ -77,30 +77,30 @@ impl<W, R> Waiters<W, R> {
         waiter
     }
 
-    /// The name of a waiter to the world outside.
+    /// Returns the public id of a waiter's request.
     pub fn request(&self, id: WaiterId) -> RequestId {
         RequestId { slot: id.slot(), serial: self.arena[id].serial }
     }
 
-    /// The waiter of a request that has not been answered.
+    /// Finds the waiter of a request that has not been answered.
     pub fn find(&self, request: RequestId) -> Option<WaiterId> {
         let id = Id::at(request.slot);
         holds(&self.arena, id, request.serial).then_some(id)
     }
 
-    /// All waiters, in order of arrival.
+    /// Returns all waiters, in order of arrival.
     pub fn in_order(&self) -> Vec<WaiterId> {
         let mut all: Vec<_> = self.arena.iter().map(|(id, waiter)| (waiter.serial, id)).collect();
         all.sort_unstable_by_key(|(serial, _)| *serial);
         all.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The nearest deadline.
+    /// Returns the nearest deadline.
     pub fn first_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|deadline| deadline.at)
     }
 
-    /// A waiter whose deadline has passed at `now`, the most overdue first.
+    /// Returns a waiter whose deadline has passed at `now`, the most overdue first.
     pub fn first_late(&self, now: Duration) -> Option<WaiterId> {
         let first = self.deadlines.first()?;
         (first.at <= now).then(|| first.waiter())

@@ -1,4 +1,4 @@
-//! The alarm on a clock of the test's own; the thread on the system's.
+//! The alarm on a clock that the test moves; the thread on the system's clock.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -10,7 +10,7 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// An alarm and a thread that wakes on time, on a clock that the test turns.
+/// An alarm and a thread that wakes on time, on a clock that the test moves.
 #[derive(Default)]
 struct Simulation {
     alarm: Alarm,
@@ -98,7 +98,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 }
 
 proptest! {
-    /// A wanted time rings exactly when it has come, unless another took its place before that.
+    /// A wanted time calls back exactly when it has come, unless another replaced it before that.
     #[test]
     fn rings_are_those_of_an_alarm_that_is_always_awake(operations in operations()) {
         let mut simulation = Simulation::default();
@@ -109,7 +109,7 @@ proptest! {
                 Operation::Want(ahead) => {
                     wanted = ahead.map(|ahead| now + us(ahead));
                     simulation.want(wanted);
-                    // One that is due at once rings now.
+                    // One that is due at once calls back now.
                     if wanted == Some(now) {
                         expected.push(now);
                         wanted = None;
@@ -127,8 +127,8 @@ proptest! {
     }
 }
 
-/// A timer whose rings arrive in a channel, which is closed when both the timer and its thread are
-/// gone.
+/// Returns a timer whose callbacks send to a channel, which closes when the timer and its thread
+/// are gone.
 fn timer() -> (Timer, Clock, Receiver<Duration>) {
     let clock = Clock::start();
     let (sender, rings) = channel();
@@ -143,8 +143,8 @@ fn rings_come_never_early_and_finer_than_a_millisecond() {
     let (mut timer, clock, rings) = timer();
     let mut fastest = Duration::MAX;
     let begun = clock.now();
-    // The fastest of as many as it takes, so that a busy machine does not matter. A timer in units
-    // of milliseconds needs 1 ms at least.
+    // Takes the fastest of as many rounds as needed, so that a busy machine does not matter. A
+    // timer in units of milliseconds needs at least 1 ms.
     for round in 0.. {
         if 100 <= round && (fastest < us(950) || TIMEOUT < clock.now() - begun) {
             break;

@@ -1,4 +1,4 @@
-//! What leaves together, and what does not wait.
+//! Requests that go into one batch, and requests that do not wait.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn store(
 
 #[tokio::test]
 async fn tasks_that_can_run_at_the_same_time_share_a_trip() {
-    // With more places they would be shared out.
+    // With more batches in flight allowed, the reads would be divided among them.
     let (batcher, mut trips) = gate(in_flight(2));
     let loads: Vec<Load> = (0..100).rev().map(|key| load(&batcher, key)).collect();
     let trip = trips.next().await;
@@ -56,8 +56,8 @@ async fn those_just_answered_ask_again_before_the_next_batch_leaves() {
     tasks.join_all().await;
 }
 
-/// A worker of the threaded runtime runs a task that was just woken before those that wait, the
-/// driver for one. All of it on one worker, so that it is not about who is faster.
+/// A worker of the threaded runtime runs a task that was just woken before its run queue, the
+/// driver for one. All of it runs on one worker, so that it does not matter who is faster.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_driver_does_not_run_ahead_of_those_just_answered() {
     let on_the_worker = async {
@@ -107,7 +107,7 @@ async fn a_read_never_joins_one_under_way_unless_that_was_asked_for() {
         let first = load(&batcher, 1);
         let mut seen = vec![trips.next().await];
         let second = load(&batcher, 1);
-        // So that the second leaves by number if it leaves at all.
+        // So that the second batch goes because of its size if it goes at all.
         let others: Vec<Load> = (10..20).map(|key| load(&batcher, key)).collect();
         seen.extend(trips.arrived().await);
         let with_key = seen.iter().filter(|trip| trip.keys().contains(&1)).count();
@@ -167,7 +167,7 @@ async fn a_window_passes_by_itself_and_in_less_than_a_millisecond() {
     let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
     let mut fastest = u128::MAX;
     let begun = now();
-    // The fastest of as many as it takes, so that a busy machine does not matter.
+    // Takes the fastest of as many rounds as needed, so that a busy machine does not matter.
     for key in 0.. {
         if 100 <= key && (fastest < 950 || 30 < begun.elapsed().as_secs()) {
             break;

@@ -1,4 +1,4 @@
-//! A caller that gives up, at whatever point, harms nobody else and leaves nothing behind.
+//! A caller that gives up, at whatever point, affects nobody else and leaves nothing behind.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ fn store(batcher: &Batcher<Gate>, key: u32, value: u32) -> JoinHandle<Stored<Gat
 
 #[tokio::test]
 async fn the_first_callers_cancellation_fails_nobody_else() {
-    // While they wait: a batch is under way, and these are too few for another.
+    // While they are pending: a batch is in flight, and these are too few for another.
     let (batcher, mut trips) = gate(BatcherSettings::default());
     let under_way = load(&batcher, 0);
     let trip = trips.next().await;
@@ -38,7 +38,7 @@ async fn the_first_callers_cancellation_fails_nobody_else() {
     assert_eq!(under_way.await.unwrap(), Ok(None));
     assert_eq!(second.await.unwrap(), Ok(None));
 
-    // While their batch is under way.
+    // While their batch is in flight.
     let (first, second, third) = (load(&batcher, 1), load(&batcher, 1), load(&batcher, 2));
     let trip = trips.next().await;
     first.abort();
@@ -106,7 +106,7 @@ async fn a_future_that_was_never_polled_asks_for_nothing() {
     assert_eq!(batcher.stats().reads.requests, 0);
 }
 
-/// A small generator (splitmix64), so that a seed is all there is to a schedule.
+/// A small generator (splitmix64), so that a seed alone determines a schedule.
 struct Rng(u64);
 
 impl Rng {
@@ -140,7 +140,7 @@ impl Rng {
     }
 }
 
-/// Trips at the gate in any order of ending; checks that none gets in another's way.
+/// Batches at the gate that end in any order; checks that none conflicts with another.
 struct Underway {
     trips: Trips,
     arrived: Vec<Trip>,
@@ -161,7 +161,7 @@ impl Underway {
             let shared = new.keys().iter().any(|key| other.keys().contains(key));
             assert!(
                 !shared || (reads(new) && reads(other)),
-                "a key is written beside another trip of it"
+                "a key is written beside another batch of it"
             );
         }
     }
@@ -174,7 +174,7 @@ impl Underway {
     }
 }
 
-/// Calls that are made, given up, answered well and badly in any order: those not given up are all
+/// Calls start, are given up, succeed and fail in any order: every call that was not given up is
 /// answered.
 #[tokio::test]
 async fn in_any_schedule_every_caller_who_stays_is_answered() {
@@ -227,7 +227,7 @@ enum Fate {
     Dropped,
 }
 
-/// Notes what happens to it.
+/// A reply that records what happens to it.
 struct Tracked {
     number: usize,
     fates: Arc<Mutex<Vec<Fate>>>,
@@ -271,7 +271,7 @@ struct Submitter {
     batcher: Batcher<Gate, Tracked>,
     fates: Arc<Mutex<Vec<Fate>>>,
     open: Vec<(RequestId, usize)>,
-    /// Cancelled before they had a fate, or refused.
+    /// Replies whose requests were cancelled before an answer, or refused.
     given_up: Vec<usize>,
 }
 
@@ -280,7 +280,7 @@ impl Submitter {
         let number = self.fates.lock().unwrap().len();
         self.fates.lock().unwrap().push(Fate::Waits);
         let reply = Tracked { number, fates: Arc::clone(&self.fates) };
-        // Either long over or never.
+        // The deadline is either long past or never.
         let deadline = (rng.below(6) == 0).then(past);
         let submitted = match rng.below(2) {
             0 => self.batcher.submit_load(rng.key(), reply, deadline),

@@ -1,4 +1,4 @@
-//! What goes wrong in a trip or before it harms those concerned, and tells them so.
+//! A failure in a batch or before it affects only the requests concerned, and they get its error.
 
 use busload_batch::{BatchError, Batcher, BatcherSettings, LineSettings, Loaded, Stored};
 use tokio::task::JoinHandle;
@@ -38,7 +38,7 @@ async fn a_trip_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
         }
 
         let stores = [store(&batcher, 1), store(&batcher, 1), store(&batcher, BAD_KEY)];
-        // Two lanes or one, as the keys' hashes will.
+        // One or two partitions, depending on the keys' hashes.
         while let Some(trip) = trips.arrived().await {
             trip.end(pass);
         }
@@ -61,7 +61,7 @@ async fn a_panic_before_the_first_await_is_a_panic_of_the_trip() {
     assert_eq!(batcher.load(2).await, Ok(Some(2)));
 }
 
-/// The line calls `merge` under its lock, where a panic must not be the end of the others.
+/// The queue calls `merge` under its lock, where a panic must not take down the other requests.
 #[tokio::test]
 async fn a_write_that_panics_when_it_is_merged_harms_its_own_caller_only() {
     let (batcher, mut trips) = gate(BatcherSettings::default());
@@ -124,7 +124,7 @@ async fn a_request_larger_than_the_line_says_so() {
 #[test]
 fn an_error_says_what_happened_and_whether_a_write_may_have() {
     let cases: [(BatchError<&str>, &str, bool); 9] = [
-        (BatchError::Full, "the waiting line is full", false),
+        (BatchError::Full, "the request queue is full", false),
         (
             BatchError::TooLarge { bytes: 900, bytes_max: 512 },
             "the request counts 900 bytes, and at most 512 bytes may wait",
@@ -132,7 +132,7 @@ fn an_error_says_what_happened_and_whether_a_write_may_have() {
         ),
         (
             BatchError::TooLate { sent: false },
-            "the deadline passed in the waiting line; nothing was sent",
+            "the deadline passed in the request queue; nothing was sent",
             false,
         ),
         (

@@ -1,4 +1,4 @@
-//! A store in memory whose trips wait at a gate until the test lets them end, one way or another.
+//! A store in memory whose batches wait at a gate until the test ends them, one way or another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use busload_batch::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-/// A key whose reads and writes fail, without harm to those beside it.
+/// A key whose reads and writes fail, without affecting those beside it.
 pub const BAD_KEY: u32 = 666;
 
-/// The error of [`BAD_KEY`].
+/// Error of [`BAD_KEY`].
 pub const BAD: &str = "bad key";
 
 pub struct Gate {
@@ -20,7 +20,7 @@ pub struct Gate {
     values: Mutex<HashMap<u32, u32>>,
 }
 
-/// A trip that has arrived at the gate.
+/// A batch that has arrived at the gate.
 pub struct Trip {
     pub content: Content,
     pass: oneshot::Sender<Pass>,
@@ -32,17 +32,17 @@ pub enum Content {
     Store(BTreeMap<u32, Change>),
 }
 
-/// How a trip ends.
+/// Ways for a batch to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     Done,
     Fail(&'static str),
     Panic,
-    /// Brings one answer too few.
+    /// Returns one answer too few.
     Short,
 }
 
-/// Sets of a key merge to the last, additions to their sum; the two do not mix, nor share a batch.
+/// Sets of a key merge to the last, additions to their sum; the two neither mix nor share a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Set(u32),
@@ -51,7 +51,7 @@ pub enum Change {
 
 impl Write for Change {
     type Kind = std::mem::Discriminant<Self>;
-    /// Of an addition: what it and those merged before it add.
+    /// Sum of an addition and of those merged before it.
     type Receipt = u32;
 
     fn kind(&self) -> Self::Kind {
@@ -86,8 +86,8 @@ impl Gate {
         let (pass, passed) = oneshot::channel();
         self.trips
             .send(Trip { content, pass })
-            .expect("the test listens as long as there are trips");
-        match passed.await.expect("the test lets every trip pass") {
+            .expect("the test listens as long as there are batches");
+        match passed.await.expect("the test lets every batch pass") {
             Pass::Panic => panic!("the test wants a panic"),
             Pass::Fail(error) => Err(error),
             pass => Ok(pass),
@@ -118,7 +118,7 @@ impl Service for Gate {
     type Key = u32;
     type Value = Arc<u32>;
     type Write = Change;
-    /// The value before.
+    /// Value before the write.
     type Outcome = u32;
     type Error = &'static str;
 
@@ -141,13 +141,14 @@ impl Service for Gate {
 pub struct Trips(mpsc::UnboundedReceiver<Trip>);
 
 impl Trips {
-    /// A trip that has arrived when all tasks that can have run; they must be on this thread.
+    /// Returns a batch that has arrived once every runnable task has run; all must be on this
+    /// thread.
     pub async fn arrived(&mut self) -> Option<Trip> {
         settle().await;
         self.0.try_recv().ok()
     }
 
-    /// The next trip, which has left after all tasks have run that could, if they are on this
+    /// Returns the next batch, which was sent after every runnable task has run, if all are on this
     /// thread.
     pub async fn next(&mut self) -> Trip {
         settle().await;
@@ -162,7 +163,7 @@ impl Trips {
         }
     }
 
-    /// The next trip, or `None` if there will not be one: nothing waits.
+    /// Returns the next batch, or `None` if there will be none because nothing is pending.
     pub async fn arrived_unless_empty<R: Reply<Gate>>(
         &mut self,
         batcher: &Batcher<Gate, R>,
@@ -176,7 +177,7 @@ impl Trips {
 
 impl Trip {
     pub fn end(self, how: Pass) {
-        // A trip whose runtime is gone waits for nothing.
+        // A batch whose runtime is gone waits for nothing.
         let _ = self.pass.send(how);
     }
 
@@ -188,33 +189,33 @@ impl Trip {
     }
 }
 
-/// What another thread does; a test that waits for it in vain ends.
+/// Waits for another thread, with a timeout.
 pub async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(std::time::Duration::from_secs(60), future)
         .await
         .expect("it does not hang")
 }
 
-/// Lets every task run that can; they must be on this thread.
+/// Runs every runnable task; all must be on this thread.
 pub async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
 }
 
-/// A batcher at the gate whose callers await.
+/// Returns a batcher at the gate whose callers await.
 pub fn gate(settings: BatcherSettings) -> (Batcher<Gate>, Trips) {
     gate_with::<Oneshot<Gate>>(settings)
 }
 
-/// A batcher at the gate with other replies.
+/// Returns a batcher at the gate with other replies.
 pub fn gate_with<R: Reply<Gate>>(settings: BatcherSettings) -> (Batcher<Gate, R>, Trips) {
     let (trips, receiver) = mpsc::unbounded_channel();
     let service = Gate { trips, values: Mutex::default() };
     (Batcher::start(service, settings).expect("settings make sense"), Trips(receiver))
 }
 
-/// The default settings with so many batches in flight.
+/// Returns the default settings with this many batches in flight.
 pub fn in_flight(batches_in_flight_max: usize) -> BatcherSettings {
     BatcherSettings {
         line: LineSettings { batches_in_flight_max, ..LineSettings::default() },
@@ -222,7 +223,7 @@ pub fn in_flight(batches_in_flight_max: usize) -> BatcherSettings {
     }
 }
 
-/// The default settings, reads joining those in flight.
+/// Returns the default settings, with reads joining those in flight.
 pub fn joining() -> BatcherSettings {
     BatcherSettings {
         line: LineSettings { sharing: Sharing::InFlight, ..LineSettings::default() },
@@ -230,7 +231,7 @@ pub fn joining() -> BatcherSettings {
     }
 }
 
-/// Small numbers, so that a short schedule meets every limit.
+/// Returns small limits, so that a short schedule meets every one.
 pub fn small() -> BatcherSettings {
     let line = LineSettings {
         requests_max: 12,

@@ -1,7 +1,7 @@
-//! The async batcher over services whose trips the tests hold at a gate.
+//! The async batcher over services whose batches the tests hold at a gate.
 //!
-//! Most tests run on one thread and let every task run that can (`settle`), so nothing depends on
-//! how fast the machine is.
+//! Most tests run on one thread and run every runnable task (`settle`), so nothing depends on the
+//! speed of the machine.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 

@@ -1,4 +1,4 @@
-//! Many tasks on several threads: a read asked after a write was acknowledged sees it, and limits
+//! Many tasks on several threads: a read made after a write was acknowledged sees it, and limits
 //! hold.
 
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ const ROUNDS: u64 = 150;
 const BATCHES_IN_FLIGHT: usize = 4;
 const LANES: usize = 3;
 
-/// A store that takes its time (in turns of the runtime, any number) and checks who is in it at the
-/// same time.
+/// A store that takes its time (any number of runtime turns) and checks which batches are in it at
+/// the same time.
 #[derive(Default)]
 struct Store {
     values: Mutex<HashMap<u32, u64>>,
-    /// By key: trips that read it; `usize::MAX` if one writes it.
+    /// By key: number of batches that read it; `usize::MAX` if one writes it.
     inside: Mutex<HashMap<u32, usize>>,
     trips: AtomicUsize,
     stores: AtomicUsize,
@@ -78,7 +78,7 @@ impl Service for Store {
         self.enter(&self.stores, LANES);
         let keys = || entries.iter().map(|(key, _)| *key);
         self.inside(keys(), |others| {
-            assert_eq!(*others, 0, "written while another trip has the key");
+            assert_eq!(*others, 0, "written while another batch has the key");
             *others = usize::MAX;
         });
         self.take_time().await;
@@ -97,12 +97,12 @@ impl Service for Store {
     }
 }
 
-/// Writes 1, 2, 3... under one key, and says which are acknowledged.
+/// Writes 1, 2, 3... under one key, and reports which are acknowledged.
 async fn write(batcher: Batcher<Store>, key: u32, acknowledged: Arc<AtomicU64>) {
     for value in 1..=ROUNDS {
         if value % 3 == 0 {
-            // Asked behind the write without waiting for it, so it must see that write and no later
-            // one.
+            // Made after the write without waiting for it, so the read must see that write and no
+            // later one.
             let (stored, seen) = tokio::join!(batcher.store(key, value), batcher.load(key));
             stored.unwrap();
             assert_eq!(seen, Ok(Some(value)));
@@ -114,7 +114,7 @@ async fn write(batcher: Batcher<Store>, key: u32, acknowledged: Arc<AtomicU64>) 
     }
 }
 
-/// Reads one key until its last value; each read sees all that was acknowledged when it was asked.
+/// Reads one key until its last value; each read sees all writes acknowledged before it was made.
 async fn read(batcher: Batcher<Store>, key: u32, acknowledged: Arc<AtomicU64>) {
     let mut seen = 0;
     while seen < ROUNDS {
@@ -155,7 +155,7 @@ async fn reads_see_every_write_acknowledged_before_they_were_asked() {
     stress(Sharing::Waiting).await;
 }
 
-/// The relaxation is about writes that do not pass through the batcher.
+/// The relaxation concerns only writes that do not pass through the batcher.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn reads_that_join_those_in_flight_see_the_batchers_own_writes_too() {
     stress(Sharing::InFlight).await;

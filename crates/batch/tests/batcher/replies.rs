@@ -1,4 +1,4 @@
-//! Replies of another kind than futures: submitted by the many, flushed once.
+//! Replies other than futures: many requests submitted, one flush.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,7 +16,7 @@ enum Answer {
 
 type Answers = Arc<Mutex<Vec<Answer>>>;
 
-/// Notes the answer of the request with this number.
+/// Records the answer of the request with this number.
 struct Note(u32, Answers);
 
 impl Reply<Gate> for Note {
@@ -37,7 +37,7 @@ fn taken(answers: &Answers) -> Vec<Answer> {
 async fn what_is_submitted_leaves_with_the_flush_and_not_before() {
     let (batcher, mut trips) = gate_with(BatcherSettings::default());
     let answers = Answers::default();
-    // The driver looks once when it starts.
+    // The driver checks once when it starts.
     settle().await;
     for key in [3, 1, 2] {
         batcher.submit_load(key, Note(key, Arc::clone(&answers)), None).ok().unwrap();
@@ -113,7 +113,7 @@ async fn a_refused_request_gives_its_reply_back_uncalled() {
     assert_eq!(taken(&answers), []);
 }
 
-/// Panics when it is called, or asks for the next key, as many times as it has keys.
+/// Panics when it is called, or requests the next key, as many times as it has keys.
 enum Lively {
     Panics,
     Asks { batcher: Batcher<Gate, Self>, keys: Vec<u32>, answered: Answers },

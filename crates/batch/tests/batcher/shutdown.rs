@@ -1,4 +1,4 @@
-//! However a batcher comes to its end, nobody is left hanging and nothing is left running.
+//! However a batcher ends, every caller gets an answer and nothing is left running.
 
 use std::sync::{Arc, Weak};
 
@@ -68,7 +68,7 @@ async fn a_batcher_stays_closed_when_nobody_waits_for_its_closing() {
     assert_eq!(batcher.load(1).await, Err(BatchError::Closed));
 }
 
-/// Sends what it is called with.
+/// Sends the answer it is called with.
 struct Sends(oneshot::Sender<Result<(), BatchError<&'static str>>>);
 
 impl Reply<Gate> for Sends {
@@ -94,7 +94,7 @@ async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_an
     };
     let under_way = submit(0);
     let trip = trips.next().await;
-    // One of them waits for the end of the trip, because it asks for the same key.
+    // One of them waits for the end of the batch, because it reads the same key.
     let waiting = [submit(0), submit(1)];
     let (sender, write) = oneshot::channel();
     batcher.submit_store(0, Change::Set(1), Sends(sender), None).ok().unwrap();
@@ -106,7 +106,7 @@ async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_an
     for answer in waiting.into_iter().chain([write]) {
         assert_eq!(soon(answer).await.unwrap(), Err(BatchError::Closed));
     }
-    assert!(service.upgrade().is_some(), "a trip is under way");
+    assert!(service.upgrade().is_some(), "a batch is in flight");
     trip.end(Pass::Done);
     assert_eq!(under_way.await.unwrap(), Ok(()));
     settle().await;
@@ -124,7 +124,7 @@ async fn an_idle_batcher_without_a_handle_ends() {
     assert!(service.upgrade().is_none());
 }
 
-/// A batcher on a runtime of its own, as the end of that one must not be the end of the callers.
+/// Returns a batcher on a runtime of its own, whose end must not be the end of the callers.
 fn elsewhere(worker_threads: usize) -> (tokio::runtime::Runtime, Batcher<Gate>, Trips) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(worker_threads).build().unwrap();
@@ -146,8 +146,8 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
         }
         runtime.shutdown_background();
         assert_eq!(soon(under_way).await.unwrap(), Err(BatchError::Stopped));
-        // While one worker ends the trip, another may still run the driver, which lets those leave
-        // who waited for it.
+        // While one worker ends the batch, another may still run the driver, which sends the
+        // requests that waited for the batch.
         let refused = |outcome: Loaded<Gate>| match outcome {
             Err(BatchError::Closed) => true,
             Err(BatchError::Stopped) => 1 < worker_threads,
@@ -175,7 +175,7 @@ async fn a_runtime_that_never_ran_the_driver_leaves_nobody_hanging_either() {
     soon(batcher.close()).await;
 }
 
-/// Shutting down while callers come and trips end, many times, so that it falls everywhere.
+/// Shuts down while callers come and batches end, many times, to hit every moment.
 #[tokio::test]
 async fn a_shutdown_at_any_moment_leaves_nobody_hanging() {
     for round in 0..100 {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use busload_batch::Write;
 
-/// Fields a merged change holds at most: one more and it gives the later change back.
+/// Maximum number of fields of a merged change: with one more it returns the later change.
 const FIELDS_MAX: usize = 3;
 
-/// What a key holds.
+/// Content of a key.
 pub type Value = Option<BTreeMap<u8, usize>>;
 
-/// What one request writes.
+/// Write of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Replaces all by one field, 0. Takes this many bytes.
@@ -20,13 +20,13 @@ pub enum Action {
     Delete,
 }
 
-/// What an entry writes.
+/// Write of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     kind: Kind,
     fields: BTreeMap<u8, usize>,
     bytes: usize,
-    /// Whose actions it has merged, in order.
+    /// Requests whose actions it has merged, in order.
     pub requests: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! The line does in every order of events what a simple reference does, and what its promises say.
+//! In every order of events the queue does what a simple reference does, and keeps its promises.
 
 mod change;
 mod reference;
@@ -17,10 +17,17 @@ use world::{Deadline, KEYS, Step, World};
 const STEPS_MAX: usize = 150;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 20_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn line_does_what_the_reference_does(settings in settings(), steps in vec(step(), 1..STEPS_MAX)) {
+    fn line_does_what_the_reference_does(
+        settings in settings(),
+        steps in vec(step(), 1..STEPS_MAX),
+    ) {
         run(settings, steps);
     }
 }
@@ -63,7 +70,8 @@ fn departure(batch_entries_max: usize) -> impl Strategy<Value = Departure> {
     let wait = prop_oneof![Just(0), 1..2_000_u64].prop_map(Duration::from_micros);
     prop_oneof![
         2 => (1..=batch_entries_max).prop_map(|min_batch| Departure::WhenFree { min_batch }),
-        1 => (1..=batch_entries_max, wait).prop_map(|(entries, wait)| Departure::Window { entries, wait }),
+        1 => (1..=batch_entries_max, wait)
+            .prop_map(|(entries, wait)| Departure::Window { entries, wait }),
     ]
 }
 
@@ -72,7 +80,9 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0..KEYS, 0..9_u8, deadline())
             .prop_map(|(key, key_bytes, deadline)| Step::Read { key, key_bytes, deadline }),
         12 => (0..KEYS, 0..9_u8, action(), deadline())
-            .prop_map(|(key, key_bytes, action, deadline)| Step::Write { key, key_bytes, action, deadline }),
+            .prop_map(|(key, key_bytes, action, deadline)| {
+                Step::Write { key, key_bytes, action, deadline }
+            }),
         6 => any::<usize>().prop_map(|request| Step::Leave { request }),
         6 => Just(Step::NextBatch),
         4 => Just(Step::AllBatches),

@@ -1,5 +1,5 @@
-//! The rules of the line, written so that they can be read off: one list of entries, searched from
-//! the start each time.
+//! The rules of the queue in their plainest form: one list of entries, searched from the start each
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub type Key = u8;
 
 pub struct Reference {
     pub settings: LineSettings,
-    /// Lane of each key.
+    /// Write partition of each key.
     pub lanes: Vec<usize>,
     pub now: Duration,
-    /// All that wait or are under way, in order of arrival.
+    /// Pending entries and entries in flight, in order of arrival.
     entries: Vec<Entry>,
     trips: Vec<Trip>,
-    /// Where each key was when it left last.
+    /// Batch and index with which each key was last sent.
     last_seats: BTreeMap<Key, Seat>,
     turns: usize,
 }
@@ -39,7 +39,7 @@ struct Entry {
 struct Waiter {
     request: usize,
     deadline: Option<Duration>,
-    /// It joined when the entry was under way.
+    /// Whether the request joined when the entry was in flight.
     joined_in_flight: bool,
 }
 
@@ -50,7 +50,7 @@ enum Place {
     InFlight(Seat),
 }
 
-/// Where in which batch an entry is. Batches are numbered in the order of their departure.
+/// Batch of an entry and its index in it. Batches are numbered in the order they are sent.
 #[derive(Clone, Copy, PartialEq)]
 struct Seat {
     batch: usize,
@@ -63,14 +63,14 @@ struct Trip {
     keys: Vec<Key>,
 }
 
-/// What leaves: keys in order, with what is written.
+/// Expected batch: keys in order, with their writes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expected {
     pub lane: Option<usize>,
     pub entries: Vec<(Key, Option<Change>)>,
 }
 
-/// A request as it comes.
+/// A new request.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub number: usize,
@@ -111,7 +111,7 @@ impl Reference {
         Ok(())
     }
 
-    /// A caller leaves. Tells how far its request had come, if it was there.
+    /// Cancels a request. Returns how far it had come, if it was there.
     pub fn leave(&mut self, request: usize) -> Option<(Stage, Operation)> {
         let has = |entry: &Entry| entry.waiters.iter().any(|waiter| waiter.request == request);
         let index = self.entries.iter().position(has)?;
@@ -170,7 +170,7 @@ impl Reference {
         Some(Expected { lane, entries })
     }
 
-    /// The requests that one entry of a batch answers.
+    /// Returns the requests that one entry of a batch answers.
     pub fn answer(&mut self, batch: usize, index: usize) -> Vec<usize> {
         let seat = Place::InFlight(Seat { batch, index });
         let Some(entry) = self.entries.iter().position(|entry| entry.place == seat) else {
@@ -181,7 +181,7 @@ impl Reference {
         entry.requests().collect()
     }
 
-    /// The requests that were not answered, with the index of their entry.
+    /// Returns the requests that were not answered, with the index of their entry.
     pub fn end(&mut self, batch: usize) -> Vec<(usize, usize)> {
         let Some(trip) = self.trips.iter().position(|trip| trip.batch == batch) else {
             return Vec::new();
@@ -230,7 +230,7 @@ impl Reference {
         Ok(())
     }
 
-    /// The entry that a request joins: the last of its key, if that takes it.
+    /// Returns the entry that a request joins: the last of its key, if that accepts it.
     fn find_entry(&self, key: Key, change: Option<&Change>) -> Option<usize> {
         let of_key = |index: &usize| self.entries[*index].key == key;
         let waits = |index: &usize| !self.entries[*index].in_flight();
@@ -246,7 +246,7 @@ impl Reference {
         if change.is_some() || self.settings.sharing == Sharing::Waiting {
             return None;
         }
-        // The read of the key that left last, if it is still under way.
+        // The read of the key that was sent last, if it is still in flight.
         all.find(|index| self.entries[*index].change.is_none() && self.left_last(*index))
     }
 
@@ -255,8 +255,7 @@ impl Reference {
         self.last_seats.get(key).is_some_and(|seat| *place == Place::InFlight(*seat))
     }
 
-    /// After something happened to `key`: the first that waits queues if nothing before it keeps
-    /// it.
+    /// Updates `key` after an event: queues its first pending entry if no earlier one blocks it.
     fn let_queue(&mut self, key: Key) {
         let of_key = self.entries.iter_mut().filter(|entry| entry.key == key);
         let (in_flight, mut waiting): (Vec<_>, Vec<_>) =
@@ -270,8 +269,8 @@ impl Reference {
         }
     }
 
-    /// What could leave now: reads, and the writes of each free lane. None is empty, the first to
-    /// leave is first.
+    /// Returns the entries that could be sent now: reads, and the writes of each free partition. No
+    /// queue is empty, and each is in the order of sending.
     fn queues(&self) -> Vec<Vec<usize>> {
         if self.trips.len() == self.settings.batches_in_flight_max {
             return Vec::new();
@@ -282,7 +281,7 @@ impl Reference {
         queues.filter(|queue| !queue.is_empty()).collect()
     }
 
-    /// Reads (no lane) or the writes of a lane that can leave.
+    /// Returns the reads (no partition) or the writes of a partition that can be sent.
     fn queue(&self, lane: Option<usize>) -> Vec<usize> {
         let of_lane = (0..self.entries.len()).filter(|index| self.lane(*index) == lane);
         let mut queue: Vec<usize> = of_lane.filter(|index| self.turn(*index).is_some()).collect();
@@ -302,7 +301,7 @@ impl Reference {
         }
     }
 
-    /// When a queue may leave.
+    /// Returns when a queue is due.
     fn due(&self, queue: &[usize], stats: &LineStats) -> Duration {
         let (_, since) = self.turn(queue[0]).expect("it queues");
         let is_write = self.lane(queue[0]).is_some();
@@ -319,7 +318,7 @@ impl Reference {
         }
     }
 
-    /// Of a queue, what leaves together.
+    /// Returns the entries of a queue that go together.
     fn pick(&self, queue: &[usize]) -> Vec<usize> {
         let under_way = self.trips.iter().filter(|trip| trip.lane.is_none());
         let asked_for = queue.len() + under_way.map(|trip| trip.keys.len()).sum::<usize>();

@@ -1,5 +1,5 @@
-//! One run: a line, the reference that must do the same, callers, and a store that batches are made
-//! on.
+//! One run: a queue, the reference that must do the same, callers, and a store that batches are
+//! applied to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use busload_batch::{
 use crate::change::{Action, Change, Value};
 use crate::reference::{Expected, Key, Reference, Request};
 
-/// Keys `0..KEYS`.
+/// Number of keys: `0..KEYS`.
 pub const KEYS: Key = 4;
 
 const SEED: u64 = 7;
 
-/// One step of a run. Numbers that name something are taken modulo what there is.
+/// One step of a run. Indexes are taken modulo the number of existing things.
 #[derive(Debug, Clone, Copy)]
 pub enum Step {
     Read {
@@ -48,13 +48,13 @@ pub enum Step {
     Advance {
         micros: u64,
     },
-    /// A call with a time before that of other calls.
+    /// Makes a call with a time before that of other calls.
     GoBack {
         micros: u64,
     },
     Expire,
     TakeWaiting,
-    /// Sleeps exactly as long as the line says.
+    /// Sleeps exactly as long as the queue says.
     SleepUntilWake,
 }
 
@@ -70,7 +70,7 @@ pub struct World {
     store: BTreeMap<Key, Stored>,
 }
 
-/// A request, and what became of it.
+/// A request and its outcome.
 struct Asked {
     key: Key,
     action: Option<Action>,
@@ -84,7 +84,7 @@ enum Fate {
     Open,
     /// Its caller is gone: it may have been made or not.
     Gone,
-    /// It was late, and the line said that it will not be made.
+    /// Its deadline passed, and the queue said that it will not be made.
     NotMade,
     /// Its batch ended without it.
     Failed,
@@ -94,7 +94,7 @@ enum Fate {
 struct Sent {
     id: BatchId,
     entries: Vec<(Key, Option<Change>)>,
-    /// What was read when the batch was made: per entry, which writes of the key had been made.
+    /// Values read when the batch was made: per entry, the writes of the key made so far.
     seen: Option<Vec<Stored>>,
     ended: bool,
 }
@@ -140,7 +140,7 @@ impl World {
         self.check();
     }
 
-    /// Lets everything come to its end: nobody may be left.
+    /// Brings everything to its end: no request may be left.
     pub fn finish(mut self) {
         for _ in 0..=2 * self.requests.len() {
             self.sleep_until_wake();
@@ -215,7 +215,7 @@ impl World {
         true
     }
 
-    /// What holds for every batch, whatever the reference says.
+    /// Checks rules that hold for every batch, whatever the reference says.
     fn check_batch(&self, batch: &Expected) {
         let settings = &self.reference.settings;
         assert!(!batch.entries.is_empty());
@@ -231,7 +231,7 @@ impl World {
                 change.is_some() && Some(self.reference.lanes[usize::from(*key)]) == batch.lane
             })
         });
-        assert_eq!(same_lane.count(), 0, "a lane has one batch under way");
+        assert_eq!(same_lane.count(), 0, "a partition has one batch in flight");
         if let Departure::Window { entries, .. } = settings.departure {
             assert!(batch.entries.len() <= entries);
         }
@@ -260,8 +260,8 @@ impl World {
         sent.seen = Some(seen);
     }
 
-    /// Answers one entry; also one that was answered, or of a batch that has ended, or that there
-    /// is not.
+    /// Answers one entry; also one that was answered, of a batch that has ended, or that does not
+    /// exist.
     fn answer(&mut self, batch: usize, entry: usize) {
         self.make(batch);
         let entry = entry % (self.batches[batch].entries.len() + 1);
@@ -272,8 +272,8 @@ impl World {
         waiters.iter().for_each(|answered| self.check_answer(batch, entry, *answered));
     }
 
-    /// Ends a batch; also one that has ended. What was made and not answered gets its answer now,
-    /// what was not made fails.
+    /// Ends a batch; also one that has ended. Requests that were made but not answered get their
+    /// answer now, others fail.
     fn end(&mut self, batch: usize) {
         self.tell_time();
         let mut rest = Vec::new();
@@ -286,8 +286,7 @@ impl World {
         self.batches[batch].ended = true;
     }
 
-    /// A request gets its answer: it must be that of the key's operations one by one in order of
-    /// arrival.
+    /// Checks an answer: it must be that of the key's operations one by one in order of arrival.
     fn check_answer(&mut self, batch: usize, entry: usize, answered: Answered<usize, usize>) {
         let request = answered.waiter;
         let (key, change) = &self.batches[batch].entries[entry];
@@ -363,18 +362,18 @@ impl World {
         assert_eq!(self.line.waiting(), self.reference.requests());
     }
 
-    /// Nothing may be due just before the time the line names, and something must be at it.
+    /// Checks that nothing is due just before the time that the queue names, and something at it.
     fn sleep_until_wake(&mut self) {
         let Some(wake) = self.line.next_wake(self.now) else { return };
         if self.reference.now.max(self.now) < wake {
             self.now = wake - Duration::from_nanos(1);
-            assert!(!self.next_batch(), "a batch was due before the line wanted to be woken");
+            assert!(!self.next_batch(), "a batch was due before the queue wanted to be woken");
             let open = self.open_requests();
             self.expire();
             assert_eq!(
                 self.open_requests(),
                 open,
-                "a deadline passed before the line wanted to be woken"
+                "a deadline passed before the queue wanted to be woken"
             );
             self.now = wake;
         }
@@ -388,7 +387,7 @@ impl World {
         self.requests.iter().filter(|request| request.fate == Fate::Open).count()
     }
 
-    /// Line and reference agree on all that can be asked.
+    /// Checks that queue and reference agree on everything observable.
     fn check(&self) {
         let settings = &self.reference.settings;
         assert_eq!(self.line.waiting(), self.reference.requests());
@@ -421,13 +420,13 @@ impl World {
         assert_eq!(stats.reads.batch_entries_max.max(stats.writes.batch_entries_max), largest);
     }
 
-    /// The reference hears the time that the line will hear now. It never goes back.
+    /// Tells the reference the time that the queue will get now. It never goes back.
     fn tell_time(&mut self) {
         self.reference.now = self.reference.now.max(self.now);
     }
 }
 
-/// Makes a change, which must do what its requests do one by one and come after all that were made.
+/// Applies a change, which must do what its requests do one by one and come after all earlier ones.
 fn make_change(stored: &mut Stored, change: &Change, requests: &[Asked]) {
     let mut one_by_one = stored.value.clone();
     for request in &change.requests {

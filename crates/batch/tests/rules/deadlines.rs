@@ -1,4 +1,4 @@
-//! Requests that are late are given back, wherever they are.
+//! Late requests are returned, whatever their stage.
 
 use busload_batch::{Departure, LineSettings, Stage};
 

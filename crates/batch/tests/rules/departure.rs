@@ -1,4 +1,4 @@
-//! When a batch leaves.
+//! Dispatch policy: when a batch is sent.
 
 use std::time::Duration;
 
@@ -149,7 +149,8 @@ fn batch_has_no_more_entries_than_may() {
     assert_eq!(desk.all(), ["read a b c d", "read e f"]);
 }
 
-/// Three places: two of them share what is asked for, the third is there for what comes meanwhile.
+/// Three slots: two of them share the pending reads, the third is free for those that come
+/// meanwhile.
 #[test]
 fn batch_of_reads_takes_its_share_so_that_all_places_have_something_to_do() {
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
@@ -250,7 +251,7 @@ fn window_of_no_time_never_waits() {
     }
 }
 
-/// Two keys of different lanes, where there are two.
+/// Returns two keys of different write partitions, if there are two.
 fn keys_of_two_lanes() -> (Key, Key) {
     let two_lanes = || Desk::new(LineSettings { lanes: 2, ..settings() });
     let leaves_beside_a = |key: &Key| {
@@ -265,6 +266,6 @@ fn keys_of_two_lanes() -> (Key, Key) {
             .iter()
             .copied()
             .find(leaves_beside_a)
-            .expect("five keys are enough for two lanes"),
+            .expect("five keys are enough for two partitions"),
     )
 }

@@ -1,4 +1,4 @@
-//! A line with a clock in hand; what leaves it is shown as text.
+//! A queue with a manual clock; its batches are shown as text.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub struct Desk {
     pub now: Duration,
     /// Requests made so far; the number of a request is its waiter.
     requests: usize,
-    /// Batches by number, in the order of their departure.
+    /// Batches by number, in the order they were sent.
     batches: Vec<BatchId>,
 }
 
-/// A write with an action in front: `=x` sets, `+x` appends. Only the same merge, and appends no
-/// further than 8 bytes.
+/// A write with an action in front: `=x` sets, `+x` appends. Only equal actions merge, and appends
+/// only up to 8 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text(String);
 
@@ -52,7 +52,7 @@ pub fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// Settings under which every batch that is due leaves and nothing is full.
+/// Returns settings under which every batch that is due is sent and nothing is full.
 pub fn settings() -> LineSettings {
     LineSettings {
         requests_max: 1_000,
@@ -73,7 +73,7 @@ impl Desk {
     }
 
     pub fn read(&mut self, key: Key) -> RequestId {
-        self.try_read(key).expect("the line has room")
+        self.try_read(key).expect("the queue has room")
     }
 
     pub fn try_read(&mut self, key: Key) -> Result<RequestId, Refusal> {
@@ -81,11 +81,11 @@ impl Desk {
     }
 
     pub fn read_until(&mut self, key: Key, deadline: Duration) -> RequestId {
-        self.ask_read(key, Some(deadline)).expect("the line has room")
+        self.ask_read(key, Some(deadline)).expect("the queue has room")
     }
 
     pub fn write(&mut self, key: Key, text: &str) -> RequestId {
-        self.try_write(key, text).expect("the line has room")
+        self.try_write(key, text).expect("the queue has room")
     }
 
     pub fn try_write(&mut self, key: Key, text: &str) -> Result<RequestId, Refusal> {
@@ -93,7 +93,7 @@ impl Desk {
     }
 
     pub fn write_until(&mut self, key: Key, text: &str, deadline: Duration) -> RequestId {
-        self.ask_write(key, text, Some(deadline)).expect("the line has room")
+        self.ask_write(key, text, Some(deadline)).expect("the queue has room")
     }
 
     pub fn read_all(&mut self, keys: &[Key]) {
@@ -108,7 +108,7 @@ impl Desk {
         }
     }
 
-    /// The next batch, as `read a b` or `write a=x b=y`, or `nothing`.
+    /// Returns the next batch, as `read a b` or `write a=x b=y`, or `nothing`.
     pub fn next(&mut self) -> String {
         let Some(batch) = self.line.next_batch(self.now) else { return "nothing".into() };
         self.batches.push(batch.id);
@@ -122,19 +122,19 @@ impl Desk {
         }
     }
 
-    /// All batches that are due, as [`Desk::next`] shows them.
+    /// Returns all batches that are due, as [`Desk::next`] shows them.
     pub fn all(&mut self) -> Vec<String> {
         std::iter::repeat_with(|| self.next()).take_while(|batch| batch != "nothing").collect()
     }
 
-    /// The waiters of an entry of a batch, with their receipts.
+    /// Returns the waiters of an entry of a batch, with their receipts.
     pub fn answer(&mut self, batch: usize, entry: usize) -> Vec<(usize, Option<usize>)> {
         let mut waiters = Vec::new();
         self.line.answer(self.batches[batch], entry, &mut waiters);
         waiters.into_iter().map(|answered| (answered.waiter, answered.receipt)).collect()
     }
 
-    /// The waiters that a batch leaves over, by entry.
+    /// Returns the waiters that a batch leaves unanswered, by entry.
     pub fn end(&mut self, batch: usize) -> Vec<(usize, usize)> {
         let mut rest = Vec::new();
         self.line.end(self.now, self.batches[batch], &mut rest);

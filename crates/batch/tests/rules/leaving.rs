@@ -1,5 +1,4 @@
-//! A caller that gives up harms nobody, whatever the others are doing; names that are out of date
-//! harm nothing.
+//! A caller that gives up affects nobody, whatever the others are doing; outdated ids do nothing.
 
 use busload_batch::LineSettings;
 

@@ -1,4 +1,4 @@
-//! What a line holds and what it refuses.
+//! Limits of a queue, and its refusals.
 
 use busload_batch::limits::{
     BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX,
@@ -106,7 +106,8 @@ fn settings_that_make_no_sense_are_refused_and_say_why() {
         ),
         (
             LineSettings { bytes_max: OVERHEAD, ..ok() },
-            "bytes_max is 128 and must be more than 128, which every request counts besides its key",
+            "bytes_max is 128 and must be more than 128, \
+             which every request counts besides its key",
         ),
         (
             LineSettings { requests_max: REQUESTS_MAX + 1, ..ok() },
@@ -128,7 +129,7 @@ fn settings_that_make_no_sense_are_refused_and_say_why() {
 #[test]
 fn refusals_say_what_the_limits_are() {
     let full = Refusal::Full { requests_max: 3, bytes_max: 500 };
-    assert_eq!(full.to_string(), "the line is full: at most 3 requests and 500 bytes may wait");
+    assert_eq!(full.to_string(), "the queue is full: at most 3 requests and 500 bytes may wait");
     let too_large = Refusal::TooLarge { bytes: 501, bytes_max: 500 };
     assert_eq!(
         too_large.to_string(),

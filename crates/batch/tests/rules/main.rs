@@ -1,4 +1,4 @@
-//! Each rule of the line by itself.
+//! Each rule of the queue by itself.
 
 mod deadlines;
 mod departure;

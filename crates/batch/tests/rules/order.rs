@@ -1,5 +1,5 @@
-//! Operations on one key take effect in the order of their arrival; batches are sorted, unique, of
-//! one lane and kind.
+//! Operations on one key take effect in order of arrival; a batch is sorted, unique, of one write
+//! partition and one kind.
 
 use busload_batch::limits::KIND_SEARCH_BATCHES;
 use busload_batch::{Content, Departure, Line, LineSettings, NoWrites};
@@ -69,7 +69,7 @@ fn lane_has_one_batch_under_way_until_its_end() {
     assert_eq!(desk.all(), ["write a=1"]);
     desk.write("b", "=1");
     desk.answer(0, 0);
-    assert_eq!(desk.next(), "nothing", "all is answered, but the trip is not over");
+    assert_eq!(desk.next(), "nothing", "all is answered, but the batch is not over");
     desk.end(0);
     assert_eq!(desk.next(), "write b=1");
 }
@@ -96,14 +96,14 @@ fn lanes_leave_side_by_side_and_a_key_keeps_its_lane() {
         }
         assert!(lanes.len() <= 4);
         lanes.sort_by_key(|(lane, _)| *lane);
-        assert!(lanes.is_sorted_by(|(a, _), (b, _)| a < b), "a lane left twice");
+        assert!(lanes.is_sorted_by(|(a, _), (b, _)| a < b), "a partition was sent twice");
         lanes.into_iter().for_each(|(_, id)| line.end(millis(0), id, &mut Vec::new()));
         while let Some(batch) = line.next_batch(millis(0)) {
             line.end(millis(0), batch.id, &mut Vec::new());
         }
     }
     let used: std::collections::BTreeSet<_> = lane_of.into_values().collect();
-    assert!(1 < used.len(), "32 keys fell into one lane");
+    assert!(1 < used.len(), "32 keys fell into one partition");
 }
 
 #[test]

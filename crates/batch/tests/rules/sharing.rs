@@ -1,4 +1,4 @@
-//! Which requests of one key share an entry.
+//! Requests of one key that share an entry.
 
 use busload_batch::{LineSettings, Sharing};
 

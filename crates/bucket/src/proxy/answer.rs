@@ -1,4 +1,4 @@
-//! What the proxy answers: the server's response, changed as the fault has it.
+//! The proxy's answers: the server's response, changed by the fault.
 
 use bytes::{Bytes, BytesMut};
 use hyper::{
@@ -9,16 +9,16 @@ use hyper::{
 use super::request::Asked;
 use crate::fault::{Fault, mix};
 
-/// The range that is asked of the server instead.
+/// Range to ask the server for instead of the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
-    /// No range at all.
+    /// Ask for the whole object, without a range.
     Whole,
-    /// More than was asked for, of which only a part is used.
+    /// Ask for more than was requested; only a part is used.
     More(Asked),
 }
 
-/// What to ask of the server to be able to do this to the response.
+/// Returns the request to the server that the fault needs, if it differs.
 pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<Instead> {
     let shift = 1 + draw % 4096;
     match fault {
@@ -33,8 +33,8 @@ pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<Instead> {
     }
 }
 
-/// Takes a part of a longer answer that is as long as what was asked for, but from elsewhere. With
-/// `lies`, Content-Range says that it is what was asked for.
+/// Cuts a part out of a longer answer that is as long as the requested range, but at another place.
+/// With `lies`, Content-Range claims the requested range.
 pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<Bytes> {
     let (mut head, body) = response.into_parts();
     let Some((start, size)) = content_range(&head.headers) else {
@@ -49,8 +49,7 @@ pub fn shift(response: Response<Bytes>, asked: Asked, lies: bool) -> Response<By
         Asked::From(first) => (first, size.saturating_sub(first)),
         Asked::Suffix(bytes) => (size - bytes.min(size), bytes.min(size)),
     };
-    // What is left over is before what was asked for, or behind it; if nothing is, the bytes are
-    // turned round.
+    // Takes bytes before the requested range, or after it; if there are none, reverses the bytes.
     let from = if start < first { 0 } else { got.saturating_sub(wanted) };
     let mut part = body.slice(to_usize(from)..to_usize((from + wanted).min(got)));
     if got <= wanted {
@@ -78,14 +77,14 @@ fn rotated(bytes: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// The first byte and the object's size, as a response has them.
+/// Returns the first byte and the object's size from a response's Content-Range.
 pub fn content_range(headers: &HeaderMap) -> Option<(u64, u64)> {
     let text = headers.get(header::CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?;
     let (range, size) = text.split_once('/')?;
     Some((range.split_once('-')?.0.parse().ok()?, size.parse().ok()?))
 }
 
-/// An S3 error document.
+/// Returns an S3 error document.
 pub fn error(status: u16, path: &str) -> Response<Bytes> {
     let code = match status {
         400 => "RequestTimeout",
@@ -100,7 +99,9 @@ pub fn error(status: u16, path: &str) -> Response<Bytes> {
     let path =
         path.split('?').next().unwrap_or_default().replace('&', "&amp;").replace('<', "&lt;");
     let body = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>Injected.</Message><Resource>{path}</Resource><RequestId>0</RequestId></Error>"
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <Error><Code>{code}</Code><Message>Injected.</Message>\
+         <Resource>{path}</Resource><RequestId>0</RequestId></Error>"
     );
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() =
@@ -111,7 +112,7 @@ pub fn error(status: u16, path: &str) -> Response<Bytes> {
     response
 }
 
-/// Every second object of a listing is left out.
+/// Leaves out every second object of a listing.
 pub fn half_listing(body: &Bytes) -> Bytes {
     const BEGIN: &str = "<Contents>";
     const END: &str = "</Contents>";
@@ -131,14 +132,14 @@ pub fn half_listing(body: &Bytes) -> Bytes {
     kept.into()
 }
 
-/// An ETag that no object has.
+/// Sets an ETag that no object has.
 pub fn other_etag(headers: &mut HeaderMap, draw: u64) {
     let etag = HeaderValue::from_str(&format!("\"{:016x}{:016x}\"", draw, mix(draw)))
         .expect("digits are a header");
     headers.insert(header::ETAG, etag);
 }
 
-/// Flips one bit of the byte at `at` of the body, if it is in this piece, which begins at `start`.
+/// Flips one bit of the body's byte `at`, if it is in this piece, which begins at `start`.
 pub fn flip(piece: Bytes, start: u64, at: u64, draw: u64) -> Bytes {
     let Some(index) = at.checked_sub(start).map(to_usize).filter(|index| *index < piece.len())
     else {
@@ -149,7 +150,7 @@ pub fn flip(piece: Bytes, start: u64, at: u64, draw: u64) -> Bytes {
     piece.freeze()
 }
 
-/// Bodies are in memory.
+/// Converts a size; bodies are in memory, so it fits.
 pub fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! One connection of a client, and the one to the server that belongs to it.
+//! One connection of a client, and its connection to the server.
 
 use std::{
     io::{self, Write},
@@ -31,26 +31,26 @@ use crate::{
     limits::{HELD_BODY_BYTES_MAX, PIECE_BYTES, UPSTREAM_ATTEMPTS},
 };
 
-/// A body whose errors are only ever the end of a connection.
+/// Response whose body fails only when a connection ends.
 type Answer = Response<BoxBody<Bytes, io::Error>>;
 
-/// How a response ended.
+/// State of the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The connection serves on.
+    /// It serves further requests.
     Whole,
-    /// The connection ends, in order.
+    /// It is closed cleanly.
     Close,
-    /// The connection ends with a reset.
+    /// It is reset.
     Reset,
 }
 
 pub(super) async fn serve(socket: TcpStream, shared: Arc<Shared>) {
     let mut connection = Connection { socket, shared, upstream: None };
-    // A client that goes away, or sends what is no request, ends its connection.
+    // A client that goes away, or sends no valid request, ends its connection.
     let ended = connection.run().await.unwrap_or(Ended::Close);
     if ended == Ended::Reset {
-        // With no time to linger, closing is a reset.
+        // With a linger time of zero, closing is a reset.
         let _ = connection.socket.set_zero_linger();
     }
 }
@@ -114,7 +114,7 @@ impl Connection {
         self.send(answer, Seen { range, ..seen }, &fate).await
     }
 
-    /// The server's answer, with what has to be changed before the first byte.
+    /// Gets the server's answer, with the changes that come before the first byte.
     async fn ask(
         &mut self,
         mut request: Request<Bytes>,
@@ -150,7 +150,7 @@ impl Connection {
                 answer::other_etag(response.headers_mut(), fate.draw);
                 response
             }
-            // What has no length cannot be sent piece by piece: errors and listings, which are
+            // A body without a length cannot be sent piece by piece: errors and listings, which are
             // small.
             _ if response.body().size_hint().exact().is_none() => {
                 self.changed(response, |response| response).await
@@ -159,7 +159,7 @@ impl Connection {
         }
     }
 
-    /// A response whose whole body is needed to change it.
+    /// Changes a response that must be buffered whole for it.
     async fn changed(
         &mut self,
         response: Answer,
@@ -206,7 +206,7 @@ impl Connection {
             let (sender, driver) =
                 http1::handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
             let driver = tokio::spawn(async move {
-                // How it ends is seen by who sends requests.
+                // The task that sends requests sees how it ends.
                 let _ = driver.await;
             });
             self.upstream = Some(Upstream { sender, driver: driver.abort_handle() });
@@ -237,7 +237,8 @@ impl Connection {
         self.end(plan.end).await
     }
 
-    /// The head goes out with the first piece. A server that breaks off is passed on as a reset.
+    /// Sends the head together with the first piece. If the server breaks off, the client gets a
+    /// reset.
     async fn send_body(
         &mut self,
         mut head: Vec<u8>,
@@ -274,7 +275,7 @@ impl Connection {
             End::Serve => Ok(Ended::Whole),
             End::Reset => Ok(Ended::Reset),
             End::Silence => {
-                // Until the client gives up.
+                // Waits until the client gives up.
                 let mut ignored = [0; 1024];
                 while self.socket.read(&mut ignored).await? > 0 {}
                 Ok(Ended::Close)
@@ -283,7 +284,7 @@ impl Connection {
     }
 }
 
-/// What happens after the last byte that is sent.
+/// Action after the last byte that is sent.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Serve,
@@ -291,7 +292,7 @@ enum End {
     Reset,
 }
 
-/// How much of a body is sent.
+/// Part of a body that is sent, and its end.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     announced: u64,
@@ -315,7 +316,7 @@ impl Plan {
     }
 }
 
-/// Pieces small enough to be spread evenly, a hundred a second.
+/// Returns a size of pieces that is spread evenly, a hundred a second.
 fn piece_bytes(bandwidth: u64) -> usize {
     if bandwidth == 0 {
         PIECE_BYTES
@@ -324,7 +325,7 @@ fn piece_bytes(bandwidth: u64) -> usize {
     }
 }
 
-/// Writes the head, if it is still to be written, and a piece of the body.
+/// Writes the head, unless it has been written, and a piece of the body.
 async fn write_both(socket: &mut TcpStream, head: &mut Vec<u8>, piece: &[u8]) -> io::Result<()> {
     if head.is_empty() {
         return socket.write_all(piece).await;
@@ -371,7 +372,7 @@ fn closed(range: Option<Asked>) -> Option<std::ops::Range<u64>> {
     }
 }
 
-/// What a range means for this object.
+/// Returns the bytes that a range means for this object.
 fn resolved(range: Option<Asked>, answer: &Answer) -> Option<std::ops::Range<u64>> {
     let size = answer::content_range(answer.headers()).map(|(_, size)| size);
     match range? {

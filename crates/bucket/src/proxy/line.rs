@@ -1,4 +1,4 @@
-//! A line that all responses share.
+//! A bandwidth limit that all responses share.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,16 +9,16 @@ use tokio::time::{Duration, sleep_until};
 
 use super::connection::now;
 
-/// Carries pieces one after the other. A response asks with its next piece when the one before is
-/// through, so that those under way take turns.
+/// Carries pieces one after the other. A response asks for its next piece when the one before is
+/// through, so that concurrent responses take turns.
 #[derive(Debug)]
 pub(super) struct Line(Mutex<Place>);
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// 0: no limit.
+    /// Bytes per second; 0 for no limit.
     bytes_per_second: u64,
-    /// When what it was given is through.
+    /// Time at which everything accepted so far is through.
     free: Instant,
 }
 
@@ -27,17 +27,17 @@ impl Line {
         Self(Mutex::new(Place { bytes_per_second, free: now() }))
     }
 
-    /// From now on.
+    /// Sets the bandwidth from now on.
     pub(super) fn set(&self, bytes_per_second: u64) {
         *self.lock() = Place { bytes_per_second, free: now() };
     }
 
-    /// Bytes per second; 0: no limit.
+    /// Returns the bytes per second; 0 for no limit.
     pub(super) fn bandwidth(&self) -> u64 {
         self.lock().bytes_per_second
     }
 
-    /// Waits until so many bytes are through.
+    /// Waits until this many bytes are through.
     pub(super) async fn carry(&self, bytes: usize) {
         let through = {
             let mut place = self.lock();

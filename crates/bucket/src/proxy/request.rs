@@ -1,4 +1,4 @@
-//! Requests as they come from a client.
+//! Parses requests of a client.
 
 use std::io;
 
@@ -12,14 +12,14 @@ use tokio::{io::AsyncReadExt, net::TcpStream};
 
 use crate::limits::{HEAD_BYTES_MAX, HEADERS_MAX, HELD_BODY_BYTES_MAX};
 
-/// Reads requests of one connection.
+/// Reads the requests of one connection.
 #[derive(Debug, Default)]
 pub struct Reader {
     buffer: BytesMut,
 }
 
 impl Reader {
-    /// The next request; none when the client is done.
+    /// Reads the next request; `None` when the client is done.
     pub async fn next(&mut self, socket: &mut TcpStream) -> io::Result<Option<Request<Bytes>>> {
         let head_bytes = loop {
             if let Some(end) = memchr_head_end(&self.buffer) {
@@ -102,19 +102,19 @@ fn invalid(expected: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("bad request: expected {expected}"))
 }
 
-/// A range as a request gives it.
+/// A range as a request states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// First and last byte.
     Closed(u64, u64),
-    /// From this byte on.
+    /// All bytes from this one on.
     From(u64),
-    /// The last so many bytes.
+    /// This many bytes at the end.
     Suffix(u64),
 }
 
 impl Asked {
-    /// The range of a request, if it has one that can be understood.
+    /// Returns the range of a request, if it has a valid one.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(header::RANGE)?.to_str().ok()?.strip_prefix("bytes=")?;
         let (first, last) = text.split_once('-')?;
@@ -125,7 +125,7 @@ impl Asked {
         })
     }
 
-    /// As a header.
+    /// Returns the range as a header.
     pub fn header(self) -> HeaderValue {
         let text = match self {
             Self::Closed(first, last) => format!("bytes={first}-{last}"),

@@ -1,26 +1,26 @@
-//! The headers of a zstd frame (RFC 8878, section 3.1.1), read to know how long its contents can be
+//! Headers of a zstd frame (RFC 8878, section 3.1.1), read to bound the length of its contents
 //! before anything is allocated.
 
 use crate::{FormatError, error::corrupt};
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Most that a block becomes.
+/// Most bytes that a block decodes to.
 const BLOCK_CONTENTS_BYTES_MAX: u64 = 128 << 10;
 
-/// Bytes of a block's header.
+/// Length of a block's header.
 const BLOCK_HEADER_BYTES: usize = 3;
 
-/// One whole frame.
+/// Lengths of one whole frame.
 pub(crate) struct Frame {
     /// Length of the contents, if the header announces it. Never more than `contents_bytes_max`.
     pub(crate) contents_bytes: Option<u64>,
-    /// No frame with these blocks has longer contents.
+    /// Length that the contents of a frame with these blocks cannot exceed.
     contents_bytes_max: u64,
 }
 
 impl Frame {
-    /// From exactly the bytes of one frame.
+    /// Parses exactly the bytes of one frame.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut reader = Reader { rest: bytes };
         if reader.take()? != MAGIC {
@@ -49,7 +49,7 @@ impl Frame {
         Ok(Self { contents_bytes, contents_bytes_max })
     }
 
-    /// Room the contents need; an error if that is more than `bytes_max`.
+    /// Returns the buffer length that the contents need; an error if that is more than `bytes_max`.
     pub(crate) fn capacity(&self, bytes_max: usize) -> Result<usize, FormatError> {
         let announced =
             self.contents_bytes.unwrap_or(self.contents_bytes_max.min(bytes_max as u64));
@@ -75,7 +75,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The field of the announced length, by the descriptor's two bits.
+    /// Reads the field of the announced length, whose size the descriptor's two bits give.
     fn contents_bytes(
         &mut self,
         flag: u8,
@@ -84,14 +84,14 @@ impl Reader<'_> {
         Ok(Some(match flag {
             0 if !single_segment => return Ok(None),
             0 => u64::from(u8::from_le_bytes(self.take()?)),
-            // Below 256 the field of one byte would have done.
+            // The format adds 256, because lengths below that fit into the field of one byte.
             1 => u64::from(u16::from_le_bytes(self.take()?)) + 256,
             2 => u64::from(u32::from_le_bytes(self.take()?)),
             _ => u64::from_le_bytes(self.take()?),
         }))
     }
 
-    /// Goes over all blocks; what they become at most.
+    /// Walks over all blocks and returns the most that they decode to.
     fn blocks(&mut self) -> Result<u64, FormatError> {
         let mut contents_bytes_max = 0;
         loop {
@@ -99,7 +99,7 @@ impl Reader<'_> {
             let header = u32::from_le_bytes([a, b, c, 0]);
             let size = u64::from(header >> 3);
             let (stored, contents) = match header >> 1 & 3 {
-                // As it is; one byte many times; compressed.
+                // Raw; one byte repeated; compressed.
                 0 => (size, size),
                 1 => (1, size),
                 2 => (size, BLOCK_CONTENTS_BYTES_MAX),
@@ -111,7 +111,7 @@ impl Reader<'_> {
                 ));
             }
             self.skip(usize::try_from(stored).map_err(|_| too_short())?)?;
-            // Each block has a header, so there are too few of them for an overflow.
+            // Each block has a header, so there are too few blocks for an overflow.
             contents_bytes_max += contents;
             if header & 1 != 0 {
                 return Ok(contents_bytes_max);

@@ -1,4 +1,4 @@
-//! Snappy blocks: a length, then elements that are literals or copies of what came before.
+//! Snappy blocks: a length, then elements that are literals or copies of earlier contents.
 
 use std::cell::RefCell;
 
@@ -6,24 +6,25 @@ use bytes::Bytes;
 
 use crate::{FormatError, decode::CRC_BYTES, error::corrupt, limits::CHUNK_BYTES_MAX};
 
-/// The element that gives most for its bytes: a copy with a two-byte offset has three bytes ...
+/// Length of the densest element, a copy with a two-byte offset.
 const ELEMENT_BYTES: u64 = 3;
 
-/// ... and becomes at most 64. (A one-byte offset: two bytes, at most 11.)
+/// Most contents of such an element. (With a one-byte offset: two bytes for at most 11.)
 const ELEMENT_CONTENTS_BYTES: u64 = 64;
 
 thread_local! {
-    /// Its tables have some tens of KiB.
+    /// Kept per thread: its tables take some tens of KiB.
     static ENCODER: RefCell<snap::raw::Encoder> = RefCell::new(snap::raw::Encoder::new());
 }
 
-/// Length of a block's contents as announced, if its bytes can become so many.
+/// Returns the announced length of a block's contents, if the block can decode to as much.
 pub(crate) fn contents_bytes(block: &[u8]) -> Result<usize, FormatError> {
     let announced = snap::raw::decompress_len(block).map_err(|error| corrupt!("{error}"))?;
     let most = block.len() as u64 * ELEMENT_CONTENTS_BYTES / ELEMENT_BYTES;
     if announced as u64 > most {
         return Err(corrupt!(
-            "a snappy block of {} bytes announces contents of {announced} bytes, more than it can hold",
+            "a snappy block of {} bytes announces contents of {announced} bytes, \
+             more than it can hold",
             block.len()
         ));
     }
@@ -41,7 +42,7 @@ pub(crate) fn decompress(block: &[u8]) -> Result<Bytes, FormatError> {
     Ok(Bytes::from(contents))
 }
 
-/// Contents as a classic record: a snappy block and its CRC-32C.
+/// Encodes contents as a classic record: a snappy block and its CRC-32C.
 pub(crate) fn record_of(contents: &[u8]) -> Result<Vec<u8>, FormatError> {
     let mut record = vec![0; snap::raw::max_compress_len(contents.len()) + CRC_BYTES];
     let length = ENCODER

@@ -1,5 +1,5 @@
-//! Archives: spans, then their ends, then prefixes, references to spans and suffixes, all in the
-//! order of prefixes.
+//! Index of an archive: the ends of spans, then prefixes, references to spans and suffixes, all in
+//! the order of prefixes.
 
 use crate::{
     FormatError, be,
@@ -10,14 +10,14 @@ use crate::{
     },
 };
 
-/// Of a chunk that is no zstd frame.
+/// Dictionary id of a chunk that is not a zstd frame.
 const NO_DICTIONARY: u32 = 0;
 
 /// Earliest version whose chunks may be records without a dictionary.
 const RECORDS_VERSION_MIN: u8 = 2;
 
-/// The index rearranged: a dictionary's span id is kept once for all chunks that use it and an end
-/// of a span in 32 bits.
+/// The index, rearranged: each dictionary's span id is stored once for all chunks that use it, and
+/// the end of a span in 32 bits.
 #[derive(Debug)]
 pub(super) struct Archive {
     prefixes: Box<[u64]>,
@@ -115,7 +115,8 @@ fn check_references(
         }
         if dictionary != NO_DICTIONARY && spans.get(dictionary).is_none() {
             return Err(malformed!(
-                "the dictionary of chunk {position} is span {dictionary}, expected one of 1 to {} of less than 4 GiB",
+                "the dictionary of chunk {position} is span {dictionary}, \
+                 expected one of 1 to {} of less than 4 GiB",
                 footer.span_count
             ));
         }
@@ -123,13 +124,13 @@ fn check_references(
     Ok(())
 }
 
-/// Where spans end, and so where the next begin.
+/// Ends of the spans, each of which is the beginning of the next.
 #[derive(Debug)]
 struct Spans {
-    /// The low 32 bits of each end.
+    /// Low 32 bits of each end.
     ends: Box<[u32]>,
-    /// From which span on ends have which high bits; ascending, the first of a file is (0, 0) and
-    /// left out.
+    /// First span and its high bits for each change of the high bits; ascending. That of the first
+    /// span, (0, 0), is left out.
     high: Box<[(u32, u32)]>,
 }
 
@@ -157,7 +158,8 @@ impl Spans {
         Ok(Self { ends: be::u64s(ends).map(low_bits).collect(), high: high.into() })
     }
 
-    /// By id, counted from 1. None: there is none, or it is too long to be of use.
+    /// Returns the span with this id, counted from 1; `None` if it does not exist or is too long to
+    /// be used.
     fn get(&self, id: u32) -> Option<Span> {
         let index = id.checked_sub(1)?;
         let end = self.end(index)?;

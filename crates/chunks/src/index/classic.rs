@@ -1,5 +1,5 @@
-//! Classic table files: records, then `prefix, ordinal` sorted by prefix, then lengths and suffixes
-//! in the order of the records.
+//! Index of a classic table file: pairs of prefix and ordinal sorted by prefix, then lengths and
+//! suffixes in the order of the records.
 
 use bytes::Bytes;
 
@@ -12,16 +12,16 @@ use crate::{
     limits::CLASSIC_SUM_STEP,
 };
 
-/// Bytes of a prefix and an ordinal.
+/// Length of a prefix and an ordinal.
 const TUPLE_BYTES: usize = 12;
 
-/// Bytes of a record's length.
+/// Length of the field with a record's length.
 const LENGTH_BYTES: usize = 4;
 
-/// Bytes of the rest of an address.
+/// Length of the rest of an address.
 const SUFFIX_BYTES: usize = 12;
 
-/// Bytes of the index per chunk.
+/// Length of the index per chunk.
 const CHUNK_INDEX_BYTES: usize = TUPLE_BYTES + LENGTH_BYTES + SUFFIX_BYTES;
 
 pub(super) fn tail_bytes(chunk_count: u32) -> u64 {
@@ -46,7 +46,8 @@ impl Classic {
         let expected = tail_bytes(chunk_count);
         if tail.len() as u64 != expected || file_bytes < expected {
             return Err(malformed!(
-                "expected the last {expected} bytes of a table file with {chunk_count} chunks, got {} of a file of {file_bytes}",
+                "expected the last {expected} bytes of a table file with {chunk_count} chunks, \
+                 got {} of a file of {file_bytes}",
                 tail.len()
             ));
         }
@@ -58,7 +59,7 @@ impl Classic {
         Ok(classic)
     }
 
-    /// Checks that each record has one entry.
+    /// Checks that each record has exactly one entry.
     fn check_ordinals(&self) -> Result<(), FormatError> {
         let mut seen = vec![0u64; self.count().div_ceil(64)];
         for tuple in self.tuples() {
@@ -77,7 +78,7 @@ impl Classic {
         Ok(())
     }
 
-    /// The running sums; checks that all records together are what lies before the index.
+    /// Returns the running sums and checks that the records fill the file up to the index.
     fn sum_lengths(&self, records_bytes: u64) -> Result<Box<[u64]>, FormatError> {
         let mut offsets = Vec::with_capacity(self.count().div_ceil(CLASSIC_SUM_STEP));
         // Fewer than 2^32 lengths below 2^32 each: no overflow.
@@ -145,7 +146,7 @@ impl Classic {
     }
 }
 
-/// Of big-endian u32s.
+/// Returns the sum of big-endian `u32`s.
 fn sum(lengths: &[u8]) -> u64 {
     be::u32s(lengths).map(u64::from).sum()
 }

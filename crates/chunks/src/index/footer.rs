@@ -1,4 +1,4 @@
-//! What table files and archives end with.
+//! Footers of classic table files and archives.
 
 use crate::{
     FormatError, be,
@@ -6,19 +6,19 @@ use crate::{
     limits::METADATA_BYTES_MAX,
 };
 
-/// Bytes of a classic table file's footer: chunk count (4), uncompressed bytes (8), magic (8).
+/// Length of a classic table file's footer: chunk count (4), uncompressed bytes (8), magic (8).
 pub(crate) const CLASSIC_FOOTER_BYTES: usize = 20;
 
-/// The last 8 bytes of a classic table file.
+/// Last 8 bytes of a classic table file.
 pub(crate) const CLASSIC_MAGIC: [u8; 8] = [0xff, 0xb5, 0xd8, 0xc2, 0x24, 0x63, 0xee, 0x50];
 
-/// A classic table file's footer.
+/// Footer of a classic table file.
 pub(super) struct ClassicFooter {
     chunk_count: u32,
 }
 
 impl ClassicFooter {
-    /// From at least the last [`CLASSIC_FOOTER_BYTES`] of a file.
+    /// Parses at least the last [`CLASSIC_FOOTER_BYTES`] of a file.
     pub(super) fn parse(end: &[u8]) -> Result<Self, FormatError> {
         let footer: &[u8; CLASSIC_FOOTER_BYTES] = end
             .last_chunk()
@@ -41,20 +41,20 @@ impl ClassicFooter {
     }
 }
 
-/// Bytes of the footer of a version 3 archive. Earlier ones lack the first four: their index length
-/// has 32 bits.
+/// Length of the footer of a version 3 archive. Earlier ones lack the first four bytes: their index
+/// length has 32 bits.
 pub(crate) const ARCHIVE_FOOTER_BYTES: usize = 220;
 
-/// The last 7 bytes of an archive.
+/// Last 7 bytes of an archive.
 pub(crate) const ARCHIVE_SIGNATURE: &[u8; 7] = b"DOLTARC";
 
-/// Bytes of an archive's index per span.
+/// Length of an archive's index per span.
 const SPAN_INDEX_BYTES: u64 = 8;
 
-/// Bytes of an archive's index per chunk.
+/// Length of an archive's index per chunk.
 const CHUNK_INDEX_BYTES: u64 = 28;
 
-/// An archive's footer. Its numbers agree with each other and with the size of the file.
+/// Footer of an archive. Its numbers agree with each other and with the length of the file.
 pub(super) struct ArchiveFooter {
     pub(super) version: u8,
     pub(super) span_count: u32,
@@ -62,17 +62,17 @@ pub(super) struct ArchiveFooter {
     /// Length of the index.
     pub(super) index_bytes: u64,
     metadata_bytes: u64,
-    /// Where the index begins: all before it are spans.
+    /// Offset of the index: everything before it is spans.
     pub(super) data_bytes: u64,
     footer_bytes: u64,
 }
 
 impl ArchiveFooter {
-    /// From the last [`ARCHIVE_FOOTER_BYTES`] of a file of `file_bytes` or more of them, or all of
-    /// them.
+    /// Parses the end of a file of `file_bytes`: its last [`ARCHIVE_FOOTER_BYTES`] or more, or the
+    /// whole file.
     pub(super) fn parse(end: &[u8], file_bytes: u64) -> Result<Self, FormatError> {
-        // Fields are counted from the end, where versions agree. A file may be four bytes shorter
-        // than the longest footer.
+        // Fields are counted from the end, where the versions agree. A file may be four bytes
+        // shorter than the longest footer.
         let at_end = |offset: usize| end.len().checked_sub(offset);
         if !end.ends_with(ARCHIVE_SIGNATURE) {
             return Err(malformed!("expected an archive, which ends with DOLTARC"));
@@ -90,8 +90,8 @@ impl ArchiveFooter {
         let start = at_end(footer_bytes).ok_or_else(too_short)?;
         let index_bytes =
             if version == 3 { be::u64_at(end, start) } else { u64::from(be::u32_at(end, start)) };
-        // The three checksums after these are not looked at, as Dolt does not: newer writers leave
-        // zeros there.
+        // The three checksums after these are not verified, as in Dolt: newer writers leave zeros
+        // there.
         let [span_count, chunk_count, metadata_bytes] =
             [212, 208, 204].map(|from_end| be::u32_at(end, end.len() - from_end));
         Self::checked(
@@ -115,7 +115,8 @@ impl ArchiveFooter {
             SPAN_INDEX_BYTES * u64::from(span_count) + CHUNK_INDEX_BYTES * u64::from(chunk_count);
         if index_bytes != expected {
             return Err(malformed!(
-                "an index of {index_bytes} bytes, expected {expected} for {span_count} spans and {chunk_count} chunks"
+                "an index of {index_bytes} bytes, \
+                 expected {expected} for {span_count} spans and {chunk_count} chunks"
             ));
         }
         if metadata_bytes > METADATA_BYTES_MAX {
@@ -123,7 +124,7 @@ impl ArchiveFooter {
                 "metadata of {metadata_bytes} bytes, expected at most {METADATA_BYTES_MAX}"
             ));
         }
-        // Three sums of numbers below 2^38.
+        // Three sums of numbers below 2^38 cannot overflow.
         let tail_bytes = index_bytes + metadata_bytes + footer_bytes;
         let data_bytes = file_bytes.checked_sub(tail_bytes).ok_or_else(|| {
             malformed!(
@@ -141,7 +142,7 @@ impl ArchiveFooter {
         })
     }
 
-    /// Bytes of index, metadata and footer.
+    /// Returns the length of index, metadata and footer.
     pub(super) fn tail_bytes(&self) -> u64 {
         self.index_bytes + self.metadata_bytes + self.footer_bytes
     }

@@ -1,21 +1,21 @@
-//! Few different numbers for many entries, in as few bytes per entry as tell them apart.
+//! Stores few different numbers for many entries, in as few bytes per entry as tell them apart.
 
 use hashbrown::HashMap;
 
 use crate::be;
 
-/// A number per entry.
+/// Array with one number per entry.
 #[derive(Debug)]
 pub(super) struct Palette {
     /// The different numbers, in the order of their first use.
     numbers: Box<[u32]>,
-    /// Which of them each entry has.
+    /// Index in `numbers` for each entry.
     of: Places,
 }
 
 #[derive(Debug)]
 enum Places {
-    /// All the first one, or there is no entry.
+    /// All entries have the first number, or there is no entry.
     Same,
     Byte(Box<[u8]>),
     Short(Box<[u16]>),
@@ -26,7 +26,7 @@ impl Palette {
     pub(super) fn new(numbers: impl Iterator<Item = u32>) -> Self {
         let mut known = HashMap::with_hasher(std::hash::RandomState::new());
         let mut different = Vec::new();
-        // Mostly an entry has the number of the one before, and nothing is looked up.
+        // Mostly an entry has the number of the one before, so nothing is looked up.
         let mut last = None;
         let places = numbers
             .map(|number| match last {
@@ -45,7 +45,7 @@ impl Palette {
         Self { of: Places::new(places, different.len()), numbers: different.into() }
     }
 
-    /// The number of an entry.
+    /// Returns the number of an entry.
     pub(super) fn get(&self, entry: usize) -> u32 {
         let place = match &self.of {
             Places::Same => 0,

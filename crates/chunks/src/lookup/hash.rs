@@ -4,11 +4,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::{ChunkAddress, be};
 
-/// 2^64 by the golden ratio: odd, and with bits of no pattern.
+/// 2^64 divided by the golden ratio: odd, and with bits of no pattern.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Secret, so that addresses which meet cannot be made up. Addresses look random, but whoever
-/// writes chunks chooses among them.
+/// Secret seed, so that nobody can construct addresses that collide. Addresses look random, but
+/// whoever writes chunks can choose among them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seed([u64; 4]);
 
@@ -22,9 +22,9 @@ impl Seed {
         }))
     }
 
-    /// Of all 20 bytes: rounds of multiplying and folding the 128 bits, as wyhash and its kin do.
-    /// The last one breaks up the arithmetic progression that addresses differing in their last
-    /// bytes only would be after the second.
+    /// Hashes all 20 bytes in rounds that multiply and fold the 128 bits, like wyhash and its
+    /// relatives. After the second round, addresses that differ only in their last bytes would form
+    /// an arithmetic progression; the last round breaks that up.
     pub(super) fn hash(&self, address: &ChunkAddress) -> u64 {
         let [first, second] = [be::u64_at(&address.0, 0), be::u64_at(&address.0, 8)];
         let third = u64::from(be::u32_at(&address.0, 16));
@@ -33,9 +33,11 @@ impl Seed {
     }
 }
 
-/// Both halves of the product, so that each bit of the factors reaches each bit of the result.
+/// Folds both halves of the product, so that each bit of the factors reaches each bit of the
+/// result.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
-    // The low half of the two halves folded: the upper one is cut off on purpose.
+    // The cast keeps the low half, which is the two halves folded, and drops the upper one on
+    // purpose.
     (product ^ product >> 64) as u64
 }

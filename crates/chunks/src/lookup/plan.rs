@@ -1,4 +1,4 @@
-//! Which runs of a lookup are kept, and which files a new run is built for.
+//! Decides which runs of a lookup are kept, and for which files a new run is built.
 
 use std::{hash::RandomState, sync::Arc};
 
@@ -10,19 +10,19 @@ use crate::{
     lookup::run::Run,
 };
 
-/// Some of the files given, and the run over them if there is one already.
+/// Some of the given files, and the run over them if it exists already.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
     pub(super) run: Option<&'a Arc<Run>>,
-    /// Ascending; at least one.
+    /// Indexes of the files, ascending; at least one.
     pub(super) files: Vec<u32>,
     entry_count: u64,
 }
 
-/// Parts that hold each file once, in the order of their first files.
+/// Returns parts that hold each file once, in the order of their first files.
 ///
-/// A run is kept if all its files are there in the same order: it does not hold the copies of
-/// chunks that earlier files of its own have, so it says nothing about a chunk whose file is gone.
+/// A run is kept if all its files are still there in the same order. It does not hold copies of
+/// chunks that earlier files of its own have, so it is useless once one of its files is gone.
 pub(super) fn plan<'a>(
     files: &[Arc<TableIndex>],
     known: impl Iterator<Item = &'a Arc<Run>>,
@@ -56,8 +56,8 @@ pub(super) fn plan<'a>(
     parts
 }
 
-/// Joins parts of similar sizes until none are left: each is then several times larger than the one
-/// before, so they are few.
+/// Joins parts of similar sizes until there are none: then each is several times larger than the
+/// one before, so there are few.
 fn merge(parts: &mut Vec<Part<'_>>) {
     loop {
         parts.sort_by_key(|part| part.entry_count);
@@ -70,7 +70,7 @@ fn merge(parts: &mut Vec<Part<'_>>) {
 }
 
 impl Part<'_> {
-    /// Whether one run is better than two.
+    /// Returns whether one run is better than two.
     fn joins(&self, larger: &Self) -> bool {
         let small = self.entry_count + larger.entry_count <= RUN_ENTRIES_MIN;
         let similar = larger.entry_count <= self.entry_count * RUN_GROWTH;

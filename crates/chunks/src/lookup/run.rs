@@ -1,9 +1,9 @@
-//! A hash table over the entries of some files.
+//! Hash table over the entries of some files.
 //!
-//! Open addressing in slots of 8 bytes: from the top, a tag of the address's hash, the file's index
-//! in the run, the position in the file's index. Files and positions get as many bits as this run
-//! needs, the tag has the rest. What a tag does not tell apart, the address in the file's index
-//! does.
+//! Open addressing in slots of 8 bytes. A slot holds, from the top: a tag of the address's hash,
+//! the file's index in the run, the position in the file's index. Files and positions get as many
+//! bits as this run needs, the tag gets the rest. If the tag matches, the address in the file's
+//! index decides.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use crate::{
     lookup::hash::Seed,
 };
 
-/// No entry: its file would be the one after the last possible.
+/// Empty slot: its file would be the one after the last possible.
 const EMPTY: u64 = u64::MAX;
 
-// A file's index is below the power of two that its bits allow, so no entry is EMPTY; and a tag
-// remains.
+// A file's index is below the power of two that its bits allow, so no entry is EMPTY; and some bits
+// remain for the tag.
 const _: () = assert!(u32::BITS + RUN_FILES_MAX.ilog2() + 1 < u64::BITS);
 
 #[derive(Debug)]
 pub(super) struct Run {
-    /// In the order given. Kept alive, so that a pointer says which file it is.
+    /// Indexes in the order given. They are kept alive, so that a pointer identifies a file.
     indexes: Box<[Arc<TableIndex>]>,
     slots: Box<[u64]>,
     layout: Layout,
     entry_count: u64,
 }
 
-/// How many of a slot's bits are what.
+/// Number of bits of a slot that each field has.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     position_bits: u32,
@@ -37,8 +37,8 @@ struct Layout {
 }
 
 impl Run {
-    /// Over these files, at most [`RUN_FILES_MAX`]; where several hold a chunk, the earlier one
-    /// wins.
+    /// Builds a run over these files, at most [`RUN_FILES_MAX`]; where several hold a chunk, the
+    /// earlier one wins.
     pub(super) fn new(indexes: Box<[Arc<TableIndex>]>, seed: Seed) -> Self {
         assert!(indexes.len() <= RUN_FILES_MAX, "more files than a slot has bits for");
         let entry_count = indexes.iter().map(|index| u64::from(index.chunk_count())).sum();
@@ -60,12 +60,12 @@ impl Run {
         }
     }
 
-    /// The file, among those of the run, and position of a chunk.
+    /// Returns the file, among those of the run, and the position of a chunk.
     pub(super) fn find(&self, hash: u64, address: &ChunkAddress) -> Option<(usize, u32)> {
         self.probe(hash, address).ok()
     }
 
-    /// The chunk's entry, or the slot it would have.
+    /// Returns the chunk's entry, or the slot that it would have.
     fn probe(&self, hash: u64, address: &ChunkAddress) -> Result<(usize, u32), usize> {
         let tag = self.layout.tag_of_hash(hash);
         let mut slot = home(hash, self.slots.len());
@@ -92,7 +92,7 @@ impl Run {
         &self.indexes
     }
 
-    /// Entries of its files; copies count.
+    /// Returns the number of entries of its files, including copies.
     pub(super) fn entry_count(&self) -> u64 {
         self.entry_count
     }
@@ -105,15 +105,15 @@ impl Run {
 impl Layout {
     fn of(indexes: &[Arc<TableIndex>]) -> Self {
         let entries = indexes.iter().map(|index| index.chunk_count()).max().unwrap_or_default();
-        // One index more than there are, so that none has all bits set.
+        // One index more than there are, so that no index has all bits set.
         Self {
             position_bits: u32::BITS - entries.leading_zeros(),
             file_bits: usize::BITS - indexes.len().leading_zeros(),
         }
     }
 
-    /// Those bits of a hash that are kept in a slot. The low ones: the slot follows from the high
-    /// ones already.
+    /// Returns the bits of a hash that a slot keeps: the low ones, because the high ones already
+    /// determine the slot.
     fn tag_of_hash(self, hash: u64) -> u64 {
         hash << self.tag_shift()
     }
@@ -138,13 +138,14 @@ impl Layout {
     }
 }
 
-/// At least one is always empty.
+/// Returns the number of slots, of which at least one is always empty.
 fn slot_count(entry_count: u64) -> usize {
     let entries = usize::try_from(entry_count).expect("entries are in memory");
     (entries * RUN_LOAD_SLOTS).div_ceil(RUN_LOAD_ENTRIES) + 1
 }
 
-/// The slot where the search for a hash begins: its place in the range of all hashes.
+/// Returns the slot where the search for a hash begins: slots divide the range of all hashes
+/// evenly.
 fn home(hash: u64, slot_count: usize) -> usize {
     let place = (u128::from(hash) * slot_count as u128) >> 64;
     usize::try_from(place).expect("below the count of slots")

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use super::*;
 use crate::{limits::RUN_ENTRIES_MIN, write::ClassicWriter};
 
-/// A file with chunks of these numbers, under addresses made of them.
+/// Creates a file with chunks of these numbers, under addresses made of them.
 fn file(numbers: impl IntoIterator<Item = u64>) -> Arc<TableIndex> {
     let mut writer = ClassicWriter::new(Vec::new());
     for number in numbers {
@@ -15,7 +15,7 @@ fn file(numbers: impl IntoIterator<Item = u64>) -> Arc<TableIndex> {
     Arc::new(TableIndex::parse_classic(end, spec.chunk_count, file.len() as u64).unwrap())
 }
 
-/// Looks random, as real ones do, and is another one for another number.
+/// Returns an address that looks random, as real ones do, and differs for each number.
 fn address(number: u64) -> ChunkAddress {
     ChunkAddress::of(&number.to_be_bytes())
 }
@@ -73,7 +73,7 @@ fn earlier_file_wins_across_runs_that_overlap() {
 }
 
 /// A store that gets a small file with each of thousands of pushes must neither be hashed anew each
-/// time nor come to thousands of runs.
+/// time nor end up with thousands of runs.
 #[test]
 fn runs_stay_few_and_are_rarely_built_over_thousands_of_pushes() {
     let mut files = vec![file(0..40_000)];
@@ -122,8 +122,8 @@ fn memory_is_at_most_ten_bytes_per_chunk() {
     assert!(index_bytes + lookup.memory_bytes() <= 40 * 50_000, "{index_bytes}");
 }
 
-/// Addresses that share all but their last bytes land all over a run, so a search among them is as
-/// short as any.
+/// Addresses that share all but their last bytes spread over a whole run, so a search among them is
+/// as short as any.
 #[test]
 fn addresses_that_look_alike_do_not_meet() {
     let seed = Seed::random();

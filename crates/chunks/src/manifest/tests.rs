@@ -24,15 +24,13 @@ fn what_is_wrong_is_said() {
     check("5:__DOLT__:#:#:#:#:4294967295", expect!["parsed: 1 files"]);
     check(
         "",
-        expect![[
-            r#"refused: a manifest of version ""; versions 4 and 5 are known, and a newer busload may know it"#
-        ]],
+        expect![["refused: a manifest of version \"\"; versions 4 and 5 are known, \
+             and a newer busload may know it"]],
     );
     check(
         "6:__DOLT__:#:#:#",
-        expect![[
-            r#"refused: a manifest of version "6"; versions 4 and 5 are known, and a newer busload may know it"#
-        ]],
+        expect![["refused: a manifest of version \"6\"; versions 4 and 5 are known, \
+             and a newer busload may know it"]],
     );
     check("5", expect!["malformed: a manifest ends before its data format"]);
     check(
@@ -47,15 +45,13 @@ fn what_is_wrong_is_said() {
     );
     check(
         "5:__DOLT__:#:#:#\n",
-        expect![[
-            r#"malformed: expected a gc generation of 32 characters of 0-9a-v, found "0123456789abcdefghijklmnopqrstuv\n""#
-        ]],
+        expect![["malformed: expected a gc generation of 32 characters of 0-9a-v, \
+             found \"0123456789abcdefghijklmnopqrstuv\\n\""]],
     );
     check(
         "4:__DOLT__:##:#",
-        expect![[
-            r#"malformed: expected a lock of 32 characters of 0-9a-v, found "0123456789abcdefghijklmnopqrstuv01234567...""#
-        ]],
+        expect![["malformed: expected a lock of 32 characters of 0-9a-v, \
+             found \"0123456789abcdefghijklmnopqrstuv01234567...\""]],
     );
     check(
         "5:__DOLT__:#:#:#:#",
@@ -75,9 +71,8 @@ fn what_is_wrong_is_said() {
     );
     check(
         "5:__DOLT__:#:#:#:W123456789abcdefghijklmnopqrstuv:1",
-        expect![[
-            r#"malformed: expected a file id of 32 characters of 0-9a-v, found "W123456789abcdefghijklmnopqrstuv""#
-        ]],
+        expect![["malformed: expected a file id of 32 characters of 0-9a-v, \
+             found \"W123456789abcdefghijklmnopqrstuv\""]],
     );
 }
 

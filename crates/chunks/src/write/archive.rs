@@ -17,49 +17,50 @@ use crate::{
     limits::{DICTIONARY_SAMPLES, DICTIONARY_TRAINED_BYTES},
 };
 
-/// The version that is written.
+/// Version of the archives written.
 const VERSION: u8 = 3;
 
-/// Id of the dictionary's span: of a file that has one, it is the first.
+/// Id of the dictionary's span, which is the first one of a file with a dictionary.
 const DICTIONARY_SPAN: u32 = 1;
 
-/// Instead of a dictionary's span.
+/// Id in place of a dictionary's span.
 const NO_DICTIONARY: u32 = 0;
 
-/// Level of zstd: its own default, which Dolt takes.
+/// Compression level of zstd: its own default, which Dolt uses, too.
 const LEVEL: i32 = 3;
 
-/// Where three checksums of 64 bytes were; current versions of Dolt leave zeros.
+/// Length of three former checksums of 64 bytes each; current versions of Dolt leave zeros there.
 const CHECKSUMS_BYTES: usize = 192;
 
-/// An object of texts, never needed.
+/// Metadata, a JSON object that readers do not need.
 const METADATA: &[u8] = br#"{"dolt_version":"busload"}"#;
 
 /// Writes one archive, chunk by chunk.
 ///
-/// From the first [`ArchiveWriter::ZSTD_CHUNKS_MIN`] chunks a dictionary is trained, and all chunks
-/// are zstd frames made with it; a file that has fewer holds snappy records. Until then chunks are
-/// kept in memory; afterwards they go out as they come, and some 60 bytes per chunk are kept for
-/// the index. A chunk that is pushed again is not written again.
+/// The first [`ArchiveWriter::ZSTD_CHUNKS_MIN`] chunks train a dictionary, and all chunks become
+/// zstd frames made with it; a file with fewer chunks holds snappy records. Chunks are kept in
+/// memory until there are enough for the dictionary; from then on they are written as they come,
+/// and some 60 bytes per chunk are kept for the index. A chunk that is pushed again is not written
+/// again.
 pub struct ArchiveWriter<W> {
     out: Digesting<W>,
-    /// The contents of the first chunks, while there are too few for a dictionary.
+    /// Contents of the first chunks, while there are too few for a dictionary.
     held: Vec<(ChunkAddress, Vec<u8>)>,
     compressor: Option<Compressor<'static>>,
-    /// Where spans end.
+    /// Offsets where spans end.
     ends: Vec<u64>,
-    /// With the ids of their spans: dictionary, data.
+    /// Addresses with the ids of their spans: dictionary, data.
     chunks: Vec<(ChunkAddress, u32, u32)>,
     known: HashSet<ChunkAddress, std::hash::RandomState>,
 }
 
 impl<W> ArchiveWriter<W> {
-    /// A file with so many chunks has a dictionary.
+    /// Number of chunks from which a file has a dictionary.
     pub const ZSTD_CHUNKS_MIN: usize = DICTIONARY_SAMPLES;
 }
 
 impl<W: Write> ArchiveWriter<W> {
-    /// An empty file.
+    /// Starts an empty file.
     pub fn new(out: W) -> Self {
         Self {
             out: Digesting { out, digest: Sha512::new(), bytes: 0 },
@@ -71,16 +72,16 @@ impl<W: Write> ArchiveWriter<W> {
         }
     }
 
-    /// Appends a chunk, compressed; returns its address.
+    /// Compresses and appends a chunk; returns its address.
     ///
     /// # Errors
-    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one that no span
-    /// holds.
+    /// Those of writing; [`io::ErrorKind::InvalidInput`] for an empty chunk or one too long for a
+    /// span.
     pub fn push(&mut self, contents: &[u8]) -> io::Result<ChunkAddress> {
         if contents.is_empty() {
             return Err(invalid("expected a chunk of at least one byte"));
         }
-        // Room for the dictionary's span, too.
+        // One more span is needed for the dictionary.
         if u64::from(u32::MAX) - 1 <= self.known.len() as u64 {
             return Err(invalid("an archive holds fewer than 2^32 - 1 chunks"));
         }
@@ -99,8 +100,8 @@ impl<W: Write> ArchiveWriter<W> {
         Ok(address)
     }
 
-    /// Writes what is held, index, metadata and footer; what the manifest says of the file. Does
-    /// not flush.
+    /// Writes the chunks held, the index, the metadata and the footer; returns the file's entry for
+    /// the manifest. Does not flush.
     ///
     /// # Errors
     /// Those of writing.
@@ -139,7 +140,7 @@ impl<W: Write> ArchiveWriter<W> {
         Ok(())
     }
 
-    /// The span's id: they are counted from 1.
+    /// Writes a span and returns its id; ids are counted from 1.
     fn write_span(&mut self, bytes: &[u8]) -> io::Result<u32> {
         if u32::try_from(bytes.len()).is_err() {
             return Err(invalid("a span has less than 4 GiB"));
@@ -149,7 +150,7 @@ impl<W: Write> ArchiveWriter<W> {
         count(self.ends.len())
     }
 
-    /// The chunks are in the order of their addresses.
+    /// Encodes the index. The chunks are in the order of their addresses.
     fn index(&self) -> Vec<u8> {
         let mut index: Vec<u8> = self.ends.iter().flat_map(|end| end.to_be_bytes()).collect();
         index.extend(self.chunks.iter().flat_map(|(address, ..)| address.prefix().to_be_bytes()));
@@ -183,15 +184,15 @@ impl<W: fmt::Debug> fmt::Debug for ArchiveWriter<W> {
     }
 }
 
-/// A dictionary for chunks like these. Samples that have nothing in common, or too little in all,
-/// train none: the first of them serve as one as they are.
+/// Trains a dictionary for chunks like these. Samples with nothing in common, or too little in all,
+/// train none: then the first of them are used as a raw dictionary.
 fn dictionary_of(samples: &[&[u8]]) -> io::Result<Vec<u8>> {
     if let Ok(dictionary) = zstd::dict::from_samples(samples, DICTIONARY_TRAINED_BYTES) {
         return Ok(dictionary);
     }
     let bytes = samples.iter().flat_map(|sample| sample.iter().copied());
     let mut dictionary = Vec::with_capacity(DICTIONARY_TRAINED_BYTES);
-    // What begins as a trained dictionary does must be one.
+    // Bytes that begin like a trained dictionary must be one.
     dictionary.push(0);
     dictionary.extend(bytes.take(DICTIONARY_TRAINED_BYTES - 1));
     Ok(dictionary)
@@ -201,7 +202,7 @@ fn count(number: usize) -> io::Result<u32> {
     u32::try_from(number).map_err(|_| invalid("an archive counts its parts in 32 bits"))
 }
 
-/// Where the file goes, with what its name is made of.
+/// Destination of the file, with the digest of which its name is made.
 struct Digesting<W> {
     out: W,
     digest: Sha512,

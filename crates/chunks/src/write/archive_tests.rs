@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Dictionary, FileKind, Stored, TableIndex, check};
 
-/// So many different chunks that have much in common.
+/// Returns `count` different chunks that have much in common.
 fn similar(count: usize) -> Vec<Vec<u8>> {
     let words = ["customer", "order", "invoice", "shipment", "warehouse"];
     let text = |number: usize| {
@@ -24,7 +24,7 @@ fn written(chunks: &[Vec<u8>]) -> (FileSpec, Bytes) {
     (spec, Bytes::from(file))
 }
 
-/// As a reader does that knows the file's size only.
+/// Parses the index as a reader does that knows only the file's length.
 fn index_of(file: &Bytes) -> TableIndex {
     let footer = usize::try_from(TableIndex::ARCHIVE_FOOTER_BYTES).unwrap();
     let end = &file[file.len() - footer..];

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{FormatError, Manifest, Stored, TableIndex, check};
 
-/// A file of these chunks, read back by the rules of the format.
+/// Returns a file of these chunks, as the writer wrote it.
 fn written(chunks: &[Vec<u8>]) -> (FileSpec, Bytes) {
     let mut writer = ClassicWriter::new(Vec::new());
     for chunk in chunks {
@@ -29,7 +29,9 @@ fn contents_at(index: &TableIndex, file: &Bytes, position: u32) -> Bytes {
 
 proptest! {
     #[test]
-    fn chunks_written_are_read(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 0..200)) {
+    fn chunks_written_are_read(
+        chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 0..200),
+    ) {
         let (spec, file) = written(&chunks);
         let index = index_of(spec, &file).unwrap();
         let mut different = chunks.clone();
@@ -54,7 +56,12 @@ fn file_is_byte_for_byte_what_the_format_says() {
     let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
     // Two records; prefixes with ordinals 1 and 0; lengths; suffixes in file order; count, 6 bytes,
     // magic.
-    expect!["030874776fc9b9b5fe03086f6e65b1f5b4b40101010101010101000000010202020202020202000000000000000900000009020202020202020202020202010101010101010101010101000000020000000000000006ffb5d8c22463ee50"].assert_eq(&hex);
+    expect![
+        "030874776fc9b9b5fe03086f6e65b1f5b4b401010101010101010000000102020202020202020000\
+         00000000000900000009020202020202020202020202010101010101010101010101000000020000\
+         000000000006ffb5d8c22463ee50"
+    ]
+    .assert_eq(&hex);
     expect!["FileSpec { id: ben2ctmks8vflbp4pk4rnadtd79g0kka, chunk_count: 2 }"]
         .assert_eq(&format!("{spec:?}"));
 }
@@ -83,7 +90,7 @@ fn first_contents_of_an_address_stay() {
     assert_eq!(contents_at(&index, &Bytes::from(file), 0), "first");
 }
 
-/// Takes so many bytes.
+/// Writer that accepts this many bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -119,5 +126,10 @@ fn manifest_is_read_as_it_was_written() {
         assert_eq!((read.root, &*read.files, read.gc_generation), (root, files, Some([0; 20])));
         assert_eq!(read.lock, read.computed_lock());
     }
-    expect!["5:__DOLT__:g80nofsmvi22u84dku05io3cbqm7m83v:j6ms4cdg8kphskaaa5lkmtk0um4e70hi:00000000000000000000000000000000:u2np1nuce1st9tjaej7lp8i4eeq1u7b0:1"].assert_eq(&manifest(root, &[a]));
+    expect![
+        "5:__DOLT__:g80nofsmvi22u84dku05io3cbqm7m83v:\
+         j6ms4cdg8kphskaaa5lkmtk0um4e70hi:00000000000000000000000000000000:\
+         u2np1nuce1st9tjaej7lp8i4eeq1u7b0:1"
+    ]
+    .assert_eq(&manifest(root, &[a]));
 }

@@ -1,4 +1,4 @@
-//! Few bytes that announce, or become, many.
+//! Few bytes that announce many, or decode to many.
 
 use busload_chunks::{CHUNK_BYTES_MAX, Dictionary, FormatError, Stored};
 
@@ -9,14 +9,14 @@ use crate::{
 
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Contents of a block, at most.
+/// Most contents of a block.
 const BLOCK_BYTES: usize = 128 << 10;
 
 fn dictionary() -> Dictionary {
     Dictionary::decode(&zstd::bulk::compress(b"a dictionary", 3).unwrap()).unwrap()
 }
 
-/// A frame of blocks that are each one byte repeated, with a header that announces this.
+/// Returns a frame of blocks that each repeat one byte, with a header that announces this length.
 fn frame(announced: Option<u64>, blocks: usize) -> Vec<u8> {
     let mut frame = MAGIC.to_vec();
     match announced {
@@ -35,7 +35,7 @@ fn frame(announced: Option<u64>, blocks: usize) -> Vec<u8> {
     frame
 }
 
-/// Decodes within so much memory.
+/// Decodes within this much memory.
 fn decode(bytes: &[u8], bytes_max: usize) -> Result<usize, FormatError> {
     let dictionary = dictionary();
     let chunk = stored(bytes, true)?;
@@ -127,7 +127,7 @@ fn blocks_of_impossible_kinds_and_sizes_are_errors() {
     assert_eq!(corruption(&with_header(2 << 3 | 2 << 1 | 1)), "a zstd frame ends too early");
 }
 
-/// A snappy block with a right CRC that announces this.
+/// Returns a snappy block with a correct CRC that announces this length.
 fn snappy(announced: u64, elements: &[u8]) -> Result<Stored, FormatError> {
     let mut block = Vec::new();
     let mut rest = announced;
@@ -184,7 +184,7 @@ fn decoding_allocates_the_contents_and_little_else() {
     let frame = zstd::bulk::compress(&contents, 3).unwrap();
     let zstd = stored(&frame, true).unwrap();
     for (what, chunk) in [("snappy", plain), ("zstd", zstd)] {
-        // The first makes the thread's context.
+        // The first decoding creates the thread's context.
         chunk.decode(Some(&dictionary)).unwrap();
         let decoded = within(4096 + 64, what, || chunk.decode(Some(&dictionary)).unwrap());
         assert_eq!(decoded, contents);

@@ -1,4 +1,4 @@
-//! Records, frames and dictionaries.
+//! Hostile records, frames and dictionaries.
 
 use busload_chunks::{ChunkAddress, Dictionary, FormatError, check};
 
@@ -8,14 +8,14 @@ use crate::{
     support::{self, File, archive::stored},
 };
 
-/// Changes per chunk.
+/// Number of changes per chunk.
 const MUTATIONS: u64 = 40;
 
-/// Chunks looked at per file.
+/// Number of chunks tested per file.
 const CHUNKS: u32 = 30;
 
-/// Most that a record or frame of so many bytes can become: a copy of snappy's has 3 bytes for 64,
-/// a zstd block 4 for 128 KiB; and the stored bytes once more.
+/// Returns the most memory that decoding these bytes may take: a snappy copy turns 3 bytes into 64,
+/// a zstd block 4 bytes into 128 KiB; and the stored bytes once more.
 fn memory_for(stored: &[u8], is_zstd: bool) -> usize {
     let contents = if is_zstd { (stored.len() / 4 + 1) << 17 } else { stored.len() * 64 / 3 };
     contents + stored.len() + 40_000
@@ -24,7 +24,7 @@ fn memory_for(stored: &[u8], is_zstd: bool) -> usize {
 struct Chunk {
     name: String,
     address: ChunkAddress,
-    /// Whether the fixture's contents are those of the address.
+    /// Whether the address is the hash of the fixture's contents.
     is_hash: bool,
     span: Vec<u8>,
 }
@@ -42,7 +42,7 @@ fn chunks_of(file: &File) -> impl Iterator<Item = (Chunk, Option<Dictionary>)> {
     })
 }
 
-/// Decodes; what comes out is right or an error.
+/// Decodes the bytes and checks that the result is right or an error.
 fn exercise(what: &str, chunk: &Chunk, bytes: &[u8], dictionary: Option<&Dictionary>) {
     let limit = memory_for(bytes, dictionary.is_some());
     let contents = within(limit, what, || {
@@ -67,12 +67,13 @@ fn exercise(what: &str, chunk: &Chunk, bytes: &[u8], dictionary: Option<&Diction
     }
 }
 
-/// Some changes do not change the contents, such as of a bit that means nothing.
+/// Returns whether a change left the contents the same, for example that of a bit without a
+/// meaning.
 fn is_same(chunk: &Chunk, contents: &[u8], dictionary: Option<&Dictionary>) -> bool {
     stored(&chunk.span, dictionary.is_some()).unwrap().decode(dictionary).unwrap() == contents
 }
 
-/// A record whose CRC is right, so that what is behind it is reached.
+/// Corrects the CRC of a record, so that the code after the check is reached.
 fn with_crc(mut record: Vec<u8>) -> Vec<u8> {
     let Some(block) = record.len().checked_sub(4) else { return record };
     let crc = crc32c::crc32c(&record[..block]);
@@ -84,7 +85,7 @@ fn with_crc(mut record: Vec<u8>) -> Vec<u8> {
 fn changed_chunks_are_errors_or_have_the_same_contents() {
     for file in support::all().iter().flat_map(support::Fixture::files) {
         for (chunk, dictionary) in chunks_of(&file) {
-            // A large one takes long and shows nothing else.
+            // A large chunk takes long and shows nothing new.
             let mutations = if chunk.span.len() < 20_000 { MUTATIONS } else { 2 };
             for seed in 0..mutations {
                 let mut bytes = chunk.span.clone();

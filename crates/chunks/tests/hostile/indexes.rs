@@ -1,4 +1,4 @@
-//! Indexes and footers.
+//! Hostile indexes and footers.
 
 use busload_chunks::{FileKind, FormatError, Span, TableIndex};
 use bytes::Bytes;
@@ -9,11 +9,11 @@ use crate::{
     support::{self, File, archive::Archive},
 };
 
-/// Changes per file.
+/// Number of changes per file.
 const MUTATIONS: u64 = 300;
 
-/// Parsing keeps or rearranges the bytes it gets, and has a few words besides. An error has its
-/// text.
+/// Returns the most memory that parsing may take: it keeps or rearranges the bytes, and needs a few
+/// words besides. An error has its text.
 fn memory_for(bytes: &[u8]) -> usize {
     4 * bytes.len() + 10_000
 }
@@ -26,7 +26,7 @@ struct Tail {
     bytes: Vec<u8>,
 }
 
-/// What a caller reads of each file of each fixture.
+/// Returns the parts of each file of each fixture that a caller reads.
 fn tails() -> Vec<Tail> {
     support::all().iter().flat_map(support::Fixture::files).map(tail).collect()
 }
@@ -43,7 +43,7 @@ fn tail(file: File) -> Tail {
     Tail { name: file.name, kind, chunk_count, file_bytes, bytes }
 }
 
-/// Parses, and goes over everything the index then says. Whether it was parsed.
+/// Parses the tail and reads everything that the index then says. Returns whether it was parsed.
 fn exercise(what: &str, kind: FileKind, tail: &[u8], chunk_count: u32, file_bytes: u64) -> bool {
     let bytes = Bytes::copy_from_slice(tail);
     let parsed = within(memory_for(tail), what, || match kind {
@@ -64,7 +64,8 @@ fn exercise(what: &str, kind: FileKind, tail: &[u8], chunk_count: u32, file_byte
             is_inside(location.span) && location.dictionary.is_none_or(is_inside),
             "{what}: {location:?}"
         );
-        // Prefixes ascend and have been checked, so every address is found, at one of its places.
+        // Prefixes ascend and have been checked, so every address is found, at one of its
+        // positions.
         let address = index.address(position);
         assert_eq!(index.address(index.find(&address).unwrap()), address, "{what}");
     }
@@ -82,13 +83,13 @@ fn changed_indexes_are_errors_or_harmless() {
             let what = format!("{} seed {seed}", tail.name);
             parsed +=
                 u64::from(exercise(&what, tail.kind, &bytes, tail.chunk_count, tail.file_bytes));
-            // The file may have been changed in length with it.
+            // The change may have changed the length of the file, too.
             let file_bytes = tail.file_bytes + bytes.len() as u64 - tail.bytes.len() as u64;
             parsed += u64::from(exercise(&what, tail.kind, &bytes, tail.chunk_count, file_bytes));
         }
     }
-    // Changes of suffixes, checksums and metadata do no harm to the rest; if none were let through,
-    // nothing would be tested.
+    // Changes of suffixes, checksums and metadata do no harm to the rest; if none of them were
+    // accepted, nothing would be tested.
     assert!(parsed > 1_000, "{parsed}");
 }
 
@@ -189,7 +190,8 @@ fn records_named_twice_or_beyond_the_last_are_errors() {
     let tail = tail(file);
     for ordinal in [1u32, 14, 15, 64, u32::MAX] {
         let mut bytes = tail.bytes.clone();
-        // The first entry's, whatever it was; some other entry has it, or none may.
+        // The ordinal of the first entry. Some other entry has the new one already, or it is too
+        // large.
         let was = bytes[8..12].to_vec();
         bytes[8..12].copy_from_slice(&ordinal.to_be_bytes());
         let what = format!("record {ordinal}");

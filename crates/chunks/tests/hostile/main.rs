@@ -1,6 +1,5 @@
-//! Bytes that are not what they should be: every decoder gives an error or something harmless,
-//! never a panic, never a place outside the file, never more memory than the bytes there are can
-//! justify.
+//! Hostile bytes: every decoder returns an error or something harmless. It never panics, never
+//! points outside the file, and never takes more memory than the given bytes can justify.
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 #[path = "../support/mod.rs"]

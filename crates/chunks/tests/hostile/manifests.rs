@@ -1,4 +1,4 @@
-//! Manifests, as text and as items.
+//! Hostile manifests, as text and as DynamoDB items.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn texts() -> Vec<Vec<u8>> {
     texts
 }
 
-/// Parses; what is parsed is usable.
+/// Parses a text and checks that a parsed manifest is usable.
 fn exercise(text: &[u8]) -> bool {
     let parsed = within(20 * text.len() + 10_000, "a manifest", || Manifest::parse(text));
     let Ok(manifest) = parsed else { return false };

@@ -1,11 +1,11 @@
-//! What the allocator sees.
+//! Measures the memory that decoding takes.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
 };
 
-/// Counts the bytes that the current thread holds, and the most it held.
+/// Allocator that counts the bytes that the current thread holds, and the most it held.
 struct Counting;
 
 thread_local! {
@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What the work gives; it may hold so many bytes at most beyond what is held already.
+/// Does the work and returns its result; it may hold at most `bytes_max` more than is held already.
 pub fn within<T>(bytes_max: usize, what: &str, work: impl FnOnce() -> T) -> T {
     let before = HELD.get();
     PEAK.set(before);

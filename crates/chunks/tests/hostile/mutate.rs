@@ -1,6 +1,6 @@
 //! Changes of bytes, each from its seed.
 
-/// SplitMix64.
+/// Random generator SplitMix64, from a seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -17,7 +17,7 @@ impl Random {
     }
 }
 
-/// Numbers that sums and products of them overflow, or nearly.
+/// Numbers whose sums and products overflow, or nearly.
 const NUMBERS: [u64; 12] = [
     0,
     1,
@@ -33,7 +33,7 @@ const NUMBERS: [u64; 12] = [
     u64::MAX,
 ];
 
-/// A few changes to the bytes, many of them near their end, where counts are.
+/// Makes a few changes to the bytes, many of them near the end, where the counts are.
 pub fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     for _ in 0..1 + random.below(3) {
         if bytes.is_empty() {
@@ -54,7 +54,7 @@ fn change(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
         1 => bytes[at] = u8::try_from(random.below(256)).unwrap(),
         2 => write(bytes, at, &NUMBERS[random.below(NUMBERS.len())].to_be_bytes()),
         3 => write(bytes, at, &NUMBERS[random.below(NUMBERS.len())].to_be_bytes()[4..]),
-        // Bytes that are there, elsewhere.
+        // Copies a run of bytes to another place.
         4 => {
             let from = random.below(bytes.len());
             let run = bytes[from..bytes.len().min(from + 1 + random.below(32))].to_vec();

@@ -1,4 +1,4 @@
-//! Writes archives of any shape, those included that Dolt would not write.
+//! Writes archives of any shape, including those that Dolt would not write.
 
 use busload_chunks::{ChunkAddress, Stored};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub struct Archive {
     pub version: u8,
     pub data: Vec<u8>,
-    /// Where spans end.
+    /// Offsets where spans end.
     pub ends: Vec<u64>,
     /// Address, dictionary span, data span.
     pub chunks: Vec<(ChunkAddress, u32, u32)>,
@@ -20,19 +20,19 @@ impl Archive {
         Self { version, metadata: b"{}".to_vec(), ..Self::default() }
     }
 
-    /// Appends a span; its id.
+    /// Appends a span; returns its id.
     pub fn span(&mut self, bytes: &[u8]) -> u32 {
         self.data.extend_from_slice(bytes);
         self.ends.push(self.data.len() as u64);
         u32::try_from(self.ends.len()).unwrap()
     }
 
-    /// Appends a dictionary, compressed as Dolt does; its span.
+    /// Appends a dictionary, compressed as Dolt does; returns its span.
     pub fn dictionary(&mut self, bytes: &[u8]) -> u32 {
         self.span(&zstd::bulk::compress(bytes, 3).unwrap())
     }
 
-    /// Appends a chunk as a zstd frame made with the dictionary, whose span is named.
+    /// Appends a chunk as a zstd frame made with a dictionary, given with its span.
     pub fn zstd(&mut self, contents: &[u8], (dictionary, bytes): (u32, &[u8])) -> ChunkAddress {
         let mut compressor = zstd::bulk::Compressor::with_dictionary(3, bytes).unwrap();
         let span = self.span(&compressor.compress(contents).unwrap());
@@ -50,7 +50,7 @@ impl Archive {
         address
     }
 
-    /// Index, metadata and footer.
+    /// Returns index, metadata and footer.
     pub fn tail(&self) -> Vec<u8> {
         let mut chunks = self.chunks.clone();
         chunks.sort();
@@ -81,20 +81,20 @@ impl Archive {
         footer
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub fn file(&self) -> Bytes {
         Bytes::from([&*self.data, &self.tail()].concat())
     }
 }
 
-/// A classic record of these contents.
+/// Returns a classic record of these contents.
 pub fn record(contents: &[u8]) -> Vec<u8> {
     let mut record = snap::raw::Encoder::new().compress_vec(contents).unwrap();
     record.extend(crc32c::crc32c(&record).to_be_bytes());
     record
 }
 
-/// A span of these bytes, parsed as it stands.
+/// Parses a span of these bytes as they are.
 pub fn stored(bytes: &[u8], dictionary: bool) -> Result<Stored, busload_chunks::FormatError> {
     let span = busload_chunks::Span { offset: 0, length: u32::try_from(bytes.len()).unwrap() };
     let location = busload_chunks::ChunkLocation { span, dictionary: dictionary.then_some(span) };

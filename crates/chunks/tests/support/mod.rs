@@ -17,49 +17,49 @@ use busload_chunks::{
 use bytes::Bytes;
 use serde_json::Value;
 
-/// The folder of all fixtures.
+/// Returns the folder of all fixtures.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/dolt")
 }
 
-/// A folder with a manifest's files, and the list of their chunks.
+/// Folder with a manifest's files, and the list of their chunks.
 pub struct Fixture {
     pub name: String,
     pub store: PathBuf,
-    /// What object names end with: `.bs` for localbs.
+    /// Suffix of object names: `.bs` for localbs.
     suffix: &'static str,
     pub manifest: Manifest,
     pub chunks: Vec<Listed>,
 }
 
-/// A line of a list.
+/// Line of a list.
 #[derive(Clone, Debug)]
 pub struct Listed {
     pub address: String,
     pub sha256: String,
     pub length: u64,
-    /// The list of the aws fixture has none.
+    /// `None` for the aws fixture, whose list has no places.
     pub place: Option<Place>,
     pub address_is_hash: bool,
 }
 
-/// Where a list says a chunk is.
+/// Place of a chunk according to a list.
 #[derive(Clone, Debug)]
 pub struct Place {
     pub file: String,
     pub location: ChunkLocation,
 }
 
-/// A table file of a fixture.
+/// Table file of a fixture.
 pub struct File {
     pub spec: FileSpec,
-    /// As the list names it.
+    /// Name of the file in the list.
     pub name: String,
     pub bytes: Bytes,
     pub index: Arc<TableIndex>,
 }
 
-/// All of them but `real-journal`.
+/// Returns all fixtures except `real-journal`.
 pub fn all() -> Vec<Fixture> {
     let mut names: Vec<String> = fs::read_dir(root())
         .unwrap()
@@ -106,7 +106,7 @@ impl Fixture {
         }
     }
 
-    /// Its files in the order of lookup, opened as a caller does that reads only their ends.
+    /// Returns the files in lookup order, opened as by a caller that reads only their ends.
     pub fn files(&self) -> Vec<File> {
         self.manifest.lookup_order().map(|spec| self.file(spec)).collect()
     }
@@ -127,7 +127,7 @@ impl Fixture {
     }
 }
 
-/// The index of a whole classic file.
+/// Returns the index of a whole classic file.
 pub fn open_classic(file: &Bytes, chunk_count: u32) -> Result<TableIndex, FormatError> {
     let tail = usize::try_from(TableIndex::classic_tail_bytes(chunk_count)).unwrap();
     TableIndex::parse_classic(
@@ -137,7 +137,7 @@ pub fn open_classic(file: &Bytes, chunk_count: u32) -> Result<TableIndex, Format
     )
 }
 
-/// The index of a whole archive, in two reads.
+/// Returns the index of a whole archive, in two reads.
 pub fn open_archive(file: &Bytes) -> Result<TableIndex, FormatError> {
     let footer = usize::try_from(TableIndex::ARCHIVE_FOOTER_BYTES).unwrap();
     let end = &file[file.len().saturating_sub(footer)..];
@@ -160,7 +160,7 @@ impl File {
     }
 }
 
-/// The item of the aws fixture, as the service's JSON has it.
+/// Returns the item of the aws fixture, in the form of the service's JSON.
 pub fn dynamo_item() -> DynamoItem {
     let text = fs::read_to_string(root().join("aws-appendix/dynamodb-item.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();

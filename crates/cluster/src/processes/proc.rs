@@ -1,21 +1,21 @@
-//! Processes by Linux' /proc, see proc_pid_stat(5).
+//! Processes from Linux' /proc, see proc_pid_stat(5).
 
 use std::fs;
 
 use super::{Entry, Run, descendants};
 use crate::limits::LISTING_COUNT_MAX;
 
-/// All processes of the system.
+/// Lists all processes of the system.
 pub(super) fn all() -> Vec<Entry> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries.filter_map(|entry| read(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// CPU time of a process and its descendants, with those that ended and that their parents waited
-/// for.
+/// Returns the CPU time of a process and its descendants, including ended ones that their parents
+/// have waited for.
 ///
-/// A child that ends while they are listed would count twice or not at all, in its own entry and in
-/// its parent's: then they are listed again.
+/// A child that ends while they are listed would count twice, in its own entry and in its parent's,
+/// or not at all: then they are listed again.
 pub fn cpu_seconds(ancestor: i32) -> f64 {
     let once = || {
         let before = reaped_ticks(ancestor);
@@ -37,7 +37,7 @@ pub fn cpu_seconds(ancestor: i32) -> f64 {
     seconds
 }
 
-/// What a process has taken over from children that ended.
+/// Returns the CPU time that a process has taken over from ended children.
 fn reaped_ticks(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields = Fields::new(&stat)?;
@@ -65,7 +65,8 @@ fn parse(pid: i32, stat: &str) -> Option<Entry> {
     })
 }
 
-/// Fields numbered as in the manual page. The second, the name in parentheses, may hold anything.
+/// Fields with the numbers of the manual page. The second, the name in parentheses, may hold
+/// anything.
 struct Fields<'a>(Vec<&'a str>);
 
 impl<'a> Fields<'a> {

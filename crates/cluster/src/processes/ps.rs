@@ -1,10 +1,10 @@
-//! Processes by the program `ps`, where there is no /proc.
+//! Processes from the program `ps`, where there is no /proc.
 
 use std::process::Command;
 
 use super::{Entry, Run};
 
-/// All processes of the system.
+/// Lists all processes of the system.
 pub(super) fn all() -> Vec<Entry> {
     let Ok(output) = Command::new("ps").args(["-A", "-o", "pid=,ppid=,stat="]).output() else {
         return Vec::new();
@@ -12,7 +12,7 @@ pub(super) fn all() -> Vec<Entry> {
     String::from_utf8_lossy(&output.stdout).lines().filter_map(parse).collect()
 }
 
-/// CPU time is known on Linux only.
+/// Returns 0: the CPU time is known on Linux only.
 pub fn cpu_seconds(_ancestor: i32) -> f64 {
     0.0
 }

@@ -1,4 +1,4 @@
-//! What a test has asked for, and what every writer looks at before it forwards a piece.
+//! Controls that a test sets and that every writer checks before it forwards a piece.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,7 +10,7 @@ use std::{
 use super::Direction;
 use crate::wait::now;
 
-/// Controls, and who waits for a change of them.
+/// Controls, and the condition variable of those who wait for a change.
 #[derive(Debug, Default)]
 pub struct Shared {
     controls: Mutex<Controls>,
@@ -28,7 +28,7 @@ pub struct Controls {
     next_connection: u64,
 }
 
-/// One direction.
+/// Controls and counters of one direction.
 #[derive(Debug, Default)]
 pub struct Way {
     pub stalled: bool,
@@ -38,14 +38,14 @@ pub struct Way {
     pub held: u64,
 }
 
-/// A cut to come.
+/// A cut that is still to come.
 #[derive(Debug)]
 pub struct Cut {
     pub direction: Direction,
     pub bytes_left: u64,
 }
 
-/// Both ends, to shut them down.
+/// Both sockets of a connection, to shut them down.
 #[derive(Debug)]
 pub struct Connection {
     pub client: TcpStream,
@@ -61,13 +61,13 @@ pub struct Piece {
     pub arrived: Instant,
 }
 
-/// What is to happen to a piece.
+/// Decision about a piece.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     Forward,
-    /// Only so many of its bytes, then the connection is cut.
+    /// Forward only this many of its bytes, then cut the connection.
     CutAfter(usize),
-    /// The connection is gone.
+    /// Drop it: the connection is gone.
     Drop,
 }
 
@@ -92,7 +92,7 @@ impl Controls {
         cut.len()
     }
 
-    /// A connection that is over, or is to be.
+    /// Cuts one connection, which may be over already.
     pub fn cut_one(&mut self, id: u64) {
         if let Some(connection) = self.connections.remove(&id) {
             connection.shut_down();
@@ -104,7 +104,7 @@ impl Controls {
         self.cut_all();
     }
 
-    /// Counts a piece that goes out now, and tells whether it meets a cut.
+    /// Counts a piece that is forwarded now, and decides whether a cut hits it.
     fn pass(&mut self, piece: Piece) -> Verdict {
         let bytes = u64::try_from(piece.bytes).expect("pieces are short");
         let verdict = self.meets_cut(piece.direction, bytes);
@@ -131,7 +131,7 @@ impl Controls {
 }
 
 impl Connection {
-    /// What of it is closed already stays so.
+    /// Shuts down both sockets; one that is closed already stays so.
     fn shut_down(&self) {
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server.shutdown(Shutdown::Both);
@@ -139,14 +139,14 @@ impl Connection {
 }
 
 impl Shared {
-    /// Changes something, and tells all who wait.
+    /// Changes the controls, and wakes all waiters.
     pub fn change<T>(&self, change: impl FnOnce(&mut Controls) -> T) -> T {
         let result = change(&mut self.lock());
         self.changed.notify_all();
         result
     }
 
-    /// Holds a piece as long as it has to be held.
+    /// Holds a piece as long as the controls say.
     pub fn admit(&self, piece: Piece) -> Verdict {
         let bytes = u64::try_from(piece.bytes).expect("pieces are short");
         let mut controls = self.lock();
@@ -172,7 +172,7 @@ impl Shared {
         verdict
     }
 
-    /// Waits for a condition; tells whether it came to be.
+    /// Waits for a condition; returns whether it became true.
     pub fn wait_until(
         &self,
         timeout: Duration,

@@ -1,4 +1,4 @@
-//! The threads of one connection.
+//! Threads that forward one connection.
 
 use std::{
     io::{self, Read, Write},
@@ -54,7 +54,7 @@ fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name("proxy".to_owned()).spawn(body).map(drop)
 }
 
-/// Ends with the connection, or when the writer has.
+/// Reads until the connection or the writer ends.
 fn read(mut from: TcpStream, pieces: &SyncSender<Arrived>) {
     let mut buffer = vec![0; PIECE_BYTES];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -79,15 +79,15 @@ impl Writer {
                 return;
             }
         }
-        // The sender has ended in order: so is the receiver told. A server that closes ends the
-        // connection.
+        // The sender has closed cleanly: pass that on to the receiver. A server that closes ends
+        // the connection.
         let _ = self.to.shutdown(Shutdown::Write);
         if self.direction == Direction::ToClient {
             self.shared.change(|controls| controls.cut_one(self.connection));
         }
     }
 
-    /// Whether the connection goes on.
+    /// Forwards a piece; returns whether the connection goes on.
     fn forward(&mut self, arrived: Instant, bytes: &[u8]) -> bool {
         let (connection, direction) = (self.connection, self.direction);
         match self.shared.admit(Piece { connection, direction, bytes: bytes.len(), arrived }) {

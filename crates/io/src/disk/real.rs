@@ -1,4 +1,4 @@
-//! Files of the operating system. Positional reads and writes only; nothing here keeps a file
+//! Files of the operating system. All reads and writes are positional; nothing here keeps a file
 //! offset.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 
 use super::{Disk, DiskError, DiskErrorKind, DiskOperation, FileName, write_parts::write_parts};
 
-/// A directory of the file system.
+/// Directory of the file system.
 #[derive(Clone, Debug)]
 pub struct RealDisk {
     directory: Arc<Directory>,
@@ -20,11 +20,11 @@ pub struct RealDisk {
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    /// Kept open for its sync.
+    /// Kept open to sync the directory.
     file: File,
 }
 
-/// An open file of a [`RealDisk`].
+/// Open file of a [`RealDisk`].
 #[derive(Debug)]
 pub struct RealFile {
     file: File,
@@ -32,7 +32,7 @@ pub struct RealFile {
 }
 
 impl RealDisk {
-    /// Opens a directory; created (with its parents) when missing.
+    /// Opens a directory and creates it, with its parents, if it is missing.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, DiskError> {
         let path = path.into();
         if !path.is_dir() {
@@ -43,7 +43,7 @@ impl RealDisk {
         Ok(Self { directory: Arc::new(Directory { path, file }) })
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory.path
     }
@@ -62,7 +62,7 @@ impl RealDisk {
     }
 }
 
-/// The new entry is durable once its parent is synced; without that a power loss could take the
+/// Creates a directory and syncs its parent, without which a power loss could take the new
 /// directory and the synced files in it.
 fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|ancestor| !exists(ancestor)).collect();
@@ -77,7 +77,8 @@ fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The empty path is the parent of a relative one: the working directory.
+/// Returns whether a path exists. The parent of a relative path may be the empty path, which stands
+/// for the working directory.
 fn exists(path: &Path) -> bool {
     path == Path::new("") || path.exists()
 }
@@ -156,7 +157,7 @@ impl Disk for RealDisk {
             .map_err(|error| failure(DiskOperation::Truncate, &file.path, error))
     }
 
-    /// fdatasync; on macOS F_FULLFSYNC, which alone reaches the medium there.
+    /// Calls fdatasync, or on macOS F_FULLFSYNC, the only call that reaches the medium there.
     fn sync(&self, file: &RealFile) -> Result<(), DiskError> {
         file.file.sync_data().map_err(|error| failure(DiskOperation::Sync, &file.path, error))
     }
@@ -180,7 +181,8 @@ impl Disk for RealDisk {
             .map_err(|error| failure(DiskOperation::SyncDirectory, &directory.path, error))
     }
 
-    /// Quotas of a user or a directory are not in it.
+    /// Returns the free bytes of the file system; quotas of a user or a directory are not
+    /// considered.
     fn available_bytes(&self) -> u64 {
         match rustix::fs::fstatvfs(&self.directory.file) {
             Ok(space) if 0 < space.f_blocks => space.f_bavail.saturating_mul(space.f_frsize),
@@ -194,7 +196,7 @@ impl Disk for RealDisk {
     }
 }
 
-/// Folders, and names that are no UTF-8 (never ours), are left out.
+/// Lists the files, without folders and without names that are not UTF-8 (never ours).
 fn list(path: &Path) -> io::Result<Vec<FileName>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(path)? {

@@ -1,4 +1,4 @@
-//! What every disk does, checked on the real one and the simulated one.
+//! Behaviour common to all disks, checked on the real one and the simulated one.
 
 use std::io::IoSlice;
 
@@ -58,7 +58,7 @@ fn names<D: Disk>(disk: &D) -> Vec<FileName> {
     names
 }
 
-/// The error of an operation that has to fail; files are no `Debug`.
+/// Returns the error of an operation that must fail; files do not implement `Debug`.
 fn error_of<T>(result: Result<T, DiskError>) -> DiskError {
     match result {
         Ok(_) => panic!("it succeeded"),
@@ -230,7 +230,7 @@ fn folders_are_no_files() {
     assert_eq!(names(&disk), Vec::<FileName>::new());
 }
 
-/// `/dev/full` is where every write finds a full disk.
+/// Every write to `/dev/full` finds the disk full.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_told_as_such() {

@@ -1,19 +1,19 @@
-//! The loop around a vectored positional write: short writes, interruptions, and more parts than
-//! the system takes.
+//! Loop around a vectored positional write: handles short writes, interruptions, and more parts
+//! than the system accepts in one call.
 
 use std::io::{self, IoSlice};
 
 use crate::limits::WRITE_PART_COUNT_MAX;
 
-/// Writes all `parts` one behind the other at `offset` by calls of `write(offset, parts)`, which
-/// may take less than it is offered. One call when it takes all. Allocates nothing: the rest of a
-/// part cut in the middle is offered alone.
+/// Writes all `parts` one after the other at `offset` by calls of `write(offset, parts)`, each of
+/// which may write less than it is offered. Makes one call if that writes everything. Does not
+/// allocate: the rest of a partly written part is offered alone.
 pub(super) fn write_parts(
     mut offset: u64,
     mut parts: &[IoSlice<'_>],
     mut write: impl FnMut(u64, &[IoSlice<'_>]) -> io::Result<usize>,
 ) -> io::Result<()> {
-    // Bytes of the first part that are written already.
+    // Bytes of the first part that are already written.
     let mut taken = 0;
     loop {
         while let Some((first, behind)) = parts.split_first()
@@ -42,7 +42,7 @@ pub(super) fn write_parts(
 mod tests {
     use super::*;
 
-    /// A file whose writes take what `takes` says, turn by turn.
+    /// Writes `parts` to a file whose successive writes accept the byte counts in `takes`.
     fn written(parts: &[&[u8]], takes: &[io::Result<usize>]) -> (Vec<u8>, usize, io::Result<()>) {
         let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut file = vec![b'.'; 4];

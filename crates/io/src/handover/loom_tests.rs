@@ -1,4 +1,4 @@
-//! Every interleaving of the hand-over, by loom. A lost wakeup shows as a deadlock.
+//! Loom runs every interleaving of the hand-over. A lost wake-up shows as a deadlock.
 
 #![cfg(loom)]
 
@@ -6,15 +6,15 @@ use loom::sync::atomic::AtomicU64;
 
 use super::*;
 
-/// Three forced switches are enough for every known bug of such protocols and keep the count of
-/// interleavings small.
+/// Explores a model with at most three forced switches: enough for every known bug of such
+/// protocols, and few enough interleavings.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// Something a thread can sleep by.
+/// A way for a thread to sleep.
 trait Park {
     fn park(&self);
 }
@@ -25,9 +25,9 @@ impl Park for ThreadWaker {
     }
 }
 
-/// Sleeps by a condition variable. Loom 0.7 takes an unpark that comes late, while the thread waits
-/// for a join already, for the end of that join; a test in which that can happen uses this instead
-/// of [`ThreadWaker`].
+/// Sleeps on a condition variable. Loom 0.7 takes an unpark that arrives late, while the thread
+/// already waits for a join, for the end of that join. Tests in which that can happen use this type
+/// instead of [`ThreadWaker`].
 struct Bell {
     rung: Mutex<bool>,
     changed: loom::sync::Condvar,
@@ -50,7 +50,7 @@ impl Park for Bell {
     }
 }
 
-/// Sleeps until `done`, by the protocol.
+/// Sleeps until `done`, following the protocol.
 fn sleep_until(sleeper: &Sleeper, waker: &impl Park, mut done: impl FnMut() -> bool) {
     while !done() {
         sleeper.prepare();
@@ -74,7 +74,7 @@ fn loom_an_item_sent_to_a_thread_about_to_sleep_is_seen() {
                 sender.try_send(item).expect("there is room for both");
                 notify.notify();
             }
-            // Dropped only after the join: that must not be what wakes.
+            // Dropped only after the join: the drop must not be what wakes.
             notify
         });
         let mut items = Vec::new();
@@ -150,7 +150,7 @@ fn loom_the_end_of_the_last_sender_wakes_and_leaves_its_items() {
             drop(notify);
         });
         sleep_until(&sleeper, &waker, || receiver.is_closed());
-        // Closed was seen before this look, so the look is final.
+        // The sender was seen as dropped before this check, so the check is final.
         assert_eq!(receiver.try_recv(), Some(1));
         producer.join().expect("no panic");
     });

@@ -1,4 +1,4 @@
-//! The hand-over with real threads. Its interleavings are checked by loom beside this.
+//! The hand-over with real threads. The loom tests beside this file check its interleavings.
 
 #![cfg(not(loom))]
 
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use super::*;
 
-/// Counts wakes.
+/// Waker that counts its wakes.
 #[derive(Default)]
 struct Counter(AtomicU32);
 

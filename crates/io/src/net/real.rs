@@ -1,31 +1,31 @@
-//! Sockets of the operating system, by readiness (epoll, kqueue; edge-triggered).
+//! Driver of the operating system's sockets, based on readiness (epoll, kqueue; edge-triggered).
 //!
-//! What a turn costs is its system calls: one wait, one receive per readable connection, one send
+//! The cost of a turn is its system calls: one wait, one receive per readable connection, one send
 //! per chunk. No event allocates, hashes or searches; a readiness event carries the connection's
 //! slot.
 //!
-//! **Receiving.** A readable connection gets one receive per poll, straight behind the previous
-//! connection's bytes in the current buffer. A receive that takes less than the room it was offered
-//! has emptied the socket: the next bytes make a new edge, so nothing is asked again. One that
-//! fills its room, and one cut off by the bound on bytes per poll, puts the connection on a list
-//! that is served first in the next poll, which then does not block.
+//! **Receiving.** A readable connection gets one receive per poll, directly after the previous
+//! connection's bytes in the current buffer. A receive that returns less than it was offered has
+//! emptied the socket: the next bytes make a new edge, so no second receive is needed. A receive
+//! that fills its space, or one cut off by the limit on bytes per poll, puts the connection on a
+//! list that is served first in the next poll, which then does not block.
 //!
-//! **End of stream.** When the readiness event says that the peer closed its half, the connection
-//! is read on until the receive of 0 bytes, because the edge will not come again.
+//! **End of stream.** When the readiness event says that the peer closed its half, the driver keeps
+//! reading from the connection until a receive of 0 bytes, because the edge will not come again.
 //!
-//! **Sending** is tried at once; the next poll reports it (without a system call, unless the one
-//! before did so, too). What the socket does not take is sent when it becomes writable. Between two
-//! polls a bounded count of bytes is sent; what is over waits for the next poll, which then does
-//! not block.
+//! **Sending** is tried at once; the next poll reports it (without a system call, unless the poll
+//! before also did without). The rest that the socket does not accept is sent when it becomes
+//! writable. The bytes sent between two polls are limited; the rest waits for the next poll, which
+//! then does not block.
 //!
-//! **Guests.** Whoever has other work for the thread that waits ([`Idle`]) waits in the stead of
-//! this driver: on the poll's own file descriptor, which is readable when a socket or the waker is.
-//! It is asked to wait only behind a poll that found nothing, so that whatever happens from then on
+//! **Embedded runtime.** Other work of the polling thread ([`Idle`]) waits in place of this driver:
+//! on the poll's own file descriptor, which is readable when a socket or the waker is ready. The
+//! driver lets it wait only after a poll that found nothing, so anything that happens from then on
 //! makes a new edge.
 //!
-//! **Overload.** Above the connection limit a client is told and closed. Out of file descriptors,
-//! the listeners are left alone for a moment (clients wait in the backlog), with one log line. A
-//! listener is asked for a bounded count of clients per poll.
+//! **Overload.** A client above the connection limit gets a message and is closed. When file
+//! descriptors run out, the driver pauses the listeners for a moment (clients wait in the backlog)
+//! and logs one line. Each poll accepts a limited number of clients per listener.
 
 use std::{
     fmt, io, mem,
@@ -63,37 +63,38 @@ use wake::PollWaker;
 
 const WAKER: Token = Token(usize::MAX - 1);
 
-/// Listeners have the tokens from here downwards; connections those from 0 upwards.
+/// Token of the last listener. Listeners have tokens from here downwards, connections from 0
+/// upwards.
 const LISTENER_LAST: usize = usize::MAX - 2;
 
-/// What a driver did so far.
+/// Counters of a driver since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetCounters {
-    /// Waits for readiness.
+    /// Number of waits for readiness.
     pub polls: u64,
-    /// Receive calls.
+    /// Number of receive calls.
     pub receives: u64,
-    /// Send calls.
+    /// Number of send calls.
     pub sends: u64,
-    /// Connections accepted.
+    /// Number of connections accepted.
     pub accepts: u64,
-    /// Connections refused because there were too many.
+    /// Number of connections refused because of the connection limit.
     pub refusals: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub received_bytes: u64,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub sent_bytes: u64,
 }
 
-/// Other work of the thread that polls, done while it waits for sockets.
+/// Other work of the polling thread, done while it waits for sockets.
 pub trait Idle: Send + fmt::Debug {
-    /// Works until `poll` has become readable, `wait_max` is over (`None`: never), or there is
-    /// something else to look at; with nothing to wait, does what can be done at once. Returning
-    /// early is harmless.
+    /// Works until `poll` has become readable, `wait_max` has passed (`None`: never), or there is
+    /// something else for the caller to do. If nothing is left to wait for, does what can be done
+    /// at once. Returning early is harmless.
     fn idle(&mut self, poll: BorrowedFd<'_>, wait_max: Option<Duration>);
 }
 
-/// Sockets.
+/// Driver of the operating system's sockets.
 #[derive(Debug)]
 pub struct RealNet {
     /// Dropped first: it may have registered the poll's file descriptor.
@@ -105,27 +106,28 @@ pub struct RealNet {
     options: NetOptions,
     listeners: Vec<Listener>,
     addresses: Vec<Address>,
-    /// Until when the listeners are left alone, by `clock`.
+    /// Time, by `clock`, until which the listeners are paused.
     accept_after: Option<Duration>,
-    /// The lack of file descriptors was logged and no client was accepted since.
+    /// Whether the lack of file descriptors was logged and no client was accepted since.
     exhaustion_logged: bool,
     connections: Slots<Connection>,
     receive: ReceiveBuffers,
     /// Connections to receive from in the next poll whether or not an edge comes.
     read_again: Vec<ConnId>,
-    /// The same, but they had their turn in this poll: they come behind those who had not.
+    /// Further connections of that kind that had their turn in this poll: they come after those
+    /// that had none.
     read_more: Vec<ConnId>,
     /// Connections whose send stopped before the socket was full.
     send_again: Vec<ConnId>,
-    /// What the next poll reports of sends tried in between.
+    /// Results, for the next poll to report, of sends tried since the last one.
     send_results: Vec<SendResult>,
-    /// Which poll this is, to see what was done in it already.
+    /// Ordinal of the current poll, to see what was already done in it.
     ordinal: u64,
     received_bytes_in_poll: usize,
     received_bytes_in_poll_max: usize,
-    /// [`NetCounters::sent_bytes`] at which sends wait for the next poll.
+    /// Value of [`NetCounters::sent_bytes`] at which sends wait for the next poll.
     sent_bytes_pause_at: u64,
-    /// The last poll asked the system.
+    /// Whether the last poll made a system call.
     waited: bool,
     counters: NetCounters,
 }
@@ -137,11 +139,10 @@ enum SendResult {
 }
 
 impl RealNet {
-    /// Listens at all of `addresses`. The file of a Unix socket at which nobody answers is
-    /// replaced.
+    /// Listens on all of `addresses`. Replaces the file of a Unix socket on which nobody answers.
     ///
     /// # Errors
-    /// Name the address.
+    /// The error names the address.
     pub fn bind(addresses: &[Address], options: NetOptions) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(PollWaker::new(poll.registry(), WAKER)?);
@@ -177,7 +178,7 @@ impl RealNet {
         })
     }
 
-    /// Lets the thread work for `idle` whenever it would wait, and a little in every poll.
+    /// Sets the work that the thread does whenever it would wait, and a little of it in every poll.
     pub fn set_idle(&mut self, idle: Box<dyn Idle>) {
         self.idle = Some(idle);
     }
@@ -193,24 +194,25 @@ impl RealNet {
         self.poll.poll(&mut self.ready, Some(Duration::ZERO))
     }
 
-    /// Where it listens, in the order given to [`RealNet::bind`], with the ports the system chose.
+    /// Returns the addresses it listens on, in the order given to [`RealNet::bind`], with the ports
+    /// that the system chose.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// What it did so far.
+    /// Returns the counters since the driver was created.
     pub fn counters(&self) -> NetCounters {
         self.counters
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    /// Sends that are done are told without asking the system, so that a turn of requests and
-    /// replies costs one wait and not two. Never twice in a row: a caller with always more to send
-    /// must not keep the others from being heard.
+    /// Returns whether this poll may report completed sends without a system call, so that a turn
+    /// of requests and replies costs one wait and not two. Never twice in a row: a caller that
+    /// always has more to send must not keep other connections from being read.
     fn reports_without_wait(&self) -> bool {
         self.waited
             && self.read_again.is_empty()
@@ -256,7 +258,7 @@ impl RealNet {
     }
 
     fn serve_again(&mut self, events: &mut Vec<Event>) {
-        // Both lists may grow while they are served; what is added waits for the next poll.
+        // Both lists may grow while they are served; additions wait for the next poll.
         let count = self.send_again.len();
         for position in 0..count {
             let conn = self.send_again[position];
@@ -303,7 +305,7 @@ impl RealNet {
         }
     }
 
-    /// One receive, unless it is not the connection's turn.
+    /// Receives once, unless it is not the connection's turn.
     fn receive(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         if connection.paused || connection.ended {
@@ -344,7 +346,7 @@ impl RealNet {
         }
     }
 
-    /// Goes on with a send under way.
+    /// Continues a send in flight.
     fn send_rest(&mut self, conn: ConnId, events: &mut Vec<Event>) {
         let Some(connection) = self.connections.get_mut(conn) else { return };
         let Sending::UnderWay { chunk, sent_bytes } = &mut connection.sending else { return };
@@ -393,7 +395,7 @@ impl RealNet {
                         listener.more = false;
                         break;
                     }
-                    // The client went away again; the next one may be fine.
+                    // The client has disconnected already; the next one may be fine.
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
                     _ => return Err(error),
                 },
@@ -402,8 +404,9 @@ impl RealNet {
         Ok(())
     }
 
-    /// Mostly the process is out of file descriptors: the client stays in the backlog and its edge
-    /// is gone, so trying again at once would spin and waiting for readiness would wait for ever.
+    /// Pauses the listeners after an error. Mostly the process is out of file descriptors: the
+    /// client stays in the backlog and its edge is gone, so trying again at once would spin, and
+    /// waiting for readiness would wait for ever.
     fn back_off(&mut self, index: usize, error: &io::Error) {
         self.accept_after = Some(self.clock.now() + ACCEPT_BACKOFF);
         if !mem::replace(&mut self.exhaustion_logged, true) {

@@ -1,21 +1,21 @@
-//! Receive buffers: filled one behind the other within a poll, reused last in first out so that the
-//! hottest memory is written again.
+//! Receive buffers. Within a poll they are filled one after the other; they are reused last in,
+//! first out, so that the hottest memory is written again.
 
 use std::{io, mem};
 
 use super::{Buffer, Span};
 use crate::limits::POOLED_BUFFER_COUNT_MAX;
 
-/// All buffers stay at their full length; what is filled is told by spans, so no byte is cleared
-/// between uses.
+/// Receive buffers of a driver. All buffers keep their full length and spans tell which part is
+/// filled, so no byte is cleared between uses.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffers {
     buffer_bytes: usize,
     receive_bytes_min: usize,
-    /// Being filled; empty when there is none.
+    /// Buffer being filled; empty when there is none.
     current: Buffer,
     current_bytes: usize,
-    /// Filled in this poll, before `current`.
+    /// Buffers filled in this poll before `current`.
     filled: Vec<Buffer>,
     idle: Vec<Buffer>,
 }
@@ -27,7 +27,8 @@ impl ReceiveBuffers {
             || u32::try_from(buffer_bytes).is_err()
         {
             let message = format!(
-                "receive buffers of {buffer_bytes} bytes cannot offer {receive_bytes_min} to a receive"
+                "receive buffers of {buffer_bytes} bytes cannot offer {receive_bytes_min} \
+                 to a receive"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
@@ -42,7 +43,7 @@ impl ReceiveBuffers {
         })
     }
 
-    /// A new poll: what nobody took is lost.
+    /// Begins a new poll and reuses the filled buffers that nobody took.
     pub(crate) fn begin(&mut self) {
         while let Some(buffer) = self.filled.pop() {
             self.recycle(buffer);
@@ -50,7 +51,7 @@ impl ReceiveBuffers {
         self.current_bytes = 0;
     }
 
-    /// Where the next receive goes.
+    /// Returns the space for the next receive.
     #[inline]
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.current.len() < self.current_bytes + self.receive_bytes_min {
@@ -67,7 +68,7 @@ impl ReceiveBuffers {
         }
     }
 
-    /// The first `count` bytes of the room are received now.
+    /// Records that the first `count` bytes of [`ReceiveBuffers::room`] were received.
     #[inline]
     pub(crate) fn fill(&mut self, count: usize) -> Span {
         let start = self.current_bytes;

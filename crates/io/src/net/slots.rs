@@ -1,4 +1,4 @@
-//! The connections there are, by slot.
+//! Table of connections, by slot.
 
 use super::ConnId;
 
@@ -8,7 +8,7 @@ struct Slot<T> {
     connection: Option<T>,
 }
 
-/// Slots, the free ones reused last in first out. As many as there were connections at once.
+/// Slots, as many as there were connections at once. Free slots are reused last in, first out.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     slots: Vec<Slot<T>>,
@@ -24,7 +24,7 @@ impl<T> Slots<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// The id the next insert gives.
+    /// Returns the id that the next insert will give.
     pub(crate) fn next_id(&self) -> ConnId {
         match self.free.last() {
             Some(&index) => ConnId { index, generation: self.slots[index as usize].generation },
@@ -51,7 +51,7 @@ impl<T> Slots<T> {
         if slot.generation == conn.generation { slot.connection.as_mut() } else { None }
     }
 
-    /// Who has the slot now.
+    /// Returns the id of the connection that has the slot now.
     #[inline]
     pub(crate) fn id_at(&self, index: usize) -> Option<ConnId> {
         let slot = self.slots.get(index)?;
@@ -59,12 +59,12 @@ impl<T> Slots<T> {
         Some(ConnId { index: u32::try_from(index).ok()?, generation: slot.generation })
     }
 
-    /// Everyone there is, by slot.
+    /// Iterates over the ids of all connections, by slot.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> {
         (0..self.slots.len()).filter_map(|index| self.id_at(index))
     }
 
-    /// Frees the slot; the id is never given again (but after 2^32 uses of the slot).
+    /// Frees the slot. Its id is not given again for 2^32 uses of the slot.
     pub(crate) fn remove(&mut self, conn: ConnId) -> Option<T> {
         let slot = self.slots.get_mut(conn.index as usize)?;
         if slot.generation != conn.generation {

@@ -1,4 +1,4 @@
-//! Time that moves when the test says so.
+//! Simulated time, which moves when the test says so.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::Clock;
 
-/// A clock in the test's hands. Clones show the same time.
+/// Clock that a test controls. Clones show the same time.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     time: Arc<Mutex<Time>>,
@@ -17,12 +17,12 @@ pub struct SimClock {
 struct Time {
     now: Duration,
     wall_ms: i64,
-    /// Part of a millisecond that the wall clock is behind.
+    /// Fraction of a millisecond that the wall clock is behind.
     wall_rest: Duration,
 }
 
 impl SimClock {
-    /// A clock that shows `wall_ms`.
+    /// Creates a clock that shows `wall_ms`.
     pub fn new(wall_ms: i64) -> Self {
         Self {
             time: Arc::new(Mutex::new(Time {
@@ -33,7 +33,7 @@ impl SimClock {
         }
     }
 
-    /// Lets time pass on both clocks.
+    /// Advances both clocks by this time.
     pub fn advance(&self, by: Duration) {
         let mut time = self.time();
         time.now += by;

@@ -1,47 +1,48 @@
-//! Files in memory that know what a power loss would leave of them.
+//! In-memory disk that knows what a power loss would leave of its files.
 //!
 //! # Fault model
 //!
-//! **What is durable.** A file has visible contents (what reads see) and durable contents (what a
-//! sync has reached). A write changes the visible ones and is remembered as unsynced;
-//! [`Disk::sync`] makes everything remembered of that file durable, its length too. The directory
+//! **Durability.** A file has visible contents (what reads see) and durable contents (what a sync
+//! has reached). A write changes the visible contents and is remembered as unsynced; [`Disk::sync`]
+//! makes everything remembered of that file durable, including its length. The directory behaves
 //! likewise: creations, renames and removals are visible at once and durable after
-//! [`Disk::sync_directory`]; syncing a file does not make its name durable.
+//! [`Disk::sync_directory`]. Syncing a file does not make its name durable.
 //!
-//! **Crashes** give a new disk with what is left ([`CrashKind`]); locks and planned faults are
-//! gone, the old disk is untouched.
+//! **Crashes** create a new disk with what is left ([`CrashKind`]), without locks and planned
+//! faults; the old disk stays unchanged.
 //! * [`CrashKind::DropUnsynced`]: durable contents under durable names, nothing else.
-//! * [`CrashKind::AnySubset`]: every 512-byte sector holds, by chance, what was durable or what any
-//!   of the unsynced writes to it left, in their order (a later one contains the earlier). A sector
-//!   is old or new, never mixed, never anything else. The length is one that the file had since, or
-//!   one in between at a sector's end; what lies below it and was not written reads as zeros. A cut
-//!   (truncation to less) survives or not, those of a file in their order; what was written behind
-//!   a cut that did not survive did not either. Of the directory's operations a prefix survives.
-//!   Names and contents of different files survive independently.
-//! * [`CrashKind::KeepAll`]: the process was killed, the system lives: everything visible is there,
-//!   and what was unsynced still is, so a later power loss can take it.
+//! * [`CrashKind::AnySubset`]: every 512-byte sector holds, by chance, either its durable contents
+//!   or those that one of its unsynced writes left; writes to a sector survive in order (a later
+//!   one contains the earlier). A sector is old or new, never mixed and never anything else. The
+//!   length is one that the file had since the sync, or a sector's end in between; bytes below the
+//!   length that were not written read as zeros. A cut (truncation to less) survives or not, the
+//!   cuts of a file in their order; what was written behind a cut that did not survive does not
+//!   survive either. Of the directory's operations a prefix survives. Names and contents of
+//!   different files survive independently.
+//! * [`CrashKind::KeepAll`]: the process was killed but the system lives on. Everything visible is
+//!   there, and what was unsynced still is, so a later power loss can take it.
 //!
 //! **Failing operations** are planned with [`SimDisk::inject`].
-//! * A failed write leaves the first half of its whole sectors written, an injected `NoSpace`
-//!   nothing.
-//! * A failed sync (any error) leaves the pages clean, as Linux does: reads go on seeing them,
-//!   nothing says that they are not durable, and a later sync succeeds without making them so.
-//!   Until that sync they may survive [`CrashKind::AnySubset`], after it they are lost.
-//!   [`SimDisk::evict_pages`] lets reads see it, too. (Cuts are the journal's, not pages: they stay
-//!   unsynced.)
-//! * A failed `sync_directory` changes nothing; all others have no effect.
+//! * A failed write leaves the first half of its whole sectors written; one that fails with an
+//!   injected `NoSpace` leaves nothing.
+//! * A failed sync (any error) leaves the pages clean, as on Linux: reads still see them, nothing
+//!   says that they are not durable, and a later sync succeeds without making them durable. Until
+//!   that later sync they may survive [`CrashKind::AnySubset`]; after it they are lost.
+//!   [`SimDisk::evict_pages`] makes reads see the loss, too. (Cuts belong to the file system's
+//!   journal, not to pages: they stay unsynced.)
+//! * A failed `sync_directory` changes nothing; all other failed operations have no effect.
 //!
-//! **Space.** With [`SimDisk::set_space`] a write or extension that would make the lengths of all
-//! files sum to more fails with `NoSpace`, a write after filling what was left. Files without a
-//! name count while they are open.
+//! **Space.** [`SimDisk::set_space`] limits the sum of the lengths of all files. A write or
+//! extension beyond it fails with `NoSpace`; such a write first fills the space that was left.
+//! Files without a name count while they are open.
 //!
-//! **Corruption.** [`SimDisk::flip_bit`] changes stored contents. Misdirected writes and reads that
-//! differ from call to call are not modelled.
+//! **Corruption.** [`SimDisk::flip_bit`] changes stored contents. Misdirected writes, and reads
+//! that differ from call to call, are not modelled.
 //!
-//! **Crash points.** Operations that change something have ordinals from 0 in the order they take
-//! effect. After [`SimDisk::crash_at`]`(k)` the first `k` of them take effect and everything after,
-//! reads included, fails: the state is frozen for [`SimDisk::crash`]. A write cut off in the middle
-//! is the `AnySubset` crash after it.
+//! **Crash points.** Changing operations have ordinals from 0 in the order in which they take
+//! effect. After [`SimDisk::crash_at`]`(k)` the first `k` of them take effect and everything after
+//! them, reads included, fails: the state is frozen for [`SimDisk::crash`]. A write cut off in the
+//! middle is the `AnySubset` crash after it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,43 +65,43 @@ use directory::{Directory, EntryChange, FileId};
 use fault::Planned;
 pub use fault::{Fault, Repeat};
 
-/// What a crash leaves; see the fault model in the source of this module.
+/// Kind of a crash, which decides what is left; see the fault model in the source of this module.
 ///
 /// * Power loss, everything unsynced gone: [`CrashKind::DropUnsynced`].
 /// * Power loss, any subset of unsynced sectors left: [`CrashKind::AnySubset`].
 /// * Process killed: [`CrashKind::KeepAll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashKind {
-    /// Power loss: nothing that was not synced.
+    /// Power loss that leaves nothing that was not synced.
     DropUnsynced,
-    /// Power loss: every unsynced sector survives or not by chance; of the unsynced directory
-    /// operations a prefix survives.
+    /// Power loss after which every unsynced sector survives or not by chance; of the unsynced
+    /// directory operations a prefix survives.
     AnySubset,
-    /// The process was killed: everything survives, and what was not synced still is not.
+    /// Killed process: everything survives, and what was not synced still is not.
     KeepAll,
 }
 
-/// One changing operation that took effect.
+/// Changing operation that took effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// What.
+    /// Kind of the operation.
     pub operation: DiskOperation,
-    /// Which file; of a rename the source; empty for the directory.
+    /// Name of the file; for a rename its old name; empty for the directory.
     pub name: FileName,
-    /// Where; of a truncation the new length.
+    /// Offset of a write; new length for a truncation.
     pub offset: u64,
-    /// How many bytes were written.
+    /// Number of bytes written.
     pub bytes: u64,
 }
 
-/// A directory in memory. Clones name the same one. Deterministic: the same calls and seeds give
-/// the same state.
+/// Directory in memory. Clones name the same directory. Deterministic: the same calls and seeds
+/// give the same state.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// An open file of a [`SimDisk`].
+/// Open file of a [`SimDisk`].
 #[derive(Debug)]
 pub struct SimFile {
     state: Arc<Mutex<State>>,
@@ -112,7 +113,7 @@ pub struct SimFile {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<FileId, Contents>,
-    /// How many handles are open.
+    /// Number of open handles of each file.
     open: BTreeMap<FileId, u32>,
     directory: Directory,
     locked: BTreeSet<FileName>,
@@ -131,7 +132,7 @@ impl Default for SimDisk {
 }
 
 impl SimDisk {
-    /// An empty one without faults.
+    /// Creates an empty disk without faults.
     pub fn new() -> Self {
         Self { state: Arc::default() }
     }
@@ -141,40 +142,39 @@ impl SimDisk {
         self.state().planned.push(Planned::new(fault));
     }
 
-    /// Takes back all planned faults.
+    /// Removes all planned faults.
     pub fn clear_faults(&self) {
         self.state().planned.clear();
     }
 
-    /// Bounds the bytes of all files together; `None` for no bound. May be raised or lowered at any
-    /// time.
+    /// Limits the sum of the lengths of all files; `None` for no limit. The limit may be raised or
+    /// lowered at any time.
     pub fn set_space(&self, bytes: Option<u64>) {
         self.state().space_bytes = bytes;
     }
 
-    /// How many changing operations took effect so far: the ordinal of the next.
+    /// Returns the number of changing operations so far, which is the ordinal of the next.
     pub fn operation_count(&self) -> u64 {
         self.state().journal.len() as u64
     }
 
-    /// The changing operation with this ordinal and everything after it fails.
+    /// Makes the changing operation with this ordinal and everything after it fail.
     pub fn crash_at(&self, ordinal: u64) {
         self.state().crash_at = Some(ordinal);
     }
 
-    /// Whether the operation given to [`SimDisk::crash_at`] was reached.
+    /// Returns whether the operation given to [`SimDisk::crash_at`] was reached.
     pub fn is_crashed(&self) -> bool {
         self.state().crashed
     }
 
-    /// What is left after a crash now, as a disk of its own without faults.
+    /// Returns what a crash now would leave, as a new disk without faults.
     pub fn crash(&self, rng: &mut SimRng, kind: CrashKind) -> SimDisk {
         let state = self.state();
         let directory = state.directory.after_crash(rng, kind);
         let mut files = BTreeMap::new();
         for (&id, contents) in &state.files {
-            // Decided for every file, named or not, so that one file's fate does not shift
-            // another's.
+            // Drawn for every file, named or not, so that one file's fate does not shift another's.
             let left = contents.after_crash(&mut rng.fork(), kind);
             if directory.names(id) {
                 files.insert(id, left);
@@ -190,12 +190,12 @@ impl SimDisk {
         SimDisk { state: Arc::new(Mutex::new(left)) }
     }
 
-    /// The changing operations that took effect, in order.
+    /// Returns the changing operations that took effect, in order.
     pub fn journal(&self) -> Vec<JournalEntry> {
         self.state().journal.clone()
     }
 
-    /// How many changing operations of this kind on this file took effect.
+    /// Returns how many changing operations of this kind on this file took effect.
     pub fn count(&self, operation: DiskOperation, name: &str) -> u64 {
         let state = self.state();
         let matching =
@@ -203,29 +203,29 @@ impl SimDisk {
         matching.count() as u64
     }
 
-    /// Contents as a reader sees them.
+    /// Returns the contents of a file as a reader sees them.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         let id = state.directory.find(name)?;
         Some(state.files[&id].visible().to_vec())
     }
 
-    /// Contents that would survive [`CrashKind::DropUnsynced`] under this name.
+    /// Returns the contents that would survive [`CrashKind::DropUnsynced`] under this name.
     pub fn durable_contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         let id = state.directory.find_durable(name)?;
         Some(state.files[&id].durable().to_vec())
     }
 
-    /// All files as readers see them: for comparing whole disks.
+    /// Returns all files as readers see them, to compare whole disks.
     pub fn snapshot(&self) -> BTreeMap<FileName, Vec<u8>> {
         let state = self.state();
         let entries = state.directory.entries();
         entries.map(|(name, id)| (name.clone(), state.files[&id].visible().to_vec())).collect()
     }
 
-    /// Puts a file there, contents and name durable, replacing what was. No operation: nothing
-    /// counts it or makes it fail.
+    /// Puts a file with durable contents and a durable name there, replacing any other. This is not
+    /// an operation: it is not counted and cannot fail.
     pub fn put_file(&self, name: &str, contents: &[u8]) {
         let mut state = self.state();
         let id = state.new_file(Contents::durable_from(contents));
@@ -236,14 +236,14 @@ impl SimDisk {
     /// Flips a bit (0 to 7) of a stored byte, for readers now and after any crash.
     ///
     /// # Panics
-    /// When there is no such file or byte.
+    /// If there is no such file or byte.
     pub fn flip_bit(&self, name: &str, offset: u64, bit: u8) {
         let mut state = self.state();
         let id = state.directory.find(name).expect("the file exists");
         state.contents_mut(id).flip_bit(offset, bit);
     }
 
-    /// The system forgets its clean pages: what a failed sync did not make durable is now gone for
+    /// Evicts the system's clean pages: what a failed sync did not make durable is now gone for
     /// readers, too.
     pub fn evict_pages(&self) {
         for contents in self.state().files.values_mut() {
@@ -255,7 +255,7 @@ impl SimDisk {
         lock(&self.state)
     }
 
-    /// The state behind a file of this disk.
+    /// Returns the disk's state after checking that the file belongs to this disk.
     fn state_of(&self, file: &SimFile) -> MutexGuard<'_, State> {
         assert!(Arc::ptr_eq(&self.state, &file.state), "a file of another disk");
         self.state()
@@ -267,7 +267,8 @@ impl SimDisk {
     }
 }
 
-/// A test that failed while it held the lock must not hide its message behind another panic.
+/// Locks the state even if it is poisoned: a test that failed while it held the lock must not hide
+/// its message behind another panic.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -300,13 +301,13 @@ impl State {
         self.files.get_mut(&id).expect("named and open files have contents")
     }
 
-    /// Frees what no name, durable name or handle leads to.
+    /// Frees files that no name, durable name or handle refers to.
     fn collect(&mut self) {
         let Self { files, directory, open, .. } = self;
         files.retain(|id, _| directory.names(*id) || open.contains_key(id));
     }
 
-    /// Whether the operation may run: the machine is up and no fault is due.
+    /// Returns whether the operation may run: the machine has not crashed and no fault is due.
     fn start(&mut self, operation: DiskOperation, name: &str) -> Result<(), DiskError> {
         let ordinal = self.journal.len() as u64;
         if changes(operation) && self.crash_at.is_some_and(|at| at <= ordinal) {
@@ -339,7 +340,7 @@ impl State {
         self.directory.find(name).ok_or_else(missing)
     }
 
-    /// How many bytes more may be stored.
+    /// Returns how many more bytes may be stored.
     fn space_left(&self) -> u64 {
         let Some(space_bytes) = self.space_bytes else { return u64::MAX };
         let counted = self.files.iter().filter(|(id, _)| {
@@ -349,14 +350,14 @@ impl State {
             .saturating_sub(counted.map(|(_, contents)| contents.visible().len() as u64).sum())
     }
 
-    /// The length `id` may have at most.
+    /// Returns the largest length that `id` may have.
     fn length_max(&self, id: FileId) -> u64 {
         self.space_left().saturating_add(self.files[&id].visible().len() as u64)
     }
 }
 
-/// Whether an operation has an ordinal. A lock creates its file silently: what is in a lock file
-/// does not matter.
+/// Returns whether an operation has an ordinal. Creating a lock file has none: the contents of a
+/// lock file do not matter.
 fn changes(operation: DiskOperation) -> bool {
     match operation {
         DiskOperation::Create

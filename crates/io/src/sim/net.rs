@@ -1,28 +1,29 @@
-//! Both ends of connections in memory.
+//! Both ends of connections, in memory.
 //!
 //! # Model
 //!
-//! Nothing moves by itself: bytes written by a client wait until the server polls, and bytes the
-//! server sends until it polls again. In each poll the seed decides, for every connection and both
-//! directions, whether something moves now or later and how much: single bytes, pieces cut
-//! anywhere, or all there is. What is under way moves sooner or later, in order, as long as the
+//! Nothing moves by itself: bytes written by a client wait until the server polls, and bytes that
+//! the server sends wait until it polls again. In each poll the seed decides, for every connection
+//! and both directions, whether something moves now or later and how much: single bytes, pieces cut
+//! anywhere, or everything. Bytes in transit arrive sooner or later, in order, as long as the
 //! server polls.
 //!
 //! * **Backpressure.** The server's sends go through a buffer of
-//!   [`SimNetOptions::send_buffer_bytes`]; a client that stopped reading lets it fill, after that
-//!   the send stays under way.
-//! * **Pausing** is asynchronous: one further piece may be reported.
-//! * **Half-close**: bytes written before are received, then the end is reported; the other
+//!   [`SimNetOptions::send_buffer_bytes`]. When a client stops reading the buffer fills, and then
+//!   the send stays in flight.
+//! * **Pausing** is asynchronous: one more piece may be reported.
+//! * **Half-close**: the server receives the bytes written before, then the end; the other
 //!   direction goes on.
-//! * **Close by the client**: the same, but what the server sends after is thrown away or fails, as
-//!   chance has it.
-//! * **Reset**: bytes on their way are lost in both directions (to the server not always all), then
-//!   an error is reported.
-//! * **Close by the server**: what was taken into the buffer still arrives, a send under way is
+//! * **Close by the client**: the same, but whatever the server sends afterwards is discarded or
+//!   fails, by chance.
+//! * **Reset**: bytes in transit are lost in both directions (those to the server not always all),
+//!   then an error is reported.
+//! * **Close by the server**: bytes already in the buffer still arrive; a send in flight is
 //!   dropped.
 //!
-//! Ids, buffers, the limit and the order of events are as in the real driver. [`Net::poll`] never
-//! waits: when nothing happens it reports [`Event::Timer`] at once, whatever the timeout.
+//! Ids, buffers, the connection limit and the order of events are those of the real driver.
+//! [`Net::poll`] never waits: when nothing happens it reports [`Event::Timer`] at once, whatever
+//! the timeout.
 
 use std::{
     collections::VecDeque,
@@ -49,14 +50,14 @@ mod tests;
 use clients::{Client, Phase};
 pub use clients::{ClientId, SimClients};
 
-/// Bounds of the simulation.
+/// Settings of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct SimNetOptions {
-    /// Limits, as of the real driver.
+    /// Limits, as for the real driver.
     pub net: NetOptions,
-    /// Bytes on their way to one client that leave a send done.
+    /// Number of bytes in transit to one client up to which a send counts as done.
     pub send_buffer_bytes: usize,
-    /// Bytes that move at once in one direction, at most.
+    /// Most bytes that move at once in one direction.
     pub piece_bytes_max: usize,
 }
 
@@ -66,7 +67,7 @@ impl Default for SimNetOptions {
     }
 }
 
-/// The server's end.
+/// Server's end of the simulated network.
 #[derive(Debug)]
 pub struct SimNet {
     shared: Arc<Mutex<Shared>>,
@@ -74,19 +75,19 @@ pub struct SimNet {
     options: SimNetOptions,
     ends: Slots<ServerEnd>,
     receive: ReceiveBuffers,
-    /// Reused from poll to poll.
+    /// Order of the connections in a poll, reused from poll to poll.
     order: Vec<ConnId>,
     waker: Arc<WakeFlag>,
 }
 
-/// What both ends see.
+/// State that both ends share.
 #[derive(Debug)]
 struct Shared {
     clients: Vec<Client>,
     listening: bool,
 }
 
-/// The server's end of one connection.
+/// Server's end of one connection.
 #[derive(Debug)]
 struct ServerEnd {
     client: ClientId,
@@ -97,7 +98,7 @@ struct ServerEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     On,
-    /// Paused, but one piece is on its way up already.
+    /// Reading is paused, but one piece may already be on its way up.
     Stopping,
     Paused,
 }
@@ -112,10 +113,10 @@ impl Wake for WakeFlag {
 }
 
 impl SimNet {
-    /// Both ends of a network without connections.
+    /// Creates both ends of a network without connections.
     ///
     /// # Panics
-    /// When the options make no sense.
+    /// If the options make no sense.
     pub fn new(seed: u64, options: SimNetOptions) -> (SimNet, SimClients) {
         assert!(0 < options.send_buffer_bytes && 0 < options.piece_bytes_max, "nothing could move");
         let receive = ReceiveBuffers::new(options.net.buffer_bytes, options.net.receive_bytes_min)
@@ -134,7 +135,7 @@ impl SimNet {
         (net, clients)
     }
 
-    /// How many connections the server has.
+    /// Returns the number of the server's connections.
     pub fn connection_count(&self) -> usize {
         self.ends.len()
     }
@@ -213,7 +214,8 @@ impl ServerEnd {
         let Some((chunk, sent)) = &mut self.sending else { return };
         let rest = &chunk.as_slice()[*sent..];
         if client.closed {
-            // Into the void, or noticed as broken by the caller of this.
+            // The client is gone: the bytes vanish, or the caller of this function notices the
+            // broken connection.
             if rng.chance(1, 4) {
                 *sent += rest.len();
             }
@@ -229,7 +231,7 @@ impl ServerEnd {
     }
 }
 
-/// How many of `available` (not 0) bytes move now: few, any number, or all that may.
+/// Returns how many of `available` (not 0) bytes move now: few, any number, or all that may.
 fn piece(rng: &mut SimRng, available: usize, piece_bytes_max: usize) -> usize {
     let most = available.min(piece_bytes_max);
     match rng.below(4) {
@@ -239,7 +241,7 @@ fn piece(rng: &mut SimRng, available: usize, piece_bytes_max: usize) -> usize {
     }
 }
 
-/// Bytes on their way to the client arrive, if it reads.
+/// Moves bytes in transit to the client, if it reads.
 fn arrive(client: &mut Client, rng: &mut SimRng, options: &SimNetOptions) {
     if client.reading && !client.under_way.is_empty() && rng.chance(3, 4) {
         let count = piece(rng, client.under_way.len(), options.piece_bytes_max);
@@ -291,7 +293,7 @@ impl Net for SimNet {
     }
 
     fn recycle(&mut self, mut buffer: Buffer) {
-        // Whoever reads a buffer after giving it back reads this.
+        // A caller that reads a buffer after giving it back sees these bytes.
         buffer.fill(0xdd);
         self.receive.recycle(buffer);
     }
@@ -326,7 +328,8 @@ impl Net for SimNet {
             let client = &mut lock(&self.shared).clients[end.client.0 as usize];
             client.phase = Phase::Gone;
             client.written.clear();
-            // The real driver hands a chunk to the system at once, up to the room there is.
+            // The real driver hands a chunk to the system at once, as far as the socket's buffer
+            // has space.
             if let Some((chunk, sent)) = end.sending
                 && !client.closed
             {
@@ -353,5 +356,5 @@ impl Net for SimNet {
     }
 }
 
-/// Bytes in one direction.
+/// Bytes in transit in one direction.
 type Pipe = VecDeque<u8>;

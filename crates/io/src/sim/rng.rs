@@ -1,52 +1,53 @@
-//! A small fast generator: xoshiro256** seeded by SplitMix64 (Blackman, Vigna; public domain).
+//! Small, fast generator: xoshiro256** seeded by SplitMix64 (Blackman, Vigna; public domain).
 
 use crate::Rng;
 
-/// Seeded random numbers; the same seed gives the same numbers on every machine.
+/// Seeded generator that gives the same numbers on every machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimRng {
     state: [u64; 4],
 }
 
 impl SimRng {
-    /// A generator. Any seed will do.
+    /// Creates a generator. Any seed will do.
     pub fn new(seed: u64) -> Self {
         let mut seed = seed;
         Self { state: [(); 4].map(|()| split_mix(&mut seed)) }
     }
 
-    /// A number below `end`, each as likely (the bias of one multiplication is below `end / 2^64`).
+    /// Returns a number below `end`, each equally likely (the bias of one multiplication is below
+    /// `end / 2^64`).
     ///
     /// # Panics
-    /// When `end` is 0.
+    /// If `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(0 < end, "no number is below 0");
         let product = u128::from(self.next_u64()) * u128::from(end);
         (product >> 64) as u64
     }
 
-    /// An index of a sequence of `count` elements.
+    /// Returns an index into a sequence of `count` elements.
     ///
     /// # Panics
-    /// When `count` is 0.
+    /// If `count` is 0.
     pub fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.below(count as u64)).expect("below a usize")
     }
 
-    /// `true` with the probability `numerator / denominator`.
+    /// Returns `true` with the probability `numerator / denominator`.
     ///
     /// # Panics
-    /// When `denominator` is 0.
+    /// If `denominator` is 0.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }
 
-    /// A generator of its own, decided by this one.
+    /// Creates an independent generator, seeded by this one.
     pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }
 
-    /// Brings `items` into a random order.
+    /// Shuffles `items` into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.index(end + 1));
@@ -90,7 +91,7 @@ mod tests {
         };
         assert_eq!(numbers(7), numbers(7));
         assert_ne!(numbers(7), numbers(8));
-        // The reference implementation's first numbers from the SplitMix64 state of seed 0.
+        // First numbers of the reference implementation from the SplitMix64 state of seed 0.
         assert_eq!(numbers(0)[..2], [0x99ec_5f36_cb75_f2b4, 0xbf6e_1f78_4956_452a]);
     }
 

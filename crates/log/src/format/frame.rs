@@ -1,22 +1,22 @@
-//! A frame: what one write call put into a segment. Header, records, zeros up to the next multiple
-//! of eight.
+//! A frame is what one write call puts into a segment: a header, records, and zeros up to the next
+//! multiple of eight bytes.
 
 use super::{Fields, LogId, put, varint::varint};
 use crate::Lsn;
 
-/// The first bytes of every frame.
+/// Magic number that begins every frame.
 pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"FrmL");
 
 /// Length of a frame's header.
 pub const FRAME_HEADER_BYTES: usize = 88;
 
-/// Frames begin at multiples of this.
+/// Alignment of frames: each begins at a multiple of this many bytes.
 pub const FRAME_ALIGNMENT_BYTES: u64 = 8;
 
-/// A frame with records.
+/// Kind of a frame that holds records.
 pub const FRAME_KIND_RECORDS: u32 = 0;
 
-/// The frame without records that ends a log whose process was told to end.
+/// Kind of the frame without records that ends a log after a clean shutdown.
 pub const FRAME_KIND_CLEAN_SHUTDOWN: u32 = 1;
 
 const HEADER_CHECKSUM: usize = 4;
@@ -32,26 +32,27 @@ const FIRST_LSN: usize = 64;
 const WALL_MS: usize = 72;
 const DURABLE_LSN: usize = 80;
 
-/// A checked header. The checksum of the body is part of it and is checked apart.
+/// Frame header whose checksum was verified. The body has a checksum of its own, which the caller
+/// verifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
     pub body_checksum: u32,
-    /// The header checksum of the frame before, in the first frame the checksum of the segment's
+    /// Header checksum of the frame before; in the first frame, the checksum of the segment's
     /// header.
     pub previous: u32,
-    /// Records and padding.
+    /// Length of the records and the padding.
     pub body_bytes: u64,
     pub record_count: u32,
     pub kind: u32,
-    /// Of the first record, or of the next one to come when there is none.
+    /// LSN of the first record, or of the next one to be written if the frame has none.
     pub first_lsn: Lsn,
     pub wall_ms: i64,
-    /// Known to be durable when the frame was written.
+    /// Highest LSN known to be durable when the frame was written.
     pub durable: Lsn,
 }
 
 impl FrameHeader {
-    /// The bytes, and the checksum that the next frame names as its predecessor.
+    /// Returns the encoded header and the checksum that the next frame names as its predecessor.
     pub fn encode(&self, seed: FrameSeed) -> ([u8; FRAME_HEADER_BYTES], u32) {
         let mut bytes = [0; FRAME_HEADER_BYTES];
         put(&mut bytes, 0, &FRAME_MAGIC.to_le_bytes());
@@ -71,8 +72,8 @@ impl FrameHeader {
         (bytes, checksum)
     }
 
-    /// Checks a header that claims to stand in `segment` of `log_id` (`None`: of any log); also
-    /// gives its place and its checksum.
+    /// Decodes and verifies a header that claims to be in `segment` of `log_id` (`None`: of any
+    /// log). Also returns its position and its checksum.
     pub fn decode(
         bytes: &[u8],
         log_id: Option<LogId>,
@@ -109,14 +110,13 @@ impl FrameHeader {
         Some((header, seed, checksum))
     }
 
-    /// Of the first record behind this frame.
+    /// Returns the LSN of the first record after this frame.
     pub fn next_lsn(&self) -> Lsn {
         Lsn(self.first_lsn.0.saturating_add(u64::from(self.record_count)))
     }
 }
 
-/// The place a frame stands at. Every checksum begins with it, so that bytes which belong elsewhere
-/// never verify.
+/// Position of a frame. Every checksum begins with it, so bytes that belong elsewhere never verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameSeed {
     pub log_id: LogId,
@@ -137,18 +137,18 @@ impl FrameSeed {
         crc32c::crc32c_append(self.start(), bytes)
     }
 
-    /// Checksum of a body that lies in several pieces.
+    /// Returns the checksum of a body given in several parts.
     pub fn body_checksum<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> u32 {
         parts.fold(self.start(), crc32c::crc32c_append)
     }
 }
 
-/// Zeros needed behind a body of this length.
+/// Returns the number of zeros that pad a body of this length.
 pub(crate) fn padding(body_bytes: u64) -> u64 {
     body_bytes.wrapping_neg() % FRAME_ALIGNMENT_BYTES
 }
 
-/// The records of a verified body.
+/// Iterator over the records of a verified body.
 pub(crate) struct Records<'a> {
     body: &'a [u8],
 }
@@ -159,7 +159,8 @@ impl<'a> Records<'a> {
     }
 }
 
-/// A body that verifies and yet does not hold what its header says: written by a faulty program.
+/// Error for a body that verifies but does not hold what its header says: a faulty program wrote
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Misshapen;
 
@@ -180,7 +181,7 @@ impl<'a> Iterator for Records<'a> {
                 }
             };
             self.body = rest;
-            // A record of no bytes is padding.
+            // A record without bytes is padding.
             if !bytes.is_empty() {
                 return Some(Ok(bytes));
             }

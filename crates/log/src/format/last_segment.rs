@@ -1,19 +1,19 @@
-//! The file that names the last segment. It is replaced as a whole, so no crash leaves a part of
-//! one.
+//! The file `last-segment`, which names the last segment. It is always replaced as a whole, so a
+//! crash never leaves a part of it.
 
 use super::{FORMAT_VERSION, Fields, LogId, put};
 use crate::Lsn;
 
-/// The first bytes of the file.
+/// Magic number that begins the file.
 pub const LAST_SEGMENT_MAGIC: [u8; 8] = *b"BUSLOADE";
 
-/// Its length.
+/// Length of the file.
 pub const LAST_SEGMENT_BYTES: usize = 64;
 
-/// The log goes on.
+/// Kind of the file while the log is in use.
 pub const LAST_SEGMENT_KIND_OPEN: u32 = 0;
 
-/// The log was closed in order.
+/// Kind of the file after a clean shutdown.
 pub const LAST_SEGMENT_KIND_CLEAN_SHUTDOWN: u32 = 1;
 
 const VERSION: usize = 8;
@@ -23,25 +23,26 @@ const NUMBER: usize = 32;
 const DURABLE_LSN: usize = 40;
 const KIND: usize = 48;
 
-/// What must still be there at the next start.
+/// State of the log that the next start must still find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastSegment {
-    /// Which log it belongs to.
+    /// Id of the log that the file belongs to.
     pub log_id: LogId,
-    /// All segments up to this one have durable names; 0 when there is none.
+    /// Number of the last segment with a durable name; 0 when there is none. All segments before it
+    /// have durable names, too.
     pub number: u64,
-    /// All records up to this one are durable.
+    /// Highest LSN up to which all records are durable.
     pub durable: Lsn,
-    /// The log was closed in order, and `durable` is its last record.
+    /// Whether the log was closed by a clean shutdown; `durable` is then its last record.
     pub clean_shutdown: bool,
 }
 
-/// Why a file does not name the last segment.
+/// Why the file `last-segment` cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LastSegmentError {
-    /// Written by another version of this program.
+    /// Another version of this program wrote it.
     Version(u32),
-    /// Anything else.
+    /// The file is corrupt in any other way: length, magic, checksum or a field.
     Invalid,
 }
 
@@ -70,8 +71,8 @@ impl LastSegment {
         }
         let fields = Fields(bytes);
         let version = fields.u32(VERSION);
-        // Other versions may be longer or shorter; those of this length have their checksum here,
-        // too.
+        // Other versions may be longer or shorter; those of this length have their checksum at the
+        // same offset.
         if bytes.len() != LAST_SEGMENT_BYTES {
             let other = version != FORMAT_VERSION;
             return Err(if other {
@@ -100,7 +101,7 @@ impl LastSegment {
     }
 }
 
-/// Over everything but itself.
+/// Returns the checksum over everything but the checksum itself.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..CHECKSUM]), &bytes[LOG_ID..])
 }

@@ -1,18 +1,18 @@
 //! Names of the files in a log's directory.
 
-/// Taken while the log is open.
+/// Name of the file that a process locks while it has the log open.
 pub const LOCK_NAME: &str = "lock";
 
-/// What a segment's name ends with; before it stands its number in 20 decimal digits.
+/// Suffix of a segment's name. The segment's number in 20 decimal digits precedes it.
 pub const SEGMENT_SUFFIX: &str = ".log";
 
-/// What the name of a segment ends with while its zeros are written.
+/// Suffix of a segment's name while its zeros are being written.
 pub const TEMPORARY_SUFFIX: &str = ".log.new";
 
-/// Names the last segment.
+/// Name of the file that names the last segment.
 pub const LAST_SEGMENT_NAME: &str = "last-segment";
 
-/// What is to become [`LAST_SEGMENT_NAME`].
+/// Name under which a new [`LAST_SEGMENT_NAME`] is written before it is renamed.
 pub const LAST_SEGMENT_TEMPORARY_NAME: &str = "last-segment.new";
 
 const DIGIT_COUNT: usize = 20;
@@ -25,12 +25,12 @@ pub(crate) fn temporary_name(number: u64) -> String {
     format!("{number:020}{TEMPORARY_SUFFIX}")
 }
 
-/// What a file is, going by its name.
+/// Kind of a file, judged by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameKind {
     Segment(u64),
     Temporary,
-    /// Ends like a segment but is none: a copy, a rename, a mistake.
+    /// The name ends like a segment's but is none: a copy, a rename, a mistake.
     Malformed,
     Other,
 }

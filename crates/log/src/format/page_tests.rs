@@ -1,11 +1,11 @@
-//! `docs/log-format.md` against the constants.
+//! Checks `docs/log-format.md` against the constants.
 
 use super::*;
 use crate::{Lsn, limits};
 
 const PAGE: &str = include_str!("../../../../docs/log-format.md");
 
-/// The table rows of a section: offset, length and text of each field.
+/// Returns the table rows of a section: offset, length and text of each field.
 fn rows(section: &str) -> Vec<(usize, Option<usize>, String)> {
     let text =
         PAGE.split("\n## ").find(|part| part.starts_with(section)).expect("the section exists");
@@ -19,7 +19,7 @@ fn rows(section: &str) -> Vec<(usize, Option<usize>, String)> {
         .collect()
 }
 
-/// Fields lie one behind the other; returns where the row with this text begins.
+/// Checks that the fields follow one another without gaps up to `end`.
 fn check_offsets(rows: &[(usize, Option<usize>, String)], end: usize) {
     let mut expected = 0;
     for (offset, bytes, field) in rows {
@@ -38,7 +38,8 @@ fn the_page_says_what_the_constants_say() {
     for text in [
         format!("Format version `{FORMAT_VERSION}`"),
         format!(
-            "first {SEGMENT_HEADER_BYTES} bytes of a segment, of which {SEGMENT_HEADER_USED_BYTES} are used"
+            "first {SEGMENT_HEADER_BYTES} bytes of a segment, \
+             of which {SEGMENT_HEADER_USED_BYTES} are used"
         ),
         format!("`{LOCK_NAME}`"),
         format!("`{LAST_SEGMENT_NAME}`"),
@@ -46,7 +47,8 @@ fn the_page_says_what_the_constants_say() {
         format!("{LAST_SEGMENT_BYTES} bytes"),
         format!("magic `{}`", std::str::from_utf8(&LAST_SEGMENT_MAGIC).unwrap()),
         format!(
-            "kind: {LAST_SEGMENT_KIND_OPEN} the log goes on, {LAST_SEGMENT_KIND_CLEAN_SHUTDOWN} clean end"
+            "kind: {LAST_SEGMENT_KIND_OPEN} the log goes on, \
+             {LAST_SEGMENT_KIND_CLEAN_SHUTDOWN} clean end"
         ),
         format!("N{SEGMENT_SUFFIX}`"),
         format!("N{TEMPORARY_SUFFIX}`"),

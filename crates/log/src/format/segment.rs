@@ -1,20 +1,20 @@
-//! The header of a segment: one block, written before the first frame behind it and durable with
-//! it.
+//! The header of a segment: one block, written before the segment's first frame and durable
+//! together with it.
 
 use super::{Fields, LogId, put};
 use crate::Lsn;
 
-/// The first bytes of every segment that was begun.
+/// Magic number that begins every segment in use.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"BUSLOADL";
 
-/// What this program writes and reads.
+/// Format version that this program writes and reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The header's block; the first frame begins behind it. A block of its own, so that no later write
-/// touches it.
+/// Length of the header's block. The first frame begins after it. The header has a block of its own
+/// so that no later write touches it.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 
-/// Bytes of the block that have a meaning; the others are zero.
+/// Number of bytes of the block that have a meaning; the others are zero.
 pub const SEGMENT_HEADER_USED_BYTES: usize = 80;
 
 const VERSION: usize = 8;
@@ -26,34 +26,34 @@ const DURABLE_LSN: usize = 48;
 const WALL_MS: usize = 56;
 const PREVIOUS: usize = 64;
 
-/// A checked header.
+/// Segment header whose checksum was verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub log_id: LogId,
     pub number: u64,
-    /// Of the first record behind this header.
+    /// LSN of the first record after this header.
     pub first_lsn: Lsn,
-    /// Known to be durable when the header was written.
+    /// Highest LSN known to be durable when the header was written.
     pub durable: Lsn,
     pub wall_ms: i64,
-    /// Checksum of the last frame before this segment (of the last segment header when there is
-    /// none since; 0 in the very first segment).
+    /// Checksum of the last frame before this segment (of the last segment header if no frame came
+    /// since; 0 in the very first segment).
     pub previous: u32,
 }
 
-/// Why a block is no header.
+/// Why a block is not a segment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
-    /// All zeros: prepared, never begun.
+    /// The block is all zeros: the segment was prepared but never used.
     Unused,
-    /// Written by another version of this program.
+    /// Another version of this program wrote it.
     Version(u32),
-    /// Anything else.
+    /// The block is corrupt in any other way: length, magic, checksum or a field.
     Invalid,
 }
 
 impl SegmentHeader {
-    /// The block, and its checksum, which the first frame names as its predecessor.
+    /// Returns the encoded block and its checksum, which the first frame names as its predecessor.
     pub fn encode(&self) -> (Vec<u8>, u32) {
         let mut block = vec![0; SEGMENT_HEADER_BYTES];
         put(&mut block, 0, &SEGMENT_MAGIC);
@@ -69,7 +69,7 @@ impl SegmentHeader {
         (block, checksum)
     }
 
-    /// Checks a block, or as much of it as the file has.
+    /// Decodes and verifies a block, or as much of it as the file has.
     pub fn decode(block: &[u8]) -> Result<(Self, u32), HeaderError> {
         let Some(used) = block.get(..SEGMENT_HEADER_USED_BYTES) else {
             return Err(if is_zero(block) { HeaderError::Unused } else { HeaderError::Invalid });
@@ -102,7 +102,7 @@ impl SegmentHeader {
     }
 }
 
-/// Over everything but itself.
+/// Returns the checksum over everything but the checksum itself.
 fn checksum(block: &[u8]) -> u32 {
     let front = crc32c::crc32c(&block[..CHECKSUM]);
     crc32c::crc32c_append(front, &block[LOG_ID..SEGMENT_HEADER_USED_BYTES])

@@ -1,16 +1,16 @@
-//! Lengths of records: seven bits per byte, lowest first, the top bit says that more follow
-//! (LEB128).
+//! Lengths of records as LEB128: seven bits per byte, lowest bits first; the top bit says that
+//! another byte follows.
 
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// How many bytes `value` takes.
+/// Returns the number of bytes that `value` takes.
 #[inline]
 pub(crate) fn varint_bytes(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Writes `value` into the first bytes of `into`; returns how many.
+/// Writes `value` into the first bytes of `into` and returns their number.
 #[inline]
 pub(crate) fn put_varint(mut value: u64, into: &mut [u8]) -> usize {
     let mut at = 0;
@@ -23,8 +23,8 @@ pub(crate) fn put_varint(mut value: u64, into: &mut [u8]) -> usize {
     at + 1
 }
 
-/// The value at the start of `from` and how many bytes it takes; `None` when it is cut off or
-/// longer than a u64.
+/// Reads the value at the start of `from` and returns it with the number of bytes it takes; `None`
+/// when it is cut off or does not fit into a `u64`.
 #[inline]
 pub(crate) fn varint(from: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;

@@ -1,4 +1,4 @@
-//! Reading a segment frame by frame, in large pieces.
+//! Reads a segment frame by frame, in large pieces.
 
 use busload_io::{Disk, DiskError};
 
@@ -11,20 +11,20 @@ use crate::{
     recovery::Segment,
 };
 
-/// A place in a segment, and the bytes around it.
+/// Cursor over a segment, with a window of the bytes around it.
 pub(crate) struct SegmentFrames<'a, D: Disk> {
     disk: &'a D,
     segment: &'a Segment<D::File>,
     log_id: Option<LogId>,
-    /// Where the next look goes.
+    /// Offset that the next look reads.
     offset: u64,
     window: Vec<u8>,
-    /// Where the window begins in the file, and how much of it is filled.
+    /// Offset of the window in the file, and how much of the window is filled.
     window_offset: u64,
     window_bytes: usize,
 }
 
-/// What stands at a place.
+/// Result of a look at the cursor.
 #[derive(Debug)]
 pub(crate) enum Look<'a> {
     /// A frame that verifies.
@@ -33,7 +33,7 @@ pub(crate) enum Look<'a> {
     Nothing,
 }
 
-/// A frame header that verifies, found by searching; its body was not looked at.
+/// Frame header that verifies, found by a search. The body was not read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundHeader {
     pub offset: u64,
@@ -43,8 +43,7 @@ pub(crate) struct FoundHeader {
 const ALIGNMENT: usize = FRAME_ALIGNMENT_BYTES as usize;
 
 impl<'a, D: Disk> SegmentFrames<'a, D> {
-    /// Begins behind the segment's header. Without a log id, frames of any log are taken for
-    /// frames.
+    /// Begins after the segment's header. Without a log id, frames of any log are accepted.
     pub fn new(
         disk: &'a D,
         segment: &'a Segment<D::File>,
@@ -55,7 +54,7 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         Self { disk, segment, log_id, offset, window, window_offset: 0, window_bytes: 0 }
     }
 
-    /// The window, for the next segment.
+    /// Returns the window for reuse with the next segment.
     pub fn into_window(self) -> Vec<u8> {
         self.window
     }
@@ -68,7 +67,7 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         self.offset = offset;
     }
 
-    /// Looks at the place without leaving it.
+    /// Reads the frame at the cursor without moving the cursor.
     pub fn look(&mut self) -> Result<Look<'_>, DiskError> {
         if self.fill(FRAME_HEADER_BYTES)? < FRAME_HEADER_BYTES {
             return Ok(Look::Nothing);
@@ -79,7 +78,7 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         else {
             return Ok(Look::Nothing);
         };
-        // Believed only as far as the file goes, so that no length leads to a large allocation.
+        // The length is limited by the file, so a corrupt one cannot lead to a large allocation.
         let rest = self.segment.bytes - self.offset - FRAME_HEADER_BYTES as u64;
         if rest < header.body_bytes {
             return Ok(Look::Nothing);
@@ -96,14 +95,14 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         Ok(Look::Frame { header, seed, checksum, body })
     }
 
-    /// Goes behind a frame that was looked at.
+    /// Moves the cursor past a frame that [`SegmentFrames::look`] returned.
     pub fn pass(&mut self, header: &FrameHeader) {
         self.offset += FRAME_HEADER_BYTES as u64 + header.body_bytes;
     }
 
-    /// The next frame header at or behind the place whose checksum holds, whatever its body; moves
-    /// the place there (to the end when there is none). Also raises `last_used` to the end of the
-    /// last byte passed that is not zero.
+    /// Searches for the next frame header whose checksum holds, whatever its body, and moves the
+    /// cursor there (to the end when there is none). Also raises `last_used` to the end of the last
+    /// non-zero byte that it passes.
     pub fn search(&mut self, last_used: &mut u64) -> Result<Option<FoundHeader>, DiskError> {
         loop {
             let available = self.fill(FRAME_HEADER_BYTES)?;
@@ -129,8 +128,8 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         }
     }
 
-    /// Goes behind what [`SegmentFrames::search`] found: the frame if it is whole, else a little
-    /// further.
+    /// Moves the cursor past what [`SegmentFrames::search`] found: past the frame if it is whole,
+    /// otherwise past a part of it.
     pub fn pass_found(&mut self, last_used: &mut u64) -> Result<(), DiskError> {
         if let Look::Frame { header, .. } = self.look()? {
             self.pass(&header);
@@ -146,8 +145,8 @@ impl<'a, D: Disk> SegmentFrames<'a, D> {
         *last_used = self.offset;
     }
 
-    /// Makes at least `bytes` from the place on available, as far as the file has them; returns how
-    /// many are.
+    /// Makes at least `bytes` from the cursor on available, as far as the file has them, and
+    /// returns how many are.
     fn fill(&mut self, bytes: usize) -> Result<usize, DiskError> {
         let window_end = self.window_offset + self.window_bytes as u64;
         let inside = self.window_offset <= self.offset && self.offset <= window_end;

@@ -1,4 +1,4 @@
-//! Making what recovery found the beginning of what comes: removes what lies behind the cut, begins
+//! Seals a recovered log so that writing can continue: removes what lies behind the cut and begins
 //! a new segment.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{
     stage::Start,
 };
 
-/// Every step leaves a log that recovers to the same records.
+/// Seals the log. Every step leaves a log that recovers to the same records.
 pub(super) fn seal<D: Disk>(
     disk: D,
     options: Options,
@@ -29,7 +29,7 @@ pub(super) fn seal<D: Disk>(
     drop_empty_last(&mut walked);
     let (last_lsn, kept_count) = (report.last_lsn, walked.kept_count as u64);
     let log_id = walked.log_id.unwrap_or(fresh_id);
-    // First what may give room on a full disk.
+    // First the steps that may free space on a full disk.
     remove_temporaries(&disk)?;
     if last.is_some_and(|last| kept_count < last.number) {
         let kept =
@@ -58,8 +58,8 @@ pub(super) fn seal<D: Disk>(
     Ok(parts(shared, stage, helper, &options, report))
 }
 
-/// A segment without records is made anew under the same number, so that starts without writes
-/// leave nothing behind.
+/// Drops a last segment without records, which is then made again under the same number. So starts
+/// without writes add no segments.
 fn drop_empty_last(walked: &mut Walked) {
     if 0 < walked.kept_count && walked.last_segment_records == 0 {
         walked.kept_count -= 1;
@@ -69,8 +69,8 @@ fn drop_empty_last(walked: &mut Walked) {
     }
 }
 
-/// The last one first, each durably gone before the next, so that no crash leaves a gap in the
-/// numbers.
+/// Removes the segments behind the cut, the last one first, each durably before the next, so that
+/// no crash leaves a gap in the numbers.
 fn remove_behind<D: Disk>(
     disk: &D,
     segments: &mut Vec<Segment<D::File>>,
@@ -93,8 +93,8 @@ fn remove_temporaries<D: Disk>(disk: &D) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Gives the zeros behind the last frame back to the file system. A torn tail stays for whoever
-/// wants to look at it: the next segment's header says where the log goes on.
+/// Gives the zeros after the last frame back to the file system. A torn tail stays for whoever
+/// wants to inspect it: the next segment's header says where the log goes on.
 fn cut_unused_end<D: Disk>(
     disk: &D,
     segments: &[Segment<D::File>],

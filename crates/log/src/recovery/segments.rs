@@ -1,4 +1,4 @@
-//! Which segments there are, and whether they belong together.
+//! Finds the segments and checks that they belong together.
 
 use busload_io::Disk;
 
@@ -8,19 +8,19 @@ use crate::{
     format::{HeaderError, NameKind, SEGMENT_HEADER_BYTES, SegmentHeader},
 };
 
-/// A file that is a segment by its name.
+/// File whose name is that of a segment.
 #[derive(Debug)]
 pub(crate) struct Segment<F> {
     pub name: String,
     pub number: u64,
     pub file: F,
     pub bytes: u64,
-    /// `None`: prepared, never begun.
+    /// Header and its checksum; `None` if the segment was prepared but never used.
     pub header: Option<(SegmentHeader, u32)>,
 }
 
-/// All segments in order of their numbers, from the first on without a gap, all of one log. Their
-/// frames are not looked at.
+/// Returns all segments in order of their numbers, from the first on without a gap, all of one log.
+/// Does not read their frames.
 pub(crate) fn find_segments<D: Disk>(disk: &D) -> Result<Vec<Segment<D::File>>, OpenError> {
     let mut numbered = Vec::new();
     for name in disk.list()? {
@@ -88,8 +88,8 @@ fn read_header<D: Disk>(
     Ok(Segment { name, number, file, bytes, header })
 }
 
-/// All that were begun name the same log. One that was not (or whose header a crash took) may stand
-/// among them: what is behind it is judged with the frames.
+/// Checks that all segments in use name the same log. One that was never used (or whose header a
+/// crash took) may be among them: the walk over the frames judges what follows it.
 fn check_headers<D: Disk>(disk: &D, segments: &[Segment<D::File>]) -> Result<(), OpenError> {
     let mut log_id = None;
     for segment in segments {

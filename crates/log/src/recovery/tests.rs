@@ -1,4 +1,4 @@
-//! Segments that no sound program writes, though every checksum in them holds.
+//! Segments that no correct program writes, although every checksum in them holds.
 
 use busload_io::{
     Disk,
@@ -13,8 +13,8 @@ use crate::{
 
 const LOG_ID: LogId = LogId(7);
 
-/// A log whose first segment has these frames, each with the body it comes with. A frame's
-/// `previous` is how much it errs about its predecessor.
+/// Opens a log whose first segment has these frames, each with its body. A frame's `previous` is
+/// the error to add to its predecessor's checksum.
 fn open_frames(frames: &[(FrameHeader, &[u8])], header: SegmentHeader) -> Result<u64, OpenError> {
     let (mut contents, mut chain) = header.encode();
     for (number, (frame, body)) in (0..).zip(frames) {
@@ -130,8 +130,8 @@ fn a_log_that_does_not_begin_at_its_beginning_is_refused() {
     }
 }
 
-/// What a frame of an earlier life of the same file would look like: right place, right position,
-/// another past.
+/// Such a frame could be left from an earlier life of the same file: right offset, right LSN,
+/// another predecessor.
 #[test]
 fn a_frame_with_another_predecessor_is_not_taken() {
     let stale = FrameHeader { previous: 1, ..frame(3, 2, 2) };

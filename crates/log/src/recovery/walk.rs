@@ -1,4 +1,4 @@
-//! Following the frames from the first segment on, and judging the place where that ends.
+//! Follows the frames from the first segment on, and judges the place where they end.
 
 use busload_io::{Disk, DiskError};
 
@@ -12,32 +12,33 @@ use crate::{
     },
 };
 
-/// What the walk found out.
+/// Result of the walk.
 #[derive(Clone, Debug)]
 pub(crate) struct Walked {
-    /// `None`: no segment was ever begun.
+    /// Id of the log; `None` when no segment was ever in use.
     pub log_id: Option<LogId>,
-    /// Of the next record to be written.
+    /// LSN of the next record to be written.
     pub next_lsn: Lsn,
-    /// Checksum that whatever comes next names as its predecessor.
+    /// Checksum that the next frame or segment header names as its predecessor.
     pub chain: u32,
-    /// The same before the last kept segment.
+    /// The value of `chain` before the last kept segment.
     pub chain_before_last: u32,
-    /// Segments from the first on that are kept; the others are unused, or behind the cut.
+    /// Number of segments, from the first on, that are kept; the others are unused or behind the
+    /// cut.
     pub kept_count: usize,
-    /// Where the frames of the last kept segment end.
+    /// Offset where the frames of the last kept segment end.
     pub end: u64,
     pub last_segment_records: u64,
     pub records: u64,
     pub frames: u64,
-    /// In use of all kept segments.
+    /// Bytes in use of all kept segments.
     pub bytes: u64,
     pub wall_ms: Option<i64>,
     pub clean_shutdown: bool,
     pub torn_tail: Option<TornTail>,
 }
 
-/// Gives every record that survived to `replay`. Reads only.
+/// Gives every record that survived to `replay`. Only reads.
 pub(crate) fn walk<D: Disk>(
     disk: &D,
     segments: &[Segment<D::File>],
@@ -78,9 +79,9 @@ impl Default for Walked {
 struct Walk<'a, D: Disk> {
     disk: &'a D,
     segments: &'a [Segment<D::File>],
-    /// The segment the walk is in.
+    /// Index of the segment that the walk is in.
     index: usize,
-    /// What the next frame in it must be.
+    /// Number that the next frame in the segment must have.
     frame_number: u64,
     window: Vec<u8>,
     found: Walked,
@@ -105,12 +106,12 @@ impl<D: Disk> Walk<'_, D> {
         self.judge()
     }
 
-    /// Of the segment behind those that are kept so far.
+    /// Returns the header of the segment after those kept so far.
     fn next_header(&self) -> Option<SegmentHeader> {
         Some(self.segments.get(self.found.kept_count)?.header?.0)
     }
 
-    /// Whether that segment was begun exactly where the walk stands.
+    /// Returns whether that segment was begun exactly at the walk's current end.
     fn continues(&self, next: &SegmentHeader) -> bool {
         next.first_lsn == self.found.next_lsn && next.previous == self.found.chain
     }
@@ -143,7 +144,7 @@ impl<D: Disk> Walk<'_, D> {
         )
     }
 
-    /// Takes frame by frame until one is missing or the next segment goes on.
+    /// Takes frame after frame until one is missing or the next segment continues.
     fn follow(&mut self, replay: &mut Replay<'_>) -> Result<(), OpenError> {
         let (disk, segments) = (self.disk, self.segments);
         let log_id = self.found.log_id;
@@ -174,7 +175,7 @@ impl<D: Disk> Walk<'_, D> {
             && header.first_lsn == self.found.next_lsn
     }
 
-    /// A frame in its place that could not have been written by a sound program.
+    /// Refuses a frame that is in its place but that no correct program could have written.
     fn check(&self, header: &FrameHeader) -> Result<(), OpenError> {
         let what = match header.kind {
             FRAME_KIND_RECORDS | FRAME_KIND_CLEAN_SHUTDOWN
@@ -250,7 +251,7 @@ impl<D: Disk> Walk<'_, D> {
         OpenError::Corrupt { path, offset, lsn, what: what.to_owned() }
     }
 
-    /// The walk has ended: is what is missing something that was durable?
+    /// Decides, at the end of the walk, whether what is missing had been durable.
     fn judge(&mut self) -> Result<(), OpenError> {
         let mut evidence = Evidence::default();
         let mut removed_count = 0;
@@ -282,7 +283,8 @@ impl<D: Disk> Walk<'_, D> {
         let (end, lsn) = (self.found.end, self.found.next_lsn);
         if lsn <= evidence.durable {
             let what = format!(
-                "no frame verifies here that goes on, and yet {} at offset {} says that everything up to LSN {} was durable; \
+                "no frame verifies here that goes on, and yet {} at offset {} says that everything \
+                 up to LSN {} was durable; \
                  frames found behind this place: {}",
                 self.segments.get(evidence.index).map_or("", |segment| &segment.name),
                 evidence.offset,
@@ -319,7 +321,7 @@ impl<D: Disk> Walk<'_, D> {
     }
 }
 
-/// The highest durable LSN that anything behind the end names, and where.
+/// Highest durable LSN that anything after the end names, and where it is named.
 #[derive(Debug, Default)]
 struct Evidence {
     durable: Lsn,

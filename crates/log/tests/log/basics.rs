@@ -1,4 +1,4 @@
-//! Records come back, in order, whatever their shape.
+//! Records of every shape come back, in order.
 
 use busload_io::sim::SimDisk;
 use busload_log::{Lsn, Options, Room, Step, SyncPolicy};
@@ -258,7 +258,7 @@ fn bytes_waiting_for_a_slow_disk_are_bounded() {
     let options = Options { queue_bytes_limit: 1 << 20, ..Options::default() };
     let mut rig = Rig::new(&disk, options, 1);
     rig.settle();
-    // The log is in a sync that takes for ever; the writer goes on, turn by turn.
+    // The log is in a sync that never ends; the writer goes on, turn by turn.
     let mut granted_bytes = 0;
     for _ in 0..100_000 {
         if rig.try_append(&[1; 100], SyncPolicy::Always) == Room::Granted {
@@ -269,18 +269,18 @@ fn bytes_waiting_for_a_slow_disk_are_bounded() {
     assert!(granted_bytes <= 1 << 20 && (1 << 18) < granted_bytes, "{granted_bytes}");
     rig.settle();
     assert_eq!(rig.oracle.durable, rig.oracle.records.len() as u64);
-    assert_eq!(rig.log.progress.stats().frames, 1, "one trip for all of them");
+    assert_eq!(rig.log.progress.stats().frames, 1, "one frame for all of them");
 }
 
-/// FNV-1a, 64 bits.
+/// FNV-1a hash of 64 bits.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// When this fails the format has changed: then the format version has to change, and old logs have
-/// to stay readable.
+/// If this fails the format has changed: then the format version must change, and old logs must
+/// stay readable.
 #[test]
 fn the_bytes_of_a_segment_are_what_they_were() {
     let disk = SimDisk::new();

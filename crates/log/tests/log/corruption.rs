@@ -1,4 +1,4 @@
-//! What is not as it was written is noticed, told from a torn tail, and named.
+//! Bytes that are not as they were written are noticed, told from a torn tail, and named.
 
 use busload_io::sim::SimDisk;
 use busload_log::{
@@ -12,7 +12,7 @@ const FIRST: &str = "00000000000000000001.log";
 const SECOND: &str = "00000000000000000002.log";
 const THIRD: &str = "00000000000000000003.log";
 
-/// One segment of a few frames, closed in order or left after a kill.
+/// Creates one segment of a few frames, with a clean shutdown or left after a kill.
 fn small_log(frames: u8, close: bool) -> (SimDisk, Oracle, Vec<u64>) {
     let disk = SimDisk::new();
     let mut rig = Rig::new(&disk, short_segments(), 1);
@@ -30,7 +30,7 @@ fn small_log(frames: u8, close: bool) -> (SimDisk, Oracle, Vec<u64>) {
     (disk, oracle, ends)
 }
 
-/// A disk with one file whose contents are these.
+/// Creates a disk with files of these contents.
 fn disk_with(files: &[(&str, &[u8])]) -> SimDisk {
     let disk = SimDisk::new();
     for (name, contents) in files {
@@ -47,7 +47,7 @@ fn size(offset: u64) -> usize {
     usize::try_from(offset).expect("small files")
 }
 
-/// The part of the segment in use, and a little more.
+/// Returns the part of the segment in use, and a little more.
 fn used(disk: &SimDisk, ends: &[u64]) -> Vec<u8> {
     let mut contents = disk.contents(FIRST).expect("it was begun");
     contents.truncate(size(ends[ends.len() - 1]) + 256);
@@ -74,8 +74,8 @@ fn a_segment_cut_at_any_byte_gives_the_frames_wholly_before_the_cut() {
     }
 }
 
-/// After an orderly end every record is known to be durable: a flipped bit in one is corruption,
-/// whichever it is.
+/// After a clean shutdown every record is known to be durable: a flipped bit in any of them is
+/// corruption.
 #[test]
 fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
     let (disk, oracle, ends) = small_log(4, true);
@@ -88,7 +88,7 @@ fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
         let at = bit / 8;
         let reserved = (SEGMENT_HEADER_USED_BYTES..SEGMENT_HEADER_BYTES).contains(&at);
         if reserved || end <= at {
-            // Bytes without a meaning, and the mark of the orderly end, without which nothing is
+            // Bytes without a meaning, or the mark of the clean shutdown, without which nothing is
             // lost.
             oracle.clone().check(&result.unwrap(), Promise::Durable);
         } else {
@@ -100,8 +100,8 @@ fn every_flipped_bit_of_a_closed_segment_is_harmless_or_refused() {
     }
 }
 
-/// Without the mark only the last frame's loss cannot be told from a torn write: all before are
-/// named durable by it.
+/// Without the mark only the loss of the last frame looks like a torn write: that frame names all
+/// records before it as durable.
 #[test]
 fn every_flipped_bit_of_a_killed_segment_costs_at_most_the_last_frames() {
     let (disk, oracle, ends) = small_log(4, false);
@@ -129,7 +129,7 @@ fn every_flipped_bit_of_a_killed_segment_costs_at_most_the_last_frames() {
     }
 }
 
-/// Several segments with records, left as after a kill.
+/// Creates several segments with records, left as after a kill.
 fn long_log(seed: u64) -> (SimDisk, Oracle) {
     let disk = SimDisk::new();
     let mut rig = Rig::new(&disk, short_segments(), seed);
@@ -241,8 +241,8 @@ fn a_segment_of_another_log_is_refused() {
     assert!(message.contains(SECOND) && message.contains("belongs to another log"), "{message}");
 }
 
-/// A file system that gives a new file old blocks: everything in them once verified, in another
-/// segment or another log.
+/// A file system gives a new file old blocks, whose contents once verified in another segment or
+/// another log.
 #[test]
 fn stale_frames_behind_the_end_are_never_taken_for_records() {
     let (disk, _) = long_log(9);
@@ -256,8 +256,8 @@ fn stale_frames_behind_the_end_are_never_taken_for_records() {
             contents[end..end + count].copy_from_slice(&stale[from..from + count]);
             match recover(&[(FIRST, &contents)]) {
                 Ok(recovered) => oracle.clone().check(&recovered, Promise::Durable),
-                // The same log id and the same segment number: frames that verify alone, out of
-                // order.
+                // The log id and the segment number agree: these frames verify alone, but are out
+                // of order.
                 Err(error) => {
                     assert!(
                         source == FIRST && matches!(error, OpenError::Corrupt { .. }),
@@ -269,7 +269,7 @@ fn stale_frames_behind_the_end_are_never_taken_for_records() {
     }
 }
 
-/// The log id differs, the rest is what this very log would have written.
+/// Only the log id differs; the rest is what this very log would have written.
 #[test]
 fn records_of_another_log_at_the_very_place_are_not_taken() {
     let (mine, oracle, ends) = small_log(3, false);
@@ -320,7 +320,7 @@ fn a_torn_tail_is_reported_with_its_place_and_cut_for_good() {
     // The last byte is padding.
     assert_eq!(torn.bytes, ends[ends.len() - 1] - last - 1);
     drop(log);
-    // The lost frame comes back to life: it stays cut.
+    // The lost frame verifies again, but stays cut.
     disk.flip_bit(FIRST, last + 90, 1);
     let rig = Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Durable).unwrap();
     assert_eq!(rig.log.report.torn_tail, None);
@@ -345,24 +345,24 @@ fn a_record_the_caller_refuses_is_named() {
     }
 }
 
-/// A mark of an orderly end before frames that came later, or one that names more than was there.
+/// The mark comes before later frames, or names more than was there.
 #[test]
 fn a_mark_of_an_orderly_end_is_believed_only_as_far_as_it_adds_up() {
     let (disk, oracle, ends) = small_log(3, true);
     let mut contents = disk.contents(FIRST).unwrap();
-    // The frame before the mark is gone: the mark says that it was durable.
+    // The frame before the mark is gone, and the mark says that it was durable.
     let (from, to) = (size(ends[2]), size(ends[3]));
     contents[from..to].fill(0);
     let error = recover(&[(FIRST, &contents)]).unwrap_err();
     assert!(matches!(error, OpenError::Corrupt { lsn: Lsn(7), .. }), "{error}");
-    // The mark itself is gone: nothing is missing.
+    // The mark itself is gone, so nothing is missing.
     let mut contents = disk.contents(FIRST).unwrap();
     contents.truncate(to);
     oracle.clone().check(&recover(&[(FIRST, &contents)]).unwrap(), Promise::Durable);
 }
 
-/// Records that nobody waits for may be lost in the middle of a full segment: what follows in later
-/// segments goes, too.
+/// Records for which nobody waits may be lost in the middle of a full segment; then everything in
+/// later segments is removed, too.
 #[test]
 fn segments_behind_a_torn_one_are_removed() {
     let disk = SimDisk::new();

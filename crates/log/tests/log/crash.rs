@@ -1,4 +1,4 @@
-//! Whatever survives a crash: everything durable, a prefix, nothing invented.
+//! After any crash everything durable survives, the records are a prefix, and nothing is invented.
 
 use busload_io::sim::{CrashKind, SimDisk, SimRng};
 use busload_log::Options;
@@ -7,7 +7,7 @@ use crate::harness::{Oracle, Rig, promise_of, short_segments};
 
 const KINDS: [CrashKind; 3] = [CrashKind::DropUnsynced, CrashKind::AnySubset, CrashKind::KeepAll];
 
-/// Events until the machine stops; false when the log could not even be opened.
+/// Runs random events until the machine stops; false when the log could not even be opened.
 fn live(disk: &SimDisk, seed: u64, events: u64, oracle: Oracle, kind: CrashKind) -> (Oracle, bool) {
     let kept = oracle.clone();
     match Rig::reopen(disk, short_segments(), seed, oracle, promise_of(kind)) {
@@ -66,8 +66,8 @@ fn lives_and_crashes_in_any_order_lose_nothing_durable() {
             kind = KINDS[rng.index(3)];
             disk = disk.crash(&mut rng, kind);
             if kind != CrashKind::KeepAll {
-                // What was only written may be gone for good, also when the next life ends before
-                // it looks.
+                // Records that were only written may be gone for good, also if the next life ends
+                // before it checks.
                 oracle.written = oracle.durable;
             }
         }
@@ -83,7 +83,7 @@ fn a_crash_after_every_operation_of_a_recovery_changes_nothing() {
         let disk = SimDisk::new();
         let (oracle, _) = live(&disk, seed, 900, Oracle::default(), CrashKind::KeepAll);
         let torn = disk.crash(&mut rng, CrashKind::AnySubset);
-        // What the first recovery finds is what every later one must find.
+        // Every later recovery must find what the first one finds.
         let twin = torn.crash(&mut rng, CrashKind::KeepAll);
         let found =
             Rig::reopen(&twin, Options::default(), 0, oracle, promise_of(CrashKind::AnySubset))

@@ -1,4 +1,4 @@
-//! Operations that fail: the log stops, promises nothing more, and a restart recovers.
+//! Failing operations: the log stops and promises nothing more, and a restart recovers.
 
 use busload_io::{
     DiskErrorKind, DiskOperation,
@@ -8,7 +8,7 @@ use busload_log::{Room, Step, SyncPolicy};
 
 use crate::harness::{Oracle, Rig, promise_of, short_segments};
 
-/// Lives with a fault; what was promised, and whether the log failed.
+/// Runs with a fault; returns what was promised, and whether the log failed.
 fn live(disk: &SimDisk, seed: u64, fault: Fault) -> (Oracle, bool) {
     let Ok(mut rig) = Rig::reopen(
         disk,
@@ -30,7 +30,7 @@ fn live(disk: &SimDisk, seed: u64, fault: Fault) -> (Oracle, bool) {
     (rig.oracle, false)
 }
 
-/// Nothing moves any more, whatever succeeds now.
+/// Checks that nothing moves any more, even if all operations now succeed.
 fn after_failure(rig: &mut Rig<SimDisk>) {
     let (written, durable) = (rig.oracle.written, rig.oracle.durable);
     assert!(matches!(rig.log.writer.room(1 << 20), Room::Failed { .. }));
@@ -112,7 +112,8 @@ fn after_a_failed_sync_there_is_no_further_sync() {
     assert_eq!(rig.log.report.records, 0);
 }
 
-/// Also where the log itself syncs nothing: the helper syncs what the log has left behind.
+/// This holds even where the log itself syncs nothing: the helper syncs the segments that the log
+/// has left.
 #[test]
 fn a_failed_sync_of_a_full_segment_stops_the_log() {
     let disk = SimDisk::new();

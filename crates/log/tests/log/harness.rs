@@ -1,5 +1,5 @@
-//! A log, its disk and an oracle that knows everything that was ever committed, in one thread and
-//! under one seed.
+//! A log, its disk and an oracle that knows every committed record, in one thread and under one
+//! seed.
 
 use std::time::Duration;
 
@@ -12,21 +12,21 @@ use busload_log::{
     open,
 };
 
-/// Segments so short that a few records fill one.
+/// Options with segments so short that a few records fill one.
 pub fn short_segments() -> Options {
     Options { segment_bytes: 32 * 1024, first_segment_bytes: 16 * 1024, ..Options::default() }
 }
 
-/// What the log was given and what it promised.
+/// Records that the log was given, and what it promised.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
-    /// Every record, from LSN 1 on.
+    /// All records, from LSN 1 on.
     pub records: Vec<Vec<u8>>,
     pub written: u64,
     pub durable: u64,
 }
 
-/// What may be missing after a crash.
+/// What must survive a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     Written,
@@ -34,7 +34,7 @@ pub enum Promise {
 }
 
 impl Oracle {
-    /// Checks what a recovery gave and forgets what was lost.
+    /// Checks what a recovery returned and forgets what was lost.
     pub fn check(&mut self, recovered: &[(Lsn, Vec<u8>)], promise: Promise) {
         let least = if promise == Promise::Written { self.written } else { self.durable };
         let count = recovered.len() as u64;
@@ -59,7 +59,7 @@ pub struct Rig<D: Disk> {
 
 pub type Recovered = Vec<(Lsn, Vec<u8>)>;
 
-/// Opens and collects.
+/// Opens a log and collects its records.
 pub fn open_log<D: Disk>(disk: &D, options: Options) -> Result<(Opened<D>, Recovered), OpenError> {
     let mut recovered = Vec::new();
     let mut ids = SimRng::new(99);
@@ -93,7 +93,7 @@ impl<D: Disk> Rig<D> {
         &mut self.log.writer
     }
 
-    /// Commits a record without asking for room.
+    /// Commits a record without a reservation.
     pub fn append(&mut self, bytes: &[u8], policy: SyncPolicy) -> Lsn {
         let writer = &mut self.log.writer;
         writer.begin();
@@ -106,7 +106,7 @@ impl<D: Disk> Rig<D> {
         lsn
     }
 
-    /// Commits a record if there is room.
+    /// Commits a record if its reservation is granted.
     pub fn try_append(&mut self, bytes: &[u8], policy: SyncPolicy) -> Room {
         let room = self.log.writer.room(bytes.len() as u64);
         if room == Room::Granted {
@@ -115,7 +115,7 @@ impl<D: Disk> Rig<D> {
         room
     }
 
-    /// Commits a record, letting log and helper work until there is room.
+    /// Commits a record, letting the log and the helper work until its reservation is granted.
     pub fn must_append(&mut self, bytes: &[u8], policy: SyncPolicy) {
         for _ in 0..10_000 {
             match self.try_append(bytes, policy) {
@@ -146,7 +146,7 @@ impl<D: Disk> Rig<D> {
         step
     }
 
-    /// Notes what was promised.
+    /// Notes what the log has promised.
     fn look(&mut self) {
         let (written, durable) = (self.log.progress.written().0, self.log.progress.durable().0);
         assert!(durable <= written && written <= self.oracle.records.len() as u64);
@@ -157,7 +157,7 @@ impl<D: Disk> Rig<D> {
         (self.oracle.written, self.oracle.durable) = (written, durable);
     }
 
-    /// Steps both until neither has anything to do; lets the time pass that the helper waits for.
+    /// Steps both until neither has anything to do; lets pass the time that the helper waits for.
     pub fn settle(&mut self) {
         for _ in 0..100_000 {
             let stage = self.step_stage();
@@ -172,7 +172,7 @@ impl<D: Disk> Rig<D> {
         panic!("it never settles");
     }
 
-    /// Lets time pass in small steps with both working.
+    /// Lets time pass in small steps while both work.
     pub fn settle_for(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
@@ -188,7 +188,7 @@ impl<D: Disk> Rig<D> {
         }
     }
 
-    /// Closes in order.
+    /// Closes the log with a clean shutdown.
     pub fn close(mut self) -> Oracle {
         self.log.writer.close();
         for _ in 0..100_000 {
@@ -206,7 +206,7 @@ impl<D: Disk> Rig<D> {
         panic!("it never ends");
     }
 
-    /// A record of random length and contents.
+    /// Returns a record of random length and contents.
     pub fn random_record(&mut self, bytes_max: u64) -> Vec<u8> {
         let count = 1 + self.rng.below(bytes_max);
         let first = self.rng.below(256) as u8;
@@ -221,7 +221,7 @@ impl<D: Disk> Rig<D> {
         }
     }
 
-    /// One random event.
+    /// Runs one random event.
     pub fn random_event(&mut self) {
         match self.rng.below(16) {
             0..6 => {
@@ -237,12 +237,12 @@ impl<D: Disk> Rig<D> {
     }
 }
 
-/// The names of its segments, in order.
+/// Returns the names of the segments, in order.
 pub fn segments_of(disk: &SimDisk) -> Vec<String> {
     disk.snapshot().into_keys().filter(|name| name.ends_with(SEGMENT_SUFFIX)).collect()
 }
 
-/// A disk with the same files, but for those.
+/// Returns a disk with the same files except the lost ones.
 pub fn without(disk: &SimDisk, lost: &[String]) -> SimDisk {
     let left = SimDisk::new();
     for (name, contents) in disk.snapshot() {
@@ -253,7 +253,7 @@ pub fn without(disk: &SimDisk, lost: &[String]) -> SimDisk {
     left
 }
 
-/// What survives a crash of this kind.
+/// Returns what survives a crash of this kind.
 pub fn promise_of(kind: CrashKind) -> Promise {
     if kind == CrashKind::KeepAll { Promise::Written } else { Promise::Durable }
 }

@@ -1,4 +1,4 @@
-//! The loss of the end of a log is noticed: the file `last-segment` says how far it went.
+//! A start notices the loss of a log's end: the file `last-segment` says how far the log went.
 
 use busload_io::{
     DiskErrorKind, DiskOperation,
@@ -14,7 +14,7 @@ use crate::harness::{
     Oracle, Promise, Rig, open_log, promise_of, segments_of, short_segments, without,
 };
 
-/// Three segments with records, and perhaps one of zeros behind them.
+/// Creates three segments with records, and perhaps one of zeros behind them.
 fn log_of_three(close: bool) -> (SimDisk, Oracle) {
     let disk = SimDisk::new();
     let mut rig = Rig::new(&disk, short_segments(), 1);
@@ -28,7 +28,7 @@ fn log_of_three(close: bool) -> (SimDisk, Oracle) {
     (disk, oracle)
 }
 
-/// Every way to look at a log says that this segment is missing, and changes nothing.
+/// Checks that every way to read a log reports this segment as missing and changes nothing.
 fn assert_missing(disk: &SimDisk, number: u64) {
     let before = disk.snapshot();
     let verdict = verify(disk).expect("the segments are there").verdict.expect_err("verified");
@@ -46,7 +46,7 @@ fn assert_missing(disk: &SimDisk, number: u64) {
     assert_eq!(disk.snapshot(), before);
 }
 
-/// The log once ended with its second segment and said that it was sound.
+/// Without the file the log would look as if its second segment were the last, and sound.
 #[test]
 fn the_loss_of_the_last_segments_is_refused_after_a_clean_end_and_after_a_kill() {
     for close in [true, false] {
@@ -56,7 +56,7 @@ fn the_loss_of_the_last_segments_is_refused_after_a_clean_end_and_after_a_kill()
             let lost = &segments[usize::try_from(number - 1).unwrap()..];
             assert_missing(&without(&disk, lost), number);
         }
-        // Nothing was said of what was prepared behind a clean end.
+        // A clean shutdown does not name a segment that was only prepared.
         if close {
             let left = without(&disk, &segments[3..]);
             Rig::reopen(&left, short_segments(), 1, oracle, Promise::Written).unwrap();
@@ -64,7 +64,7 @@ fn the_loss_of_the_last_segments_is_refused_after_a_clean_end_and_after_a_kill()
     }
 }
 
-/// With the file gone, too, there is nothing left that knows.
+/// With the file gone, too, nothing records how far the log went.
 #[test]
 fn a_log_without_the_file_opens_and_says_so_and_has_it_from_then_on() {
     let (disk, oracle) = log_of_three(true);
@@ -104,8 +104,8 @@ fn a_corrupt_file_is_refused_wherever_it_is_corrupt() {
         assert!(refused(&contents[..length]).contains("does not verify"));
     }
     refused(&[&contents[..], b"x"].concat());
-    // A flipped version is no newer format, which would have another length or a checksum that
-    // holds.
+    // A flipped version is not taken for a newer format, which would have another length or a valid
+    // checksum.
     contents[8] = 9;
     assert!(refused(&contents).contains("does not verify"));
     assert!(refused(&[&contents[..], b"x"].concat()).contains("format version 9"));
@@ -123,7 +123,7 @@ fn the_file_of_another_log_is_refused() {
     assert!(message.contains(LAST_SEGMENT_NAME) && message.contains("another log"), "{message}");
 }
 
-/// Also the mark of the clean end may be gone with them.
+/// The mark of the clean shutdown may be gone with the records.
 #[test]
 fn records_missing_at_the_end_of_the_last_segment_are_corruption() {
     let (disk, oracle) = log_of_three(true);
@@ -139,12 +139,13 @@ fn records_missing_at_the_end_of_the_last_segment_are_corruption() {
         assert!(path.ends_with(&last) && offset == length as u64, "{offset}");
         assert!(lsn.0 <= oracle.durable && what.contains(LAST_SEGMENT_NAME), "{what}");
     }
-    // Without the mark alone nothing is lost.
+    // If only the mark is gone, nothing is lost.
     disk.put_file(&last, &contents[..contents.len() - 88]);
     Rig::reopen(&disk, short_segments(), 1, oracle, Promise::Written).unwrap();
 }
 
-/// Lives with many records, few or none, each closed in order, until the machine stops.
+/// Runs several lives with many records, few or none, each with a clean shutdown, until the machine
+/// stops.
 fn lives(disk: &SimDisk) -> Oracle {
     let mut oracle = Oracle::default();
     for record_count in [60, 0, 3, 0, 40] {
@@ -173,9 +174,8 @@ fn lives(disk: &SimDisk) -> Oracle {
     oracle
 }
 
-/// Whatever a crash interrupted, nobody can take segments away from what it left without a start
-/// that refuses them, unless nothing that was promised was in them; and what nobody took away
-/// opens.
+/// Whatever a crash interrupted: if segments are then taken away, a start refuses the log unless
+/// nothing promised was in them; and a log from which nothing was taken away opens.
 #[test]
 fn after_a_crash_at_any_operation_the_loss_of_segments_is_noticed() {
     let whole = SimDisk::new();
@@ -255,8 +255,8 @@ fn a_clean_end_whose_file_fails_is_a_failure_and_loses_nothing() {
     }
 }
 
-/// A start on a full disk has to take back what the file says before it removes segments: where
-/// there is no room to say that, it says nothing, and the next segment is named again.
+/// A start on a full disk must lower the number in the file before it removes segments. Where there
+/// is no space for that it removes the file, and the next segment is named again.
 #[test]
 fn a_full_disk_at_the_start_leaves_a_log_that_opens() {
     let (disk, oracle) = log_of_three(false);

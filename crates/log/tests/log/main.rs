@@ -1,5 +1,5 @@
-//! The log on a simulated disk (and once on a real one): what survives which crash, what corruption
-//! is noticed, what faults do.
+//! The log on a simulated disk (and once on a real one): what survives which crash, which
+//! corruption is noticed, and what faults do.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! The same parts with threads and files of the system.
+//! The same parts with threads and files of the operating system.
 
 use std::{thread, time::Duration};
 
@@ -10,7 +10,7 @@ const OPTIONS: fn() -> Options =
 
 fn record(number: u64) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
-    // Now and then one that is kept by reference, and one longer than a segment.
+    // Now and then a record that is kept by reference, and one longer than a segment.
     let length = match number % 1000 {
         0 => 300_000,
         500 => 20_000,

@@ -1,4 +1,4 @@
-//! A full disk refuses writes before anything has changed, and passes.
+//! A full disk refuses writes before anything has changed, and recovers by itself.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn a_full_disk_refuses_and_resumes_by_itself() {
     rig.settle_for(Duration::from_millis(500));
     assert_eq!(rig.oracle.durable, rig.oracle.records.len() as u64);
     assert_eq!(rig.log.progress.failure(), None);
-    // Room comes back: a second later writes go on.
+    // Space comes back: a second later writes go on.
     disk.set_space(Some(400_000));
     rig.settle_for(Duration::from_millis(1000));
     assert_eq!(rig.try_append(b"again", SyncPolicy::Always), Room::Granted);
@@ -106,7 +106,7 @@ fn a_record_too_large_for_the_disk_is_refused_alone() {
     assert_eq!(rig.try_append(&[1; 1000], SyncPolicy::Always), Room::Granted);
     rig.settle_for(Duration::from_millis(2000));
     assert!(matches!(room(&mut rig, 1 << 20), Room::NoSpace { .. }));
-    // A smaller one fits, and with more room the large one does.
+    // A smaller record fits, and with more space the large one does.
     rig.settle_for(Duration::from_millis(2000));
     assert_eq!(room(&mut rig, 100_000), Room::Granted);
     disk.set_space(None);
@@ -117,8 +117,8 @@ fn a_record_too_large_for_the_disk_is_refused_alone() {
     Rig::reopen(&disk, options, 1, oracle, Promise::Durable).unwrap();
 }
 
-/// Bytes of a segment in the making are neither free nor prepared: the answer waits for them. It
-/// promises no more than what then fits, record by record.
+/// Bytes of a segment being prepared are neither free nor prepared: the answer waits for them. It
+/// promises no more than then fits, record by record.
 #[test]
 fn space_for_many_records_is_what_they_then_find() {
     let options = Options { queue_bytes_limit: 20_000, ..short_segments() };
@@ -150,8 +150,8 @@ fn space_for_many_records_is_what_they_then_find() {
     }
 }
 
-/// Every operation of preparing the second segment: how many like it go well before, and its file's
-/// name.
+/// Every operation of preparing the second segment: how many of its kind succeed before it, and the
+/// name of its file.
 const PREPARING: [(DiskOperation, u64, &str); 10] = [
     (DiskOperation::Create, 0, "00000000000000000002.log.new"),
     (DiskOperation::Write, 0, "00000000000000000002.log.new"),
@@ -165,7 +165,7 @@ const PREPARING: [(DiskOperation, u64, &str); 10] = [
     (DiskOperation::SyncDirectory, 1, ""),
 ];
 
-/// Quotas and some file systems say it later than at the write.
+/// With quotas and on some file systems a later operation than the write fails.
 #[test]
 fn no_space_at_any_step_of_preparing_a_segment_passes() {
     for (operation, after, name) in PREPARING {
@@ -186,7 +186,7 @@ fn no_space_at_any_step_of_preparing_a_segment_passes() {
     }
 }
 
-/// A shorter segment fits: nobody is refused.
+/// A shorter segment fits, so no write is refused.
 #[test]
 fn no_space_for_a_whole_segment_makes_a_shorter_one_at_once() {
     for (operation, _, name) in PREPARING.into_iter().take(9) {
@@ -209,8 +209,8 @@ fn no_space_for_a_whole_segment_makes_a_shorter_one_at_once() {
     }
 }
 
-/// As a product's log of 8 MiB, then 64 MiB, on a file system of 64 MiB, in a 64th of the size:
-/// once it took writes for the first 8 and refused them with 56 free.
+/// The sizes of a product's log (8 MiB, then 64 MiB, on a file system of 64 MiB), divided by 64.
+/// Once such a log took writes for the first 8 MiB and refused them with 56 MiB free.
 #[test]
 fn the_log_of_a_small_disk_takes_nearly_all_of_it() {
     let options =
@@ -261,12 +261,12 @@ fn a_large_record_needs_room_for_itself_and_no_whole_segment_more() {
 }
 
 /// The promise of `Granted` is exact: whatever the log and its helper were doing, everything
-/// granted is written without any further segment.
+/// granted is written without another segment.
 #[test]
 fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
     for seed in 0..300 {
         let disk = SimDisk::new();
-        // Of segments that get shorter and shorter where space runs out, too.
+        // Segments also get shorter and shorter where space runs out.
         let segment_bytes = [32, 32, 256][seed as usize % 4 % 3] * 1024;
         let options = Options {
             queue_bytes_limit: 200_000,
@@ -306,8 +306,8 @@ fn a_granted_record_never_needs_a_segment_that_is_not_prepared() {
 
 fn append_one(rig: &mut Rig<SimDisk>, sizes: &[u64]) -> Room {
     let bytes_max = sizes[rig.rng.index(sizes.len())];
-    // Of one length, and handed over only when the batch is full: as little overhead as was charged
-    // for.
+    // Records of one length, handed over only when the batch is full, have as little overhead as
+    // was charged.
     let tight = sizes.len() == 1;
     let record = if tight { vec![1; bytes_max as usize] } else { rig.random_record(bytes_max) };
     let room = rig.try_append(&record, SyncPolicy::Os);
@@ -317,8 +317,8 @@ fn append_one(rig: &mut Rig<SimDisk>, sizes: &[u64]) -> Room {
     room
 }
 
-/// A writer that asks for less room than it then needs is a fault, but no reason to fill the disk
-/// with empty segments.
+/// A writer that reserves less than it then needs is a bug, but no reason to fill the disk with
+/// empty segments.
 #[test]
 fn a_record_longer_than_its_bound_is_written_as_soon_as_there_is_room() {
     let disk = SimDisk::new();

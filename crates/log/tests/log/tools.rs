@@ -1,4 +1,4 @@
-//! Looking at logs that nobody serves.
+//! Inspection of logs on which no server runs.
 
 use busload_io::sim::SimDisk;
 use busload_log::{

@@ -1,4 +1,4 @@
-//! Commands on the bits of strings. Bit 0 is the highest of the first byte.
+//! Commands on the bits of strings. Bit 0 is the highest bit of the first byte.
 
 use std::ops::Range;
 
@@ -17,7 +17,6 @@ use crate::{
     tx::{Locks, PatchOne, Slice, Step, Tx, Work, Write},
 };
 
-/// SETBIT
 pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let place = Place::parse(call.args.at(2))?;
     let bit = match call.args.at(3) {
@@ -36,7 +35,8 @@ pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
         return tx.run_sliced(call, Write::new(patch));
     }
     if old == Some(new) {
-        // Nothing to log; but from now on Redis keeps the string as one whose parts are written.
+        // There is nothing to log, but from now on Redis keeps the string in the form of one whose
+        // parts are written.
         tx.tables.make_general(key.table, key.hash, key.bytes);
     } else {
         tx.patch(&key, place.byte, &[new]);
@@ -45,7 +45,6 @@ pub(super) fn setbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// GETBIT
 pub(super) fn getbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let place = Place::parse(call.args.at(2))?;
     let key = first_key(tx, call);
@@ -54,7 +53,7 @@ pub(super) fn getbit(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Where a bit is.
+/// Position of a bit in a string.
 struct Place {
     byte: usize,
     mask: u8,
@@ -76,10 +75,9 @@ impl Place {
     }
 }
 
-/// BITCOUNT
 pub(super) fn bitcount(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
-    // Arguments are looked at only when there is something to count, as in Redis 7.0.
+    // Check the arguments only when there is something to count, as Redis 7.0 does.
     let Some(value) = read_string(tx, &key)? else {
         call.reply.integer(0);
         return Ok(());
@@ -114,15 +112,15 @@ pub(super) fn bitcount(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// BITCOUNT of a large value, which it holds as it was when it was asked for.
+/// Work of BITCOUNT on a large value. It holds the value as it was when the command began.
 struct CountOnes {
     bytes: Bytes,
-    /// Still to be counted.
+    /// Bits still to be counted.
     bits: Range<usize>,
     count: u64,
 }
 
-/// Bytes that are counted in well under a millisecond.
+/// Number of bytes that can be counted in well under a millisecond.
 const COUNTED_BYTES_PER_SLICE: usize = 2 * 1024 * 1024;
 
 impl Work for CountOnes {

@@ -1,4 +1,4 @@
-//! CLIENT: what is known of connections, and what can be done to them.
+//! CLIENT: shows connections and changes their modes.
 
 use std::fmt::Write;
 
@@ -14,13 +14,11 @@ use crate::{
     tx::Tx,
 };
 
-/// CLIENT ID
 pub(super) fn id(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.reply.integer(i64::try_from(call.session.id).unwrap_or(i64::MAX));
     Ok(())
 }
 
-/// CLIENT INFO
 pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let mut text = String::new();
     describe_own(tx, call, &mut text);
@@ -28,7 +26,6 @@ pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// CLIENT LIST
 pub(super) fn list(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_many_names(&call.args, 3)?;
     let filter = list_filter(call.args.cursor(2))?;
@@ -79,7 +76,7 @@ fn list_filter(mut cursor: Cursor<'_>) -> Result<ListFilter, CommandError> {
     }
 }
 
-/// Whether the type is that of all clients here.
+/// Returns whether the type is `normal`, the type of all clients here.
 fn is_normal(name: &[u8]) -> Result<bool, CommandError> {
     match name.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(true),
@@ -96,8 +93,8 @@ fn describe_own(tx: &Tx, call: &Call<'_>, text: &mut String) {
     describe(tx, call.session, Some(call.command), 0, text);
 }
 
-/// One line in Redis's format. Figures that do not exist here (buffers of a connection belong to
-/// the net stage) are 0, and -1 where 0 would say something.
+/// Writes one line in Redis's format. Metrics that do not exist here (the net stage owns the
+/// buffers of a connection) are 0, or -1 where 0 would mean something.
 fn describe(
     tx: &Tx,
     session: &Session,
@@ -115,9 +112,10 @@ fn describe(
     let name = String::from_utf8_lossy(&session.name);
     writeln!(
         text,
-        "id={} addr={} laddr={} fd=-1 name={name} age={age} idle={idle} flags={} db={} sub=0 psub=0 ssub=0 multi={queued} \
-         qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queue_bytes} rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem={queue_bytes} \
-         events=r cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+        "id={} addr={} laddr={} fd=-1 name={name} age={age} idle={idle} flags={} db={} sub=0 \
+         psub=0 ssub=0 multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem={queue_bytes} rbs=0 \
+         rbp=0 obl=0 oll=0 omem=0 tot-mem={queue_bytes} events=r cmd={command} user=default \
+         redir=-1 resp={} lib-name={} lib-ver={}",
         session.id,
         address(&session.peer.remote),
         address(&session.peer.local),
@@ -151,7 +149,6 @@ fn flags(tx: &Tx, session: &Session) -> String {
     if set.is_empty() { "N".to_owned() } else { set }
 }
 
-/// CLIENT KILL
 pub(super) fn kill(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if call.args.len() == 3 {
         return kill_address(tx, call);
@@ -162,7 +159,7 @@ pub(super) fn kill(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// The old form: one address, and the client may name itself.
+/// Executes the old form of CLIENT KILL, with one address, which may be the client's own.
 fn kill_address(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let filter =
         KillFilter { remote: Some(call.args.at(2)), skip_own: false, ..KillFilter::default() };
@@ -178,7 +175,7 @@ fn kill_matching(tx: &mut Tx, call: &mut Call<'_>, filter: &KillFilter<'_>) -> u
     let others: Vec<_> =
         tx.other_sessions().filter(|other| filter.matches(other)).map(|other| other.conn).collect();
     others.iter().for_each(|&conn| tx.kill(conn));
-    // The own connection ends behind the reply.
+    // The client's own connection is closed behind the reply.
     call.session.closing |= own;
     others.len() + usize::from(own)
 }
@@ -187,7 +184,7 @@ struct KillFilter<'a> {
     id: Option<u64>,
     remote: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
-    /// A type or user that nobody has was named.
+    /// Says whether a type or user was given that no client has.
     nobody: bool,
     skip_own: bool,
 }
@@ -240,7 +237,7 @@ fn yes_or_no(arg: &[u8]) -> Result<bool, CommandError> {
     one_of(arg, "yes", "no")
 }
 
-/// Whether the argument is the first word rather than the second.
+/// Returns whether the argument is the first word rather than the second.
 fn one_of(arg: &[u8], yes: &str, no: &str) -> Result<bool, CommandError> {
     if arg.eq_ignore_ascii_case(yes.as_bytes()) {
         Ok(true)
@@ -251,21 +248,18 @@ fn one_of(arg: &[u8], yes: &str, no: &str) -> Result<bool, CommandError> {
     }
 }
 
-/// CLIENT SETNAME
 pub(super) fn setname(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.session.name = connection::client_name(call.args.at(2))?.to_vec();
     call.reply.ok();
     Ok(())
 }
 
-/// CLIENT GETNAME
 pub(super) fn getname(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let name = &call.session.name;
     call.reply.bulk_or_null((!name.is_empty()).then_some(name.as_slice()));
     Ok(())
 }
 
-/// CLIENT SETINFO
 pub(super) fn setinfo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (attribute, value) = (call.args.at(2), call.args.at(3));
     let place = match attribute.to_ascii_lowercase().as_slice() {
@@ -288,22 +282,20 @@ pub(super) fn setinfo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// CLIENT NO-EVICT: remembered for CLIENT LIST; connections are closed for their memory whatever it
-/// says.
+/// Sets a flag for CLIENT LIST; net closes connections for their memory whatever it says.
 pub(super) fn no_evict(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.session.no_evict = one_of(call.args.at(2), "on", "off")?;
     call.reply.ok();
     Ok(())
 }
 
-/// CLIENT NO-TOUCH: remembered for CLIENT LIST; accesses are not recorded anyway.
+/// Sets a flag for CLIENT LIST; tx does not record accesses anyway.
 pub(super) fn no_touch(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.session.no_touch = one_of(call.args.at(2), "on", "off")?;
     call.reply.ok();
     Ok(())
 }
 
-/// CLIENT REPLY
 pub(super) fn reply(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let mut cursor = call.args.cursor(2);
     let mode = &mut call.session.reply_mode;
@@ -313,7 +305,7 @@ pub(super) fn reply(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     } else if cursor.take_word("off") {
         *mode = ReplyMode::Off;
     } else if cursor.take_word("skip") {
-        // SKIP says nothing to a client that hears nothing.
+        // SKIP changes nothing for a client that gets no replies.
         if *mode != ReplyMode::Off {
             *mode = ReplyMode::SkipNext;
         }

@@ -1,7 +1,7 @@
-//! CONFIG: the settings under Redis's names, and ours.
+//! CONFIG: the settings under Redis's names, and our own settings.
 //!
-//! Tools read them to learn what kind of server this is. What can be changed while the server runs
-//! is changed; what cannot is accepted only when it is what it is already.
+//! Tools read them to learn what kind of server this is. CONFIG SET changes what can be changed
+//! while the server runs; for other settings it accepts only the present value.
 
 use busload_resp::parse_i64;
 
@@ -14,7 +14,7 @@ use crate::{
     tx::Tx,
 };
 
-/// A setting as clients see it.
+/// Setting as clients see it.
 struct Parameter {
     name: &'static str,
     kind: Kind,
@@ -22,25 +22,25 @@ struct Parameter {
     value: fn(&Tx) -> String,
 }
 
-/// What its values look like.
+/// Syntax of a setting's values.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
     YesNo,
-    /// From 0 on.
+    /// Integer from 0 to this one.
     Integer(i64),
-    /// Bytes, with units.
+    /// Number of bytes, with optional unit.
     Memory,
     OneOf(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy)]
 enum Change {
-    /// While the server runs.
+    /// Changed while the server runs, by this function.
     Memory(fn(&mut Tx, u64)),
-    /// Only at start.
+    /// Changed only by a new start.
     AtStart,
-    /// Never.
+    /// Never changed, it is constant.
     Never,
 }
 
@@ -62,22 +62,27 @@ const MAX: i64 = i32::MAX as i64;
 
 #[rustfmt::skip]
 const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "maxmemory", kind: Kind::Memory, change: Change::Memory(|tx, bytes| tx.settings.memory_max = bytes),
+    Parameter { name: "maxmemory", kind: Kind::Memory,
+        change: Change::Memory(|tx, bytes| tx.settings.memory_max = bytes),
         value: |tx| tx.settings.memory_max.to_string() },
     at_start("maxmemory-policy", Kind::OneOf(POLICIES), |_| "noeviction".into()),
     at_start("save", Kind::Text, |_| String::new()),
-    at_start("appendonly", Kind::YesNo, |tx| if default_sync(tx) == SyncMode::Off { "no" } else { "yes" }.into()),
-    at_start("appendfsync", Kind::OneOf(&["everysec", "always", "no"]), |tx| match default_sync(tx) {
-        SyncMode::Always => "always",
-        SyncMode::Interval(_) => "everysec",
-        SyncMode::Os | SyncMode::Off => "no",
-    }.into()),
-    Parameter { name: "databases", kind: Kind::Integer(MAX), change: Change::Never, value: |_| SPACE_COUNT.to_string() },
+    at_start("appendonly", Kind::YesNo,
+        |tx| if default_sync(tx) == SyncMode::Off { "no" } else { "yes" }.into()),
+    at_start("appendfsync", Kind::OneOf(&["everysec", "always", "no"]),
+        |tx| match default_sync(tx) {
+            SyncMode::Always => "always",
+            SyncMode::Interval(_) => "everysec",
+            SyncMode::Os | SyncMode::Off => "no",
+        }.into()),
+    Parameter { name: "databases", kind: Kind::Integer(MAX), change: Change::Never,
+        value: |_| SPACE_COUNT.to_string() },
     at_start("maxclients", Kind::Integer(MAX), |tx| tx.settings.clients_max.to_string()),
     at_start("timeout", Kind::Integer(MAX), |_| "0".into()),
-    // As the socket driver sets it.
+    // The value that the socket driver sets.
     at_start("tcp-keepalive", Kind::Integer(MAX), |_| "300".into()),
-    at_start("proto-max-bulk-len", Kind::Memory, |_| busload_tables::limits::STRING_BYTES_MAX.to_string()),
+    at_start("proto-max-bulk-len", Kind::Memory,
+        |_| busload_tables::limits::STRING_BYTES_MAX.to_string()),
     at_start("client-query-buffer-limit", Kind::Memory, |tx| tx.settings.request_bytes.to_string()),
     at_start("client-reply-bytes", Kind::Memory, |tx| tx.settings.client_reply_bytes.to_string()),
     at_start("reply-bytes-total", Kind::Memory, |tx| tx.settings.reply_bytes_total.to_string()),
@@ -86,7 +91,8 @@ const PARAMETERS: &[Parameter] = &[
     at_start("dir", Kind::Text, |tx| tx.settings.about.data_directory.display().to_string()),
     Parameter { name: "requirepass", kind: Kind::Text, change: Change::Never,
         value: |tx| if tx.settings.password.is_some() { "***" } else { "" }.into() },
-    at_start("loglevel", Kind::OneOf(&["debug", "verbose", "notice", "warning", "nothing"]), |_| "notice".into()),
+    at_start("loglevel", Kind::OneOf(&["debug", "verbose", "notice", "warning", "nothing"]),
+        |_| "notice".into()),
     at_start("notify-keyspace-events", Kind::Text, |_| String::new()),
     at_start("cluster-enabled", Kind::YesNo, |_| "no".into()),
     at_start("replica-read-only", Kind::YesNo, |_| "yes".into()),
@@ -99,7 +105,6 @@ fn default_sync(tx: &Tx) -> SyncMode {
     tx.catalog.memory(busload_tables::TableId(0)).map_or(SyncMode::Off, |table| table.settings.sync)
 }
 
-/// CONFIG GET
 pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_many_names(&call.args, 2)?;
     if PATTERN_BYTES_MAX < call.args.request_bytes() {
@@ -122,7 +127,7 @@ pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// CONFIG SET: all of it or nothing.
+/// Changes all given settings or none.
 pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_many_names(&call.args, 2)?;
     let pairs: Vec<&[u8]> = call.args.iter_from(2).collect();
@@ -175,7 +180,8 @@ fn failed(parameter: &Parameter, why: &str) -> CommandError {
         .into()
 }
 
-/// Whether the value is one of its kind, and for what only a start can change, the one it has.
+/// Checks that the value is valid and, for a setting that only a start can change, equal to the
+/// present one.
 fn check(tx: &Tx, parameter: &Parameter, value: &[u8]) -> Result<(), CommandError> {
     if CONFIG_VALUE_BYTES_MAX < value.len() {
         return Err(failed(parameter, "argument is too long"));
@@ -188,7 +194,8 @@ fn check(tx: &Tx, parameter: &Parameter, value: &[u8]) -> Result<(), CommandErro
     Err(failed(parameter, why))
 }
 
-/// The value as CONFIG GET would show it, or what is wrong with it, as Redis says it.
+/// Returns the value in the form that CONFIG GET shows, or Redis's message about what is wrong with
+/// it.
 fn normal_form(kind: Kind, value: &[u8]) -> Result<String, String> {
     let text = String::from_utf8_lossy(value);
     let lower = text.to_ascii_lowercase();
@@ -212,7 +219,7 @@ fn normal_form(kind: Kind, value: &[u8]) -> Result<String, String> {
     }
 }
 
-/// `1gb` is 1024 MiB, `1g` 1000 MB, as in Redis.
+/// Parses a number of bytes: `1gb` is 1024 MiB, `1g` is 1000 MB, as in Redis.
 fn memory_bytes(value: &[u8]) -> Option<u64> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, unit) = value.split_at(digits);
@@ -229,7 +236,6 @@ fn memory_bytes(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// CONFIG RESETSTAT
 pub(super) fn resetstat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     tx.stats.reset();
     call.reply.ok();

@@ -1,4 +1,4 @@
-//! Commands about the connection itself: who it is, which protocol and space it uses, how it ends.
+//! Commands about the connection itself: authentication, protocol version, space, end.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     tx::Tx,
 };
 
-/// The version of Redis whose commands these are; clients choose features by it.
+/// Version of Redis whose commands these are; clients choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.2.4";
 
 pub(super) const NAME_TOO_LONG: CommandError =
@@ -22,10 +22,9 @@ pub(super) const NAME_TOO_LONG: CommandError =
 
 const _: () = assert!(CLIENT_NAME_BYTES_MAX == 4 * 1024, "the error text says so");
 
-/// The one user there is.
+/// Name of the only user.
 pub(super) const USER: &[u8] = b"default";
 
-/// HELLO
 pub(super) fn hello(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let asked = hello_options(call)?;
     if let Some((user, password)) = asked.credentials {
@@ -33,8 +32,9 @@ pub(super) fn hello(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     }
     if !call.session.authenticated {
         return Err(CommandError::text(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> \
-             <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time",
         ));
     }
     if let Some(name) = asked.name {
@@ -89,7 +89,7 @@ fn set_version(call: &mut Call<'_>, version: Version) {
     call.reply.set_version(version);
 }
 
-/// The number a client would name it by.
+/// Returns the number by which a client names the version.
 pub(super) fn version_number(version: Version) -> i64 {
     match version {
         Version::Resp2 => 2,
@@ -118,13 +118,12 @@ fn write_hello(call: &mut Call<'_>) {
     reply.array(0);
 }
 
-/// AUTH
 pub(super) fn auth(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (user, password) = match call.args.len() {
         2 if tx.settings.password.is_none() => {
             return Err(CommandError::text(
-                "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
-                 configuration is correct?",
+                "ERR AUTH <password> called without any password configured for the default user. \
+                 Are you sure your configuration is correct?",
             ));
         }
         2 => (USER, call.args.at(1)),
@@ -136,13 +135,13 @@ pub(super) fn auth(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// A connection that guesses on when nothing is looked at any more is closed behind the error: each
-/// further guess costs it a connection.
+/// Checks user and password. A connection that continues to guess while none of its passwords are
+/// checked is closed behind the error: each further guess costs it a connection.
 fn authenticate(tx: &mut Tx, session: &mut Session, user: &[u8], password: &[u8]) -> CommandResult {
     let (client, now) = (ClientAddress::from(&session.peer.remote), tx.monotonic());
     let right = match &tx.settings.password {
         Some(expected) => {
-            // Who has said the password has nothing to guess.
+            // A client that has given the password has nothing to guess.
             let wait = if session.authenticated { None } else { tx.guesses.wait(client, now) };
             if let Some(wait) = wait {
                 tx.stats.auth_refused_total.add(1);
@@ -166,18 +165,19 @@ fn authenticate(tx: &mut Tx, session: &mut Session, user: &[u8], password: &[u8]
 
 fn too_many_guesses(wait: Duration) -> CommandError {
     let seconds = whole_seconds(wait);
-    format!("ERR too many wrong passwords came from this address, so none is looked at now; try again in {seconds} s")
-        .into()
+    format!(
+        "ERR too many wrong passwords came from this address, so none is looked at now; try again \
+         in {seconds} s"
+    )
+    .into()
 }
 
-/// SELECT
 pub(super) fn select(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.session.space = keys::space_number(call.args.at(1))?;
     call.reply.ok();
     Ok(())
 }
 
-/// PING
 pub(super) fn ping(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     match call.args.len() {
         1 => call.reply.simple("PONG"),
@@ -187,7 +187,6 @@ pub(super) fn ping(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// ECHO
 pub(super) fn echo(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     reply_with_argument(call);
     Ok(())
@@ -200,14 +199,13 @@ fn reply_with_argument(call: &mut Call<'_>) {
     }
 }
 
-/// QUIT
 pub(super) fn quit(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.session.closing = true;
     call.reply.ok();
     Ok(())
 }
 
-/// RESET: as if the client had just connected, but for its id.
+/// Resets the connection to the state of a new one, except for its id.
 pub(super) fn reset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     transactions::unwatch_all(tx, call.session);
     let session = &mut *call.session;
@@ -223,7 +221,7 @@ pub(super) fn reset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// A name that CLIENT LIST can show without confusing its readers; empty for none.
+/// Checks a name, which CLIENT LIST must be able to show unambiguously; empty removes the name.
 pub(super) fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
     if CLIENT_NAME_BYTES_MAX < name.len() {
         return Err(NAME_TOO_LONG);
@@ -236,7 +234,7 @@ pub(super) fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
     ))
 }
 
-/// Whether these are printable ASCII characters other than the space.
+/// Returns whether the text consists of printable ASCII characters other than the space.
 pub(super) fn is_plain(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_graphic)
 }

@@ -1,15 +1,16 @@
-//! The documentation page, from the table.
+//! Documentation page of the commands, written from the table.
 
 use std::fmt::Write;
 
 use super::{COMMANDS, Command, Flags, Group};
 
-/// The page of all commands, as committed in `docs/commands.md`.
+/// Returns the page of all commands, as committed in `docs/commands.md`.
 pub fn markdown() -> String {
     let mut page = String::from(
-        "# Commands\n\nWritten from the command table (`BUSLOAD_WRITE_DOCS=1 cargo test -p busload-pipeline --test docs` writes it anew). Values, errors and number formats are those of \
-         Redis 7; what differs is said here. The last column says which work on tables in Postgres (docs/postgres.md): *w* only \
-         where the table is writable.\n",
+        "# Commands\n\nWritten from the command table (`BUSLOAD_WRITE_DOCS=1 cargo test -p \
+         busload-pipeline --test docs` writes it anew). Values, errors and number formats are \
+         those of Redis 7; what differs is said here. The last column says which work on tables in \
+         Postgres (docs/postgres.md): *w* only where the table is writable.\n",
     );
     let groups = [
         Group::String,
@@ -27,7 +28,7 @@ pub fn markdown() -> String {
         )
         .expect("writing to a string cannot fail");
         for command in COMMANDS.iter().filter(|command| command.group == group) {
-            // Most commands with subcommands are nothing by themselves.
+            // Most commands with subcommands do nothing without one.
             if command.subcommands.is_empty() || command.accepts(1) {
                 row(&mut page, command);
             }

@@ -1,5 +1,5 @@
-//! Commands about when keys expire. A time is kept in Unix milliseconds; a key whose time has come
-//! is absent.
+//! Commands about the expiry of keys. Times are in Unix milliseconds; a key whose time has come is
+//! absent.
 
 use busload_resp::parse_i64;
 use busload_tables::UnixMs;
@@ -11,51 +11,42 @@ use crate::{
     tx::{Key, Tx},
 };
 
-/// EXPIRE
 pub(super) fn expire(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let from = tx.now();
     set(tx, call, Unit::Seconds, from)
 }
 
-/// PEXPIRE
 pub(super) fn pexpire(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let from = tx.now();
     set(tx, call, Unit::Milliseconds, from)
 }
 
-/// EXPIREAT
 pub(super) fn expireat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     set(tx, call, Unit::Seconds, 0)
 }
 
-/// PEXPIREAT
 pub(super) fn pexpireat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     set(tx, call, Unit::Milliseconds, 0)
 }
 
-/// TTL
 pub(super) fn ttl(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let from = tx.now();
     show(tx, call, Unit::Seconds, from)
 }
 
-/// PTTL
 pub(super) fn pttl(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let from = tx.now();
     show(tx, call, Unit::Milliseconds, from)
 }
 
-/// EXPIRETIME
 pub(super) fn expiretime(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     show(tx, call, Unit::Seconds, 0)
 }
 
-/// PEXPIRETIME
 pub(super) fn pexpiretime(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     show(tx, call, Unit::Milliseconds, 0)
 }
 
-/// PERSIST
 pub(super) fn persist(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = tx.key_hashed(call.session, call.args.at(1), call.hash);
     let expires = tx.expiry(&key).flatten().is_some();
@@ -72,16 +63,16 @@ enum Unit {
     Milliseconds,
 }
 
-/// When the new time is taken.
+/// Conditions for taking the new time.
 #[derive(Clone, Copy, Default)]
 struct Conditions {
-    /// NX: only when the key does not expire yet.
+    /// Only if the key does not expire yet (NX).
     unset: bool,
-    /// XX: only when it does.
+    /// Only if the key expires already (XX).
     set: bool,
-    /// GT: only when the new time is later; never is later than any time.
+    /// Only if the new time is later than the old (GT); no expiry is later than any time.
     later: bool,
-    /// LT: only when it is earlier.
+    /// Only if the new time is earlier than the old (LT).
     earlier: bool,
 }
 
@@ -124,7 +115,7 @@ fn conditions(mut cursor: Cursor<'_>) -> Result<Conditions, CommandError> {
     Ok(of)
 }
 
-/// A time in the past removes the key at once.
+/// Sets the expiry. A time in the past removes the key at once.
 fn set(tx: &mut Tx, call: &mut Call<'_>, unit: Unit, from: UnixMs) -> CommandResult {
     let conditions = conditions(call.args.cursor(3))?;
     let time = parse_i64(call.args.at(2)).ok_or(CommandError::NotInteger)?;

@@ -1,5 +1,5 @@
-//! Commands on hashes. A hash is there as long as it has fields; the first brings it about, the
-//! last takes it away.
+//! Commands on hashes. A hash exists as long as it has fields: the first field creates it, removing
+//! the last one deletes it.
 
 mod all;
 mod many;
@@ -25,17 +25,16 @@ use many::{DeleteFields, PutFields, PutReply, SomeFields};
 pub(super) use random::hrandfield;
 pub(super) use scan::hscan;
 
-/// The hash at the key: nothing when absent, an error when it is of another kind.
+/// Returns the hash at the key, `None` when the key is absent, an error when it holds another kind.
 fn hash<'t>(tx: &'t Tx, key: &Key<'_>) -> Result<Option<HashRef<'t>>, CommandError> {
     tx.get(key).map(|value| value.hash().ok_or(CommandError::WrongType)).transpose()
 }
 
-/// As [`hash`], counted as a hit or miss.
+/// Returns what [`hash`] does and counts a hit or miss.
 fn read_hash<'t>(tx: &'t Tx, key: &Key<'_>) -> Result<Option<HashRef<'t>>, CommandError> {
     tx.read(key).map(|value| value.hash().ok_or(CommandError::WrongType)).transpose()
 }
 
-/// HSET
 pub(super) fn hset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if tx.sliced {
         return put_many(tx, call, PutReply::Added);
@@ -45,7 +44,6 @@ pub(super) fn hset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HMSET
 pub(super) fn hmset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if tx.sliced {
         return put_many(tx, call, PutReply::Ok);
@@ -74,7 +72,6 @@ fn put_pairs(tx: &mut Tx, call: &Call<'_>) -> Result<usize, CommandError> {
     Ok(tx.hash_put(&key, fields.zip(values)))
 }
 
-/// HSETNX
 pub(super) fn hsetnx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let field = call.args.at(2);
@@ -90,7 +87,6 @@ fn put_field(tx: &mut Tx, key: &Key<'_>, field: &[u8], value: &[u8]) {
     tx.hash_put(key, std::iter::once((field, value)));
 }
 
-/// HGET
 pub(super) fn hget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let value = read_hash(tx, &key)?.and_then(|hash| hash.get(call.args.at(2)));
@@ -98,31 +94,26 @@ pub(super) fn hget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HMGET
 pub(super) fn hmget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     tx.run_sliced(call, SomeFields::new(&key))
 }
 
-/// HGETALL
 pub(super) fn hgetall(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     tx.run_sliced(call, AllFields::new(&key, Shown::Both))
 }
 
-/// HKEYS
 pub(super) fn hkeys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     tx.run_sliced(call, AllFields::new(&key, Shown::Fields))
 }
 
-/// HVALS
 pub(super) fn hvals(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     tx.run_sliced(call, AllFields::new(&key, Shown::Values))
 }
 
-/// HDEL
 pub(super) fn hdel(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     if hash(tx, &key)?.is_some() && tx.sliced {
@@ -136,7 +127,6 @@ pub(super) fn hdel(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HLEN
 pub(super) fn hlen(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let count = read_hash(tx, &key)?.map_or(0, |hash| hash.len());
@@ -144,7 +134,6 @@ pub(super) fn hlen(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HEXISTS
 pub(super) fn hexists(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let value = read_hash(tx, &key)?.and_then(|hash| hash.get(call.args.at(2)));
@@ -152,7 +141,6 @@ pub(super) fn hexists(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HSTRLEN
 pub(super) fn hstrlen(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let value = read_hash(tx, &key)?.and_then(|hash| hash.get(call.args.at(2)));
@@ -160,7 +148,6 @@ pub(super) fn hstrlen(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HINCRBY
 pub(super) fn hincrby(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let by = call.args.integer(3)?;
     let key = first_key(tx, call);
@@ -177,7 +164,6 @@ pub(super) fn hincrby(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HINCRBYFLOAT
 pub(super) fn hincrbyfloat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let by = Decimal::parse(call.args.at(3)).map_err(float_error)?;
     if !by.is_finite() {

@@ -1,7 +1,7 @@
-//! INFO: the figures of all stages, under Redis's names where Redis has them.
+//! INFO: the counters of all stages, under Redis's names where Redis has them.
 //!
-//! It waits for nothing: an operator needs it most when the log does not move. So its counts of
-//! keys can include changes that are not safe yet.
+//! Its reply waits for nothing: an operator needs it most when the log does not advance. So its
+//! counts of keys can include changes that are not durable yet.
 
 use std::fmt::{Display, Write};
 
@@ -16,13 +16,13 @@ use crate::{
     tx::Tx,
 };
 
-/// A section and what writes it.
+/// Name of a section, and the function that writes it.
 struct Section {
     name: &'static str,
     write: fn(&Tx, &mut Lines),
 }
 
-/// In the order of the reply.
+/// All sections in the order of the reply.
 const SECTIONS: &[Section] = &[
     Section { name: "Server", write: server },
     Section { name: "Clients", write: clients },
@@ -36,7 +36,6 @@ const SECTIONS: &[Section] = &[
     Section { name: "Keyspace", write: keyspace },
 ];
 
-/// INFO
 pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_many_names(&call.args, 1)?;
     let asked = |section: &&Section| {
@@ -77,7 +76,7 @@ impl Lines {
         self.field(name, figure.get());
     }
 
-    /// Bytes, and the same for people.
+    /// Writes a number of bytes, also in a form for people.
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.field(name, bytes);
         self.field(format_args!("{name}_human"), Human(bytes));
@@ -94,7 +93,7 @@ impl Lines {
     }
 }
 
-/// Bytes as Redis shows them to people.
+/// Number of bytes that is shown as Redis shows it to people.
 struct Human(u64);
 
 impl Display for Human {
@@ -131,7 +130,7 @@ fn server(tx: &Tx, lines: &mut Lines) {
 }
 
 fn clients(tx: &Tx, lines: &mut Lines) {
-    // The client that asks is not among the others.
+    // `other_sessions` leaves out the client that asks.
     lines.field("connected_clients", tx.other_sessions().count() + 1);
     lines.field("cluster_connections", 0);
     lines.field("maxclients", tx.settings.clients_max);
@@ -218,8 +217,8 @@ fn cluster(_: &Tx, lines: &mut Lines) {
     lines.field("cluster_enabled", 0);
 }
 
-/// How full the batches of each stage are. A stage that keeps up has small ones; they grow with the
-/// load.
+/// Writes how full the batches of each stage are. A stage that keeps up has small ones; they grow
+/// with the load.
 fn stages(tx: &Tx, lines: &mut Lines) {
     let stats = &tx.stats;
     let log = tx.progress.stats();
@@ -249,11 +248,11 @@ fn stages(tx: &Tx, lines: &mut Lines) {
     lines.field("system_calls_per_request", format_args!("{:.4}", ratio(calls, net.items)));
 }
 
-/// What each table is and what is promised for it.
+/// Writes one line per table, with its settings and measurements.
 fn tables(tx: &Tx, lines: &mut Lines) {
     for table in tx.catalog.all_memory() {
         let spaces = if table.0 == 0 { SPACE_COUNT } else { 1 };
-        // The spaces of `default` are one table.
+        // Show the spaces of `default` as one table.
         if let Some(memory) = tx.catalog.memory(table)
             && (table.0 == 0 || SPACE_COUNT <= table.0)
         {
@@ -287,7 +286,7 @@ fn table_line(
     ));
 }
 
-/// Redis's view: the spaces, named tables counted where SCAN shows them.
+/// Writes Redis's section of spaces; named tables count in the space where SCAN shows them.
 fn keyspace(tx: &Tx, lines: &mut Lines) {
     for space in 0..SPACE_COUNT {
         let tables = tx.catalog.listed(space);

@@ -1,7 +1,7 @@
-//! COMMAND: what commands there are, from the table, in the shapes Redis 7 gives.
+//! COMMAND: describes the commands from the table, in the formats of Redis 7.
 //!
-//! Only what is true here is said: flags about scripts, replicas and loading, and hints for cluster
-//! clients are left out.
+//! It reports only what is true here: flags about scripts, replicas and loading, and hints for
+//! cluster clients are left out.
 
 use super::{COMMANDS, Call, Command, Flags, Group, Keys, lookup, refuse_many_names, syntax};
 use crate::{
@@ -12,20 +12,18 @@ use crate::{
     tx::Tx,
 };
 
-/// COMMAND
+/// Executes COMMAND without a subcommand.
 pub(super) fn all(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.reply.array(COMMANDS.len());
     COMMANDS.iter().for_each(|command| write_info(&mut call.reply, command));
     Ok(())
 }
 
-/// COMMAND COUNT
 pub(super) fn count(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     call.reply.count(COMMANDS.len());
     Ok(())
 }
 
-/// COMMAND INFO
 pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_many_names(&call.args, 2)?;
     let names = call.args.iter_from(2);
@@ -42,7 +40,7 @@ pub(super) fn info(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// A command by its name, a subcommand as `client|kill`.
+/// Returns a command by its name; that of a subcommand is like `client|kill`.
 fn find(name: &[u8]) -> Option<&'static Command> {
     match name.iter().position(|byte| *byte == b'|') {
         None => lookup(name).command(),
@@ -90,7 +88,7 @@ fn flag_names(command: &Command) -> Vec<&'static str> {
     NAMES.iter().filter(|(flag, _)| command.flags.has(*flag)).map(|(_, name)| *name).collect()
 }
 
-/// Commands that can take long or change everything although they are for everyone.
+/// Commands that can take long or change everything although every client may use them.
 const DANGEROUS: &[&str] = &["keys", "flushdb", "flushall", "info"];
 
 fn categories(command: &Command) -> Vec<&'static str> {
@@ -124,7 +122,7 @@ fn write_key_specs(reply: &mut Reply<'_>, command: &Command) {
     if first == 0 {
         return reply.set(0);
     }
-    // A positive last key is told relative to the first.
+    // Redis gives a positive last key relative to the first.
     let last = if last < 0 { i64::from(last) } else { i64::from(last) - i64::from(first) };
     reply.set(1);
     reply.map(3);
@@ -157,7 +155,6 @@ fn write_search(reply: &mut Reply<'_>, kind: &str, spec: &[(&str, i64)]) {
     }
 }
 
-/// COMMAND LIST
 pub(super) fn list(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let filter = list_filter(&call.args)?;
     let with_subcommands =
@@ -172,7 +169,7 @@ pub(super) fn list(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
 
 enum ListFilter<'a> {
     All,
-    /// There are no modules.
+    /// Filter by module, of which there are none.
     Module,
     Category(&'a [u8]),
     Name(Pattern),
@@ -208,7 +205,6 @@ fn list_filter<'a>(args: &Args<'a>) -> Result<ListFilter<'a>, CommandError> {
     }
 }
 
-/// COMMAND GETKEYS
 pub(super) fn getkeys(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let words: Vec<&[u8]> = call.args.iter_from(2).collect();
     let command =
@@ -224,7 +220,7 @@ pub(super) fn getkeys(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// The command that a request of these words would run.
+/// Returns the command that a request of these words would run.
 fn described_command(words: &[&[u8]]) -> Option<&'static Command> {
     let command = lookup(words.first()?).command()?;
     match words.get(1) {
@@ -235,7 +231,6 @@ fn described_command(words: &[&[u8]]) -> Option<&'static Command> {
     }
 }
 
-/// COMMAND DOCS
 pub(super) fn docs(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_many_names(&call.args, 2)?;
     let names = call.args.iter_from(2);

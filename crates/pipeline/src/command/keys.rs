@@ -1,4 +1,4 @@
-//! Commands on keys, whatever they hold: removing, moving, copying, looking at them.
+//! Commands on keys of any kind: remove, move, copy, inspect.
 
 use busload_resp::parse_i64;
 use busload_tables::{HashRef, StringRef, TableId, Value, ValueKind};
@@ -17,7 +17,7 @@ use crate::{
 };
 use large::{CopyKey, CopyReply, DeleteMany, Source};
 
-/// DEL, UNLINK: what is large is freed in small steps either way.
+/// Executes DEL and UNLINK: both free large values in small steps.
 pub(super) fn del(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if tx.sliced {
         return tx.run_sliced(call, Write::new(DeleteMany::default()));
@@ -28,12 +28,11 @@ pub(super) fn del(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// EXISTS; a key named twice counts twice.
+/// Executes EXISTS; a key named twice counts twice.
 pub(super) fn exists(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     tx.run_sliced(call, ReadKeys::new(Shown::Count))
 }
 
-/// TYPE
 pub(super) fn type_of(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = tx.key_hashed(call.session, call.args.at(1), call.hash);
     let kind = tx.read(&key).map(|value| value.kind());
@@ -41,7 +40,7 @@ pub(super) fn type_of(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// As TYPE and SCAN call it.
+/// Returns the name that TYPE and SCAN use.
 pub(super) fn kind_name(kind: ValueKind) -> &'static str {
     match kind {
         ValueKind::String => "string",
@@ -49,7 +48,6 @@ pub(super) fn kind_name(kind: ValueKind) -> &'static str {
     }
 }
 
-/// RENAME
 pub(super) fn rename(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (from, to) = from_and_to(tx, call)?;
     if !same(&from, &to) {
@@ -63,7 +61,6 @@ pub(super) fn rename(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// RENAMENX
 pub(super) fn renamenx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (from, to) = from_and_to(tx, call)?;
     let free = !same(&from, &to) && tx.get(&to).is_none();
@@ -96,7 +93,6 @@ fn move_key(tx: &mut Tx, from: &Key<'_>, to: &Key<'_>) {
     tx.delete(from);
 }
 
-/// COPY
 pub(super) fn copy(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let CopyOptions { space, replace } = copy_options(call.args.cursor(3), call.session.space)?;
     let from = tx.key_hashed(call.session, call.args.at(1), call.hash);
@@ -136,7 +132,7 @@ fn copy_options(mut cursor: Cursor<'_>, space: u16) -> Result<CopyOptions, Comma
     Ok(options)
 }
 
-/// The number of a SELECT space.
+/// Parses the number of a SELECT space.
 pub(super) fn space_number(arg: &[u8]) -> Result<u16, CommandError> {
     let number = parse_i64(arg).ok_or(CommandError::NotInteger)?;
     if i32::try_from(number).is_err() {
@@ -149,13 +145,12 @@ pub(super) fn space_number(arg: &[u8]) -> Result<u16, CommandError> {
         .ok_or(CommandError::text("ERR DB index is out of range"))
 }
 
-/// RANDOMKEY
 pub(super) fn randomkey(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = listed(tx, call.session.space);
     let total: usize = tables.iter().map(|&table| tx.tables.len(table)).sum();
     let mut place = random_below(tx, total);
-    // Tables take their turn by size; expired keys alone in the chosen one must not hide those of
-    // others.
+    // Choose a table with a probability proportional to its size; a chosen table with only expired
+    // keys must not hide the keys of others.
     let first = tables.iter().position(|&table| match place.checked_sub(tx.tables.len(table)) {
         Some(rest) => {
             place = rest;
@@ -176,35 +171,32 @@ fn random_below(tx: &mut Tx, end: usize) -> usize {
     usize::try_from(tx.rng.next_u64() % end).expect("less than a count of keys")
 }
 
-/// The tables whose keys a client in this space sees; the reply waits for the last change to any of
-/// them.
+/// Returns the tables whose keys a client in this space sees; the reply waits for the last change
+/// to any of them.
 pub(super) fn listed(tx: &Tx, space: u16) -> Vec<TableId> {
     let tables = tx.catalog.listed(space);
     tables.iter().for_each(|&table| tx.look_at_table(table));
     tables
 }
 
-/// DBSIZE
 pub(super) fn dbsize(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = listed(tx, call.session.space);
     call.reply.count(tables.iter().map(|&table| tx.tables.len(table)).sum());
     Ok(())
 }
 
-/// FLUSHDB
 pub(super) fn flushdb(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = tx.catalog.listed(call.session.space);
     flush(tx, call, &tables)
 }
 
-/// FLUSHALL
 pub(super) fn flushall(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = tx.catalog.all_memory();
     flush(tx, call, &tables)
 }
 
-/// ASYNC and SYNC are the same here: the tables are empty at once, their memory is freed in small
-/// steps.
+/// Empties tables. ASYNC and SYNC are the same here: the tables are empty at once, and their memory
+/// is freed in small steps.
 fn flush(tx: &mut Tx, call: &mut Call<'_>, tables: &[TableId]) -> CommandResult {
     let mut cursor = call.args.cursor(1);
     let _mode = cursor.take_word("async") || cursor.take_word("sync");
@@ -216,14 +208,14 @@ fn flush(tx: &mut Tx, call: &mut Call<'_>, tables: &[TableId]) -> CommandResult 
     Ok(())
 }
 
-/// The value that `OBJECT x key` and `MEMORY USAGE key` are about.
+/// Returns the value that `OBJECT x key` and `MEMORY USAGE key` refer to.
 fn object<'t>(tx: &'t Tx, call: &Call<'_>) -> Option<Value<'t>> {
     let key = tx.key(call.session, call.args.at(2));
     tx.get(&key)
 }
 
-/// OBJECT ENCODING: what Redis would use for such a value after what was done to it, as tools
-/// expect.
+/// Answers the encoding that Redis would use for such a value after the commands that made it, as
+/// tools expect.
 pub(super) fn object_encoding(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = tx.key(call.session, call.args.at(2));
     let name = tx.get(&key).map(|value| match (value, is_general(tx, &key)) {
@@ -236,12 +228,12 @@ pub(super) fn object_encoding(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult
     Ok(())
 }
 
-/// See [`busload_tables::Tables::is_general`].
+/// Returns what [`busload_tables::Tables::is_general`] does.
 fn is_general(tx: &Tx, key: &Key<'_>) -> bool {
     tx.tables.is_general(key.table, key.hash, key.bytes)
 }
 
-/// Copies value and expiry, and that Redis would keep the value in its general form.
+/// Copies a value with its expiry, and with the mark that Redis would keep it in its general form.
 fn copy_key(tx: &mut Tx, from: &Key<'_>, to: &Key<'_>) {
     let (expiry, general) = (tx.expiry(from).flatten(), is_general(tx, from));
     tx.copy(from, to, expiry);
@@ -250,7 +242,7 @@ fn copy_key(tx: &mut Tx, from: &Key<'_>, to: &Key<'_>) {
     }
 }
 
-/// That of a string that was put there as a whole.
+/// Returns the encoding of a string that was written as a whole.
 fn string_encoding(string: StringRef<'_>) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
     let bytes = string.as_slice();
@@ -263,12 +255,11 @@ fn string_encoding(string: StringRef<'_>) -> &'static str {
     }
 }
 
-/// OBJECT REFCOUNT
 pub(super) fn object_refcount(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     integer_if_there(tx, call, 1)
 }
 
-/// OBJECT IDLETIME: last accesses are not recorded, so nothing has ever been idle.
+/// Answers 0: last accesses are not recorded, so nothing has ever been idle.
 pub(super) fn object_idletime(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     integer_if_there(tx, call, 0)
 }
@@ -281,24 +272,24 @@ fn integer_if_there(tx: &mut Tx, call: &mut Call<'_>, value: i64) -> CommandResu
     Ok(())
 }
 
-/// OBJECT FREQ
 pub(super) fn object_freq(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if object(tx, call).is_some() {
         return Err(CommandError::text(
-            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
-             switching between policies at runtime LRU and LFU data will take some time to adjust.",
+            "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please \
+             note that when switching between policies at runtime LRU and LFU data will take some \
+             time to adjust.",
         ));
     }
     call.reply.null();
     Ok(())
 }
 
-/// Mean of what the index and an entry's header take beyond key and value.
+/// Mean memory of the index and an entry's header, beyond key and value.
 const ENTRY_OVERHEAD_BYTES: usize = 24;
-/// Fields looked at when SAMPLES is not given, as in Redis.
+/// Number of fields to read when SAMPLES is not given, as in Redis.
 const SAMPLES: usize = 5;
 
-/// MEMORY USAGE: key and value, those of a large hash estimated from its first fields.
+/// Answers the memory of key and value; that of a large hash is estimated from its first fields.
 pub(super) fn memory_usage(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let samples = memory_samples(call.args.cursor(3))?;
     let key_bytes = call.args.at(2).len() + ENTRY_OVERHEAD_BYTES;

@@ -1,8 +1,9 @@
-//! The commands: one table from which dispatch, `COMMAND`, the documentation page and tests derive.
+//! The commands: one table, from which dispatch, `COMMAND`, the documentation page and tests
+//! derive.
 //!
-//! A handler reads and changes data only through [`Tx`], whose accessors keep account of what the
-//! reply must wait for and write the log record. It computes first and changes last: once it has
-//! changed something it cannot fail.
+//! A handler reads and changes data only through [`Tx`], whose accessors collect the gate of the
+//! reply and write the log record. It computes first and changes last: once it has changed
+//! something it cannot fail.
 
 mod bits;
 mod client;
@@ -38,87 +39,88 @@ use crate::{
 pub use docs::markdown;
 pub use table::COMMANDS;
 
-/// A command's place in [`COMMANDS`], or one of two that are not there.
+/// Index of a command in [`COMMANDS`], or one of two ids that are not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommandId(pub u16);
 
 impl CommandId {
-    /// No such command.
+    /// Id of a command that does not exist.
     pub const UNKNOWN: CommandId = CommandId(u16::MAX);
-    /// Not a request but the end of a connection that broke the protocol.
+    /// Id of a protocol error: the end of a connection, not a request.
     pub const PROTOCOL_ERROR: CommandId = CommandId(u16::MAX - 1);
 
-    /// Its description, if it exists.
+    /// Returns the command, if it exists.
     #[inline]
     pub fn command(self) -> Option<&'static Command> {
         COMMANDS.get(usize::from(self.0))
     }
 }
 
-/// What is true of a command; bits.
+/// Properties of a command, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// Nothing.
+    /// No property at all.
     pub const NONE: Flags = Flags(0);
-    /// May change data.
+    /// The command may change data.
     pub const WRITE: Flags = Flags(1);
-    /// Reads data.
+    /// The command reads data.
     pub const READONLY: Flags = Flags(1 << 1);
-    /// May need more memory: refused above `memory_max`.
+    /// The command may need more memory: it is refused above `memory_max`.
     pub const DENYOOM: Flags = Flags(1 << 2);
-    /// Takes constant or logarithmic time.
+    /// The command takes constant or logarithmic time.
     pub const FAST: Flags = Flags(1 << 3);
-    /// Allowed before AUTH.
+    /// The command is allowed before AUTH.
     pub const NO_AUTH: Flags = Flags(1 << 4);
-    /// Refused inside MULTI.
+    /// The command is refused inside MULTI.
     pub const NO_MULTI: Flags = Flags(1 << 5);
-    /// Executed at once inside MULTI instead of queued (EXEC, DISCARD, ...).
+    /// The command is executed at once inside MULTI instead of queued (EXEC, DISCARD, ...).
     pub const NOT_QUEUED: Flags = Flags(1 << 6);
-    /// For operators.
+    /// The command is for operators.
     pub const ADMIN: Flags = Flags(1 << 7);
-    /// About connections.
+    /// The command is about connections.
     pub const CONNECTION: Flags = Flags(1 << 8);
-    /// Looks at a table as a whole (SCAN, FLUSHALL): no keys to route by.
+    /// The command reads or flushes a table as a whole (SCAN, FLUSHALL): it has no keys to route
+    /// by.
     pub const KEYSPACE: Flags = Flags(1 << 9);
 
-    /// Both.
+    /// Returns the union of both sets of flags.
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Whether all of `other` hold.
+    /// Returns whether all flags of `other` are set.
     #[inline]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 }
 
-/// Which arguments are keys.
+/// Describes which arguments are keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// Index of the first, 0 for none.
+    /// Index of the first key, 0 for none.
     pub first: u8,
-    /// Index of the last; negative counts from the end (-1 is the last argument).
+    /// Index of the last key; negative counts from the end (-1 is the last argument).
     pub last: i8,
-    /// Distance between two.
+    /// Distance between two keys.
     pub step: u8,
 }
 
 impl Keys {
-    /// No keys.
+    /// No argument is a key.
     pub const NONE: Keys = Keys { first: 0, last: 0, step: 0 };
-    /// The first argument.
+    /// The first argument is a key.
     pub const ONE: Keys = Keys { first: 1, last: 1, step: 1 };
-    /// The first two.
+    /// The first two arguments are keys.
     pub const TWO: Keys = Keys { first: 1, last: 2, step: 1 };
-    /// All.
+    /// All arguments are keys.
     pub const ALL: Keys = Keys { first: 1, last: -1, step: 1 };
-    /// Every other, beginning with the first.
+    /// Every other argument is a key, beginning with the first.
     pub const PAIRS: Keys = Keys { first: 1, last: -1, step: 2 };
 
-    /// Indexes of the keys among `arg_count` arguments (the name included).
+    /// Returns the indexes of the keys among `arg_count` arguments (the name included).
     #[inline]
     pub fn indexes(self, arg_count: usize) -> impl Iterator<Item = usize> {
         let first = usize::from(self.first);
@@ -131,33 +133,33 @@ impl Keys {
     }
 }
 
-/// How much room in the log a command may need beyond its own bytes.
+/// Log bytes that a command may need beyond its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogRoom {
-    /// Its arguments and a little per key.
+    /// Only its arguments and a little per key.
     Args,
     /// Also a computed number of many digits.
     Number,
-    /// Also the values its keys have now (it moves or copies them).
+    /// Also the values that its keys have now (it moves or copies them).
     Values,
 }
 
-/// When a command that writes is executed in slices.
+/// Condition under which a command that writes is executed in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlicedBy {
-    /// Never: its cost is bounded, or it reads, which decides for itself.
+    /// Never sliced: its cost is bounded, or it is a read, which decides this itself.
     Never,
-    /// With many arguments, or long ones.
+    /// Sliced with many arguments, or long ones.
     Args,
-    /// With a large value, the only thing it sets.
+    /// Sliced with a large value, which is the only thing it sets.
     Value,
-    /// When the first key holds a large value.
+    /// Sliced when the first key holds a large value.
     Source,
-    /// When a large value would have to be copied to be changed.
+    /// Sliced when it would have to copy a large value to change it.
     Patch,
 }
 
-/// Where a command belongs in the documentation.
+/// Section of the documentation to which a command belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Group {
@@ -170,7 +172,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// As COMMAND DOCS names it.
+    /// Returns the name that COMMAND DOCS shows.
     pub const fn name(self) -> &'static str {
         match self {
             Group::String => "string",
@@ -183,49 +185,49 @@ impl Group {
     }
 }
 
-/// Executes a command: reads `call.args`, writes `call.reply`.
+/// Function that executes a command: it reads `call.args` and writes `call.reply`.
 pub type Handler = fn(&mut Tx, &mut Call<'_>) -> CommandResult;
 
-/// A command or subcommand.
+/// Description of a command or subcommand.
 #[derive(Debug)]
 pub struct Command {
-    /// In lower case; a subcommand `client|kill`.
+    /// Name in lower case; that of a subcommand is like `client|kill`.
     pub name: &'static str,
-    /// Count of arguments with the name; negative: at least so many.
+    /// Count of arguments with the name; a negative arity is a minimum.
     pub arity: i16,
-    /// See [`Flags`].
+    /// Properties of the command, see [`Flags`].
     pub flags: Flags,
-    /// See [`Keys`].
+    /// Positions of its keys, see [`Keys`].
     pub keys: Keys,
-    /// See [`LogRoom`].
+    /// Log bytes that it may need, see [`LogRoom`].
     pub room: LogRoom,
-    /// See [`SlicedBy`].
+    /// Condition for slices, see [`SlicedBy`].
     pub sliced: SlicedBy,
-    /// What it is for keys of a source; `None`: not supported there.
+    /// Operation on keys of a source; `None` when sources do not support the command.
     pub source: Option<Operation>,
-    /// See [`Group`].
+    /// Section of the documentation, see [`Group`].
     pub group: Group,
-    /// The arguments, for people.
+    /// Syntax of the arguments, for people.
     pub syntax: &'static str,
-    /// One sentence.
+    /// Summary for the documentation, in one or two sentences.
     pub summary: &'static str,
-    /// The version of Redis that first had it.
+    /// First version of Redis that had the command.
     pub since: &'static str,
-    /// Non-empty for commands such as CLIENT.
+    /// Subcommands of a command such as CLIENT; else empty.
     pub subcommands: &'static [Command],
-    /// What runs.
+    /// Function that executes the command.
     pub handler: Handler,
 }
 
 impl Command {
-    /// Whether this many arguments are right.
+    /// Returns whether the command accepts this many arguments.
     #[inline]
     pub fn accepts(&self, arg_count: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
         if self.arity < 0 { arity <= arg_count } else { arity == arg_count }
     }
 
-    /// The subcommand the second argument names; the command itself when it has none.
+    /// Returns the subcommand that the second argument names; the command itself when it has none.
     pub fn resolve(&'static self, args: &Args<'_>) -> Result<&'static Command, CommandError> {
         if self.subcommands.is_empty() {
             return Ok(self);
@@ -251,29 +253,29 @@ fn refuse_many_names(args: &Args<'_>, first: usize) -> CommandResult {
     if NAMES_MAX < args.iter_from(first).len() { Err(TOO_MANY) } else { Ok(()) }
 }
 
-/// Bytes as text, at most `bytes_max` of them, for messages.
+/// Returns the bytes as text, at most `bytes_max` of them, for messages.
 pub fn printable(bytes: &[u8], bytes_max: usize) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(bytes_max)]).into_owned()
 }
 
-/// One command being executed.
+/// Execution of one command.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// Who asks.
+    /// State of the connection that sent it.
     pub session: &'a mut Session,
-    /// With what.
+    /// Arguments of the command.
     pub args: Args<'a>,
-    /// Where the answer goes.
+    /// Writer of the reply.
     pub reply: Reply<'a>,
-    /// Which command.
+    /// Description of the command.
     pub command: &'static Command,
     /// Hash of the first key, if it has keys.
     pub hash: KeyHash,
-    /// Whether EXEC runs it.
+    /// Says whether EXEC executes it.
     pub in_exec: bool,
 }
 
-/// The command of this name (any case).
+/// Returns the id of the command with this name (in any case).
 pub fn lookup(name: &[u8]) -> CommandId {
     static INDEX: OnceLock<Index> = OnceLock::new();
     INDEX.get_or_init(Index::new).find(name)
@@ -282,7 +284,7 @@ pub fn lookup(name: &[u8]) -> CommandId {
 const INDEX_SLOTS: usize = 1024;
 const NAME_BYTES_MAX: usize = 16;
 
-/// Names packed into two words each, at a slot that follows from them.
+/// Hash table of names, each packed into 16 bytes.
 struct Index {
     slots: Box<[(u128, CommandId)]>,
 }
@@ -319,8 +321,8 @@ impl Index {
     }
 }
 
-/// The name's bytes with bit 5 set (lower case for letters); injective on what can be a command's
-/// name: letters only.
+/// Packs a name: its bytes with bit 5 set, which is lower case for letters. Names consist of
+/// letters only, so two names have different packings.
 #[inline]
 fn pack(name: &[u8]) -> Option<u128> {
     if name.is_empty() || NAME_BYTES_MAX < name.len() || !name.iter().all(u8::is_ascii_alphabetic) {

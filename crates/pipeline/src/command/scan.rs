@@ -1,8 +1,8 @@
-//! KEYS and SCAN.
+//! The commands KEYS and SCAN.
 //!
 //! A cursor of SCAN is the ordinal of a table among those the client sees, and a position in the
-//! order of key hashes in it. A growing table only splits ranges of hashes, so an entry that stays
-//! is met at least once by a scan from start to end. Cursors are below 2^53: clients that keep them
+//! order of key hashes in it. A growing table only splits ranges of hashes, so a scan from start to
+//! end returns every entry that stays at least once. Cursors are below 2^53: clients that keep them
 //! in a double lose nothing.
 
 use std::cell::Cell;
@@ -22,7 +22,7 @@ use crate::{
     tx::{Locks, Slice, Step, Tx, Work, reply_too_long},
 };
 
-/// Bits of a cursor that are a position within a table.
+/// Number of cursor bits that are a position within a table.
 const POSITION_BITS: u32 = 40;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 const COUNT_DEFAULT: usize = 10;
@@ -32,22 +32,21 @@ const _: () = assert!(
     "ordinal and position of any table fit into 53 bits"
 );
 
-/// KEYS
 pub(super) fn keys(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let tables = tx.catalog.listed(call.session.space);
     let pattern = Pattern::compile(call.args.at(1))?;
     tx.run_sliced(call, AllKeys::new(tables, pattern))
 }
 
-/// KEYS: every key that stays from start to end, once, and of the others those that chance to be
-/// there.
+/// Work of KEYS: collects every key that stays from start to end, once, and possibly keys that come
+/// or go meanwhile.
 struct AllKeys {
     tables: Vec<TableId>,
     pattern: Pattern,
-    /// Ordinal of the table that is gone through, and how far.
+    /// Ordinal of the table that is being scanned; `from` is the position in it.
     next: usize,
     from: KeyHash,
-    /// Keys as they go into the reply, which begins with their count.
+    /// Keys, encoded for the reply, which begins with their count.
     found: Vec<Bytes>,
     found_bytes: usize,
     encoded: Vec<u8>,
@@ -69,7 +68,7 @@ impl AllKeys {
         }
     }
 
-    /// Puts away what was found when it has more bytes than this.
+    /// Moves the encoded keys to `found` when they have more bytes than this.
     fn seal(&mut self, bytes: usize) -> CommandResult {
         if bytes < self.encoded.len() {
             self.found_bytes += self.encoded.len();
@@ -130,16 +129,15 @@ impl Work for AllKeys {
     }
 }
 
-/// Such a pattern needs classes or `?` between stars, and many of them.
+/// Returns the error for a pattern with many classes or `?` between stars, the only expensive kind.
 pub(super) fn pattern_too_costly(bytes: usize) -> CommandError {
     format!(
-        "ERR this pattern takes too long to compare with a key or field of {bytes} bytes: use fewer classes and \
-         question marks between two stars"
+        "ERR this pattern takes too long to compare with a key or field of {bytes} bytes: use \
+         fewer classes and question marks between two stars"
     )
     .into()
 }
 
-/// SCAN
 pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let cursor = parse_cursor(call.args.at(1))?;
     let Options { count, filter } = options(call.args.cursor(2))?;
@@ -155,7 +153,8 @@ pub(super) fn scan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Goes on from table to table until enough was looked at. Returns the next cursor, 0 at the end.
+/// Scans one table after the other until it has visited enough entries. Returns the next cursor, 0
+/// at the end.
 fn scan_tables(
     tx: &Tx,
     tables: &[TableId],
@@ -200,7 +199,7 @@ fn scan_table(
     })
 }
 
-/// A cursor, read as Redis reads it (`strtoul`): a sign may precede the digits, which may be
+/// Parses a cursor as Redis does (`strtoul`): a sign may precede the digits, and the digits may be
 /// missing.
 pub(super) fn parse_cursor(arg: &[u8]) -> Result<u64, CommandError> {
     const INVALID: CommandError = CommandError::text("ERR invalid cursor");
@@ -244,19 +243,19 @@ fn options(mut cursor: Cursor<'_>) -> Result<Options, CommandError> {
             return Err(CommandError::Syntax);
         }
     }
-    // Only one is compiled, however many there are.
+    // Compile only the last pattern, however many there are.
     options.filter.pattern = last_pattern.map(Pattern::compile).transpose()?;
     Ok(options)
 }
 
-/// Which keys are shown.
+/// Selects the keys that a scan returns.
 struct Filter {
-    /// `None` is every key.
+    /// Pattern that keys must match; `None` matches every key.
     pattern: Option<Pattern>,
     kind: Wanted,
 }
 
-/// What TYPE asks for.
+/// Kind of value that the option TYPE selects.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Any,
@@ -266,7 +265,7 @@ enum Wanted {
 }
 
 impl Filter {
-    /// Nothing when the pattern takes too long.
+    /// Returns whether the key is selected, or `None` when matching the pattern takes too long.
     fn takes(&self, key: &[u8], kind: ValueKind, steps: &mut usize) -> Option<bool> {
         let kind_fits = match self.kind {
             Wanted::Any => true,
@@ -287,21 +286,21 @@ fn wanted(name: &[u8]) -> Wanted {
         .map_or(Wanted::Nothing, Wanted::Kind)
 }
 
-/// Keys one behind the other: their count comes before them in the reply.
+/// Consecutive keys, which the reply needs in one list behind their count.
 #[derive(Default)]
 struct Found {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Entries looked at, shown or not.
+    /// Number of entries visited, returned or not.
     visited: usize,
-    /// What comparing them with the pattern cost.
+    /// Steps spent matching them with the pattern.
     steps: usize,
-    /// Length of a key with which it would cost too much.
+    /// Length of a key that is too expensive to match.
     too_costly: Option<usize>,
 }
 
 impl Found {
-    /// Whether the rest is for the next call, whatever COUNT says.
+    /// Returns whether the rest is for the next call, whatever COUNT says.
     fn is_enough(&self, count: usize) -> bool {
         count <= self.visited
             || SCAN_STEPS_MAX <= self.steps

@@ -1,4 +1,4 @@
-//! Commands about the server: its time, its end, and the help texts of commands with subcommands.
+//! Commands about the server (time, shutdown), and the help texts of commands with subcommands.
 
 use super::{COMMANDS, Call, Command};
 use crate::{
@@ -7,7 +7,6 @@ use crate::{
     tx::Tx,
 };
 
-/// TIME
 pub(super) fn time(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let now_ms = tx.now();
     let (seconds, microseconds) = (now_ms.div_euclid(1_000), now_ms.rem_euclid(1_000) * 1_000);
@@ -18,11 +17,11 @@ pub(super) fn time(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// SHUTDOWN: an orderly stop, the same as for SIGTERM. The log makes SAVE and NOSAVE, NOW and FORCE
-/// the same.
+/// Starts a clean shutdown, as SIGTERM does. With the log there is no difference between SAVE and
+/// NOSAVE, NOW and FORCE.
 ///
-/// It has no reply: the end of the connection, which comes with the end of the process, says that
-/// it is done.
+/// The command has no reply: the connection ends with the process, which tells the client that the
+/// shutdown is done.
 pub(super) fn shutdown(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let asked = shutdown_options(call)?;
     if asked.abort {
@@ -64,7 +63,7 @@ fn shutdown_options(call: &Call<'_>) -> Result<ShutdownOptions, CommandError> {
     if contradiction || more_than_abort { Err(CommandError::Syntax) } else { Ok(asked) }
 }
 
-/// FUNCTION FLUSH: there are no functions.
+/// Answers OK: there are no functions to flush.
 pub(super) fn function_flush(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let mut cursor = call.args.cursor(2);
     if 1 < cursor.left() {
@@ -80,7 +79,7 @@ pub(super) fn function_flush(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// HELP of any command with subcommands, from the table.
+/// Answers HELP of any command with subcommands, from the table.
 pub(super) fn help(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let container = call.command.name.split('|').next().unwrap_or_default();
     let subcommands = COMMANDS
@@ -106,7 +105,8 @@ fn usage(subcommand: &Command) -> String {
     format!("{name}{separator}{}", subcommand.syntax)
 }
 
-/// A command that only has subcommands; dispatch has found one of them before a handler is called.
+/// Handler of a command that only has subcommands; dispatch resolves them before it calls a
+/// handler.
 pub(super) fn container(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Err(CommandError::Arity(call.command.name))
 }

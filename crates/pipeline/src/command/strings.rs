@@ -1,7 +1,7 @@
 //! Commands on strings.
 //!
-//! A value replaces whatever the key held and with it the expiry, unless a command says otherwise;
-//! commands that change part of a value keep the expiry and log only what changed.
+//! A new value replaces whatever the key held together with its expiry, unless the command says
+//! otherwise; commands that change part of a value keep the expiry and log only what changed.
 
 mod counters;
 pub(super) mod many;
@@ -25,18 +25,19 @@ use many::{Always, ReadKeys, SetMany, Shown};
 pub(super) use counters::{OVERFLOW, decr, decrby, float_error, incr, incrby, incrbyfloat};
 pub(super) use ranges::{append, getrange, index_range, setrange, strlen};
 
-/// The first argument as a key.
+/// Returns the first argument as a key.
 #[inline]
 pub(super) fn first_key<'a>(tx: &Tx, call: &Call<'a>) -> Key<'a> {
     tx.key_hashed(call.session, call.args.at(1), call.hash)
 }
 
-/// The string at the key: nothing when absent, an error when it is of another kind.
+/// Returns the string at the key, `None` when the key is absent, an error when it holds another
+/// kind.
 pub(super) fn string<'t>(tx: &'t Tx, key: &Key<'_>) -> Result<Option<StringRef<'t>>, CommandError> {
     tx.get(key).map(|value| value.string().ok_or(CommandError::WrongType)).transpose()
 }
 
-/// As [`string`], counted as a hit or miss.
+/// Returns what [`string`] does and counts a hit or miss.
 pub(super) fn read_string<'t>(
     tx: &'t Tx,
     key: &Key<'_>,
@@ -44,7 +45,7 @@ pub(super) fn read_string<'t>(
     tx.read(key).map(|value| value.string().ok_or(CommandError::WrongType)).transpose()
 }
 
-/// The argument as a value to be stored, by reference when that is worth it.
+/// Returns the argument as a value to be stored, by reference when that is worth it.
 #[inline]
 pub(super) fn value<'a>(args: &Args<'a>, index: usize) -> StringValue<'a> {
     match args.shared(index) {
@@ -53,14 +54,13 @@ pub(super) fn value<'a>(args: &Args<'a>, index: usize) -> StringValue<'a> {
     }
 }
 
-/// GET
 pub(super) fn get(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     reply_with_value(tx, &key, &mut call.reply)?;
     Ok(())
 }
 
-/// Answers with the string or null; whether it was there.
+/// Answers with the string or null. Returns whether the key was there.
 #[inline]
 fn reply_with_value(tx: &Tx, key: &Key<'_>, reply: &mut Reply<'_>) -> Result<bool, CommandError> {
     match read_string(tx, key)? {
@@ -75,7 +75,6 @@ fn reply_with_value(tx: &Tx, key: &Key<'_>, reply: &mut Reply<'_>) -> Result<boo
     }
 }
 
-/// SET
 pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     if call.args.len() == 3 {
@@ -107,8 +106,8 @@ pub(super) fn set(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// Sets the string; one whose time is over already is not stored, and what it would have replaced
-/// is gone.
+/// Sets the string. A value that has expired already is not stored, and the key it would have
+/// replaced is deleted.
 fn put_until(tx: &mut Tx, key: &Key<'_>, value: StringValue<'_>, expiry: Option<i64>) {
     if expiry.is_some_and(|at| at <= tx.now()) {
         tx.delete(key);
@@ -117,7 +116,6 @@ fn put_until(tx: &mut Tx, key: &Key<'_>, value: StringValue<'_>, expiry: Option<
     }
 }
 
-/// SETNX
 pub(super) fn setnx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let free = Condition::Absent.holds(tx.get(&key).is_some());
@@ -128,12 +126,10 @@ pub(super) fn setnx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// SETEX
 pub(super) fn setex(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     set_expiring(tx, call, Expiring::InSeconds)
 }
 
-/// PSETEX
 pub(super) fn psetex(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     set_expiring(tx, call, Expiring::InMilliseconds)
 }
@@ -146,7 +142,6 @@ fn set_expiring(tx: &mut Tx, call: &mut Call<'_>, kind: Expiring) -> CommandResu
     Ok(())
 }
 
-/// GETSET
 pub(super) fn getset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     reply_with_value(tx, &key, &mut call.reply)?;
@@ -154,7 +149,6 @@ pub(super) fn getset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// GETDEL
 pub(super) fn getdel(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     if reply_with_value(tx, &key, &mut call.reply)? {
@@ -163,7 +157,6 @@ pub(super) fn getdel(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// GETEX
 pub(super) fn getex(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let options = Options::parse(call.args.cursor(2), Permitted::OfGetex)?;
@@ -185,12 +178,10 @@ pub(super) fn getex(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// MGET
 pub(super) fn mget(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     tx.run_sliced(call, ReadKeys::new(Shown::Values))
 }
 
-/// MSET
 pub(super) fn mset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if tx.sliced {
         check_pairs(call)?;
@@ -202,7 +193,6 @@ pub(super) fn mset(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// MSETNX
 pub(super) fn msetnx(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     if tx.sliced {
         check_pairs(call)?;

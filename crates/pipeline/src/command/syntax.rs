@@ -1,21 +1,21 @@
-//! Reads the syntax lines of the command table into the tree that `COMMAND DOCS` shows, from which
-//! clients make their hints: capitals are words of the language, small letters stand for values,
-//! `[x]` may be missing, `a|b` is one of two, `x [x ...]` is one or more.
+//! Parser of the syntax lines of the command table into the tree that `COMMAND DOCS` shows, from
+//! which clients make their hints. Capitals are keywords, small letters stand for values, `[x]` is
+//! optional, `a|b` is a choice, `x [x ...]` is one or more.
 
 /// One argument, or several that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Argument {
     pub name: String,
     pub kind: Kind,
-    /// The word that stands before it, or that it is.
+    /// Keyword in front of the argument, or the keyword that it consists of.
     pub token: Option<String>,
     pub optional: bool,
     pub multiple: bool,
-    /// Of a block or an alternative.
+    /// Parts of a block or a choice.
     pub parts: Vec<Argument>,
 }
 
-/// As Redis calls them.
+/// Kinds of arguments, as Redis calls them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     String,
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// The arguments a line of the table describes.
+/// Parses a syntax line of the table into its arguments.
 pub(super) fn parse(line: &str) -> Vec<Argument> {
     let spaced = ['[', ']', '|']
         .iter()
@@ -61,14 +61,15 @@ pub(super) fn parse(line: &str) -> Vec<Argument> {
     let mut rest = words.as_slice();
     let mut arguments = alternatives(&mut rest);
     debug_assert!(rest.is_empty(), "brackets match in {line:?}");
-    // A whole line that is one block is its parts.
+    // A line that is a single block becomes its parts.
     match arguments.as_mut_slice() {
         [only] if only.kind == Kind::Block && !only.multiple => std::mem::take(&mut only.parts),
         _ => arguments,
     }
 }
 
-/// Up to the end or a closing bracket, which is left; one element when there is a choice.
+/// Parses up to the end or a closing bracket, which it leaves. Returns one element when there is a
+/// choice.
 fn alternatives(rest: &mut &[&str]) -> Vec<Argument> {
     let mut choices = vec![sequence(rest)];
     while let ["|", after @ ..] = *rest {
@@ -83,7 +84,7 @@ fn alternatives(rest: &mut &[&str]) -> Vec<Argument> {
     vec![group(Kind::OneOf, parts)]
 }
 
-/// Several as one; a single one stays itself.
+/// Makes one argument of several; a single one stays itself.
 fn group(kind: Kind, mut parts: Vec<Argument>) -> Argument {
     if parts.len() == 1
         && let Some(only) = parts.pop()
@@ -133,7 +134,7 @@ fn add_word(arguments: &mut Vec<Argument>, word: &str) {
         return arguments.push(plain);
     }
     let value = Argument { kind: Kind::of_value(word), token: None, ..plain };
-    // A word and the value behind it are one argument.
+    // A keyword and the value behind it are one argument.
     match arguments.last_mut() {
         Some(last) if last.kind == Kind::Token => {
             (last.name, last.kind) = (value.name, value.kind);
@@ -142,7 +143,7 @@ fn add_word(arguments: &mut Vec<Argument>, word: &str) {
     }
 }
 
-/// `x [x ...]` makes what is there already repeatable.
+/// Adds an optional argument; `x [x ...]` instead makes the argument before it repeatable.
 fn add_optional(arguments: &mut Vec<Argument>, mut inner: Vec<Argument>) {
     let repeats = inner.last().is_some_and(|last| last.multiple);
     if repeats && let Some(last) = inner.last_mut() {
@@ -162,7 +163,7 @@ fn add_optional(arguments: &mut Vec<Argument>, mut inner: Vec<Argument>) {
 mod tests {
     use super::*;
 
-    /// A short form to compare: kind, token, name, flags, parts.
+    /// Formats arguments for comparison: kind, token, name, flags, parts.
     fn show(arguments: &[Argument]) -> String {
         let shown = arguments.iter().map(|argument| {
             let token =

@@ -1,4 +1,4 @@
-//! The table of all commands. One row each; order is that of the documentation.
+//! The table of all commands, one row each, in the order of the documentation.
 
 use super::{
     Command, Flags, Group, Handler, Keys, LogRoom, SlicedBy, bits, client, config, connection,
@@ -14,7 +14,7 @@ const WF: Flags = Flags::WRITE.and(Flags::FAST);
 const WM: Flags = Flags::WRITE.and(Flags::DENYOOM);
 const WMF: Flags = WM.and(Flags::FAST);
 
-/// A row without the optional parts.
+/// Creates a row without its optional parts.
 #[allow(clippy::too_many_arguments, reason = "a row of a table")]
 const fn row(
     group: Group,
@@ -67,65 +67,89 @@ impl Command {
     }
 }
 
-/// All commands.
+/// All commands, one row each.
 #[rustfmt::skip]
 pub static COMMANDS: &[Command] = &[
     // Strings.
     row(Group::String, "get", "key", 2, RF, Keys::ONE, strings::get, "1.0.0",
         "Returns the string value of a key.").source(Operation::Get),
-    row(Group::String, "set", "key value [NX|XX] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|KEEPTTL]", -3, WM, Keys::ONE, strings::set, "1.0.0",
-        "Sets the string value of a key, ignoring its type. The key is created if it does not exist.").sliced(SlicedBy::Value).source(Operation::Set),
+    row(Group::String, "set",
+        "key value [NX|XX] [GET] [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT \
+         unix-time-milliseconds|KEEPTTL]", -3, WM, Keys::ONE, strings::set, "1.0.0",
+        "Sets the string value of a key, ignoring its type. The key is created if it does not \
+         exist.").sliced(SlicedBy::Value).source(Operation::Set),
     row(Group::String, "setnx", "key value", 3, WMF, Keys::ONE, strings::setnx, "1.0.0",
         "Sets the string value of a key only when the key does not exist.").sliced(SlicedBy::Value),
     row(Group::String, "setex", "key seconds value", 4, WM, Keys::ONE, strings::setex, "2.0.0",
         "Sets the string value and the expiration of a key, in seconds.").sliced(SlicedBy::Value),
-    row(Group::String, "psetex", "key milliseconds value", 4, WM, Keys::ONE, strings::psetex, "2.6.0",
-        "Sets the string value and the expiration of a key, in milliseconds.").sliced(SlicedBy::Value),
+    row(Group::String, "psetex", "key milliseconds value", 4, WM, Keys::ONE, strings::psetex,
+        "2.6.0",
+        "Sets the string value and the expiration of a key, in milliseconds.")
+        .sliced(SlicedBy::Value),
     row(Group::String, "getset", "key value", 3, WMF, Keys::ONE, strings::getset, "1.0.0",
         "Returns the old string value of a key after setting a new one.").sliced(SlicedBy::Value),
     row(Group::String, "getdel", "key", 2, WF, Keys::ONE, strings::getdel, "6.2.0",
         "Returns the string value of a key and deletes the key."),
-    row(Group::String, "getex", "key [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|PERSIST]", -2, WF, Keys::ONE, strings::getex, "6.2.0",
+    row(Group::String, "getex",
+        "key [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT \
+         unix-time-milliseconds|PERSIST]", -2, WF, Keys::ONE, strings::getex, "6.2.0",
         "Returns the string value of a key and sets or removes its expiration."),
     row(Group::String, "mget", "key [key ...]", -2, RF, Keys::ALL, strings::mget, "1.0.0",
         "Returns the string values of several keys at once.").source(Operation::Get),
-    row(Group::String, "mset", "key value [key value ...]", -3, WM, Keys::PAIRS, strings::mset, "1.0.1",
-        "Sets the string values of several keys at once.").sliced(SlicedBy::Args).source(Operation::Set),
-    row(Group::String, "msetnx", "key value [key value ...]", -3, WM, Keys::PAIRS, strings::msetnx, "1.0.1",
-        "Sets the string values of several keys at once, only when none of them exists.").sliced(SlicedBy::Args),
+    row(Group::String, "mset", "key value [key value ...]", -3, WM, Keys::PAIRS, strings::mset,
+        "1.0.1",
+        "Sets the string values of several keys at once.").sliced(SlicedBy::Args)
+        .source(Operation::Set),
+    row(Group::String, "msetnx", "key value [key value ...]", -3, WM, Keys::PAIRS, strings::msetnx,
+        "1.0.1",
+        "Sets the string values of several keys at once, only when none of them exists.")
+        .sliced(SlicedBy::Args),
     row(Group::String, "append", "key value", 3, WMF, Keys::ONE, strings::append, "2.0.0",
-        "Appends a string to the value of a key. The key is created if it does not exist.").sliced(SlicedBy::Patch),
+        "Appends a string to the value of a key. The key is created if it does not exist.")
+        .sliced(SlicedBy::Patch),
     row(Group::String, "strlen", "key", 2, RF, Keys::ONE, strings::strlen, "2.2.0",
         "Returns the length of a string value.").source(Operation::Strlen),
     row(Group::String, "incr", "key", 2, WMF, Keys::ONE, strings::incr, "1.0.0",
-        "Increments the integer value of a key by one. Uses 0 as initial value if the key does not exist."),
+        "Increments the integer value of a key by one. Uses 0 as initial value if the key does not \
+         exist."),
     row(Group::String, "incrby", "key increment", 3, WMF, Keys::ONE, strings::incrby, "1.0.0",
-        "Increments the integer value of a key by a number. Uses 0 as initial value if the key does not exist."),
+        "Increments the integer value of a key by a number. Uses 0 as initial value if the key \
+         does not exist."),
     row(Group::String, "decr", "key", 2, WMF, Keys::ONE, strings::decr, "1.0.0",
-        "Decrements the integer value of a key by one. Uses 0 as initial value if the key does not exist."),
+        "Decrements the integer value of a key by one. Uses 0 as initial value if the key does not \
+         exist."),
     row(Group::String, "decrby", "key decrement", 3, WMF, Keys::ONE, strings::decrby, "1.0.0",
-        "Decrements the integer value of a key by a number. Uses 0 as initial value if the key does not exist."),
-    row(Group::String, "incrbyfloat", "key increment", 3, WMF, Keys::ONE, strings::incrbyfloat, "2.6.0",
-        "Increments the decimal value of a key by a number. Uses 0 as initial value if the key does not exist.").room(LogRoom::Number),
+        "Decrements the integer value of a key by a number. Uses 0 as initial value if the key \
+         does not exist."),
+    row(Group::String, "incrbyfloat", "key increment", 3, WMF, Keys::ONE, strings::incrbyfloat,
+        "2.6.0",
+        "Increments the decimal value of a key by a number. Uses 0 as initial value if the key \
+         does not exist.").room(LogRoom::Number),
     row(Group::String, "setrange", "key offset value", 4, WM, Keys::ONE, strings::setrange, "2.2.0",
-        "Overwrites a part of a string value from an offset on. The key is created if it does not exist.").sliced(SlicedBy::Patch),
+        "Overwrites a part of a string value from an offset on. The key is created if it does not \
+         exist.").sliced(SlicedBy::Patch),
     row(Group::String, "getrange", "key start end", 4, R, Keys::ONE, strings::getrange, "2.4.0",
         "Returns a part of a string value."),
     row(Group::String, "substr", "key start end", 4, R, Keys::ONE, strings::getrange, "1.0.0",
         "Returns a part of a string value; the old name of GETRANGE."),
     row(Group::String, "setbit", "key offset value", 4, WM, Keys::ONE, bits::setbit, "2.2.0",
-        "Sets or clears the bit at an offset of a string value. The key is created if it does not exist.").sliced(SlicedBy::Patch),
+        "Sets or clears the bit at an offset of a string value. The key is created if it does not \
+         exist.").sliced(SlicedBy::Patch),
     row(Group::String, "getbit", "key offset", 3, RF, Keys::ONE, bits::getbit, "2.2.0",
         "Returns the bit at an offset of a string value."),
-    row(Group::String, "bitcount", "key [start end [BYTE|BIT]]", -2, R, Keys::ONE, bits::bitcount, "2.6.0",
+    row(Group::String, "bitcount", "key [start end [BYTE|BIT]]", -2, R, Keys::ONE, bits::bitcount,
+        "2.6.0",
         "Counts the set bits of a string value or of a part of it."),
 
     // Hashes.
-    row(Group::Hash, "hset", "key field value [field value ...]", -4, WMF, Keys::ONE, hashes::hset, "2.0.0",
-        "Sets the values of fields of a hash. The key is created if it does not exist.").sliced(SlicedBy::Args).source(Operation::HashSet),
+    row(Group::Hash, "hset", "key field value [field value ...]", -4, WMF, Keys::ONE, hashes::hset,
+        "2.0.0",
+        "Sets the values of fields of a hash. The key is created if it does not exist.")
+        .sliced(SlicedBy::Args).source(Operation::HashSet),
     row(Group::Hash, "hsetnx", "key field value", 4, WMF, Keys::ONE, hashes::hsetnx, "2.0.0",
         "Sets the value of a field of a hash only when the field does not exist."),
-    row(Group::Hash, "hmset", "key field value [field value ...]", -4, WMF, Keys::ONE, hashes::hmset, "2.0.0",
+    row(Group::Hash, "hmset", "key field value [field value ...]", -4, WMF, Keys::ONE,
+        hashes::hmset, "2.0.0",
         "Sets the values of several fields of a hash.").sliced(SlicedBy::Args),
     row(Group::Hash, "hget", "key field", 3, RF, Keys::ONE, hashes::hget, "2.0.0",
         "Returns the value of a field of a hash.").source(Operation::HashGet),
@@ -134,7 +158,8 @@ pub static COMMANDS: &[Command] = &[
     row(Group::Hash, "hgetall", "key", 2, R, Keys::ONE, hashes::hgetall, "2.0.0",
         "Returns all fields of a hash with their values.").source(Operation::HashGetAll),
     row(Group::Hash, "hdel", "key field [field ...]", -3, WF, Keys::ONE, hashes::hdel, "2.0.0",
-        "Deletes fields of a hash, and the hash when none remain.").sliced(SlicedBy::Args).source(Operation::HashDelete),
+        "Deletes fields of a hash, and the hash when none remain.").sliced(SlicedBy::Args)
+        .source(Operation::HashDelete),
     row(Group::Hash, "hlen", "key", 2, RF, Keys::ONE, hashes::hlen, "2.0.0",
         "Returns the number of fields of a hash.").source(Operation::HashLen),
     row(Group::Hash, "hexists", "key field", 3, RF, Keys::ONE, hashes::hexists, "2.0.0",
@@ -144,76 +169,104 @@ pub static COMMANDS: &[Command] = &[
     row(Group::Hash, "hvals", "key", 2, R, Keys::ONE, hashes::hvals, "2.0.0",
         "Returns the values of all fields of a hash."),
     row(Group::Hash, "hincrby", "key field increment", 4, WMF, Keys::ONE, hashes::hincrby, "2.0.0",
-        "Increments the integer value of a field of a hash. Uses 0 as initial value if the field does not exist."),
-    row(Group::Hash, "hincrbyfloat", "key field increment", 4, WMF, Keys::ONE, hashes::hincrbyfloat, "2.6.0",
-        "Increments the decimal value of a field of a hash. Uses 0 as initial value if the field does not exist.").room(LogRoom::Number),
+        "Increments the integer value of a field of a hash. Uses 0 as initial value if the field \
+         does not exist."),
+    row(Group::Hash, "hincrbyfloat", "key field increment", 4, WMF, Keys::ONE, hashes::hincrbyfloat,
+        "2.6.0",
+        "Increments the decimal value of a field of a hash. Uses 0 as initial value if the field \
+         does not exist.").room(LogRoom::Number),
     row(Group::Hash, "hstrlen", "key field", 3, RF, Keys::ONE, hashes::hstrlen, "3.2.0",
         "Returns the length of the value of a field of a hash."),
-    row(Group::Hash, "hscan", "key cursor [MATCH pattern] [COUNT count] [NOVALUES]", -3, R, Keys::ONE, hashes::hscan, "2.8.0",
+    row(Group::Hash, "hscan", "key cursor [MATCH pattern] [COUNT count] [NOVALUES]", -3, R,
+        Keys::ONE, hashes::hscan, "2.8.0",
         "Iterates over the fields of a hash and, unless NOVALUES is said, their values."),
-    row(Group::Hash, "hrandfield", "key [count [WITHVALUES]]", -2, R, Keys::ONE, hashes::hrandfield, "6.2.0",
+    row(Group::Hash, "hrandfield", "key [count [WITHVALUES]]", -2, R, Keys::ONE, hashes::hrandfield,
+        "6.2.0",
         "Returns fields of a hash drawn by chance."),
 
     // Keys.
     row(Group::Generic, "del", "key [key ...]", -2, W, Keys::ALL, keys::del, "1.0.0",
         "Deletes one or more keys.").sliced(SlicedBy::Args).source(Operation::Delete),
     row(Group::Generic, "unlink", "key [key ...]", -2, WF, Keys::ALL, keys::del, "4.0.0",
-        "Deletes one or more keys, the same as DEL: large values are freed in small steps either way.").sliced(SlicedBy::Args).source(Operation::Delete),
+        "Deletes one or more keys, the same as DEL: large values are freed in small steps either \
+         way.").sliced(SlicedBy::Args).source(Operation::Delete),
     row(Group::Generic, "exists", "key [key ...]", -2, RF, Keys::ALL, keys::exists, "1.0.0",
-        "Returns how many of the keys exist; one named twice counts twice.").source(Operation::Exists),
+        "Returns how many of the keys exist; one named twice counts twice.")
+        .source(Operation::Exists),
     row(Group::Generic, "type", "key", 2, RF, Keys::ONE, keys::type_of, "1.0.0",
         "Returns the type of the value of a key: string, hash or none.").source(Operation::Type),
     row(Group::Generic, "touch", "key [key ...]", -2, RF, Keys::ALL, keys::exists, "3.2.1",
         "Returns how many of the keys exist. Last accesses are not recorded."),
-    row(Group::Generic, "expire", "key seconds [NX|XX|GT|LT]", -3, WF, Keys::ONE, expiry::expire, "1.0.0",
+    row(Group::Generic, "expire", "key seconds [NX|XX|GT|LT]", -3, WF, Keys::ONE, expiry::expire,
+        "1.0.0",
         "Sets the expiration of a key, in seconds from now."),
-    row(Group::Generic, "pexpire", "key milliseconds [NX|XX|GT|LT]", -3, WF, Keys::ONE, expiry::pexpire, "2.6.0",
+    row(Group::Generic, "pexpire", "key milliseconds [NX|XX|GT|LT]", -3, WF, Keys::ONE,
+        expiry::pexpire, "2.6.0",
         "Sets the expiration of a key, in milliseconds from now."),
-    row(Group::Generic, "expireat", "key unix-time-seconds [NX|XX|GT|LT]", -3, WF, Keys::ONE, expiry::expireat, "1.2.0",
+    row(Group::Generic, "expireat", "key unix-time-seconds [NX|XX|GT|LT]", -3, WF, Keys::ONE,
+        expiry::expireat, "1.2.0",
         "Sets the expiration of a key to a Unix time in seconds."),
-    row(Group::Generic, "pexpireat", "key unix-time-milliseconds [NX|XX|GT|LT]", -3, WF, Keys::ONE, expiry::pexpireat, "2.6.0",
+    row(Group::Generic, "pexpireat", "key unix-time-milliseconds [NX|XX|GT|LT]", -3, WF, Keys::ONE,
+        expiry::pexpireat, "2.6.0",
         "Sets the expiration of a key to a Unix time in milliseconds."),
     row(Group::Generic, "ttl", "key", 2, RF, Keys::ONE, expiry::ttl, "1.0.0",
         "Returns how long a key still lives, in seconds; -1 without expiration, -2 without key."),
     row(Group::Generic, "pttl", "key", 2, RF, Keys::ONE, expiry::pttl, "2.6.0",
-        "Returns how long a key still lives, in milliseconds; -1 without expiration, -2 without key."),
+        "Returns how long a key still lives, in milliseconds; -1 without expiration, -2 without \
+         key."),
     row(Group::Generic, "expiretime", "key", 2, RF, Keys::ONE, expiry::expiretime, "7.0.0",
-        "Returns when a key expires, as a Unix time in seconds; -1 without expiration, -2 without key."),
+        "Returns when a key expires, as a Unix time in seconds; -1 without expiration, -2 without \
+         key."),
     row(Group::Generic, "pexpiretime", "key", 2, RF, Keys::ONE, expiry::pexpiretime, "7.0.0",
-        "Returns when a key expires, as a Unix time in milliseconds; -1 without expiration, -2 without key."),
+        "Returns when a key expires, as a Unix time in milliseconds; -1 without expiration, -2 \
+         without key."),
     row(Group::Generic, "persist", "key", 2, WF, Keys::ONE, expiry::persist, "2.2.0",
         "Removes the expiration of a key."),
     row(Group::Generic, "rename", "key newkey", 3, W, Keys::TWO, keys::rename, "1.0.0",
-        "Renames a key and overwrites the destination.").sliced(SlicedBy::Source).room(LogRoom::Values),
+        "Renames a key and overwrites the destination.").sliced(SlicedBy::Source)
+        .room(LogRoom::Values),
     row(Group::Generic, "renamenx", "key newkey", 3, WF, Keys::TWO, keys::renamenx, "1.0.0",
-        "Renames a key only when the destination does not exist.").sliced(SlicedBy::Source).room(LogRoom::Values),
-    row(Group::Generic, "copy", "source destination [DB destination-db] [REPLACE]", -3, WM, Keys::TWO, keys::copy, "6.2.0",
-        "Copies the value of a key, with its expiration, to another key.").sliced(SlicedBy::Source).room(LogRoom::Values),
-    row(Group::Generic, "keys", "pattern", 2, R.and(Flags::KEYSPACE), Keys::NONE, scan::keys, "1.0.0",
+        "Renames a key only when the destination does not exist.").sliced(SlicedBy::Source)
+        .room(LogRoom::Values),
+    row(Group::Generic, "copy", "source destination [DB destination-db] [REPLACE]", -3, WM,
+        Keys::TWO, keys::copy, "6.2.0",
+        "Copies the value of a key, with its expiration, to another key.").sliced(SlicedBy::Source)
+        .room(LogRoom::Values),
+    row(Group::Generic, "keys", "pattern", 2, R.and(Flags::KEYSPACE), Keys::NONE, scan::keys,
+        "1.0.0",
         "Returns all keys that match a pattern, at once. SCAN does it in steps."),
-    row(Group::Generic, "scan", "cursor [MATCH pattern] [COUNT count] [TYPE type]", -2, R.and(Flags::KEYSPACE), Keys::NONE, scan::scan, "2.8.0",
+    row(Group::Generic, "scan", "cursor [MATCH pattern] [COUNT count] [TYPE type]", -2,
+        R.and(Flags::KEYSPACE), Keys::NONE, scan::scan, "2.8.0",
         "Iterates over the keys. A key that stays from start to end is returned at least once."),
-    row(Group::Generic, "randomkey", "", 1, R.and(Flags::KEYSPACE), Keys::NONE, keys::randomkey, "1.0.0",
+    row(Group::Generic, "randomkey", "", 1, R.and(Flags::KEYSPACE), Keys::NONE, keys::randomkey,
+        "1.0.0",
         "Returns a random key."),
     row(Group::Generic, "object", "", -2, Flags::NONE, Keys::NONE, server::container, "2.2.3",
         "What is known about the value of a key.").subcommands(OBJECT),
 
     // Transactions.
-    row(Group::Transactions, "multi", "", 1, Flags::FAST.and(Flags::NOT_QUEUED), Keys::NONE, transactions::multi, "1.2.0",
+    row(Group::Transactions, "multi", "", 1, Flags::FAST.and(Flags::NOT_QUEUED), Keys::NONE,
+        transactions::multi, "1.2.0",
         "Starts a transaction."),
-    row(Group::Transactions, "exec", "", 1, Flags::NOT_QUEUED, Keys::NONE, transactions::exec, "1.2.0",
+    row(Group::Transactions, "exec", "", 1, Flags::NOT_QUEUED, Keys::NONE, transactions::exec,
+        "1.2.0",
         "Executes all commands in a transaction."),
-    row(Group::Transactions, "discard", "", 1, Flags::FAST.and(Flags::NOT_QUEUED), Keys::NONE, transactions::discard, "2.0.0",
+    row(Group::Transactions, "discard", "", 1, Flags::FAST.and(Flags::NOT_QUEUED), Keys::NONE,
+        transactions::discard, "2.0.0",
         "Discards a transaction."),
-    row(Group::Transactions, "watch", "key [key ...]", -2, Flags::FAST.and(Flags::NOT_QUEUED), Keys::ALL, transactions::watch, "2.2.0",
+    row(Group::Transactions, "watch", "key [key ...]", -2, Flags::FAST.and(Flags::NOT_QUEUED),
+        Keys::ALL, transactions::watch, "2.2.0",
         "Monitors changes to keys to determine the execution of a transaction."),
-    row(Group::Transactions, "unwatch", "", 1, Flags::FAST, Keys::NONE, transactions::unwatch, "2.2.0",
+    row(Group::Transactions, "unwatch", "", 1, Flags::FAST, Keys::NONE, transactions::unwatch,
+        "2.2.0",
         "Forgets about watched keys of a transaction."),
 
     // Connection.
-    row(Group::Connection, "hello", "[protover [AUTH username password] [SETNAME clientname]]", -1, OPEN, Keys::NONE, connection::hello, "6.0.0",
+    row(Group::Connection, "hello", "[protover [AUTH username password] [SETNAME clientname]]", -1,
+        OPEN, Keys::NONE, connection::hello, "6.0.0",
         "Greets the server, chooses the protocol version, and can authenticate."),
-    row(Group::Connection, "auth", "[username] password", -2, OPEN, Keys::NONE, connection::auth, "1.0.0",
+    row(Group::Connection, "auth", "[username] password", -2, OPEN, Keys::NONE, connection::auth,
+        "1.0.0",
         "Authenticates the connection. The user is default."),
     row(Group::Connection, "select", "index", 2, CF, Keys::NONE, connection::select, "1.0.0",
         "Selects one of the 16 spaces of keys."),
@@ -221,9 +274,11 @@ pub static COMMANDS: &[Command] = &[
         "Returns PONG or the message."),
     row(Group::Connection, "echo", "message", 2, CF, Keys::NONE, connection::echo, "1.0.0",
         "Returns the message."),
-    row(Group::Connection, "quit", "", -1, OPEN.and(Flags::NOT_QUEUED), Keys::NONE, connection::quit, "1.0.0",
+    row(Group::Connection, "quit", "", -1, OPEN.and(Flags::NOT_QUEUED), Keys::NONE,
+        connection::quit, "1.0.0",
         "Closes the connection."),
-    row(Group::Connection, "reset", "", 1, OPEN.and(Flags::NOT_QUEUED), Keys::NONE, connection::reset, "6.2.0",
+    row(Group::Connection, "reset", "", 1, OPEN.and(Flags::NOT_QUEUED), Keys::NONE,
+        connection::reset, "6.2.0",
         "Resets the connection as if it were new."),
     row(Group::Connection, "client", "", -2, Flags::NONE, Keys::NONE, server::container, "2.4.0",
         "What is known about connections, and what can be done to them.").subcommands(CLIENT),
@@ -231,9 +286,12 @@ pub static COMMANDS: &[Command] = &[
     // Server.
     row(Group::Server, "dbsize", "", 1, RF.and(Flags::KEYSPACE), Keys::NONE, keys::dbsize, "1.0.0",
         "Returns how many keys there are."),
-    row(Group::Server, "flushdb", "[ASYNC|SYNC]", -1, W.and(Flags::KEYSPACE), Keys::NONE, keys::flushdb, "1.0.0",
-        "Removes all keys of the selected space; in space 0 also those of the named memory tables."),
-    row(Group::Server, "flushall", "[ASYNC|SYNC]", -1, W.and(Flags::KEYSPACE), Keys::NONE, keys::flushall, "1.0.0",
+    row(Group::Server, "flushdb", "[ASYNC|SYNC]", -1, W.and(Flags::KEYSPACE), Keys::NONE,
+        keys::flushdb, "1.0.0",
+        "Removes all keys of the selected space; in space 0 also those of the named memory \
+         tables."),
+    row(Group::Server, "flushall", "[ASYNC|SYNC]", -1, W.and(Flags::KEYSPACE), Keys::NONE,
+        keys::flushall, "1.0.0",
         "Removes all keys of all memory tables."),
     row(Group::Server, "info", "[section ...]", -1, Flags::NONE, Keys::NONE, info::info, "1.0.0",
         "Returns figures about the server, its stages and its tables."),
@@ -247,11 +305,12 @@ pub static COMMANDS: &[Command] = &[
         "There are no functions.").subcommands(FUNCTION),
     row(Group::Server, "time", "", 1, Flags::FAST, Keys::NONE, server::time, "2.6.0",
         "Returns the time of the server: Unix seconds, and microseconds in them."),
-    row(Group::Server, "shutdown", "[NOSAVE|SAVE] [NOW] [FORCE] [ABORT]", -1, Flags::ADMIN.and(Flags::NO_MULTI), Keys::NONE, server::shutdown, "1.0.0",
+    row(Group::Server, "shutdown", "[NOSAVE|SAVE] [NOW] [FORCE] [ABORT]", -1,
+        Flags::ADMIN.and(Flags::NO_MULTI), Keys::NONE, server::shutdown, "1.0.0",
         "Syncs the log and ends the process."),
 ];
 
-/// Allowed before AUTH.
+/// Flags of connection commands that are allowed before AUTH.
 const OPEN: Flags = CF.and(Flags::NO_AUTH);
 const CF: Flags = Flags::CONNECTION.and(Flags::FAST);
 const C: Flags = Flags::CONNECTION;
@@ -261,7 +320,7 @@ const fn help(group: Group, name: &'static str, since: &'static str) -> Command 
     row(group, name, "", 2, Flags::NONE, Keys::NONE, server::help, since, "Prints the subcommands.")
 }
 
-/// The key of `OBJECT x key`.
+/// Position of the key in `OBJECT x key`.
 const SECOND: Keys = Keys { first: 2, last: 2, step: 1 };
 
 #[rustfmt::skip]
@@ -285,59 +344,77 @@ const CLIENT: &[Command] = &[
         "Returns the id of the connection, which is never used again."),
     row(Group::Connection, "client|info", "", 2, C, Keys::NONE, client::info, "6.2.0",
         "Returns what is known about the connection."),
-    row(Group::Connection, "client|kill", "ip:port|[ID client-id] [TYPE NORMAL|MASTER|REPLICA|PUBSUB] [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME YES|NO]", -3, CA, Keys::NONE, client::kill, "2.4.0",
+    row(Group::Connection, "client|kill",
+        "ip:port|[ID client-id] [TYPE NORMAL|MASTER|REPLICA|PUBSUB] [USER username] [ADDR ip:port] \
+         [LADDR ip:port] [SKIPME YES|NO]", -3, CA, Keys::NONE, client::kill, "2.4.0",
         "Closes connections."),
-    row(Group::Connection, "client|list", "[TYPE NORMAL|MASTER|REPLICA|PUBSUB] [ID client-id [client-id ...]]", -2, CA, Keys::NONE, client::list, "2.4.0",
+    row(Group::Connection, "client|list",
+        "[TYPE NORMAL|MASTER|REPLICA|PUBSUB] [ID client-id [client-id ...]]", -2, CA, Keys::NONE,
+        client::list, "2.4.0",
         "Returns what is known about all connections."),
-    row(Group::Connection, "client|no-evict", "ON|OFF", 3, CA, Keys::NONE, client::no_evict, "7.0.0",
+    row(Group::Connection, "client|no-evict", "ON|OFF", 3, CA, Keys::NONE, client::no_evict,
+        "7.0.0",
         "Is noted in CLIENT LIST and has no other effect."),
     row(Group::Connection, "client|no-touch", "ON|OFF", 3, C, Keys::NONE, client::no_touch, "7.2.0",
         "Is noted in CLIENT LIST and has no other effect: last accesses are not recorded."),
     row(Group::Connection, "client|reply", "ON|OFF|SKIP", 3, C, Keys::NONE, client::reply, "3.2.0",
         "Turns replies to the connection off and on."),
-    row(Group::Connection, "client|setinfo", "LIB-NAME libname|LIB-VER libver", 4, C, Keys::NONE, client::setinfo, "7.2.0",
+    row(Group::Connection, "client|setinfo", "LIB-NAME libname|LIB-VER libver", 4, C, Keys::NONE,
+        client::setinfo, "7.2.0",
         "Names the library that the client uses."),
-    row(Group::Connection, "client|setname", "connection-name", 3, C, Keys::NONE, client::setname, "2.6.9",
+    row(Group::Connection, "client|setname", "connection-name", 3, C, Keys::NONE, client::setname,
+        "2.6.9",
         "Names the connection."),
     help(Group::Connection, "client|help", "5.0.0"),
 ];
 
 #[rustfmt::skip]
 const CONFIG: &[Command] = &[
-    row(Group::Server, "config|get", "pattern [pattern ...]", -3, Flags::ADMIN, Keys::NONE, config::get, "2.0.0",
+    row(Group::Server, "config|get", "pattern [pattern ...]", -3, Flags::ADMIN, Keys::NONE,
+        config::get, "2.0.0",
         "Returns the settings whose names match."),
-    row(Group::Server, "config|resetstat", "", 2, Flags::ADMIN, Keys::NONE, config::resetstat, "2.0.0",
+    row(Group::Server, "config|resetstat", "", 2, Flags::ADMIN, Keys::NONE, config::resetstat,
+        "2.0.0",
         "Lets the counters of INFO start again."),
-    row(Group::Server, "config|set", "parameter value [parameter value ...]", -4, Flags::ADMIN, Keys::NONE, config::set, "2.0.0",
+    row(Group::Server, "config|set", "parameter value [parameter value ...]", -4, Flags::ADMIN,
+        Keys::NONE, config::set, "2.0.0",
         "Changes maxmemory; accepts for the other settings the value they have."),
     help(Group::Server, "config|help", "5.0.0"),
 ];
 
 #[rustfmt::skip]
 const COMMAND: &[Command] = &[
-    row(Group::Server, "command|count", "", 2, Flags::NONE, Keys::NONE, introspection::count, "2.8.13",
+    row(Group::Server, "command|count", "", 2, Flags::NONE, Keys::NONE, introspection::count,
+        "2.8.13",
         "Returns how many commands there are."),
-    row(Group::Server, "command|docs", "[command-name ...]", -2, Flags::NONE, Keys::NONE, introspection::docs, "7.0.0",
+    row(Group::Server, "command|docs", "[command-name ...]", -2, Flags::NONE, Keys::NONE,
+        introspection::docs, "7.0.0",
         "Returns documentation about commands."),
-    row(Group::Server, "command|getkeys", "command [argument ...]", -4, Flags::NONE, Keys::NONE, introspection::getkeys, "2.8.13",
+    row(Group::Server, "command|getkeys", "command [argument ...]", -4, Flags::NONE, Keys::NONE,
+        introspection::getkeys, "2.8.13",
         "Returns the keys among the arguments of a command."),
-    row(Group::Server, "command|info", "[command-name ...]", -2, Flags::NONE, Keys::NONE, introspection::info, "2.8.13",
+    row(Group::Server, "command|info", "[command-name ...]", -2, Flags::NONE, Keys::NONE,
+        introspection::info, "2.8.13",
         "Describes commands."),
-    row(Group::Server, "command|list", "[FILTERBY MODULE module-name|ACLCAT category|PATTERN pattern]", -2, Flags::NONE, Keys::NONE, introspection::list, "7.0.0",
+    row(Group::Server, "command|list",
+        "[FILTERBY MODULE module-name|ACLCAT category|PATTERN pattern]", -2, Flags::NONE,
+        Keys::NONE, introspection::list, "7.0.0",
         "Returns the names of commands."),
     help(Group::Server, "command|help", "5.0.0"),
 ];
 
 #[rustfmt::skip]
 const MEMORY: &[Command] = &[
-    row(Group::Server, "memory|usage", "key [SAMPLES count]", -3, R, SECOND, keys::memory_usage, "4.0.0",
+    row(Group::Server, "memory|usage", "key [SAMPLES count]", -3, R, SECOND, keys::memory_usage,
+        "4.0.0",
         "Estimates the memory of a key and its value."),
     help(Group::Server, "memory|help", "4.0.0"),
 ];
 
 #[rustfmt::skip]
 const FUNCTION: &[Command] = &[
-    row(Group::Server, "function|flush", "[ASYNC|SYNC]", -2, Flags::NONE, Keys::NONE, server::function_flush, "7.0.0",
+    row(Group::Server, "function|flush", "[ASYNC|SYNC]", -2, Flags::NONE, Keys::NONE,
+        server::function_flush, "7.0.0",
         "Removes all functions, of which there are none."),
     help(Group::Server, "function|help", "7.0.0"),
 ];

@@ -1,9 +1,10 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH: the commands of a connection run together, or not at all.
+//! MULTI, EXEC, DISCARD, WATCH and UNWATCH: a client's commands that are executed together, or not
+//! at all.
 //!
 //! The rules are Redis's: a command refused while queueing makes EXEC refuse everything, among them
 //! MULTI and WATCH (as in Valkey 8; Redis 7 let EXEC run what was queued beside them); a command
-//! that fails while executing fails alone. All that EXEC changes is one transaction: one log
-//! record, one LSN.
+//! that fails while executing fails alone. All changes of EXEC are one transaction: one log record,
+//! one LSN.
 
 use busload_tables::KeyHash;
 
@@ -17,7 +18,6 @@ use crate::{
     tx::{Tx, WatchedState},
 };
 
-/// MULTI
 pub(super) fn multi(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_in_multi(call.session, "ERR MULTI calls can not be nested")?;
     call.session.multi = Some(Box::default());
@@ -25,7 +25,7 @@ pub(super) fn multi(_: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// An error inside a transaction, which EXEC then refuses.
+/// Refuses a command inside a transaction, which EXEC then refuses.
 fn refuse_in_multi(session: &mut Session, text: &'static str) -> CommandResult {
     match &mut session.multi {
         Some(queue) => {
@@ -36,7 +36,6 @@ fn refuse_in_multi(session: &mut Session, text: &'static str) -> CommandResult {
     }
 }
 
-/// EXEC
 pub(super) fn exec(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let queue = call.session.multi.take().ok_or(CommandError::text("ERR EXEC without MULTI"))?;
     let changed = watched_keys_changed(tx, call.session);
@@ -76,8 +75,8 @@ fn run_queue(tx: &mut Tx, call: &mut Call<'_>, queue: &Queue) {
     }
 }
 
-/// Whether EXEC must fail. The answer depends on the watched keys, so the reply waits for their
-/// last change.
+/// Returns whether EXEC must fail. The answer depends on the watched keys, so the reply waits for
+/// their last change.
 fn watched_keys_changed(tx: &Tx, session: &Session) -> bool {
     if !session.watching {
         return false;
@@ -99,7 +98,6 @@ pub(super) fn unwatch_all(tx: &mut Tx, session: &mut Session) {
     }
 }
 
-/// DISCARD
 pub(super) fn discard(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     free(call.session.multi.take().ok_or(CommandError::text("ERR DISCARD without MULTI"))?);
     unwatch_all(tx, call.session);
@@ -107,7 +105,6 @@ pub(super) fn discard(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// WATCH
 pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     refuse_in_multi(call.session, "ERR WATCH inside MULTI is not allowed")?;
     if WATCHED_KEYS_MAX < tx.watches.key_count(call.session.conn) + call.args.len() - 1 {
@@ -130,7 +127,6 @@ pub(super) fn watch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     Ok(())
 }
 
-/// UNWATCH
 pub(super) fn unwatch(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     unwatch_all(tx, call.session);
     call.reply.ok();

@@ -10,7 +10,7 @@ fn add(left: &str, right: &str) -> Result<String, DecimalError> {
     Ok(String::from_utf8(out).expect("digits are ASCII"))
 }
 
-/// The same sum by way of the string of digits, whatever the numbers' size.
+/// Returns the same sum computed with strings of digits, whatever the numbers' size.
 fn add_slowly(left: &str, right: &str) -> String {
     let digits = |text: &str| {
         Decimal::parse(text.as_bytes()).expect("a number").to_digits().expect("finite")
@@ -219,7 +219,7 @@ fn chained_sums_may_outgrow_128_bits() {
     }
     let mut out = Vec::new();
     sum.write(&mut out);
-    // Each round is x -> 2 (x + step): after n rounds (2^(n+1) - 2) steps.
+    // Each round computes x -> 2 (x + step): after n rounds (2^(n+1) - 2) steps.
     assert_eq!(
         out,
         ((1u128 << 41) - 2)

@@ -1,4 +1,4 @@
-//! Compiling a pattern, in one pass.
+//! Compiler of patterns, in one pass.
 
 use super::{Pattern, Piece, Token, set::ByteSet};
 use crate::{
@@ -14,22 +14,22 @@ const _: () = assert!(PATTERN_BYTES_MAX == 1024 * 1024, "the error text says so"
 const _: () = assert!(PATTERN_SETS_MAX == 16_000, "the error text says so");
 const _: () = assert!(PATTERN_SETS_MAX <= u16::MAX as usize - Token::SETS as usize);
 
-/// Whether `a` matches `A`.
+/// Says whether letter case matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     Sensitive,
-    /// For ASCII letters.
+    /// Ignores the case of ASCII letters.
     Insensitive,
 }
 
 impl Pattern {
-    /// Compiles a pattern for which `a` and `A` differ. Fails when it passes
-    /// [`PATTERN_BYTES_MAX`] or [`PATTERN_SETS_MAX`].
+    /// Compiles a case-sensitive pattern. Fails when it exceeds [`PATTERN_BYTES_MAX`] or
+    /// [`PATTERN_SETS_MAX`].
     pub fn compile(pattern: &[u8]) -> Result<Self, CommandError> {
         compile(pattern, Case::Sensitive)
     }
 
-    /// As [`Pattern::compile`], for names of which the case of ASCII letters does not matter.
+    /// Compiles a pattern for names in which the case of ASCII letters does not matter.
     pub fn compile_caseless(pattern: &[u8]) -> Result<Self, CommandError> {
         compile(pattern, Case::Insensitive)
     }
@@ -71,10 +71,11 @@ struct Compiler {
     tokens: Vec<Token>,
     literals: Vec<u8>,
     sets: Vec<ByteSet>,
-    /// Where in `sets` the two cases of each letter are; 0 for letters that are not there.
+    /// Index in `sets` of both cases of each letter; 0 for letters that are not there.
     letters: [u16; 26],
     pieces: Vec<Piece>,
-    /// Where the piece at hand begins, and whether it has only literals so far.
+    /// Index of the current piece's first token; `literal` says whether it has only literals so
+    /// far.
     start: usize,
     literal: bool,
     searched_set_tokens_max: usize,
@@ -95,12 +96,12 @@ impl Compiler {
         }
     }
 
-    /// `?`
+    /// Adds a `?`, which matches any byte.
     fn any(&mut self) {
         self.push_set(0);
     }
 
-    /// A byte by itself, outside of a class.
+    /// Adds a byte outside of a class.
     fn literal(&mut self, byte: u8) -> Result<(), CommandError> {
         if self.case == Case::Sensitive || !byte.is_ascii_alphabetic() {
             self.push_literal(byte);
@@ -127,9 +128,9 @@ impl Compiler {
         Ok(())
     }
 
-    /// The index of a set that may be new.
+    /// Returns the index of a set, which it adds unless the last set is the same.
     fn new_set(&mut self, set: ByteSet) -> Result<u16, CommandError> {
-        // Of classes in a row that are the same, one is kept.
+        // Keep one of several identical classes in a row.
         if self.sets.last() != Some(&set) {
             if self.sets.len() == PATTERN_SETS_MAX {
                 return Err(TOO_MANY_SETS);
@@ -150,7 +151,7 @@ impl Compiler {
         self.literal = false;
     }
 
-    /// Ends the piece at hand. Stars in a row are one.
+    /// Ends the current piece. Several stars in a row count as one.
     fn star(&mut self) {
         let is_first = self.pieces.is_empty();
         if is_first || self.start < self.tokens.len() {
@@ -178,15 +179,15 @@ impl Compiler {
             sets: self.sets,
             pieces: self.pieces,
             searched_set_tokens_max: self.searched_set_tokens_max,
-            // Redis lets several stars alone match something only. Its commands do not ask it
-            // about a single one.
+            // In Redis several stars alone match no empty text. Its commands do not ask it about a
+            // single star.
             takes_empty: matches_all || pattern.is_empty(),
             matches_all,
         }
     }
 }
 
-/// The set of a class, which begins after the bracket, and what follows it.
+/// Returns the set of a class, which begins after the bracket, and the pattern behind it.
 fn class_set(class: &[u8], case: Case) -> (ByteSet, &[u8]) {
     let (negated, mut rest) = match class {
         [b'^', rest @ ..] => (true, rest),
@@ -196,7 +197,7 @@ fn class_set(class: &[u8], case: Case) -> (ByteSet, &[u8]) {
         Case::Sensitive => byte,
         Case::Insensitive => byte.to_ascii_lowercase(),
     };
-    // Escaped bytes, which mind case, and the others as `fold` makes them.
+    // Escaped bytes, which are case-sensitive, and the others as `fold` makes them.
     let (mut exact, mut folded) = (ByteSet::default(), ByteSet::default());
     loop {
         rest = match rest {
@@ -230,7 +231,7 @@ fn class_set(class: &[u8], case: Case) -> (ByteSet, &[u8]) {
     (folded, rest)
 }
 
-/// The ends of a range as signed chars sort; they are folded only then.
+/// Orders the ends of a range as signed chars, before they are folded.
 fn in_order(start: u8, end: u8) -> (u8, u8) {
     let signed = |byte: u8| i8::from_ne_bytes([byte]);
     if signed(end) < signed(start) { (end, start) } else { (start, end) }

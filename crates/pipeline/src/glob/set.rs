@@ -1,7 +1,7 @@
-//! Sets of bytes.
+//! Sets of bytes, one bit each.
 
-/// A set of bytes, one bit each, in the order of C's signed char: that is how ranges of Redis's
-/// patterns sort on the machines whose Redis everyone knows.
+/// Set of bytes, one bit each, in the order of C's signed char: that is how ranges in Redis's
+/// patterns sort on the machines on which Redis usually runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct ByteSet([u64; 4]);
 
@@ -19,7 +19,8 @@ impl ByteSet {
         self.0[place / 64] |= 1 << (place % 64);
     }
 
-    /// Adds all from `first` to `last` in signed order; nothing when `last` comes before `first`.
+    /// Adds all bytes from `first` to `last` in signed order; none when `last` comes before
+    /// `first`.
     pub(super) fn add_range(&mut self, first: u8, last: u8) {
         let (first, last) = (place(first), place(last));
         if last < first {
@@ -32,8 +33,8 @@ impl ByteSet {
         }
     }
 
-    /// Adds the other case of each ASCII letter in lower case, and takes upper case ones away whose
-    /// lower case is not there.
+    /// Adds the upper case of each ASCII letter that is there in lower case, and removes upper case
+    /// letters whose lower case is not there.
     pub(super) fn unfold(&mut self) {
         const SHIFT: usize = (b'a' - b'A') as usize;
         const LETTERS: u64 = ((1 << 26) - 1) << (b'A' % 64);
@@ -49,7 +50,7 @@ impl ByteSet {
         self.0.iter_mut().for_each(|word| *word = !*word);
     }
 
-    /// Its byte, if it is only one.
+    /// Returns its byte, if the set has exactly one.
     pub(super) fn single(&self) -> Option<u8> {
         let count: u32 = self.0.iter().map(|word| word.count_ones()).sum();
         let word = self.0.iter().position(|word| *word != 0)?;
@@ -60,7 +61,7 @@ impl ByteSet {
 
 const SIGN: u8 = 0x80;
 
-/// Position in signed order.
+/// Returns the position of a byte in signed order.
 #[inline]
 fn place(byte: u8) -> usize {
     usize::from(byte ^ SIGN)

@@ -58,14 +58,14 @@ fn patterns_match_as_in_redis() {
         ("[a-\\]]", "a]", true),
         ("[a-\\]]", "]", false),
         ("[\\a]", "a", true),
-        // A range of which the end is the bracket: the class goes on to the pattern's end.
+        // The end of the range is the bracket, so the class continues to the pattern's end.
         ("[a-]", "]", true),
         ("[a-]", "a", true),
         ("[a-]", "-", false),
         ("[a-]x", "ax", false),
         ("[-a]", "-", true),
         ("[^-a]", "b", true),
-        // Not closed.
+        // Classes that are not closed.
         ("[abc", "b", true),
         ("[abc", "d", false),
         ("[", "[", false),
@@ -131,8 +131,8 @@ fn only_one_star_alone_matches_all() {
 }
 
 /// A class is as cheap as a byte, however it is written, and a pattern that needs more bytes than
-/// the text has costs nothing. These took from seconds to minutes when classes were read for each
-/// key.
+/// the text has costs nothing. These patterns took from seconds to minutes when each key parsed the
+/// classes again.
 #[test]
 fn what_a_pattern_costs_does_not_depend_on_how_its_classes_are_written() {
     let many = |unit: &str, times: usize| unit.repeat(times);
@@ -158,7 +158,7 @@ fn what_a_pattern_costs_does_not_depend_on_how_its_classes_are_written() {
     }
 }
 
-/// Tried naively this takes longer than the universe has been there for.
+/// A naive matcher would take longer than the age of the universe for this.
 #[test]
 fn many_stars_cost_no_more_than_the_text_and_what_may_be_skipped() {
     let text = vec![b'a'; 100_000];
@@ -180,7 +180,7 @@ fn a_long_pattern_is_refused_and_one_of_many_classes_too() {
     let error = Pattern::compile(&[&longest[..], b"a"].concat()).unwrap_err();
     assert_eq!(error.message(), "ERR pattern is longer than 1 MiB");
 
-    // `?` has a set, too.
+    // `?` uses a set, too.
     let pattern = "[ab][cd]".repeat(PATTERN_SETS_MAX / 2 - 1) + "[ab]";
     assert!(Pattern::compile(pattern.as_bytes()).is_ok());
     let error = Pattern::compile((pattern + "[cd]").as_bytes()).unwrap_err();
@@ -202,7 +202,7 @@ impl Random {
     }
 }
 
-/// Whole, and in slices of a few steps; the steps foretold suffice for the whole.
+/// Checks a match in one go and in slices of a few steps; the predicted steps suffice in one go.
 #[test]
 fn patterns_match_what_redis_s_function_matches() {
     let mut random = Random(5);

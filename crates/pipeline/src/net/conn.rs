@@ -1,4 +1,4 @@
-//! One connection as net sees it: bytes in, requests out.
+//! One connection as net sees it: turns received bytes into requests.
 
 use busload_io::ConnId;
 use busload_resp::{ArgRange, Parser, ParserLimits, Progress, ProtocolError};
@@ -11,59 +11,59 @@ use crate::{
     limits::BATCH_ARGS_MAX,
 };
 
-/// A connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(super) struct Conn {
     pub id: ConnId,
     parser: Parser,
-    /// Bytes received and not yet offered, from `partial_start` on.
+    /// Bytes received and not yet put into a batch, from `partial_start` on.
     partial: Vec<u8>,
     partial_start: usize,
     /// Arguments found in the incomplete request at the front of `partial`.
     partial_args: Vec<ArgRange>,
-    /// The incomplete request has at least so many bytes.
+    /// Known minimum length of the incomplete request, in bytes.
     needed: usize,
-    /// Requests tx gave back, to go in front of `partial`.
+    /// Bytes of requests that tx deferred, to go in front of `partial`.
     returned: Vec<u8>,
-    /// Nothing is offered while this holds.
+    /// Reason for which net holds back this connection's requests, if it does.
     pub hold: Option<DeferReason>,
-    /// tx executes nothing until requests are marked as offered again.
+    /// Says whether tx executes nothing until net marks requests as offered again.
     pub tx_blocked: bool,
-    /// Runs in batches that are not back.
+    /// Number of runs in batches that are not back.
     pub in_flight: u32,
-    /// Requests that go into the next batch at most. Twice as many as could be executed of the last
-    /// run, so that a client whose replies are large does not have most of its requests given back
-    /// and parsed again in every turn.
+    /// Largest number of requests for the next batch: twice as many as tx executed of the last run,
+    /// so that a client whose replies are large does not have most of its requests deferred and
+    /// parsed again in every turn.
     share: usize,
-    /// Nothing of its last run was executed: it comes first in the next turn.
+    /// Says whether nothing of its last run was executed, so that it comes first in the next turn.
     pub starved: bool,
     next_seq: u64,
     pub output: Output,
-    /// Reading is paused at the driver.
+    /// Says whether the driver has paused reading.
     pub paused: bool,
-    /// It has shown the password, or needs none: the ordinary limits hold.
+    /// Says whether the client has given the password, or needs none: the ordinary limits apply.
     pub authenticated: bool,
-    /// The client will send no more.
+    /// Says whether the client will send no more.
     pub half_closed: bool,
-    /// The protocol was broken: nothing more is read.
+    /// Says whether the client broke the protocol: nothing more is parsed.
     broken: bool,
-    /// In the list of connections whose head waits for the log.
+    /// Says whether it is in the list of connections whose first reply waits for the log.
     pub in_gated: bool,
-    /// In the list of connections to look at before the turn ends.
+    /// Says whether it is in the list of connections to look at before the turn ends.
     pub in_dirty: bool,
-    /// In the list of connections with bytes to parse next turn.
+    /// Says whether it is in the list of connections with bytes to parse next turn.
     pub in_ready: bool,
-    /// In the list of connections whose requests wait for the log.
+    /// Says whether it is in the list of connections whose requests wait for the log.
     pub in_blocked: bool,
-    /// In the list of connections whose requests wait for a command executed in slices.
+    /// Says whether it is in the list of connections whose requests wait for a sliced command.
     pub in_locked: bool,
-    /// How many such commands had ended when its requests were refused.
+    /// Number of sliced commands that had ended when its requests were deferred.
     pub jobs_ended: u64,
-    /// The asking of the log after which its requests were last offered.
+    /// Value of the stage's `log_epoch` when its requests were last offered again.
     pub log_epoch_tried: u64,
-    /// MULTI queue in tx.
+    /// Memory that tx uses for this connection, such as its MULTI queue.
     pub queued_bytes: usize,
-    /// What of this connection the total contains.
+    /// Bytes of this connection that the stage's total contains.
     pub accounted: usize,
 }
 
@@ -100,20 +100,20 @@ impl Conn {
         }
     }
 
-    /// Memory it takes.
+    /// Returns the memory that the connection takes.
     pub fn memory_bytes(&self) -> usize {
         let args = self.partial_args.capacity() * size_of::<ArgRange>();
-        // Of a large buffer the system has given only what was written.
+        // The system has allocated only the written part of a large buffer.
         let partial = self.partial.capacity().min(self.partial.len().max(UNTOUCHED_BYTES_MIN));
         self.output.bytes() + partial + args + self.returned.capacity() + self.queued_bytes
     }
 
-    /// Whether every request that was executed is answered.
+    /// Returns whether every request that was executed is answered.
     pub fn is_answered(&self) -> bool {
         self.in_flight == 0 && self.output.next_seq() == self.next_seq
     }
 
-    /// Whether every request it sent whole is answered, and every answer sent.
+    /// Returns whether every request that it sent whole is answered, and every answer sent.
     pub fn is_settled(&self) -> bool {
         self.in_flight == 0
             && self.hold.is_none()
@@ -122,29 +122,29 @@ impl Conn {
             && self.output.is_idle()
     }
 
-    /// Bytes received and not yet offered.
+    /// Returns the number of bytes received and not yet put into a batch.
     pub fn backlog_bytes(&self) -> usize {
         self.partial.len() - self.partial_start
     }
 
-    /// Whether bytes can be parsed straight from the receive buffer.
+    /// Returns whether bytes can be parsed straight from the receive buffer.
     pub fn is_fresh(&self) -> bool {
         self.backlog_bytes() == 0 && self.hold.is_none() && !self.in_ready
     }
 
-    /// Keeps bytes for later.
+    /// Stores bytes to be parsed later.
     pub fn keep(&mut self, bytes: &[u8]) {
         if self.broken {
             return;
         }
-        // What was offered is dropped when it is the larger part, so that each byte moves about
+        // Drop the consumed bytes when they are the larger part, so that each byte moves about
         // once.
         if self.partial.len() <= 2 * self.partial_start {
             self.partial.drain(..self.partial_start);
             self.partial_start = 0;
         }
-        // The hint asks for more than twice what has arrived only for the last growth, so growth is
-        // amortised.
+        // The hint asks for more than twice the received bytes only for the last growth, so growth
+        // is amortised.
         let least = self.partial_start + self.backlog_bytes() + bytes.len();
         let wanted = least.max(self.partial_start + self.needed);
         if self.partial.capacity() < wanted
@@ -155,7 +155,7 @@ impl Conn {
         self.partial.extend_from_slice(bytes);
     }
 
-    /// Parses what lies in a receive buffer, which is in the batch, `quota` requests at most.
+    /// Parses the bytes of a receive buffer that is in the batch, `quota` requests at most.
     pub fn parse_received(
         &mut self,
         batch: &mut Batch,
@@ -178,7 +178,7 @@ impl Conn {
         rest
     }
 
-    /// Parses what was kept, if it can contain a whole request, `quota` requests at most.
+    /// Parses the stored bytes, if they can contain a whole request, `quota` requests at most.
     pub fn parse_kept(&mut self, batch: &mut Batch, limits: &ParserLimits, quota: usize) -> Rest {
         if self.backlog_bytes() < self.needed.max(1) || self.broken {
             return Rest::Incomplete;
@@ -193,11 +193,12 @@ impl Conn {
         let (parsed, rest) = self.parse(&mut into, limits, quota, &bytes[start..]);
         let end = start + parsed;
         if batch.requests.len() == first_request {
-            // Nothing whole in it: it goes on growing in place.
+            // They contain no whole request: the buffer continues to grow in place.
             self.partial = bytes;
             self.partial_start = end;
         } else if bytes.len() - end <= parsed {
-            // The larger part is offered: it goes as it is, with large arguments in place.
+            // The larger part goes into the batch: it moves as it is, with large arguments in
+            // place.
             self.partial = bytes[end..].to_vec();
             self.partial_start = 0;
             bytes.truncate(end);
@@ -216,8 +217,8 @@ impl Conn {
         rest
     }
 
-    /// Appends whole requests to the batch; returns how many bytes they took and what the others
-    /// are.
+    /// Appends whole requests to the batch. Returns how many bytes they took and what the remaining
+    /// bytes are.
     fn parse(
         &mut self,
         into: &mut Into<'_>,
@@ -241,16 +242,16 @@ impl Conn {
                 Some(length) => at += length,
                 None => break,
             }
-            // What was needed was for this one: the next may be whole already, and wait only for
-            // its turn.
+            // `needed` was for this request: the next may be whole already and only wait for its
+            // turn.
             self.needed = 0;
         }
         self.push_run(into.batch, first_request, first_seq);
         (at, rest)
     }
 
-    /// Appends the request at the front of `bytes`, which lie `at` bytes behind the base; returns
-    /// its length, nothing when it is incomplete.
+    /// Appends the request at the front of `bytes`, which lie `at` bytes behind the base. Returns
+    /// its length, or `None` when it is incomplete.
     #[inline]
     fn parse_one(
         &mut self,
@@ -334,7 +335,7 @@ impl Conn {
         });
     }
 
-    /// A run was executed whole.
+    /// Notes that tx executed a whole run.
     pub fn run_executed(&mut self) {
         self.share = self.share.saturating_mul(2);
         self.starved = false;
@@ -348,8 +349,8 @@ impl Conn {
                 self.share = (2 * executed).max(1);
                 self.starved = executed == 0;
             }
-            // The first of possibly several runs given back: later ones follow it in order, and
-            // have its reason.
+            // This is the first of possibly several deferred runs: later ones follow it in order,
+            // for the same reason.
             self.next_seq = run.first_seq + u64::from(first - run.first_request);
             self.hold = Some(reason);
             self.tx_blocked = true;
@@ -360,7 +361,7 @@ impl Conn {
             let whole = request.start == 0
                 && batch.buffers[request.buffer as usize].as_slice().len() == request.end as usize;
             if whole && self.returned.is_empty() {
-                // A large request comes back as it went.
+                // A large request comes back in its own buffer.
                 self.returned =
                     std::mem::take(&mut batch.buffers[request.buffer as usize]).into_vec();
             } else {
@@ -369,7 +370,7 @@ impl Conn {
         }
     }
 
-    /// Everything given back is here: it goes in front of what came later, to be parsed anew.
+    /// Puts all deferred requests in front of the bytes that came later, to be parsed again.
     pub fn rejoin(&mut self) {
         self.hold = None;
         if self.returned.is_empty() {
@@ -377,7 +378,7 @@ impl Conn {
         }
         let count = self.returned.len();
         if count <= self.partial_start {
-            // There is room in front: what is given back was mostly taken from there.
+            // There is space in front: most of the deferred bytes were taken from there.
             self.partial_start -= count;
             self.partial[self.partial_start..][..count].copy_from_slice(&self.returned);
             self.returned.clear();
@@ -393,7 +394,7 @@ impl Conn {
         self.broken = false;
     }
 
-    /// An incomplete request will never be whole.
+    /// Drops an incomplete request that will never be whole.
     pub fn drop_partial(&mut self) {
         if self.returned.is_empty() && self.hold.is_none() && !self.in_ready {
             self.partial = Vec::new();
@@ -402,30 +403,30 @@ impl Conn {
     }
 }
 
-/// A buffer with more room than this is not counted whole before it is filled.
+/// Capacity above which a buffer is counted by what is written to it.
 const UNTOUCHED_BYTES_MIN: usize = 2 * 1024 * 1024;
 
-/// Where parsed requests go.
+/// Destination in the batch for parsed requests.
 struct Into<'b> {
     batch: &'b mut Batch,
-    /// Ordinal of the buffer the bytes are or will be in.
+    /// Ordinal of the buffer that the bytes are or will be in.
     buffer: u32,
-    /// Where they begin there.
+    /// Offset in the buffer at which the bytes begin.
     base: u32,
-    /// Requests of this connection are in the batch.
+    /// Says whether requests of this connection are in the batch.
     answers_expected: bool,
 }
 
-/// What the bytes behind the last request parsed are.
+/// Kind of the bytes behind the last parsed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     /// Part of a request, or nothing.
     Incomplete,
-    /// More requests: the connection had its share of this batch.
+    /// More requests: the connection has used its share of this batch.
     OverQuota,
 }
 
-/// An inline request as the multibulk request it stands for.
+/// Encodes an inline request as the multibulk request it stands for.
 fn encode_inline(line: &[Vec<u8>]) -> (Vec<u8>, Vec<ArgRange>) {
     let mut bytes = Vec::new();
     busload_resp::write_array(&mut bytes, line.len());

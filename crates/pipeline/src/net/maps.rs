@@ -1,10 +1,10 @@
-//! Memory for replies that clients do not read: anonymous maps, reused while there is use for them
-//! and given back to the system a little at a time when there is none.
+//! Memory for replies that clients do not read: anonymous maps, reused while there is demand for
+//! them and returned to the system a few at a time when there is none.
 //!
-//! To map, clear and unmap gigabytes a second would keep a processor busy when clients that do not
-//! read come and go; to unmap a gigabyte at once would hold up everybody who touches new memory
-//! meanwhile. So a thread of its own unmaps what nobody wanted since it last looked, at most
-//! [`TRIMMED_COUNT_MAX`] at a time.
+//! Mapping, clearing and unmapping gigabytes a second would keep a processor busy when clients that
+//! do not read come and go; unmapping a gigabyte at once would block every thread that touches new
+//! memory meanwhile. So a thread of its own, the trimmer, unmaps the maps that nobody took since it
+//! last looked, at most [`TRIMMED_COUNT_MAX`] at a time.
 
 use std::{
     mem,
@@ -16,7 +16,7 @@ use memmap2::MmapMut;
 
 use crate::limits::{MAPPED_CHUNK_BYTES, TRIM_INTERVAL, TRIMMED_COUNT_MAX};
 
-/// Where maps come from and go back to.
+/// Pool that maps come from and return to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MapPool(Arc<Shared>);
 
@@ -29,21 +29,21 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Idle {
     maps: Vec<MmapMut>,
-    /// The fewest there were since the trimmer last looked: nobody wanted so many.
+    /// Smallest number of maps in the pool since the trimmer last looked: nobody took these.
     unused_count: usize,
 }
 
-/// Memory of [`MAPPED_CHUNK_BYTES`], written from its start on. It goes back to its pool.
+/// Memory of [`MAPPED_CHUNK_BYTES`], written from its start on. Dropping it returns it to its pool.
 #[derive(Debug)]
 pub(super) struct Mapped {
-    /// `None` only while it is dropped.
+    /// The map; `None` only while it is dropped.
     memory: Option<MmapMut>,
     length: usize,
     pool: MapPool,
 }
 
 impl MapPool {
-    /// Empty memory; `None` when the system has none.
+    /// Takes an empty map; `None` when the system has no memory.
     pub fn take(&self) -> Option<Mapped> {
         let reused = {
             let mut idle = self.0.lock();
@@ -66,7 +66,8 @@ impl MapPool {
         }
     }
 
-    /// Started with the first map that comes back. Without a thread the pool keeps what it has.
+    /// Returns the trimmer, which starts with the first map that comes back. When the thread cannot
+    /// be started the pool keeps its maps.
     fn trimmer(&self) -> Option<&Thread> {
         let start = || {
             let pool = Arc::downgrade(&self.0);
@@ -110,12 +111,12 @@ fn trim(pool: &Weak<Shared>) {
 }
 
 impl Mapped {
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Takes what there is room for; returns the rest.
+    /// Appends the bytes that fit; returns the rest.
     pub fn append<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let (taken, rest) = bytes.split_at(bytes.len().min(MAPPED_CHUNK_BYTES - self.length));
         if let Some(memory) = &mut self.memory {
@@ -153,7 +154,7 @@ mod tests {
         maps.clear();
         let reused = pool.take().unwrap();
         assert_eq!((reused.len(), reused.as_ref().len()), (0, 0));
-        // The trimmer looks again and again, and finds the others unused.
+        // The trimmer looks again and again, and finds the other maps unused.
         while !pool.0.lock().maps.is_empty() {
             thread::yield_now();
         }

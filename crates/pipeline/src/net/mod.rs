@@ -1,8 +1,8 @@
-//! The stage that owns sockets: whole requests out of bytes, replies in request order back, each
-//! released when the log has come far enough.
+//! The stage that owns the sockets: it parses whole requests out of received bytes, and sends the
+//! replies in request order, each when the log has reached its gate.
 //!
-//! One turn: take every event there is, parse every whole request into **one** batch, take finished
-//! replies, submit one send per connection.
+//! One turn: take every available event, parse every whole request into **one** batch, take
+//! finished replies, submit one send per connection.
 //!
 //! ```text
 //!  collect: events --> Conn (parser, kept bytes) --> Batch --> tx
@@ -10,11 +10,12 @@
 //!  finish_turn: watermarks --> open gates --> sends
 //! ```
 //!
-//! **Overload.** A client whose pending replies reach `client_reply_bytes` is not read until it has
-//! taken half of them. Requests that tx gave back are kept and offered again when their reason has
-//! passed; until then the connection is not read. When all connections together take more than
-//! `reply_bytes_total` the largest is closed and logged. **Shutdown.** [`NetStage::stop`]: nothing
-//! more is accepted or read; what was received whole is executed and answered.
+//! **Overload.** Net stops reading a client whose pending replies reach `client_reply_bytes` until
+//! it has taken half of them. It stores requests that tx deferred and submits them again when the
+//! reason has passed; until then it does not read the connection. When all connections together
+//! take more than `reply_bytes_total`, it closes the largest and logs that. **Shutdown.** After
+//! [`NetStage::stop`] it accepts and reads nothing more; tx executes and answers the requests that
+//! were received whole.
 
 mod conn;
 mod maps;
@@ -42,13 +43,13 @@ use crate::{
 use conn::{Conn, Rest};
 use output::{Release, Spare};
 
-/// The stage.
+/// The net stage, over a driver of sockets.
 pub struct NetStage<N: Net> {
     net: N,
     progress: Progress,
     stats: Arc<Stats>,
     limits: ParserLimits,
-    /// Before a client has authenticated.
+    /// Limits for a client that has not authenticated.
     limits_unauthenticated: ParserLimits,
     password_needed: bool,
     client_reply_bytes: usize,
@@ -64,35 +65,35 @@ pub struct NetStage<N: Net> {
     dirty: Vec<ConnId>,
     /// Connections with bytes to parse in the next turn.
     ready: Vec<ConnId>,
-    /// The same, but nothing of theirs was executed in this turn: they come first.
+    /// Connections with bytes to parse of which tx executed nothing in this turn: they come first.
     ready_first: Vec<ConnId>,
     /// Connections whose requests wait for the log.
     blocked: Vec<ConnId>,
-    /// Connections whose requests wait for a command executed in slices.
+    /// Connections whose requests wait for a sliced command.
     locked: Vec<ConnId>,
-    /// How many such commands have ended.
+    /// Number of sliced commands that have ended.
     jobs_ended: u64,
-    /// Closed connections tx has not heard of.
+    /// Closed connections that tx does not know of yet.
     closed: Vec<ConnId>,
     bytes_total: usize,
-    /// Blocked connections are offered again when the log moves.
+    /// Says whether the log was asked to wake the stage when it moves, for the blocked connections.
     log_asked: bool,
-    /// How often it was asked.
+    /// Number of times that the log was asked.
     log_epoch: u64,
-    /// Requests of one connection that go into the current batch at most.
+    /// Largest number of requests of one connection for the current batch.
     quota: usize,
     stopping: bool,
-    /// Bytes came after the stop.
+    /// Says whether bytes came after the stop.
     discarded: bool,
 }
 
 impl<N: Net> NetStage<N> {
-    /// A stage on this driver; it wakes the driver when the log moves.
+    /// Creates a stage on this driver. The log wakes the driver when it moves.
     pub fn new(net: N, progress: Progress, stats: Arc<Stats>, settings: &Settings) -> Self {
         progress.set_waker(net.waker());
         let limits = ParserLimits {
             request_bytes: settings.request_bytes,
-            // As many as Redis takes: what a request may be is bounded in bytes.
+            // As many as Redis allows: the size of a request is limited in bytes.
             arg_count: i32::MAX as usize,
             ..ParserLimits::default()
         };
@@ -130,7 +131,7 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Wakes a poll from any thread.
+    /// Returns a waker that ends a poll from any thread.
     pub fn waker(&self) -> Waker {
         self.net.waker()
     }
@@ -163,7 +164,7 @@ impl<N: Net> NetStage<N> {
         Ok(())
     }
 
-    /// Takes the replies of a batch, and its memory: it is empty afterwards.
+    /// Takes the replies out of a batch, and its memory: the batch is empty afterwards.
     pub fn deliver(&mut self, batch: &mut Batch) {
         for segment in &batch.replies {
             let Some(conn) = lookup(&mut self.conns, segment.conn) else { continue };
@@ -212,7 +213,7 @@ impl<N: Net> NetStage<N> {
         batch.clear();
     }
 
-    /// Ends a turn: releases what the log has reached, sends, pauses and resumes.
+    /// Ends a turn: releases the replies whose gates are open, sends, pauses and resumes.
     pub fn finish_turn(&mut self) {
         let progress = Gate { written: self.progress.written(), durable: self.progress.durable() };
         let mut released = 0;
@@ -240,8 +241,8 @@ impl<N: Net> NetStage<N> {
         self.stats.connections_blocked.set(self.blocked.len() as u64);
     }
 
-    /// Asks the log to wake the driver for what is waited for. False when it is there already: do
-    /// not wait.
+    /// Asks the log to wake the driver when it reaches the next gate. Returns false when there is
+    /// something to do already: the caller must not wait.
     pub fn prepare_wait(&mut self) -> bool {
         if self.has_work() {
             return false;
@@ -251,7 +252,7 @@ impl<N: Net> NetStage<N> {
         for &id in &self.gated {
             let Some(conn) = lookup(&mut self.conns, id) else { continue };
             let Some(gate) = conn.output.gate() else { continue };
-            // Both parts of one gate must be reached: wait for the one that is missing.
+            // A gate needs both of its parts: wait for the one that is missing.
             if self.progress.written() < gate.written {
                 next.written = next.written.min(gate.written);
             } else {
@@ -263,7 +264,7 @@ impl<N: Net> NetStage<N> {
         !written && !durable
     }
 
-    /// Accepts and reads no more.
+    /// Stops accepting and reading.
     pub fn stop(&mut self) {
         self.stopping = true;
         self.net.stop_listening();
@@ -273,9 +274,9 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Ends what is sent, once everything is. Unread bytes would make the system break connections
-    /// and lose what is still on its way, so they are received and thrown away until the peers are
-    /// done or quiet.
+    /// Ends the sending half of every connection, once everything is sent. Unread bytes would make
+    /// the system reset connections and lose data still on its way, so the stage receives and
+    /// discards them until the peers are done or quiet.
     pub fn linger(&mut self) {
         for conn in self.conns.iter().flatten() {
             self.net.finish(conn.id);
@@ -283,22 +284,23 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Whether peers sent something since the last call, although nothing is read any more.
+    /// Returns whether peers sent something since the last call, although nothing is parsed any
+    /// more.
     pub fn take_discarded(&mut self) -> bool {
         std::mem::take(&mut self.discarded)
     }
 
-    /// Connections now.
+    /// Returns the number of open connections.
     pub fn connection_count(&self) -> usize {
         self.conn_count
     }
 
-    /// Whether every request received whole was answered and every answer sent.
+    /// Returns whether every request received whole was answered and every answer sent.
     pub fn is_drained(&self) -> bool {
         self.conns.iter().flatten().all(|conn| conn.is_settled())
     }
 
-    /// Whether the next turn has something to do without any event.
+    /// Returns whether the next turn has something to do without any event.
     fn has_work(&self) -> bool {
         !self.ready.is_empty()
             || !self.ready_first.is_empty()
@@ -387,7 +389,7 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Parses what was left for this turn.
+    /// Parses the bytes that were left for this turn.
     fn offer_ready(&mut self, batch: &mut Batch) {
         let mut offered = std::mem::take(&mut self.ready_first);
         offered.append(&mut self.ready);
@@ -411,7 +413,7 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// The log moved: whoever waits for it is looked at again.
+    /// Looks again at every connection that waits for the log, because it moved.
     fn wake_blocked(&mut self) {
         for id in self.blocked.drain(..) {
             if let Some(conn) = lookup(&mut self.conns, id) {
@@ -421,7 +423,7 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Requests that were not executed.
+    /// Takes back the requests that tx deferred.
     fn take_back(&mut self, batch: &mut Batch) {
         for index in 0..batch.deferred.len() {
             let deferred = batch.deferred[index];
@@ -436,8 +438,8 @@ impl<N: Net> NetStage<N> {
         }
     }
 
-    /// Sends what can leave and brings the connection's pauses and accounts up to date. Whether
-    /// something was sent.
+    /// Sends the released replies of a connection and updates its pauses and its share of the
+    /// total. Returns whether something was sent.
     fn settle(&mut self, id: ConnId, progress: Gate) -> bool {
         let Some(conn) = lookup(&mut self.conns, id) else { return false };
         conn.in_dirty = false;
@@ -509,14 +511,14 @@ impl<N: Net> NetStage<N> {
         sent
     }
 
-    /// Bounds what all connections take together.
+    /// Closes the largest connections until all together are within their limit.
     fn enforce_total(&mut self) {
         while self.reply_bytes_total < self.bytes_total {
             let largest = self.conns.iter().flatten().max_by_key(|conn| conn.accounted);
             let Some((id, bytes)) = largest.map(|conn| (conn.id, conn.accounted)) else { return };
             log::warn!(
-                "closing connection {}: it holds {bytes} bytes of pending replies and unread requests, all connections \
-                 together {} of at most {} (reply_bytes_total)",
+                "closing connection {}: it holds {bytes} bytes of pending replies and unread \
+                 requests, all connections together {} of at most {} (reply_bytes_total)",
                 id.index,
                 self.bytes_total,
                 self.reply_bytes_total
@@ -554,12 +556,12 @@ fn lookup(conns: &mut [Option<Box<Conn>>], id: ConnId) -> Option<&mut Box<Conn>>
     conns.get_mut(id.index as usize)?.as_mut().filter(|conn| conn.id == id)
 }
 
-/// Whether the rest of what has come is for the next turn.
+/// Returns whether the remaining bytes must wait for the next turn.
 fn is_full(batch: &Batch) -> bool {
     BATCH_REQUESTS_MAX <= batch.requests.len() || BATCH_ARGS_MAX <= batch.args.len()
 }
 
-/// Puts the connection on a list unless it is on it.
+/// Adds the connection to a list unless it is in it.
 fn mark(list: &mut Vec<ConnId>, listed: &mut bool, id: ConnId) {
     if !std::mem::replace(listed, true) {
         list.push(id);
@@ -577,7 +579,7 @@ fn keep_spare(spare: &mut Vec<Vec<u8>>, mut bytes: Vec<u8>) {
     }
 }
 
-/// Drops a large value where it holds nobody up.
+/// Drops a large value on a thread that nobody waits for.
 fn drop_shared(bytes: Bytes) {
     let length = bytes.len();
     reaper::drop_sized(bytes, length);

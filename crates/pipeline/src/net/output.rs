@@ -1,10 +1,10 @@
-//! What one connection is owed: replies in request order, each released when its gate opens.
+//! Pending replies of one connection, in request order, each released when its gate opens.
 //!
-//! Replies lie in chunks of at most [`REPLY_CHUNK_BYTES_MAX`], so that no buffer of megabytes is
-//! ever grown by copying, and what is counted is what is allocated. Those of a client that does not
-//! read lie in mapped memory ([`super::maps`]): the system gives it page by page and has it back
-//! soon after the client is closed, while an allocator would keep gigabytes, or return them in one
-//! go when everybody waits.
+//! Replies lie in chunks of at most [`REPLY_CHUNK_BYTES_MAX`], so that no buffer of megabytes ever
+//! grows by copying, and the counted size is the allocated one. Replies to a client that does not
+//! read lie in mapped memory ([`super::maps`]): the system provides it page by page and gets it
+//! back soon after the client is closed, while an allocator would keep gigabytes, or return them in
+//! one go while everybody waits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,35 +18,35 @@ use crate::{
     limits::{MAPPED_FROM_BYTES, REPLY_CHUNK_BYTES_MAX},
 };
 
-/// Memory for chunks, used again by whichever connection needs some.
+/// Memory for chunks that all connections reuse.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     pub buffers: Vec<Vec<u8>>,
     pub maps: MapPool,
 }
 
-/// Bytes that leave together.
+/// Bytes that wait for one gate.
 #[derive(Debug)]
 struct Chunk {
     gate: Gate,
     body: Body,
-    /// Close when this has been sent.
+    /// Says whether to close the connection when this has been sent.
     close: bool,
 }
 
 #[derive(Debug)]
 enum Body {
-    /// A buffer of replies.
+    /// Buffer of copied replies.
     Owned(Vec<u8>),
-    /// A large value shared with a table.
+    /// Large value shared with a table.
     Shared(Bytes),
-    /// Replies to a client that does not read.
+    /// Mapped memory, for replies to a client that does not read.
     Mapped(Mapped),
 }
 
 impl Body {
-    /// What it takes: the whole of a buffer, of a shared value its length, of mapped memory what
-    /// was written to.
+    /// Returns the memory it takes: the whole of a buffer, the length of a shared value, the
+    /// written part of mapped memory.
     fn memory_bytes(&self) -> usize {
         match self {
             Body::Owned(bytes) => bytes.capacity(),
@@ -64,56 +64,56 @@ impl Body {
     }
 }
 
-/// A connection's pending replies.
+/// Pending replies of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     queue: VecDeque<Chunk>,
-    /// Replies to later requests that came before those of earlier ones, by sequence number of
-    /// their first.
+    /// Replies to later requests that came before those of earlier ones, by sequence number of the
+    /// first request.
     early: BTreeMap<u64, (u64, Vec<Chunk>)>,
-    /// The request whose reply goes to the end of the queue next.
+    /// Sequence number of the request whose reply goes to the end of the queue next.
     next_seq: u64,
-    /// Memory of all chunks, the one being sent included.
+    /// Memory of all chunks, including the one being sent.
     bytes: usize,
     sending: bool,
     closing: bool,
 }
 
-/// What a released connection wants.
+/// Next action for a connection.
 #[derive(Debug)]
 pub(super) enum Release {
-    /// Send this.
+    /// Send these bytes to the client.
     Send(SendChunk),
-    /// Nothing can leave now: the first gate is closed.
+    /// Nothing can be sent now: the first gate is closed.
     Gated,
-    /// Nothing to do.
+    /// There is nothing to do.
     Idle,
     /// Everything was sent and the connection shall be closed.
     Close,
 }
 
 impl Output {
-    /// Memory that replies not yet sent take.
+    /// Returns the memory that unsent replies take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The request whose reply is missing next.
+    /// Returns the sequence number of the request whose reply is missing next.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
     }
 
-    /// What the first pending reply waits for, if there is one and nothing is being sent.
+    /// Returns the gate of the first pending reply, if there is one and nothing is being sent.
     pub fn gate(&self) -> Option<Gate> {
         if self.sending { None } else { self.queue.front().map(|chunk| chunk.gate) }
     }
 
-    /// Whether nothing is pending and nothing under way.
+    /// Returns whether nothing is pending and nothing is being sent.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.early.is_empty() && !self.sending
     }
 
-    /// Takes a segment of a batch to its place.
+    /// Puts a reply run of a batch into its place in the order.
     pub fn push(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Spare) {
         let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
         if in_order && segment.shared_count == 0 {
@@ -139,7 +139,7 @@ impl Output {
         }
     }
 
-    /// Common case: appended to the last chunk when it waits for the same.
+    /// Appends to the last chunk when that waits for the same gate, the common case.
     fn push_bytes(&mut self, bytes: &[u8], gate: Gate, close: bool, spare: &mut Spare) {
         if MAPPED_FROM_BYTES <= self.bytes {
             return self.push_mapped(bytes, gate, close, &spare.maps);
@@ -162,7 +162,7 @@ impl Output {
         self.bytes += owned_chunks(bytes, gate, close, spare, |chunk| queue.push_back(chunk));
     }
 
-    /// The client does not read.
+    /// Appends to mapped memory, for a client that does not read.
     fn push_mapped(&mut self, bytes: &[u8], gate: Gate, close: bool, maps: &MapPool) {
         let mut rest = bytes;
         if let Some(Chunk { gate: last, body: Body::Mapped(mapped), .. }) = self.queue.back_mut()
@@ -178,7 +178,8 @@ impl Output {
         self.bytes += bytes.len() - rest.len();
         match self.queue.back_mut() {
             Some(last) if rest.is_empty() => last.close |= close,
-            // The system has no memory to map, or there is nothing but the end.
+            // The system has no memory to map, or the reply has no bytes and only closes the
+            // connection.
             _ => {
                 let queue = &mut self.queue;
                 let push = |chunk| queue.push_back(chunk);
@@ -187,7 +188,7 @@ impl Output {
         }
     }
 
-    /// Cuts a segment at its large values.
+    /// Splits a reply run at its large values.
     fn cut(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Spare) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let gate = segment.gate;
@@ -208,8 +209,8 @@ impl Output {
         chunks
     }
 
-    /// What to do now. At most one send is under way; what is released meanwhile leaves with the
-    /// next.
+    /// Returns what to do now. At most one send is under way; replies that are released meanwhile
+    /// go out with the next.
     pub fn release(&mut self, progress: Watermarks, spare: &mut Spare) -> Release {
         if self.sending {
             return Release::Idle;
@@ -233,7 +234,8 @@ impl Output {
         Release::Send(body)
     }
 
-    /// Appends what else is released, so that one send takes it all, up to the size of a chunk.
+    /// Appends further released replies, up to the size of a chunk, so that one send takes them
+    /// all.
     fn gather(&mut self, bytes: &mut Vec<u8>, progress: Watermarks, spare: &mut Spare) {
         while let Some(Chunk { gate, body: Body::Owned(next), .. }) = self.queue.front()
             && gate.is_open(progress)
@@ -263,7 +265,7 @@ impl Output {
         Some(chunk.body)
     }
 
-    /// The send under way is done.
+    /// Takes back the chunk of a send that is done.
     pub fn sent(&mut self, chunk: SendChunk, spare: &mut Spare) {
         self.sending = false;
         self.bytes -= memory_bytes(&chunk);
@@ -278,7 +280,7 @@ impl Output {
     }
 }
 
-/// Cuts bytes into chunks of bounded size; returns the memory they take.
+/// Splits bytes into chunks of bounded size; returns the memory they take.
 fn owned_chunks(
     bytes: &[u8],
     gate: Gate,
@@ -312,7 +314,7 @@ fn append(chunk: &mut Vec<u8>, bytes: &[u8]) {
     chunk.extend_from_slice(bytes);
 }
 
-/// See [`Body::memory_bytes`].
+/// Returns what [`Body::memory_bytes`] returned for it.
 fn memory_bytes(chunk: &SendChunk) -> usize {
     match chunk {
         SendChunk::Owned(bytes) => bytes.capacity(),
@@ -359,7 +361,7 @@ mod tests {
             self.output.push(&segment, batch, &mut self.spare);
         }
 
-        /// Sends until nothing more can leave.
+        /// Sends until every remaining reply waits.
         fn sends(&mut self, durable: u64) -> Vec<String> {
             let progress = Gate { written: Lsn(durable), durable: Lsn(durable) };
             let mut sends = Vec::new();

@@ -1,8 +1,8 @@
-//! Which table a key belongs to, and what is promised for it.
+//! Tables by name: which table a key belongs to, and how durable its writes are.
 //!
-//! To a client there is one key space: `name:rest` belongs to the table `name` if there is one,
-//! every other key to `default`, whose 16 spaces SELECT chooses among. Named tables are reachable
-//! from all spaces.
+//! A client sees one key space: `name:rest` belongs to the table `name` if there is one, every
+//! other key to `default`, among whose 16 spaces SELECT chooses. Named tables are reachable from
+//! all spaces.
 
 use std::{collections::HashMap, hash::BuildHasherDefault};
 
@@ -15,45 +15,47 @@ use crate::{
     settings::{SyncMode, TableSettings},
 };
 
-/// Where keys with a certain prefix go.
+/// Destination of the keys with a certain prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// A memory table.
+    /// Id of a memory table.
     Memory(TableId),
-    /// A source, by ordinal.
+    /// Ordinal of a source.
     Source(usize),
 }
 
-/// Whether changes of a table are logged.
+/// Logging of a table's changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Logging {
-    /// With this policy.
+    /// Logged with this policy.
     On(SyncPolicy),
-    /// No.
+    /// Not logged at all.
     Off,
 }
 
-/// A memory table as it is configured.
+/// Memory table and how it is configured.
 #[derive(Clone, Debug)]
 pub struct MemoryTable {
-    /// Its settings.
+    /// Settings of the table.
     pub settings: TableSettings,
     logging: Logging,
 }
 
-/// All tables.
+/// All memory tables, and the prefixes of all tables.
 #[derive(Debug)]
 pub struct Catalog {
-    /// By [`TableId`]; all spaces share the settings of `default`. Ids of dropped tables have none.
+    /// Memory tables by [`TableId`]; all spaces share the settings of `default`. Ids of dropped
+    /// tables are `None`.
     memory: Vec<Option<MemoryTable>>,
-    /// Clients choose what is looked up here, not what is in it: the hash need not resist them.
+    /// Route of each prefix. Clients choose the lookups but not the contents, so the hash need not
+    /// resist attacks.
     routes: HashMap<Box<[u8]>, Route, BuildHasherDefault<RapidHasher<'static>>>,
     logged: bool,
     memory_max: bool,
 }
 
 impl Catalog {
-    /// Only `default`, in all its spaces.
+    /// Creates a catalog of `default` alone, with all its spaces.
     pub fn new(default: TableSettings) -> Self {
         let table = MemoryTable { logging: logging_of(default.sync), settings: default };
         let logged = table.logging != Logging::Off;
@@ -75,12 +77,12 @@ impl Catalog {
         self.memory[index] = Some(MemoryTable { settings, logging });
     }
 
-    /// Adds a table that a source answers for.
+    /// Adds a table that a source serves.
     pub fn add_source(&mut self, name: &str, ordinal: usize) {
         self.routes.insert(name.as_bytes().into(), Route::Source(ordinal));
     }
 
-    /// Where the key goes.
+    /// Returns the table or source that the key belongs to.
     #[inline]
     pub fn route(&self, space: u16, key: &[u8]) -> Route {
         if !self.routes.is_empty()
@@ -92,33 +94,33 @@ impl Catalog {
         Route::Memory(TableId(space))
     }
 
-    /// The memory table of a key that is known not to belong to a source.
+    /// Returns the memory table of a key that is known not to belong to a source.
     #[inline]
     pub fn memory_table(&self, space: u16, key: &[u8]) -> TableId {
         match self.route(space, key) {
             Route::Memory(table) => table,
-            // Commands reach handlers only with keys of memory tables; whatever this is, it is
-            // nowhere.
+            // Commands reach handlers only with keys of memory tables; no table has a key of a
+            // source.
             Route::Source(_) => TableId(space),
         }
     }
 
-    /// Whether there are tables besides memory.
+    /// Returns whether there are named tables, in memory or at sources.
     pub fn has_named(&self) -> bool {
         !self.routes.is_empty()
     }
 
-    /// Whether any memory table is logged.
+    /// Returns whether any memory table is logged.
     pub fn any_logged(&self) -> bool {
         self.logged
     }
 
-    /// Whether any table has a memory limit of its own.
+    /// Returns whether any table has a memory limit of its own.
     pub fn any_memory_max(&self) -> bool {
         self.memory_max
     }
 
-    /// Whether and how the table's changes are logged.
+    /// Returns whether and how the table's changes are logged.
     #[inline]
     pub fn logging(&self, table: TableId) -> Logging {
         self.memory
@@ -127,13 +129,13 @@ impl Catalog {
             .map_or(Logging::Off, |table| table.logging)
     }
 
-    /// A memory table's settings.
+    /// Returns the settings of a memory table.
     pub fn memory(&self, table: TableId) -> Option<&MemoryTable> {
         self.memory.get(usize::from(table.0)).and_then(Option::as_ref)
     }
 
-    /// All memory tables that a client in this space sees when it lists keys: the space, in space 0
-    /// also the named.
+    /// Returns the memory tables whose keys a client in this space sees when it lists keys: the
+    /// space, and in space 0 also the named tables.
     pub fn listed(&self, space: u16) -> Vec<TableId> {
         let mut tables = vec![TableId(space)];
         if space == 0 {
@@ -142,7 +144,7 @@ impl Catalog {
         tables
     }
 
-    /// All memory tables, spaces first.
+    /// Returns all memory tables, spaces first.
     pub fn all_memory(&self) -> Vec<TableId> {
         (0..SPACE_COUNT).map(TableId).chain(self.named_memory()).collect()
     }

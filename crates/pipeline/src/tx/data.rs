@@ -1,5 +1,5 @@
-//! How commands reach the data: every read joins what the reply must wait for, every change writes
-//! its effect into the transaction's log record. There is no other way to the tables.
+//! Access to the data: every read joins the gate of what it read, every change writes its effect
+//! into the transaction's log record. There is no other way to the tables.
 
 use busload_log::SyncPolicy;
 use busload_tables::{KeyHash, StringValue, TableId, UnixMs, Value, ValueKind, effect};
@@ -12,52 +12,52 @@ use crate::{
     session::Session,
 };
 
-/// A key and where it lives.
+/// Key and the table it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// The memory table.
+    /// Memory table of the key.
     pub table: TableId,
     /// Hash of the whole key.
     pub hash: KeyHash,
-    /// The whole key, the table's prefix included.
+    /// Bytes of the whole key, the table's prefix included.
     pub bytes: &'a [u8],
 }
 
-/// What the running transaction has changed so far.
+/// Changes that the current transaction has made so far.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Keys changed.
+    /// Keys that were changed.
     keys: Vec<(TableId, KeyHash)>,
-    /// Tables flushed.
+    /// Tables that were flushed.
     flushed: Vec<TableId>,
-    /// A record is open, to be committed with this policy.
+    /// Policy of the open record, if one is open.
     record: Option<SyncPolicy>,
 }
 
 impl Tx {
-    /// The time of this batch, in Unix milliseconds; never below a time already in the log.
+    /// Returns the time of this batch, in Unix milliseconds; never below a time already in the log.
     pub fn now(&self) -> UnixMs {
         self.now_ms
     }
 
-    /// The key and the memory table it belongs to.
+    /// Returns the key with its hash and memory table.
     #[inline]
     pub fn key<'a>(&self, session: &Session, bytes: &'a [u8]) -> Key<'a> {
         self.key_hashed(session, bytes, self.tables.hash(bytes))
     }
 
-    /// As [`Tx::key`] with the hash known.
+    /// Returns what [`Tx::key`] does, for a known hash.
     #[inline]
     pub fn key_hashed<'a>(&self, session: &Session, bytes: &'a [u8], hash: KeyHash) -> Key<'a> {
         Key { table: self.catalog.memory_table(session.space, bytes), hash, bytes }
     }
 
-    /// As [`Tx::key`] for a client in this space.
+    /// Returns what [`Tx::key`] does, for a client in this space.
     pub fn key_in<'a>(&self, space: u16, bytes: &'a [u8]) -> Key<'a> {
         Key { table: self.catalog.memory_table(space, bytes), hash: self.tables.hash(bytes), bytes }
     }
 
-    /// Fetches what is known of the keys ahead of their use.
+    /// Prefetches the index entries of the keys.
     pub fn prefetch(&self, keys: &[Key<'_>]) {
         for key in keys {
             self.tables.prefetch_bucket(key.table, key.hash);
@@ -67,7 +67,7 @@ impl Tx {
         }
     }
 
-    /// The keys from argument `first` on, every `step`-th, prefetched.
+    /// Returns the keys from argument `first` on, every `step`-th, prefetched.
     pub fn keys<'a>(
         &self,
         session: &Session,
@@ -81,21 +81,21 @@ impl Tx {
         keys
     }
 
-    /// The value, absent when expired.
+    /// Returns the value; an expired one counts as absent.
     #[inline]
     pub fn get(&self, key: &Key<'_>) -> Option<Value<'_>> {
         self.join_gate(self.filter.of_key(key.table, key.hash));
         self.tables.get(key.table, key.hash, key.bytes, self.now_ms)
     }
 
-    /// As [`Tx::get`] for a key that the caller has locked: it stays until the lock is given back,
-    /// even when its time is over meanwhile.
+    /// Returns what [`Tx::get`] does for a key that the caller has locked: the key stays until the
+    /// lock is released, even when it expires meanwhile.
     pub(crate) fn get_locked(&self, key: &Key<'_>) -> Option<Value<'_>> {
         self.join_gate(self.filter.of_key(key.table, key.hash));
         self.tables.get(key.table, key.hash, key.bytes, UnixMs::MIN)
     }
 
-    /// As [`Tx::get`], counted as a hit or miss.
+    /// Returns what [`Tx::get`] does and counts a hit or miss.
     #[inline]
     pub fn read(&self, key: &Key<'_>) -> Option<Value<'_>> {
         let value = self.get(key);
@@ -106,24 +106,26 @@ impl Tx {
         value
     }
 
-    /// What kind of value the key has, if any.
+    /// Returns the kind of the key's value, if it has one.
     pub fn kind(&self, key: &Key<'_>) -> Option<ValueKind> {
         self.get(key).map(|value| value.kind())
     }
 
-    /// When the key expires: nothing when it is absent, `Some(None)` when it never does.
+    /// Returns when the key expires: `None` when it is absent, `Some(None)` when it never expires.
     pub fn expiry(&self, key: &Key<'_>) -> Option<Option<UnixMs>> {
         self.join_gate(self.filter.of_key(key.table, key.hash));
         self.tables.expiry(key.table, key.hash, key.bytes, self.now_ms)
     }
 
-    /// Waits for the last change to any key of the table: for replies that show it as a whole.
+    /// Joins the gate of the last change to any key of the table, for replies that show it as a
+    /// whole.
     pub fn look_at_table(&self, table: TableId) {
         self.join_gate(self.filter.of_table(table));
     }
 
-    /// Deletes the key if it is there but expired. To be called before a change that builds on the
-    /// old value (a put does not), so that the log says so too: replay knows no clock.
+    /// Deletes the key if it is there but expired. A handler calls it before a change that builds
+    /// on the old value (a put does not), so that the log contains the delete: replay knows no
+    /// clock.
     pub fn drop_if_expired(&mut self, key: &Key<'_>) {
         if self.tables.is_expired(key.table, key.hash, key.bytes, self.now_ms) {
             self.delete(key);
@@ -131,7 +133,7 @@ impl Tx {
         }
     }
 
-    /// Sets a string, whatever was there; `expiry` in Unix milliseconds.
+    /// Sets a string, whatever was there; `expiry` is in Unix milliseconds.
     pub fn put(&mut self, key: &Key<'_>, value: StringValue<'_>, expiry: Option<UnixMs>) {
         if self.defer_put {
             let value = match value {
@@ -179,7 +181,8 @@ impl Tx {
         length
     }
 
-    /// Deletes the key; false when it was absent (an expired one is deleted, and was absent).
+    /// Deletes the key. Returns false when it was absent (an expired one is deleted, but was
+    /// absent).
     pub fn delete(&mut self, key: &Key<'_>) -> bool {
         self.join_gate(self.filter.of_key(key.table, key.hash));
         let live = self.tables.get(key.table, key.hash, key.bytes, self.now_ms).is_some();
@@ -221,7 +224,7 @@ impl Tx {
         added
     }
 
-    /// Removes fields, and the key with its last one. Returns how many were there.
+    /// Removes fields, and the key with its last one. Returns how many fields were there.
     pub fn hash_delete<'p>(
         &mut self,
         key: &Key<'_>,
@@ -282,7 +285,7 @@ impl Tx {
         self.scratch = effects;
     }
 
-    /// Empties the table.
+    /// Removes all keys of the table.
     pub fn flush(&mut self, table: TableId) {
         if self.tables.len(table) == 0 {
             self.look_at_table(table);
@@ -320,8 +323,8 @@ impl Tx {
                 Gate::at(lsn, level)
             }
         };
-        // What was changed may show what was read, whatever table it went to: it waits for that,
-        // too.
+        // The change may show what the transaction read, whatever table it goes to: so it waits for
+        // that, too.
         let gate = self.gate.get().join(own);
         self.gate.set(gate);
         if gate != Gate::OPEN {
@@ -336,8 +339,8 @@ impl Tx {
         changes.flushed.clear();
     }
 
-    /// Opens the transaction's record if the table is logged, and makes it at least as strict as
-    /// the table.
+    /// Opens the transaction's record if the table is logged, and makes its policy at least as
+    /// strict as the table's.
     #[inline]
     pub(super) fn open_record(&mut self, table: TableId) -> bool {
         let Logging::On(policy) = self.catalog.logging(table) else { return false };
@@ -361,7 +364,7 @@ impl Tx {
         self.any_change = true;
     }
 
-    /// What the command that runs must wait for so far.
+    /// Returns the gate of the current command so far.
     pub(super) fn gate(&self) -> Gate {
         self.gate.get()
     }

@@ -1,5 +1,5 @@
-//! From a request to its handler: does the command exist, may this client run it now, is there room
-//! for it?
+//! The way of a request to its handler: does the command exist, may this client run it now, can the
+//! log reserve space for it?
 
 use std::collections::HashMap;
 
@@ -21,18 +21,18 @@ use crate::{
     session::{Queue, Session},
 };
 
-/// What became of a request.
+/// Result of dispatching a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Its reply is in the batch.
+    /// The reply is in the batch.
     Replied,
-    /// A source will answer.
+    /// A source or a job will answer.
     Pending,
-    /// Nothing happened; it must be offered again.
+    /// The request was not executed; net must submit it again.
     Deferred(DeferReason),
 }
 
-/// Why a request cannot run.
+/// Reason for which a request cannot run.
 enum Refusal {
     Error(CommandError),
     Defer(DeferReason),
@@ -44,14 +44,14 @@ impl From<CommandError> for Refusal {
     }
 }
 
-/// How many log bytes the values of keys can take when they are copied.
+/// Log bytes that the value of each key can take when it is copied.
 type Sizes<'a> = HashMap<(TableId, &'a [u8]), usize>;
 
-/// Digits of the longest number a command computes, and then some.
+/// Upper bound of the digits of a number that a command computes.
 const NUMBER_BYTES_MAX: usize = 8 * 1024;
 
 impl Tx {
-    /// Runs, queues, refuses or passes on one request.
+    /// Executes, queues, refuses or submits one request.
     pub(super) fn dispatch(
         &mut self,
         session: &mut Session,
@@ -104,7 +104,7 @@ impl Tx {
             Err(Refusal::Error(error)) => error,
         };
         if id == CommandId::UNKNOWN && is_http(args.at(0)) {
-            // A web page made a browser talk to us. Whatever follows the header lines is not from a
+            // A web page made a browser talk to us. What follows the header lines is not from a
             // client of ours.
             log::warn!("closing connection {}: it speaks HTTP", session.id);
             session.closing = true;
@@ -118,7 +118,7 @@ impl Tx {
     pub(crate) fn run(&mut self, call: &mut Call<'_>) {
         let start = call.reply.mark();
         let outcome = match (call.command.handler)(self, call) {
-            // Each command in EXEC was looked at by itself.
+            // EXEC has checked each of its commands separately.
             Ok(()) if call.reply.is_cut_off() && call.command.name != "exec" => {
                 Err(reply_too_long())
             }
@@ -131,7 +131,8 @@ impl Tx {
         }
     }
 
-    /// An error before execution. It spoils the transaction being queued; a refused EXEC ends it.
+    /// Replies with an error before execution. It spoils the transaction being queued; a refused
+    /// EXEC ends it.
     fn refuse(
         &mut self,
         session: &mut Session,
@@ -177,7 +178,7 @@ impl Tx {
         }
         if self.catalog.has_named() && command.keys.first != 0 {
             match self.route_command(session, command, args)? {
-                // Keys in memory beside those of a source are read at once.
+                // Keys in memory that a command names beside keys of a source are read at once.
                 Some(_)
                     if !queueing
                         && self.jobs.any()
@@ -208,7 +209,7 @@ impl Tx {
         Ok(Admitted::Run(command))
     }
 
-    /// Makes sure that what the command may log has room, before it changes anything.
+    /// Reserves space in the log for what the command may log, before it changes anything.
     #[inline]
     fn reserve(
         &mut self,
@@ -218,8 +219,8 @@ impl Tx {
     ) -> Result<(), Refusal> {
         let bytes = match &session.multi {
             Some(queue) if command.name == "exec" => self.room_of_queue(session, queue),
-            // What is set is logged in parts; what is decided before may be the removal of an
-            // expired key.
+            // The job logs the value in parts; what the handler logs itself may be the removal of
+            // an expired key.
             None if self.sliced => key_room(args.get(1).unwrap_or_default()),
             None if command.flags.has(Flags::WRITE) => self.room_of(session, command, args),
             _ => return Ok(()),
@@ -232,13 +233,13 @@ impl Tx {
                 self.room_granted = bytes as u64;
                 Ok(())
             }
-            // After a failure of the log nothing more is answered: the process is about to stop.
+            // After a failure of the log tx answers nothing more: the process is about to stop.
             Room::Behind | Room::Failed { .. } => Err(Refusal::Defer(DeferReason::LogBehind)),
             Room::NoSpace { message } => Err(no_space(&message).into()),
         }
     }
 
-    /// Whether the write is executed in slices.
+    /// Returns whether the write is executed in slices.
     fn is_sliced(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> bool {
         let is_long = SLICED_BYTES_MIN <= args.request_bytes();
         match command.sliced {
@@ -259,7 +260,7 @@ impl Tx {
         }
     }
 
-    /// Bytes that APPEND, SETRANGE or SETBIT would copy or clear.
+    /// Returns how many bytes APPEND, SETRANGE or SETBIT would copy or clear.
     fn patch_copies(&mut self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
         let key = self.key(session, args.at(1));
         let number =
@@ -272,13 +273,13 @@ impl Tx {
             "setbit" => number().map(|bit| bit / 8),
             _ => number(),
         };
-        // An offset beyond is refused.
+        // The command refuses an offset beyond.
         let Some(offset) = offset.filter(|offset| *offset <= STRING_BYTES_MAX) else { return 0 };
         let length = args.at(args.len() - 1).len();
         length + self.tables.patch_copies(key.table, key.hash, key.bytes, offset, length)
     }
 
-    /// Bound of the log bytes of one command; 0 when none of its keys is logged.
+    /// Returns an upper bound of the log bytes of one command; 0 when none of its keys is logged.
     fn room_of(&self, session: &Session, command: &Command, args: &Args<'_>) -> usize {
         let mut keys_bytes = 0;
         let mut logged = command.flags.has(Flags::KEYSPACE);
@@ -309,8 +310,8 @@ impl Tx {
             + extra
     }
 
-    /// Bound of the log bytes of a whole transaction. Values can grow in it before they are copied,
-    /// so the size each key can have is followed from command to command.
+    /// Returns an upper bound of the log bytes of a whole transaction. Values can grow in it before
+    /// they are copied, so this follows the size that each key can have from command to command.
     fn room_of_queue(&self, session: &Session, queue: &Queue) -> usize {
         let tables = 1 + self.catalog.all_memory().len();
         let mut space = session.space;
@@ -336,7 +337,7 @@ impl Tx {
             if command.room == LogRoom::Values {
                 let (from, to, to_space) =
                     (args.at(1), args.at(2), target_space(&args).unwrap_or(space));
-                // It may be refused: then the target stays what it was.
+                // The command may fail: then the target stays what it was.
                 let (from, to) = (place(space, from), place(to_space, to));
                 let size = size_of(&mut sizes, from).max(size_of(&mut sizes, to));
                 sizes.insert(to, size);
@@ -360,7 +361,7 @@ impl Tx {
         match self.tables.get(table, self.tables.hash(key), key, self.now_ms) {
             None => 0,
             Some(Value::String(value)) => value.as_slice().len(),
-            // What the fields take in memory is no less than their bytes.
+            // The memory of the fields is at least the size of their bytes.
             Some(Value::Hash(fields)) => {
                 fields.memory_bytes() + fields.len() * effect::PAIR_OVERHEAD_BYTES_MAX
             }
@@ -372,7 +373,7 @@ impl Tx {
         if command.flags.has(Flags::DENYOOM) {
             return true;
         }
-        // EXEC needs memory when anything it runs does.
+        // EXEC needs memory when any of its commands does.
         session.multi.as_ref().is_some_and(|queue| {
             command.name == "exec"
                 && queue
@@ -402,7 +403,7 @@ impl Tx {
         })
     }
 
-    /// Memory of a named table, or of all spaces of `default`.
+    /// Returns the memory of a named table, or of all spaces of `default`.
     pub(crate) fn memory_used(&self, table: TableId) -> u64 {
         if SPACE_COUNT <= table.0 {
             return self.tables.memory_used(table);
@@ -410,8 +411,8 @@ impl Tx {
         (0..SPACE_COUNT).map(|space| self.tables.memory_used(TableId(space))).sum()
     }
 
-    /// The source that must answer the command, if one must; an error when the command cannot be
-    /// answered at all.
+    /// Returns the source that must answer the command, if one must; fails when the command cannot
+    /// be answered at all.
     fn route_command(
         &self,
         session: &Session,
@@ -434,22 +435,23 @@ impl Tx {
             mixed |= *first.get_or_insert(kind(route)) != kind(route);
         }
         if mixed && command.flags.has(Flags::WRITE) {
-            let text = "ERR keys of more than one kind of table in one write command; nothing was executed";
+            let text = "ERR keys of more than one kind of table in one write command; nothing was \
+                        executed";
             return Err(CommandError::text(text));
         }
         Ok(source)
     }
 }
 
-/// What may happen to a request.
+/// Result of admitting a request.
 enum Admitted {
     Run(&'static Command),
     Queued,
     Source { command: &'static Command, ordinal: usize },
 }
 
-/// Bytes by which SETRANGE and SETBIT can make a string longer than their arguments are. Offsets
-/// they refuse are none.
+/// Returns by how many bytes SETRANGE and SETBIT can make a string longer than their arguments are.
+/// Offsets that they refuse count as none.
 fn growth(args: &Args<'_>) -> usize {
     let bits_per_unit = match args.at(0) {
         name if name.eq_ignore_ascii_case(b"setrange") => 8,
@@ -462,26 +464,26 @@ fn growth(args: &Args<'_>) -> usize {
     if bytes < STRING_BYTES_MAX { bytes } else { 0 }
 }
 
-/// Log bytes of what may be said of one key: the removal of what was expired there, its removal,
-/// its change, its expiry.
+/// Returns the log bytes of the effects on one key: removing an expired value, removing the key,
+/// changing it, setting its expiry.
 fn key_room(key: &[u8]) -> usize {
     4 * (key.len() + effect::OVERHEAD_BYTES_MAX)
 }
 
-/// The space COPY names as its target, if it does.
+/// Returns the space that COPY names as its target, if it does.
 pub(super) fn target_space(args: &Args<'_>) -> Option<u16> {
     let db = (3..args.len()).find(|index| args.at(*index).eq_ignore_ascii_case(b"db"))?;
     space_of(args.get(db + 1))
 }
 
-/// The space a SELECT or COPY names.
+/// Returns the space that a SELECT or COPY names.
 pub(super) fn space_of(arg: Option<&[u8]>) -> Option<u16> {
     let space = u16::try_from(parse_i64(arg?)?).ok()?;
     (space < SPACE_COUNT).then_some(space)
 }
 
 pub(super) fn no_space(message: &str) -> CommandError {
-    format!("MISCONF the log has no room, writes are refused until it has: {message}").into()
+    format!("MISCONF the log has no space, writes are refused until it has: {message}").into()
 }
 
 pub(crate) fn reply_too_long() -> CommandError {

@@ -1,5 +1,5 @@
-//! Removes expired keys a few at a time. Reads treat them as absent anyway; this frees their memory
-//! and logs the deletes.
+//! Removes expired keys a few at a time. Reads treat them as absent anyway; the sweep frees their
+//! memory and logs the deletes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     limits::{HOUSEKEEPING_INTERVAL, SWEEP_ENTRIES_PER_TURN, SWEEP_RECORD_KEYS},
 };
 
-/// Keys found, reused from turn to turn.
+/// Keys that a sweep found; the buffers are reused from turn to turn.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
     keys: Vec<u8>,
@@ -20,8 +20,8 @@ pub(super) struct SweepState {
 }
 
 impl Tx {
-    /// One bounded sweep over all tables. Returns when the next is worth it; nothing when no key
-    /// expires.
+    /// Sweeps a bounded part of all tables. Returns when the next sweep is worth it; `None` when no
+    /// key expires.
     pub(super) fn sweep_expired(&mut self) -> Option<Duration> {
         let mut again = None;
         for table in self.catalog.all_memory() {
@@ -59,7 +59,8 @@ impl Tx {
         }
     }
 
-    /// Deletes in records of a few keys; false when the log has no room for more.
+    /// Deletes the found keys in records of a few keys; returns false when the log grants no more
+    /// space.
     fn delete_found(&mut self, table: TableId, state: &SweepState) -> bool {
         let mut start = 0;
         for group in state.found.chunks(SWEEP_RECORD_KEYS) {
@@ -71,7 +72,7 @@ impl Tx {
             }
             self.room_granted = room as u64;
             for &(hash, end) in group {
-                // What a command is looking at goes when it has ended.
+                // A key that a job has locked is deleted when the job has ended.
                 if self.jobs.is_empty() || !self.jobs.conflict(table, hash, Access::Write) {
                     self.delete(&Key { table, hash, bytes: &state.keys[start..end] });
                 }
@@ -85,7 +86,8 @@ impl Tx {
     }
 }
 
-/// Keys expire in bursts: it is cheaper to remove those of a few milliseconds together.
+/// Shortest pause between two sweeps. Keys expire in bursts: it is cheaper to remove the keys of a
+/// few milliseconds together.
 const SWEEP_PAUSE_MIN: Duration = Duration::from_millis(5);
 
 enum Swept {

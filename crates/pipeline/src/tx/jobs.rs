@@ -1,22 +1,23 @@
-//! Commands whose cost grows with the data or with their arguments, executed in slices.
+//! Sliced commands: commands whose cost grows with the data or with their arguments, executed in
+//! slices.
 //!
 //! A handler describes such a command as [`Work`] and gives it to [`Tx::run_sliced`]. One slice
-//! runs at once; nearly every command ends in it and costs nothing more. What does not end becomes
-//! a job: the requests behind it on its connection wait, everybody else goes on, and one slice of
-//! one job runs per turn.
+//! runs at once; nearly every command ends in it and costs nothing more. A command that does not
+//! end in it becomes a job: the requests behind it on its connection wait, everybody else
+//! continues, and one slice of one job runs per turn.
 //!
 //! ```text
 //!  handler --> run_sliced: first slice --done--> reply
-//!                              '--more--> Jobs --a slice per turn--> reply in the connection's order
+//!                             '--more--> Jobs --a slice per turn--> reply in order
 //! ```
 //!
 //! **Isolation.** A job holds locks on what it has read or will change ([`Locks`]), so it takes
-//! effect as if at one moment. KEYS alone locks nothing: like SCAN it shows every key that stays
-//! from start to end, and only those that were there at some moment in between. There is at most
-//! one job that locks one key after the other, or that writes; further ones are offered again when
-//! it has ended. So no two wait for each other, and the parts of two transactions never mix in the
-//! log. A writer that had to wait for a lock is let through before further jobs begin. Inside EXEC
-//! there are no slices: a transaction executes whole.
+//! effect as if at one moment. Only KEYS locks nothing: like SCAN it shows every key that stays
+//! from start to end, and otherwise keys that were there at some moment in between. At most one job
+//! at a time locks one key after the other, or writes; net submits further ones again when it has
+//! ended. So no two jobs wait for each other, and the parts of two transactions never mix in the
+//! log. A writer that had to wait for a lock runs before further jobs begin. Inside EXEC there are
+//! no slices: a transaction executes whole.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -45,7 +46,7 @@ use crate::{
     session::{ReplyMode, Session},
 };
 
-/// What is left of a slice.
+/// Remaining work of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     steps: usize,
@@ -53,12 +54,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// One turn's worth.
+    /// Budget of one turn's slice.
     const SLICE: Budget = Budget { steps: SLICE_STEPS, reply_bytes: SLICE_BYTES };
-    /// Inside EXEC.
+    /// Budget of a command inside EXEC.
     const UNLIMITED: Budget = Budget { steps: usize::MAX, reply_bytes: usize::MAX };
 
-    /// Work of so many steps (about 100 ns each) was done; false when the slice is over.
+    /// Spends this many steps (about 100 ns each); returns false when the slice is over.
     #[inline]
     pub fn spend(&mut self, steps: usize) -> bool {
         self.steps = self.steps.saturating_sub(steps);
@@ -68,64 +69,64 @@ impl Budget {
 
 /// One slice of a command.
 pub(crate) struct Slice<'a> {
-    /// SELECTed space of the client.
+    /// SELECT space of the client.
     pub space: u16,
-    /// The command.
+    /// Arguments of the command.
     pub args: Args<'a>,
-    /// Where the answer goes.
+    /// Writer of the reply.
     pub reply: Reply<'a>,
-    /// How much may be done.
+    /// Work that this slice may do.
     pub budget: Budget,
 }
 
 impl Slice<'_> {
-    /// One step was done; false when the slice is over.
+    /// Spends one step; returns false when the slice is over.
     #[inline]
     pub fn step(&mut self) -> bool {
         self.budget.spend(1) && self.reply.written() < self.budget.reply_bytes
     }
 }
 
-/// How a slice ended.
+/// Result of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// There is more to do.
     More,
-    /// There is more to do, when the log has come further or another command has ended.
+    /// There is more to do, when the log has advanced or another command has ended.
     Wait,
     /// The command is done.
     Done,
 }
 
-/// A command that can be executed in slices. It changes nothing.
+/// Command that can be executed in slices.
 pub(crate) trait Work: Send {
-    /// Goes on for a slice. An error becomes the whole reply.
+    /// Continues for a slice. An error becomes the whole reply.
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError>;
 
-    /// The first slice did not suffice: locks what was read in it, and from now on locks what it
-    /// reads.
+    /// Called when the first slice did not suffice: locks what that slice read, and from now on
+    /// whatever the command reads.
     fn suspend(&mut self, tx: &Tx, space: u16, args: &Args<'_>);
 
-    /// What is locked.
+    /// Returns what is locked.
     fn locks(&self) -> Option<&Locks>;
 
-    /// Whether it goes on when its client has gone away.
+    /// Returns whether the command continues when its client has disconnected.
     fn must_finish(&self) -> bool {
         false
     }
 
-    /// Whether it locks one key after the other.
+    /// Returns whether the command locks one key after the other.
     fn locks_many(&self) -> bool {
         false
     }
 
-    /// Memory of its own.
+    /// Returns the memory of the work itself.
     fn memory_bytes(&self) -> usize {
         0
     }
 }
 
-/// A request with bytes of its own.
+/// Request with bytes of its own.
 struct OwnedArgs {
     bytes: Bytes,
     ranges: Vec<ArgRange>,
@@ -137,13 +138,14 @@ impl OwnedArgs {
     }
 }
 
-/// A command between two slices.
+/// Command between two slices.
 struct Job {
     conn: ConnId,
     seq: u64,
     space: u16,
     version: Version,
-    /// CLIENT REPLY: no bytes, but its place among the replies.
+    /// Says whether CLIENT REPLY suppresses the reply: it has no bytes but keeps its place in the
+    /// order.
     is_silent: bool,
     args: OwnedArgs,
     work: Box<dyn Work>,
@@ -151,19 +153,19 @@ struct Job {
     gate: Gate,
 }
 
-/// A reply that grows without being moved.
+/// Reply that grows without being moved.
 #[derive(Default)]
 struct Pieces {
     done: Vec<Bytes>,
     bytes: usize,
-    /// Bytes that are not shared with a table.
+    /// Number of bytes that are not shared with a table.
     copied_bytes: usize,
     out: Vec<u8>,
     shared: Vec<SharedPart>,
 }
 
 impl Pieces {
-    /// What the last slice wrote is cut at its large values.
+    /// Splits the output of the last slice at its large values.
     fn seal(&mut self) {
         if self.out.len() < JOB_PIECE_BYTES && self.shared.is_empty() {
             return;
@@ -186,20 +188,20 @@ impl Pieces {
     }
 }
 
-/// All jobs, the one that runs next in front.
+/// All jobs; the job at the front runs next.
 #[derive(Default)]
 pub(super) struct Jobs {
     queue: VecDeque<Job>,
-    /// Slices in a row in which nothing could be done.
+    /// Number of consecutive slices in which nothing could be done.
     waited: usize,
-    /// Grows when a job has ended, or the writer that others waited for has run: requests that were
-    /// refused are offered again.
+    /// Number that grows when a job has ended, or when the writer that jobs waited for has run: net
+    /// then submits deferred requests again.
     ended: u64,
-    /// A connection whose write was refused because of a lock.
+    /// Connection whose write was deferred because of a lock.
     waiting_writer: Option<ConnId>,
-    /// The handler that just ran needs a job that cannot begin now.
+    /// Says whether the handler that just ran needs a job that cannot begin now.
     refused: bool,
-    /// What the handler that just ran left to be done.
+    /// Remaining work of the handler that just ran.
     suspended: Option<Box<dyn Work>>,
 }
 
@@ -208,12 +210,12 @@ impl Jobs {
         self.queue.is_empty()
     }
 
-    /// Whether there is anything to look at before a request is executed.
+    /// Returns whether there are jobs or a waiting writer to check before a request is executed.
     pub fn any(&self) -> bool {
         !self.queue.is_empty() || self.waiting_writer.is_some()
     }
 
-    /// How long the next slice can wait: not at all, unless every job waits.
+    /// Returns how long the next slice can wait: not at all, unless every job waits.
     pub fn pause(&self) -> Option<Duration> {
         match self.queue.len() {
             0 => None,
@@ -222,17 +224,17 @@ impl Jobs {
         }
     }
 
-    /// Whether a job of this connection must end before its next request is executed.
+    /// Returns whether a job of this connection must end before its next request is executed.
     pub fn has(&self, conn: ConnId) -> bool {
         self.queue.iter().any(|job| job.conn == conn)
     }
 
-    /// Memory of the connection's job.
+    /// Returns the memory of the connection's job.
     pub fn memory_bytes(&self, conn: ConnId) -> usize {
         self.queue.iter().find(|job| job.conn == conn).map_or(0, Job::memory_bytes)
     }
 
-    /// Whether a request that wants this must wait for a job.
+    /// Returns whether a request that needs this access must wait for a job.
     pub fn conflict(&self, table: TableId, hash: KeyHash, access: Access) -> bool {
         self.queue
             .iter()
@@ -240,25 +242,25 @@ impl Jobs {
             .any(|locks| locks.conflict(table, hash, access))
     }
 
-    /// Whether any job holds locks: nothing may change a table as a whole.
+    /// Returns whether any job holds locks: then nothing may change a table as a whole.
     pub fn any_locks(&self) -> bool {
         self.queue.iter().filter_map(|job| job.work.locks()).any(|locks| !locks.is_empty())
     }
 
-    /// A request of this connection was executed or refused for good: if it was the writer that
-    /// waited, jobs may begin again.
+    /// Notes that a request of this connection was executed or refused for good: if it was the
+    /// waiting writer, jobs may begin again.
     pub fn writer_ran(&mut self, conn: ConnId) {
         if self.waiting_writer.take_if(|writer| *writer == conn).is_some() {
             self.ended += 1;
         }
     }
 
-    /// How many have ended, or stopped to be in the way otherwise.
+    /// Returns how many jobs have ended or ceased to block others.
     pub fn ended(&self) -> u64 {
         self.ended
     }
 
-    /// The connection is gone.
+    /// Cancels the job of a connection that is gone.
     pub fn cancel(&mut self, conn: ConnId) {
         self.writer_ran(conn);
         if let Some(index) =
@@ -270,8 +272,8 @@ impl Jobs {
         }
     }
 
-    /// Whether a job of this kind can begin: there is at most one that locks many keys, and none
-    /// begins while a writer waits for locks to be given back.
+    /// Returns whether a job of this kind can begin: there is at most one that locks many keys, and
+    /// none begins while a writer waits for locks to be released.
     fn can_begin(&self, conn: ConnId, locks_many: bool) -> bool {
         let free = !locks_many || !self.queue.iter().any(|job| job.work.locks_many());
         free && self.waiting_writer.is_none_or(|writer| writer == conn)
@@ -293,8 +295,8 @@ impl Job {
 
 impl Tx {
     /// Executes a command that can be executed in slices: the first slice now, inside EXEC all of
-    /// them. When more is left, the reply will follow; what is written of it so far is taken back
-    /// by the caller of the handler.
+    /// them. When more is left, the reply follows later; the caller of the handler discards what
+    /// was written of it so far.
     pub(crate) fn run_sliced<W: Work + 'static>(
         &mut self,
         call: &mut Call<'_>,
@@ -318,7 +320,7 @@ impl Tx {
         }
     }
 
-    /// Makes a job of what the handler left to be done, if it left anything.
+    /// Makes a job of the work that the handler left, if it left any.
     pub(super) fn take_suspended(
         &mut self,
         session: &mut Session,
@@ -354,7 +356,8 @@ impl Tx {
         Outcome::Pending
     }
 
-    /// One slice of one job. Its reply, when it is done, and what it holds go into the batch.
+    /// Runs one slice of one job. When the job is done, its reply goes into the batch, as does the
+    /// memory that tx uses for its connection.
     pub(super) fn run_job(&mut self, batch: &mut Batch) {
         let Some(mut job) = self.jobs.queue.pop_front() else { return };
         let Pieces { out, shared, .. } = &mut job.reply;
@@ -401,17 +404,17 @@ impl Tx {
         }
     }
 
-    /// Whether commands are executed in slices now.
+    /// Returns whether there are jobs.
     pub fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// Whether another command that is executed in slices has locked the key against this.
+    /// Returns whether another sliced command has locked the key against this access.
     pub(crate) fn locked_for(&self, key: &Key<'_>, access: Access) -> bool {
         self.jobs.conflict(key.table, key.hash, access)
     }
 
-    /// Whether the request must wait until a command that is executed in slices has ended.
+    /// Returns whether the request must wait until a sliced command has ended.
     pub(super) fn must_wait(
         &mut self,
         session: &Session,
@@ -431,8 +434,7 @@ impl Tx {
                     })
             }
             Some(_) => false,
-            // Commands over so many keys look for themselves, key by key, when it is their turn to
-            // lock.
+            // Commands over so many keys check each key themselves, when they are about to lock it.
             None if SLICED_ARGS_MIN <= args.len() && command.keys.last < 0 => {
                 !self.jobs.can_begin(session.conn, true)
             }
@@ -445,7 +447,7 @@ impl Tx {
         waits
     }
 
-    /// Whether a write that is executed in slices can begin.
+    /// Returns whether a sliced write can begin.
     pub(super) fn can_begin_write(&mut self, session: &Session) -> bool {
         let can = self.jobs.can_begin(session.conn, true);
         if !can {

@@ -1,46 +1,47 @@
-//! Keys that commands executed in slices hold between their slices.
+//! Locks of sliced commands on keys, held between their slices.
 //!
-//! Everything else executes whole, so only such commands lock. They take locks as they go and give
-//! all back at their end (two-phase locking): what they read or wrote at their beginning is still
-//! so at their end. A request for a locked key waits; requests for other keys do not notice.
+//! All other commands execute whole, so only sliced ones lock. They acquire locks as they go and
+//! release all of them at their end (two-phase locking): what they read or wrote at their beginning
+//! is still so at their end. A request for a locked key waits; requests for other keys are not
+//! affected.
 
 use std::collections::HashSet;
 
 use busload_tables::{KeyHash, TableId};
 
-/// Who else may use a locked key.
+/// Mode of a lock: who else may use the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
-    /// Readers.
+    /// Others may read the key.
     Shared,
-    /// Nobody.
+    /// Nobody else may use the key.
     Exclusive,
 }
 
-/// What a request does with a key.
+/// Kind of access that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Looks at it.
+    /// Only reads the key.
     Read,
-    /// May change it.
+    /// May change the key.
     Write,
 }
 
-/// The locks of one command. Keys are told apart by their hash: two with the same one only wait for
+/// Locks of one command. Keys are distinguished by their hash: two with the same hash only wait for
 /// each other.
 #[derive(Debug)]
 pub(crate) struct Locks {
     mode: LockMode,
-    /// Several sets, because one that grows moves all it holds at once.
+    /// Several sets, because a growing set moves all its entries at once.
     shards: Vec<HashSet<(TableId, KeyHash)>>,
     len: usize,
 }
 
-/// Sets of a command that locks many keys: each is small enough to grow within a fraction of a
-/// millisecond.
+/// Number of sets of a command that locks many keys: each is small enough to grow within a fraction
+/// of a millisecond.
 const SHARD_COUNT: usize = 256;
 
-/// Locks up to which one set does.
+/// Number of locks up to which one set suffices.
 const UNSHARDED_MAX: usize = 1024;
 
 impl Locks {
@@ -65,21 +66,21 @@ impl Locks {
         self.len += usize::from(self.shards[shard].insert((table, hash)));
     }
 
-    /// Whether a request that wants this must wait.
+    /// Returns whether a request that needs this access must wait.
     pub fn conflict(&self, table: TableId, hash: KeyHash, access: Access) -> bool {
         let excludes = self.mode == LockMode::Exclusive || access == Access::Write;
         excludes && self.len != 0 && self.shards[self.shard(hash)].contains(&(table, hash))
     }
 
-    /// About the memory they take.
+    /// Returns the approximate memory of the locks.
     pub fn memory_bytes(&self) -> usize {
-        // A set keeps a slot and a byte of control for each, and is between half and wholly full.
+        // A set uses a slot and a control byte per entry, and is between half and completely full.
         self.len * 2 * (size_of::<(TableId, KeyHash)>() + 1)
     }
 
     fn shard(&self, hash: KeyHash) -> usize {
-        // The last bits: those in front choose places in the tables and are about the same for keys
-        // scanned together.
+        // Use the last bits: the first bits choose places in the tables and are about the same for
+        // keys scanned together.
         (hash.0 & 0xff) as usize % self.shards.len()
     }
 }

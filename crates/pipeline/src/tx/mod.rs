@@ -1,19 +1,20 @@
 //! The stage that owns all tables and every connection's state.
 //!
-//! [`Tx::execute`] takes a batch of requests, runs them in groups (hash and prefetch the keys of a
-//! group, then execute), writes the replies into the batch and appends one record per transaction
-//! to the open log batch. It never blocks and does no IO. What it cannot answer from memory it
-//! gives to a [`Source`](crate::source::Source).
+//! [`Tx::execute`] takes a batch of requests and runs them in groups (it hashes and prefetches the
+//! keys of a group, then executes the group). It writes the replies into the batch and appends one
+//! record per transaction to the open log batch. It never blocks and does no IO. What it cannot
+//! answer from memory it submits to a [`Source`](crate::source::Source).
 //!
 //! ```text
-//!  batch --> group: hash, prefetch --> dispatch: queue? route? room? --> handler --> commit --> reply, gate
-//!                                          |            |        |
-//!                                          MULTI      source     given back when the log is behind
+//!  batch --> group: hash, prefetch --> dispatch --> handler --> commit --> reply, gate
+//!                                        |  |  |
+//!                   inside MULTI: queue -+  |  +- log is behind: defer
+//!                                           '- key of a source: submit
 //! ```
 //!
-//! **Single writer**: no locks, serializable by construction. **Overload**: when the log has no
-//! room, the first write of a connection and everything after it is given back unexecuted; reads of
-//! other connections go on.
+//! **Single writer**: no locks, serializable by construction. **Overload**: when the log cannot
+//! grant a reservation, tx defers the first write of a connection and everything after it; reads of
+//! other connections continue.
 
 mod catalog;
 mod data;
@@ -74,54 +75,54 @@ use dispatch::Outcome;
 use segments::Segments;
 use tickets::Tickets;
 
-/// The time of a turn.
+/// Time at the start of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// Monotonic.
+    /// Monotonic time, which timeouts use.
     pub monotonic: Duration,
-    /// Wall clock, Unix milliseconds.
+    /// Wall clock, in Unix milliseconds.
     pub wall_ms: i64,
 }
 
-/// What other threads ask of the pipeline, and it of them.
+/// Requests of other threads to the pipeline.
 #[derive(Debug, Default)]
 pub struct Signals {
     stop: AtomicBool,
 }
 
 impl Signals {
-    /// Asks for an orderly stop; wake the net stage after it.
+    /// Asks for a clean shutdown; the caller must wake the net stage afterwards.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Whether a stop was asked for.
+    /// Returns whether a stop was asked for.
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 }
 
-/// The stage.
+/// The tx stage: all tables, and the state of every connection.
 pub struct Tx {
-    /// All memory tables.
+    /// Memory tables, with their keys and values.
     pub(crate) tables: Tables,
     /// Names and settings of tables.
     pub(crate) catalog: Catalog,
-    /// What was configured; CONFIG SET changes some of it.
+    /// Settings; CONFIG SET changes some of them.
     pub(crate) settings: Settings,
-    /// What the stages count.
+    /// Counters of all stages.
     pub(crate) stats: Arc<Stats>,
     /// Random numbers for RANDOMKEY and HRANDFIELD.
     pub(crate) rng: Box<dyn Rng + Send>,
-    /// How far the log is, and its figures.
+    /// Progress of the log, and its counters.
     pub(crate) progress: Progress,
-    /// Who watches what.
+    /// Keys watched by WATCH, and by whom.
     pub(crate) watches: Watches,
-    /// Wrong passwords.
+    /// Wrong passwords by address.
     pub(crate) guesses: Guesses,
-    /// Shared with the other threads.
+    /// Signals shared with the other threads.
     pub(crate) signals: Arc<Signals>,
-    /// When the process started: monotonic, and wall clock.
+    /// Time when the process started: monotonic, and wall clock.
     pub(crate) started: Now,
     log: LogWriter,
     filter: GateFilter,
@@ -129,12 +130,13 @@ pub struct Tx {
     changes: Changes,
     any_change: bool,
     records_open: usize,
-    /// Bytes the record of the transaction under way may have.
+    /// Bytes reserved in the log for the record of the current transaction.
     room_granted: u64,
-    /// The command that runs sets a large value: it says what, and a job does it in slices.
+    /// Says whether the current command sets a large value: it describes the write, and a job
+    /// executes it in slices.
     defer_put: bool,
     deferred_put: Option<DeferredPut>,
-    /// The command that runs takes long: its handler makes a job of it.
+    /// Says whether the current command takes long: its handler makes a job of it.
     pub(crate) sliced: bool,
     sessions: Vec<Option<Box<Session>>>,
     next_client_id: u64,
@@ -150,7 +152,7 @@ pub struct Tx {
 
 impl Tx {
     /// Executes a batch. The caller then calls [`Tx::end_turn`] (after all batches of the turn) and
-    /// hands the batch back to its net stage.
+    /// returns the batch to its net stage.
     pub fn execute(&mut self, batch: &mut Batch, now: Now) {
         self.start_turn(now);
         batch.jobs_ended.0 = self.jobs.ended();
@@ -169,8 +171,8 @@ impl Tx {
         batch.jobs_ended.1 = self.jobs.ended();
     }
 
-    /// Work of its own: expired keys, garbage, answers of sources. Returns when it wants to be
-    /// called again at the latest.
+    /// Removes some expired keys and garbage. Returns the longest time until the next call, or
+    /// `None` when there is nothing left to remove.
     pub fn housekeep(&mut self, now: Now) -> Option<Duration> {
         self.start_turn(now);
         let sweep = self.sweep_expired();
@@ -179,8 +181,8 @@ impl Tx {
         if garbage { Some(Duration::ZERO) } else { sweep }
     }
 
-    /// Hands what was logged since the last call to the log, and says to sources that this was all
-    /// for now.
+    /// Hands the records of this turn to the log, and tells the sources that the turn has submitted
+    /// all its requests.
     pub fn end_turn(&mut self) {
         self.tickets.flush();
         if self.records_open != 0 {
@@ -193,12 +195,12 @@ impl Tx {
         }
     }
 
-    /// A turn took from `start` to `end`.
+    /// Records that a turn took from `start` to `end`.
     pub fn note_turn(&self, start: Duration, end: Duration) {
         self.stats.turn_us_max.raise(u64::try_from((end - start).as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Everything handed over becomes durable and the log ends; nothing may be executed afterwards.
+    /// Closes the log once everything handed over is durable; nothing may be executed afterwards.
     pub fn close_log(&mut self) {
         self.end_turn();
         self.log.close();
@@ -219,7 +221,7 @@ impl Tx {
         let authenticated = self.settings.password.is_none();
         self.next_client_id += 1;
         let session = Session::new(conn, self.next_client_id, peer, authenticated, self.now_ms);
-        // The slot's last user may be reported as closed only after this batch's requests.
+        // net may report the slot's previous connection as closed only after this batch's requests.
         if let Some(last) = self.sessions[index].replace(Box::new(session)) {
             self.forget_session(&last);
         }
@@ -258,7 +260,7 @@ impl Tx {
         let run_limit = (BATCH_REPLY_BYTES_SHARED / runs.len().max(1))
             .max(RUN_REPLY_BYTES_MIN)
             .min(self.settings.client_reply_bytes);
-        // Bytes sent from where they are cost little here, but net sends and counts them.
+        // Bytes sent by reference cost little here, but net sends and counts them.
         let mut shared_total = 0;
         let mut executed = 0;
         let mut prefetched_to = 0;
@@ -409,7 +411,7 @@ impl Tx {
         outcome
     }
 
-    /// What tx holds for a connection beyond its session.
+    /// Returns the memory that tx uses for a connection beyond its session.
     fn held_bytes(&self, session: &Session) -> usize {
         self.held_without_job(session) + self.jobs.memory_bytes(session.conn)
     }
@@ -420,33 +422,33 @@ impl Tx {
         queued + watched
     }
 
-    /// The connection's state.
+    /// Returns the connection's state.
     pub(crate) fn session(&self, conn: ConnId) -> Option<&Session> {
         self.sessions.get(conn.index as usize)?.as_deref().filter(|session| session.conn == conn)
     }
 
-    /// All sources, by name and kind.
+    /// Iterates over all sources: name, kind, facts.
     pub(crate) fn sources(&self) -> impl Iterator<Item = (&str, &'static str, SourceInfo)> {
         self.tickets.infos()
     }
 
-    /// All connections but the one whose command runs.
+    /// Iterates over all connections but the one whose command runs.
     pub(crate) fn other_sessions(&self) -> impl Iterator<Item = &Session> {
         self.sessions.iter().flatten().map(|session| &**session)
     }
 
-    /// When the turn began, of the monotonic clock.
+    /// Returns when the turn began, on the monotonic clock.
     pub(crate) fn monotonic(&self) -> Duration {
         self.now
     }
 
-    /// How long the process has been running.
+    /// Returns how long the process has been running.
     pub(crate) fn uptime(&self) -> Duration {
         self.now.saturating_sub(self.started.monotonic)
     }
 
-    /// Closes another connection at once, without its pending replies; nothing it sent is executed
-    /// any more.
+    /// Closes another connection at once, without its pending replies; tx executes nothing more
+    /// that it sent.
     pub(crate) fn kill(&mut self, conn: ConnId) {
         if let Some(session) = self.sessions.get_mut(conn.index as usize).and_then(Option::as_mut) {
             session.closing = true;
@@ -484,7 +486,7 @@ impl std::fmt::Debug for Tx {
     }
 }
 
-/// The part of a batch that requests are read from.
+/// Part of a batch that requests are read from.
 struct Input<'a> {
     buffers: &'a [BatchBuffer],
     requests: &'a [Request],

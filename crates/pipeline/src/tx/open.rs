@@ -1,10 +1,9 @@
-//! From a directory to a running stage: recover the log into tables, then agree with the
-//! configuration.
+//! Startup: recovers the log into tables, then reconciles it with the configuration.
 //!
-//! The names, ids and settings of tables are in the log. A start is refused, naming counts, when it
-//! would hide keys: a new table whose prefix already holds keys in `default`, a logged table that
-//! is not configured any more. Tables of other kinds are in the log with their names only, so that
-//! this is looked at once and not at every start.
+//! The log holds the names, ids and settings of tables. A start that would hide keys is refused
+//! with their number: a new table whose prefix already has keys in `default`, or a logged table
+//! that is not configured any more. Of tables that sources serve the log holds only the names, so
+//! that this check is made once and not at every start.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -27,29 +26,29 @@ use crate::{
     stats::Stats,
 };
 
-/// A stage ready to run, and the log's parts for their threads.
+/// Stage ready to run, and the parts of the log for their threads.
 #[derive(Debug)]
 pub struct Opened<D: Disk> {
-    /// The stage.
+    /// The stage that executes.
     pub tx: Tx,
-    /// How far the log is.
+    /// Positions that the log has reached.
     pub progress: Progress,
     /// The log's stage, for a thread of its own.
     pub stage: LogStage<D>,
-    /// The log's helper, for another.
+    /// The log's helper, for another thread.
     pub helper: ZeroHelper<D>,
-    /// What was recovered.
+    /// Report of what was recovered.
     pub report: RecoveryReport,
 }
 
-/// Why there was no start.
+/// Reason for which the start failed.
 #[derive(Debug)]
 pub enum StartError {
     /// The log cannot be opened.
     Log(OpenError),
     /// The configuration and the data do not agree; the text says what to do.
     Catalogue(String),
-    /// What was recovered, or must be logged before the start, is in the way.
+    /// Something that was recovered, or must be logged before the start, prevents it.
     Failed(String),
 }
 
@@ -71,14 +70,14 @@ impl std::error::Error for StartError {
     }
 }
 
-/// A table the log knows.
+/// Table that the log knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     name: String,
     settings: String,
 }
 
-/// Recovers the log on `disk` and brings it in line with the settings.
+/// Recovers the log on `disk` and reconciles it with the settings.
 pub fn open<D: Disk>(
     disk: D,
     options: Options,
@@ -170,7 +169,7 @@ fn note_catalogue(
     Ok(())
 }
 
-/// What is at hand between recovery and the first request.
+/// State between recovery and the first request.
 struct Start<D: Disk> {
     tables: Tables,
     writer: LogWriter,
@@ -181,7 +180,7 @@ struct Start<D: Disk> {
 }
 
 impl<D: Disk> Start<D> {
-    /// Compares the log's tables with the configured ones, logs the differences, and gives the
+    /// Compares the log's tables with the configured ones, logs the differences, and returns the
     /// catalog.
     fn agree(
         &mut self,
@@ -209,7 +208,7 @@ impl<D: Disk> Start<D> {
             let id = match existing {
                 Some((&id, known)) => {
                     if known.settings.ends_with(ADOPTING) {
-                        // A start before this one was interrupted while it moved keys.
+                        // An earlier start was interrupted while it moved keys.
                         self.adopt_all(TableId(id), table)?;
                     }
                     self.settle_settings(TableId(id), table, Some(known))?;
@@ -230,7 +229,7 @@ impl<D: Disk> Start<D> {
             self.drop_table(TableId(id), known)?;
         }
         for source in new_sources {
-            // The id is taken for ever; nothing is ever stored under it.
+            // The id is taken for good; nothing is ever stored under it.
             let mut record = Vec::new();
             let settings = kind_text(source.kind);
             effect::catalogue_created(
@@ -247,7 +246,7 @@ impl<D: Disk> Start<D> {
         Ok(catalog)
     }
 
-    /// A table that would vanish with its keys must be dropped on purpose.
+    /// Checks that a table which would vanish with its keys is dropped on purpose.
     fn check_dropped(
         &self,
         settings: &Settings,
@@ -275,12 +274,13 @@ impl<D: Disk> Start<D> {
             }
             return match settings.sources.iter().find(|source| source.name == *name) {
                 None => refuse(format!(
-                    "table {name} holds {count} keys in the log but is not configured; configure it again, or drop it \
-                     with its keys by --drop-table {name}"
+                    "table {name} holds {count} keys in the log but is not configured; configure \
+                     it again, or drop it with its keys by --drop-table {name}"
                 )),
                 Some(source) => refuse(format!(
-                    "table {name} is a {} table now, but the log has a memory table of that name with {count} keys; drop \
-                     that one with its keys by --drop-table {name}, or choose another name",
+                    "table {name} is a {} table now, but the log has a memory table of that name \
+                     with {count} keys; drop that one with its keys by --drop-table {name}, or \
+                     choose another name",
                     source.kind
                 )),
             };
@@ -288,8 +288,7 @@ impl<D: Disk> Start<D> {
         Ok(())
     }
 
-    /// Keys in `default` that a source would hide. They cannot be moved to where the source keeps
-    /// its own.
+    /// Checks that a source hides no keys in `default`. They cannot be moved into the source.
     fn check_hidden(&self, source: &SourceTable) -> Result<(), StartError> {
         let SourceTable { name, kind } = source;
         let prefix = format!("{name}:").into_bytes();
@@ -300,13 +299,14 @@ impl<D: Disk> Start<D> {
             return Ok(());
         }
         refuse(format!(
-            "table {name} is a new {kind} table, but {count} keys that begin with `{name}:` are in table default and would \
-             be hidden; rename or delete them first (--adopt-tables moves keys to memory tables only), or choose another name"
+            "table {name} is a new {kind} table, but {count} keys that begin with `{name}:` are in \
+             table default and would be hidden; rename or delete them first (--adopt-tables moves \
+             keys to memory tables only), or choose another name"
         ))
     }
 
-    /// Logs changed settings. What a table held until it stopped being logged must not come back at
-    /// the next start.
+    /// Logs changed settings. The keys that a table held until it stopped being logged must not
+    /// return at the next start.
     fn settle_settings(
         &mut self,
         id: TableId,
@@ -345,14 +345,15 @@ impl<D: Disk> Start<D> {
         let count = in_space_0.len() + elsewhere;
         if count != 0 && !adopt {
             return refuse(format!(
-                "table {name} is new, but {count} keys that begin with `{name}:` are in table default and would be hidden; \
-                 --adopt-tables moves them to {name}, or choose another name"
+                "table {name} is new, but {count} keys that begin with `{name}:` are in table \
+                 default and would be hidden; --adopt-tables moves them to {name}, or choose \
+                 another name"
             ));
         }
         if elsewhere != 0 {
             return refuse(format!(
-                "table {name} is new, but {elsewhere} keys that begin with `{name}:` are in spaces 1 to 15; only keys of \
-                 space 0 can be adopted: rename or delete them first"
+                "table {name} is new, but {elsewhere} keys that begin with `{name}:` are in spaces \
+                 1 to 15; only keys of space 0 can be adopted: rename or delete them first"
             ));
         }
         self.tables.create(id);
@@ -362,7 +363,7 @@ impl<D: Disk> Start<D> {
             effect::catalogue_created(&mut record, id, name.as_bytes(), settings.as_bytes());
             return self.append(&record);
         }
-        // Until the last key is moved the log says so, and the next start goes on where this one
+        // Until the last key is moved the log says so, and the next start continues where this one
         // stopped.
         let unfinished = format!("{settings}{ADOPTING}");
         effect::catalogue_created(&mut record, id, name.as_bytes(), unfinished.as_bytes());
@@ -381,11 +382,11 @@ impl<D: Disk> Start<D> {
         Ok(())
     }
 
-    /// Moves a key from space 0 of `default`.
+    /// Moves one key from space 0 of `default`.
     fn adopt(&mut self, key: &[u8], to: TableId, sync: SyncMode) -> Result<(), StartError> {
         let from = TableId(0);
         let hash = self.tables.hash(key);
-        // Before all times: what is expired moves too, to be swept there.
+        // A time before all expiries: expired keys move too, and are swept there.
         let expiry = self.tables.expiry(from, hash, key, i64::MIN).flatten();
         let mut put = Vec::new();
         match self.tables.get(from, hash, key, i64::MIN) {
@@ -436,7 +437,7 @@ impl<D: Disk> Start<D> {
         found
     }
 
-    /// Appends a record, driving the log by hand: its threads do not run yet.
+    /// Appends a record and drives the log by hand: its threads do not run yet.
     fn append(&mut self, record: &[u8]) -> Result<(), StartError> {
         loop {
             match self.writer.room(record.len() as u64) {
@@ -479,14 +480,14 @@ fn refuse<T>(text: String) -> Result<T, StartError> {
     Err(StartError::Catalogue(text))
 }
 
-/// Whether the table goes on. One that is a source now but was a memory table does not: its keys
-/// have no place any more.
+/// Returns whether the table continues. A former memory table that a source serves now does not:
+/// its keys have no place any more.
 fn is_configured(settings: &Settings, known: &Known) -> bool {
     settings.tables.iter().any(|table| table.name == known.name)
         || settings.sources.iter().any(|source| is_entry_of(source, known))
 }
 
-/// Whether the log knows the source already.
+/// Returns whether the log knows the source already.
 fn is_known(source: &SourceTable, known: &BTreeMap<u16, Known>) -> bool {
     known.values().any(|known| is_entry_of(source, known))
 }
@@ -495,15 +496,15 @@ fn is_entry_of(source: &SourceTable, known: &Known) -> bool {
     source.name == known.name && known.settings == kind_text(source.kind)
 }
 
-/// What is in the log of a source's settings.
+/// Returns the settings of a source as the log stores them.
 fn kind_text(kind: &str) -> String {
     format!("kind={kind}")
 }
 
-/// Ends the settings of a table whose keys are being moved from `default`.
+/// Suffix of the settings of a table whose keys are being moved from `default`.
 const ADOPTING: &str = " adopting";
 
-/// What of a table's settings is in the log.
+/// Returns the settings of a table as the log stores them.
 fn settings_text(table: &TableSettings) -> String {
     format!("kind=memory sync={}", table.sync)
 }

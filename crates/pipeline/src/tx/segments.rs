@@ -1,4 +1,4 @@
-//! Cuts the replies of one run into segments that leave together.
+//! Splits the replies of one run of requests into reply runs that are sent together.
 
 use busload_io::ConnId;
 use busload_log::Lsn;
@@ -8,11 +8,12 @@ use crate::{
     gate::Gate,
 };
 
-/// Replies of a run so far.
+/// Replies of a run of requests so far.
 #[derive(Debug)]
 pub(super) struct Segments {
     conn: ConnId,
-    /// Records from here on are in the open log batch: they are written and synced together.
+    /// LSN of the first record in the open log batch: the log writes and syncs these records
+    /// together.
     first_open: Lsn,
     out_end: usize,
     shared_end: usize,
@@ -32,12 +33,12 @@ impl Segments {
         }
     }
 
-    /// Bytes of large values by reference in this run.
+    /// Returns the bytes of large values by reference in this run.
     pub fn shared_bytes(&self) -> usize {
         self.shared_bytes
     }
 
-    /// The request was answered with the bytes up to `out_len`, which wait for `gate`.
+    /// Adds the reply to a request: the bytes up to `out_len`, which wait for `gate`.
     #[inline]
     pub fn answered(
         &mut self,
@@ -77,13 +78,13 @@ impl Segments {
         self.shared_end = shared.len();
     }
 
-    /// Nothing more joins the current segment: the run is over, or the next request will be
+    /// Ends the current reply run: the run of requests is over, or the next request will be
     /// answered later.
     pub fn finish(&mut self, replies: &mut Vec<ReplySegment>) {
         replies.extend(self.current.take());
     }
 
-    /// Whether a reply that waits for `next` can join the segment without holding it up.
+    /// Returns whether a reply that waits for `next` can join the reply run without delaying it.
     #[inline]
     fn leave_together(&self, segment: Gate, next: Gate) -> bool {
         let joined = segment.join(next);

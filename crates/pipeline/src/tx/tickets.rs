@@ -1,9 +1,10 @@
-//! Requests at sources: which connection waits for which answers, and what becomes of them.
+//! Requests at sources: which connection waits for which answers, and how they become replies.
 //!
 //! ```text
 //!  dispatch --> submit: a slot and a ticket per key --> source
-//!                  commands over several keys also share a gathering
-//!  poll_answers: answers, deadlines --> finished --> sorted by connection and place --> one batch of replies
+//!                  commands over several keys also share a multi-key request
+//!  poll_answers: answers, timeouts --> finished requests
+//!                  --> sorted by connection and order --> one batch of replies
 //! ```
 //!
 //! A command with one key, which nearly all are, allocates nothing here.
@@ -34,41 +35,42 @@ use crate::{
 };
 use slots::{Slots, Waiting};
 
-/// Sources, and what is open at them.
+/// Sources, and the requests open at them.
 pub(super) struct Tickets {
     sources: Vec<(String, Box<dyn Source>)>,
     open: Slots<Part>,
-    /// Commands over several keys that wait, by the ordinal their parts know. Free places are
-    /// `None`.
+    /// Multi-key requests that wait for answers, by the ordinal that their parts know. Free places
+    /// are `None`.
     gatherings: Vec<Option<Box<Gathering>>>,
     free_gatherings: Vec<usize>,
     stream: Vec<SourceEvent>,
     finished: Vec<Finished>,
-    /// Connection, place and ordinal of what is finished.
+    /// Connection, sequence number and ordinal of each finished request.
     order: Vec<(u32, u64, usize)>,
     answered: Batch,
 }
 
-/// What a ticket's answer is.
+/// Request that a ticket's answer belongs to.
 enum Part {
-    /// The answer to a whole request.
+    /// The answer is that of a whole request.
     Whole { seq: u64, asked: Asked },
-    /// One of several.
+    /// The answer is one of several of a multi-key request.
     OneOf { gathering: usize, index: usize },
 }
 
-/// How the reply is to be written.
+/// Facts needed to write the reply.
 #[derive(Clone, Copy)]
 struct Asked {
     command: &'static Command,
     version: Version,
-    /// What the parts from memory wait for.
+    /// Gate of the parts that memory answered.
     gate: Gate,
-    /// CLIENT REPLY: no bytes, but its place among the replies.
+    /// Says whether CLIENT REPLY suppresses the reply: it has no bytes but keeps its place in the
+    /// order.
     is_silent: bool,
 }
 
-/// A request that waits for several answers.
+/// Multi-key request: one reply from several answers.
 struct Gathering {
     seq: u64,
     asked: Asked,
@@ -76,7 +78,7 @@ struct Gathering {
     missing: usize,
 }
 
-/// A request whose answers are all there.
+/// Request whose answers are all there.
 struct Finished {
     conn: ConnId,
     seq: u64,
@@ -86,13 +88,13 @@ struct Finished {
 
 enum Answers {
     One(Answer),
-    /// By key, in the order of the command.
+    /// Answers by key, in the order of the command.
     Several(Vec<Option<Answer>>),
 }
 
 type Answer = Result<SourceValue, String>;
 
-/// One key of a command, on its way to a source.
+/// One key of a command, to be submitted to a source.
 struct Question<'a> {
     ordinal: usize,
     operation: Operation,
@@ -118,23 +120,23 @@ impl Tickets {
         self.open.is_open(ticket)
     }
 
-    /// Registers a source; its ordinal.
+    /// Registers a source; returns its ordinal.
     pub fn add(&mut self, name: String, source: Box<dyn Source>) -> usize {
         self.sources.push((name, source));
         self.sources.len() - 1
     }
 
-    /// All sources may start on what was submitted.
+    /// Tells all sources that this turn has submitted all its requests.
     pub fn flush(&mut self) {
         self.sources.iter_mut().for_each(|(_, source)| source.flush());
     }
 
-    /// All sources by name.
+    /// Iterates over all sources: name, kind, facts.
     pub fn infos(&self) -> impl Iterator<Item = (&str, &'static str, SourceInfo)> {
         self.sources.iter().map(|(name, source)| (name.as_str(), source.kind(), source.info()))
     }
 
-    /// Opens a ticket and gives it to the source.
+    /// Opens a ticket and submits it to the source.
     fn ask(
         &mut self,
         now: Duration,
@@ -208,7 +210,7 @@ impl Tickets {
         Some(gathering)
     }
 
-    /// Nobody waits for the ticket any more.
+    /// Closes a ticket for which nobody waits any more.
     fn abandon(&mut self, ticket: Ticket) {
         let Some((Waiting { source, .. }, part)) = self.open.close(ticket) else { return };
         self.sources[source].1.cancel(ticket);
@@ -217,7 +219,7 @@ impl Tickets {
         }
     }
 
-    /// Answers what its source has not answered in time.
+    /// Answers the requests whose timeout has passed.
     fn expire(&mut self, now: Duration) {
         for ordinal in 0..self.sources.len() {
             while let Some((deadline, ticket)) = self.open.first_of_source(ordinal)
@@ -240,9 +242,8 @@ impl Tickets {
         asked.is_some_and(|asked| asked.command.flags.has(Flags::WRITE))
     }
 
-    /// Moves what is finished into the batch, up to the bound of one batch. What belongs to one
-    /// connection is brought together and into order: net then has one piece to append for many
-    /// replies.
+    /// Moves finished requests into the batch, up to the limit of one batch. Sorts the replies by
+    /// connection and order: net then appends many replies of one connection as one piece.
     fn write_replies(&mut self) {
         let places = self.finished.iter().enumerate();
         self.order.extend(places.map(|(ordinal, done)| (done.conn.index, done.seq, ordinal)));
@@ -258,7 +259,7 @@ impl Tickets {
         }
         let mut finished: Vec<Option<Finished>> = Vec::new();
         if written != self.order.len() {
-            // Rare: so much came at once that the rest is for the next turn.
+            // Rarely so many finish at once that the rest is for the next turn.
             finished.extend(self.finished.drain(..).map(Some));
         }
         self.finished.clear();
@@ -268,15 +269,15 @@ impl Tickets {
 }
 
 impl Tx {
-    /// Adds a table that a source answers for.
+    /// Adds a table that a source serves.
     pub fn add_source(&mut self, name: &str, source: Box<dyn Source>) {
         let ordinal = self.tickets.add(name.to_owned(), source);
         self.catalog.add_source(name, ordinal);
     }
 
-    /// Takes what sources have answered, and executes a slice of a command that takes long. The
-    /// batch that comes out holds replies and what tx holds for connections, and belongs to the net
-    /// stage of the connections named in it.
+    /// Takes the answers of sources, and executes a slice of a job. The returned batch holds
+    /// replies and the memory that tx uses for connections, and belongs to the net stage of the
+    /// connections named in it.
     pub fn poll_answers(&mut self, now: super::Now) -> Option<Batch> {
         self.start_turn(now);
         let tickets = &mut self.tickets;
@@ -285,7 +286,7 @@ impl Tx {
             source.poll(&mut stream);
         }
         for event in stream.drain(..) {
-            // Nothing is cached here yet, so Invalidate and Flush have nothing to do.
+            // tx caches nothing of sources yet, so Invalidate and Flush have nothing to do.
             if let SourceEvent::Answer { ticket, outcome, .. } = event {
                 tickets.answer(ticket, outcome);
             }
@@ -304,8 +305,8 @@ impl Tx {
         Some(answered)
     }
 
-    /// When answers have to be polled again without being asked to: when the next request at a
-    /// source is too late, at once when answers are left over or a command has more slices.
+    /// Returns when answers must be polled again without a notification: at the next timeout of a
+    /// request at a source, or at once when answers are left over or a job has more slices.
     pub fn next_deadline(&self) -> Option<Duration> {
         if !self.tickets.finished.is_empty() {
             return Some(Duration::ZERO);
@@ -314,17 +315,17 @@ impl Tx {
         [self.tickets.open.next_deadline(), job].into_iter().flatten().min()
     }
 
-    /// Whether requests are at sources.
+    /// Returns whether requests are at sources.
     pub fn has_open_tickets(&self) -> bool {
         self.tickets.open.len() != 0
     }
 
-    /// What people call the source's kind.
+    /// Returns what people call the source's kind.
     pub(super) fn source_kind(&self, ordinal: usize) -> &'static str {
         self.tickets.sources[ordinal].1.kind()
     }
 
-    /// Whether the source can answer the command, or the error that says it cannot.
+    /// Returns whether the source can answer the command, or the error that says it cannot.
     pub(super) fn supported(&self, ordinal: usize, command: &Command) -> Result<(), CommandError> {
         let (name, source) = &self.tickets.sources[ordinal];
         let supports =
@@ -348,14 +349,16 @@ impl Tx {
         let (name, source) = &self.tickets.sources[ordinal];
         let (command, kind) = (command.name.to_uppercase(), source.kind());
         format!(
-            "ERR table {name}: {command} cannot be queued, transactions span memory tables only and this is a {kind} \
-             table; client libraries whose pipelines default to MULTI must turn that off for it"
+            "ERR table {name}: {command} cannot be queued, transactions span memory tables only \
+             and this is a {kind} table; client libraries whose pipelines default to MULTI must \
+             turn that off for it"
         )
         .into()
     }
 
-    /// Gives a command with keys of a source to it (`ordinal` is that of one of its keys), one
-    /// operation per key. All or nothing is submitted.
+    /// Submits a command with keys of a source, one operation per key (`ordinal` is the source of
+    /// one of its keys). A read is submitted completely or not at all; a write that a source
+    /// refuses midway reports how many of its keys were written.
     pub(super) fn submit(
         &mut self,
         session: &mut Session,
@@ -433,7 +436,7 @@ impl Tx {
                 self.gathering(gathering).answers[index] = Some(answer);
                 continue;
             };
-            // MSET: the value behind the key.
+            // The value of MSET follows its key.
             let value = [args.get(at + 1).unwrap_or_default()];
             let arguments = &value[..usize::from(command.keys.step) - 1];
             let question = Question { ordinal, operation, key, arguments };
@@ -447,7 +450,7 @@ impl Tx {
                     asked.push(ticket);
                     self.gathering(gathering).missing += 1;
                 }
-                // Earlier keys of this write are on their way: the client must hear of both.
+                // Earlier keys of this write are already submitted: the client must learn of both.
                 Err(error) if operation.is_write() && !asked.is_empty() => {
                     self.gathering(gathering).answers[index] =
                         Some(Err(error.message().into_owned()));
@@ -470,7 +473,7 @@ impl Tx {
         gathering.expect("it lasts until its last answer, and none comes during submission")
     }
 
-    /// The part of a reading command that memory answers.
+    /// Answers the part of a reading command whose keys are in memory.
     fn memory_part(&self, session: &Session, operation: Operation, key: &[u8]) -> Answer {
         let key = self.key(session, key);
         Ok(match (operation, self.get(&key)) {
@@ -482,7 +485,7 @@ impl Tx {
         })
     }
 
-    /// The connection is gone: nobody waits for its answers.
+    /// Cancels the requests of a connection that is gone.
     pub(super) fn cancel_tickets(&mut self, conn: ConnId) {
         while let Some(ticket) = self.tickets.open.first_of_conn(conn) {
             self.tickets.abandon(ticket);
@@ -490,7 +493,7 @@ impl Tx {
     }
 }
 
-/// SET with options and the like are not what `Operation::Set` means.
+/// Checks that the command has no options: `Operation::Set` means a SET without them, for example.
 fn check_shape(
     operation: Operation,
     command: &Command,
@@ -509,7 +512,7 @@ fn check_shape(
     }
 }
 
-/// Appends the reply, to the connection's last piece when it continues it.
+/// Appends the reply, to the connection's last reply run when it continues that.
 fn write_reply(finished: &Finished, batch: &mut Batch) {
     let Finished { conn, seq, asked, answers } = finished;
     let (start, first_shared) = (batch.out.len(), batch.shared.len());

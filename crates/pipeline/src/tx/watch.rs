@@ -1,4 +1,4 @@
-//! WATCH: which connections want to know that a key changed.
+//! Keys watched by WATCH, and the connections that watch them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,9 +17,9 @@ pub struct Watches {
 #[derive(Clone, Copy, Debug)]
 struct Watcher {
     conn: ConnId,
-    /// The key was there but expired when it was watched: its removal changes nothing.
+    /// Says whether the key was there but expired when it was watched: its removal changes nothing.
     was_expired: bool,
-    /// The key existed: a flush changes it.
+    /// Says whether the key existed: then a flush changes it.
     existed: bool,
 }
 
@@ -30,37 +30,37 @@ struct Watched {
     changed: bool,
 }
 
-/// What a watched key takes beyond its bytes in each of the two maps it is in.
+/// Memory of a watched key beyond its bytes, in each of the two maps it is in.
 const WATCH_OVERHEAD_BYTES: usize = 64;
 
-/// What a key was when it was watched.
+/// State of a key when it was watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchedState {
-    /// There, and alive.
+    /// The key was there and had not expired.
     Live,
-    /// There, but its time was over.
+    /// The key was there but had expired.
     Expired,
-    /// Not there.
+    /// The key was not there.
     Absent,
 }
 
-/// What a change left behind.
+/// State of a key after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyIs {
-    /// The key exists.
+    /// The key exists now.
     There,
-    /// It does not.
+    /// The key does not exist now.
     Gone,
 }
 
 impl Watches {
-    /// Whether nobody watches anything.
+    /// Returns whether nobody watches anything.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// The connection watches the key from now on.
+    /// Makes the connection watch the key from now on.
     pub fn watch(&mut self, conn: ConnId, key: &Key<'_>, state: WatchedState) {
         let name = (key.table, Box::from(key.bytes));
         let of_conn = self.by_conn.entry(conn).or_default();
@@ -75,7 +75,7 @@ impl Watches {
         });
     }
 
-    /// The keys the connection watches, with whether each was expired already then.
+    /// Returns the keys that the connection watches, each with whether it had expired already then.
     pub fn watched(&self, conn: ConnId) -> impl Iterator<Item = (TableId, &[u8], bool)> {
         self.by_conn.get(&conn).into_iter().flat_map(move |watched| {
             watched.keys.iter().map(move |name| {
@@ -87,22 +87,22 @@ impl Watches {
         })
     }
 
-    /// How many keys the connection watches.
+    /// Returns how many keys the connection watches.
     pub fn key_count(&self, conn: ConnId) -> usize {
         self.by_conn.get(&conn).map_or(0, |watched| watched.keys.len())
     }
 
-    /// Memory that what the connection watches takes, about.
+    /// Returns the approximate memory of the keys that the connection watches.
     pub fn memory_bytes(&self, conn: ConnId) -> usize {
         self.by_conn.get(&conn).map_or(0, |watched| watched.bytes)
     }
 
-    /// Whether a watched key of the connection changed.
+    /// Returns whether a watched key of the connection changed.
     pub fn changed(&self, conn: ConnId) -> bool {
         self.by_conn.get(&conn).is_some_and(|watched| watched.changed)
     }
 
-    /// Forgets what the connection watches.
+    /// Forgets the keys that the connection watches.
     pub fn unwatch(&mut self, conn: ConnId) {
         let Some(watched) = self.by_conn.remove(&conn) else { return };
         for name in watched.keys {
@@ -115,13 +115,13 @@ impl Watches {
         }
     }
 
-    /// The key changed, and is there now or not.
+    /// Records that the key changed, and whether it is there now.
     pub fn key_changed(&mut self, key: &Key<'_>, now: KeyIs) {
         let Some(watchers) = self.by_key.get_mut(&(key.table, Box::from(key.bytes))) else {
             return;
         };
         for watcher in watchers {
-            // To the watcher an expired key was absent: its removal changes nothing.
+            // To the watcher an expired key was absent, so its removal changes nothing.
             if std::mem::take(&mut watcher.was_expired) && now == KeyIs::Gone {
                 continue;
             }
@@ -131,7 +131,7 @@ impl Watches {
         }
     }
 
-    /// The table lost all its keys.
+    /// Records that the table lost all its keys.
     pub fn table_flushed(&mut self, table: TableId) {
         for ((of, _), watchers) in &self.by_key {
             for watcher in watchers.iter().filter(|watcher| *of == table && watcher.existed) {

@@ -1,16 +1,17 @@
-//! Writes that take long, in slices: of many keys or fields, of a large value, of a large hash to
-//! another key.
+//! Long writes in slices: writes of many keys or fields, of a large value, of a copy of a large
+//! hash.
 //!
 //! ```text
-//!  plan: lock, encode effects --> log: in parts, at the log's pace --> apply: effects to the tables --> unlock, reply
+//!  plan: lock, encode effects --> log: in parts, as fast as it writes
+//!                                   '--> apply: effects to the tables --> unlock, reply
 //! ```
 //!
-//! The whole transaction is in the log before any of it is in memory, and what it changes is locked
-//! until all of it is: nobody sees half of it, and a crash leaves all of it or nothing. The first
-//! part is logged when the disk has room for all of them, so a write that does not fit takes none;
-//! where others take that room meanwhile the parts that are there lack their last one, and nothing
-//! has happened. The log takes other transactions between two parts, so nobody waits for hundreds
-//! of megabytes to be synced.
+//! The whole transaction is in the log before any of it is in memory, and its keys stay locked
+//! until all of it is in memory: nobody sees half of it, and a crash leaves all of it or nothing.
+//! The first part is logged when the disk has space for all parts, so a write that does not fit
+//! uses none; where others take that space meanwhile, the last part is missing and the transaction
+//! has not happened. The log takes other transactions between two parts, so nobody waits until
+//! hundreds of megabytes are synced.
 
 use std::collections::VecDeque;
 
@@ -34,7 +35,7 @@ use crate::{
     reply::Reply,
 };
 
-/// What a command changes, worked out a slice at a time.
+/// Changes of a command, computed a slice at a time.
 pub(crate) trait Plan: Send {
     /// Locks keys and encodes effects, for a slice. Changes nothing. An error becomes the reply.
     fn plan(
@@ -44,48 +45,50 @@ pub(crate) trait Plan: Send {
         changes: &mut ChangeSet,
     ) -> Result<Planned, CommandError>;
 
-    /// Writes the reply, when everything is changed.
+    /// Writes the reply, after everything is changed.
     fn reply(&self, counts: &Counts, reply: &mut Reply<'_>);
 
-    /// Memory of its own.
+    /// Returns the memory of the plan itself.
     fn memory_bytes(&self) -> usize {
         0
     }
 }
 
-/// How a slice of planning ended.
+/// Result of a slice of planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planned {
     /// There is more to plan.
     More,
-    /// A key is held by another command.
+    /// Another command has locked a key.
     Locked,
-    /// That is all.
+    /// Every change is planned.
     Whole,
     /// The command changes nothing, whatever was planned.
     Nothing,
 }
 
-/// What was there and what was not.
+/// Numbers of keys and fields that a write added and removed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Keys and fields that are new.
+    /// Number of keys and fields that are new.
     pub added: usize,
-    /// Keys and fields that are gone.
+    /// Number of keys and fields that are gone.
     pub removed: usize,
 }
 
-/// Effects of one transaction, encoded.
+/// Encoded effects of one transaction.
 #[derive(Debug)]
 pub(crate) struct ChangeSet {
     locks: Locks,
-    /// Of tables with a log and of those without: each in order. They share no keys.
+    /// Effects on logged tables; those on other tables are in `unlogged`. Each list is in order,
+    /// and they share no keys.
     logged: Chunks,
     unlogged: Chunks,
     policy: Option<SyncPolicy>,
 }
 
-/// Effects, in pieces that grow without being moved. Whole effects, but for a large value.
+/// Effects in pieces that grow without being moved. A piece holds whole effects, or one large
+/// value.
 #[derive(Debug, Default)]
 struct Chunks {
     done: Vec<Chunk>,
@@ -95,15 +98,15 @@ struct Chunks {
 
 #[derive(Debug)]
 enum Chunk {
-    /// Whole effects.
+    /// Encoded effects, all of them whole.
     Effects(Bytes),
-    /// A put of a large value, and what is logged of it: an effect up to its last bytes, and these,
+    /// Put of a large value, and its log bytes: an effect up to its last bytes, and these bytes,
     /// which are not copied.
     Put { put: Box<DeferredPut>, header: Bytes, logged: Bytes },
 }
 
 impl Chunk {
-    /// Its encoding, in two halves.
+    /// Returns its encoding, in two halves.
     fn halves(&self) -> [Bytes; 2] {
         match self {
             Chunk::Effects(bytes) => [bytes.clone(), Bytes::new()],
@@ -139,7 +142,7 @@ impl ChangeSet {
         Self { locks: Locks::new(LockMode::Exclusive), logged, unlogged, policy: None }
     }
 
-    /// Locks a key; false when another command holds it.
+    /// Locks a key; returns false when another command holds it.
     pub fn lock(&mut self, tx: &Tx, key: &Key<'_>) -> bool {
         if tx.locked_for(key, Access::Write) {
             return false;
@@ -148,7 +151,7 @@ impl ChangeSet {
         true
     }
 
-    /// Where the effects of a table go.
+    /// Returns the buffer to which the effects on a table are appended.
     pub fn effects(&mut self, tx: &Tx, table: TableId) -> &mut Vec<u8> {
         let chunks = self.chunks(tx, table);
         chunks.seal(LOG_PART_BYTES / 2);
@@ -181,8 +184,7 @@ impl ChangeSet {
         }
     }
 
-    /// Plans to set a string to what `patch` at `offset` of it makes of it; only the patch is
-    /// logged.
+    /// Plans to set a string to its old value with `patch` at `offset`; only the patch is logged.
     pub fn put_patched(&mut self, tx: &Tx, put: DeferredPut, offset: usize, patch: Bytes) {
         let mut header = Vec::new();
         effect::patch_header(&mut header, put.table, &put.key, offset, patch.len());
@@ -202,30 +204,30 @@ impl ChangeSet {
     }
 }
 
-/// A write in slices.
+/// Work of a write in slices.
 pub(crate) struct Write<P> {
     plan: P,
     changes: ChangeSet,
     phase: Phase,
     counts: Counts,
-    /// The disk had room for all parts when the first was about to be logged.
+    /// Says whether the disk had space for all parts when the first was about to be logged.
     has_space: bool,
-    /// Parts that are not yet written.
+    /// LSNs of the parts that are not yet written.
     parts: VecDeque<Lsn>,
-    /// What whoever sees the change waits for.
+    /// Gate of everybody who sees the change.
     gate: Gate,
     now: UnixMs,
 }
 
 enum Phase {
     Planning,
-    /// The next byte to be logged: chunk, half of it, and place there.
+    /// Position of the next byte to be logged: chunk, half of it, and offset there.
     Logging {
         chunk: usize,
         half: usize,
         at: usize,
     },
-    /// The next effect to be applied.
+    /// Position of the next effect to be applied.
     Applying {
         chunk: usize,
         at: usize,
@@ -351,7 +353,7 @@ impl<P: Plan> Work for Write<P> {
             Phase::Planning => {
                 self.now = tx.now();
                 let planned = self.plan.plan(tx, slice, &mut self.changes)?;
-                // What is written may show what was read, whatever table it goes to.
+                // The written data may show what the command read, whatever table it goes to.
                 self.gate = self.gate.join(tx.gate());
                 Ok(match planned {
                     Planned::More => Step::More,
@@ -405,7 +407,7 @@ impl<P: Plan> Work for Write<P> {
 }
 
 impl Tx {
-    /// Applies an effect whose record is in the log, if its table has one; returns how many steps
+    /// Applies an effect whose record is in the log, if its table has one. Returns how many steps
     /// it took.
     fn apply_planned(
         &mut self,
@@ -474,15 +476,16 @@ impl Tx {
     }
 }
 
-/// Bytes copied in the time of a step.
+/// Number of bytes that are copied in the time of a step.
 const BYTES_PER_STEP: usize = 1024;
 
-/// Sets one large string: SET and its kin, whose conditions are decided when this is made.
+/// Plan to set one large string: SET and its relatives, which check their conditions when they make
+/// the plan.
 pub(crate) struct PutOne {
     put: Option<DeferredPut>,
 }
 
-/// A string that a handler wants to set.
+/// String that a handler wants to set.
 #[derive(Debug)]
 pub(crate) struct DeferredPut {
     pub table: TableId,
@@ -507,7 +510,7 @@ impl Plan for PutOne {
     ) -> Result<Planned, CommandError> {
         if let Some(DeferredPut { table, hash, key, value, expiry }) = self.put.take() {
             let key = Key { table, hash, bytes: &key };
-            // Its request was let through, so nobody has it.
+            // This request was let through, so nobody holds its key.
             let locked = changes.lock(tx, &key);
             debug_assert!(locked, "a request for a locked key waits");
             changes.put(tx, &key, value, expiry);
@@ -518,14 +521,14 @@ impl Plan for PutOne {
     fn reply(&self, _: &Counts, _: &mut Reply<'_>) {}
 }
 
-/// Overwrites or extends a large string: the new value is built while the old one is still there,
-/// and takes its place. The reply is written by the handler.
+/// Plan to overwrite or extend a large string: it builds the new value while the old one is still
+/// there, and then replaces it. The handler writes the reply.
 pub(crate) struct PatchOne {
     key: Bytes,
     table: TableId,
     hash: KeyHash,
     expiry: Option<UnixMs>,
-    /// As it was.
+    /// The string before the write.
     old: Bytes,
     offset: usize,
     patch: Bytes,
@@ -542,7 +545,7 @@ impl PatchOne {
             _ => Bytes::new(),
         };
         let length = old.len().max(offset + patch.len());
-        // Who appends once mostly appends again.
+        // Whoever appends once usually appends again.
         let room = if old.len() < length && !old.is_empty() { length / 4 } else { 0 };
         Self {
             key: Bytes::copy_from_slice(key.bytes),
@@ -557,8 +560,8 @@ impl PatchOne {
         }
     }
 
-    /// Appends what comes next of the old value, of the gap behind it or of the patch; false when
-    /// nothing does.
+    /// Appends the next bytes of the old value, of the gap behind it or of the patch; returns false
+    /// when there are none.
     fn grow(&mut self, bytes_max: usize) -> bool {
         let (at, old, end) = (self.new.len(), self.old.len(), self.offset + self.patch.len());
         let up_to = |end: usize| end.min(at + bytes_max);

@@ -1,5 +1,5 @@
-//! A server without sockets: requests go to tx as a net stage would bring them, the log runs on a
-//! simulated disk.
+//! Server without sockets: the tests bring requests to tx as a net stage would, and the log runs on
+//! a simulated disk.
 //!
 //! Transcripts are the form of most tests:
 //!
@@ -15,8 +15,8 @@
 //! array`, `[1, 'a']`, `{'f': 'v'}` (map), `~['a']` (set), `>['a']` (push), `,1.5` (double), `#t`,
 //! `txt'text'`.
 //!
-//! With `BUSLOAD_TEST_REDIS=host:port` a transcript without `@` lines is played to that Redis too
-//! (its data is flushed), which shows whether the expected replies are Redis's.
+//! With `BUSLOAD_TEST_REDIS=host:port` the tests also play each transcript without `@` lines to
+//! that Redis (and flush its data), which shows whether the expected replies are Redis's.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -43,21 +43,21 @@ use busload_resp::{
 };
 use bytes::Bytes;
 
-/// A time long after the epoch.
+/// Wall clock at the start of a server, long after the epoch.
 pub const START_MS: i64 = 1_700_000_000_000;
 
-/// Requests of at least this size come in a buffer of their own.
+/// Size from which on a request comes in a buffer of its own.
 const COLLECTED_BYTES_MIN: usize = 32 * 1024;
 
-/// Turns of the log that no request can need.
+/// Number of turns of the log that no request can need.
 const LOG_STEPS_MAX: usize = 1_000_000;
 
-/// A connection.
+/// Ordinal of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client(usize);
 
 impl Client {
-    /// The one that is there from the start.
+    /// The connection that is there from the start.
     pub const FIRST: Client = Client(0);
 }
 
@@ -123,7 +123,7 @@ impl Server {
         server
     }
 
-    /// Stops and starts again with what is in the log.
+    /// Stops the server and starts it again from its log.
     pub fn reopen(mut self) -> Self {
         self.tx.close_log();
         for _ in 0..LOG_STEPS_MAX {
@@ -138,18 +138,18 @@ impl Server {
         Self::open(disk, settings, now)
     }
 
-    /// Bytes of frames written since the start.
+    /// Returns the bytes of frames written since the start.
     pub fn logged_bytes(&self) -> u64 {
         self.progress.stats().bytes
     }
 
-    /// Another connection; the first is there from the start.
+    /// Opens another connection; the first is there from the start.
     pub fn connect(&mut self) -> Client {
         let address = Address::Unix("/sim".into());
         self.connect_as(Peer { remote: address.clone(), local: address })
     }
 
-    /// A connection from somewhere else.
+    /// Opens a connection from somewhere else.
     pub fn connect_as(&mut self, peer: Peer) -> Client {
         let client = Client(self.conns.len());
         self.conns.push(0);
@@ -159,38 +159,38 @@ impl Server {
         client
     }
 
-    /// Lets time pass.
+    /// Advances the monotonic and the wall clock.
     pub fn advance(&mut self, milliseconds: u64) {
         self.now.monotonic += Duration::from_millis(milliseconds);
         self.now.wall_ms += milliseconds as i64;
     }
 
-    /// Shows the time of another clock; tx never goes back.
+    /// Sets the wall clock; tx itself never goes back.
     pub fn set_wall_ms(&mut self, wall_ms: i64) {
         self.now.wall_ms = wall_ms;
     }
 
-    /// What tx does between requests: expiry, garbage.
+    /// Does the work of tx between requests: expiry, garbage.
     pub fn housekeep(&mut self) {
         self.tx.housekeep(self.now);
         self.tx.end_turn();
         self.drive_log();
     }
 
-    /// Runs a command, words and quotes as in redis-cli, on the first connection. Returns the
-    /// reply, see above.
+    /// Executes a command, with words and quotes as in redis-cli, on the first connection. Returns
+    /// the reply as text, see above.
     pub fn run(&mut self, line: impl AsRef<[u8]>) -> String {
         self.run_on(Client::FIRST, line)
     }
 
-    /// As [`Server::run`] on any connection.
+    /// Does what [`Server::run`] does on any connection.
     pub fn run_on(&mut self, client: Client, line: impl AsRef<[u8]>) -> String {
         let words = words(line.as_ref());
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         show_bytes(&self.send(client, &words))
     }
 
-    /// Runs a command and gives the reply's bytes, once the log is as far as they ask for.
+    /// Executes a command and returns the reply's bytes, once the log has reached its gate.
     pub fn send(&mut self, client: Client, words: &[&[u8]]) -> Vec<u8> {
         let request = encode(words);
         let ranges = parse(&request);
@@ -207,7 +207,7 @@ impl Server {
             assert_eq!(deferred.reason, DeferReason::LogBehind);
             self.step_log();
         }
-        panic!("the log never has room for {:?}", words[0].escape_ascii().to_string());
+        panic!("the log never grants space for {:?}", words[0].escape_ascii().to_string());
     }
 
     fn fill_batch(
@@ -245,7 +245,7 @@ impl Server {
         });
     }
 
-    /// The rest of a command that is executed in slices.
+    /// Executes the remaining slices of a command.
     fn run_slices(&mut self) {
         while self.tx.has_jobs() {
             self.drive_log();
@@ -269,7 +269,7 @@ impl Server {
         bytes
     }
 
-    /// Lets the log work until it has nothing to do now.
+    /// Drives the log until it has nothing to do now.
     fn drive_log(&mut self) {
         for _ in 0..LOG_STEPS_MAX {
             if !matches!(self.step_log(), Turn::Worked) {
@@ -279,7 +279,7 @@ impl Server {
         panic!("the log never rests");
     }
 
-    /// Lets the log work, and time pass where it waits for that, until the watermarks are there.
+    /// Drives the log, and advances time where it waits for that, until it has reached the gate.
     fn drive_log_to(&mut self, gate: Gate) {
         for _ in 0..LOG_STEPS_MAX {
             let reached =
@@ -313,7 +313,7 @@ impl Server {
     }
 }
 
-/// What a step of the log came to.
+/// Outcome of a step of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Worked,
@@ -336,7 +336,7 @@ fn append_segment(batch: &Batch, segment: &ReplySegment, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&batch.out[from..segment.end]);
 }
 
-/// The words of a line, unquoted as in redis-cli.
+/// Splits a line into words, unquoted as in redis-cli.
 pub fn words(line: &[u8]) -> Vec<Vec<u8>> {
     let mut ranges = Vec::new();
     let line = [line, b"\r\n"].concat();
@@ -350,7 +350,7 @@ pub fn words(line: &[u8]) -> Vec<Vec<u8>> {
     }
 }
 
-/// A request as client libraries send it.
+/// Encodes a request as client libraries send it.
 pub fn encode(words: &[&[u8]]) -> Vec<u8> {
     let mut request = Vec::new();
     busload_resp::write_array(&mut request, words.len());
@@ -365,7 +365,7 @@ fn parse(request: &[u8]) -> Vec<ArgRange> {
     ranges
 }
 
-/// A reply as text; exactly one, and nothing behind it.
+/// Formats a reply as text; the bytes must be exactly one.
 pub fn show_bytes(bytes: &[u8]) -> String {
     match Reply::parse(bytes) {
         Ok(Some((reply, length))) if length == bytes.len() => show(&reply),
@@ -374,7 +374,7 @@ pub fn show_bytes(bytes: &[u8]) -> String {
     }
 }
 
-/// A reply as text.
+/// Formats a reply as text.
 pub fn show(reply: &Reply) -> String {
     let list = |of: &[Reply]| of.iter().map(show).collect::<Vec<_>>().join(", ");
     let pairs = |of: &[(Reply, Reply)]| {
@@ -408,7 +408,7 @@ pub fn check(transcript: &str) {
     check_on(Server::new(), transcript);
 }
 
-/// As [`check`] with a server of its own.
+/// Does what [`check`] does with a given server.
 #[track_caller]
 pub fn check_on(mut server: Server, transcript: &str) -> Server {
     let mut differences = Vec::new();

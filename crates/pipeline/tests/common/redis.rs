@@ -1,4 +1,4 @@
-//! A real Redis to compare with.
+//! Real Redis to compare with.
 
 use std::{
     io::{Read, Write},
@@ -12,23 +12,23 @@ use busload_resp::reply::Reply;
 
 use super::{encode, show_bytes, words};
 
-/// Tests share the Redis that the environment names, and each begins by emptying it.
+/// Lock of the Redis that the environment names: tests share it, and each begins by emptying it.
 static SHARED: Mutex<()> = Mutex::new(());
 
-/// Between the moment in which a port was free and the one in which Redis listens there another
-/// process may take it.
+/// Number of attempts to start Redis: another process may take the port between the moment in which
+/// it was free and the one in which Redis listens there.
 const STARTS_MAX: usize = 5;
 
-/// A connection to a Redis, and the process where it was started for it.
+/// Connection to a Redis, and the process if the test started it.
 pub struct Redis {
     stream: TcpStream,
     process: Option<Child>,
-    /// Held as long as it is used.
+    /// Held as long as the shared Redis is used.
     shared: Option<MutexGuard<'static, ()>>,
 }
 
 impl Redis {
-    /// The one that the environment names, for comparing transcripts.
+    /// Connects to the one that the environment names, for comparing transcripts.
     pub fn from_environment() -> Option<Self> {
         let address = std::env::var("BUSLOAD_TEST_REDIS").ok()?;
         let shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +36,8 @@ impl Redis {
         Some(Self::on(stream, None, Some(shared)))
     }
 
-    /// One of its own, without persistence; nothing when redis-server is not installed.
+    /// Starts a Redis for this test, without persistence; `None` when redis-server is not
+    /// installed.
     pub fn start() -> Option<Self> {
         let mut said = String::new();
         for _ in 0..STARTS_MAX {
@@ -48,7 +49,7 @@ impl Redis {
         panic!("Redis did not start: {said}");
     }
 
-    /// What it said when it ended at once.
+    /// Starts Redis once; the error is its output when it ended at once.
     fn start_once() -> Option<Result<Self, String>> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?.local_addr().ok()?.port();
         let mut process = Command::new("redis-server")
@@ -84,14 +85,14 @@ impl Redis {
         Self { stream, process, shared }
     }
 
-    /// As `Server::run`.
+    /// Does what `Server::run` does.
     pub fn run(&mut self, line: impl AsRef<[u8]>) -> String {
         let words = words(line.as_ref());
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         show_bytes(&self.send(&words))
     }
 
-    /// Runs a command and gives the reply's bytes.
+    /// Executes a command and returns the reply's bytes.
     pub fn send(&mut self, words: &[&[u8]]) -> Vec<u8> {
         self.stream.write_all(&encode(words)).expect("Redis takes the request");
         let mut bytes = Vec::new();
@@ -108,7 +109,7 @@ impl Redis {
     }
 }
 
-/// Its log ends with a line that says so. What it said instead, when it ended.
+/// Waits until Redis's log says that it is ready. The error is the log when it ended instead.
 fn wait_until_ready(process: &mut Child) -> Result<(), String> {
     let mut output = process.stdout.take().expect("stdout is a pipe");
     let mut text = Vec::new();
@@ -121,7 +122,7 @@ fn wait_until_ready(process: &mut Child) -> Result<(), String> {
         }
         text.extend_from_slice(&chunk[..count]);
     }
-    // The pipe stays open: Redis may say more.
+    // The pipe stays open: Redis may write more.
     process.stdout = Some(output);
     Ok(())
 }

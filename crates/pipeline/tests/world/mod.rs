@@ -19,7 +19,7 @@ use busload_pipeline::{
 };
 use busload_resp::reply::Reply;
 
-/// A whole server.
+/// A whole server, with its clients.
 pub struct World {
     pub net: NetStage<SimNet>,
     pub tx: Tx,
@@ -34,13 +34,13 @@ pub struct World {
     batch: Batch,
 }
 
-/// One client and what it has not parsed yet.
+/// Client, with the bytes it has not parsed yet.
 pub struct Client {
     pub id: ClientId,
     received: Vec<u8>,
 }
 
-/// Small segments, so that a test passes many.
+/// Options with small segments, so that a test goes through many.
 pub fn small_segments() -> Options {
     Options { segment_bytes: 64 * 1024, first_segment_bytes: 64 * 1024, ..Options::default() }
 }
@@ -63,7 +63,8 @@ impl World {
         Self::start(SimDisk::new(), settings, SimClock::new(1_000_000), 1).expect("a fresh start")
     }
 
-    /// As [`World::with`] over a network that moves up to 256 KiB at once, as real ones do.
+    /// Does what [`World::with`] does, over a network that moves up to 256 KiB at once, as real
+    /// ones do.
     pub fn wide(settings: Settings) -> World {
         let wide = SimNetOptions {
             send_buffer_bytes: 1024 * 1024,
@@ -111,7 +112,7 @@ impl World {
         self.tx.add_source(name, source);
     }
 
-    /// One turn of net and tx.
+    /// Runs one turn of net and tx.
     pub fn turn(&mut self) {
         self.net.prepare_wait();
         self.net
@@ -129,7 +130,7 @@ impl World {
         self.net.finish_turn();
     }
 
-    /// Two batches under way at once, as when net and tx have a thread each.
+    /// Runs a turn with two batches under way at once, as when net and tx have a thread each.
     pub fn overlapped_turn(&mut self) {
         let now = read(&self.clock);
         let mut batches = [Batch::default(), Batch::default()];
@@ -148,26 +149,27 @@ impl World {
         self.net.finish_turn();
     }
 
-    /// Net and tx until everything sent has been received and answered as far as the log allows.
+    /// Runs net and tx until everything sent has been received and answered as far as the log
+    /// allows.
     pub fn turns(&mut self) {
         for _ in 0..200 {
             self.turn();
         }
     }
 
-    /// One step of the log.
+    /// Runs one step of the log.
     pub fn log_step(&mut self) -> Step {
         self.stage.step(self.clock.now())
     }
 
-    /// The log until it has nothing to do.
+    /// Runs the log until it has nothing to do.
     pub fn run_log(&mut self) {
         while matches!(self.log_step(), Step::Worked | Step::Synced)
             | matches!(self.helper.step(self.clock.now()), Step::Worked | Step::Synced)
         {}
     }
 
-    /// The log until the first sync it would do next, which it does not.
+    /// Runs the log up to its next sync, which it does not do.
     pub fn run_log_until_written(&mut self) {
         let last = self.tx_last_written();
         for _ in 0..100 {
@@ -183,7 +185,7 @@ impl World {
         self.progress.written().0 + 1
     }
 
-    /// Everything until nothing moves.
+    /// Runs net, tx and log until nothing moves.
     pub fn settle(&mut self) {
         for _ in 0..60 {
             for _ in 0..10 {
@@ -211,7 +213,7 @@ impl World {
         self.clients.write(client.id, &request(words));
     }
 
-    /// What has arrived since the last call.
+    /// Returns the replies that have arrived since the last call.
     pub fn replies(&mut self, client: &mut Client) -> Vec<String> {
         client.received.extend(self.clients.read(client.id));
         let mut replies = Vec::new();
@@ -224,7 +226,7 @@ impl World {
         replies
     }
 
-    /// Sends and settles.
+    /// Sends commands, runs everything, and returns the replies.
     pub fn run(&mut self, client: &mut Client, commands: &str) -> Vec<String> {
         self.send(client, commands);
         self.settle();
@@ -245,7 +247,7 @@ pub fn read(clock: &SimClock) -> Now {
     Now { monotonic: clock.now(), wall_ms: clock.wall_ms() }
 }
 
-/// A reply in a short readable form.
+/// Formats a reply in a short readable form.
 pub fn show(reply: &Reply) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let list = |replies: &[Reply]| replies.iter().map(show).collect::<Vec<_>>().join(" ");

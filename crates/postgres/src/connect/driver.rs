@@ -11,7 +11,7 @@ use tokio_postgres::{AsyncMessage, Connection, Socket};
 
 use crate::{cause::describe, limits::FAREWELL_MAX};
 
-/// Moves the bytes until the connection ends, then tells why.
+/// Moves the bytes until the connection ends, then reports why.
 pub(super) struct Driver {
     pub(super) table: String,
     pub(super) host: String,
@@ -19,8 +19,8 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// When nobody could be told any more, nobody can use the connection either: a server that does
-    /// not answer the farewell must not keep its socket.
+    /// When nobody listens for the end any more, nobody can use the connection either: a server
+    /// that does not answer the Terminate message must not keep its socket.
     pub(super) async fn run<T>(self, mut connection: Connection<Socket, T>)
     where
         T: AsyncRead + AsyncWrite + Unpin,

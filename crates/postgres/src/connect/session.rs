@@ -1,23 +1,25 @@
-//! The settings of a session.
+//! Settings of a session.
 //!
-//! * `plan_cache_mode = force_generic_plan`: the planner's estimate for an array has ten elements,
-//!   so that it would plan small batches anew each time, and read the whole table for large ones.
-//! * `jit = off`: a statement with many keys looks expensive enough to compile, and is not.
-//! * `enable_seqscan = off`, and of tables with composite keys or writes also `enable_hashjoin`,
-//!   `enable_mergejoin = off`: a plan is made once, perhaps while the table is empty, and must go
-//!   by the index when it has grown. Triggers run under these settings too.
-//! * `statement_timeout`: a statement nobody waits for any more ends.
+//! * `plan_cache_mode = force_generic_plan`: the planner assumes ten elements in an array, so
+//!   custom plans would be made anew for each small batch, and would read the whole table for large
+//!   ones.
+//! * `jit = off`: a statement with many keys looks expensive enough to compile, but is not.
+//! * `enable_seqscan = off`, and for tables with composite keys or writes also `enable_hashjoin`
+//!   and `enable_mergejoin = off`: a plan is made once, perhaps while the table is empty, and must
+//!   use the index when the table has grown. Triggers run under these settings too.
+//! * `statement_timeout`: ends a statement that nobody waits for any more.
 //!
-//! A server or a pooler that refuses one is served all the same, after one warning. Behind a pooler
-//! that shares connections between transactions, settings reach whoever comes next: there they
-//! belong to the role (`ALTER ROLE app SET plan_cache_mode = force_generic_plan`).
+//! If a server or a pooler refuses one of them, the table is served all the same, after one
+//! warning. Behind a pooler that shares connections between transactions, settings affect other
+//! clients: there they belong to the role (`ALTER ROLE app SET plan_cache_mode =
+//! force_generic_plan`).
 
 use futures_util::future::join_all;
 use tokio_postgres::Client;
 
 use crate::{Settings, cause::describe, limits::STATEMENT_TIMEOUT_MARGIN};
 
-/// Sets the session up in one round trip.
+/// Sends all settings of the session in one round trip.
 pub(super) async fn set_up(
     client: &Client,
     settings: &Settings,
@@ -35,7 +37,7 @@ fn statements(settings: &Settings) -> Vec<String> {
         "SET enable_seqscan = off".to_owned(),
         format!("SET statement_timeout = {}", timeout.as_millis()),
     ];
-    // Only their statements join the relation with the keys.
+    // Only the statements of these tables join the relation with the keys.
     if settings.writable || settings.key.len() > 1 {
         statements.push("SET enable_hashjoin = off".to_owned());
         statements.push("SET enable_mergejoin = off".to_owned());

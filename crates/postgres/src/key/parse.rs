@@ -1,24 +1,25 @@
-//! What a client writes becomes a key: every byte is read once, and what the table cannot hold is
-//! refused here, before it boards a batch with others.
+//! Parses a client's text into a key. It reads every byte once, and refuses what the table cannot
+//! hold before the request joins a batch with others.
 
 use super::{Key, KeyEncoder, KeyType, Position};
 use crate::Error;
 
-/// What stands before the separator to make it part of the key's text.
+/// Character before a separator that makes it part of the key's text.
 const ESCAPE: u8 = b'\\';
 
-/// What the keys of one table look like.
+/// Columns, types and separator of one table's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyShape {
     names: Box<[String]>,
     types: Box<[KeyType]>,
-    /// Of `varchar(n)`: n. Postgres would cut blanks beyond it and write the row of another key.
+    /// The n of `varchar(n)`. Postgres would cut blanks beyond it and write the row of another key.
     characters_max: Box<[Option<usize>]>,
     separator: char,
 }
 
 impl KeyShape {
-    /// The columns with their types, and what stands between the parts of a composite key.
+    /// Creates a shape from the columns with their types and the separator of a composite key's
+    /// parts.
     pub fn new(columns: &[(String, KeyType)], separator: char) -> Self {
         Self {
             names: columns.iter().map(|(name, _)| name.clone()).collect(),
@@ -28,7 +29,7 @@ impl KeyShape {
         }
     }
 
-    /// With the most characters of each column that has such a limit.
+    /// Sets the maximum number of characters of the columns that have such a limit.
     pub(crate) fn with_characters_max(mut self, characters_max: Box<[Option<usize>]>) -> Self {
         self.characters_max = characters_max;
         self
@@ -38,8 +39,8 @@ impl KeyShape {
         &self.types
     }
 
-    /// Whether a key was parsed for this shape: between parsing and sending, the table may have
-    /// changed.
+    /// Returns whether a key was parsed for this shape: the table may change between parsing and
+    /// sending.
     pub(crate) fn fits(&self, key: &Key) -> bool {
         key.parts().map(|part| part.key_type).eq(self.types.iter().copied())
     }
@@ -48,10 +49,10 @@ impl KeyShape {
         if index + 1 == self.types.len() { Position::Last } else { Position::BeforeOthers }
     }
 
-    /// Parses what a client wrote.
+    /// Parses a key as a client writes it.
     ///
     /// # Errors
-    /// [`Error::BadKey`], saying what was expected.
+    /// Returns [`Error::BadKey`], which says what was expected.
     pub fn parse(&self, raw: &[u8]) -> Result<Key, Error> {
         let mut encoder = KeyEncoder::for_bytes(raw.len());
         if let [_] = *self.types {
@@ -135,7 +136,8 @@ impl KeyShape {
         let wanted = self.types.len();
         Error::BadKey(
             format!(
-                "the key has {count} {}, expected {wanted}: {expected} (a backslash before {separator} or \\ makes it part of a value)",
+                "the key has {count} {}, expected {wanted}: {expected} \
+                 (a backslash before {separator} or \\ makes it part of a value)",
                 if count == 1 { "part" } else { "parts" },
             )
             .into(),
@@ -143,7 +145,7 @@ impl KeyShape {
     }
 }
 
-/// The parts between separators, unescaped.
+/// Splits at the separators and removes the escapes.
 fn split(raw: &[u8], separator: char) -> Result<Vec<Vec<u8>>, Error> {
     let mut buffer = [0; 4];
     let separator = separator.encode_utf8(&mut buffer).as_bytes();
@@ -165,7 +167,7 @@ fn split(raw: &[u8], separator: char) -> Result<Vec<Vec<u8>>, Error> {
     Ok(parts)
 }
 
-/// What a backslash makes literal, and what follows it.
+/// Returns the text that a backslash makes literal, and the rest after it.
 fn escaped<'a>(after: &'a [u8], separator: &[u8]) -> Result<(&'a [u8], &'a [u8]), Error> {
     let taken = if after.starts_with(separator) {
         separator.len()

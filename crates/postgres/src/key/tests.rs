@@ -18,7 +18,7 @@ fn binary(key: &Key) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The way a row's key takes: from the binary form back to the encoded one.
+/// Decodes a row's key: from the binary form back to the encoded one.
 fn from_binary(shape: &KeyShape, parts: &[Vec<u8>]) -> Key {
     let mut encoder = KeyEncoder::default();
     for (index, (&key_type, raw)) in shape.types().iter().zip(parts).enumerate() {
@@ -93,17 +93,20 @@ fn what_a_column_cannot_hold_is_refused_with_the_reason() {
         (
             &[KeyType::Text, KeyType::Int4],
             b"a",
-            "the key has 1 part, expected 2: c0:c1 (a backslash before : or \\ makes it part of a value)",
+            "the key has 1 part, expected 2: c0:c1 \
+             (a backslash before : or \\ makes it part of a value)",
         ),
         (
             &[KeyType::Text, KeyType::Int4],
             b"a:1:2",
-            "the key has 3 parts, expected 2: c0:c1 (a backslash before : or \\ makes it part of a value)",
+            "the key has 3 parts, expected 2: c0:c1 \
+             (a backslash before : or \\ makes it part of a value)",
         ),
         (
             &[KeyType::Text, KeyType::Int4],
             b"a:b",
-            "the key's part 2 is not a whole number from -2147483648 to 2147483647 (column c1 is int4)",
+            "the key's part 2 is not a whole number from -2147483648 to 2147483647 \
+             (column c1 is int4)",
         ),
         (
             &[KeyType::Text, KeyType::Int4],
@@ -149,30 +152,64 @@ fn common_keys_need_no_memory_of_their_own() {
 
 proptest! {
     #[test]
-    fn keys_of_one_column_sort_as_postgres_sorts_them(mut numbers: Vec<i64>, mut texts: Vec<String>) {
+    fn keys_of_one_column_sort_as_postgres_sorts_them(
+        mut numbers: Vec<i64>,
+        mut texts: Vec<String>,
+    ) {
         let numbers_shape = shape(&[KeyType::Int8]);
-        let mut keys: Vec<_> = numbers.iter().map(|number| numbers_shape.parse(number.to_string().as_bytes()).expect("in range")).collect();
+        let mut keys: Vec<_> = numbers
+            .iter()
+            .map(|number| numbers_shape.parse(number.to_string().as_bytes()).expect("in range"))
+            .collect();
         keys.sort();
         numbers.sort_unstable();
-        prop_assert_eq!(keys.iter().flat_map(binary).collect::<Vec<_>>(), numbers.iter().map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>());
+        prop_assert_eq!(
+            keys.iter().flat_map(binary).collect::<Vec<_>>(),
+            numbers.iter().map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>()
+        );
 
         texts.retain(|text| !text.contains('\0'));
         let texts_shape = shape(&[KeyType::Text]);
-        let mut keys: Vec<_> = texts.iter().map(|text| texts_shape.parse(text.as_bytes()).expect("text")).collect();
+        let mut keys: Vec<_> = texts
+            .iter()
+            .map(|text| texts_shape.parse(text.as_bytes()).expect("text"))
+            .collect();
         keys.sort();
         texts.sort_unstable();
-        prop_assert_eq!(keys.iter().flat_map(binary).collect::<Vec<_>>(), texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+        prop_assert_eq!(
+            keys.iter().flat_map(binary).collect::<Vec<_>>(),
+            texts.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>()
+        );
     }
 
     #[test]
     fn a_composite_key_comes_back_from_its_row(
-        text in "[^\0]{0,40}", bytes: Vec<u8>, small: i16, middle: i32, large: i64, uuid: [u8; 16], last in "[^\0]{0,40}",
+        text in "[^\0]{0,40}",
+        bytes: Vec<u8>,
+        small: i16,
+        middle: i32,
+        large: i64,
+        uuid: [u8; 16],
+        last in "[^\0]{0,40}",
     ) {
-        let shape = shape(&[KeyType::Text, KeyType::Bytes, KeyType::Int2, KeyType::Int4, KeyType::Int8, KeyType::Uuid, KeyType::Text]);
+        let shape = shape(&[
+            KeyType::Text,
+            KeyType::Bytes,
+            KeyType::Int2,
+            KeyType::Int4,
+            KeyType::Int8,
+            KeyType::Uuid,
+            KeyType::Text,
+        ]);
         let uuid = uuid::Uuid::from_bytes(uuid);
         let parts = [
-            escape(text.as_bytes()), escape(&bytes), small.to_string().into(), middle.to_string().into(),
-            large.to_string().into(), uuid.to_string().into(), escape(last.as_bytes()),
+            escape(text.as_bytes()),
+            escape(&bytes),
+            small.to_string().into(),
+            middle.to_string().into(),
+            large.to_string().into(),
+            uuid.to_string().into(),
+            escape(last.as_bytes()),
         ];
         let key = shape.parse(&parts.join(&b':')).expect("seven parts");
         let raw = binary(&key);
@@ -186,7 +223,12 @@ proptest! {
 
     #[test]
     fn no_input_breaks_the_parser(raw: Vec<u8>) {
-        for types in [&[KeyType::Text][..], &[KeyType::Uuid], &[KeyType::Bytes, KeyType::Text], &[KeyType::Int8, KeyType::Int2]] {
+        for types in [
+            &[KeyType::Text][..],
+            &[KeyType::Uuid],
+            &[KeyType::Bytes, KeyType::Text],
+            &[KeyType::Int8, KeyType::Int2],
+        ] {
             if let Ok(key) = shape(types).parse(&raw) {
                 prop_assert_eq!(from_binary(&shape(types), &binary(&key)), key);
             }

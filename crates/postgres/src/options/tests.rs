@@ -1,4 +1,4 @@
-//! Options as URLs, fields and variables give them.
+//! Options from URLs, fields and environment variables.
 
 use std::{ffi::OsString, path::Path};
 
@@ -29,7 +29,7 @@ fn resolved(url: &str) -> Settings {
         .unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// With the two options that nothing goes without.
+/// Returns settings from a query, with the two mandatory options added.
 fn with(query: &str) -> Settings {
     resolved(&format!("postgres://u@h/d?relation=t&key=k&{query}"))
 }
@@ -71,8 +71,8 @@ fn what_is_not_said_has_a_default() {
 #[test]
 fn every_option_of_a_table_stands_in_the_query() {
     let settings = with(
-        "columns=a,b&separator=/&writable=true&connections=7&timeout=250ms&min_batch=3&batch=64&lanes=9\
-         &line_requests=100&line_bytes=1MiB&join_in_flight=true&password_file=/run/secret",
+        "columns=a,b&separator=/&writable=true&connections=7&timeout=250ms&min_batch=3&batch=64\
+         &lanes=9&line_requests=100&line_bytes=1MiB&join_in_flight=true&password_file=/run/secret",
     );
     assert_eq!(settings.columns, Some(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!((settings.separator, settings.writable, settings.connections), ('/', true, 7));
@@ -265,7 +265,7 @@ fn variables_say_what_the_url_does_not() {
         (server.tls.mode, server.tls.roots),
         (SslMode::Disable, RootCertificates::File("/r".into()))
     );
-    // Of its own accord a table has the operating system's user, and a database of that name.
+    // By default a table has the operating system's user, and a database of that name.
     let server = under(&[("PGHOST", "")], "postgres://?relation=t&key=k").server;
     assert_eq!(server.to_string(), "postgres://somebody@localhost:5432/somebody");
     let nobody =
@@ -318,7 +318,7 @@ fn a_password_in_the_url_is_noticed_and_never_shown() {
             "{url}"
         );
     }
-    // However wrong the rest is.
+    // This holds whatever else is wrong.
     for rest in [
         "h/d",
         "h:x/d",
@@ -334,9 +334,9 @@ fn a_password_in_the_url_is_noticed_and_never_shown() {
 #[test]
 fn options_of_libpq_are_taken() {
     let server = with(
-        "connect_timeout=3&application_name=app&target_session_attrs=read-write&channel_binding=require\
-         &options=-c%20search_path%3Da&keepalives=0&keepalives_idle=7&keepalives_interval=2s&keepalives_count=4\
-         &tcp_user_timeout=1500&sslmode=require",
+        "connect_timeout=3&application_name=app&target_session_attrs=read-write\
+         &channel_binding=require&options=-c%20search_path%3Da&keepalives=0&keepalives_idle=7\
+         &keepalives_interval=2s&keepalives_count=4&tcp_user_timeout=1500&sslmode=require",
     )
     .server;
     assert_eq!(server.connect_timeout, Duration::from_secs(3));
@@ -378,7 +378,8 @@ fn a_table_is_described_in_one_line() {
         ),
         (
             "postgres://a%40b@h1,[::1]:2/my%20db?relation=%22Odd%20Name%22&key=a,b&writable=on",
-            "postgres://a%40b@h1:5432,[::1]:2/my%20db relation=\"Odd Name\" key=a,b columns=(all others) writable",
+            "postgres://a%40b@h1:5432,[::1]:2/my%20db relation=\"Odd Name\" key=a,b \
+             columns=(all others) writable",
         ),
         (
             "postgres://u@%2Ftmp/d?relation=t&key=k",

@@ -7,9 +7,9 @@ use std::{
 
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN};
 
-/// Two ladders of pauses: none, the shortest, twice that, and so on. Attempts that fail climb one
-/// until a session opens; sessions that do not hold climb the other, so that opening and losing
-/// them is no hot loop either.
+/// Two sequences of pauses: none, the shortest, twice that, and so on. Failed attempts advance one
+/// until a session opens; short-lived sessions advance the other, so that opening and losing them
+/// is no hot loop either.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: Ladder,
@@ -17,14 +17,14 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// After a failed attempt.
+    /// Returns the pause after a failed attempt.
     pub(super) fn after_failure(&mut self) -> Duration {
         self.failures.next = self.failures.next.max(BACKOFF_MIN);
         self.failures.pause()
     }
 
-    /// After a session that was open for so long: none when it had worked for longer than the next
-    /// pause, and once when it had not.
+    /// Returns the pause after a session that was open for `open_for`: `None` when it had worked
+    /// for longer than the next pause, and once when it had not.
     pub(super) fn after_session(&mut self, open_for: Duration) -> Option<Duration> {
         self.failures = Ladder::default();
         if self.losses.next.max(BACKOFF_MIN) <= open_for {
@@ -40,7 +40,7 @@ struct Ladder {
 }
 
 impl Ladder {
-    /// Half of the nominal pause and up to as much again, by chance.
+    /// Returns half of the nominal pause plus up to as much again, by chance.
     fn pause(&mut self) -> Duration {
         let nominal = self.next;
         self.next = (2 * nominal).clamp(BACKOFF_MIN, BACKOFF_MAX);
@@ -48,7 +48,7 @@ impl Ladder {
     }
 }
 
-/// Between 0 and 1. Every state of the standard library's hasher has a seed of its own.
+/// Returns a number between 0 and 1. Every state of the standard library's hasher has its own seed.
 fn chance() -> f64 {
     let bits = u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or(0);
     f64::from(bits) / f64::from(u32::MAX)
@@ -79,7 +79,7 @@ mod tests {
             assert_eq!(backoff.after_session(BACKOFF_MIN), None);
         }
         assert!(backoff.after_session(BACKOFF_MIN / 2).is_some_and(|pause| pause <= BACKOFF_MIN));
-        // The next pause would be twice as long, and so long a session must hold now.
+        // The next pause would be twice as long, and a session must now hold for that time.
         assert!(backoff.after_session(BACKOFF_MIN).is_some_and(|pause| BACKOFF_MIN <= pause));
         assert_eq!(backoff.after_session(4 * BACKOFF_MIN), None);
     }

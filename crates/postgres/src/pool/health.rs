@@ -1,5 +1,5 @@
-//! When a table's connections are worth a line in the log: once when trouble begins, once when it
-//! is over.
+//! Decides which changes of a table's connections are logged: one line when trouble begins, one
+//! when it is over.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Line;
 use crate::{Error, limits::LOG_QUIET};
 
-/// What the log was told about one table.
+/// State of one table as last logged.
 #[derive(Debug)]
 pub(super) struct Health {
     table: Arc<str>,
@@ -21,7 +21,7 @@ enum Told {
     Nothing,
     /// All connections are open.
     Fine,
-    /// Trouble, when, and whether nothing was left.
+    /// Some connections are missing: since when, and whether the last one was lost.
     Trouble {
         since: Instant,
         none_left: bool,
@@ -33,7 +33,7 @@ impl Health {
         Self { table: table.into(), wanted, told: Told::Nothing }
     }
 
-    /// A connection was opened; so many are open now.
+    /// Accounts for an opened connection; `up` are open now.
     pub(super) fn opened(&mut self, up: usize) -> Option<Line> {
         let again = match self.told {
             _ if up < self.wanted => return None,
@@ -51,8 +51,8 @@ impl Health {
         Some(Line::Recovery(format!("table {table}: {what} to postgres open{again}")))
     }
 
-    /// A connection was lost or could not be opened; so many are left. A second line only tells
-    /// that none is left some time after others were.
+    /// Accounts for a connection that was lost or could not be opened; `up` are left. A second line
+    /// is logged only when the last connection is lost some time after others were.
     pub(super) fn down(&mut self, up: usize, error: &Error, now: Instant) -> Option<Line> {
         let worse = match self.told {
             Told::Nothing | Told::Fine => true,
@@ -98,7 +98,8 @@ mod tests {
         );
         assert_eq!(
             text(health.down(1, &refused(), now)),
-            "warn table objects: cannot connect to postgres at db:5432: Connection refused; trying again (1 of 2 connections open)"
+            "warn table objects: cannot connect to postgres at db:5432: Connection refused; \
+             trying again (1 of 2 connections open)"
         );
         for _ in 0..5 {
             assert_eq!(text(health.down(0, &refused(), now)), "");

@@ -1,4 +1,4 @@
-//! What a pool's slots hold, and which session is next. No IO, no waiting.
+//! States of a pool's slots, and the choice of the next session. No IO, no waiting.
 
 use std::{
     sync::{
@@ -21,12 +21,12 @@ pub(super) struct Opened<S> {
     retire: Notify,
 }
 
-/// How a session came to its end.
+/// How a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// By itself, for this reason.
+    /// It ended by itself, for this reason.
     Lost(Arc<str>),
-    /// It was given up.
+    /// The pool's user gave it up.
     Retired,
 }
 
@@ -61,26 +61,26 @@ impl<S: Session> Opened<S> {
     }
 }
 
-/// One slot.
+/// State of one slot.
 enum Slot<S> {
     /// An attempt is under way that is worth waiting for.
     Opening,
-    /// A session.
+    /// A session is open.
     Open(Arc<Opened<S>>),
-    /// The last attempt failed, or the last session did not hold; the next attempt is not waited
-    /// for.
+    /// The last attempt failed, or the last session ended early; callers do not wait for the next
+    /// attempt.
     Failing,
 }
 
-/// What `choose` found.
+/// Result of `choose`.
 pub(super) enum Choice<S> {
-    /// A session; a lease is counted already.
+    /// A session; its lease is already counted.
     Session(Arc<Opened<S>>),
-    /// None, but soon there may be one.
+    /// No session yet, but there may soon be one.
     Wait,
-    /// None but the one that is not wanted.
+    /// No session but the excluded one.
     NoOther(Error),
-    /// None.
+    /// No session, and none to wait for.
     Error(Error),
 }
 
@@ -108,7 +108,7 @@ impl<S: Session> Slots<S> {
         }
     }
 
-    /// The usable session with the fewest leases, other than `than`.
+    /// Chooses the usable session with the fewest leases, other than `than`.
     pub(super) fn choose(&self, than: Option<&Arc<Opened<S>>>) -> Choice<S> {
         if self.closed {
             return Choice::Error(Error::Closed);
@@ -119,7 +119,7 @@ impl<S: Session> Slots<S> {
             opened.leases.fetch_add(1, Ordering::Relaxed);
             return Choice::Session(opened.clone());
         }
-        // A session that has ended is about to be opened anew, even if its slot does not know yet.
+        // A session that has ended is about to be reopened, even if its slot does not know yet.
         let soon = |slot: &Slot<S>| match slot {
             Slot::Opening => true,
             Slot::Open(opened) => !opened.is_usable(),
@@ -129,7 +129,7 @@ impl<S: Session> Slots<S> {
             return Choice::Wait;
         }
         let error = self.last_error.clone().unwrap_or_else(no_other);
-        // Only the unwanted one can be open here.
+        // Only the excluded session can be open here.
         match self.open().next() {
             Some(_) => Choice::NoOther(error),
             None => Choice::Error(error),
@@ -154,7 +154,7 @@ impl<S: Session> Slots<S> {
         self.down(slot, Slot::Failing, error)
     }
 
-    /// A session has ended; a new attempt follows at once, or after a pause.
+    /// Accounts for a session's end; a new attempt follows at once, or after a pause.
     pub(super) fn ended(&mut self, slot: usize, end: End, pause: Option<Duration>) -> Option<Line> {
         let next = if pause.is_none() { Slot::Opening } else { Slot::Failing };
         match end {
@@ -163,7 +163,7 @@ impl<S: Session> Slots<S> {
                 self.down(slot, next, Error::ConnectionLost(reason))
             }
             End::Retired => {
-                // Whoever gave it up knows why; what comes of the next attempt is told.
+                // The user that gave it up knows why; the next attempt's result is logged.
                 self.slots[slot] = next;
                 self.last_error.get_or_insert_with(no_other);
                 None

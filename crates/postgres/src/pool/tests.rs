@@ -13,7 +13,7 @@ use crate::{
     limits::{BACKOFF_MAX, BACKOFF_MIN},
 };
 
-/// What the next attempts do; behind the script all succeed.
+/// Result of the next attempts; after the script all succeed.
 enum Step {
     Fail(&'static str),
     Hang,
@@ -23,9 +23,9 @@ enum Step {
 #[derive(Default)]
 struct Script {
     steps: Mutex<VecDeque<Step>>,
-    /// When attempts began.
+    /// Times at which attempts began.
     attempts: Mutex<Vec<Instant>>,
-    /// Attempts wait for a permit while this is set.
+    /// Semaphore that attempts take a permit of while it is set.
     gate: Mutex<Option<Arc<tokio::sync::Semaphore>>>,
     sessions: Mutex<Vec<Arc<Fate>>>,
     alive: Arc<AtomicUsize>,
@@ -35,7 +35,7 @@ struct Script {
 #[derive(Default)]
 struct Fate {
     over: watch::Sender<bool>,
-    /// Sessions whose end nobody notices at once.
+    /// Notifier for ends that are not noticed at once.
     notice: Notify,
 }
 
@@ -45,7 +45,7 @@ impl Fate {
         self.notice.notify_one();
     }
 
-    /// Ended, but the task that waits for it has not been told yet.
+    /// Ends the session before the task that waits for it is told.
     fn end_unnoticed(&self) {
         self.over.send_replace(true);
     }
@@ -113,7 +113,7 @@ impl Script {
         self.attempts.lock().unwrap().len()
     }
 
-    /// From now on attempts wait for permits.
+    /// Makes attempts wait for permits from now on.
     fn close_gate(&self) -> Arc<tokio::sync::Semaphore> {
         let gate = Arc::new(tokio::sync::Semaphore::new(0));
         *self.gate.lock().unwrap() = Some(gate.clone());
@@ -130,14 +130,14 @@ fn pool(connections: usize, script: &Arc<Script>) -> Pool<Fake> {
     Pool::start(Arc::new(settings), script.clone())
 }
 
-/// Lets every task run until it waits for time or for somebody.
+/// Runs every task until it waits for time or for another task.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-/// On the paused clock a minute is over as soon as nobody has anything to do.
+/// On the paused clock a minute passes as soon as every task is idle.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(60), future).await.expect("not for ever")
 }
@@ -276,7 +276,7 @@ async fn the_other_session_is_another_one() {
     let lease = pool.acquire().await.unwrap();
     let other = pool.acquire_other(&lease).await.unwrap();
     assert_ne!(lease.id, other.id);
-    // However busy it is.
+    // This holds however busy it is.
     let _busy: Vec<_> = [pool.acquire_other(&lease).await, pool.acquire_other(&lease).await].into();
     assert_eq!(pool.acquire_other(&lease).await.unwrap().id, other.id);
 }

@@ -1,11 +1,11 @@
-//! What the system catalogue says about a relation.
+//! Queries of the system catalogue about a relation.
 
 use tokio_postgres::{Client, Row, types::Type};
 
 use super::{schema_error, suggest};
 use crate::{Error, Relation, failure};
 
-/// The relation itself, and who asks.
+/// The relation itself, and the role that asks.
 #[derive(Debug)]
 pub(super) struct RelationRow {
     pub(super) oid: u32,
@@ -27,7 +27,8 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.oid = pg_catalog.to_regclass($1)";
 
 const RELATIONS: &str = "
-SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN '' ELSE pg_catalog.quote_ident(n.nspname) || '.' END
+SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN ''
+            ELSE pg_catalog.quote_ident(n.nspname) || '.' END
        || pg_catalog.quote_ident(c.relname)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition
@@ -60,32 +61,33 @@ async fn no_such_relation(client: &Client, relation: &Relation) -> Result<Error,
     Ok(schema_error(format!("relation {plain} does not exist; {}", suggest(&plain, &names))))
 }
 
-/// Partitioned tables have statistics of their own only when someone analyzes them: their
-/// partitions' are added up.
+/// Partitioned tables have statistics of their own only after an ANALYZE of the parent: otherwise
+/// this adds up those of their partitions.
 const ROWS: &str = "
 SELECT CASE WHEN c.relkind = 'p' AND c.reltuples < 0
             THEN (SELECT coalesce(sum(p.reltuples) FILTER (WHERE p.reltuples >= 0), -1)
-                  FROM pg_catalog.pg_partition_tree(c.oid) t JOIN pg_catalog.pg_class p ON p.oid = t.relid WHERE t.isleaf)
+                  FROM pg_catalog.pg_partition_tree(c.oid) t
+                  JOIN pg_catalog.pg_class p ON p.oid = t.relid WHERE t.isleaf)
             ELSE c.reltuples END::float8
 FROM pg_catalog.pg_class c WHERE c.oid = $1";
 
-/// How many rows the relation has, as statistics estimate; `None` when nobody has counted yet.
+/// Returns the estimated number of rows; `None` if the statistics were never collected.
 pub(super) async fn estimated_rows(client: &Client, relation: u32) -> Result<Option<f64>, Error> {
     let rows = query(client, ROWS, &[(&relation, Type::OID)]).await?;
     let count = rows.first().map(|row| get::<f64>(row, 0)).transpose()?;
     Ok(count.filter(|count| *count >= 0.0))
 }
 
-/// A column.
+/// One column of the relation.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) number: i16,
     pub(super) name: String,
-    /// Quoted where needed.
+    /// Name, quoted where needed.
     pub(super) sql: String,
-    /// The type as the table declares it.
+    /// Type as the table declares it.
     pub(super) declared: String,
-    /// The type behind all domains.
+    /// Schema of the type behind all domains.
     pub(super) base_schema: String,
     pub(super) base_type: String,
     pub(super) base_sql: String,
@@ -96,15 +98,18 @@ pub(super) struct Column {
     pub(super) may_select: bool,
     pub(super) may_insert: bool,
     pub(super) may_update: bool,
-    /// Of `varchar(n)`: n, the most characters.
+    /// The n of `varchar(n)`, the maximum number of characters.
     pub(super) characters_max: Option<usize>,
 }
 
 const COLUMNS: &str = "
-SELECT a.attnum, a.attname::text, pg_catalog.quote_ident(a.attname), pg_catalog.format_type(a.atttypid, a.atttypmod),
-       b.nspname::text, b.typname::text, pg_catalog.quote_ident(b.nspname) || '.' || pg_catalog.quote_ident(b.typname),
+SELECT a.attnum, a.attname::text, pg_catalog.quote_ident(a.attname),
+       pg_catalog.format_type(a.atttypid, a.atttypmod),
+       b.nspname::text, b.typname::text,
+       pg_catalog.quote_ident(b.nspname) || '.' || pg_catalog.quote_ident(b.typname),
        a.attnotnull, a.attgenerated <> '' OR a.attidentity = 'a',
-       pg_catalog.quote_ident(ln.nspname) || '.' || pg_catalog.quote_ident(l.collname), coalesce(l.collisdeterministic, true),
+       pg_catalog.quote_ident(ln.nspname) || '.' || pg_catalog.quote_ident(l.collname),
+       coalesce(l.collisdeterministic, true),
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'INSERT'),
        pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'UPDATE'),
@@ -116,9 +121,11 @@ CROSS JOIN LATERAL (
     WITH RECURSIVE chain(oid, typmod) AS (
         SELECT a.atttypid, a.atttypmod
         UNION ALL
-        SELECT t.typbasetype, t.typtypmod FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid WHERE t.typtype = 'd')
+        SELECT t.typbasetype, t.typtypmod
+        FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid WHERE t.typtype = 'd')
     SELECT n.nspname, t.typname, chain.typmod
-    FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+    FROM chain JOIN pg_catalog.pg_type t ON t.oid = chain.oid
+    JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
     WHERE t.typtype <> 'd') b
 WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum";
@@ -148,7 +155,7 @@ fn column(row: &Row) -> Result<Column, Error> {
     })
 }
 
-/// A unique index.
+/// One unique index of the relation.
 #[derive(Debug)]
 pub(super) struct Index {
     pub(super) name: String,
@@ -162,7 +169,8 @@ pub(super) struct Index {
 }
 
 const INDEXES: &str = "
-SELECT i.indexrelid::pg_catalog.regclass::text, i.indisvalid AND i.indisready, i.indpred IS NOT NULL, i.indimmediate,
+SELECT i.indexrelid::pg_catalog.regclass::text, i.indisvalid AND i.indisready,
+       i.indpred IS NOT NULL, i.indimmediate,
        i.indkey::text, i.indnkeyatts
 FROM pg_catalog.pg_index i
 WHERE i.indrelid = $1 AND i.indisunique

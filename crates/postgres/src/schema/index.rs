@@ -1,4 +1,4 @@
-//! Which unique index finds the keys.
+//! Chooses the unique index that finds the keys.
 
 use super::{
     RelationKind,
@@ -7,7 +7,8 @@ use super::{
 };
 use crate::Error;
 
-/// The name of a unique index on exactly the key columns, in any order; else what would help.
+/// Returns the name of a unique index on exactly the key columns, in any order; else what would
+/// help.
 pub(super) fn choose(
     indexes: &[Index],
     key: &[&Column],
@@ -27,7 +28,8 @@ pub(super) fn choose(
     // Postgres cannot build the index of a partitioned table concurrently.
     let concurrently = if kind == RelationKind::Partitioned { "" } else { "CONCURRENTLY " };
     Err(schema_error(format!(
-        "{on} has no unique index on exactly its key ({columns}), which every read would need; {flaws}this would help: \
+        "{on} has no unique index on exactly its key ({columns}), which every read would need; \
+         {flaws}this would help: \
          CREATE UNIQUE INDEX {concurrently}ON {on} ({columns})",
         on = relation.sql,
         flaws = flaws.collect::<String>(),
@@ -39,7 +41,7 @@ fn covers(index: &Index, key: &[&Column]) -> bool {
     index.columns.len() == key.len() && key.iter().filter(has).count() == key.len()
 }
 
-/// Why an index on the key does not do.
+/// Returns why an index on the key cannot be used, if so.
 fn flaw(index: &Index, writable: bool) -> Option<&'static str> {
     if !index.usable {
         return Some(

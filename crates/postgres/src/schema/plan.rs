@@ -1,31 +1,31 @@
-//! Whether Postgres reads keys by an index, as its plan tells.
+//! Checks in its plan that Postgres reads keys by an index.
 //!
 //! The plan is that of the prepared statement for any number of keys, as the session will use it. A
-//! unique index may be there and yet be useless, for example when its collation is not the
-//! column's: then every batch would read the whole table, and it is better not to start.
+//! unique index may exist and yet be useless, for example when its collation is not the column's:
+//! then every batch would read the whole table, and it is better not to start.
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{Schema, schema_error};
 use crate::{Error, cause::describe, failure};
 
-/// How the read statement finds its rows.
+/// Plan of the read statement, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The nodes that read the relation: `Index Scan using objects_pkey on objects`.
+    /// Nodes that read the relation, such as `Index Scan using objects_pkey on objects`.
     pub(crate) scans: Vec<String>,
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Servers that are only like Postgres may explain otherwise.
+    /// Servers that only resemble Postgres may explain otherwise.
     fn unknown(error: &tokio_postgres::Error) -> Self {
         let warning = format!("the plan could not be looked at: {}", describe(error));
         Self { scans: Vec::new(), warnings: vec![warning] }
     }
 }
 
-/// Nodes that need an index condition: without one they read all of their index.
+/// Nodes that need an index condition: without one they read their whole index.
 const INDEX_SCANS: [&str; 3] = ["Index Scan", "Index Only Scan", "Bitmap Index Scan"];
 /// Nodes that read a whole relation.
 const WHOLE_SCANS: [&str; 5] = [
@@ -35,7 +35,7 @@ const WHOLE_SCANS: [&str; 5] = [
     "Parallel Index Scan",
     "Parallel Index Only Scan",
 ];
-/// Nodes that hand on what others read.
+/// Nodes that pass on rows of other nodes.
 const OTHERS: [&str; 12] = [
     "Append",
     "Merge Append",
@@ -50,14 +50,15 @@ const OTHERS: [&str; 12] = [
     "Sort",
     "Unique",
 ];
-/// What introduces the plan of something that is not the relation's own, such as a policy's.
+/// Headings of plans that are not the relation's own, such as a policy's.
 const FOREIGN: [&str; 3] = ["SubPlan", "InitPlan", "CTE "];
 
-/// Asks for the plan of the read statement and judges it.
+/// Gets the plan of the read statement and judges it.
 pub(super) async fn explain(client: &Client, schema: &Schema, read: &str) -> Result<Plan, Error> {
     let empty = vec!["'{}'"; schema.key.len()].join(", ");
     let script = format!(
-        "PREPARE busload_check AS {read}; EXPLAIN (COSTS OFF) EXECUTE busload_check({empty}); DEALLOCATE busload_check"
+        "PREPARE busload_check AS {read}; EXPLAIN (COSTS OFF) EXECUTE busload_check({empty}); \
+         DEALLOCATE busload_check"
     );
     let messages = match client.simple_query(&script).await {
         Ok(messages) => messages,
@@ -70,13 +71,14 @@ pub(super) async fn explain(client: &Client, schema: &Schema, read: &str) -> Res
     });
     judge(&lines.collect::<Vec<_>>()).map_err(|scan| {
         schema_error(format!(
-            "reading {} by its key would read all of it ({scan}) although {} is there: is its collation that of the column?",
+            "reading {} by its key would read all of it ({scan}) although {} is there: \
+             is its collation that of the column?",
             schema.relation, schema.index
         ))
     })
 }
 
-/// A line that names a node, without its arrow, and how far it is indented.
+/// Returns the text of a line that names a node, without its arrow, and the line's indentation.
 fn node(line: &str) -> Option<(usize, &str)> {
     let trimmed = line.trim_start();
     let indent = line.len() - trimmed.len();
@@ -86,7 +88,7 @@ fn node(line: &str) -> Option<(usize, &str)> {
     }
 }
 
-/// `Err` is the scan that reads everything.
+/// Judges a plan; `Err` is the scan that reads everything.
 fn judge(lines: &[&str]) -> Result<Plan, String> {
     let mut plan = Plan::default();
     let mut foreign: Option<usize> = None;
@@ -115,8 +117,8 @@ fn judge(lines: &[&str]) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// Whether the line is about a node of this kind: `Result` and `Seq Scan on t` are about `Result`
-/// and `Seq Scan`.
+/// Returns whether the line names a node of this kind: `Result` and `Seq Scan on t` are of the
+/// kinds `Result` and `Seq Scan`.
 fn names(name: &str, kind: &str) -> bool {
     name.strip_prefix(kind).is_some_and(|rest| {
         rest.is_empty()
@@ -126,7 +128,7 @@ fn names(name: &str, kind: &str) -> bool {
     })
 }
 
-/// Whether the lines that belong to a node name an index condition.
+/// Returns whether the lines that belong to a node name an index condition.
 fn has_condition(following: &[&str]) -> bool {
     let own = following.iter().take_while(|line| node(line).is_none());
     own.into_iter().any(|line| line.trim_start().starts_with("Index Cond:"))
@@ -144,9 +146,13 @@ mod tests {
     fn scans_by_an_index_are_good_wherever_they_stand() {
         let plans = [
             "Index Scan using t_pkey on t\n  Index Cond: (k = ANY ($1))",
-            "Bitmap Heap Scan on t\n  Recheck Cond: (k = ANY ($1))\n  ->  Bitmap Index Scan on t_pkey\n        Index Cond: (k = ANY ($1))",
-            "Append\n  ->  Index Scan using p0_pkey on p0 t_1\n        Index Cond: (k = ANY ($1))\n  ->  Index Only Scan using p1_pkey on p1 t_2\n        Index Cond: (k = ANY ($1))",
-            "Nested Loop\n  ->  Function Scan on q\n  ->  Index Scan using t_pkey on t\n        Index Cond: ((a = q.k0) AND (b = q.k1))",
+            "Bitmap Heap Scan on t\n  Recheck Cond: (k = ANY ($1))\n  \
+             ->  Bitmap Index Scan on t_pkey\n        Index Cond: (k = ANY ($1))",
+            "Append\n  ->  Index Scan using p0_pkey on p0 t_1\n        \
+             Index Cond: (k = ANY ($1))\n  ->  Index Only Scan using p1_pkey on p1 t_2\n        \
+             Index Cond: (k = ANY ($1))",
+            "Nested Loop\n  ->  Function Scan on q\n  ->  Index Scan using t_pkey on t\n        \
+             Index Cond: ((a = q.k0) AND (b = q.k1))",
             "Result\n  One-Time Filter: false",
         ];
         for plan in plans {
@@ -164,11 +170,14 @@ mod tests {
                 "Index Scan using t_pkey on t",
             ),
             (
-                "Append\n  ->  Index Scan using p0_pkey on p0\n        Index Cond: (k = ANY ($1))\n  ->  Seq Scan on p1\n        Filter: (k = ANY ($1))",
+                "Append\n  ->  Index Scan using p0_pkey on p0\n        \
+                 Index Cond: (k = ANY ($1))\n  ->  Seq Scan on p1\n        \
+                 Filter: (k = ANY ($1))",
                 "Seq Scan on p1",
             ),
             (
-                "Nested Loop\n  ->  Index Scan using t_pkey on t\n  ->  Function Scan on q\n        Filter: (t.a = k0)",
+                "Nested Loop\n  ->  Index Scan using t_pkey on t\n  \
+                 ->  Function Scan on q\n        Filter: (t.a = k0)",
                 "Index Scan using t_pkey on t",
             ),
         ];
@@ -179,7 +188,8 @@ mod tests {
 
     #[test]
     fn what_a_policy_reads_is_its_own_business() {
-        let plan = "Index Scan using t_pkey on t\n  Index Cond: (k = ANY ($1))\n  Filter: (hashed SubPlan 1)\n  SubPlan 1\n    ->  Seq Scan on allowed";
+        let plan = "Index Scan using t_pkey on t\n  Index Cond: (k = ANY ($1))\n  \
+                    Filter: (hashed SubPlan 1)\n  SubPlan 1\n    ->  Seq Scan on allowed";
         assert_eq!(judge(&lines(plan)).expect("the scan is by the index").scans.len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! What rustls does not tell about a certificate: how long it is valid by itself, and its common
+//! Checks of a certificate that rustls does not offer: its validity period alone, and its common
 //! name.
 
 use std::time::Duration;
@@ -17,7 +17,7 @@ use x509_cert::{
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
-/// Whether the certificate is valid now.
+/// Checks that the certificate is valid now.
 pub(super) fn check_validity(der: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
     let certificate = parse(der).ok_or(CertificateError::BadEncoding)?;
     let validity = certificate.tbs_certificate.validity;
@@ -31,8 +31,8 @@ pub(super) fn check_validity(der: &CertificateDer<'_>, now: UnixTime) -> Result<
     Ok(())
 }
 
-/// Whether the certificate lists no name of the host's kind (DNS name, address), and its common
-/// name is the host's.
+/// Returns whether the certificate lists no name of the host's kind (DNS name, address), and its
+/// common name matches the host.
 pub(super) fn common_name_fits(der: &CertificateDer<'_>, host: &ServerName<'_>) -> bool {
     let Some(certificate) = parse(der) else { return false };
     let is_address = matches!(host, ServerName::IpAddress(_));
@@ -48,7 +48,7 @@ fn parse(der: &CertificateDer<'_>) -> Option<Certificate> {
 }
 
 fn lists_names(certificate: &Certificate, addresses: bool) -> bool {
-    // Unreadable names count as names: then the common name does not.
+    // Unreadable names count as names: then the common name is ignored.
     let Ok(names) = certificate.tbs_certificate.get::<SubjectAltName>() else { return true };
     let of_kind = |name: &GeneralName| match name {
         GeneralName::DnsName(_) => !addresses,
@@ -71,7 +71,8 @@ fn common_name(certificate: &Certificate) -> Option<String> {
     Some(text).filter(|text| !text.contains('\0'))
 }
 
-/// Without regard to case. `*.` at the front stands for one label of a DNS name, as in libpq.
+/// Compares names without regard to case. `*.` at the front stands for one label of a DNS name, as
+/// in libpq.
 fn name_fits(name: &str, host: &str, is_address: bool) -> bool {
     if name.eq_ignore_ascii_case(host) {
         return true;

@@ -1,4 +1,4 @@
-//! What a server's certificate must show.
+//! Verification of a server's certificate.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -17,18 +17,18 @@ use rustls::{
 
 use super::certificate;
 
-/// Whether the certificate must be for the host.
+/// Says whether the certificate must be for the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameCheck {
     None,
     Full,
 }
 
-/// The certificates that are trusted.
+/// Certificates that are trusted.
 #[derive(Debug)]
 pub(super) struct Roots {
     store: RootCertStore,
-    /// Those of a file as they stand there. A server may show one of them itself.
+    /// Certificates of a file, byte by byte. A server may show one of them itself.
     listed: HashSet<Vec<u8>>,
 }
 
@@ -49,7 +49,8 @@ impl Roots {
     }
 }
 
-/// Checks chain and name as far as asked for; that the server has the certificate's key always.
+/// Checks chain and name as far as the mode requires, and always that the server has the
+/// certificate's key.
 #[derive(Debug)]
 pub(super) struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
@@ -66,8 +67,8 @@ impl Verifier {
         Self { algorithms: provider.signature_verification_algorithms, roots, name }
     }
 
-    /// A certificate that is itself in the file is trusted, as in OpenSSL: the usual self-signed
-    /// certificate of a server calls itself a CA, which rustls does not take for a server's.
+    /// Accepts a certificate that is itself in the file, as OpenSSL does: the usual self-signed
+    /// certificate of a server calls itself a CA, which rustls does not accept as a server's.
     fn check_chain(&self, roots: &Roots, shown: Shown<'_>) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(shown.certificate)?;
         let chain = verify_server_cert_signed_by_trust_anchor(
@@ -86,7 +87,7 @@ impl Verifier {
     }
 }
 
-/// What the server showed, and when.
+/// Certificates that the server showed, and when.
 #[derive(Clone, Copy)]
 struct Shown<'a> {
     certificate: &'a CertificateDer<'a>,
@@ -94,7 +95,7 @@ struct Shown<'a> {
     now: UnixTime,
 }
 
-/// libpq looks at the common name when the certificate lists no name of the host's kind.
+/// libpq checks the common name when the certificate lists no name of the host's kind.
 fn check_name(certificate: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), Error> {
     let parsed = ParsedCertificate::try_from(certificate)?;
     match verify_server_name(&parsed, host) {

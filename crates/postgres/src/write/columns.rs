@@ -1,10 +1,10 @@
 //! Sets of value columns.
 
-/// A set of value columns, by index. The first 64 need no memory of their own.
+/// A set of value columns, by index. The first 64 need no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ColumnSet {
     first: u64,
-    /// The following words; the last one is never 0, so that equal sets are equal.
+    /// Following words; the last one is never 0, so that equal sets compare as equal.
     rest: Vec<u64>,
 }
 
@@ -35,39 +35,39 @@ impl ColumnSet {
         )
     }
 
-    /// The columns of either.
+    /// Returns the columns in either set.
     pub fn union(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one | two)
     }
 
-    /// The columns of both.
+    /// Returns the columns in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one & two)
     }
 
-    /// The columns that are not in `other`.
+    /// Returns the columns that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         self.combine(other, |one, two| one & !two)
     }
 
-    /// How many.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set has no columns.
     pub fn is_empty(&self) -> bool {
         self.words().all(|word| word == 0)
     }
 
-    /// Whether the column is among them.
+    /// Returns whether the column is in the set.
     pub fn contains(&self, column: usize) -> bool {
         self.words()
             .nth(column / WORD_BITS)
             .is_some_and(|word| word >> (column % WORD_BITS) & 1 == 1)
     }
 
-    /// The columns in order.
+    /// Returns the columns in order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words().enumerate().flat_map(|(index, word)| {
             (0..WORD_BITS)

@@ -101,7 +101,7 @@ fn joined_writes_are_not_larger_than_one_by_one() {
 /// The columns of a row: a map from column to value; `None` is no row.
 type Model = Option<BTreeMap<usize, u8>>;
 
-/// What `HSET` answers and does.
+/// Does what `HSET` does, and returns what it answers.
 fn apply(model: &mut Model, request: &BTreeMap<usize, u8>) -> u64 {
     let inserted = model.is_none();
     model.get_or_insert_default().extend(request);
@@ -111,27 +111,48 @@ fn apply(model: &mut Model, request: &BTreeMap<usize, u8>) -> u64 {
 proptest! {
     #[test]
     fn sets_of_columns_are_sets(one: BTreeSet<u8>, other: BTreeSet<u8>) {
-        let set = |columns: &BTreeSet<u8>| columns.iter().map(|&column| usize::from(column)).collect::<ColumnSet>();
-        let list = |columns: &mut dyn Iterator<Item = &u8>| columns.map(|&column| usize::from(column)).collect::<Vec<_>>();
+        let set = |columns: &BTreeSet<u8>| {
+            columns.iter().map(|&column| usize::from(column)).collect::<ColumnSet>()
+        };
+        let list = |columns: &mut dyn Iterator<Item = &u8>| {
+            columns.map(|&column| usize::from(column)).collect::<Vec<_>>()
+        };
         let (left, right) = (set(&one), set(&other));
         prop_assert_eq!(left.iter().collect::<Vec<_>>(), list(&mut one.iter()));
-        prop_assert_eq!(left.union(&right).iter().collect::<Vec<_>>(), list(&mut one.union(&other)));
-        prop_assert_eq!(left.intersection(&right).iter().collect::<Vec<_>>(), list(&mut one.intersection(&other)));
-        prop_assert_eq!(left.without(&right).iter().collect::<Vec<_>>(), list(&mut one.difference(&other)));
+        prop_assert_eq!(
+            left.union(&right).iter().collect::<Vec<_>>(),
+            list(&mut one.union(&other))
+        );
+        prop_assert_eq!(
+            left.intersection(&right).iter().collect::<Vec<_>>(),
+            list(&mut one.intersection(&other))
+        );
+        prop_assert_eq!(
+            left.without(&right).iter().collect::<Vec<_>>(),
+            list(&mut one.difference(&other))
+        );
         prop_assert_eq!(left == right, one == other);
         prop_assert_eq!((left.len(), left.is_empty()), (one.len(), one.is_empty()));
-        prop_assert!((0..300).all(|column| left.contains(column) == u8::try_from(column).is_ok_and(|column| one.contains(&column))));
+        let same = (0..300).all(|column| {
+            let found = left.contains(column);
+            found == u8::try_from(column).is_ok_and(|column| one.contains(&column))
+        });
+        prop_assert!(same);
     }
 
-    /// The counts of a new row add up to its columns, whoever was first; only the first request's
-    /// are Redis' own rule, as the later ones would find the row there if they were not in one
-    /// entry with it.
+    /// The counts of a new row add up to its columns, whichever request was first. Only the first
+    /// request's count follows Redis' own rule: the later ones would find the row if they were not
+    /// merged with it.
     #[test]
     fn a_joined_entry_leaves_what_its_requests_leave_one_by_one(
-        requests in prop::collection::vec(prop::collection::btree_map(0_usize..80, 0_u8..9, 1..5), 1..6),
+        requests in
+            prop::collection::vec(prop::collection::btree_map(0_usize..80, 0_u8..9, 1..5), 1..6),
     ) {
         let write = |request: &BTreeMap<usize, u8>| RowWrite::new(Change::set_fields(
-            request.iter().map(|(&column, &value)| (column, Bytes::copy_from_slice(&[value]))).collect(),
+            request
+                .iter()
+                .map(|(&column, &value)| (column, Bytes::copy_from_slice(&[value])))
+                .collect(),
         ));
         let mut model = None;
         requests.iter().for_each(|request| { apply(&mut model, request); });
@@ -143,7 +164,8 @@ proptest! {
         let expected = write(&model.clone().unwrap_or_default());
         prop_assert_eq!(entry.change(), expected.change());
         let outcome = Outcome::FieldsSet { inserted: true };
-        let counts: u64 = receipts.iter().map(|receipt| outcome.count(receipt).expect("it is set")).sum();
+        let counts: u64 =
+            receipts.iter().map(|receipt| outcome.count(receipt).expect("it is set")).sum();
         prop_assert_eq!(counts, u64::try_from(model.unwrap_or_default().len()).expect("few"));
     }
 }

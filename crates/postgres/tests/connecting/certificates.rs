@@ -1,4 +1,4 @@
-//! Certificate authorities, certificates and the files they are in.
+//! Certificate authorities, certificates and their files.
 
 use std::{
     fs,
@@ -21,14 +21,14 @@ pub struct Certificates {
     /// Names `localhost` only as its common name, signed by itself, calls itself an authority: as
     /// `openssl req -x509` makes them.
     pub self_signed: Tls,
-    /// Like the one before, but long over.
+    /// Like the one before, but long expired.
     pub expired: Tls,
 }
 
 impl Certificates {
     pub fn make() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // The server's user must get at the authority's certificate.
+        // The server's user must be able to read the authority's certificate.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let right = authority("right authority");
         let wrong = authority("wrong authority");

@@ -1,4 +1,4 @@
-//! What people are told when there is no connection.
+//! Error texts when there is no connection.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -13,7 +13,7 @@ use crate::{
     servers::{CERTIFICATES, LOCKED, PASSWORD, PLAIN, ask, failure, open},
 };
 
-/// A port nobody listens on, nor can as long as the socket is there.
+/// Returns a port that nobody can listen on as long as the socket exists.
 fn refusing() -> (TcpSocket, u16) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -45,7 +45,7 @@ async fn a_host_without_an_address_is_told() {
     assert!(!error.contains("os error"), "{error}");
 }
 
-/// The system completes the connection, but nobody says a word.
+/// The system completes the connection, but no server answers.
 #[tokio::test]
 async fn a_silent_server_is_given_up() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -67,7 +67,8 @@ async fn hosts_are_tried_in_order_and_all_are_named() {
     let ((_taken, first), (_taken_too, second)) = (refusing(), refusing());
     let error = failure(&format!("postgres://u@127.0.0.1:{first},localhost:{second}/d")).await;
     let expected = format!(
-        "cannot connect to postgres at 127.0.0.1:{first}: Connection refused; at localhost:{second}: Connection refused"
+        "cannot connect to postgres at 127.0.0.1:{first}: Connection refused; \
+         at localhost:{second}: Connection refused"
     );
     assert_eq!(error, expected);
     let url = format!("postgres://busload@127.0.0.1:{first},127.0.0.1:{}/busload", PLAIN.port());
@@ -93,7 +94,8 @@ async fn a_refused_login_says_what_the_server_says() {
         ("busload:WRONG", "password authentication failed for user \"busload\""),
         (
             "busload",
-            "the server asks for a password and none was found (password_file, PGPASSWORD, PGPASSFILE, ~/.pgpass)",
+            "the server asks for a password and none was found (password_file, PGPASSWORD, \
+             PGPASSFILE, ~/.pgpass)",
         ),
     ] {
         let error = failure(&format!("postgres://{login}@127.0.0.1:{locked}/busload")).await;
@@ -137,7 +139,7 @@ async fn a_server_that_will_not_do_is_told() {
     assert!(error.contains("server did not use channel binding"), "{error}");
 }
 
-/// A postmaster that does not get to run accepts connections all the same.
+/// A stopped postmaster accepts connections all the same: the kernel does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_server_is_given_up_and_a_started_one_found() {
     let cluster = busload_cluster::Cluster::builder().start().unwrap();

@@ -1,5 +1,5 @@
-//! A server that lets everybody in and then behaves badly. Speaks as little of the protocol as that
-//! needs.
+//! A server that lets everybody in and then misbehaves. It speaks only as much of the protocol as
+//! that needs.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -7,12 +7,12 @@ use tokio::{
     sync::watch,
 };
 
-/// How it behaves after the login.
+/// Behaviour after the login.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Answers every statement with an error.
     RefusesSettings,
-    /// Answers `SET` and nothing else, not even a farewell.
+    /// Answers `SET` and nothing else, not even a Terminate message.
     Silent,
 }
 
@@ -69,7 +69,7 @@ async fn serve(mut stream: TcpStream, kind: Kind) -> std::io::Result<()> {
     }
 }
 
-/// The rest of a message whose length counts itself.
+/// Reads the rest of a message whose length includes itself.
 async fn read(stream: &mut TcpStream, length: u32) -> std::io::Result<Vec<u8>> {
     let mut body = vec![0; usize::try_from(length).unwrap() - 4];
     stream.read_exact(&mut body).await?;

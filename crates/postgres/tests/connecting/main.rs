@@ -1,5 +1,4 @@
-//! Connecting to real servers: with and without TLS, with good and bad logins, through what goes
-//! wrong.
+//! Connecting to real servers: with and without TLS, with good and bad logins, and with failures.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

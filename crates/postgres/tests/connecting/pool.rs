@@ -50,8 +50,8 @@ async fn all_connections_come_back_after_a_restart_by_themselves() {
     let refused = Error::CannotConnect(
         format!("cannot connect to postgres at {place}: Connection refused").into(),
     );
-    // The first attempts may still meet a server that is shutting down, and one connection hears of
-    // it before another.
+    // The first attempts may still meet a server that is shutting down, and one connection may hear
+    // of it before another.
     until(async || pool.acquire().await.map(drop) == Err(refused.clone())).await;
     assert_eq!(pool.state().up, 0);
     assert_eq!(pool.first_attempt().await, Err(refused));

@@ -1,5 +1,5 @@
-//! The servers of these tests, started when first asked for, and the two clients: ours and psql,
-//! whose libpq says what is right.
+//! The servers of these tests, started on first use, and the two clients: ours and psql, whose
+//! libpq defines what is right.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ pub static CERTIFICATES: LazyLock<Certificates> = LazyLock::new(Certificates::ma
 /// Without TLS; everybody is trusted.
 pub static PLAIN: LazyLock<Cluster> = LazyLock::new(|| Cluster::builder().start().unwrap());
 
-/// With TLS. `only_tls` and `no_tls` may come only so, `certified` needs a certificate.
+/// With TLS. `only_tls` and `no_tls` may log in only that way, `certified` needs a certificate.
 pub static SIGNED: LazyLock<Cluster> = LazyLock::new(|| {
     let cluster = Cluster::builder()
         .tls(CERTIFICATES.server.clone())
@@ -44,7 +44,7 @@ pub static SIGNED: LazyLock<Cluster> = LazyLock::new(|| {
 pub static SELF_SIGNED: LazyLock<Cluster> =
     LazyLock::new(|| Cluster::builder().tls(CERTIFICATES.self_signed.clone()).start().unwrap());
 
-/// With a certificate that is over.
+/// With an expired certificate.
 pub static EXPIRED: LazyLock<Cluster> =
     LazyLock::new(|| Cluster::builder().tls(CERTIFICATES.expired.clone()).start().unwrap());
 
@@ -53,7 +53,7 @@ pub static LOCKED: LazyLock<Cluster> = LazyLock::new(|| {
     Cluster::builder().tls(CERTIFICATES.server.clone()).password(PASSWORD).start().unwrap()
 });
 
-/// Settings from a URL alone, with the two options nothing goes without.
+/// Returns settings from a URL alone, with the two mandatory options added.
 pub fn settings(url: &str) -> Settings {
     settings_under(url, &Environment::empty())
 }
@@ -80,13 +80,13 @@ pub async fn failure(url: &str) -> String {
     open(url).await.map(|_| "connected").unwrap_err().to_string()
 }
 
-/// The first value of a query, or what the server says.
+/// Returns the first value of a query, or the server's error.
 pub async fn ask(connected: &Connected, query: &str) -> String {
     let rows = connected.client.query(query, &[]).await.unwrap();
     rows[0].get(0)
 }
 
-/// What became of an attempt.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Encrypted,
@@ -119,7 +119,7 @@ pub fn libpqs(url: &str) -> (Outcome, String) {
             url,
         ])
         .env_clear()
-        // Nobody's certificates and passwords.
+        // A directory without certificates and passwords.
         .env("HOME", CERTIFICATES.path("nobody"))
         .stdin(Stdio::null())
         .output()

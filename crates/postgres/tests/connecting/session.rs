@@ -1,4 +1,4 @@
-//! What an open connection is like, and how it ends.
+//! State of an open connection, and its end.
 
 use std::{
     sync::{Arc, Mutex, Once},
@@ -42,12 +42,13 @@ async fn the_end_of_a_connection_is_told_with_its_reason() {
     assert!(!ended.is_over());
     assert_eq!(PLAIN.terminate_backends("doomed").unwrap(), 1);
     let expected = format!(
-        "connection to postgres at 127.0.0.1:{} lost: terminating connection due to administrator command",
+        "connection to postgres at 127.0.0.1:{} lost: terminating connection due to administrator \
+         command",
         PLAIN.port()
     );
     assert_eq!(&*within_seconds(ended.wait()).await, expected);
     assert!(ended.is_over() && connected.ended.is_over());
-    // Whoever asks later hears the same.
+    // Later callers get the same.
     assert_eq!(&*within_seconds(ended.wait()).await, expected);
     assert!(connected.client.query("SELECT 1", &[]).await.is_err());
 }
@@ -63,7 +64,7 @@ async fn dropping_a_connection_ends_it() {
     within_seconds(async { while ask(&watcher, COUNT).await != "0" {} }).await;
 }
 
-/// The farewell of a connection is not answered by a server that does not run.
+/// A stopped server does not close a connection after its Terminate message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_nobody_needs_does_not_wait_for_a_stopped_server() {
     let server = fake::Server::start(fake::Kind::Silent).await;
@@ -112,7 +113,7 @@ fn named(name: &str, url: &str) -> Settings {
     settings
 }
 
-/// Poolers refuse settings they do not track.
+/// Poolers refuse settings that they do not track.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_setting_is_told_once_and_tolerated() {
     capture();

@@ -13,7 +13,7 @@ use crate::{
 };
 
 const MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
-/// What the certificates of all servers are for, and not for.
+/// Name in the certificates of all servers, and a name that is not in them.
 const RIGHT_NAME: &str = "localhost";
 const WRONG_NAME: &str = "127.0.0.1";
 
@@ -36,7 +36,7 @@ async fn modes_do_what_the_manual_of_libpq_says() {
         [outcomes[0], outcomes[1], outcomes[2], outcomes[3], Refused, Refused]
     };
     let no_tls = [Plain, Plain, Plain, Refused, Refused, Refused];
-    // `prefer` takes the plain connection when it does not like the certificate.
+    // `prefer` uses the plain connection when it rejects the certificate.
     let distrusted = [Plain, Plain, Plain, Refused, Refused, Refused];
     let wrong_name = [Plain, Plain, Encrypted, Encrypted, Encrypted, Refused];
     for (cluster, host, authority, expected) in [
@@ -64,7 +64,7 @@ async fn modes_do_what_the_manual_of_libpq_says() {
     }
 }
 
-/// Servers that take a role only with TLS, or only without.
+/// Servers that accept a role only with TLS, or only without.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_login_is_tried_with_the_other_encryption() {
     for (user, expected) in [
@@ -86,7 +86,7 @@ async fn a_socket_is_never_encrypted() {
         let socket = SIGNED.unix_url();
         let (login, database) = socket.rsplit_once('/').unwrap();
         let query = format!("sslmode={mode}{}", root("right.crt"));
-        // Also when other hosts of the same URL would be.
+        // It fails even if other hosts of the same URL would accept it.
         for url in [
             format!("{socket}?{query}"),
             format!("{login},localhost:{}/{database}?{query}", SIGNED.port()),
@@ -138,7 +138,9 @@ async fn what_is_wrong_with_a_certificate_is_told() {
         ),
         (
             at(&SIGNED, WRONG_NAME, &format!("sslmode=verify-full{}", root("right.crt"))),
-            "TLS: invalid peer certificate: certificate not valid for name \"127.0.0.1\"; certificate is only valid for DnsName(\"localhost\")".to_owned(),
+            "TLS: invalid peer certificate: certificate not valid for name \"127.0.0.1\"; \
+             certificate is only valid for DnsName(\"localhost\")"
+                .to_owned(),
         ),
         (
             at(&EXPIRED, RIGHT_NAME, &format!("sslmode=verify-ca{}", root("expired.crt"))),
@@ -146,7 +148,9 @@ async fn what_is_wrong_with_a_certificate_is_told() {
         ),
         (
             at(&SIGNED, RIGHT_NAME, "sslmode=verify-full"),
-            "sslmode=verify-full needs root certificates: ~/.postgresql/root.crt does not exist; set sslrootcert".to_owned(),
+            "sslmode=verify-full needs root certificates: ~/.postgresql/root.crt does not exist; \
+             set sslrootcert"
+                .to_owned(),
         ),
         (
             at(&SIGNED, RIGHT_NAME, &format!("sslmode=require{}", root("missing.crt"))),
@@ -163,7 +167,7 @@ async fn what_is_wrong_with_a_certificate_is_told() {
     }
 }
 
-/// Nobody's system has the authority of these tests.
+/// No system trusts the authority of these tests.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_systems_authorities_do_not_vouch_for_everybody() {
     let error = failure(&url(&SIGNED, "busload", RIGHT_NAME, "sslrootcert=system")).await;

@@ -1,4 +1,4 @@
-//! Other transactions that are in the way.
+//! Other transactions that conflict.
 
 use busload_postgres::{Error, Table};
 use tokio::task::{JoinHandle, JoinSet};
@@ -23,17 +23,17 @@ async fn a_batch_that_loses_a_deadlock_is_made_again() {
     let held = locked(&mut holder, "first").await;
     let gate = locked(&mut gate, "b").await;
     let transaction = locked(&mut other, "c").await;
-    // Only ours ever looks for deadlocks, so it is ours that loses.
+    // Only our session ever checks for deadlocks, so it is ours that loses.
     transaction.batch_execute("SET LOCAL deadlock_timeout = '1h'").await.unwrap();
-    // While the only connection is busy all three gather, so that they are in one batch.
+    // While the only connection is busy all three are queued, so that they are in one batch.
     let first = set(&table, "first", "ours");
     until_blocked(&observer, 1).await;
     let ours = ["a", "b", "c"].map(|key| set(&table, key, "ours"));
     until("all wait", async || table.stats().waiting == 3).await;
     held.commit().await.unwrap();
     first.await.unwrap().unwrap();
-    // A session looks for deadlocks only once in each wait. So ours, which has `a`, waits for `b`
-    // until the other waits for `a`, and then for `c`: the deadlock is there when ours begins to
+    // A session checks for deadlocks only once in each wait. So ours, which has `a`, waits for `b`
+    // until the other waits for `a`, and then for `c`: the deadlock exists when ours begins to
     // wait, however slow anybody is.
     until_blocked(&observer, 1).await;
     let crossing = async {
@@ -43,7 +43,8 @@ async fn a_batch_that_loses_a_deadlock_is_made_again() {
     let opening = async {
         until("the other is blocked", async || {
             let asked =
-                "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%crossing%'";
+                "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE \
+                 '%crossing%'";
             !observer.query(asked, &[]).await.expect("answers").is_empty()
         })
         .await;
@@ -60,7 +61,7 @@ async fn a_batch_that_loses_a_deadlock_is_made_again() {
     );
 }
 
-/// A transaction that has changed a row.
+/// Returns a transaction that has changed a row.
 async fn locked<'a>(client: &'a mut Client, key: &str) -> Transaction<'a> {
     let transaction = client.transaction().await.unwrap();
     let change = format!("UPDATE t SET v = 'other' WHERE k = '{key}'");
@@ -86,7 +87,7 @@ async fn a_serialization_failure_is_made_again() {
     assert_eq!(value(&table, "a").await.unwrap().as_deref(), Some("ours"));
 }
 
-/// A trigger that fails so many times; what a sequence counts is not undone with the transaction.
+/// Creates a trigger that fails `times` times; it counts with a sequence, which no rollback undoes.
 fn fails(database: &Database, times: u32) {
     let sql = format!(
         "CREATE SEQUENCE failures; \
@@ -126,7 +127,7 @@ async fn a_row_that_is_locked_holds_up_its_lane_and_nobody_else() {
     transaction.batch_execute("UPDATE t SET v = 'other' WHERE k = 'a'").await.unwrap();
     let ours = set(&table, "a", "ours");
     until_blocked(&observer, 1).await;
-    // Writes of other lanes and all reads of other keys go on.
+    // Writes of other partitions and all reads of other keys go on.
     let mut writes = JoinSet::new();
     for number in 0..16 {
         let table = table.clone();
@@ -139,11 +140,12 @@ async fn a_row_that_is_locked_holds_up_its_lane_and_nobody_else() {
         assert_eq!(writes.join_next().await.expect("there are more").unwrap(), Ok(()));
     }
     assert!(!ours.is_finished());
-    // The server ends the statement a little later than its caller hears; a machine that stands
-    // still hears of both at once.
+    // The server ends the statement a little later than its caller hears; after a pause of the
+    // machine both may come at once.
     assert!(matches!(ours.await.unwrap(), Err(Error::OutcomeUnknown(_) | Error::TooLate)));
     transaction.commit().await.unwrap();
-    until("the lane is free again", async || table.set(b"a", "later").await.is_ok()).await;
+    until("the write partition is free again", async || table.set(b"a", "later").await.is_ok())
+        .await;
     until_blocked(&observer, 0).await;
     assert_eq!(value(&table, "a").await.unwrap().as_deref(), Some("later"));
 }

@@ -1,4 +1,4 @@
-//! Postgres, or the way to it, says nothing any more.
+//! Postgres, or the network to it, no longer answers.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_millis(300);
 const QUERY: &str = "timeout=300ms&connections=2";
 
-/// Asks for many keys at once; every caller has to hear within its deadline.
+/// Reads many keys at once; every caller must get an answer within its deadline.
 async fn all_hear_in_time(table: &Table) -> Vec<Error> {
     let mut calls = JoinSet::new();
     for number in 0..200 {
@@ -57,7 +57,7 @@ async fn everybody_hears_in_time_from_a_postgres_that_hangs_and_it_recovers() {
     let (answer, took) = timed(value(&neighbour, "a")).await;
     assert_eq!(answer.unwrap(), None);
     assert!(took < SLACK, "{took:?}");
-    // Longer than the table keeps a connection on which nothing comes.
+    // Longer than the table keeps a silent connection.
     until("connections are given up", async || {
         all_hear_in_time(&hanging).await;
         hanging.stats().pool.up == 0
@@ -111,16 +111,16 @@ async fn a_full_line_refuses_at_once() {
 async fn a_way_that_swallows_replies_is_given_up() {
     let database = Database::new("swallowed");
     let proxy = database.proxy();
-    // Two lanes: with one, writes might never have used the connection that is left, and would wait
-    // for its PREPARE's answer.
+    // Two write partitions: with one, writes might never have used the remaining connection, and
+    // would wait for the answer to its PREPARE.
     let table = table(&database.url_at(proxy.port()), "timeout=4s&connections=2&lanes=2").await;
     prepared_everywhere(&table).await;
     proxy.stall(Direction::ToClient);
-    // Of another key: a write waits for the reads of its key before it.
+    // Of another key: a write waits for the earlier reads of its key.
     assert_eq!(table.get(b"b").await.unwrap_err(), Error::TooLate);
     assert!(matches!(table.set(b"a", "2").await, Err(Error::OutcomeUnknown(_))));
     assert!(proxy.wait_held(Direction::ToClient, LONG));
-    // The server has done it.
+    // The server has made the write.
     until("it was written", async || database.sql("SELECT v FROM t WHERE k = 'a'") == "2\n").await;
     proxy.resume();
     until("a read succeeds", async || value(&table, "a").await.is_ok()).await;

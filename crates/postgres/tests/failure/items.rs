@@ -5,11 +5,11 @@ use tokio::task::JoinSet;
 
 use crate::support::{Database, table_of, until};
 
-/// Writes a bad item between good ones, all in one batch, and gives what became of the bad one.
+/// Writes a bad item between good ones, all in one batch, and returns the bad one's error.
 async fn among_others(database: &Database, query: &str, column: &str, bad: (&str, &str)) -> Error {
     let table =
         table_of(&database.url(), &format!("{query}&connections=1&lanes=1&timeout=60s")).await;
-    // While the only connection is busy, the rest gathers.
+    // While the only connection is busy, the others are queued.
     let mut locker = database.plain().await;
     let lock = locker.transaction().await.unwrap();
     lock.batch_execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE").await.unwrap();
@@ -76,7 +76,8 @@ async fn what_a_trigger_raises_fails_one_item() {
     let database = Database::new("trigger");
     database.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
-         $$BEGIN IF NEW.v = 'no' THEN RAISE EXCEPTION 'we do not want %', NEW.v; END IF; RETURN NEW; END$$; \
+         $$BEGIN IF NEW.v = 'no' THEN RAISE EXCEPTION 'we do not want %', NEW.v; END IF; \
+         RETURN NEW; END$$; \
          CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION refuse()",
     );
     let error = among_others(&database, "relation=t&key=k&columns=v", "v", ("", "no")).await;
@@ -87,7 +88,8 @@ async fn what_a_trigger_raises_fails_one_item() {
     assert_eq!(database.sql("SELECT count(*) FROM t"), "9\n");
 }
 
-/// Triggers and functions raise what they like; once only some states were held to be one item's.
+/// Triggers and functions raise any state; once only some states were treated as errors of one
+/// item.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_state_a_trigger_raises_its_neighbours_are_written() {
     let database = Database::new("trigger_states");
@@ -95,8 +97,10 @@ async fn whatever_state_a_trigger_raises_its_neighbours_are_written() {
         database.sql(&format!(
             "TRUNCATE t; \
              CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
-             $$BEGIN IF NEW.v = 'no' THEN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END IF; RETURN NEW; END$$; \
-             CREATE OR REPLACE TRIGGER refuse BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION refuse()",
+             $$BEGIN IF NEW.v = 'no' THEN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END IF; \
+             RETURN NEW; END$$; \
+             CREATE OR REPLACE TRIGGER refuse BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE \
+             FUNCTION refuse()",
         ));
         let error = among_others(&database, "relation=t&key=k&columns=v", "v", ("", "no")).await;
         assert!(

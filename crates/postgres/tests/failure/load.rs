@@ -1,11 +1,11 @@
-//! Writers and readers that know what they were told, and hold Postgres to it.
+//! Writers and readers that remember their answers and check Postgres against them.
 //!
-//! Each writer has a key of its own and writes 1, 2, 3, ... one after the other. Whatever a reader
-//! finds under it:
-//! * is no older than the last write that was acknowledged before the read was asked,
-//! * was asked for, and its writer was not told that it had changed nothing.
+//! Each writer has a key of its own and writes 1, 2, 3, ... one after the other. The number that a
+//! reader finds under it:
+//! * is no older than the last write that was acknowledged before the read was made,
+//! * was requested, and its writer was not told that it had changed nothing.
 //!
-//! And nobody waits longer than the table's timeout.
+//! No caller waits longer than the table's timeout.
 
 use std::{
     sync::{
@@ -20,14 +20,14 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::support::{SLACK, timed, until, value};
 
-/// A client that was refused comes again after this.
+/// Pause of a client after a refusal.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Now and then a reader waits for so long: else all of them would ask at the same time, when a
-/// batch is answered, and nobody while one is under way.
+/// Pause that a reader makes now and then: else all of them would read at the same time, when a
+/// batch is answered, and none while one is in flight.
 const THINK: Duration = Duration::from_millis(1);
 
-/// What a writer was told.
+/// Answer that a writer got.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Told {
     Pending,
@@ -36,14 +36,14 @@ enum Told {
     NotDone,
 }
 
-/// What has been told about one key, by the number written; index 0 is number 1.
+/// Answers about one key, by the number written; index 0 is number 1.
 #[derive(Debug, Default)]
 struct Key {
     told: Mutex<Vec<Told>>,
     acknowledged: AtomicU64,
 }
 
-/// A number that was read, and the least it had to be.
+/// A number that was read, and the lowest one allowed.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     key: usize,
@@ -69,8 +69,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Lets writers, each with a key of its own, use the first table, and readers of all keys
-    /// mostly the last.
+    /// Starts writers, each with a key of its own, on the first table, and readers of all keys
+    /// mostly on the last.
     pub fn start(tables: &[Table], writers: usize, readers: usize) -> Self {
         let keys = std::iter::repeat_with(Key::default).take(writers).collect();
         let shared = Arc::new(Shared { keys, ..Shared::default() });
@@ -85,7 +85,7 @@ impl Load {
         Self { shared, tasks, limit: tables[0].settings().timeout + SLACK }
     }
 
-    /// Waits until every writer was acknowledged some writes more and readers got answers.
+    /// Waits until every writer got some more acknowledgements and readers got answers.
     pub async fn progress(&self) {
         let reads = self.shared.reads.load(SeqCst);
         let before: Vec<u64> = self.acknowledged();
@@ -97,14 +97,14 @@ impl Load {
         .await;
     }
 
-    /// Waits until so many reads were answered, as long as there are always more.
+    /// Waits until this many reads were answered, as long as there are always more.
     pub async fn reads(&self, count: u64) {
         for enough in (0..count).step_by(1000).chain([count]) {
             until("more was read", async || self.shared.reads.load(SeqCst) >= enough).await;
         }
     }
 
-    /// Waits until somebody was told such an error.
+    /// Waits until some client got such an error.
     pub async fn told(&self, is_it: impl Fn(&Error) -> bool) {
         until("somebody is told", async || self.shared.errors.lock().unwrap().iter().any(&is_it))
             .await;
@@ -114,7 +114,7 @@ impl Load {
         self.shared.keys.iter().map(|key| key.acknowledged.load(SeqCst)).collect()
     }
 
-    /// Ends the work and holds every answer against every other, and against what is there now.
+    /// Ends the work and checks every answer against the others, and against the final values.
     pub async fn check(mut self, table: &Table) -> Report {
         self.shared.stop.store(true, SeqCst);
         while let Some(ended) = self.tasks.join_next().await {
@@ -145,7 +145,7 @@ impl Load {
     }
 }
 
-/// What a load came to.
+/// Summary of a load.
 #[derive(Debug)]
 pub struct Report {
     pub reads: usize,
@@ -163,7 +163,7 @@ fn name(key: usize) -> String {
     format!("key {key}")
 }
 
-/// What is there in the end. A connection may have been lost that nobody has used since.
+/// Reads the final value. A connection may have been lost that was not used since.
 async fn last(table: &Table, key: &str) -> Option<String> {
     let mut found = None;
     until("the last read succeeds", async || {
@@ -174,7 +174,7 @@ async fn last(table: &Table, key: &str) -> Option<String> {
     found.flatten()
 }
 
-/// 0 is no row.
+/// Parses a number; 0 is no row.
 fn number(value: Option<String>) -> u64 {
     value.map_or(0, |value| value.parse().expect("a number"))
 }

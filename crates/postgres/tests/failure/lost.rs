@@ -44,7 +44,7 @@ async fn a_write_whose_connection_is_cut_has_an_unknown_outcome_and_is_not_made_
     let cases: [(Direction, &str, &str); 2] =
         [(ToServer, "never sent", ""), (ToClient, "done", "done\n")];
     for (direction, value, made) in cases {
-        // The statement must be known to both connections, or the cut would meet its preparation.
+        // Both connections must have prepared the statement, or the cut would hit its preparation.
         prepared_everywhere(&table).await;
         proxy.cut_after(direction, 0);
         let answer = table.set(b"a", value).await;

@@ -1,5 +1,4 @@
-//! What becomes of requests when Postgres, the way to it, or another client of it gets in their
-//! way.
+//! Requests while Postgres, the network, or another client of Postgres fails or interferes.
 //!
 //! Each test has a cluster, or a proxy before one, that it may stop, kill, pause and cut.
 

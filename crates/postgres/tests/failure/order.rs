@@ -1,4 +1,4 @@
-//! Order, at full load.
+//! Order under full load.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ const QUERY: &str = "timeout=20s&connections=3";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_reads() {
     let database = Database::new("read_after_write");
-    // As two processes would have them; one is far away, so that its answers are old when they
+    // Two tables, as in two processes; one is far away, so that its answers are old when they
     // arrive.
     let proxy = database.proxy();
     proxy.delay(Direction::ToClient, Duration::from_millis(3));
@@ -41,7 +41,7 @@ async fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_reads() {
     assert!(2 * statements < u64::try_from(report.reads).unwrap() + report.writes);
 }
 
-/// A write, and when it was asked and acknowledged, on a clock that only counts.
+/// A write, and when it was requested and acknowledged, on a clock that only counts.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     asked: u64,
@@ -85,7 +85,7 @@ async fn writes_of_one_key_take_effect_in_the_order_they_were_asked_in() {
         in_order(&made);
         let last = database.sql(&format!("SELECT v FROM t WHERE k = '{key}'"));
         let last = asked[&(key, last.trim().to_owned())];
-        // Nothing asked after the last one was acknowledged, or it would have replaced it.
+        // No write was requested after the last one was acknowledged, or it would have replaced it.
         assert!(
             asked
                 .iter()
@@ -100,7 +100,7 @@ async fn writes_of_one_key_take_effect_in_the_order_they_were_asked_in() {
     );
 }
 
-/// No write stands behind one that was asked only after it had been acknowledged.
+/// Checks that no write precedes one that was acknowledged before it was requested.
 fn in_order(made: &[Times]) {
     let mut latest_asked = 0;
     for times in made {
@@ -142,7 +142,7 @@ async fn columns_of_one_row_that_many_write_are_all_kept() {
     }
 }
 
-/// One request, and what a model says of it.
+/// One request, and the model's answer to it.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Get,
@@ -155,28 +155,28 @@ const NAMES: [&str; 2] = ["a", "b"];
 
 type ModelRow = [Option<u32>; 2];
 
-/// A row as the model has it.
+/// A row of the model.
 #[derive(Debug, Default)]
 struct Model {
     row: Option<ModelRow>,
-    /// The columns set since the row was made, while nothing else was asked: all that may be one
+    /// The columns set since the row was made, without other requests between: all that may be one
     /// statement.
     made_with: Option<[bool; 2]>,
 }
 
-/// What a request is told.
+/// Answer that a request got.
 #[derive(Debug, Eq, PartialEq)]
 enum Told {
     Row(Option<ModelRow>),
     Count(u64),
 }
 
-/// What a request may be told.
+/// Answers that a request may get.
 #[derive(Debug, Eq, PartialEq)]
 enum Expected {
     This(Told),
     /// Columns added to a row that the same run of requests made: whether they are counted depends
-    /// on whether they waited together.
+    /// on whether they were pending together.
     Count(u64, u64),
 }
 
@@ -262,7 +262,7 @@ fn model_row(row: &Row) -> ModelRow {
     })
 }
 
-/// Small numbers that follow from a seed (Lehmer's generator).
+/// Returns small numbers that follow from a seed (Lehmer's generator).
 fn random(seed: u32) -> impl FnMut(u32) -> u32 {
     let mut state = u64::from(seed) * 2 + 1;
     move |below| {
@@ -271,7 +271,7 @@ fn random(seed: u32) -> impl FnMut(u32) -> u32 {
     }
 }
 
-/// Asks for all in order before it waits for any.
+/// Polls all futures in order before it waits for any.
 async fn in_one_go<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut answers: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();

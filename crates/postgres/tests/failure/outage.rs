@@ -72,7 +72,7 @@ async fn what_is_under_way_at_a_kill_is_unknown_or_done_never_reported_as_not_do
     let cluster = cluster();
     let table = table(&cluster.url(), "timeout=1s&connections=4&lanes=4").await;
     let mut unknown = 0;
-    // Writes without a pause, so that each kill meets some under way.
+    // Writes without a pause, so that each kill hits some in flight.
     for _ in 0..3 {
         let before = table.stats().rows_written;
         let load = Load::start(std::slice::from_ref(&table), 64, 0);

@@ -11,7 +11,7 @@ use crate::{
 async fn a_table_whose_relation_changes_says_what_is_missing_and_recovers_when_it_is_back() {
     let database = Database::new("changes");
     let table = table(&database.url(), "timeout=20s&connections=3").await;
-    // What is taken away, how it comes back, and what errors have to name meanwhile.
+    // Change that breaks the table, change that repairs it, and text of the errors meanwhile.
     let changes = [
         ("ALTER TABLE t RENAME COLUMN v TO w", "ALTER TABLE t RENAME COLUMN w TO v", "v"),
         ("ALTER TABLE t RENAME COLUMN k TO key", "ALTER TABLE t RENAME COLUMN key TO k", "k"),
@@ -63,7 +63,7 @@ async fn columns_may_come_and_change_their_type_under_load_unnoticed() {
         load.progress().await;
         all_up(&table).await;
         // Changes that follow each other faster than this are noticed, but not hidden: every
-        // session has to be so old.
+        // session must have this age.
         tokio::time::sleep(limits::REOPEN_AGE_MIN).await;
         database.sql(change);
     }

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of these tests.
 
 use std::{
     sync::{LazyLock, Mutex, mpsc},
@@ -15,13 +15,13 @@ use tokio_postgres::{Client, NoTls};
 /// Longer than anything here may take.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// What a loaded machine may add to a deadline, besides the time for which it stands still
+/// Delay that a loaded machine may add to a deadline, besides the time for which it stands still
 /// ([`timed`]).
 pub const SLACK: Duration = Duration::from_millis(1500);
 
 const RELATION: &str = "CREATE TABLE t (k text PRIMARY KEY, v text)";
 
-/// A cluster of a test's own, to be stopped and killed, with the table `t`.
+/// Starts a cluster of a test's own, to be stopped and killed, with the table `t`.
 pub fn cluster() -> Cluster {
     let cluster = Cluster::builder().start().expect("a cluster starts");
     cluster.execute(RELATION).expect("a table is made");
@@ -55,13 +55,13 @@ impl Database {
         Proxy::start(self.cluster.port()).expect("a proxy starts")
     }
 
-    /// Rows come as lines, values separated by `|`.
+    /// Runs SQL. Rows come as lines, values separated by `|`.
     #[track_caller]
     pub fn sql(&self, sql: &str) -> String {
         blocking(|| self.cluster.execute_in(&self.name, sql)).expect(sql)
     }
 
-    /// A connection that is not busload's.
+    /// Opens a connection that is not busload's.
     pub async fn plain(&self) -> Client {
         let (client, connection) =
             tokio_postgres::connect(&self.url(), NoTls).await.expect("connects");
@@ -70,7 +70,7 @@ impl Database {
     }
 }
 
-/// Settings of the table `t` at a URL; `query` adds to them.
+/// Returns settings of the table `t` at a URL; `query` adds to them.
 pub fn settings(url: &str, query: &str) -> Settings {
     settings_of(url, &format!("relation=t&key=k&columns=v&{query}"))
 }
@@ -81,12 +81,12 @@ fn settings_of(url: &str, query: &str) -> Settings {
     options.resolve("test", &Environment::empty()).expect(query)
 }
 
-/// The table `t`, connected with all its connections.
+/// Starts the table `t`, with all its connections open.
 pub async fn table(url: &str, query: &str) -> Table {
     connected(settings(url, query)).await
 }
 
-/// Any table, connected with all its connections.
+/// Starts any table, with all its connections open.
 pub async fn table_of(url: &str, query: &str) -> Table {
     connected(settings_of(url, query)).await
 }
@@ -107,7 +107,7 @@ pub async fn all_up(table: &Table) {
     .await;
 }
 
-/// Looks until something is so.
+/// Polls until a condition holds.
 pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let looked = timeout(LONG, async {
         while !is_so().await {
@@ -117,23 +117,23 @@ pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     looked.await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// What blocks while it waits for processes. The other threads of the runtime go on.
+/// Runs code that blocks on processes. The other threads of the runtime go on.
 pub fn blocking<T>(body: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(body)
 }
 
-/// The value of a row, which must be there.
+/// Returns the value of a row, which must exist.
 pub async fn value(table: &Table, key: &str) -> Result<Option<String>, Error> {
     let row = table.get(key.as_bytes()).await?;
     Ok(row.map(|row| String::from_utf8(row.value(0).expect("not NULL").to_vec()).expect("text")))
 }
 
-/// Reads and writes of busload's that wait for a lock, in the database of who asks. A connection
-/// that is opened meanwhile waits, too, when it looks at the plan.
+/// Condition for busload's reads and writes that wait for a lock, in the observer's database. A
+/// connection that is opened meanwhile waits, too, when it checks the plan.
 pub const BLOCKED: &str = "wait_event_type = 'Lock' AND query NOT LIKE 'PREPARE %' \
                            AND application_name LIKE 'busload/%' AND datname = current_database()";
 
-/// Waits until so many of busload's statements wait for a lock.
+/// Waits until this many of busload's statements wait for a lock.
 pub async fn until_blocked(observer: &Client, count: i64) {
     let asked = format!("SELECT count(*) FROM pg_stat_activity WHERE {BLOCKED}");
     until("statements are blocked", async || {
@@ -142,18 +142,17 @@ pub async fn until_blocked(observer: &Client, count: i64) {
     .await;
 }
 
-/// Runs something, and tells how long it took, without the time for which the machine let nobody
-/// run.
+/// Runs a future, and returns how long it took, without the time for which the machine stood still.
 pub async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
     let (start, before) = (Instant::now(), stood_still());
     let done = future.await;
     (done, start.elapsed().saturating_sub(stood_still().saturating_sub(before)))
 }
 
-/// How often a thread of its own looks at the clock.
+/// Interval at which a separate thread reads the clock.
 const BEAT: Duration = Duration::from_millis(20);
 
-/// The time that this thread has missed is what the machine has taken from everybody.
+/// The time that this thread has missed is the time for which the machine stood still.
 struct Pulse {
     last: Instant,
     missed: Duration,
@@ -165,7 +164,7 @@ static PULSE: LazyLock<Mutex<Pulse>> = LazyLock::new(|| {
 });
 
 impl Pulse {
-    /// With what is being missed now.
+    /// Returns the missed time, including a pause that has not ended yet.
     fn missed(&self) -> Duration {
         self.missed + self.last.elapsed().saturating_sub(2 * BEAT)
     }
@@ -185,8 +184,8 @@ fn stood_still() -> Duration {
     PULSE.lock().unwrap().missed()
 }
 
-/// Writes many keys at once and several times, so that all connections know the statement: a cut or
-/// a stall that is to meet a write would meet its preparation.
+/// Writes many keys at once and several times, so that all connections have prepared the statement:
+/// a cut or a stall that should hit a write would otherwise hit its preparation.
 pub async fn prepared_everywhere(table: &Table) {
     for _ in 0..20 {
         let mut calls = JoinSet::new();

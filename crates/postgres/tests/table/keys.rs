@@ -7,14 +7,13 @@ use tokio::sync::mpsc;
 
 use crate::support::{Answer, ToChannel, settings, sql, table, value};
 
-/// A key as a client writes it and as SQL does.
+/// A key as a client writes it, and as SQL does.
 type Spelling = (&'static str, &'static str);
 
 #[tokio::test]
 async fn keys_of_every_type_find_their_rows_and_are_written() {
-    sql(
-        "CREATE DOMAIN keys_positive AS int CHECK (VALUE > 0); CREATE DOMAIN keys_name AS varchar(20)",
-    );
+    sql("CREATE DOMAIN keys_positive AS int CHECK (VALUE > 0); \
+         CREATE DOMAIN keys_name AS varchar(20)");
     let types: [(&str, &[Spelling]); 10] = [
         ("text", &[("a", "'a'"), ("", "''"), ("\u{e4} b:\\", "'\u{e4} b:\\'")]),
         ("varchar", &[("a", "'a'")]),
@@ -55,9 +54,11 @@ async fn keys_of_every_type_find_their_rows_and_are_written() {
 
 #[tokio::test]
 async fn composite_keys_are_read_and_written_whatever_the_order_of_the_index() {
-    sql("CREATE TABLE keys_pair (repo bigint, path text, rest bytea, v text, w int NOT NULL DEFAULT 5);
+    sql("CREATE TABLE keys_pair (repo bigint, path text, rest bytea, v text, \
+         w int NOT NULL DEFAULT 5);
          CREATE UNIQUE INDEX ON keys_pair (path, rest, repo);
-         INSERT INTO keys_pair VALUES (1, 'a:b', 'x', 'first'), (1, 'a', 'b:x', 'second'), (2, 'back\\slash', '', 'third')");
+         INSERT INTO keys_pair VALUES (1, 'a:b', 'x', 'first'), (1, 'a', 'b:x', 'second'), (2, \
+         'back\\slash', '', 'third')");
     let table = table("relation=keys_pair&key=repo,path,rest&columns=v&writable=true").await;
     assert_eq!(value(&table, "1:a\\:b:x").await.as_deref(), Some("first"));
     assert_eq!(value(&table, "1:a:b\\:x").await.as_deref(), Some("second"));
@@ -82,7 +83,8 @@ async fn a_bad_key_is_refused_before_it_boards() {
         ("1/b/c", "the key has 3 parts, expected 2: a/b"),
         (
             "x/b",
-            "the key's part 1 is not a whole number from -2147483648 to 2147483647 (column a is int4)",
+            "the key's part 1 is not a whole number from -2147483648 to 2147483647 (column a is \
+             int4)",
         ),
         (
             "1/\0",
@@ -120,9 +122,8 @@ async fn a_key_longer_than_its_column_is_refused_and_writes_no_other_row() {
 
 #[tokio::test]
 async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_row() {
-    sql(
-        "CREATE TABLE keys_change (k int PRIMARY KEY, v text); INSERT INTO keys_change VALUES (1, 'number')",
-    );
+    sql("CREATE TABLE keys_change (k int PRIMARY KEY, v text); \
+         INSERT INTO keys_change VALUES (1, 'number')");
     let table: Table<ToChannel> =
         Table::start(settings("relation=keys_change&key=k&connections=1&writable=true"));
     table.connected().await.expect("it connects");
@@ -132,7 +133,7 @@ async fn a_key_parsed_before_its_column_changed_type_finds_and_writes_no_other_r
     let (sender, mut answers) = mpsc::unbounded_channel();
     let recovered = async {
         loop {
-            // What is parsed for the old type fails, until that has been noticed.
+            // Keys parsed for the old type fail until the change has been noticed.
             let key = table.parse_key(b"b").unwrap_or_else(|_| old.clone());
             table.submit_read(key, ToChannel(0, sender.clone()), None).expect("there is room");
             table.flush();

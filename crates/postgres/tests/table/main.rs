@@ -1,4 +1,4 @@
-//! Tables against a Postgres of their own. One cluster serves all tests; each has relations of its
+//! Tables with a Postgres of their own. One cluster serves all tests; each has relations of its
 //! own.
 
 mod keys;

@@ -1,4 +1,4 @@
-//! What a table needs of its relation, and what is said when it is not there.
+//! Requirements of a table on its relation, and the errors when they are not met.
 
 use busload_postgres::{Error, check};
 
@@ -17,7 +17,8 @@ async fn refused_as(user: &str, query: &str) -> String {
 
 #[tokio::test]
 async fn a_report_says_what_was_found() {
-    sql("CREATE TABLE schema_good (repo int, path varchar(40) COLLATE \"C\", v jsonb, \"Odd\" bytea, PRIMARY KEY (repo, path));
+    sql("CREATE TABLE schema_good (repo int, path varchar(40) COLLATE \"C\", \
+         v jsonb, \"Odd\" bytea, PRIMARY KEY (repo, path));
          INSERT INTO schema_good SELECT n, n FROM generate_series(1, 1000) n; ANALYZE schema_good");
     let report = check(&settings("relation=schema_good&key=repo,path&writable=true"))
         .await
@@ -59,12 +60,15 @@ async fn what_surprises_is_a_warning() {
 #[tokio::test]
 async fn without_a_unique_index_on_the_key_it_says_what_would_help() {
     sql("CREATE TABLE schema_index (a int, b text, c text, v text, UNIQUE (a, b, c));
-         CREATE INDEX ON schema_index (a, b); CREATE UNIQUE INDEX schema_partial ON schema_index (a, b) WHERE a > 0;
-         CREATE UNIQUE INDEX ON schema_index (lower(b), a); CREATE UNIQUE INDEX ON schema_index (b) INCLUDE (a)");
+         CREATE INDEX ON schema_index (a, b); CREATE UNIQUE INDEX schema_partial ON schema_index \
+         (a, b) WHERE a > 0;
+         CREATE UNIQUE INDEX ON schema_index (lower(b), a); \
+         CREATE UNIQUE INDEX ON schema_index (b) INCLUDE (a)");
     let text = refused("relation=schema_index&key=a,b").await;
     assert_eq!(
         text,
-        "public.schema_index has no unique index on exactly its key (a, b), which every read would need; \
+        "public.schema_index has no unique index on exactly its key (a, b), \
+         which every read would need; \
          schema_partial covers only some rows (it has a WHERE); \
          this would help: CREATE UNIQUE INDEX CONCURRENTLY ON public.schema_index (a, b)"
     );
@@ -78,7 +82,8 @@ async fn without_a_unique_index_on_the_key_it_says_what_would_help() {
 #[tokio::test]
 async fn the_statement_that_would_help_works_for_partitioned_tables_too() {
     sql("CREATE TABLE schema_parts (a int, v text) PARTITION BY HASH (a);
-         CREATE TABLE schema_parts_0 PARTITION OF schema_parts FOR VALUES WITH (MODULUS 1, REMAINDER 0)");
+         CREATE TABLE schema_parts_0 PARTITION OF schema_parts FOR VALUES WITH (MODULUS 1, \
+         REMAINDER 0)");
     let text = refused("relation=schema_parts&key=a").await;
     let help = text.split("this would help: ").last().expect("it is there");
     assert_eq!(help, "CREATE UNIQUE INDEX ON public.schema_parts (a)");
@@ -106,9 +111,8 @@ async fn an_index_that_is_not_valid_or_not_immediate_does_not_do() {
 
 #[tokio::test]
 async fn an_index_that_the_plan_does_not_use_is_refused() {
-    sql(
-        "CREATE TABLE schema_scan (k text COLLATE \"C\", v text); CREATE UNIQUE INDEX ON schema_scan (k COLLATE \"POSIX\")",
-    );
+    sql("CREATE TABLE schema_scan (k text COLLATE \"C\", v text); \
+         CREATE UNIQUE INDEX ON schema_scan (k COLLATE \"POSIX\")");
     let text = refused("relation=schema_scan&key=k").await;
     assert!(
         text.contains(
@@ -120,9 +124,8 @@ async fn an_index_that_the_plan_does_not_use_is_refused() {
 
 #[tokio::test]
 async fn names_that_do_not_exist_bring_the_nearest_that_do() {
-    sql(
-        "CREATE TABLE schema_names (id int PRIMARY KEY, payload text); CREATE SCHEMA other; CREATE TABLE other.far (id int)",
-    );
+    sql("CREATE TABLE schema_names (id int PRIMARY KEY, payload text); CREATE SCHEMA other; \
+         CREATE TABLE other.far (id int)");
     let text = refused("relation=schema_nmaes&key=id").await;
     assert!(
         text.starts_with("relation schema_nmaes does not exist; did you mean schema_names?"),
@@ -144,9 +147,11 @@ async fn names_that_do_not_exist_bring_the_nearest_that_do() {
 
 #[tokio::test]
 async fn relations_without_an_index_of_their_own_are_refused() {
-    sql("CREATE TABLE schema_base (k int PRIMARY KEY, v text); CREATE VIEW schema_view AS SELECT * FROM schema_base;
+    sql("CREATE TABLE schema_base (k int PRIMARY KEY, v text); \
+         CREATE VIEW schema_view AS SELECT * FROM schema_base;
          CREATE SEQUENCE schema_sequence;
-         CREATE MATERIALIZED VIEW schema_mat AS SELECT * FROM schema_base; CREATE UNIQUE INDEX ON schema_mat (k)");
+         CREATE MATERIALIZED VIEW schema_mat AS SELECT * FROM schema_base; \
+         CREATE UNIQUE INDEX ON schema_mat (k)");
     let text = refused("relation=schema_view&key=k").await;
     assert!(
         text.starts_with("public.schema_view is a view, which has no index of its own"),
@@ -160,16 +165,20 @@ async fn relations_without_an_index_of_their_own_are_refused() {
 
 #[tokio::test]
 async fn key_types_under_which_different_keys_are_one_are_refused() {
-    sql("CREATE COLLATION schema_loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
-         CREATE TABLE schema_types (c char(4) UNIQUE, n numeric UNIQUE, l text COLLATE schema_loose UNIQUE, v text)");
+    sql("CREATE COLLATION schema_loose (provider = icu, locale = 'und-u-ks-level2', \
+         deterministic = false);
+         CREATE TABLE schema_types (c char(4) UNIQUE, n numeric UNIQUE, \
+         l text COLLATE schema_loose UNIQUE, v text)");
     for (column, expected) in [
         (
             "c",
-            "character(4): char(n) ignores trailing blanks, so that different keys would be one; use varchar or text",
+            "character(4): char(n) ignores trailing blanks, so that different keys would be one; \
+             use varchar or text",
         ),
         (
             "n",
-            "numeric: keys can be text, varchar, bytea, uuid, smallint, integer, bigint and domains over them",
+            "numeric: keys can be text, varchar, bytea, uuid, smallint, integer, \
+             bigint and domains over them",
         ),
         ("l", "text: its collation is not deterministic, so that different keys would be one"),
     ] {
@@ -188,11 +197,13 @@ async fn what_the_role_may_not_do_is_said_with_the_grant_that_would_help() {
     let text = refused_as("weak", "relation=schema_rights&key=k").await;
     assert_eq!(
         text,
-        "weak may not SELECT w of public.schema_rights; GRANT SELECT ON public.schema_rights TO weak would allow it"
+        "weak may not SELECT w of public.schema_rights; \
+         GRANT SELECT ON public.schema_rights TO weak would allow it"
     );
     let text = refused_as("weak", "relation=schema_rights&key=k&columns=v&writable=true").await;
     assert_eq!(
         text,
-        "weak may not INSERT k, v of public.schema_rights; GRANT INSERT ON public.schema_rights TO weak would allow it"
+        "weak may not INSERT k, v of public.schema_rights; \
+         GRANT INSERT ON public.schema_rights TO weak would allow it"
     );
 }

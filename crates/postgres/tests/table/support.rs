@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of these tests.
 
 use std::sync::OnceLock;
 
@@ -24,8 +24,7 @@ pub fn settings(query: &str) -> Settings {
     settings_as("busload", query)
 }
 
-/// As another role. A request has more time than a machine that stands still for a moment takes
-/// from it.
+/// Returns settings for another role. The timeout is longer than a machine stands still.
 pub fn settings_as(user: &str, query: &str) -> Settings {
     let url = cluster().url().replace("//busload@", &format!("//{user}@"));
     let url = format!("{url}?timeout=60s&connect_timeout=60s&{query}");
@@ -33,7 +32,7 @@ pub fn settings_as(user: &str, query: &str) -> Settings {
     options.resolve("test", &Environment::empty()).expect(query)
 }
 
-/// A table that is connected.
+/// Starts a table and waits until it is connected.
 pub async fn table(query: &str) -> Table {
     connected(settings(query)).await
 }
@@ -44,21 +43,21 @@ pub async fn connected(settings: Settings) -> Table {
     table
 }
 
-/// The values of a row, as text; `None` is NULL.
+/// Returns the values of a row, as text; `None` is NULL.
 pub fn texts(row: &Row) -> Vec<Option<String>> {
     row.values()
         .map(|value| value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
         .collect()
 }
 
-/// The only value of the row under a key.
+/// Returns the only value of the row under a key.
 pub async fn value(table: &Table, key: &str) -> Option<String> {
     let row = table.get(key.as_bytes()).await.expect(key).expect("there is a row");
     assert_eq!(row.len(), 1);
     texts(&row).remove(0)
 }
 
-/// A data error's SQLSTATE; any other answer fails the test.
+/// Returns a data error's SQLSTATE; any other answer fails the test.
 #[track_caller]
 pub fn sqlstate<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
     match answer {
@@ -67,7 +66,7 @@ pub fn sqlstate<T: std::fmt::Debug>(answer: Result<T, Error>) -> String {
     }
 }
 
-/// Answers go to a channel with the request's number, as a server's would go to its connections.
+/// Sends answers to a channel with the request's number, as a server would to its connections.
 #[derive(Debug)]
 pub struct ToChannel(pub usize, pub UnboundedSender<(usize, Answer)>);
 

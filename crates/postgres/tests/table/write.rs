@@ -19,10 +19,13 @@ async fn a_value_is_set_read_and_deleted() {
 
 #[tokio::test]
 async fn columns_of_every_type_are_set_from_text_and_read_back() {
-    sql("CREATE TYPE write_mood AS ENUM ('sad', 'ok'); CREATE DOMAIN write_short AS varchar(5) CHECK (VALUE <> 'bad');
+    sql("CREATE TYPE write_mood AS ENUM ('sad', 'ok'); \
+         CREATE DOMAIN write_short AS varchar(5) CHECK (VALUE <> 'bad');
          CREATE TYPE write_pair AS (x int, y text);
-         CREATE TABLE write_types (k text PRIMARY KEY, t text, vc varchar(5), n numeric(10,2), j jsonb, b bytea, ts timestamptz,
-             yes bool, ints int[], mood write_mood, short write_short, pair write_pair, c char(4), bits bit(3), f float8)");
+         CREATE TABLE write_types (k text PRIMARY KEY, t text, vc varchar(5), n numeric(10,2), \
+         j jsonb, b bytea, ts timestamptz,
+             yes bool, ints int[], mood write_mood, short write_short, pair write_pair, c char(4), \
+             bits bit(3), f float8)");
     let table = table("relation=write_types&key=k&writable=true&options=-c%20timezone%3DUTC").await;
     let fields = [
         ("t", "h\u{e9}\n", "h\u{e9}\n"),
@@ -45,7 +48,7 @@ async fn columns_of_every_type_are_set_from_text_and_read_back() {
     let row = table.get(b"a").await.expect("it is read").expect("it is there");
     let expected: Vec<_> = fields.iter().map(|&(_, _, read)| Some(read.to_owned())).collect();
     assert_eq!(texts(&row), expected);
-    // The bytes themselves: no escapes of text form.
+    // The bytes themselves, without escapes of the text form.
     assert_eq!(sql("SELECT octet_length(b) FROM write_types"), "4");
 
     for (name, value, state) in [
@@ -73,7 +76,8 @@ async fn columns_of_every_type_are_set_from_text_and_read_back() {
 
 #[tokio::test]
 async fn columns_of_an_existing_row_are_set_although_others_allow_no_null() {
-    sql("CREATE TABLE write_fields (k text PRIMARY KEY, a text, b text, c int NOT NULL, d text DEFAULT 'given');
+    sql("CREATE TABLE write_fields (k text PRIMARY KEY, a text, b text, c int NOT NULL, \
+         d text DEFAULT 'given');
          INSERT INTO write_fields VALUES ('old', 'a', 'b', 3)");
     let table = table("relation=write_fields&key=k&columns=a,b,c,d&writable=true").await;
     assert_eq!(table.set_fields(b"old", [("a", "x"), ("b", "y")]).await, Ok(0));
@@ -92,9 +96,12 @@ async fn columns_of_an_existing_row_are_set_although_others_allow_no_null() {
 #[tokio::test]
 async fn a_partitioned_table_is_written() {
     sql("CREATE TABLE write_parts (k text PRIMARY KEY, a text, b text) PARTITION BY HASH (k);
-         CREATE TABLE write_parts_0 PARTITION OF write_parts FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-         CREATE TABLE write_parts_1 (b text, k text NOT NULL, gone int, a text); ALTER TABLE write_parts_1 DROP gone;
-         ALTER TABLE write_parts ATTACH PARTITION write_parts_1 FOR VALUES WITH (MODULUS 2, REMAINDER 1)");
+         CREATE TABLE write_parts_0 PARTITION OF write_parts FOR VALUES WITH (MODULUS 2, \
+         REMAINDER 0);
+         CREATE TABLE write_parts_1 (b text, k text NOT NULL, gone int, a text); \
+         ALTER TABLE write_parts_1 DROP gone;
+         ALTER TABLE write_parts ATTACH PARTITION write_parts_1 FOR VALUES WITH (MODULUS 2, \
+         REMAINDER 1)");
     let fields = table("relation=write_parts&key=k&writable=true").await;
     let single = table("relation=write_parts&key=k&columns=a&writable=true").await;
     for key in ["one", "two", "three", "four", "five"].map(str::as_bytes) {
@@ -108,8 +115,8 @@ async fn a_partitioned_table_is_written() {
     assert_eq!(sql("SELECT count(*), count(DISTINCT tableoid) FROM write_parts"), "5|2");
 }
 
-/// Runs writes so that they wait in the line together: a first one, of the row `held`, keeps the
-/// lane busy.
+/// Runs writes so that they are queued together: a first one, of the row `held`, keeps the write
+/// partition busy.
 async fn together<F, T>(table: &Table, relation: &str, writes: Vec<F>) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
@@ -132,7 +139,7 @@ where
     answers
 }
 
-/// A transaction that has locked the row `held`, and a connection to look with.
+/// Returns a transaction that has locked the row `held`, and a connection to observe with.
 async fn hold(relation: &str) -> (tokio_postgres::Client, tokio_postgres::Client) {
     let connect = || async {
         let url = crate::support::cluster().url();
@@ -153,9 +160,10 @@ async fn hold(relation: &str) -> (tokio_postgres::Client, tokio_postgres::Client
     (holder, looker)
 }
 
-/// Whether someone waits for the transaction.
+/// Returns whether someone waits for the transaction.
 async fn blocked(looker: &tokio_postgres::Client) -> bool {
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE current_setting('busload.holder')::int = ANY (pg_blocking_pids(pid))";
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE \
+                   current_setting('busload.holder')::int = ANY (pg_blocking_pids(pid))";
     looker.query_one(waiting, &[]).await.expect("a row").get::<_, i64>(0) > 0
 }
 
@@ -188,7 +196,7 @@ async fn one_bad_item_of_a_batch_fails_alone() {
         let table = own(&table);
         async move { (key, table.set(key.as_bytes(), value).await) }
     });
-    // `e` is refused before it boards.
+    // `e` is refused before it joins the queue.
     let boarding = writes
         .into_iter()
         .enumerate()
@@ -241,7 +249,7 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
     assert_eq!(
         single.stats().rows_written,
         2,
-        "one row for all of them, and the one that held the lane"
+        "one row for all of them, and the one that held the partition"
     );
     let deletes = (0..3).map(|_| {
         let table = own(&single);
@@ -279,7 +287,11 @@ async fn a_read_asked_behind_a_write_sees_it() {
     let table = table("relation=write_order&key=k&writable=true").await;
     for number in 0..200 {
         let key = (number % 7).to_string();
-        let (written, row) = tokio::join!(biased; table.set(key.as_bytes(), number.to_string()), table.get(key.as_bytes()));
+        let (written, row) = tokio::join!(
+            biased;
+            table.set(key.as_bytes(), number.to_string()),
+            table.get(key.as_bytes()),
+        );
         written.expect("it is written");
         let row = row.expect("it is read").expect("it was written");
         assert_eq!(row.value(0), Some(Bytes::from(number.to_string())));
@@ -356,9 +368,12 @@ async fn what_a_table_cannot_do_is_said_before_anything_is_sent() {
 async fn a_row_that_a_trigger_or_a_policy_withholds_is_an_error_of_its_own() {
     sql("CREATE TABLE write_trigger (k text PRIMARY KEY, v text);
          CREATE FUNCTION write_skip() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-             IF NEW.v = 'skip' THEN RETURN NULL; ELSIF NEW.v = 'raise' THEN RAISE 'no %', NEW.k; END IF; RETURN NEW; END $$;
-         CREATE TRIGGER skip BEFORE INSERT OR UPDATE ON write_trigger FOR EACH ROW EXECUTE FUNCTION write_skip();
-         CREATE ROLE writer LOGIN; GRANT ALL ON write_trigger TO writer; ALTER TABLE write_trigger ENABLE ROW LEVEL SECURITY;
+             IF NEW.v = 'skip' THEN RETURN NULL; ELSIF NEW.v = 'raise' THEN RAISE 'no %', NEW.k; \
+             END IF; RETURN NEW; END $$;
+         CREATE TRIGGER skip BEFORE INSERT OR UPDATE ON write_trigger FOR EACH ROW EXECUTE \
+         FUNCTION write_skip();
+         CREATE ROLE writer LOGIN; GRANT ALL ON write_trigger TO writer; \
+         ALTER TABLE write_trigger ENABLE ROW LEVEL SECURITY;
          CREATE POLICY all_rows ON write_trigger USING (true) WITH CHECK (v <> 'forbidden')");
     let table =
         connected(settings_as("writer", "relation=write_trigger&key=k&writable=true")).await;
@@ -393,7 +408,8 @@ async fn a_row_that_appears_while_its_columns_are_set_keeps_both() {
 async fn a_write_that_waited_for_others_acts_on_what_they_left() {
     sql("CREATE TABLE write_wait (k text PRIMARY KEY, v text, w text)");
     let table = table("relation=write_wait&key=k&writable=true").await;
-    let before = "INSERT INTO write_wait VALUES ('a', 'v', 'w') ON CONFLICT (k) DO UPDATE SET v = 'v', w = 'w'";
+    let before = "INSERT INTO write_wait VALUES ('a', 'v', \
+                  'w') ON CONFLICT (k) DO UPDATE SET v = 'v', w = 'w'";
     for (theirs, count, left) in [
         ("UPDATE write_wait SET w = 'theirs' WHERE k = 'a'", 0, "ours|theirs"),
         ("DELETE FROM write_wait WHERE k = 'a'", 1, "ours|"),
@@ -434,7 +450,7 @@ async fn a_write_that_waited_for_others_acts_on_what_they_left() {
     }
 }
 
-/// Asks for a write that has to wait for a transaction that does `theirs` and then commits.
+/// Starts a write that has to wait for a transaction that does `theirs` and then commits.
 async fn behind<T, F>(table: &Table, theirs: &str, write: impl FnOnce(Table) -> F) -> T
 where
     F: Future<Output = T> + Send + 'static,
@@ -470,14 +486,15 @@ async fn an_error_that_looks_like_a_changed_relation_does_not_cost_a_connection_
     sql("CREATE TABLE write_broken (k text PRIMARY KEY, v text);
          CREATE FUNCTION write_gone() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              PERFORM count(*) FROM write_gone_table; RETURN NEW; END $$;
-         CREATE TRIGGER gone BEFORE INSERT ON write_broken FOR EACH ROW EXECUTE FUNCTION write_gone()");
+         CREATE TRIGGER gone BEFORE INSERT ON write_broken FOR EACH ROW EXECUTE FUNCTION \
+         write_gone()");
     let started = tokio::time::Instant::now();
     let table = table("relation=write_broken&key=k&writable=true&connections=2").await;
     for _ in 0..100 {
         let error = table.set(b"a", "x").await.expect_err("the trigger fails").to_string();
         assert_eq!(error, "relation \"write_gone_table\" does not exist (SQLSTATE 42P01)");
     }
-    // Both are opened anew once they are a second old, however slow the machine is.
+    // Both are reopened once they are a second old, however slow the machine is.
     let rounds = started.elapsed().as_secs() / limits::REOPEN_AGE_MIN.as_secs();
     assert!(
         table.stats().pool.opened <= 2 * (1 + rounds),
@@ -490,10 +507,13 @@ async fn an_error_that_looks_like_a_changed_relation_does_not_cost_a_connection_
 
 #[tokio::test]
 async fn ever_other_sets_of_columns_do_not_fill_the_server_with_statements() {
-    sql("CREATE TABLE write_sets (k text PRIMARY KEY, a text, b text, c text, d text, e text, f text, g text, prepared int);
+    sql("CREATE TABLE write_sets (k text PRIMARY KEY, a text, b text, c text, d text, e text, \
+         f text, g text, prepared int);
          CREATE FUNCTION write_count() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-             NEW.prepared = (SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%write_sets%'); RETURN NEW; END $$;
-         CREATE TRIGGER count BEFORE INSERT OR UPDATE ON write_sets FOR EACH ROW EXECUTE FUNCTION write_count()");
+             NEW.prepared = (SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE \
+             '%write_sets%'); RETURN NEW; END $$;
+         CREATE TRIGGER count BEFORE INSERT OR UPDATE ON write_sets FOR EACH ROW EXECUTE FUNCTION \
+         write_count()");
     let table = table(
         "relation=write_sets&key=k&columns=a,b,c,d,e,f,g,prepared&writable=true&connections=1",
     )
@@ -509,7 +529,7 @@ async fn ever_other_sets_of_columns_do_not_fill_the_server_with_statements() {
     let row = table.get(b"a").await.expect("it is read").expect("it is there");
     let prepared: usize =
         texts(&row)[7].as_ref().and_then(|text| text.parse().ok()).expect("a number");
-    // Those kept, the read, and one whose end was sent but has not been heeded yet.
+    // Those kept, the read, and one whose Close was sent but not processed yet.
     assert!((60..=66).contains(&prepared), "{prepared}");
 }
 

@@ -1,47 +1,47 @@
-//! Counting replies without looking at what they hold.
+//! Counts replies without parsing their contents.
 
 use super::ReplyError;
 use crate::parse_i64;
 
-/// Bytes of the longest count or length line, after its type: 20 digits with sign, and `\r`.
+/// Length of the longest count or length line, after its type: 20 digits with sign, and `\r`.
 const NUMBER_BYTES_MAX: usize = 21;
-/// Bytes kept of the first error reply.
+/// Number of bytes kept of the first error reply.
 const ERROR_BYTES_MAX: usize = 256;
 
-/// Counts whole replies in a stream that arrives in pieces cut anywhere. Keeps no bytes of it, but
-/// for the text of the first error.
+/// Counts whole replies in a stream that arrives in pieces cut anywhere. Keeps no bytes of it
+/// except the text of the first error.
 ///
-/// Nested replies count once, as their outermost; a RESP3 push counts as a push.
+/// A nested reply counts once, as its outermost one; a RESP3 push counts as a push.
 #[derive(Debug, Clone, Default)]
 pub struct ReplyCounter {
     counts: ReplyCounts,
     state: State,
-    /// Elements still to come of the reply that is being read.
+    /// Number of elements still to come of the reply being read.
     elements_left: u64,
     kind: Kind,
-    /// Whether the element that is being read is not within another.
+    /// Whether the element being read is not nested in another.
     outermost: bool,
     number: [u8; NUMBER_BYTES_MAX],
     number_len: u8,
     first_error: Vec<u8>,
 }
 
-/// What a [`ReplyCounter`] has seen.
+/// Counts of the replies that a [`ReplyCounter`] has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplyCounts {
-    /// Whole replies, errors among them.
+    /// Number of whole replies, errors included.
     pub replies: u64,
-    /// Replies that are errors.
+    /// Number of replies that are errors.
     pub errors: u64,
-    /// Errors within other replies, as those of `EXEC`.
+    /// Number of errors within other replies, such as those of `EXEC`.
     pub errors_nested: u64,
-    /// Nulls that are whole replies: keys that were not there.
+    /// Number of replies that are nulls: keys that were absent.
     pub nulls: u64,
-    /// RESP3 messages that answer no request.
+    /// Number of RESP3 messages that answer no request.
     pub pushes: u64,
 }
 
-/// What the outermost reply that is being read will count as.
+/// What the outermost reply being read will count as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Kind {
     #[default]
@@ -49,27 +49,28 @@ enum Kind {
     Push,
 }
 
-/// What the next byte is.
+/// Meaning of the next byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
-    /// A type.
+    /// The type of an element.
     #[default]
     Type,
-    /// In a line whose text does not matter.
+    /// Part of a line whose text does not matter.
     Text,
-    /// In the line of an error.
+    /// Part of the line of an error.
     Error,
-    /// In the number after this type.
+    /// Part of the number after this type.
     Number(u8),
-    /// In a bulk string: so many bytes to go, its line end included.
+    /// Part of a bulk string with this many bytes left, its line end included.
     Skip(u64),
 }
 
 impl ReplyCounter {
-    /// Takes the next bytes of the stream and gives how many replies they completed (pushes apart).
+    /// Takes the next bytes of the stream and returns how many replies they completed (without
+    /// pushes).
     ///
     /// # Errors
-    /// When the bytes are no replies. The counter is of no use afterwards.
+    /// If the bytes are not replies. The counter is unusable afterwards.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<u64, ReplyError> {
         let before = self.counts.replies;
         let mut rest = bytes;
@@ -89,23 +90,23 @@ impl ReplyCounter {
         Ok(self.counts.replies - before)
     }
 
-    /// All that has been seen.
+    /// Returns the counts of everything seen.
     pub fn counts(&self) -> ReplyCounts {
         self.counts
     }
 
-    /// The beginning of the first error's text, if there was one.
+    /// Returns the beginning of the first error's text, if there was an error.
     pub fn first_error(&self) -> Option<&[u8]> {
         (self.counts.errors + self.counts.errors_nested != 0).then_some(&self.first_error)
     }
 
-    /// Whether the last byte taken ended a reply.
+    /// Returns whether the last byte taken ended a reply.
     pub fn is_at_boundary(&self) -> bool {
         self.state == State::Type && self.elements_left == 0
     }
 
-    /// The replies load consists of, when they are whole in `rest`: counts them and gives what
-    /// comes after.
+    /// Counts a reply of a kind that is common under load if it is whole in `rest`, and returns
+    /// what follows it.
     #[inline(always)]
     fn whole<'a>(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let line: &[u8; 5] = rest.first_chunk()?;
@@ -193,15 +194,15 @@ impl ReplyCounter {
             (_, negative) if negative < 0 => return Err(ReplyError::InvalidNumber),
             (b'$' | b'!' | b'=', len) => self.state = State::Skip(len.unsigned_abs() + 2),
             (b'%', pairs) => self.add_elements(pairs.unsigned_abs().saturating_mul(2), 1)?,
-            // Attributes come before the element they belong to and are none.
+            // Attributes precede the element they belong to and are not elements.
             (b'|', pairs) => self.add_elements(pairs.unsigned_abs().saturating_mul(2), 0)?,
             (_, count) => self.add_elements(count.unsigned_abs(), 1)?,
         }
         Ok(after)
     }
 
-    /// The header of an aggregate has been read: `count` elements follow, and it was itself `own`
-    /// elements.
+    /// Notes that the header of an aggregate has been read: `count` elements follow, and the
+    /// aggregate itself was `own` elements.
     fn add_elements(&mut self, count: u64, own: u64) -> Result<(), ReplyError> {
         self.elements_left =
             self.elements_left.checked_add(count).ok_or(ReplyError::InvalidNumber)?;

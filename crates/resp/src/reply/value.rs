@@ -1,71 +1,71 @@
-//! Whole replies as objects.
+//! Whole replies as values.
 
 use std::fmt;
 
 use crate::parse_i64;
 
-/// Arrays within arrays; real servers send three at most.
+/// Limit of arrays within arrays; real servers send at most three.
 const DEPTH_MAX: usize = 32;
 
 /// A reply of RESP2 or RESP3.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// `+`
+    /// Simple string, written with `+`.
     Simple(Vec<u8>),
-    /// `-`, or the bulk error `!`, without the mark.
+    /// Error, written with `-` or as the bulk error `!`, without that mark.
     Error(Vec<u8>),
-    /// `:`
+    /// Integer, written with `:`.
     Integer(i64),
-    /// `$`
+    /// Bulk string, written with `$`.
     Bulk(Vec<u8>),
-    /// One of the three nulls.
+    /// Null, in one of its three forms.
     Null(NullKind),
-    /// `*`
+    /// Array, written with `*`.
     Array(Vec<Reply>),
-    /// `%`
+    /// Map, written with `%`.
     Map(Vec<(Reply, Reply)>),
-    /// `~`
+    /// Set, written with `~`.
     Set(Vec<Reply>),
-    /// `>`
+    /// Push message, written with `>`.
     Push(Vec<Reply>),
-    /// `|`: attributes, and the reply they belong to.
+    /// Attributes, written with `|`, and the reply they belong to.
     Attribute(Vec<(Reply, Reply)>, Box<Reply>),
-    /// `,` as its text, whose exact digits are part of what a server promises.
+    /// Double, written with `,`, as its text, because a server promises its exact digits.
     Double(Vec<u8>),
-    /// `#`
+    /// Boolean, written with `#`.
     Bool(bool),
-    /// `=`
+    /// Verbatim string, written with `=`.
     Verbatim {
-        /// Three letters, `txt` or `mkd`.
+        /// Format in three letters, `txt` or `mkd`.
         format: [u8; 3],
-        /// What comes after them.
+        /// Text after the format.
         text: Vec<u8>,
     },
-    /// `(` as its digits.
+    /// Big number, written with `(`, as its digits.
     BigNumber(Vec<u8>),
 }
 
-/// How a null was written.
+/// Form in which a null was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NullKind {
-    /// `$-1`
+    /// Null bulk string of RESP2, `$-1`.
     Bulk,
-    /// `*-1`
+    /// Null array of RESP2, `*-1`.
     Array,
-    /// `_`
+    /// Null of RESP3, `_`.
     Resp3,
 }
 
-/// The bytes are no reply.
+/// Reason why bytes are not a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyError {
-    /// A type there is not.
+    /// A type that does not exist.
     UnknownType(u8),
-    /// A count, a length or an integer that is none.
+    /// A count, a length or an integer that is not a number.
     InvalidNumber,
-    /// Text that its type does not allow, or a line end missing after it.
+    /// Text that its type does not allow, or without a line end after it.
     InvalidText,
-    /// Arrays within arrays within arrays.
+    /// Too many arrays within arrays.
     TooDeep,
 }
 
@@ -83,11 +83,11 @@ impl fmt::Display for ReplyError {
 impl std::error::Error for ReplyError {}
 
 impl Reply {
-    /// Reads the reply at the beginning of `buf` and says how many bytes it took; `None` when it is
-    /// not whole yet. Not resumable: each call reads from the beginning.
+    /// Reads the reply at the beginning of `buf` and returns it with its length; `None` if it is
+    /// incomplete. Not resumable: each call reads from the beginning.
     ///
     /// # Errors
-    /// When the bytes are no reply.
+    /// If the bytes are not a reply.
     pub fn parse(buf: &[u8]) -> Result<Option<(Self, usize)>, ReplyError> {
         let mut cursor = Cursor { rest: buf };
         match cursor.reply(0) {
@@ -97,7 +97,7 @@ impl Reply {
         }
     }
 
-    /// Whether this is an error reply.
+    /// Returns whether this is an error reply.
     pub fn is_error(&self) -> bool {
         matches!(self, Self::Error(_))
     }

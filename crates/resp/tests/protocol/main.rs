@@ -1,4 +1,5 @@
-//! The crate from outside: tables of cases, and seeded random streams against simple models.
+//! Tests of the crate's interface: tables of cases, and seeded random streams against simple
+//! models.
 
 mod model;
 mod replies;

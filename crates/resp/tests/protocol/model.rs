@@ -1,21 +1,21 @@
-//! What the tests of the parser share: a reference parser that is simple rather than fast, and
+//! Shared by the tests of the parser: a reference parser that is simple rather than fast, and
 //! random streams.
 
 use busload_resp::{ArgRange, Authentication, Parser, ParserLimits, Progress, ProtocolError};
 
-/// What a stream says, one after the other.
+/// Item that a parser found in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
-    /// A request's arguments.
+    /// A request with these arguments.
     Request(Vec<Vec<u8>>),
-    /// A request with none.
+    /// A request without arguments.
     Nothing,
-    /// It cannot be read further.
+    /// An error after which the stream cannot be read further.
     Broken(ProtocolError),
 }
 
 /// Reads a stream that arrives in pieces, as a connection does: consumed requests are dropped from
-/// the buffer's front. Gives what was said and how many bytes were left over.
+/// the buffer's front. Returns what was found and how many bytes were left over.
 pub fn parse(pieces: &[&[u8]], limits: &ParserLimits) -> (Vec<Said>, usize) {
     let (mut parser, mut args, mut said) = (Parser::default(), Vec::new(), Vec::new());
     let mut buf: Vec<u8> = Vec::new();
@@ -61,7 +61,7 @@ fn copy(args: &[ArgRange], request: &[u8]) -> Vec<Vec<u8>> {
     args.iter().map(|arg| arg.of(request).to_vec()).collect()
 }
 
-/// The same by a parser that begins at the beginning, one request at a time.
+/// Does the same with a parser that starts from the beginning, one request at a time.
 pub fn reference(stream: &[u8], limits: &ParserLimits) -> (Vec<Said>, usize) {
     let (mut said, mut rest) = (Vec::new(), stream);
     while !rest.is_empty() {
@@ -153,7 +153,7 @@ fn inline(rest: &mut &[u8], limits: &ParserLimits) -> Result<Args, ProtocolError
     }
 }
 
-/// `sdssplitargs` as it is written, index by index. A byte behind the end reads as `None`.
+/// A translation of `sdssplitargs`, index by index. A byte behind the end reads as `None`.
 fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let at = |index: usize| line.get(index).copied();
     let is_space = |byte: u8| b" \t\n\x0b\x0c\r".contains(&byte);
@@ -205,17 +205,17 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
 }
 
-/// A number that prints as `text`.
+/// Parses a number that prints as `text`.
 fn number(text: &[u8]) -> Option<i64> {
     let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)
 }
 
-/// Random numbers from a seed; not for anything but tests.
+/// Random numbers from a seed, for tests only.
 pub struct Random(pub u64);
 
 impl Random {
-    /// Below `limit`, which is not 0.
+    /// Returns a number below `limit`, which is not 0.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -223,18 +223,18 @@ impl Random {
         usize::try_from(self.0 >> 33).expect("31 bits") % limit
     }
 
-    /// One of them.
+    /// Returns one of the elements.
     pub fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.below(from.len())]
     }
 
-    /// Bytes, most of them such as mean something to a parser.
+    /// Returns bytes, most of which have a meaning to a parser.
     pub fn bytes(&mut self, len_max: usize) -> Vec<u8> {
         let alphabet = b"*$:+-0123456789\r\n\r\n \t\"'\\xabn\x0b\x00\xff";
         (0..self.below(len_max + 1)).map(|_| alphabet[self.below(alphabet.len())]).collect()
     }
 
-    /// The stream cut into pieces of at most `len_max` bytes.
+    /// Returns the stream cut into pieces of at most `len_max` bytes.
     pub fn cut<'a>(&mut self, stream: &'a [u8], len_max: usize) -> Vec<&'a [u8]> {
         let (mut pieces, mut rest) = (Vec::new(), stream);
         while !rest.is_empty() {
@@ -245,7 +245,7 @@ impl Random {
         pieces
     }
 
-    /// Some well-formed requests, and things near them.
+    /// Returns some well-formed requests and some that are nearly so.
     pub fn stream(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..1 + self.below(6) {

@@ -134,7 +134,8 @@ fn what_is_no_reply_is_refused() {
 
 #[test]
 fn the_counter_tells_errors_nulls_and_pushes_apart() {
-    let stream = "+OK\r\n-ERR first\r\n$-1\r\n_\r\n*-1\r\n*2\r\n-ERR nested\r\n$-1\r\n>2\r\n+a\r\n:1\r\n%1\r\n+a\r\n*0\r\n-ERR x\r\n";
+    let stream = "+OK\r\n-ERR first\r\n$-1\r\n_\r\n*-1\r\n\
+        *2\r\n-ERR nested\r\n$-1\r\n>2\r\n+a\r\n:1\r\n%1\r\n+a\r\n*0\r\n-ERR x\r\n";
     for piece_len in 1..=stream.len() {
         let mut counter = ReplyCounter::default();
         let pieces = stream.as_bytes().chunks(piece_len);
@@ -178,13 +179,13 @@ fn the_counter_refuses_what_is_no_reply_and_survives_hostile_lengths() {
     );
     let many = ReplyCounter::default().feed("*9223372036854775807\r\n".repeat(3).as_bytes());
     assert_eq!(many, Err(ReplyError::InvalidNumber));
-    // A long error costs no memory.
+    // A long error does not cost memory.
     let mut counter = ReplyCounter::default();
     (0..1000).for_each(|_| assert_eq!(counter.feed(&[b'-'; 100]), Ok(0)));
     assert_eq!(counter.first_error().map(<[u8]>::len), Some(256));
 }
 
-/// A random reply of at most `depth` levels.
+/// Appends a random reply of at most `depth` levels.
 fn reply(random: &mut Random, out: &mut Vec<u8>, depth: usize) {
     let kinds = if depth == 0 { 9 } else { 14 };
     match random.below(kinds) {

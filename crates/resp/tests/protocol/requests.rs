@@ -1,5 +1,4 @@
-//! The parser against a table of cases, a reference parser, and whatever mutation makes of good
-//! streams.
+//! The parser against a table of cases, against a reference parser, and on mutated streams.
 
 use crate::model::{Random, Said, parse, reference};
 use busload_resp::{Authentication, Parser, ParserLimits, Progress, ProtocolError};
@@ -44,7 +43,7 @@ fn requests_are_read_as_redis_reads_them() {
             ],
         ),
         ("   \r\n", vec![Said::Nothing]),
-        // Only the first of the two bytes of a line end is looked at, and none after an argument.
+        // Only the first of the two bytes of a line end is checked, and none after an argument.
         ("*1\rX$4\rXPINGXXPING\r\n", vec![request(&["PING"]), request(&["PING"])]),
     ];
     for (stream, expected) in cases {
@@ -160,7 +159,7 @@ fn counts_and_sizes_are_limited_at_the_exact_number() {
     stream.extend_from_slice(b"\r\n");
     let roomier = ParserLimits { request_bytes: 32, ..limits };
     assert_eq!(parse(&[&stream], &roomier).0, [request(&["12345", "12345", ""])]);
-    // Refused when announced, not when it has arrived.
+    // Refused as soon as it is announced, not once it has arrived.
     let limits = ParserLimits { request_bytes: 600 << 20, ..ParserLimits::default() };
     let stream = b"*2\r\n$1\r\na\r\n$536870912\r\n";
     assert_eq!(parse(&[stream], &limits).0, []);
@@ -193,12 +192,12 @@ fn nothing_is_allocated_for_what_is_only_announced() {
     let progress = parser.parse(stream, &ParserLimits::default(), &mut args);
     assert_eq!(progress, Ok(Progress::Incomplete { needed: 64 * 1024 }));
     assert_eq!(args.capacity(), 0);
-    // What has arrived gives credit.
+    // The bytes that have arrived raise the hint.
     let mut stream = stream.to_vec();
     stream.resize(100_000, b'x');
     let progress = parser.parse(&stream, &ParserLimits::default(), &mut args);
     assert_eq!(progress, Ok(Progress::Incomplete { needed: 200_000 }));
-    // The exact length, as soon as it is within reach.
+    // The exact length, as soon as the hint may reach it.
     let (mut parser, stream) = (Parser::default(), b"*1\r\n$1000\r\nabc");
     let progress = parser.parse(stream, &ParserLimits::default(), &mut args);
     assert_eq!(progress, Ok(Progress::Incomplete { needed: 4 + 7 + 1002 }));
@@ -227,7 +226,8 @@ fn after_reset_the_next_byte_begins_a_request() {
     assert_eq!((progress, args.len()), (Ok(Progress::Request { end: 6 }), 1));
 }
 
-/// Read anew with each piece, the first of these would take 20,000,000,000 arguments.
+/// If each piece were parsed from the beginning, the first of these would take 20,000,000,000
+/// arguments.
 #[test]
 fn a_request_in_many_pieces_is_read_once() {
     let count = 200_000;

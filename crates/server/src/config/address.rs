@@ -1,24 +1,24 @@
-//! Where to listen.
+//! Addresses to listen on.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
     str::FromStr,
 };
 
-/// The word that switches a front off.
+/// Value that switches a front off.
 const NONE: &str = "none";
 
-/// A TCP address, or none.
+/// TCP address to listen on, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Here; port 0 lets the system choose.
+    /// Listen on this address; port 0 lets the system choose a port.
     At(SocketAddr),
-    /// Nowhere.
+    /// Do not listen.
     Nowhere,
 }
 
 impl Listen {
-    /// The address, if there is one.
+    /// Returns the address, if there is one.
     pub fn address(self) -> Option<SocketAddr> {
         match self {
             Self::At(address) => Some(address),
@@ -48,8 +48,7 @@ impl FromStr for Listen {
             Ok(found) => found.collect(),
             Err(error) => return Err(format!("the host `{host}` cannot be resolved: {error}")),
         };
-        // A name with both kinds of addresses, as localhost: the older kind is the one that every
-        // client tries.
+        // Names like localhost have addresses of both families; every client tries IPv4.
         let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
         first
             .map(|address| Self::At(*address))

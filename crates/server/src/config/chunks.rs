@@ -1,4 +1,4 @@
-//! Tables of kind `chunks`: their settings from a URL on the command line or from a section of the
+//! Settings of tables of kind `chunks`, from a URL on the command line or from a section of the
 //! file.
 //!
 //! ```text
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// The keys of a section, but for `kind`.
+/// Keys of a section, `kind` last.
 pub const CHUNKS_KEYS: [&str; 17] = [
     "contents",
     "directory",
@@ -46,7 +46,7 @@ pub const CHUNKS_KEYS: [&str; 17] = [
     "kind",
 ];
 
-/// What the query of a store's URL may say about the store itself.
+/// Keys that the query of a URL passes on to the object store.
 pub const STORE_KEYS: [&str; 10] = [
     "account",
     "allow-http",
@@ -60,11 +60,11 @@ pub const STORE_KEYS: [&str; 10] = [
     "request-payer",
 ];
 
-/// Kinds of object stores, as their URLs begin.
+/// Schemes of the URLs of object stores.
 const SCHEMES: [&str; 4] = ["file", "s3", "gs", "az"];
-/// What stands before the store's URL on the command line.
+/// Prefix of the store's URL on the command line.
 const PREFIX: &str = "chunks+";
-/// Parts of names under which people give secrets.
+/// Parts of query keys that mark a secret.
 const SECRET_WORDS: [&str; 8] = [
     "access_key",
     "secret",
@@ -75,25 +75,25 @@ const SECRET_WORDS: [&str; 8] = [
     "sas",
     "service_account",
 ];
-/// The key whose value is a list, by commas or as an array.
+/// Key whose value is a list, separated by commas or as an array.
 const DOLT_PATHS_KEY: &str = "dolt_paths";
-/// The caches' directory in that of the data.
+/// Name of the caches' directory in the directory of the data.
 const CACHE_DIRECTORY: &str = "cache";
 
 const DISK_DEFAULT: Size = Size(10 << 30);
-/// A smaller cache would not hold one part of a fill beside what is being read.
+/// Least size of a cache: one part of a fill and the extents that are being read.
 const DISK_MIN: Size = Size(16 << 20);
 const DISK_FREE_DEFAULT: Size = Size(1 << 30);
 const FILL_WHOLE_MAX_DEFAULT: Size = Size(1 << 30);
 const FILL_MEMORY_DEFAULT: Size = Size(64 << 20);
-/// Room for one part.
+/// Least memory of fills: one part.
 const FILL_MEMORY_MIN: Size = Size(16 << 20);
 const POLL_DEFAULT: Duration = Duration::from_secs(5);
 const POLL_MIN: Duration = Duration::from_millis(10);
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 const GRACE_PERIOD_DEFAULT: Duration = Duration::from_secs(600);
-/// Longest of the durations.
+/// Longest value of any duration.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 const REQUESTS_DEFAULT: usize = 64;
 const REQUESTS_MAX: usize = 1024;
@@ -101,10 +101,9 @@ const LINE_REQUESTS_DEFAULT: usize = 10_000;
 const LINE_REQUESTS_MAX: usize = 1_000_000;
 const DOLT_LAYOUT_DEFAULT: DoltLayout = DoltLayout::Files;
 
-/// One table as it was asked for. `Debug` shows no URL.
+/// Settings of one table as given. `Debug` shows no URL.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ChunksSpec {
-    /// Its name.
     pub name: String,
     url: Option<String>,
     directory: Option<PathBuf>,
@@ -124,35 +123,36 @@ pub struct ChunksSpec {
     dolt_layout: Option<DoltLayout>,
 }
 
-/// What comes to disk.
+/// Which files the cache fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fill {
-    /// Files up to a size, as a whole.
+    /// Whole files, up to a size.
     Whole,
-    /// Only what is read.
+    /// Only the blocks that are read.
     Touched,
 }
 
-/// What GET answers with.
+/// Form in which GET returns a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// The chunk's contents.
+    /// Contents of the chunk.
     Decoded,
-    /// A record of a table file: a snappy block and its CRC.
+    /// Record of a table file: a snappy block and its CRC.
     Stored,
 }
 
-/// Where Dolt's clients are told that chunks are.
+/// Kind of chunk locations that the server advertises to Dolt's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoltLayout {
-    /// In the table files, as they are.
+    /// Ranges of the table files.
     Files,
-    /// In resources made for each answer: records one after the other, without dictionaries.
+    /// Ranges of bundles encoded for each answer: records one after the other, without
+    /// dictionaries.
     Records,
 }
 
 impl DoltLayout {
-    /// As it is written.
+    /// Returns the value of the setting.
     fn name(self) -> &'static str {
         match self {
             Self::Files => "files",
@@ -161,50 +161,50 @@ impl DoltLayout {
     }
 }
 
-/// Everything about a table, checked.
+/// Checked settings of a table, with defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunksSettings {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// Of the object store, with nothing secret in it.
+    /// URL of the object store, without secrets.
     pub url: String,
-    /// Of the cache.
+    /// Directory of the cache.
     pub directory: PathBuf,
-    /// Disk space for it; 0: none.
+    /// Disk space of the cache; 0: no cache on disk.
     pub disk_bytes_max: u64,
-    /// Of the file system, for others.
+    /// Space of the file system that the cache leaves free.
     pub disk_free_bytes_min: u64,
-    /// Files up to this size come to disk whole; 0: none does.
+    /// Size up to which the cache fills whole files; 0: it fills none.
     pub fill_whole_max: u64,
-    /// Memory of fills under way.
+    /// Memory of fills in flight.
     pub fill_bytes_max: u64,
-    /// How often the manifest is looked at.
+    /// Interval between reads of the manifest.
     pub poll: Duration,
     /// Memory for decoded chunks; 0: none.
     pub memory_bytes_max: u64,
-    /// Requests to the object store at once.
+    /// Most requests to the object store at once.
     pub requests_max: usize,
-    /// Time of one request of a client.
+    /// Timeout of a client's request.
     pub timeout: Duration,
-    /// A file dropped from the manifest stays readable for so long.
+    /// Time that a file dropped from the manifest stays readable.
     pub grace_period: Duration,
-    /// What GET answers with.
+    /// Form in which GET returns a chunk.
     pub contents: Contents,
-    /// Requests of RESP clients that may wait.
+    /// Most requests of RESP clients in the queue.
     pub line_requests: usize,
-    /// Paths under which Dolt's clients find the store, beside the table's name: `org/repo`.
+    /// Paths, like `org/repo`, under which Dolt's clients find the store, beside the table's name.
     pub dolt_paths: Vec<String>,
-    /// Where Dolt's clients are told that chunks are.
+    /// Kind of chunk locations that Dolt's clients get.
     pub dolt_layout: DoltLayout,
 }
 
 impl ChunksSpec {
-    /// A table of this name about which nothing is known.
+    /// Table of this name without any settings.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// A table that a URL says everything about: `chunks+s3://bucket/prefix?disk=20GiB`.
+    /// Parses a URL with all settings of a table: `chunks+s3://bucket/prefix?disk=20GiB`.
     pub fn of_url(name: &str, url: &str) -> Result<Self, String> {
         let mut spec = Self::new(name);
         if !url.starts_with(PREFIX) {
@@ -216,7 +216,7 @@ impl ChunksSpec {
         Ok(spec)
     }
 
-    /// Takes one setting of the file: one value, or those of an array.
+    /// Sets one setting of the file, from one value or those of an array.
     pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), String> {
         if key == DOLT_PATHS_KEY {
             let paths = dolt_paths(values)?;
@@ -247,13 +247,15 @@ impl ChunksSpec {
             "line_requests" => once(&mut self.line_requests, key, count(key, value)?),
             "dolt_layout" => once(&mut self.dolt_layout, key, dolt_layout(value)?),
             key if STORE_KEYS.contains(&key) => Err(format!(
-                "`{key}` belongs to the store; expected it in the query of url: s3://bucket/prefix?{key}=..."
+                "`{key}` belongs to the store; expected it in the query of url: \
+                 s3://bucket/prefix?{key}=..."
             )),
             _ => Err(unknown(key, "setting of a chunks table", &CHUNKS_KEYS)),
         }
     }
 
-    /// The store's URL, which keeps of its query what is the store's; the rest are settings.
+    /// Sets the store's URL, with the part of the query that is the store's. The rest of the query
+    /// are settings.
     fn set_url(&mut self, url: &str) -> Result<(), String> {
         let url = url.strip_prefix(PREFIX).unwrap_or(url);
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
@@ -278,8 +280,8 @@ impl ChunksSpec {
         Ok(())
     }
 
-    /// Everything checked, defaults filled in. Caches are in the directory of the data unless they
-    /// have one of their own.
+    /// Checks all settings and fills in defaults. A cache without a directory of its own gets one
+    /// in the directory of the data.
     pub fn resolve(self, data: &Path) -> Result<ChunksSettings, Failure> {
         let name = self.name.clone();
         self.checked(data).map_err(|error| Failure::usage(format!("table {name}: {error}")))
@@ -312,7 +314,7 @@ impl ChunksSpec {
         };
         let directory = match self.directory {
             Some(directory) => directory,
-            // A name of dots would be another directory.
+            // A table named `.` or `..` would name another directory.
             None if self.name.bytes().all(|byte| byte == b'.') => {
                 return Err(
                     "a cache in a directory of this name cannot be; expected directory = PATH"
@@ -359,8 +361,8 @@ impl fmt::Debug for ChunksSpec {
 }
 
 impl ChunksSettings {
-    /// For a store without a table, as `busload chunks` looks at: no cache on disk, everything else
-    /// as it is by default.
+    /// Settings for `busload chunks`, which reads a store without a table: no cache on disk,
+    /// defaults for the rest.
     pub fn of_store_alone(url: &str) -> Result<Self, Failure> {
         let mut spec = ChunksSpec::new("chunks");
         spec.set_url(url)
@@ -369,7 +371,7 @@ impl ChunksSettings {
         spec.resolve(Path::new(""))
     }
 
-    /// As the store's crate wants them; what waits runs on this runtime.
+    /// Converts to the settings of the crate `busload-dolt`; `runtime` runs what has to wait.
     pub fn of_store(&self, runtime: Handle) -> busload_dolt::Settings {
         busload_dolt::Settings {
             name: self.name.clone(),
@@ -388,7 +390,7 @@ impl ChunksSettings {
         }
     }
 
-    /// Whether the URL makes sense to the kind of store it is of. Connects to nothing.
+    /// Checks that the store's client accepts the URL. Connects to nothing.
     pub fn check_url(&self, runtime: Handle) -> Result<(), String> {
         let options = RemoteOptions {
             environment: environment(),
@@ -400,7 +402,7 @@ impl ChunksSettings {
         Remote::new(&self.url, options).map(drop).map_err(|error| error.to_string())
     }
 
-    /// The cache alone, without a store.
+    /// Converts to the options of the cache alone, without a store.
     pub fn of_cache(&self, runtime: Handle) -> CacheOptions {
         CacheOptions {
             directory: self.directory.clone(),
@@ -412,7 +414,7 @@ impl ChunksSettings {
         }
     }
 
-    /// In a line, for people.
+    /// Describes the settings in one line for people.
     pub fn describe(&self) -> String {
         let disk = match self.disk_bytes_max {
             0 => "no disk".to_owned(),
@@ -433,7 +435,7 @@ impl ChunksSettings {
         format!("{}, {disk}, {fill}{memory}{contents}{}", self.url, self.describe_dolt())
     }
 
-    /// What is not as it is by default.
+    /// Describes the settings for Dolt's clients that differ from the defaults.
     fn describe_dolt(&self) -> String {
         let paths = match self.dolt_paths.as_slice() {
             [] => String::new(),
@@ -447,17 +449,17 @@ impl ChunksSettings {
     }
 }
 
-/// Credentials are there, and nowhere else.
+/// The process's environment, the only place for credentials.
 fn environment() -> Environment {
     Arc::new(|name| std::env::var(name).ok())
 }
 
-/// What the query of a URL may say.
+/// Returns the keys that the query of a URL may have.
 fn settings_of_url() -> impl Iterator<Item = &'static str> {
     CHUNKS_KEYS.into_iter().filter(|key| !matches!(*key, "kind" | "url")).chain(STORE_KEYS)
 }
 
-/// Scheme, bucket and prefix. What is wrong with the rest the store says.
+/// Checks scheme, bucket and prefix. The store's client checks the rest.
 fn check_place(place: &str) -> Result<(), String> {
     let Some((scheme, rest)) = place.split_once("://") else {
         return Err(
@@ -487,7 +489,7 @@ fn check_place(place: &str) -> Result<(), String> {
     }
 }
 
-/// Whatever is in a URL is seen by everybody who can run `ps`, and in logs.
+/// Refuses secrets in a URL, which `ps` and logs show to others.
 fn check_not_secret(key: &str, value: &str) -> Result<(), String> {
     let flat = key.to_ascii_lowercase().replace('-', "_");
     if SECRET_WORDS.iter().any(|word| flat.contains(word)) {
@@ -503,12 +505,12 @@ fn check_not_secret(key: &str, value: &str) -> Result<(), String> {
 
 fn no_secrets(found: &str) -> String {
     format!(
-        "{found}, which everybody on this machine can read there (`ps`); expected credentials in the environment, as \
-         AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        "{found}, which everybody on this machine can read there (`ps`); expected credentials in \
+         the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     )
 }
 
-/// A setting stands in the URL or in the section, once.
+/// Sets a setting. Refuses one that is given twice, in the URL and in the section.
 fn once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     if place.replace(value).is_some() {
         return Err(format!("`{key}` is given twice; expected it in the URL or beside it, once"));
@@ -540,24 +542,25 @@ fn contents(value: &str) -> Result<Contents, String> {
     }
 }
 
-/// Where clients find a store: `org/repo`. They put it in a URL as it is.
+/// Checks paths like `org/repo`, which clients put in a URL unescaped.
 fn dolt_paths(values: &[String]) -> Result<Vec<String>, String> {
     let check = |path: &str| {
-        // Dots alone would be another path once a client has made the URL shorter.
+        // A client that normalizes the URL would turn `.` and `..` into another path.
         let fits =
             |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(is_plain_in_paths);
         if path.split('/').all(fits) {
             return Ok(path.to_owned());
         }
         Err(format!(
-            "{DOLT_PATHS_KEY}: `{path}` is no path of a repository; expected one like org/repo, of letters, digits, `-`, `_`, \
-             `.` and `~`"
+            "{DOLT_PATHS_KEY}: `{path}` is no path of a repository; expected one like org/repo, of \
+             letters, digits, `-`, `_`, `.` and `~`"
         ))
     };
     values.iter().flat_map(|value| value.split(',')).map(check).collect()
 }
 
-/// The unreserved characters of URLs (RFC 3986, 2.3), which nobody escapes.
+/// Whether a byte is one of the unreserved characters of URLs (RFC 3986, 2.3), which clients do not
+/// escape.
 fn is_plain_in_paths(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)
 }

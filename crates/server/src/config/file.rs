@@ -1,4 +1,4 @@
-//! The configuration file: TOML with a closed set of keys. Every mistake is told with its line.
+//! Parser of the configuration file: TOML with a closed set of keys. An error names the line.
 
 use std::{fs, path::Path};
 
@@ -10,12 +10,12 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Longest configuration file; a longer one is some other file.
+/// Longest configuration file; a longer one is certainly some other file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The keys of the file's top level that hold tables.
+/// Top-level key that holds the sections of the tables.
 const TABLES_KEY: &str = "tables";
-/// The key of a table's section that decides which others there are.
+/// Key of a table's section that decides which other keys it may have.
 const KIND_KEY: &str = "kind";
 
 /// Reads a configuration file.
@@ -37,14 +37,14 @@ pub fn read(path: &Path) -> Result<Options, Failure> {
     })
 }
 
-/// What is wrong, and where it begins.
+/// Mistake in the file, and the offset at which it begins.
 #[derive(Debug, PartialEq, Eq)]
 struct Mistake {
     offset: usize,
     message: String,
 }
 
-/// For `map_err`: a mistake at this place.
+/// Returns a function for `map_err` that makes a mistake at this offset.
 fn at(offset: usize) -> impl Fn(String) -> Mistake {
     move |message| Mistake { offset, message }
 }
@@ -91,11 +91,11 @@ fn parse_table(name: &str, offset: usize, settings: &DeTable<'_>) -> Result<Tabl
             "table `{name}` has no kind; expected kind = \"memory\", \"postgres\" or \"chunks\""
         )
     };
-    // The kind first: the settings of another kind are not mistakes of their own.
+    // The kind comes first: with a wrong kind, its settings are not further mistakes.
     let mut kinds = settings.iter().filter(|(key, _)| key.get_ref().as_ref() == KIND_KEY);
     let (key, kind) = kinds.next().ok_or_else(|| at(offset)(expected()))?;
     let kind = kind.get_ref().as_str().ok_or_else(|| at(key.span().start)(expected()))?;
-    // A name that will not do is where the section begins, a kind where it is said.
+    // A bad name is reported at the section's header, a bad kind at its key.
     TableSpec::new(name, "memory").map_err(at(offset))?;
     let mut spec = TableSpec::new(name, kind).map_err(at(key.span().start))?;
     for (key, value) in settings.iter().filter(|(key, _)| key.get_ref().as_ref() != KIND_KEY) {
@@ -113,7 +113,7 @@ fn texts_or_bool(key: &str, value: &DeValue<'_>) -> Result<Vec<String>, String> 
     }
 }
 
-/// One text for a value, several for an array of them.
+/// Returns one text for a single value, several for an array.
 fn texts(key: &str, value: &DeValue<'_>) -> Result<Vec<String>, String> {
     let refuse = || format!("`{key}` takes a string or a number");
     match value {
@@ -293,7 +293,7 @@ mod tests {
     fn the_example_is_valid() {
         let text = include_str!("../../../../busload.example.toml");
         assert_ne!(parse(text), Ok(Options::default()), "it says nothing");
-        // Switched on, what it only mentions is valid too.
+        // The settings that it only shows in comments are valid, too.
         let uncommented: String = text
             .lines()
             .map(|line| {

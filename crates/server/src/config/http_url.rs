@@ -1,5 +1,5 @@
-//! The URL under which clients reach the HTTP front, where that is not the one they ask by: behind
-//! a proxy that changes names.
+//! The URL under which clients reach the HTTP front, where the server cannot take it from their
+//! requests: behind a proxy that changes host names.
 
 use std::str::FromStr;
 
@@ -7,13 +7,12 @@ use axum::http::uri::Authority;
 
 const EXPECTED: &str = "expected one like https://cache.example.com or https://example.com/busload";
 
-/// Scheme, host, perhaps a port, perhaps a path that the proxy takes off again. No slash at its
-/// end.
+/// Scheme, host, perhaps a port, perhaps a path that the proxy removes again. No slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUrl(String);
 
 impl HttpUrl {
-    /// As paths are put behind.
+    /// Returns the text to which paths are appended.
     pub fn into_text(self) -> String {
         self.0
     }
@@ -22,7 +21,7 @@ impl HttpUrl {
 impl FromStr for HttpUrl {
     type Err = String;
 
-    /// No message shows the text: somebody may have put a password there.
+    /// Parses the URL. No message shows it, because it may hold a password.
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim_end_matches('/');
         let scheme = |name| text.strip_prefix(name)?.strip_prefix("://");
@@ -46,7 +45,7 @@ impl FromStr for HttpUrl {
     }
 }
 
-/// A host and perhaps a port.
+/// Whether the text is a host, perhaps with a port.
 fn is_authority(text: &str) -> bool {
     let Ok(authority) = text.parse::<Authority>() else { return false };
     let port = text.strip_prefix(authority.host()).and_then(|rest| rest.strip_prefix(':'));
@@ -54,7 +53,7 @@ fn is_authority(text: &str) -> bool {
     !authority.host().is_empty() && port_fits
 }
 
-/// A part of a path that stays as it is: escaped as in URLs, and not dots alone.
+/// Whether a part of a path may stand in a URL as it is: escaped where needed, not `.` or `..`.
 fn is_component(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@%".contains(&byte);
     !matches!(text, "" | "." | "..") && text.bytes().all(is_plain)

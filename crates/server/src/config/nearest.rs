@@ -1,6 +1,6 @@
-//! What somebody may have meant.
+//! Finds the known name that a misspelled one probably meant.
 
-/// The candidate with the fewest edits, if there is one that a slip of the fingers explains.
+/// Returns the candidate with the fewest edits, if a typing error explains them.
 pub fn nearest<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -14,12 +14,12 @@ pub fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// `password` for `password_file`.
+/// Whether a name is the beginning of the candidate, like `password` of `password_file`.
 fn begins(written: &str, candidate: &str) -> bool {
     3 <= written.len() && candidate.starts_with(written)
 }
 
-/// Letters to insert, remove, replace or let change places (optimal string alignment), over bytes.
+/// Counts the bytes to insert, remove, replace or transpose (optimal string alignment distance).
 fn edits(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

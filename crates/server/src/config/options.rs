@@ -1,5 +1,4 @@
-//! What can be configured: one list for flags and file. Everything is optional; defaults are filled
-//! in by the caller.
+//! Options that flags and file share, in one list. All are optional; the caller fills in defaults.
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
@@ -15,12 +14,12 @@ use super::{
 };
 use crate::http::HostName;
 
-/// Most connections that can be asked for.
+/// Greatest value of `maxclients`.
 pub const MAXCLIENTS_MAX: u32 = 1_000_000;
-/// Most threads for HTTP that can be asked for.
+/// Greatest value of `http_threads`.
 const HTTP_THREADS_MAX: usize = 64;
 
-/// The file's keys, but for `tables`.
+/// Keys of the file's top level, without `tables`.
 pub const OPTION_KEYS: [&str; 15] = [
     "client_reply_bytes",
     "data",
@@ -49,37 +48,42 @@ pub struct Options {
     /// TCP address for Redis clients, or `none`; may be given several times [default:
     /// 127.0.0.1:6380]
     ///
-    /// Anything but a loopback address needs a password.
+    /// An address that is not loopback needs a password.
     #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
     pub resp: Vec<Listen>,
 
-    /// Path of a Unix socket for Redis clients; who may connect is a matter of its directory's
-    /// permissions
+    /// Path of a Unix socket for Redis clients; the permissions of its directory decide who may
+    /// connect
     #[arg(long, value_name = "PATH", help_heading = "Fronts")]
     pub unix: Option<PathBuf>,
 
     /// TCP address of gRPC, Dolt's clients, /healthz, /readyz and /metrics, or `none` [default:
     /// 127.0.0.1:6381]
     ///
-    /// Anything but a loopback address needs a password, which is then asked for: `authorization:
-    /// Basic`, any user name.
+    /// An address that is not loopback needs a password, which clients then send as `authorization:
+    /// Basic` with any user name.
     #[arg(long, value_name = "ADDR", help_heading = "Fronts")]
     pub http: Option<Listen>,
 
     /// URL under which clients reach HTTP, like `https://cache.example.com`, for URLs that Dolt's
     /// clients are given
     ///
-    /// Without it those begin with what a client asked for (and https, if `x-forwarded-proto` says
-    /// so). A path is for a proxy that takes it off again.
-    #[arg(long, value_name = "URL", value_parser = Unshown::<HttpUrl>::default(), help_heading = "Fronts")]
+    /// Without it those URLs begin with the host that a client asked for (and https, if
+    /// `x-forwarded-proto` says so). A path is for a proxy that removes it again.
+    #[arg(
+        long,
+        value_name = "URL",
+        value_parser = Unshown::<HttpUrl>::default(),
+        help_heading = "Fronts"
+    )]
     pub http_url: Option<HttpUrl>,
 
     /// Host, like `cache.internal`, under which clients ask HTTP where it asks for no password; may
     /// be given several times
     ///
-    /// On a loopback address nobody is asked for a password, and so only requests for localhost,
-    /// for an address, for the host of --http-url and for these are answered: a web page whose own
-    /// name was pointed at this machine says another one.
+    /// On a loopback address HTTP asks for no password, and so it answers only requests for
+    /// localhost, for an IP address, for the host of --http-url and for these hosts: a web page
+    /// that points its own name at this machine (DNS rebinding) asks for that name.
     #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Fronts")]
     pub http_hosts: Vec<HostName>,
 
@@ -87,47 +91,55 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = parse_http_threads, help_heading = "Fronts")]
     pub http_threads: Option<NonZeroUsize>,
 
-    /// Threads of their own for sockets: 0 or 1 [default: 0 on one or two processors, else 1]
+    /// Threads that serve only Redis clients' sockets: 0 or 1 [default: 0 on one or two
+    /// processors, else 1]
     #[arg(long, value_name = "0|1", value_parser = parse_net_threads, help_heading = "Fronts")]
     pub net_threads: Option<u8>,
 
     /// A table: NAME='memory:?sync=MODE&memory_max=SIZE', NAME='postgres://...' or
     /// NAME='chunks+s3://...'; may be given several times
     ///
-    /// Keys `NAME:...` belong to it; all others to the memory table `default`. MODE is
+    /// Keys `NAME:...` belong to it; all others belong to the memory table `default`. MODE is
     ///   always       reply after the sync: every acknowledged write survives power loss (default)
-    ///   interval:MS  reply after the write, sync every MS: power loss takes at most that long
+    ///   interval:MS  reply after the write, sync every MS: power loss costs at most that long
     ///   os           reply after the write: survives a crash of busload, not always power loss
     ///   off          no log at all: nothing survives a stop (a cache)
-    /// A Postgres table is a URL as libpq takes it, without a password, with what to serve in its
-    /// query:
-    ///   postgres://USER@HOST:PORT/DATABASE?relation=NAME&key=COLUMN[,..]&columns=COLUMN[,..]&writable=true
+    /// A Postgres table is a URL as libpq takes it, without a password, with settings in its query:
+    ///   postgres://USER@HOST:PORT/DATABASE
+    ///       ?relation=NAME&key=COLUMN[,..]&columns=COLUMN[,..]&writable=true
     /// (see "Postgres tables" at the end of busload --help). A chunk table is the URL of a Dolt
-    /// store behind `chunks+`:
-    ///   chunks+s3://BUCKET/PREFIX?endpoint=URL&disk=SIZE or chunks+file:///DIRECTORY (see "Chunk tables" there).
-    #[arg(long = "table", value_name = "NAME=URL", value_parser = Unshown::<TableSpec>::default(), help_heading = "Data", verbatim_doc_comment)]
+    /// store after `chunks+`:
+    ///   chunks+s3://BUCKET/PREFIX?endpoint=URL&disk=SIZE or chunks+file:///DIRECTORY
+    /// (see "Chunk tables" there).
+    #[arg(
+        long = "table",
+        value_name = "NAME=URL",
+        value_parser = Unshown::<TableSpec>::default(),
+        help_heading = "Data",
+        verbatim_doc_comment
+    )]
     pub tables: Vec<TableSpec>,
 
-    /// File whose first line is the password clients must give (AUTH, HELLO; HTTP where it is no
-    /// loopback address)
+    /// File whose first line is the password clients must give (AUTH, HELLO; HTTP where it does not
+    /// listen on a loopback address)
     ///
-    /// Without it the environment's BUSLOAD_PASSWORD is taken, and then the configuration file's
-    /// password_file.
+    /// Without it the password comes from BUSLOAD_PASSWORD in the environment, or else from
+    /// password_file in the configuration file.
     #[arg(long, value_name = "FILE", help_heading = "Fronts")]
     pub password_file: Option<PathBuf>,
 
-    /// Memory of all tables above which writes are refused: a size, a share or `none` [default:
-    /// 70%]
+    /// Memory of all tables above which writes are refused: a size, a percentage or `none`
+    /// [default: 70%]
     ///
-    /// A share is of the machine's memory or the container's limit, whichever is less.
+    /// A percentage is of the machine's memory or the container's limit, whichever is less.
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub memory_max: Option<MemoryMax>,
 
-    /// Connections at once [default: 10000]
+    /// Most connections at once [default: 10000]
     #[arg(long, value_name = "N", value_parser = parse_maxclients, help_heading = "Limits")]
     pub maxclients: Option<u32>,
 
-    /// Pending replies of one client above which it is not read [default: 64MiB]
+    /// Pending replies of one client above which busload stops reading from it [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub client_reply_bytes: Option<Size>,
 
@@ -135,11 +147,11 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub reply_bytes_total: Option<Size>,
 
-    /// Length of one request with all its arguments [default: 1GiB]
+    /// Longest request with all its arguments [default: 1GiB]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub request_bytes: Option<Size>,
 
-    /// What is said on stderr: error, warn, info, debug or trace [default: info]
+    /// Level of the log on stderr: error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL", value_parser = parse_log_level)]
     pub log_level: Option<LevelFilter>,
 }
@@ -175,7 +187,8 @@ impl Options {
         Ok(())
     }
 
-    /// What is not said here is taken from `other`. A table is taken whole.
+    /// Fills in options that are not set from `other`. A table in both is not merged: this one's
+    /// settings hold.
     pub fn or(self, other: Self) -> Self {
         let mut tables = self.tables;
         for table in other.tables {

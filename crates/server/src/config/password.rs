@@ -1,27 +1,26 @@
-//! The password clients must give: from a file or from the environment, never from the command
-//! line, where everybody on the machine could read it.
+//! The password that clients must give. It comes from a file or from the environment, never from
+//! the command line, where everybody on the machine could read it.
 
 use std::{fs::File, io::Read, os::unix::fs::PermissionsExt, path::Path};
 
 use crate::failure::Failure;
 
-/// The variable of the environment.
+/// Environment variable with the password.
 pub const VARIABLE: &str = "BUSLOAD_PASSWORD";
-/// Longest file read in search of its first line.
+/// Longest part of a file that is read to find its first line.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// Read or written by the group or by everybody.
+/// Permission bits of the group and of everybody.
 const OTHERS: u32 = 0o077;
 
-/// A password, and what is wrong with where it came from.
+/// A password, with a warning about its file, if any.
 #[derive(PartialEq, Eq)]
 pub struct Password {
-    /// It.
     pub bytes: Vec<u8>,
-    /// What somebody should look at.
+    /// Warning that others can read the file.
     pub warning: Option<String>,
 }
 
-/// The first line of a file.
+/// Reads the password from the first line of a file.
 pub fn from_file(path: &Path) -> Result<Password, Failure> {
     let refuse = |error: &dyn std::fmt::Display| {
         Failure::usage(format!("cannot read the password file {}: {error}", path.display()))
@@ -45,7 +44,7 @@ pub fn from_file(path: &Path) -> Result<Password, Failure> {
     Ok(Password { bytes: line.to_vec(), warning })
 }
 
-/// What the environment says.
+/// Takes the password from the value of the environment variable, if it is set.
 pub fn from_environment(value: Option<std::ffi::OsString>) -> Result<Option<Password>, Failure> {
     match value.map(std::os::unix::ffi::OsStringExt::into_vec) {
         None => Ok(None),

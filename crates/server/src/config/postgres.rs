@@ -1,8 +1,8 @@
-//! Tables of kind `postgres`: their settings from a URL on the command line or from a section of
-//! the file.
+//! Settings of tables of kind `postgres`, from a URL on the command line or from a section of the
+//! file.
 //!
-//! What the URL's query and the settings mean is the crate `busload-postgres`'s to say; here the
-//! file's values get their types. No message shows a URL: it may hold a password.
+//! The crate `busload-postgres` interprets the URL's query and the settings; this module parses the
+//! types of the file's values. No message shows a URL: it may hold a password.
 
 use busload_postgres::{Environment, Options, Settings};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// The keys of a section, but for `kind`.
+/// Keys of a section, `kind` last.
 pub const POSTGRES_KEYS: [&str; 16] = [
     "batch",
     "columns",
@@ -32,22 +32,20 @@ pub const POSTGRES_KEYS: [&str; 16] = [
     "kind",
 ];
 
-/// One table as it was asked for. `Debug` shows no URL.
+/// Settings of one table as given. `Debug` shows no URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSpec {
-    /// Its name.
     pub name: String,
-    /// What was given for it.
     options: Options,
 }
 
 impl PostgresSpec {
-    /// A table of this name about which nothing is known.
+    /// Table of this name without any settings.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), options: Options::default() }
     }
 
-    /// A table that a URL says everything about.
+    /// Table with all settings in a URL.
     pub fn of_url(name: &str, url: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -55,7 +53,7 @@ impl PostgresSpec {
         }
     }
 
-    /// Takes one setting of the file: one value, or those of an array.
+    /// Sets one setting of the file, from one value or those of an array.
     pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), String> {
         let options = &mut self.options;
         match key {
@@ -83,8 +81,8 @@ impl PostgresSpec {
         Ok(())
     }
 
-    /// Everything checked, defaults filled in. The table's own variable comes before `PGPASSWORD`,
-    /// which is for all of them.
+    /// Checks all settings and fills in defaults. The table's own password variable wins over
+    /// `PGPASSWORD`, which all tables share.
     pub fn resolve(&self, environment: &Environment) -> Result<Settings, Failure> {
         let name = &self.name;
         let resolved = match environment.variable(&password_variable(name)) {
@@ -101,13 +99,14 @@ impl PostgresSpec {
         }
         let (name, variable) = (&self.name, password_variable(&self.name));
         Err(Failure::usage(format!(
-            "--table {name}: the URL holds a password, which everybody on this machine can read there (`ps`); give it by \
-             {variable}, PGPASSWORD or PGPASSFILE in the environment, or by password_file in the configuration file"
+            "--table {name}: the URL holds a password, which everybody on this machine can read \
+             there (`ps`); give it by {variable}, PGPASSWORD or PGPASSFILE in the environment, or \
+             by password_file in the configuration file"
         )))
     }
 }
 
-/// The variable with the password of one table.
+/// Returns the name of the environment variable with the password of one table.
 pub fn password_variable(table: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     format!("BUSLOAD_TABLE_{}_PASSWORD", table.chars().map(letter).collect::<String>())
@@ -117,7 +116,7 @@ fn text(key: &str, value: &str) -> Result<String, String> {
     if value.is_empty() { Err(format!("`{key}` is empty")) } else { Ok(value.to_owned()) }
 }
 
-/// `a,b` as in a URL, or an array, in which a name may hold a comma.
+/// Sets names from `a,b`, as in a URL, or from an array, in which a name may hold a comma.
 fn set_names(names: &mut Option<Vec<String>>, key: &str, values: &[String]) -> Result<(), String> {
     let split: Vec<String> = match values {
         [value] => value.split(',').map(|name| name.trim().to_owned()).collect(),
@@ -276,8 +275,9 @@ mod tests {
             in_file.set(key, &values).unwrap();
             assert!(POSTGRES_KEYS.contains(&key));
         }
-        let url = "objects=postgres://app@db/lake?relation=t&key=a,b&columns=x,y&separator=/&writable=true&connections=3\
-                   &timeout=2s&min_batch=5&batch=50&lanes=6&line_requests=700&line_bytes=8MiB&join_in_flight=true&password_file=/f";
+        let url = "objects=postgres://app@db/lake?relation=t&key=a,b&columns=x,y&separator=/\
+                   &writable=true&connections=3&timeout=2s&min_batch=5&batch=50&lanes=6\
+                   &line_requests=700&line_bytes=8MiB&join_in_flight=true&password_file=/f";
         let shown = |spec: &PostgresSpec| format!("{:?}", spec.resolve(&environment(&[])).unwrap());
         assert_eq!(shown(&in_file), shown(&spec(url)));
     }

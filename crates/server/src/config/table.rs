@@ -1,4 +1,5 @@
-//! Tables: `NAME=URL` of the command line, and what both ways of configuring them share.
+//! Tables as configured: `NAME=URL` of the command line, and the code that it shares with the
+//! configuration file.
 
 use std::{str::FromStr, time::Duration};
 
@@ -16,25 +17,26 @@ pub const TABLE_NAME_BYTES_MAX: usize = 64;
 /// Longest time between syncs.
 const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// The keys of a memory table's settings.
+/// Keys of a memory table's settings.
 pub const TABLE_KEYS: [&str; 4] = ["evict", "kind", "memory_max", "sync"];
 
 const EXPECTED: &str = "expected NAME=URL like default='memory:?sync=os&memory_max=2GiB', \
-                        objects='postgres://app@db/lake?relation=objects&key=path' or db='chunks+s3://bucket/prefix'";
+                        objects='postgres://app@db/lake?relation=objects&key=path' or \
+                        db='chunks+s3://bucket/prefix'";
 
-/// One table as it was asked for.
+/// Settings of one table as given, by kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableSpec {
-    /// In memory.
+    /// A table in memory.
     Memory(TableSettings),
-    /// In Postgres.
+    /// A table in Postgres.
     Postgres(Box<PostgresSpec>),
-    /// In a Dolt store.
+    /// The chunks of a Dolt store.
     Chunks(Box<ChunksSpec>),
 }
 
 impl TableSpec {
-    /// A table of this name and kind with default settings.
+    /// Table of this name and kind with default settings.
     pub fn new(name: &str, kind: &str) -> Result<Self, String> {
         check_name(name)?;
         match check_kind(kind)? {
@@ -44,8 +46,8 @@ impl TableSpec {
             })),
             Kind::Postgres | Kind::Chunks if name == TableSettings::default_table().name => {
                 Err(format!(
-                    "table {name} holds the keys that belong to no other table, which only a memory table can; expected \
-                 another name"
+                    "table {name} holds the keys that belong to no other table, which only a \
+                     memory table can; expected another name"
                 ))
             }
             Kind::Postgres => Ok(Self::Postgres(PostgresSpec::new(name).into())),
@@ -53,7 +55,7 @@ impl TableSpec {
         }
     }
 
-    /// The table's name.
+    /// Returns the table's name.
     pub fn name(&self) -> &str {
         match self {
             Self::Memory(settings) => &settings.name,
@@ -62,7 +64,7 @@ impl TableSpec {
         }
     }
 
-    /// Takes one setting: one value, or those of an array.
+    /// Sets one setting, from one value or those of an array.
     pub fn set(&mut self, key: &str, values: &[String]) -> Result<(), String> {
         let settings = match self {
             Self::Memory(settings) => settings,
@@ -82,8 +84,8 @@ impl TableSpec {
 impl FromStr for TableSpec {
     type Err = String;
 
-    /// No message shows more of the URL than its kind and the settings of a memory table: there may
-    /// be a password in it.
+    /// Parses `NAME=URL`. Error messages show only the kind and the settings of a memory table:
+    /// the rest of the URL may hold a password.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, url) = text.split_once('=').ok_or(EXPECTED)?;
         if name.contains("//") || name.contains('@') {
@@ -113,7 +115,7 @@ impl FromStr for TableSpec {
     }
 }
 
-/// An unknown name, with what was probably meant.
+/// Error text for an unknown name, with the name that was probably meant.
 pub fn unknown(written: &str, what: &str, known: &[&str]) -> String {
     match nearest(written, known.iter().copied()) {
         Some(near) => format!("`{written}` is no {what}; did you mean `{near}`?"),
@@ -125,7 +127,8 @@ fn check_name(name: &str) -> Result<(), String> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || TABLE_NAME_BYTES_MAX < name.len() || !name.bytes().all(fits) {
         return Err(format!(
-            "`{name}` is no name of a table; expected 1 to {TABLE_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`"
+            "`{name}` is no name of a table; expected 1 to {TABLE_NAME_BYTES_MAX} letters, digits, \
+             `-`, `_` or `.`"
         ));
     }
     Ok(())
@@ -166,7 +169,7 @@ fn parse_sync(text: &str) -> Result<SyncMode, String> {
     }
 }
 
-/// A table's share is not a share of the machine: only sizes.
+/// Parses a table's limit of memory. A percentage is refused: it would not be clear of what.
 fn table_memory_max(text: &str) -> Result<Option<u64>, String> {
     match text.parse() {
         Ok(MemoryMax::Unlimited) => Ok(None),
@@ -179,12 +182,13 @@ fn check_evict(text: &str) -> Result<(), String> {
     match text {
         "none" => Ok(()),
         _ => Err(format!(
-            "evict = `{text}`: this version refuses writes at memory_max and evicts nothing; expected none"
+            "evict = `{text}`: this version refuses writes at memory_max and evicts nothing; \
+             expected none"
         )),
     }
 }
 
-/// `%25` for what means something in a URL.
+/// Decodes escapes like `%25` in the value of a URL's query.
 pub fn percent_decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

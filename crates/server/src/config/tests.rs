@@ -137,7 +137,7 @@ fn limits_are_checked_against_each_other() {
         options.reply_bytes_total = size("1MiB");
     });
     assert!(message.contains("expected at least as much"), "{message}");
-    // A larger share of one client alone widens the default of all.
+    // A larger limit for one client alone raises the default for all.
     let config = resolved(|options| options.client_reply_bytes = size("2GiB")).unwrap();
     assert_eq!(config.settings.reply_bytes_total, 2 << 30);
 }
@@ -165,9 +165,10 @@ fn a_name_is_used_once_whatever_the_kinds() {
         ["a=memory:", "a=postgres://app@db/x?relation=t&key=k"].map(|table| table.parse().unwrap());
     let flags = Options { tables: given.to_vec(), ..Options::default() };
     let refused = Config::load(None, flags, TableChanges::default(), &MACHINE);
-    assert!(
-        matches!(refused, Err(Failure::Usage(message)) if message.contains("--table a is given twice"))
-    );
+    assert!(matches!(
+        refused,
+        Err(Failure::Usage(message)) if message.contains("--table a is given twice")
+    ));
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn a_path_for_dolt_leads_to_one_table() {
             _ => panic!("{tables:?} are accepted"),
         }
     }
-    // A table's own name leads to it anyway.
+    // A table's own name is a path to it anyway.
     let config = of_tables(&[&chunks("a", "x/y,a"), &chunks("b", "x/z")]).unwrap();
     assert_eq!(config.chunks[0].dolt_paths, ["x/y", "a"]);
 }

@@ -1,8 +1,8 @@
-//! Sizes, shares of the memory and durations as people write them.
+//! Parsers of sizes, percentages of the memory, and durations as people write them.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-/// Most digits behind the point of a size.
+/// Most digits after the point of a size.
 const FRACTION_DIGITS_MAX: usize = 6;
 
 /// A count of bytes: `4096`, `512MB` (millions), `2GiB` (powers of 1024), `1.5GiB`.
@@ -64,22 +64,22 @@ fn parse_digits(text: &str) -> Option<u128> {
     if all_digits { text.parse().ok() } else { None }
 }
 
-/// A limit of memory: a size, a percentage of what the machine or the container has, or none.
+/// Limit of memory: a size, a percentage of the machine's or the container's memory, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryMax {
-    /// So many bytes.
+    /// Limit in bytes.
     Bytes(Size),
-    /// So many hundredths of the memory there is.
+    /// Percentage of the memory that the machine or the container has.
     Percent(u8),
     /// No limit.
     Unlimited,
 }
 
 impl MemoryMax {
-    /// What holds when nothing is said.
+    /// Default limit.
     pub const DEFAULT: Self = Self::Percent(70);
 
-    /// In bytes; 0 is no limit. `None` when a share is asked for and nobody knows of what.
+    /// Returns the limit in bytes; 0 is no limit. `None` for a percentage of an unknown total.
     pub fn bytes(self, memory_total: Option<u64>) -> Option<u64> {
         match self {
             Self::Bytes(Size(bytes)) => Some(bytes),
@@ -112,7 +112,7 @@ impl FromStr for MemoryMax {
     }
 }
 
-/// A duration: `200ms`, `1s`, `2m`; a bare number is milliseconds.
+/// Parses a duration: `200ms`, `1s`, `2m`; a bare number is milliseconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -1,11 +1,11 @@
-//! Arguments that no message shows: somebody may have put a password there. clap's own message
-//! would repeat them whole.
+//! Parser of arguments that no message shows, because they may hold a password. clap's own message
+//! would repeat the whole argument.
 
 use std::{ffi::OsStr, fmt::Display, marker::PhantomData, str::FromStr};
 
 use clap::{Arg, Command, builder::TypedValueParser, error::ErrorKind};
 
-/// Reads such an argument; what its type says about a mistake is all that is said.
+/// Parses such an argument. The message for a mistake is that of its type, without the argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Unshown<T>(PhantomData<fn() -> T>);
 

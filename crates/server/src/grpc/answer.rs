@@ -1,4 +1,4 @@
-//! Outcomes of reads as the protocol's messages and codes.
+//! Encodes outcomes of reads as messages and status codes of the protocol.
 
 use busload_dolt::{Chunk, ChunkAddress, DictionaryId, Error, Form};
 use busload_proto::v1::{
@@ -12,13 +12,13 @@ use super::{
     limits::{ADDRESS_COUNT_MAX, MESSAGE_BYTES},
 };
 
-/// What became of one address.
+/// Outcome of the read of one address.
 pub type Outcome = Result<Option<Chunk>, Error>;
 
-/// Beside its contents, a result takes less than this.
+/// Upper bound of the encoded bytes of a result beside its contents.
 const RESULT_BYTES: usize = 64;
 
-/// One code for each kind of error.
+/// Returns the status for an error: one code for each kind.
 pub fn status(error: &Error, deadline: &Deadline) -> Status {
     match error {
         Error::Unreachable(message) => Status::unavailable(message),
@@ -31,7 +31,7 @@ pub fn status(error: &Error, deadline: &Deadline) -> Status {
     }
 }
 
-/// The form that a request names.
+/// Decodes the form that a request asks for.
 pub fn form(number: i32) -> Result<Form, Status> {
     match v1::Form::try_from(number) {
         Ok(v1::Form::Contents) => Ok(Form::Contents),
@@ -42,7 +42,7 @@ pub fn form(number: i32) -> Result<Form, Status> {
     }
 }
 
-/// The address of a request for one.
+/// Decodes the address of a request for one chunk.
 pub fn address(bytes: &[u8]) -> Result<ChunkAddress, Status> {
     let bytes = <[u8; ChunkAddress::BYTES]>::try_from(bytes).map_err(|_| {
         Status::invalid_argument(format!("address: expected 20 bytes, got {}", bytes.len()))
@@ -50,7 +50,7 @@ pub fn address(bytes: &[u8]) -> Result<ChunkAddress, Status> {
     Ok(ChunkAddress(bytes))
 }
 
-/// The addresses of a request for many, in a field of this name.
+/// Decodes the addresses of a request for many chunks, from the field of this name.
 pub fn addresses<'a>(
     field: &str,
     bytes: &'a [u8],
@@ -66,7 +66,7 @@ pub fn addresses<'a>(
     Ok(addresses)
 }
 
-/// That there are not too many addresses in a field.
+/// Refuses too many addresses in a field.
 pub fn check_count(field: &str, count: usize) -> Result<(), Status> {
     if ADDRESS_COUNT_MAX < count {
         return Err(Status::invalid_argument(format!(
@@ -76,7 +76,7 @@ pub fn check_count(field: &str, count: usize) -> Result<(), Status> {
     Ok(())
 }
 
-/// The name of a dictionary.
+/// Decodes the id of a dictionary.
 pub fn dictionary_id(bytes: &[u8]) -> Result<DictionaryId, Status> {
     let id = bytes.try_into().map_err(|_| {
         Status::invalid_argument(format!(
@@ -87,7 +87,7 @@ pub fn dictionary_id(bytes: &[u8]) -> Result<DictionaryId, Status> {
     Ok(DictionaryId(id))
 }
 
-/// The answer to a request for one chunk.
+/// Encodes the answer to a request for one chunk.
 pub fn one(outcome: Outcome, deadline: &Deadline) -> Result<GetChunkResponse, Status> {
     match outcome {
         Ok(Some(chunk)) => {
@@ -119,7 +119,7 @@ fn parts(chunk: Chunk) -> (Bytes, Encoding, Bytes) {
     }
 }
 
-/// A message of results of a request for many.
+/// A message of `GetChunks` that is being filled with results.
 #[derive(Debug, Default)]
 pub struct Message {
     results: GetChunksResponse,
@@ -127,22 +127,22 @@ pub struct Message {
 }
 
 impl Message {
-    /// Whether one more result is to travel with it.
+    /// Whether one more result fits into the message. The first one always does.
     pub fn has_room_for(&self, outcome: &Outcome) -> bool {
         self.bytes == 0 || self.bytes + bytes_of(outcome) <= MESSAGE_BYTES
     }
 
-    /// Whether it is to leave.
+    /// Whether the message has no space for even an empty result.
     pub fn is_full(&self) -> bool {
         MESSAGE_BYTES < self.bytes + RESULT_BYTES
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the message has no results.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Adds what became of the address at this index.
+    /// Adds the outcome of the address at this index.
     pub fn add(&mut self, index: u32, outcome: Outcome, deadline: &Deadline) {
         self.bytes += bytes_of(&outcome);
         let results = &mut self.results;
@@ -158,7 +158,7 @@ impl Message {
         }
     }
 
-    /// The message.
+    /// Returns the protocol's message.
     pub fn into_inner(self) -> GetChunksResponse {
         self.results
     }

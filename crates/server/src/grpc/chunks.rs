@@ -1,4 +1,4 @@
-//! The service `busload.v1.Chunks`.
+//! Implementation of the service `busload.v1.Chunks`.
 
 use std::{sync::Arc, time::Instant};
 
@@ -21,22 +21,22 @@ use super::{
 };
 use crate::{chunk_stores::ChunkTable, http::check_memory, shown::Shown, status::Status};
 
-/// The service.
+/// Implementation of the service of chunks.
 #[derive(Debug)]
 pub struct Chunks {
     status: Arc<Status>,
-    /// For `GetChunks`.
+    /// Permits for `GetChunks`.
     places: Arc<Semaphore>,
 }
 
-/// The table a call is for, and until when.
+/// Table and deadline of a call.
 struct Target<'a> {
     table: &'a ChunkTable,
     deadline: Deadline,
 }
 
 impl Chunks {
-    /// Of the stores that the status will have.
+    /// Makes a service for the stores that the status gets once they have started.
     pub fn new(status: Arc<Status>) -> Self {
         Self { status, places: Arc::new(Semaphore::new(STREAMED_CALLS_MAX)) }
     }
@@ -55,7 +55,7 @@ impl Chunks {
         Ok(Target { table, deadline: Deadline::of(headers, table.settings.timeout)? })
     }
 
-    /// Waits for a place among the calls of `GetChunks`.
+    /// Waits for a permit for a call of `GetChunks`.
     async fn place(&self, deadline: &Deadline) -> Result<OwnedSemaphorePermit, Refusal> {
         let place = Arc::clone(&self.places).acquire_owned();
         let too_many = || {
@@ -81,7 +81,7 @@ impl Target<'_> {
         answer::status(error, &self.deadline)
     }
 
-    /// What the store answers, in time.
+    /// Waits for the store's answer until the deadline.
     async fn in_time<T>(
         &self,
         deadline: Instant,
@@ -94,7 +94,7 @@ impl Target<'_> {
         }
     }
 
-    /// One chunk: on the spot, or waited for.
+    /// Reads one chunk: at once if it is at hand, else waits for it.
     async fn chunk(&self, address: ChunkAddress, form: Form, local_only: bool) -> answer::Outcome {
         if let Attempt::Ready(outcome) = self.store().try_get(&address, form) {
             return outcome;
@@ -104,7 +104,8 @@ impl Target<'_> {
         waited.unwrap_or_else(|_| Err(Error::TooLate(self.deadline.passed().message().to_owned())))
     }
 
-    /// Fails if nothing of the store can be had, so that not every address has to say so.
+    /// Waits until the store is open. Fails if it does not open, so that the call fails once and
+    /// not for each address.
     async fn opened(&self) -> Result<(), Refusal> {
         if self.store().snapshot().is_some() {
             return Ok(());
@@ -112,7 +113,7 @@ impl Target<'_> {
         self.in_time(self.deadline.of_trip(), self.store().opened()).await
     }
 
-    /// Indexes of those that are absent, ascending.
+    /// Returns the indexes of absent addresses, ascending.
     async fn absent(
         &self,
         addresses: &[ChunkAddress],
@@ -154,7 +155,7 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, call.metadata())?;
         let (address, form) = (answer::address(&message.address)?, answer::form(message.form)?);
         let outcome = target.chunk(address, form, message.only_if_local).await;
-        // Many answers may have come while this one was waited for.
+        // Many answers may have filled the memory in the meantime.
         check_memory(call.extensions())?;
         answer::one(outcome, &target.deadline).map(Response::new)
     }

@@ -1,4 +1,4 @@
-//! When a call is too late.
+//! Deadlines of gRPC calls.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use tonic::{Status, metadata::MetadataMap};
 
 use super::limits::TIMEOUT_MAX;
 
-/// The client's deadline, or none; then the store has the table's timeout for each answer.
+/// Deadline of a call: the client's, or if it set none, the table's timeout for each answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     client: Option<Instant>,
@@ -14,7 +14,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Of a call with these headers to a table with this timeout.
+    /// Reads the deadline from a call's headers; `timeout` is the table's.
     pub fn of(headers: &MetadataMap, timeout: Duration) -> Result<Self, Status> {
         let Some(header) = headers.get("grpc-timeout") else {
             return Ok(Self { client: None, timeout });
@@ -27,33 +27,34 @@ impl Deadline {
         Ok(Self { client: Some(now() + parsed.min(TIMEOUT_MAX)), timeout })
     }
 
-    /// The same for a table with this timeout.
+    /// Returns the same deadline with the timeout of another table.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// For a trip that starts now.
+    /// Returns the deadline of a batch that starts now.
     pub fn of_trip(&self) -> Instant {
         self.client.unwrap_or_else(|| now() + self.timeout)
     }
 
-    /// For a trip whose results are taken at the client's pace: without a deadline of the client,
-    /// that something comes within the table's timeout is up to who takes them.
+    /// Returns the deadline of a batch whose results are taken at the client's pace. If the client
+    /// set none, whoever takes the results has to apply the table's timeout.
     pub fn of_paced_trip(&self) -> Instant {
         self.client.unwrap_or_else(|| now() + TIMEOUT_MAX)
     }
 
-    /// The table's.
+    /// Returns the table's timeout.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The client's own.
+    /// Returns the client's deadline, if it set one.
     pub fn of_client(&self) -> Option<Instant> {
         self.client
     }
 
-    /// That it has passed. The table's timeout is not the client's deadline: it may well ask again.
+    /// Returns the status of a call whose deadline has passed. A client whose call ran into the
+    /// table's timeout may well retry, so that is `UNAVAILABLE`.
     pub fn passed(&self) -> Status {
         match self.client {
             Some(_) => Status::deadline_exceeded("the deadline that came with the call has passed"),
@@ -69,7 +70,7 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// gRPC over HTTP/2: at most 8 digits and a unit.
+/// Parses a timeout of gRPC over HTTP/2: at most 8 digits and a unit.
 fn parse(header: &[u8]) -> Option<Duration> {
     let (unit, digits) = header.split_last()?;
     if digits.is_empty() || 8 < digits.len() || !digits.iter().all(u8::is_ascii_digit) {

@@ -1,6 +1,6 @@
-//! `grpc.health.v1.Health`: of the server as a whole (the empty name) and of the service of chunks.
-//! A store that cannot be reached does not make it unhealthy: the others are served, and calls to
-//! that one say what is wrong.
+//! `grpc.health.v1.Health` for the server as a whole (the empty name) and for the service of
+//! chunks. A store that cannot be reached does not make the service unhealthy: the others are
+//! served, and calls to that one say what is wrong.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -23,14 +23,14 @@ use crate::{
     status::{State, Status},
 };
 
-/// The service.
+/// Implementation of the health service.
 #[derive(Debug)]
 pub struct Health {
     status: Arc<Status>,
     places: Arc<Semaphore>,
 }
 
-/// Whose health.
+/// Service whose health a client asks for.
 #[derive(Clone, Copy, Debug)]
 enum Patient {
     Server,
@@ -38,7 +38,7 @@ enum Patient {
 }
 
 impl Health {
-    /// As this says.
+    /// Makes a service that reports this status.
     pub fn new(status: Arc<Status>) -> Self {
         Self { status, places: Arc::new(Semaphore::new(HEALTH_WATCHERS_MAX)) }
     }
@@ -54,7 +54,7 @@ impl Patient {
     }
 
     fn health(self, status: &Status) -> ServingStatus {
-        // Without room for the log, reads go on.
+        // On a full disk, reads are still served.
         let serving = matches!(status.state(), State::Ready | State::NoSpace(_));
         let started = match self {
             Self::Server => true,
@@ -64,7 +64,7 @@ impl Patient {
     }
 }
 
-/// What a watcher has been told.
+/// State of one `Watch` call.
 struct Watch {
     status: Arc<Status>,
     patient: Option<Patient>,
@@ -77,7 +77,7 @@ impl Watch {
         self.patient.map_or(ServingStatus::ServiceUnknown, |patient| patient.health(&self.status))
     }
 
-    /// Waits for what is new.
+    /// Waits for a change of the health.
     async fn next(&mut self) -> HealthCheckResponse {
         while self.told == Some(self.health()) {
             sleep(HEALTH_PERIOD).await;
@@ -116,7 +116,7 @@ impl health_server::Health for Health {
                 "{HEALTH_WATCHERS_MAX} calls of Watch are under way"
             ))
         })?;
-        // The protocol has unknown services watched, too: they may be known later.
+        // The protocol allows a watch of an unknown service, which may become known later.
         let patient = Patient::of(&call.get_ref().service);
         let watch = Watch { status: Arc::clone(&self.status), patient, told: None, _place: place };
         let told = unfold(watch, async |mut watch| Some((Ok(watch.next().await), watch)));

@@ -1,18 +1,18 @@
-//! `GetChunks`: a stream that makes each message when the client has room for it.
+//! `GetChunks`: a stream that makes each message when the client has window for it.
 //!
 //! ```text
-//!  addresses --> looked up where they can be had at once --+--> message --> client
-//!       |                                                  |
-//!       +--> the others together, a trip each --> landed --+
+//!  addresses --> at hand (memory, page cache) -------------------+--> message --> client
+//!       |                                                        |
+//!       +--> not at hand: together, as a batch --> received -----+
 //! ```
 //!
-//! **Departure.** Everything that is ready travels in one message, up to
-//! [`MESSAGE_BYTES`](super::limits::MESSAGE_BYTES), and leaves at once; nothing waits for more.
-//! **Backpressure.** Nothing runs while the client takes nothing, but the trips under way, for
-//! [`WAITING_COUNT_MAX`] chunks at most. **Cancellation.** What nobody asks for any more ends with
-//! the stream. **Deadlines.** The client's ends the stream. Without one, what is under way has
-//! failed when nothing of it lands within the table's timeout while the client waits; a client that
-//! reads slowly has all the time it wants.
+//! **Dispatch.** Every message takes all outcomes that are ready, up to
+//! [`MESSAGE_BYTES`](super::limits::MESSAGE_BYTES), and is sent at once; it never waits for more.
+//! **Backpressure.** While the client takes nothing, only batches in flight go on, of at most
+//! [`WAITING_COUNT_MAX`] chunks. **Cancellation.** Dropping the stream cancels its batches.
+//! **Deadlines.** A client's deadline ends the stream. Without one, the reads in flight fail when
+//! none is received within the table's timeout while the client waits; a client that reads slowly
+//! may take as long as it likes.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -42,11 +42,11 @@ use super::{
 /// Outcomes by index, in any order.
 pub type Landed = Vec<(u32, Outcome)>;
 
-/// What a call reads from.
+/// Source of chunks that a call reads from.
 pub trait Reader: Send + Unpin + 'static {
-    /// What can be had without waiting.
+    /// Reads a chunk that can be read without waiting.
     fn try_get(&self, address: &ChunkAddress, form: Form) -> Attempt<Option<Chunk>>;
-    /// Everything else: each address gets one outcome.
+    /// Reads chunks that have to be waited for. Each address gets one outcome.
     fn get_many(
         &self,
         addresses: Vec<ChunkAddress>,
@@ -75,53 +75,53 @@ impl Reader for Store {
     }
 }
 
-/// What is asked for, checked.
+/// A checked request.
 #[derive(Debug)]
 pub struct Call {
-    /// Of 20 bytes each.
+    /// Addresses of 20 bytes each, one after the other.
     pub addresses: Bytes,
-    /// Wanted of them.
+    /// Form in which the client wants the chunks.
     pub form: Form,
-    /// Only what is on local disk.
+    /// Whether to read from local disk only.
     pub local_only: bool,
-    /// When it is too late.
+    /// Deadline of the call.
     pub deadline: Deadline,
-    /// One of the places for such calls.
+    /// Permit for the call, released with the stream.
     pub _place: Option<OwnedSemaphorePermit>,
 }
 
-/// The answer.
+/// The stream of messages that answers a call.
 pub struct Answers<R> {
     reader: R,
     call: Call,
-    /// Index of the address to be looked up next.
+    /// Index of the next address to look up.
     next: u32,
-    /// Indexes that have to be waited for and are not on a trip yet.
+    /// Indexes of addresses that have to be waited for and are in no batch yet.
     waiting: Vec<u32>,
     trips: SelectAll<BoxStream<'static, Landed>>,
-    /// Indexes of addresses on trips.
+    /// Indexes of addresses in batches in flight.
     under_way: BTreeSet<u32>,
-    /// When those have failed, unless something lands.
+    /// Time at which those fail, unless an outcome is received before.
     timeout: Pin<Box<Sleep>>,
     landed: VecDeque<(u32, Outcome)>,
-    /// The end of the client's timeout.
+    /// The client's deadline.
     end: Option<Pin<Box<Sleep>>>,
     over: bool,
 }
 
-/// How a look at the addresses ended.
+/// Why a round of lookups ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// All have been looked up.
+    /// All addresses have been looked up.
     Done,
     /// The message is full.
     Full,
-    /// Others have waited long enough.
+    /// The round did [`LOOKUPS_PER_TURN`] lookups; other tasks are due.
     Used,
 }
 
 impl<R: Reader> Answers<R> {
-    /// To this call.
+    /// Answers this call.
     pub fn new(reader: R, call: Call) -> Self {
         let end = call.deadline.of_client().map(|at| Box::pin(sleep_until(at.into())));
         let timeout = Box::pin(sleep(call.deadline.timeout()));
@@ -144,7 +144,8 @@ impl<R: Reader> Answers<R> {
         addresses.get(index as usize).copied().map(ChunkAddress)
     }
 
-    /// What came from trips: as much of it as there is room for. The waker is told of more.
+    /// Moves received outcomes into the message, as many as fit. Registers the waker for further
+    /// ones.
     fn take_landed(&mut self, context: &mut Context<'_>, message: &mut Message) {
         loop {
             while let Some((_, outcome)) = self.landed.front()
@@ -165,7 +166,7 @@ impl<R: Reader> Answers<R> {
         }
     }
 
-    /// Looks further addresses up.
+    /// Looks up further addresses.
     fn look_up(&mut self, message: &mut Message) -> Turn {
         for _ in 0..LOOKUPS_PER_TURN {
             if message.is_full() || !self.landed.is_empty() {
@@ -184,7 +185,7 @@ impl<R: Reader> Answers<R> {
         Turn::Used
     }
 
-    /// Sends those that have to be waited for on their way, together.
+    /// Sends the addresses that have to be waited for as one batch. Returns whether it sent one.
     fn leave(&mut self) -> bool {
         let room = WAITING_COUNT_MAX.saturating_sub(self.under_way.len()).min(self.waiting.len());
         if room == 0 || TRIP_COUNT_MAX <= self.trips.len() {
@@ -211,15 +212,15 @@ impl<R: Reader> Answers<R> {
         self.timeout.as_mut().reset(until);
     }
 
-    /// Whether nothing has landed for too long. Asked when the client waits, and only without a
-    /// deadline of its own.
+    /// Whether no outcome was received for too long. Called while the client waits; false if the
+    /// client set a deadline.
     fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
         self.end.is_none()
             && !self.under_way.is_empty()
             && self.timeout.as_mut().poll(context).is_ready()
     }
 
-    /// What is under way has failed.
+    /// Fails all reads in flight.
     fn give_up(&mut self) {
         self.trips = SelectAll::new();
         let late = Error::TooLate(self.call.deadline.passed().message().to_owned());
@@ -231,17 +232,18 @@ impl<R: Reader> Answers<R> {
         self.trips.is_empty() && self.waiting.is_empty() && self.landed.is_empty()
     }
 
-    /// One message, or that there is none yet.
+    /// Makes one message, if there is anything to send yet.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<GetChunksResponse>> {
         let mut message = Message::default();
         self.take_landed(context, &mut message);
         let turn = self.look_up(&mut message);
         if turn == Turn::Used && message.is_empty() {
-            // Those found so far that have to be waited for share a trip with those found next.
+            // Addresses found so far that have to be waited for share a batch with those found
+            // next.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // A new trip has to be looked at once, or nobody would be woken by it.
+        // A new batch has to be polled once, or it would never wake this task.
         while self.leave() {
             self.take_landed(context, &mut message);
         }

@@ -1,5 +1,5 @@
-//! Connections: accepted while there is a place, served in HTTP/1.1 or HTTP/2 by what they begin
-//! with, closed when nobody uses them.
+//! Accepts connections up to a limit, serves each in HTTP/1.1 or HTTP/2, depending on its first
+//! bytes, and closes idle ones.
 
 use std::{
     convert::Infallible,
@@ -40,7 +40,8 @@ use super::{
 };
 use crate::remotesapi::Share;
 
-/// Accepts for ever. So many connections at once, the others wait.
+/// Accepts connections for ever, at most `connections_max` at once; further ones wait in the
+/// backlog.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -56,7 +57,7 @@ pub async fn serve(
             sleep(limits::ACCEPT_BACKOFF).await;
             continue;
         };
-        // Answers leave as they are written. That it cannot be set is no reason not to answer.
+        // Answers are sent as they are written. A failure costs only latency.
         let _ = stream.set_nodelay(true);
         let open = accounts.metrics().accept();
         let service = Service::new(router.clone(), &accounts, peer.ip().to_canonical());
@@ -68,7 +69,7 @@ pub async fn serve(
     }
 }
 
-/// Waits for one, and says so: from outside it looks like a server that hangs.
+/// Waits for a permit. Warns if there is none, because from outside the server then seems to hang.
 async fn place(places: &Arc<Semaphore>, connections_max: u32) -> OwnedSemaphorePermit {
     if let Ok(place) = Arc::clone(places).try_acquire_owned() {
         return place;
@@ -98,7 +99,7 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// One connection to its end. How it ended concerns nobody but its client.
+/// Serves one connection to its end. How it ended concerns only its client.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     builder: &Builder<TokioExecutor>,
@@ -135,12 +136,12 @@ async fn until_idle(
     }
 }
 
-/// What a connection is used for.
+/// Activity of one connection, to tell whether it is idle.
 #[derive(Debug, Default)]
 struct Activity {
-    /// Requests begun and answers ended so far.
+    /// Count of requests begun and answers ended so far.
     changes: AtomicUsize,
-    /// Requests whose answers have not ended.
+    /// Count of requests whose answers have not ended.
     busy: AtomicUsize,
 }
 
@@ -155,7 +156,7 @@ impl Activity {
         self.busy.load(Ordering::Relaxed) != 0
     }
 
-    /// Waits until nothing was asked for a while.
+    /// Waits until the connection was idle for [`limits::IDLE_MAX`].
     async fn idle(&self) {
         loop {
             let changes = self.changes.load(Ordering::Relaxed);
@@ -167,7 +168,7 @@ impl Activity {
     }
 }
 
-/// A request whose answer has not ended.
+/// Guard of a request whose answer has not ended.
 #[derive(Debug)]
 struct Busy(Arc<Activity>);
 
@@ -178,7 +179,7 @@ impl Drop for Busy {
     }
 }
 
-/// The router, on a connection's account.
+/// The router, with the state of one connection.
 #[derive(Clone, Debug)]
 struct Service {
     router: TowerToHyperService<Router>,
@@ -237,7 +238,8 @@ impl hyper::service::Service<Request<Incoming>> for Service {
     }
 }
 
-/// As HTTP/1.1 has it on the wire. HTTP/2 counts more, and has refused it before.
+/// Returns the length of the request's head as HTTP/1.1 encodes it. HTTP/2 counts more, so hyper
+/// has already refused a head that is too long there.
 fn head_bytes<B>(request: &Request<B>) -> usize {
     let uri = request.uri();
     let authority = uri.authority().map_or(0, |authority| authority.as_str().len());
@@ -255,7 +257,7 @@ fn too_long(head_bytes: usize) -> Response<Body> {
     (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text).into_response()
 }
 
-/// HTTP/2 says it in a pseudo-header, HTTP/1.1 in an ordinary one.
+/// Returns the authority of a request: HTTP/2 has it in a pseudo-header, HTTP/1.1 in `Host`.
 fn asked<B>(request: &Request<B>) -> Asked {
     let host =
         || request.headers().get(header::HOST).and_then(|host| host.as_bytes().try_into().ok());
@@ -330,8 +332,9 @@ mod tests {
         });
     }
 
-    /// A connection whose client gives so much window for an answer, as long as it is there: to
-    /// bytes without end, or to one piece and then the server's turn. The answer holds something.
+    /// Starts a connection whose client grants `window` bytes for an answer and then reads nothing.
+    /// `/endless` answers with bytes without end, `/waiting` with one piece and then nothing. The
+    /// endless answer holds `held` as long as it lives.
     async fn over_http2(path: &str, window: u32, held: Arc<()>) -> tokio::task::JoinHandle<()> {
         let piece = |bytes: usize| Ok::<_, Infallible>(Bytes::from(vec![7; bytes]));
         let waiting =
@@ -352,7 +355,7 @@ mod tests {
         tokio::spawn(client);
         let request = Request::get(format!("http://busload{path}")).body(Body::empty()).unwrap();
         let answer = requests.send_request(request).await.unwrap();
-        // It is there, and nobody reads it.
+        // The answer stays open, and the client does not read it.
         tokio::spawn(async move {
             let _kept = (requests, answer);
             std::future::pending::<()>().await;
@@ -383,7 +386,7 @@ mod tests {
             assert!(!waits.is_finished());
             waits.abort();
             assert!(waits.await.unwrap_err().is_cancelled());
-            // In a turn in which nothing else is left to do.
+            // Time passes only once all other tasks have nothing left to do.
             sleep(limits::ACCEPT_BACKOFF).await;
             assert_eq!(Arc::strong_count(&held), 1, "all answers were let go");
         });

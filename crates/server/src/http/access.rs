@@ -1,22 +1,25 @@
-//! Who may ask over HTTP: everybody where only this machine can, elsewhere who knows the password.
+//! Access to HTTP: where only this machine can connect, everybody may ask; elsewhere, clients that
+//! know the password.
 //!
 //! ```text
-//!  request --> guard --+-- for another host, from another site (`names`) --> 403 (gRPC: PERMISSION_DENIED)
-//!                      +-- /healthz, /readyz ------------------------------> answered
-//!                      +-- downloads: ?key=KEY of their table, which they check themselves
-//!                      +-- everything else: authorization: Basic ----------> answered, or 401 (gRPC: UNAUTHENTICATED), or 429
-//!                                                                            (RESOURCE_EXHAUSTED) after too many wrong ones
+//!  request --> guard --+-- foreign host or site (`names`) --> 403 (gRPC: PERMISSION_DENIED)
+//!                      +-- /healthz, /readyz --------------> answered
+//!                      +-- downloads ----------------------> check ?key=KEY of their table
+//!                      |                                     themselves
+//!                      +-- else: authorization: Basic -----> answered, or 401 (UNAUTHENTICATED),
+//!                                                            or after too many wrong passwords
+//!                                                            429 (RESOURCE_EXHAUSTED)
 //! ```
 //!
-//! The guard stands before the router, so that no path can be forgotten. The password is that of
-//! Redis clients, with any user name. Wrong ones are looked at a few at once and then one a second
-//! from each address (`busload_pipeline::guesses`).
+//! The guard wraps the router, so that no path can be forgotten. The password is that of Redis
+//! clients, with any user name. After a few wrong ones an address may try one a second
+//! (`busload_pipeline::guesses`).
 //!
 //! **Keys.** Dolt's clients download without credentials, so the URLs that they are given carry a
-//! key: a code of the table's name that only who knows the password can make. It is the same after
-//! a restart, good as long as the password is, and opens the downloads of one table only. It is
-//! derived slowly, because URLs end up in logs of proxies, where somebody might try to find the
-//! password by it.
+//! key: a MAC of the table's name, keyed by a secret derived from the password. It survives
+//! restarts, is valid as long as the password is, and opens the downloads of one table only. The
+//! derivation is slow, because URLs end up in logs of proxies, where somebody might use a key to
+//! guess the password offline.
 
 use std::{
     fmt,
@@ -47,66 +50,66 @@ use tonic::{Status as Refusal, body::Body};
 use super::front::Front;
 use crate::{grpc, remotesapi::DOWNLOADS};
 
-/// What supervisors ask.
+/// Paths that supervisors ask for without a password.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
-/// Of HTTP/1.1's refusal (RFC 7617).
+/// Value of `WWW-Authenticate` in a refusal (RFC 7617).
 const CHALLENGE: &str = "Basic realm=\"busload\"";
-/// The only scheme there is.
+/// The only authentication scheme that is accepted.
 const SCHEME: &str = "Basic";
-/// Of a key, before it is text: nobody guesses so many.
+/// Length of a key before it is encoded as text: too long to guess.
 const KEY_BYTES: usize = 16;
-/// What is derived from the password is for this, and for nothing else.
+/// Salt of the derivation, so that the secret serves no other purpose.
 const KEY_PURPOSE: &[u8] = b"busload: keys of downloads, 1";
-/// Steps of the derivation: tens of milliseconds at a start, and for each guess.
+/// Iterations of the derivation: tens of milliseconds at a start, and for each offline guess.
 const KEY_DERIVATION_STEPS: u32 = 100_000;
 
 type Code = Hmac<Sha256>;
 
-/// Everybody, or who knows the password.
+/// Check of credentials: none if everybody may ask, else a password.
 #[derive(Clone, Default)]
 pub struct Access(Option<Arc<Secret>>);
 
 struct Secret {
     password: Vec<u8>,
-    /// Makes keys.
+    /// MAC that makes the keys of downloads.
     keys: Code,
-    /// Wrong passwords.
+    /// Limiter of wrong passwords.
     guesses: Mutex<Guesses>,
-    /// From when their time counts.
+    /// Start of the limiter's time.
     started: Instant,
 }
 
-/// Who is at the other end of a connection. In the extensions of every request.
+/// Client at the other end of a connection. It is in the extensions of every request.
 #[derive(Debug)]
 pub struct Visitor {
     address: ClientAddress,
-    /// Whether the last password on this connection was right: then somebody else's guesses from
-    /// the same address do it no harm.
+    /// Whether the last password on this connection was right. If so, wrong ones of other clients
+    /// at the same address do not lock it out.
     knows: AtomicBool,
 }
 
 impl Visitor {
-    /// At this address.
+    /// Visitor at this address.
     pub fn new(peer: IpAddr) -> Arc<Self> {
         Arc::new(Self { address: peer.into(), knows: AtomicBool::new(false) })
     }
 }
 
-/// Why somebody may not.
+/// Reason why a client may not ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// No credentials.
+    /// The request has no credentials.
     Missing,
-    /// Credentials of another scheme, or none that can be read.
+    /// The credentials are of another scheme, or cannot be decoded.
     Unknown,
-    /// Another password.
+    /// The password is wrong.
     Wrong,
-    /// Not looked at for so many seconds, since too many wrong ones came from there.
+    /// Too many wrong passwords came from the address; none is checked for so many seconds.
     TooMany(u64),
 }
 
 impl Access {
-    /// Asks for this password.
+    /// Makes a check that asks for this password.
     pub fn asking(password: &[u8]) -> Self {
         let derived = derived(password, KEY_PURPOSE, KEY_DERIVATION_STEPS);
         Self(Some(Arc::new(Secret {
@@ -122,7 +125,7 @@ impl Access {
         self.0.is_some()
     }
 
-    /// Whether credentials in these headers are good, or none are asked for.
+    /// Checks the credentials in these headers, if a password is asked for.
     pub fn check(&self, headers: &HeaderMap, visitor: &Visitor) -> Result<(), Denied> {
         let Some(secret) = &self.0 else { return Ok(()) };
         let given = headers.get(header::AUTHORIZATION).ok_or(Denied::Missing)?;
@@ -143,15 +146,15 @@ impl Access {
         Err(Denied::Wrong)
     }
 
-    /// What URLs of downloads of a table carry, because clients send no credentials with them; none
-    /// where none are asked for.
+    /// Returns the key for the URLs of a table's downloads, with which clients send no credentials;
+    /// none where no password is asked for.
     pub fn key(&self, table: &str) -> Option<String> {
         let secret = self.0.as_ref()?;
         let code = secret.keys.clone().chain_update(table).finalize().into_bytes();
         Some(BASE64_URL_SAFE_NO_PAD.encode(&code[..KEY_BYTES]))
     }
 
-    /// Whether a URL's key is that of the table, or none is asked for.
+    /// Whether a URL's key is that of the table, or no password is asked for.
     pub fn allows_key(&self, table: &str, key: Option<&str>) -> bool {
         let Some(expected) = self.key(table) else { return true };
         key.is_some_and(|key| is_secret(key.as_bytes(), expected.as_bytes()))
@@ -173,13 +176,15 @@ impl fmt::Display for Denied {
             Self::TooMany(seconds) => {
                 return write!(
                     f,
-                    "too many wrong passwords came from this address, so none is looked at now; try again in {seconds} s"
+                    "too many wrong passwords came from this address, so none is looked at now; \
+                     try again in {seconds} s"
                 );
             }
         })?;
         f.write_str(
-            "; expected `authorization: Basic` with any user name and the password (of dolt: --user NAME with each clone, fetch and pull, and the \
-             password in DOLT_REMOTE_PASSWORD)",
+            "; expected `authorization: Basic` with any user name and the password (of dolt: \
+             --user NAME with each clone, fetch and pull, and the password in \
+             DOLT_REMOTE_PASSWORD)",
         )
     }
 }
@@ -203,7 +208,7 @@ impl Denied {
     }
 }
 
-/// Stands before everything that is served.
+/// Checks every request before the router gets it.
 pub async fn guard(
     Extract(front): Extract<Arc<Front>>,
     Extension(visitor): Extension<Arc<Visitor>>,
@@ -234,22 +239,22 @@ pub async fn guard(
     }
 }
 
-/// Whether nothing is asked for here, or something else.
+/// Whether this path needs no password: it is public, or checks a key itself.
 fn is_open(path: &str) -> bool {
     OPEN.contains(&path) || path.strip_prefix(DOWNLOADS).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// What clients send who know a password.
+/// Returns the header value that clients send to give a password.
 pub fn basic(password: &[u8]) -> String {
     format!("{SCHEME} {}", BASE64_STANDARD.encode([b"busload:", password].concat()))
 }
 
-/// The password in credentials of the scheme Basic.
+/// Returns the password in credentials of the scheme Basic.
 fn basic_password(credentials: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(credentials).ok()?;
     let (scheme, encoded) = text.split_once(' ')?;
     let decoded = BASE64_STANDARD.decode(encoded.trim()).ok()?;
-    // No user name holds a colon, any password may.
+    // A user name holds no colon, a password may.
     let colon = decoded.iter().position(|&byte| byte == b':')?;
     scheme.eq_ignore_ascii_case(SCHEME).then(|| decoded[colon + 1..].to_vec())
 }
@@ -258,7 +263,7 @@ fn code(key: &[u8]) -> Code {
     Code::new_from_slice(key).expect("a key of any length is one")
 }
 
-/// The first block of PBKDF2 (RFC 8018, 5.2).
+/// Computes the first block of PBKDF2 (RFC 8018, 5.2).
 fn derived(password: &[u8], salt: &[u8], steps: u32) -> [u8; 32] {
     let code = code(password);
     let mut step: [u8; 32] =

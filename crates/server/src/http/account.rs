@@ -1,5 +1,6 @@
-//! Bytes of requests and answers in memory, counted until their last user lets them go: so that
-//! clients that send or read slowly cannot pile up memory.
+//! Accounting of memory: bytes of requests and answers count against a budget per connection and
+//! one for all, until their last user drops them, so that clients that send or read slowly cannot
+//! pile up memory.
 
 mod delivery;
 mod messages;
@@ -36,35 +37,35 @@ use super::{
     limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX, CONNECTION_BYTES_MIN},
 };
 
-/// The accounts of all connections.
+/// Accounts of all connections, and the budget that they share.
 #[derive(Debug, Default)]
 pub struct Accounts {
     metrics: Arc<FrontMetrics>,
-    /// Numbers accounts.
+    /// Number of the next account.
     opened: AtomicU64,
     open: Mutex<HashMap<u64, Weak<Account>>>,
 }
 
-/// What one connection holds.
+/// Account of the memory that one connection holds.
 #[derive(Debug)]
 pub struct Account {
     number: u64,
-    /// Who has it.
+    /// Address of the client.
     peer: IpAddr,
     own: AtomicUsize,
     all: Arc<Accounts>,
-    /// It holds too much of what is too much.
+    /// Whether the connection was chosen to be closed because all together hold too much.
     is_evicted: AtomicBool,
     evicted: Notify,
 }
 
 impl Accounts {
-    /// None yet; counted here.
+    /// Makes a set of no accounts yet, counted by these metrics.
     pub fn new(metrics: Arc<FrontMetrics>) -> Arc<Self> {
         Arc::new(Self { metrics, ..Self::default() })
     }
 
-    /// Of a new connection.
+    /// Opens an account for a new connection.
     pub fn open(self: &Arc<Self>, peer: IpAddr) -> Arc<Account> {
         let number = self.opened.fetch_add(1, Ordering::Relaxed);
         let account = Arc::new(Account {
@@ -79,15 +80,16 @@ impl Accounts {
         account
     }
 
-    /// What all connections count.
+    /// Returns the counters of all connections.
     pub fn metrics(&self) -> &Arc<FrontMetrics> {
         &self.metrics
     }
 
-    /// Somebody has to go: of the address that holds most, the connection that does. Others may
-    /// have gone a moment ago and still hold something.
+    /// Evicts a connection if all together hold too much: of the client address that holds most,
+    /// the connection that holds most. Connections evicted already, which may still hold memory,
+    /// do not count.
     fn evict(&self) {
-        // None is let go while the lock is held, which its end takes.
+        // Upgraded into a list, because dropping the last reference to an account takes the lock.
         let open: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         let accounts: Vec<_> = open.iter().filter(|account| !account.is_evicted()).collect();
         let mut of_peers: HashMap<ClientAddress, usize> = HashMap::new();
@@ -101,7 +103,8 @@ impl Accounts {
             accounts.iter().max_by_key(|account| (of_peers[&account.peer.into()], account.own()));
         if let Some(account) = most {
             log::warn!(
-                "HTTP: a connection of {} is closed: all together had {ALL_BYTES_MAX} bytes of requests and answers in memory, and this one {}",
+                "HTTP: a connection of {} is closed: all together had {ALL_BYTES_MAX} bytes of \
+                 requests and answers in memory, and this one {}",
                 account.peer,
                 account.own()
             );
@@ -117,17 +120,18 @@ impl Accounts {
 }
 
 impl Account {
-    /// Why there is no memory for more, if so.
+    /// Fails with the reason if there is no memory for more.
     pub fn check(&self) -> Result<(), Status> {
         let (own, all) = (self.own(), self.all.metrics.memory_bytes.load(Ordering::Relaxed));
         let why = if CONNECTION_BYTES_MAX <= own {
             format!(
-                "this connection has {own} bytes of requests and answers in memory, expected less than {CONNECTION_BYTES_MAX}"
+                "this connection has {own} bytes of requests and answers in memory, expected less \
+                 than {CONNECTION_BYTES_MAX}"
             )
         } else if CONNECTION_BYTES_MIN < own && ALL_BYTES_MAX <= all + own {
             format!(
-                "all connections together have {all} bytes of requests and answers in memory, and this one {own} of them, more than is \
-                 left of {ALL_BYTES_MAX}"
+                "all connections together have {all} bytes of requests and answers in memory, and \
+                 this one {own} of them, more than is left of {ALL_BYTES_MAX}"
             )
         } else {
             return Ok(());
@@ -136,7 +140,7 @@ impl Account {
         Err(Status::resource_exhausted(format!("{why}: read answers faster, or ask for less")))
     }
 
-    /// Waits until the connection has to be closed.
+    /// Waits until the connection is evicted.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -162,12 +166,12 @@ impl Drop for Account {
     }
 }
 
-/// Calls come in only while there is memory for their answers.
+/// Refuses a call if its connection has no memory left for the answer.
 pub fn check_memory(extensions: &Extensions) -> Result<(), Status> {
     extensions.get::<Arc<Account>>().map_or(Ok(()), |account| account.check())
 }
 
-/// Counted until it is dropped.
+/// Reservation of bytes on an account, released on drop.
 #[derive(Debug)]
 pub struct Hold {
     account: Arc<Account>,
@@ -184,7 +188,7 @@ impl Hold {
         }
     }
 
-    /// So many of its bytes, for somebody else to hold.
+    /// Moves so many bytes into a reservation of their own.
     fn split(&mut self, bytes: usize) -> Self {
         self.bytes -= bytes;
         Self { account: Arc::clone(&self.account), bytes }
@@ -198,10 +202,10 @@ impl Drop for Hold {
     }
 }
 
-/// A piece of an answer: counted until it is on the socket.
+/// A piece of an answer, counted until it is written to the socket.
 #[derive(Debug)]
 pub struct Piece {
-    /// What is not.
+    /// Bytes that are not yet written.
     rest: Bytes,
     delivery: Delivery,
     _hold: Hold,
@@ -235,7 +239,7 @@ impl Drop for Piece {
     }
 }
 
-/// An answer's body. `Guard` lives as long.
+/// Body of an answer, with a `Guard` that is dropped with it.
 pub struct AnswerBody<Guard> {
     body: Body,
     account: Arc<Account>,
@@ -244,7 +248,7 @@ pub struct AnswerBody<Guard> {
 }
 
 impl<Guard> AnswerBody<Guard> {
-    /// On this account.
+    /// Wraps a body whose bytes count on this account.
     pub fn new(body: Body, account: Arc<Account>, delivery: Delivery, guard: Guard) -> Self {
         Self { body, account, delivery, _guard: guard }
     }
@@ -329,7 +333,7 @@ mod tests {
             let all = Arc::<Accounts>::default();
             let greedy: Vec<_> = (0..count).map(|_| all.open(PEER)).collect();
             let mut holds = Vec::new();
-            // One that has to go is let go at once.
+            // An evicted connection releases its memory at once.
             let take = |account: &&Arc<Account>| !account.is_evicted() && account.check().is_ok();
             while let Some(account) = greedy.iter().find(take) {
                 holds.push(account.hold(16 << 10));
@@ -337,7 +341,7 @@ mod tests {
             }
             assert!(held(&all) < ALL_BYTES_MAX, "{count} have all of it");
             all.open(OTHER).check().unwrap();
-            // Few never come so far.
+            // A few connections alone never reach the limit of all.
             let evicted = all.metrics.evicted.load(Ordering::Relaxed);
             assert_eq!(evicted == 0, count < 10, "{evicted} of {count}");
             let refused = greedy.iter().find_map(|account| account.check().err()).unwrap();
@@ -350,7 +354,7 @@ mod tests {
         }
     }
 
-    /// What was let in may become more than was thought.
+    /// Requests that were admitted may need more memory than there is.
     #[test]
     fn when_all_together_have_too_much_the_one_with_the_most_of_the_address_with_the_most_goes() {
         let all = Arc::<Accounts>::default();
@@ -360,7 +364,7 @@ mod tests {
         let evicted = |account: &Arc<Account>| account.is_evicted();
         assert!(evicted(&others[1]) && !evicted(&large));
         assert_eq!(others.iter().filter(|account| evicted(account)).count(), 1);
-        // It is not gone yet, and nobody else has to go for it.
+        // Its memory is not released yet, and no other connection is evicted for that.
         holds.push(others[0].hold(1));
         assert_eq!(all.metrics.evicted.load(Ordering::Relaxed), 1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,13 +1,14 @@
-//! `/api/cache`: what `busload cache` asks of a server that runs.
+//! `/api/cache`: the API by which `busload cache` asks a running server for work on its caches.
 //!
 //! ```text
 //!  GET  /api/cache                          all caches and what is in them, as JSON
-//!  POST /api/cache/NAME/warm|verify|drop    does it; answers with lines of JSON while it does
-//!        {"progress": {"done", "total", "corrupt"}} ...   then   {"finished": {...}}   or   {"failed": "why"}
+//!  POST /api/cache/NAME/warm|verify|drop    does the work; answers with lines of JSON meanwhile:
+//!        {"progress": {"done", "total", "corrupt"}} ...
+//!        then {"finished": {...}} or {"failed": "why"}
 //! ```
 //!
-//! The work runs where the stores run; its answer is a stream, and who hangs up gives it up. So
-//! much of it runs at once ([`WORK_COUNT_MAX`]).
+//! The work runs on the stores' runtime; its answer is a stream, and a client that hangs up cancels
+//! it. At most [`WORK_COUNT_MAX`] pieces of work run at once.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -37,17 +38,17 @@ use crate::{
     status::Status,
 };
 
-/// Work at once, on all caches together.
+/// Most pieces of work at once, on all caches together.
 const WORK_COUNT_MAX: usize = 4;
-/// Lines on their way; when nobody takes them, progress is left out.
+/// Lines that wait for the client; when they are full, lines of progress are left out.
 const LINES_MAX: usize = 16;
 /// Pause between two lines of progress.
 const LINE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Work under way.
+/// Permits of the work.
 static WORK: Semaphore = Semaphore::const_new(WORK_COUNT_MAX);
 
-/// The paths.
+/// Returns the routes.
 pub fn router(status: Arc<Status>) -> Router {
     Router::new()
         .route("/api/cache", get(list))
@@ -109,7 +110,7 @@ async fn work(
         let now = clock.now();
         if said.is_none_or(|said| LINE_INTERVAL <= now.saturating_sub(said)) {
             said = Some(now);
-            // Progress that nobody takes is left out.
+            // Progress that the client does not take is left out.
             let _ = lines.try_send(line(&json!({"progress": progress_to_json(progress)})));
         }
     };
@@ -122,7 +123,7 @@ async fn work(
         Ok(progress) => json!({"finished": progress_to_json(progress)}),
         Err(why) => json!({"failed": why}),
     };
-    // Whoever asked may be gone.
+    // The client may be gone.
     let _ = lines.send(line(&last)).await;
 }
 
@@ -130,7 +131,7 @@ fn line(value: &Value) -> Bytes {
     format!("{value}\n").into()
 }
 
-/// Gives work up when it is dropped.
+/// Cancels work when it is dropped.
 struct GivenUp(AbortHandle);
 
 impl Drop for GivenUp {
@@ -139,7 +140,7 @@ impl Drop for GivenUp {
     }
 }
 
-/// The lines of work under way.
+/// Stream of the lines of one piece of work.
 struct Lines {
     received: ReceiverStream<Bytes>,
     _work: GivenUp,

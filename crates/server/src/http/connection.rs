@@ -1,5 +1,5 @@
-//! The socket of a connection: who takes nothing of what is sent to it for too long is gone, and so
-//! is who sends too much that asks for nothing.
+//! The socket of a connection. It fails when the client takes nothing for too long, or sends too
+//! many frames that ask for nothing.
 
 use std::{
     io::{self, IoSlice},
@@ -15,39 +15,39 @@ use tokio::{
 
 use super::{frames::FrameBudget, front_metrics::FrontMetrics, limits::WRITE_STALL_MAX};
 
-/// Reads and writes of a stream, with an end to waiting for room to write.
+/// Stream whose writes time out, and whose frames count against a budget.
 #[derive(Debug)]
 pub struct Connection<S> {
     stream: S,
-    /// When to give up.
+    /// Timeout of a stalled write.
     timeout: Pin<Box<Sleep>>,
-    /// Whether the last write found no room.
+    /// Whether the last write found the socket's buffer full.
     stalled: bool,
     budget: FrameBudget,
     metrics: Arc<FrontMetrics>,
 }
 
 impl<S: AsyncWrite + Unpin> Connection<S> {
-    /// Within a runtime.
+    /// Wraps a stream. Needs a tokio runtime, for its timer.
     pub fn new(stream: S, metrics: Arc<FrontMetrics>) -> Self {
         let timeout = Box::pin(sleep(WRITE_STALL_MAX));
         Self { stream, timeout, stalled: false, budget: FrameBudget::new(), metrics }
     }
 
-    /// Ends a connection that sends too much. Whether its client hears why is up to its client.
+    /// Ends a connection that floods the server, with a GOAWAY if it can be sent.
     fn send_away(&mut self, context: &mut Context<'_>) -> io::Error {
         self.metrics.flooded.fetch_add(1, Relaxed);
         log::debug!(
             "HTTP: a connection was closed: its client sent too many frames that ask for nothing"
         );
         if let Some(goaway) = self.budget.goaway() {
-            // The socket takes these few bytes, or has not been read for long.
+            // The socket takes these few bytes, unless the client has read nothing for long.
             let _ = Pin::new(&mut self.stream).poll_write(context, &goaway);
         }
         io::Error::new(io::ErrorKind::ConnectionAborted, "too many frames that ask for nothing")
     }
 
-    /// What a write came to, once it is known whether that has been too long.
+    /// Returns the outcome of a write, or an error if it has stalled for too long.
     fn bounded<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,20 +1,21 @@
-//! Frames of HTTP/2 (RFC 9113, 4.1) as they pass by on a socket, and how much of what a client
-//! sends is work for nothing.
+//! Watches the frames of HTTP/2 (RFC 9113, 4.1) on a socket, and limits those that cost work but
+//! ask for nothing.
 //!
 //! hyper answers every PING and SETTINGS and takes every other frame for as long as they come. So
-//! each frame that asks for no answer costs something, and a client has so much to spend: a little
-//! at once and by time, more by answers that it takes. Clients that measure the line send a PING
-//! for each DATA that they get, and those with small buffers many a WINDOW_UPDATE.
+//! each frame that asks for no answer is charged to a budget. A client has a small budget at first,
+//! gains some each second, and earns more by the answers that it is sent: clients that measure the
+//! bandwidth send a PING for each DATA that they get, and those with small buffers many a
+//! WINDOW_UPDATE.
 //!
 //! | a client sends | it costs |
 //! |---|---|
 //! | HEADERS | nothing: it is a request, and earns 1 for the first DATA, which may be short |
 //! | DATA that holds a message, or the last of a request's stream | nothing |
-//! | RST_STREAM | 2: it was a request for nothing |
-//! | WINDOW_UPDATE | 2: who takes an answer byte by byte spends more than it earns |
+//! | RST_STREAM | 2: its request was one for nothing |
+//! | WINDOW_UPDATE | 2: a client that takes an answer byte by byte spends more than it earns |
 //! | any other DATA; PING, SETTINGS, PRIORITY, CONTINUATION, ... | 1, and more if it is long |
 //!
-//! | it is sent | it earns |
+//! | a client is sent | it earns |
 //! |---|---|
 //! | HEADERS | [`HEADERS_CREDIT`] |
 //! | DATA | 1, and more by its length ([`BYTES_PER_CREDIT`]) |
@@ -25,16 +26,16 @@ use super::limits::{
     CONTROL_FRAMES_EARNED_MAX, CONTROL_FRAMES_PER_SECOND, CONTROL_FRAMES_START, DATA_BYTES_MIN,
 };
 
-/// What a connection of HTTP/2 begins with (RFC 9113, 3.4).
+/// First bytes of a connection of HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Before a frame's payload.
+/// Length of a frame's header.
 const HEAD_BYTES: usize = 9;
-/// An answer's beginning or end.
+/// Budget earned by each HEADERS frame sent: an answer's beginning or end.
 const HEADERS_CREDIT: u64 = 4;
-/// Each so many bytes of an answer are worth a frame: a client may tell of each 256 bytes, of
-/// stream and connection, that they were read.
+/// Bytes of an answer that earn 1: a client may acknowledge every 256 bytes with two
+/// WINDOW_UPDATEs, of stream and connection.
 const BYTES_PER_CREDIT: u64 = 64;
-/// Each so many bytes of a frame that asks for nothing are as much work as another one.
+/// Bytes of a frame that asks for nothing that cost 1 more.
 const BYTES_PER_COST: u64 = 256;
 
 const DATA: u8 = 0;
@@ -47,7 +48,7 @@ const ENHANCE_YOUR_CALM: u32 = 0xb;
 /// Debug data of the GOAWAY frame that a flooding client is sent.
 const WHY: &[u8] = b"too many frames that ask for nothing";
 
-/// The beginning of a frame.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     bytes: u64,
@@ -85,23 +86,23 @@ impl Head {
     }
 }
 
-/// Where frames begin in one direction.
+/// Parser that finds the frame headers in one direction.
 #[derive(Debug, Default)]
 struct Frames {
     head: [u8; HEAD_BYTES],
-    /// Of these.
+    /// Bytes of `head` that have been seen.
     head_bytes: usize,
-    /// Of the payload, what has not passed.
+    /// Bytes of the current frame's payload that have not been seen.
     left_bytes: u64,
 }
 
 impl Frames {
-    /// Whether the last frame has passed whole.
+    /// Whether the last frame has ended and the next one not begun.
     fn is_between(&self) -> bool {
         self.head_bytes == 0 && self.left_bytes == 0
     }
 
-    /// The next frame that begins in these bytes, which are taken away up to there.
+    /// Returns the next frame whose header ends in these bytes, and advances them past that header.
     fn next(&mut self, bytes: &mut &[u8]) -> Option<Head> {
         let passed = usize::try_from(self.left_bytes).unwrap_or(usize::MAX).min(bytes.len());
         self.left_bytes -= passed as u64;
@@ -120,32 +121,33 @@ impl Frames {
     }
 }
 
-/// What was seen of the connection's beginning.
+/// Version of HTTP, as far as the connection's first bytes show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// So many bytes of the preface.
+    /// Not known yet; so many bytes of the preface have been seen.
     Unknown(usize),
     Http1,
     Http2,
 }
 
-/// What a connection has to spend.
+/// Budget of one connection for frames that ask for nothing.
 #[derive(Debug)]
 pub struct FrameBudget {
     version: Version,
     received: Frames,
     sent: Frames,
     frames: u64,
-    /// When it was last given some by time.
+    /// Time of the last gain by time.
     refilled_at: Instant,
-    /// The last request's.
+    /// Stream of the last request.
     stream: u32,
-    /// Requests whose stream the client has not ended. Each may end once, with little or nothing.
+    /// Count of requests whose stream the client has not ended. Each may end once with a short or
+    /// empty DATA frame, free of charge.
     open: u64,
 }
 
 impl FrameBudget {
-    /// Of a new connection.
+    /// Budget of a new connection.
     pub fn new() -> Self {
         Self {
             version: Version::Unknown(0),
@@ -158,7 +160,7 @@ impl FrameBudget {
         }
     }
 
-    /// These bytes were received. Whether the client has sent too much that asks for nothing.
+    /// Notes received bytes. Returns whether the client has exceeded its budget.
     #[must_use]
     pub fn receive(&mut self, mut bytes: &[u8]) -> bool {
         if let Version::Unknown(seen) = self.version {
@@ -181,7 +183,7 @@ impl FrameBudget {
         is_too_much
     }
 
-    /// What the next frame that was received costs.
+    /// Returns the cost of a received frame.
     fn cost(&mut self, head: Head) -> u64 {
         match head.kind {
             HEADERS => {
@@ -204,7 +206,7 @@ impl FrameBudget {
         }
     }
 
-    /// These bytes were sent.
+    /// Notes sent bytes, which earn budget.
     pub fn send(&mut self, mut bytes: &[u8]) {
         if self.version != Version::Http2 {
             return;
@@ -218,7 +220,8 @@ impl FrameBudget {
         self.frames = (self.frames + frames).min(CONTROL_FRAMES_EARNED_MAX);
     }
 
-    /// The frame that sends the client away; none in the middle of another one.
+    /// Returns the GOAWAY frame for a client that floods the server; none in the middle of another
+    /// frame.
     pub fn goaway(&self) -> Option<Vec<u8>> {
         if self.version != Version::Http2 || !self.sent.is_between() {
             return None;

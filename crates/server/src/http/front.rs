@@ -1,4 +1,4 @@
-//! How the HTTP front is reached: the URL that clients use, and who may ask.
+//! Settings of the HTTP front: the URL that clients use, and who may ask.
 
 use std::sync::Arc;
 
@@ -8,33 +8,35 @@ use super::{
     access::Access, front_metrics::FrontMetrics, limits::AUTHORITY_BYTES_MAX, names::Names,
 };
 
-/// As it was configured, for all threads.
+/// Configuration and counters of the front, shared by its threads.
 #[derive(Clone, Debug, Default)]
 pub struct Front {
-    /// Under which clients reach this front, without a slash at its end; none: as they say they do.
+    /// URL under which clients reach this front, without a slash at its end; none: the host that
+    /// they ask for.
     pub url: Option<String>,
-    /// Who may ask.
+    /// Check of the password.
     pub access: Access,
-    /// Under which names.
+    /// Host names under which clients may ask.
     pub names: Names,
-    /// What it counts.
+    /// Counters of the front.
     pub metrics: Arc<FrontMetrics>,
 }
 
-/// What a request was sent to, as far as it says so. In the extensions of every request.
+/// Authority (host and port) that a request names, if any. It is in the extensions of every
+/// request.
 #[derive(Clone, Debug)]
 pub struct Asked(pub Option<Authority>);
 
 impl Front {
-    /// What a URL that is given to a client begins with: scheme and authority. None: the client
-    /// says nothing that it could be made of.
+    /// Returns the beginning, scheme and authority, of URLs that are given to a client; none if the
+    /// request does not name a usable one.
     pub fn base(&self, asked: &Asked, headers: &HeaderMap) -> Option<String> {
         if let Some(url) = &self.url {
             return Some(url.clone());
         }
         let scheme = if is_https(headers) { "https" } else { "http" };
         let authority = asked.0.as_ref()?;
-        // Credentials in it would be given on to whoever gets the URL.
+        // Credentials in it would be passed on to whoever gets the URL.
         if authority.as_str().contains('@') || AUTHORITY_BYTES_MAX < authority.as_str().len() {
             return None;
         }
@@ -42,7 +44,8 @@ impl Front {
     }
 }
 
-/// Where several proxies have said it, the first is the one that the client spoke to.
+/// Whether the client spoke HTTPS to the proxy. Of several proxies, the first value is that of the
+/// one nearest to the client.
 fn is_https(headers: &HeaderMap) -> bool {
     let forwarded = headers
         .get("x-forwarded-proto")

@@ -1,14 +1,14 @@
-//! What the front counts. `/metrics` shows it.
+//! Counters of the HTTP front, shown at `/metrics`.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Of all connections together.
+/// Counters of all connections together.
 #[derive(Debug, Default)]
 pub struct FrontMetrics {
-    /// Connections now.
+    /// Connections open now.
     pub connections: AtomicU64,
     /// Connections accepted.
     pub accepted: AtomicU64,
@@ -16,24 +16,24 @@ pub struct FrontMetrics {
     pub stuck: AtomicU64,
     /// Connections closed because they sent too many frames that ask for nothing.
     pub flooded: AtomicU64,
-    /// Connections closed because there was too much of their requests and answers in memory.
+    /// Connections closed because their requests and answers took too much memory.
     pub evicted: AtomicU64,
     /// Bytes of requests and answers in memory now.
     pub memory_bytes: AtomicUsize,
-    /// Requests refused because that was too much.
+    /// Requests refused because there was too little memory left.
     pub memory_refused: AtomicU64,
-    /// Requests refused for a wrong password, credentials that cannot be read, or a wrong key. One
-    /// without any is none: some clients ask what is asked for.
+    /// Requests refused for a wrong password, unreadable credentials, or a wrong key. Requests
+    /// without credentials do not count: some clients send one first to learn what is asked for.
     pub auth_denied: AtomicU64,
-    /// Requests whose password was not looked at, since too many wrong ones came from their
+    /// Requests whose password was not checked, because too many wrong ones came from their
     /// address.
     pub auth_refused: AtomicU64,
-    /// Requests refused because they were for another host, or came from a page of another site.
+    /// Requests refused because they asked for a foreign host, or came from a page of another site.
     pub foreign_refused: AtomicU64,
 }
 
 impl FrontMetrics {
-    /// A connection more, until the place is dropped.
+    /// Counts a connection until the returned guard is dropped.
     pub fn accept(self: &Arc<Self>) -> Open {
         self.accepted.fetch_add(1, Relaxed);
         self.connections.fetch_add(1, Relaxed);
@@ -41,7 +41,7 @@ impl FrontMetrics {
     }
 }
 
-/// One connection.
+/// Guard that counts one open connection.
 #[derive(Debug)]
 pub struct Open(Arc<FrontMetrics>);
 

@@ -6,76 +6,75 @@ use busload_dolt::ChunkAddress;
 
 use crate::{grpc, remotesapi};
 
-/// Connections served at once, if there are files for so many; further ones wait to be accepted. A
-/// client of Dolt has up to 66.
+/// Most connections at once, if the system allows so many open files; further ones wait to be
+/// accepted. A client of Dolt has up to 66.
 pub const CONNECTION_COUNT_LIMIT: u32 = 4096;
-/// Calls under way on one HTTP/2 connection; a client keeps further ones to itself.
+/// Most calls in flight on one HTTP/2 connection; the client delays further ones.
 pub const STREAM_COUNT_LIMIT: u32 = 256;
 
-/// How long to leave the listener alone when it fails, as it does when the process is out of file
-/// descriptors.
+/// Pause after the listener failed, as it does when the process is out of file descriptors.
 pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
-/// A connection without a request is closed after this, or twice this at the latest. More than the
-/// usual minute between two scrapes. The head of an HTTP/1.1 request has as long: hyper counts from
-/// the end of the answer before.
+/// Time after which an idle connection is closed, twice this at the latest. It is longer than the
+/// usual minute between two scrapes. It also bounds the time for the head of an HTTP/1.1 request,
+/// which hyper counts from the end of the answer before.
 pub const IDLE_MAX: Duration = Duration::from_secs(75);
-/// A connection that is told to go may finish what it has for so long.
+/// Time for a connection that is shut down to finish its requests.
 pub const LEAVE_GRACE: Duration = Duration::from_secs(10);
-/// Who takes nothing of what is sent, or nothing of one of the answers, for so long is gone.
+/// Time after which a connection is closed if its client takes no bytes, or none of one answer.
 pub const WRITE_STALL_MAX: Duration = Duration::from_secs(60);
-/// A message of a call that began and does not go on for so long ends the call.
+/// Time after which a call fails if nothing more comes of a message that has begun.
 pub const MESSAGE_STALL_MAX: Duration = WRITE_STALL_MAX;
-/// A piece of a long answer is taken within this: nothing is held for ever by who takes a byte now
-/// and then.
+/// Time in which a client has to take a whole piece of an answer, so that one that takes a byte now
+/// and then does not hold memory for ever.
 pub const PIECE_TIME_MAX: Duration = Duration::from_secs(3600);
-/// A silent HTTP/2 connection is asked whether it lives this often,
+/// Interval of PINGs on a silent HTTP/2 connection.
 pub const PING_INTERVAL: Duration = Duration::from_secs(20);
-/// and answers within this.
+/// Time in which a client has to answer a PING.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Frames of HTTP/2 that ask for no answer, like PING, SETTINGS and WINDOW_UPDATE, that a
-/// connection may send at once before it was sent any answer. One that sends more is told to calm
-/// down, and closed. A call that is given up before it is answered costs one, too: clients with
-/// timeouts of their own give up hundreds at once when a store does not answer.
+/// Initial budget of control frames: frames of HTTP/2 that ask for no answer, like PING, SETTINGS
+/// and WINDOW_UPDATE. A connection that exceeds its budget gets ENHANCE_YOUR_CALM and is closed.
+/// Cancelling a call before it is answered costs frames, too: clients with timeouts of their own
+/// cancel hundreds at once when a store does not answer.
 pub const CONTROL_FRAMES_START: u64 = 1_000;
-/// The same each second, up to as many,
+/// Control frames that the budget gains each second, up to [`CONTROL_FRAMES_START`].
 pub const CONTROL_FRAMES_PER_SECOND: u64 = 500;
-/// and at most with all that it was sent: what was sent before it was taken is told of later.
+/// Greatest budget that answers can earn. Clients acknowledge long after they were sent an answer,
+/// so earned frames have to last.
 pub const CONTROL_FRAMES_EARNED_MAX: u64 = 10_000;
-/// DATA with less is such a frame, too, unless it is the last of its stream. Messages with an
-/// address have more, and clients do not cut them so small.
+/// Least length of a DATA frame that does not count as a control frame. The last of a stream never
+/// does. Messages with an address are longer, and clients do not cut them so small.
 pub const DATA_BYTES_MIN: u64 = 16;
 
-/// A host and a port that a client says: names of DNS have 253 bytes at most. URLs in answers begin
-/// with it, of thousands of files at once.
+/// Longest host and port that a client may ask for: DNS names have at most 253 bytes. An answer
+/// repeats it in the URLs of thousands of files.
 pub const AUTHORITY_BYTES_MAX: usize = 260;
-/// The head of a request: HTTP/1.1 counts its bytes, HTTP/2 those of the decoded headers.
+/// Longest head of a request: HTTP/1.1 counts its bytes, HTTP/2 those of the decoded headers.
 pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
-/// Buffer of an HTTP/1.1 connection; a head that does not fit into it is refused before it has come
-/// whole.
+/// Buffer of an HTTP/1.1 connection; hyper refuses a head that does not fit before it is complete.
 pub const HTTP1_BUFFER_BYTES_MAX: usize = 64 * 1024;
-/// Headers of an HTTP/1.1 request.
+/// Most headers of an HTTP/1.1 request.
 pub const HEADER_COUNT_MAX: usize = 64;
-/// A message of a call, of any service: a longer one is refused by its header.
+/// Longest message of a call of any service: a longer one is refused by its header.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// What a client may send on one stream before it is read: the largest request at once.
+/// Flow-control window of one stream: it takes the largest request at once.
 pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// The same for all streams of a connection.
+/// Flow-control window of all streams of a connection together.
 pub const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-/// So much of one stream's answer waits for the socket before the next piece of it is asked for; a
-/// piece is not cut for that.
+/// Bytes of one stream's answer that hyper buffers before it asks for the next piece. It does not
+/// cut a piece for that.
 pub const STREAM_SEND_BYTES_MAX: usize = 64 * 1024;
-/// The usual piece of a long answer. A stream whose client reads nothing holds two.
+/// Usual piece of a long answer. A stream whose client reads nothing holds two.
 pub const PIECE_BYTES: usize = 256 * 1024;
 
-/// Requests and answers in memory that their clients have not sent completely, or not taken: what
-/// has come of them. Of one connection,
+/// Memory of one connection for requests and answers: bytes received of requests, and bytes of
+/// answers that the client has not taken.
 pub const CONNECTION_BYTES_MAX: usize = 160 << 20;
-/// and of all. A connection has no more of it than it leaves to others; beyond that its calls fail
-/// with `RESOURCE_EXHAUSTED`. When there is more all the same, the connection with the most is
-/// closed, of the address with the most.
+/// Memory of all connections for requests and answers. A connection may hold no more of it than is
+/// left; beyond that its calls fail with `RESOURCE_EXHAUSTED`. If the limit is passed all the same,
+/// the connection that holds most is closed, of the client address that holds most.
 pub const ALL_BYTES_MAX: usize = 512 << 20;
-/// A connection with as little is not refused, whatever others have.
+/// Memory up to which a connection is never refused, whatever others hold.
 pub const CONNECTION_BYTES_MIN: usize = 64 << 10;
 
 const _: () = assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);

@@ -1,7 +1,7 @@
 //! `/metrics` in the text format of Prometheus.
 //!
-//! Names end with their unit; `_total` marks what only grows (until the process ends, or CONFIG
-//! RESETSTAT).
+//! Names end with their unit; `_total` marks counters, which only grow until the process ends or
+//! CONFIG RESETSTAT resets them.
 
 mod chunks;
 mod dolt;
@@ -19,7 +19,7 @@ use crate::{
     status::{State, Status},
 };
 
-/// All metrics.
+/// Renders the page of all metrics.
 pub fn render(status: &Status, front: &FrontMetrics) -> String {
     let mut page = Page::default();
     process(&mut page, status);
@@ -77,7 +77,7 @@ fn process(page: &mut Page, status: &Status) {
     }
 }
 
-/// Only Linux tells.
+/// Reads the resident memory; none where there is no `/proc`.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
@@ -159,7 +159,7 @@ fn commands(page: &mut Page, stats: &Stats) {
     );
     page.counter(
         "busload_auth_refused_total",
-        "AUTH and HELLO not looked at, since too many wrong passwords came from their address.",
+        "AUTH and HELLO refused unchecked after too many wrong passwords from their address.",
         stats.auth_refused_total.get(),
     );
     page.counter(
@@ -184,7 +184,7 @@ fn commands(page: &mut Page, stats: &Stats) {
     );
     page.gauge(
         "busload_source_requests",
-        "Requests under way at sources.",
+        "Requests in flight at sources.",
         stats.source_tickets.get(),
     );
 }
@@ -213,7 +213,7 @@ fn memory(page: &mut Page, stats: &Stats) {
     );
 }
 
-/// Tables in Postgres: families are there only when such tables are.
+/// Renders the metrics of Postgres tables. Their families appear only if there are such tables.
 fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
     if tables.is_empty() {
         return;
@@ -227,25 +227,20 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
         }
     };
     let counter = "counter";
-    by_operation(
-        "busload_postgres_requests_total",
-        counter,
-        "Requests taken into the waiting line.",
-        |class| class.requests,
-    );
+    by_operation("busload_postgres_requests_total", counter, "Requests queued.", |class| {
+        class.requests
+    });
     by_operation(
         "busload_postgres_joined_total",
         counter,
         "Requests that joined one for the same key: reads de-duplicated, writes merged.",
         |class| class.joined,
     );
-    by_operation("busload_postgres_batches_total", counter, "Batches that left.", |class| {
-        class.batches
-    });
+    by_operation("busload_postgres_batches_total", counter, "Batches sent.", |class| class.batches);
     by_operation(
         "busload_postgres_batch_entries_total",
         counter,
-        "Keys in the batches that left.",
+        "Keys in the batches sent.",
         |class| class.entries,
     );
     by_operation(
@@ -264,10 +259,10 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
     each(
         "busload_postgres_refused_total",
         counter,
-        "Requests refused because the line was full.",
+        "Requests refused because the queue was full.",
         |stats| stats.line.refused,
     );
-    each("busload_postgres_expired_total", counter, "Requests not answered in time.", |stats| {
+    each("busload_postgres_expired_total", counter, "Requests that timed out.", |stats| {
         stats.line.expired
     });
     each(
@@ -294,10 +289,10 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
         "Writes with an unknown outcome.",
         |stats| stats.outcomes_unknown,
     );
-    each("busload_postgres_waiting", "gauge", "Requests in the waiting line.", |stats| {
+    each("busload_postgres_waiting", "gauge", "Requests in the queue.", |stats| {
         stats.waiting as u64
     });
-    each("busload_postgres_batches_in_flight", "gauge", "Batches under way.", batches_in_flight);
+    each("busload_postgres_batches_in_flight", "gauge", "Batches in flight.", batches_in_flight);
     each("busload_postgres_connections", "gauge", "Connections open.", |stats| {
         stats.pool.up as u64
     });

@@ -1,15 +1,15 @@
-//! The names under which the HTTP front may be asked. Where it asks for no password, what protects
-//! it is that only this machine can reach it; but a page in a browser on this machine can, too, if
-//! somebody lets a name of theirs point at 127.0.0.1 (DNS rebinding). Such a request says that name
-//! in `Host` or `:authority`.
+//! Host names under which clients may ask the HTTP front. Where it asks for no password, its only
+//! protection is that only this machine can reach it. But a web page in a browser on this machine
+//! can reach it, too, if the page's owner points a name of theirs at 127.0.0.1 (DNS rebinding).
+//! Such a request has that name in `Host` or `:authority`.
 //!
-//! | a request says | and is answered |
+//! | a request names | it is answered |
 //! |---|---|
-//! | no host | yes: browsers always say one |
-//! | `localhost`, or any address | yes: nobody else decides what that means |
+//! | no host | yes: browsers always name one |
+//! | `localhost`, or an IP address | yes: nobody else decides what those mean |
 //! | the host of `http_url`, a name in `http_hosts` | yes |
 //! | another host | where a password is asked for: a browser has none for that name |
-//! | an `Origin` | if it is the host that was asked, or one of `http_url` and `http_hosts`: other pages ask for others |
+//! | an `Origin` | if that is the host asked for, or one of `http_url` and `http_hosts` |
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -23,23 +23,23 @@ use super::limits::AUTHORITY_BYTES_MAX;
 use crate::{grpc, shown::Shown};
 
 const EXPECTED: &str = "expected a host without scheme and port, like cache.example.com";
-/// The one name that means this machine everywhere (RFC 6761, 6.3).
+/// Name that means this machine everywhere (RFC 6761, 6.3).
 const LOCALHOST: &str = "localhost";
 
-/// A host that clients may ask for, in lower case, without a dot at its end.
+/// Host name that clients may ask for, in lower case, without a dot at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName(String);
 
-/// The hosts that were configured.
+/// Host names from the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Vec<HostName>);
 
-/// Why a request is not answered.
+/// Reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// It is for this host.
+    /// The request asks for this host.
     Host(String),
-    /// It comes from a page of this site.
+    /// The request comes from a page of this site.
     Origin(String),
 }
 
@@ -65,14 +65,14 @@ impl FromStr for HostName {
 }
 
 impl Names {
-    /// These, and the host of the URL that clients use.
+    /// Allows these hosts, and that of the URL that clients use.
     pub fn new(mut hosts: Vec<HostName>, url: Option<&str>) -> Self {
         let authority = url.and_then(|url| url.parse::<Uri>().ok()?.into_parts().authority);
         hosts.extend(authority.map(|authority| HostName::of(authority.host())));
         Self(hosts)
     }
 
-    /// Whether a request may be answered; `asks` says whether it needs the password.
+    /// Checks whether a request may be answered; `asks` says whether it needs the password.
     pub fn check(&self, asks: bool, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
         let given =
             || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
@@ -92,7 +92,7 @@ impl Names {
         }
     }
 
-    /// Whether a host and perhaps a port mean this server, whoever says so.
+    /// Whether a host, perhaps with a port, is a name of this server that nobody else controls.
     fn is_ours(&self, host: &str) -> bool {
         let Some(name) = host_of(host) else { return false };
         let bare =
@@ -100,7 +100,7 @@ impl Names {
         bare == LOCALHOST || bare.parse::<IpAddr>().is_ok() || self.0.contains(&name)
     }
 
-    /// Whether a page is one of this server.
+    /// Whether the origin of a page is this server.
     fn is_own(&self, origin: &str, asked: Option<&str>) -> bool {
         let Some((scheme, site)) = origin.split_once("://") else { return false };
         let is_asked =
@@ -109,7 +109,7 @@ impl Names {
     }
 }
 
-/// Without a port. None: this is no host.
+/// Returns the host without its port; none if the text is no host.
 fn host_of(text: &str) -> Option<HostName> {
     let authority: Authority = text.parse().ok()?;
     let is_host =
@@ -122,20 +122,21 @@ impl fmt::Display for Foreign {
         match self {
             Self::Host(host) => write!(
                 f,
-                "this server asks for no password, so it answers only to localhost, addresses, and the names in its settings, not to \
-                 `{host}`; the setting http_hosts allows further names (--http-hosts NAME)"
+                "this server asks for no password, so it answers only to localhost, addresses, and \
+                 the names in its settings, not to `{host}`; the setting http_hosts allows further \
+                 names (--http-hosts NAME)"
             ),
             Self::Origin(origin) => write!(
                 f,
-                "a page of another site may not ask for this: `{origin}` is not the host that was asked, nor one of the setting \
-                 http_hosts (--http-hosts NAME)"
+                "a page of another site may not ask for this: `{origin}` is not the host that was \
+                 asked, nor one of the setting http_hosts (--http-hosts NAME)"
             ),
         }
     }
 }
 
 impl Foreign {
-    /// In the words of the protocol.
+    /// Makes the answer: a status of gRPC for a call, else 403.
     pub fn into_response(self, headers: &HeaderMap) -> Response {
         if grpc::is_call(headers) {
             return Refusal::permission_denied(self.to_string())

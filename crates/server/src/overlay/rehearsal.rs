@@ -1,4 +1,4 @@
-//! What the directory below would say to a change, found out without making one.
+//! Finds out whether the directory below would refuse a change, without making the change.
 
 use std::{
     fs, io,
@@ -8,14 +8,14 @@ use std::{
 
 use rustix::io::Errno;
 
-/// A directory, which need not exist.
+/// A directory on which changes are tried. It need not exist.
 #[derive(Debug)]
 pub(super) struct Rehearsal {
-    /// Free in its file system; changes of lengths are taken from here.
+    /// Free space of the file system, less the growth of files so far.
     room_bytes: Mutex<u64>,
 }
 
-/// What is tried.
+/// Kind of entry to try to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
     File,
@@ -23,7 +23,7 @@ enum Trial {
 }
 
 impl Rehearsal {
-    /// Fails where the directory is missing and could not be made.
+    /// Fails if the directory is missing and could not be created.
     pub fn of(path: &Path) -> io::Result<Self> {
         let parent = path
             .ancestors()
@@ -41,7 +41,7 @@ impl Rehearsal {
         Self { room_bytes: Mutex::new(room_bytes) }
     }
 
-    /// Whether a file could be made with this path, in a directory that may be missing.
+    /// Fails if no file with this path could be created. Its directory may be missing.
     pub fn try_create(&self, path: &Path) -> io::Result<()> {
         if path.is_dir() {
             return Err(Errno::ISDIR.into());
@@ -60,7 +60,7 @@ impl Rehearsal {
         self.room_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes from the room or gives back to it.
+    /// Takes the growth of a file from the free space, or gives back what it shrank by.
     pub fn resize(&self, from: u64, to: u64) -> io::Result<()> {
         let mut room_bytes = self.lock();
         match (*room_bytes).saturating_add(from).checked_sub(to) {
@@ -73,13 +73,13 @@ impl Rehearsal {
     }
 }
 
-/// The empty path is the parent of a relative one: the working directory.
+/// Returns `.` for the empty path, which is the parent of a relative one.
 fn or_here(path: &Path) -> &Path {
     if path == Path::new("") { Path::new(".") } else { path }
 }
 
-/// Makes a file without a name. File systems that have no such files get one (or a directory) with
-/// a name, for a moment.
+/// Tries to create an entry: a file without a name (`O_TMPFILE`), or, on file systems that do not
+/// have them, a file or directory with a name, removed at once.
 fn try_in(directory: &Path, trial: Trial) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -98,7 +98,8 @@ fn try_in(directory: &Path, trial: Trial) -> io::Result<()> {
     }
 }
 
-/// What its file system has for us. Where that cannot be told there is no bound.
+/// Returns the space of the directory's file system that this user may take; no limit if that is
+/// not known.
 fn room_bytes(directory: &Path) -> u64 {
     match rustix::fs::statvfs(directory) {
         Ok(space) if 0 < space.f_blocks => space.f_bavail.saturating_mul(space.f_frsize),
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
-    /// Nobody makes anything there, not even root.
+    /// In /proc not even root can create anything.
     #[test]
     fn what_cannot_be_made_is_an_error() {
         for path in ["/proc/busload", "/proc/busload/log", "/proc/version/log"] {

@@ -6,7 +6,7 @@ fn slices(bytes: &[u8]) -> [io::IoSlice<'_>; 1] {
     [io::IoSlice::new(bytes)]
 }
 
-/// A directory with one file of 10,000 sevens.
+/// Makes a directory with one file of 10,000 sevens.
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a"), [7; 10_000]).unwrap();
@@ -25,7 +25,7 @@ fn changes_are_seen_through_the_layer_and_the_file_stays_as_it_is() {
     let directory = directory();
     let disk = OverlayDisk::open(directory.path()).unwrap();
     let file = disk.open("a").unwrap();
-    // The same steps on plain bytes.
+    // Model: the same steps on plain bytes.
     let mut model = vec![7_u8; 10_000];
     for (offset, bytes) in
         [(5, vec![1; 3]), (4000, vec![2; 5000]), (9_999, vec![3; 10]), (30_000, vec![0; 9000])]
@@ -59,7 +59,7 @@ fn names_change_in_the_layer_only() {
     assert_eq!(names, ["a"]);
 }
 
-/// Once a check of such a directory said that a start would succeed.
+/// `check` once said that a start in such a directory would succeed.
 #[test]
 fn a_rehearsal_fails_where_the_directory_below_would() {
     let error = OverlayDisk::rehearse(Path::new("/proc/busload/log")).unwrap_err();
@@ -77,7 +77,7 @@ fn a_rehearsal_fails_where_the_directory_below_would() {
             (operation, Some(Path::new("/proc/self/task")))
         );
     }
-    // A program that runs cannot be written, not even by root.
+    // Not even root can write a running program (ETXTBSY).
     let directory = directory();
     let program = directory.path().join("program");
     fs::copy("/bin/sleep", &program).unwrap();
@@ -93,7 +93,7 @@ fn a_rehearsal_fails_where_the_directory_below_would() {
             (DiskOperation::Lock, io::ErrorKind::ExecutableFileBusy),
         ]
     );
-    // Where nothing will be written nothing is asked.
+    // A disk that is only read does not ask whether files can be written.
     OverlayDisk::open(directory.path()).unwrap().open("program").unwrap();
     OverlayDisk::open(Path::new("/proc/busload/log")).unwrap().lock("lock").unwrap();
 }
@@ -115,7 +115,7 @@ fn a_rehearsal_has_the_room_of_the_file_system() {
         disk.truncate(&file, 1000).unwrap();
         disk.remove("new").unwrap();
     }
-    // What is below has its room already.
+    // Bytes that exist below take no further space.
     disk.truncate(&disk.open("a").unwrap(), 9_000).unwrap();
     disk.write_at(&disk.create("new").unwrap(), 0, &slices(&[0; 2000])).unwrap();
     let disk = OverlayDisk::open(directory.path()).unwrap();

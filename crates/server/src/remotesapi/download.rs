@@ -1,21 +1,22 @@
-//! Downloads: table files and records, whole or by range.
+//! Downloads of table files and bundles of records, whole or by range.
 //!
 //! ```text
-//!  GET, HEAD --> path, key --> source -------> plan -----> room --> first piece --> body
-//!                404, 403      FileBytes or    304, 412,   503      503, 502        cut off
-//!                              records; 404    400, 416
+//!  GET, HEAD --> path, key --> source -------> plan -----> memory --> first piece --> body
+//!                404, 403      FileBytes or    304, 412,   budget     503, 502        cut off
+//!                              records; 404    400, 416    503
 //! ```
 //!
-//! **Statuses** leave when the first bytes are there, so that everything that can go wrong by then
-//! has a status and a text of its own. All of it together has one deadline, the table's timeout
-//! from the request's arrival: clients wait 15 seconds for a status, whatever it is made of. What
-//! fails later cuts the connection: clients of Dolt go on at the next byte, but take an answer that
-//! ends in order and early for corruption. **Ranges** are answered one at a time. Several, and what
-//! makes no sense, are refused: the standard would allow to send all of the file instead, which
-//! Dolt takes for the range. **Limits.** Bytes in memory for slow clients ([`SENDING_BYTES_MAX`] of
-//! a table, a part of it of one connection); downloads beyond it wait. Who takes nothing is gone
-//! after a while ([`WRITE_STALL_MAX`](crate::http::limits::WRITE_STALL_MAX)). **Shutdown.** Answers
-//! under way are cut off.
+//! **Statuses** are sent once the first bytes are there, so that every failure until then has its
+//! own status and text. All steps up to there share one deadline, the table's timeout after the
+//! request's arrival: clients wait at most 15 seconds for a status. A later failure cuts the
+//! connection: clients of Dolt then resume at the next byte, but take an answer that ends early
+//! without an error for corruption. **Ranges** are answered one per request. Several ranges and
+//! malformed ones are refused: the standard would allow a server to send the whole file instead,
+//! which Dolt takes for the range. **Limits.** Bytes in memory for slow clients
+//! ([`SENDING_BYTES_MAX`] for a table, a quarter of it for one connection); further downloads wait.
+//! A client that reads nothing is disconnected after
+//! [`WRITE_STALL_MAX`](crate::http::limits::WRITE_STALL_MAX). **Shutdown.** Downloads in progress
+//! are cut off.
 
 mod body;
 mod conditions;
@@ -56,14 +57,15 @@ use super::{
 };
 use crate::{chunk_stores::ChunkTable, config::ChunksSettings, http::check_memory, shown::Shown};
 
-/// What a path looks like.
-const PATHS: &str = "expected /dolt/v1/TABLE/files/VERSION/ID, the same with .darc, or /dolt/v1/TABLE/records/RECIPE, as lists and locations have it";
-/// The methods there are.
+/// Error text for paths that name no resource.
+const PATHS: &str = "expected /dolt/v1/TABLE/files/VERSION/ID, the same with .darc, or \
+                     /dolt/v1/TABLE/records/BUNDLE, as lists and locations have it";
+/// Methods that downloads support.
 const METHODS: &str = "GET, HEAD";
-/// In the query, before a key.
+/// Query parameter that holds the key.
 const KEY: &str = "key=";
 
-/// The paths.
+/// Builds the routes of all downloads.
 pub fn routes(remotesapi: &Arc<Remotesapi>) -> Router {
     let downloads =
         Downloads { remotesapi: Arc::clone(remotesapi), rooms: Rooms::new(SENDING_BYTES_MAX) };
@@ -79,11 +81,11 @@ async fn answer(Extract(downloads): Extract<Arc<Downloads>>, request: Request) -
     downloads.answer(&parts).await.unwrap_or_else(Refusal::into_response)
 }
 
-/// What is needed to answer.
+/// State that answers to downloads need.
 #[derive(Debug)]
 struct Downloads {
     remotesapi: Arc<Remotesapi>,
-    /// For what is sent.
+    /// Memory budget of each table for bytes being sent.
     rooms: Rooms,
 }
 
@@ -102,7 +104,7 @@ impl Downloads {
         let table = self.table(&target)?;
         let answer = self.answer_from(table, &target, request, arrived).await;
         answer.inspect_err(|refusal| {
-            // Clients print the status of a download that was refused, if that.
+            // Clients print at most the status of a refused download, so the text is logged here.
             if refusal.status.is_server_error() {
                 let text = format!("a download was refused: {}", refusal.text);
                 self.remotesapi
@@ -142,7 +144,8 @@ impl Downloads {
         }
     }
 
-    /// The key comes first: who has none learns nothing of tables.
+    /// Checks the key and finds the table, in this order: a client without the key learns nothing
+    /// about tables.
     fn table(&self, target: &Target<'_>) -> Result<&ChunkTable, Refusal> {
         let Remotesapi { status, front, .. } = &*self.remotesapi;
         if !front.access.allows_key(target.table, target.key) {
@@ -171,7 +174,8 @@ impl Downloads {
                 let file = in_time(deadline, table, file).await?.map(Source::File);
                 (
                     file,
-                    "the store has no such table file, or not in this version any more: list the files again",
+                    "the store has no such table file, or not in this version any more: \
+                     list the files again",
                 )
             }
             Resource::Records(recipe) => {
@@ -180,14 +184,15 @@ impl Downloads {
                 let records = |bytes| Records::new(&self.remotesapi, (&table.store, recipe), bytes);
                 (
                     bytes.map(|bytes| Source::Records(records(bytes))),
-                    "the store does not have these chunks any more, or not in this layout: ask for locations again",
+                    "the store does not have these chunks any more, or not in this layout: \
+                     ask for locations again",
                 )
             }
         };
         found.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, text))
     }
 
-    /// Once its first piece is there.
+    /// Returns the body once its first piece is there.
     async fn body(
         &self,
         (source, part): (&Source, &Part),
@@ -197,7 +202,8 @@ impl Downloads {
     ) -> Result<Body, Refusal> {
         let full = || {
             Refusal::later(
-                "other downloads of the table, or of this connection, take all the memory for them, and none ended in time",
+                "other downloads of the table, or of this connection, take all the memory for \
+                 them, and none ended in time",
             )
         };
         let wanted = (&*table.settings.name, source.held(part));
@@ -216,7 +222,7 @@ impl Downloads {
     }
 }
 
-/// What the store answers, until the request's deadline.
+/// Waits for the store's answer until the request's deadline.
 async fn in_time<T>(
     deadline: Instant,
     table: &ChunkTable,
@@ -231,7 +237,7 @@ async fn in_time<T>(
     Ok(timeout_at(deadline.into(), answer).await.map_err(late)??)
 }
 
-/// What a request names.
+/// Table, resource and key that a request names.
 #[derive(Debug, PartialEq, Eq)]
 struct Target<'a> {
     table: &'a str,
@@ -256,12 +262,13 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A longer one was never given out.
+/// Parses a bundle. Longer ones than busload advertises are refused.
 fn recipe(text: &str) -> Option<Recipe> {
     Recipe::parse(text).filter(|recipe| recipe.addresses.len() <= RECORDS_CHUNKS_MAX)
 }
 
-/// It says the same as the URL, so the same process or another never has other bytes for it.
+/// Returns the entity tag. It identifies the bytes as the URL does, so no process ever serves other
+/// bytes under it.
 fn etag(resource: &Resource) -> HeaderValue {
     let text = match resource {
         Resource::File(FileName { id, version, .. }) => format!("\"{version:016x}-{id}\""),
@@ -270,10 +277,10 @@ fn etag(resource: &Resource) -> HeaderValue {
     HeaderValue::try_from(text).expect("hexadecimal and base 32 are ASCII")
 }
 
-/// What is said of bytes.
+/// Headers of an answer about the bytes of a resource.
 struct Headers<'a> {
     etag: &'a HeaderValue,
-    /// Whether anybody may have them.
+    /// Set if shared caches may store the bytes.
     is_public: bool,
     size: u64,
 }
@@ -298,7 +305,8 @@ impl Headers<'_> {
         (StatusCode::PARTIAL_CONTENT, headers, body).into_response()
     }
 
-    /// A URL with a key is a secret, and so is what proxies would keep under it.
+    /// Returns the headers of all answers. A URL with a key is a secret, so the bytes under it must
+    /// not be stored by shared caches.
     fn common(&self) -> HeaderMap {
         let control = match self.is_public {
             true => "public, max-age=31536000, immutable",

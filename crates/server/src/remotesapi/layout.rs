@@ -1,11 +1,16 @@
-//! Where a client is told that chunks are.
+//! Chunk locations that clients are told.
 //!
 //! ```text
-//!                    +-- files:   in their table files; their reads begin, dictionaries are kept ready ---------+
-//!  addresses --> located                                                                                        +--> resources, places
-//!                    +-- records: groups, in the order of the files --> RecordsCache::make, some at a time -----+
-//!                                 large records stay in their files --------------------------------------------+
-//!                                 and so do chunks that the store does not bring soon --------------------------+
+//!  addresses --> located --+-- files:   in table files; their reads start at once,
+//!                          |            their dictionaries are pinned ---------------+
+//!                          |                                                         v
+//!                          |                                                 resources, places
+//!                          |                                                         ^
+//!                          +-- records: groups, in the order of the files            |
+//!                                       --> RecordsCache::make, some at a time ------+
+//!                                       large records: in their table files ---------+
+//!                                       chunks that the store is slow to bring: -----+
+//!                                       in their table files, too
 //! ```
 
 mod plan;
@@ -27,35 +32,36 @@ use super::{
 };
 use crate::config::DoltLayout;
 
-/// Where the chunks of one request are.
+/// Locations of the chunks of one batch of requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Laid {
-    /// What there is to be downloaded.
+    /// Resources that the client can download.
     pub resources: Vec<Resource>,
-    /// Of each address, in their order; none: the store does not hold the chunk.
+    /// Location for each address, in their order; none if the store does not hold the chunk.
     pub places: Vec<Option<Place>>,
 }
 
-/// Where one chunk is.
+/// Location of one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which of the resources.
+    /// Index of the resource that holds it.
     pub resource: usize,
-    /// A record, or with a dictionary a zstd frame.
+    /// Byte range of a record or, if there is a dictionary, of a zstd frame.
     pub span: Span,
-    /// Where in the same resource its dictionary is.
+    /// Byte range of its dictionary in the same resource.
     pub dictionary: Option<Span>,
 }
 
-/// Where a request wants its chunks to be.
+/// Kind of resource that a client gets its chunks from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// In their table files.
+    /// Table files of the store.
     Files,
-    /// In records, but for chunks that the store does not bring soon: a client takes bytes at the
-    /// pace of a slow link, but an answer that needs all of them first would come too late.
+    /// Bundles, except for chunks that the store is slow to bring, which stay in their table files:
+    /// a client accepts bytes at the pace of a slow link, but an answer that has to wait for all of
+    /// them would miss its deadline.
     RecordsIfSoon,
-    /// In records, for clients that know no dictionaries.
+    /// Bundles, for clients that know no dictionaries.
     Records,
 }
 
@@ -68,7 +74,7 @@ impl From<DoltLayout> for Layout {
     }
 }
 
-/// Answers from one version of the store.
+/// Locates the addresses in one version of the store and builds what clients are told.
 pub async fn lay_out(
     remotesapi: &Remotesapi,
     rooms: &Rooms,
@@ -91,7 +97,7 @@ pub async fn lay_out(
     }
 }
 
-/// As if only these had been asked for.
+/// Returns the locations as if only these chunks had been asked for.
 fn only(located: &Located, which: &[usize]) -> Located {
     let mut locations = vec![None; located.locations.len()];
     which.iter().for_each(|&index| locations[index].clone_from(&located.locations[index]));
@@ -113,7 +119,7 @@ async fn records(
             let until = target.deadline().of_trip();
             let room = rooms.take(target.store().name(), group.stored_bytes, until).await;
             let _room = room.ok_or_else(|| target.too_late())?;
-            // The time that was waited for room was for others' chunks.
+            // The wait for memory was for others' chunks and does not count.
             let until = target.deadline().of_trip();
             let until = if may_be_in_files { soon(until) } else { until };
             let made = match remotesapi.records.make(target.store(), chunks, until).await {
@@ -127,8 +133,8 @@ async fn records(
     while let Some((made, group)) = making.try_next().await? {
         match made {
             Some(made) => laid.add_records(made, &group),
-            // No read of theirs begins now: it would be one of long ranges, of which a download
-            // over a slow link wants the beginning.
+            // No prefetch for these: it would read long ranges, of which a download over a slow
+            // link needs the beginning first.
             None => in_files.extend(group.chunks),
         }
     }
@@ -136,19 +142,19 @@ async fn records(
     Ok(laid)
 }
 
-/// What is made before this is not late.
+/// Returns the deadline for encoding a bundle within an answer that has this deadline.
 fn soon(deadline: Instant) -> Instant {
     let now = tokio::time::Instant::now().into_std();
     now + deadline.saturating_duration_since(now) / RECORDS_MAKING_SHARE
 }
 
 impl Laid {
-    /// None of these is anywhere.
+    /// Starts with no location for any of these.
     fn of(addresses: &[ChunkAddress]) -> Self {
         Self { resources: Vec::new(), places: vec![None; addresses.len()] }
     }
 
-    /// These chunks are in their files, with dictionaries that are kept ready.
+    /// Adds chunks that stay in their table files, after pinning their dictionaries.
     async fn add_files(&mut self, target: &Target, located: &Located) -> Result<(), Refusal> {
         target
             .in_time(target.store().pin_dictionaries(located, target.deadline().of_trip()))
@@ -165,8 +171,8 @@ impl Laid {
         Ok(())
     }
 
-    /// Those of a group are records, one after the other. One that has vanished since it was
-    /// located is nowhere.
+    /// Adds the bundle of a group. A chunk that has vanished since it was located gets no
+    /// location.
     fn add_records(&mut self, made: Made, group: &Group) {
         let Some(recipe) = made.recipe else { return };
         let resource = self.resources.len();
@@ -181,7 +187,8 @@ impl Laid {
     }
 }
 
-/// Of the chunks that are anywhere; files are numbered in the order in which they occur.
+/// Returns the stored position of each chunk that exists, with its file numbered in order of first
+/// occurrence.
 fn spots(located: &Located) -> Vec<Spot> {
     let mut files: HashMap<*const TableFile, usize> = HashMap::new();
     let places = located.locations.iter().enumerate();

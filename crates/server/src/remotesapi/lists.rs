@@ -1,4 +1,4 @@
-//! Table files as a whole: their list, and the URL of one.
+//! The list of a store's table files, and the URL of one of them.
 
 use std::{
     collections::HashSet,
@@ -20,11 +20,11 @@ use super::{
 };
 use crate::shown::Shown;
 
-/// URLs are good for ever. Clients that want to know are told that they are for so long.
+/// Lifetime of URLs that clients are told. The URLs themselves never expire.
 const GOOD_FOR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Root and files of the current version. Files of an old generation and of an appendix are files
-/// like others; one that is in several places is listed once.
+/// Returns the root and the table files of the current version, including those of the old
+/// generation and of the appendix. A file that the manifest names several times is listed once.
 pub async fn table_files(target: &Target) -> Result<ListTableFilesResponse, Refusal> {
     let (links, snapshot) = (target.links()?, target.snapshot().await?);
     let mut known = HashSet::new();
@@ -38,14 +38,14 @@ pub async fn table_files(target: &Target) -> Result<ListTableFilesResponse, Refu
                 ..TableFileInfo::default()
             });
         }
-        // Of thousands of files others get their turn meanwhile.
+        // Lets other tasks run between thousands of files.
         consume_budget().await;
     }
     let root_hash = Bytes::copy_from_slice(&snapshot.manifest.root.0);
     Ok(ListTableFilesResponse { root_hash, table_file_info, ..ListTableFilesResponse::default() })
 }
 
-/// The URL of a file that the store has, or had until lately.
+/// Returns the URL of a table file of the current version, or of one replaced a short while ago.
 pub async fn table_file_url(
     target: &Target,
     file_id: &str,

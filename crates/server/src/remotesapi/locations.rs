@@ -1,7 +1,9 @@
-//! Streams of locations: one answer for each request, in their order.
+//! Streams of chunk locations: one answer per request, in the order of the requests.
 //!
 //! ```text
-//!  requests --> Batches: all that wait --> Together: each address once --> layout --> an Answer for each --> Told --> messages
+//!  requests --> Batches: all that wait --> Together: each address once --> layout
+//!                                                                            |
+//!  messages <-- Told: what the client knows <-- an Answer for each request <-+
 //! ```
 
 mod batches;
@@ -33,22 +35,22 @@ use super::{
 };
 use crate::grpc::{answer, deadline::Deadline};
 
-/// What a request asks for.
+/// Addresses that one request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Each address once.
+    /// Addresses, without any duplicates.
     pub addresses: Vec<ChunkAddress>,
-    /// Of each entry of the request, which of the addresses it is.
+    /// For each entry of the request, its index in `addresses`.
     pub entries: Vec<usize>,
 }
 
 impl Question {
-    /// Of addresses one after the other.
+    /// Parses addresses that are concatenated.
     pub fn of_packed(field: &str, bytes: &[u8]) -> Result<Self, Refusal> {
         Ok(Self::new(answer::addresses(field, bytes)?.iter().copied()))
     }
 
-    /// Of a list.
+    /// Parses a list of addresses.
     pub fn of_list(field: &str, list: &[Bytes]) -> Result<Self, Refusal> {
         Ok(Self::new(listed(field, list)?.into_iter().map(|ChunkAddress(bytes)| bytes)))
     }
@@ -60,7 +62,7 @@ impl Question {
     }
 }
 
-/// Addresses, each once.
+/// A list of addresses without duplicates.
 struct Distinct {
     addresses: Vec<ChunkAddress>,
     known: HashMap<ChunkAddress, usize>,
@@ -79,17 +81,17 @@ impl Distinct {
     }
 }
 
-/// What several requests ask for.
+/// Addresses that the requests of a batch ask for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Together {
-    /// Each address once.
+    /// Addresses, without any duplicates.
     pub addresses: Vec<ChunkAddress>,
-    /// Of each request, which of the addresses each of its entries is.
+    /// For each request, the index in `addresses` of each of its entries.
     pub entries: Vec<Vec<usize>>,
 }
 
 impl Together {
-    /// Of these, in their order.
+    /// Merges these questions, keeping their order.
     pub fn of<'a>(questions: impl Iterator<Item = &'a Question> + Clone) -> Self {
         let mut distinct =
             Distinct::with_capacity(questions.clone().map(|asked| asked.addresses.len()).sum());
@@ -103,7 +105,7 @@ impl Together {
     }
 }
 
-/// The addresses of a list.
+/// Parses the addresses of a list.
 pub fn listed(field: &str, list: &[Bytes]) -> Result<Vec<ChunkAddress>, Refusal> {
     answer::check_count(field, list.len())?;
     let address = |(index, bytes): (usize, &Bytes)| {
@@ -118,35 +120,35 @@ pub fn listed(field: &str, list: &[Bytes]) -> Result<Vec<ChunkAddress>, Refusal>
     list.iter().enumerate().map(address).collect()
 }
 
-/// What a request is answered with.
+/// Answer to one request of a batch.
 #[derive(Debug)]
 pub struct Answer {
-    /// Which of the addresses each entry of the request is.
+    /// For each entry of the request, its index in `addresses`.
     pub entries: Vec<usize>,
-    /// What was asked for by this request and those that were answered together with it.
+    /// Addresses that all requests of the batch asked for.
     pub addresses: Arc<[ChunkAddress]>,
-    /// Where these chunks are.
+    /// Locations of these chunks.
     pub laid: Arc<Laid>,
-    /// Number of their table.
+    /// Index of the table that holds them.
     pub table: usize,
-    /// Of the table.
+    /// Builder of URLs for that table.
     pub links: Links,
 }
 
 impl Answer {
-    /// Entries of the request whose chunks exist, and those whose do not.
+    /// Returns how many entries name chunks that exist, and how many name chunks that do not.
     pub fn counts(&self) -> (usize, usize) {
         let found = self.places().flatten().count();
         (found, self.entries.len() - found)
     }
 
-    /// Of each entry.
+    /// Returns the location of each entry's chunk.
     fn places(&self) -> impl Iterator<Item = Option<&Place>> {
         self.entries.iter().map(|&entry| self.laid.places[entry].as_ref())
     }
 
-    /// As the older calls have it: ranges by resource, each address once. What is in none of them
-    /// is missing.
+    /// Builds the answer of the older calls: ranges by resource, each address once. Clients take an
+    /// address that is in no range as missing.
     pub fn into_ranges(self) -> GetDownloadLocsResponse {
         let mut ranges: BTreeMap<usize, Vec<RangeChunk>> = BTreeMap::new();
         let mut seen = HashSet::with_capacity(self.entries.len());
@@ -172,25 +174,26 @@ impl Answer {
     }
 }
 
-/// What a stream has told its client of resources: a record is sent with the first location in it.
+/// Resources that a stream has advertised to its client. The first message with a location in a
+/// resource also carries the resource's record.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// By table.
+    /// Ids of table files, by table and file.
     files: HashMap<(usize, FileName), u32>,
-    /// Records of chunks are of one batch: another one has others.
+    /// The last batch that was answered. Bundles belong to one batch; the next one has others.
     batch: Option<Batch>,
-    /// Ids of records that no further answer is about. Clients keep what they are told by its id as
-    /// long as the stream lasts, and are slow with many.
+    /// Ids of bundles that no further answer refers to, for reuse. Clients keep every id as long as
+    /// the stream lasts, and become slow with many.
     free: Vec<u32>,
     last: u32,
 }
 
-/// Requests that were answered together.
+/// A batch of requests whose answers share their resources.
 #[derive(Debug)]
 struct Batch {
-    /// The same for all of them.
+    /// Locations for all requests of the batch.
     laid: Arc<Laid>,
-    /// Of its resources, as far as they have been told.
+    /// Id of each resource, once it has been advertised.
     ids: Vec<Option<u32>>,
 }
 
@@ -204,7 +207,7 @@ impl Batch {
 }
 
 impl Told {
-    /// The answer's message.
+    /// Builds the message for an answer.
     pub fn message(&mut self, answer: &Answer) -> StreamChunkLocationsResponse {
         self.make_room(answer);
         let mut batch = self.batch(&answer.laid);
@@ -233,8 +236,8 @@ impl Told {
         message
     }
 
-    /// Ids are 1 and up. As a client takes a record in place of an older one of the same id, they
-    /// begin anew where there are no more: between messages, with nothing told.
+    /// Makes sure that there are ids for this answer. Ids count from 1. When they run out, the
+    /// count starts again with nothing advertised: a client replaces the older record of an id.
     fn make_room(&mut self, answer: &Answer) {
         let resources = u32::try_from(answer.laid.resources.len()).unwrap_or(u32::MAX);
         if u32::MAX - self.last < resources {
@@ -242,7 +245,7 @@ impl Told {
         }
     }
 
-    /// That of the answer before it, or a new one.
+    /// Returns the batch of the previous answer if this answer belongs to it, else a new one.
     fn batch(&mut self, laid: &Arc<Laid>) -> Batch {
         match self.batch.take() {
             Some(batch) if Arc::ptr_eq(&batch.laid, laid) => return batch,
@@ -252,7 +255,7 @@ impl Told {
         Batch { laid: Arc::clone(laid), ids: vec![None; laid.resources.len()] }
     }
 
-    /// Its id, with a record if the client does not know it.
+    /// Returns the id of a resource, and adds its record to the message if the client lacks it.
     fn tell(
         &mut self,
         answer: &Answer,
@@ -273,7 +276,7 @@ impl Told {
         table_file_id
     }
 
-    /// And whether it has to be told.
+    /// Returns the id of a resource, and whether it must be advertised.
     fn id(&mut self, table: usize, resource: &Resource) -> (u32, bool) {
         let Resource::File(name) = resource else { return (self.next(), true) };
         if let Some(&id) = self.files.get(&(table, *name)) {
@@ -306,8 +309,8 @@ fn parts(dictionary: Option<Span>) -> (u64, u32) {
     dictionary.map_or((0, 0), |span| (span.offset, span.length))
 }
 
-/// Answers in the order of their requests, and the end of a stream with the first error, or when
-/// the client's time is over.
+/// A stream of answers in the order of their requests. It ends with the first error, or when the
+/// client's deadline has passed.
 pub struct Answers<T> {
     answers: BoxStream<'static, Result<T, Refusal>>,
     deadline: Deadline,
@@ -316,8 +319,8 @@ pub struct Answers<T> {
 }
 
 impl<T: Send + 'static> Answers<T> {
-    /// Requests that wait are answered together. Some batches are worked on at once; the next
-    /// requests are read when the client takes answers.
+    /// Answers requests that wait as one batch, and up to [`BATCHES_AHEAD_MAX`] batches at a time.
+    /// Further requests are read as the client takes answers.
     pub fn new<Asked, Answering>(
         requests: impl Stream<Item = Result<Asked, Refusal>> + Send + Unpin + 'static,
         answer: impl FnMut(Vec<Arc<Asked>>) -> Answering + Clone + Send + 'static,
@@ -352,7 +355,7 @@ impl<T: Send + 'static> Stream for Answers<T> {
         };
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             self.is_over = true;
-            // What is under way for requests after it ends here.
+            // Cancels the work for later requests.
             self.answers = futures_util::stream::empty().boxed();
         }
         polled

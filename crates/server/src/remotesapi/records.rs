@@ -1,23 +1,23 @@
-//! Records of chunks, one after the other: what is given out lately stays in memory, everything
-//! else is made again.
+//! Encoded chunk bundles: the records of several chunks, concatenated. Bundles that were advertised
+//! a short while ago stay in memory; others are encoded again on demand.
 //!
 //! ```text
-//!  locations --> make --+                              +--> Recipe, lengths --> URL, places in it
+//!  locations --> make --+                               +--> identity, lengths --> URL, offsets
 //!                       +--> recent, coming --> lay_out
-//!  download ---> get ---+    (memory)  (once)  (stores' runtime)
-//!                                                      +--> bytes, if they are laid out as the recipe says
+//!                       |    (memory) (encoded once)    +--> bytes, if they are still those
+//!  download ---> get ---+                                    that the URL was made for
 //! ```
 //!
-//! A resource has a name, which is a hash of its table and its addresses; whoever asks for the same
-//! chunks shares the work and the bytes. The same chunk may have another record one day, when it is
-//! found in another file: the recipe's check tells, and then the URL is not good any more.
+//! A bundle is looked up by a hash of its table and its addresses, so all who ask for the same
+//! chunks share the work and the bytes. A chunk can get another record later, when the store finds
+//! it in another file. The check in the URL detects that, and the URL is then no longer valid.
 //!
-//! **Limits** ([`limits`](super::limits)). Bytes that were given out lately; stored bytes of what
-//! is made again at once, for which others wait (who makes for locations has a limit of its own).
-//! Nothing is in memory for slow readers but the pieces that they are being sent. A recipe that can
-//! never have been given out is not made at all. **Failure.** An error of one chunk is one of all.
-//! **Time.** A making has the table's timeout, or that of who asked first if it is longer; each of
-//! those who wait has its own. **Cancellation.** What nobody waits for any more is given up.
+//! **Limits** ([`limits`](super::limits)). Bytes of recently advertised bundles, and stored bytes
+//! of bundles that are encoded again at a time, for which others wait (encoding for locations has a
+//! limit of its own). A slow reader holds only the pieces that it is being sent. A bundle that
+//! busload can never have advertised is not encoded. **Failure.** An error of one chunk fails
+//! the bundle. **Time.** Encoding has the table's timeout, or that of the first waiter if it is
+//! longer; each waiter has its own. **Cancellation.** Encoding stops when nobody waits for it.
 
 mod lay_out;
 mod recent;
@@ -52,34 +52,34 @@ use super::{
 };
 use crate::status::Status;
 
-/// Of all tables.
+/// Bundles of all tables.
 #[derive(Debug)]
 pub struct RecordsCache {
     shared: Arc<Cache>,
 }
 
-/// Records that can be given out.
+/// Description of an encoded bundle that can be advertised.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// For their URL; none of the chunks exists: none.
+    /// Identity for the URL; none if none of the chunks exists.
     pub recipe: Option<Recipe>,
-    /// Length of each chunk's record, in the order asked for; none: the store does not hold it.
-    /// They lie one after the other.
+    /// Length of each chunk's record, in the order of the request; none if the store does not hold
+    /// the chunk. The records follow each other without gaps.
     pub lengths: Vec<Option<u32>>,
 }
 
-/// Made records.
+/// An encoded bundle and its bytes.
 #[derive(Debug)]
 struct Laid {
-    /// Of the chunks that exist.
+    /// Identity, made of the chunks that exist.
     recipe: Option<Recipe>,
-    /// Of all that were asked for.
+    /// Length of the record of each requested chunk.
     lengths: Vec<Option<u32>>,
     bytes: Bytes,
 }
 
 impl Laid {
-    /// As if only the chunks that exist had been asked for.
+    /// Returns the bundle as if only the chunks that exist had been requested.
     fn without_missing(laid: &Arc<Self>) -> Arc<Self> {
         if laid.lengths.iter().all(Option::is_some) {
             return Arc::clone(laid);
@@ -89,35 +89,35 @@ impl Laid {
     }
 }
 
-/// Of a resource: a hash of its table and its addresses.
+/// Cache key of a bundle: a hash of its table and its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Name(ChunkAddress);
 
 type Flight = Shared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
 type WeakFlight = WeakShared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
 
-/// On its way, for whoever waits for it.
+/// A bundle that is being encoded, shared by all its waiters.
 #[derive(Clone)]
 struct Coming<Flying = WeakFlight> {
     number: u64,
-    /// Its own deadline.
+    /// Deadline of the encoding itself.
     until: Instant,
     flight: Flying,
 }
 
 struct Cache {
-    /// Has the stores' runtime, and the metrics.
+    /// Gives access to the stores' runtime and the metrics.
     status: Arc<Status>,
     recent: Mutex<Recent>,
     coming: Mutex<HashMap<Name, Coming>>,
-    /// Numbers flights.
+    /// Number of the next encoding.
     flights: AtomicU64,
-    /// For stored bytes of what is made again.
+    /// Memory budget of each table for stored bytes of bundles that are encoded again.
     rooms: Rooms,
 }
 
 impl RecordsCache {
-    /// Of the stores that the status will have.
+    /// Creates a cache for the stores that `status` holds once they have started.
     pub fn new(status: Arc<Status>) -> Self {
         Self::with_bytes_max(status, RECORDS_BYTES_MAX)
     }
@@ -133,10 +133,10 @@ impl RecordsCache {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Reads chunks and lays their records out.
+    /// Reads chunks and encodes a bundle of their records.
     ///
     /// # Errors
-    /// That of any of the chunks.
+    /// Returns the error of any of the chunks.
     pub async fn make(
         &self,
         store: &Store,
@@ -147,8 +147,8 @@ impl RecordsCache {
         Ok(Made { recipe: laid.recipe.clone(), lengths: laid.lengths.clone() })
     }
 
-    /// The bytes of what was given out, here or by an earlier process; none if the store does not
-    /// hold the chunks any more, or not in this layout.
+    /// Returns the bytes of a bundle that this or an earlier process advertised; none if the store
+    /// no longer holds the chunks, or would encode them to other bytes.
     ///
     /// # Errors
     /// As [`RecordsCache::make`].
@@ -165,7 +165,7 @@ impl RecordsCache {
         Ok(bytes)
     }
 
-    /// The same, for further pieces of what was counted before.
+    /// Does what [`RecordsCache::get`] does, without counting: for further pieces of a download.
     ///
     /// # Errors
     /// As [`RecordsCache::make`].
@@ -207,7 +207,7 @@ impl RecordsCache {
         Ok(((laid.recipe.as_ref() == Some(recipe)).then(|| laid.bytes.clone()), origin))
     }
 
-    /// From memory, or made together with whoever else asks for it.
+    /// Returns the bundle from memory, or encodes it once for all who ask for it now.
     async fn laid(
         &self,
         store: &Store,
@@ -219,7 +219,7 @@ impl RecordsCache {
         let (until, landed) =
             self.laid_once(store, Arc::clone(&addresses), deadline, origin).await?;
         match landed {
-            // It began so long ago that it had less time than there is here.
+            // The encoding that this joined began earlier and had less time than is left here.
             Err(Error::TooLate(_)) if until < leave => {
                 self.laid_once(store, addresses, deadline, origin).await?.1
             }
@@ -227,8 +227,8 @@ impl RecordsCache {
         }
     }
 
-    /// With the deadline of what was waited for. An error of its own: that there is nothing to wait
-    /// for, or no time.
+    /// Looks up or joins an encoding, and returns its outcome with its deadline. The outer error
+    /// says that no encoding could start, or that the caller's own deadline has passed.
     async fn laid_once(
         &self,
         store: &Store,
@@ -247,15 +247,16 @@ impl RecordsCache {
     }
 }
 
-/// What is to be laid out.
+/// Inputs of one encoding.
 struct Work {
     store: Store,
     addresses: Arc<[ChunkAddress]>,
     deadline: Instant,
 }
 
-/// Runs where the stores run, as long as somebody waits for it. It begins when it is first polled:
-/// a runtime that has ended drops what it is given at once, and the table of flights is locked now.
+/// Encodes on the stores' runtime as long as somebody waits. The task is spawned at the first poll:
+/// a runtime that has ended drops a task at once, which would lock `coming`, and the caller of this
+/// function has it locked.
 fn flight(runtime: Handle, landing: Landing, work: Work) -> Flight {
     let flight = async move {
         let mut task = GivenUp(runtime.spawn(land(landing, work)));
@@ -277,7 +278,7 @@ async fn land(landing: Landing, work: Work) -> Result<Arc<Laid>, Error> {
     Ok(laid)
 }
 
-/// Ends a task when it is dropped.
+/// Aborts a task when it is dropped.
 struct GivenUp<T>(JoinHandle<T>);
 
 impl<T> Drop for GivenUp<T> {
@@ -286,7 +287,7 @@ impl<T> Drop for GivenUp<T> {
     }
 }
 
-/// Takes a flight from the table however it ends, unless another one has taken its place.
+/// Removes an encoding from `coming` however it ends, unless a newer one has replaced it.
 struct Landing {
     of: Arc<Cache>,
     name: Name,
@@ -308,8 +309,8 @@ enum LaidOrComing {
 }
 
 impl Cache {
-    /// What lands is in memory before its flight leaves the table, which is locked here: so nothing
-    /// is made twice.
+    /// Returns the bundle, or an encoding to wait for. Nothing is encoded twice: a finished bundle
+    /// is put into `recent` before it is removed from `coming`, which is locked here.
     fn laid_or_coming(
         self: &Arc<Self>,
         store: &Store,
@@ -337,7 +338,8 @@ impl Cache {
         Ok(LaidOrComing::Coming(Coming { number, until, flight }))
     }
 
-    /// Others may come to wait for the same with more time than the first.
+    /// Returns the deadline for an encoding: at least the table's timeout, as later waiters may
+    /// have more time than the first.
     fn making_deadline(&self, store: &Store, deadline: Instant) -> Instant {
         let stores = self.status.chunk_stores();
         let tables = stores.iter().flat_map(|stores| stores.tables());
@@ -361,7 +363,7 @@ impl Cache {
 }
 
 impl Coming {
-    /// None if it was given up.
+    /// Joins the encoding; none if it was cancelled.
     fn join(&self) -> Option<Coming<Flight>> {
         let Self { number, until, ref flight } = *self;
         Some(Coming { number, until, flight: flight.upgrade()? })
@@ -376,21 +378,21 @@ impl fmt::Debug for Cache {
 
 impl Name {
     fn of(table: &str, addresses: &[ChunkAddress]) -> Self {
-        // No name of a table has a zero in it.
+        // The name of a table never contains a zero byte.
         let table = table.bytes().chain([0]);
         let bytes: Vec<u8> = table.chain(addresses.iter().flat_map(|address| address.0)).collect();
         Self(ChunkAddress::of(&bytes))
     }
 }
 
-/// Says the same as a recipe, but is short.
+/// Returns a hash of a bundle's identity, which is shorter.
 pub fn digest(recipe: &Recipe) -> ChunkAddress {
     let addresses = recipe.addresses.iter().flat_map(|address| address.0);
     ChunkAddress::of(&recipe.check.into_iter().chain(addresses).collect::<Vec<u8>>())
 }
 
-/// Stored bytes of chunks that may be those of one resource: everybody who may download can write a
-/// recipe of their own.
+/// Returns the stored bytes of the chunks, or none if busload never advertises such a bundle:
+/// anybody with access can make up a URL.
 fn may_have_been_given_out(located: &Located) -> Option<u64> {
     let locations: Vec<&Location> =
         located.locations.iter().map(Option::as_ref).collect::<Option<_>>()?;
@@ -407,7 +409,8 @@ fn too_late(store: &Store) -> Error {
     ))
 }
 
-/// The store says why it is too late, so it has a little less time than those who wait for it.
+/// Returns the deadline for the store: a little before that of the waiters, so that the store's
+/// error, which says why it missed the deadline, reaches them.
 fn a_little_before(deadline: Instant) -> Instant {
     let left = deadline.saturating_duration_since(tokio::time::Instant::now().into_std());
     deadline.checked_sub(RECORDS_EXPLANATION_TIME.min(left / 20)).unwrap_or(deadline)

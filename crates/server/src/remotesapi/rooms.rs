@@ -1,4 +1,5 @@
-//! Room in memory for each table's work: what waits for a store that hangs takes none of another's.
+//! Memory budgets, one per table: work that waits for a store that hangs takes nothing from the
+//! budget of another table.
 
 use std::{
     collections::HashMap,
@@ -13,15 +14,15 @@ use tokio::{
 
 use super::limits::SENDING_SHARE_BYTES_MAX;
 
-/// What is counted: about what the smallest work takes.
+/// Bytes of one permit, about what the smallest piece of work takes.
 const UNIT_BYTES: u64 = 4 << 10;
 
-/// What one connection may take of each table's room for what is sent: one client that does not
-/// read holds nobody else up. In the extensions of every request.
+/// Quota of one connection in each table's budget for bytes being sent, so that a client that does
+/// not read blocks nobody else. The HTTP server puts it into the extensions of every request.
 #[derive(Debug)]
 pub struct Share(pub Rooms);
 
-/// Taken of both.
+/// Reservation in a table's budget and in the quota of a connection.
 #[derive(Debug)]
 pub struct Room {
     _of_table: OwnedSemaphorePermit,
@@ -34,22 +35,22 @@ impl Default for Share {
     }
 }
 
-/// Of all tables.
+/// One memory budget per table.
 #[derive(Debug)]
 pub struct Rooms {
     bytes_max: u64,
-    /// By the names of the tables, which are as many as the configuration has.
+    /// Budgets by table name; the configuration bounds their number.
     rooms: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 impl Rooms {
-    /// Of so many bytes for each.
+    /// Creates budgets of `bytes_max` for each table.
     pub fn new(bytes_max: u64) -> Self {
         Self { bytes_max, rooms: Mutex::default() }
     }
 
-    /// Waits for so much room in its turn, or for all of it if that is less; none if there is none
-    /// in time.
+    /// Reserves `bytes`, or the whole budget if that is less, in the order of arrival. Returns none
+    /// if the budget is still taken at `until`.
     pub async fn take(
         &self,
         table: &str,
@@ -61,7 +62,8 @@ impl Rooms {
         Some(taken.expect("the semaphore is never closed"))
     }
 
-    /// The same, of a connection's share before. Who waits for that holds up nobody else.
+    /// Reserves the connection's quota first, then the table's budget. A caller that waits for its
+    /// quota blocks nobody else.
     pub async fn take_shared(
         &self,
         share: Option<&Share>,
@@ -138,7 +140,10 @@ mod tests {
             assert_eq!(taken.len(), 4);
             let mut waits = Box::pin(take(&greedy, "a"));
             assert!(futures_util::poll!(&mut waits).is_pending());
-            assert!(take(&other, "a").await.is_some(), "who waits for its share holds nobody up");
+            assert!(
+                take(&other, "a").await.is_some(),
+                "a client that waits for its quota blocks nobody"
+            );
             assert!(take(&greedy, "b").await.is_some(), "tables have their own");
             taken.pop();
             assert!(waits.await.is_some());

@@ -1,13 +1,17 @@
 //! The service `dolt.services.remotesapi.v1alpha1.ChunkStoreService`.
 //!
-//! | what | is answered with |
-//! |---|---|
-//! | a repository in a format that is not ours, or in none | the format of the store: clients compare |
-//! | a store without a manifest | an empty repository, of which clients say that there is nothing to clone |
-//! | `Rebase` when the manifest cannot be read now | an error, though there is an older version to read from |
-//! | the same address twice in a request | both entries, or in the older calls, which name addresses, one |
-//! | `GetDownloadLocations` | records without dictionaries whatever the layout: only clients older than dictionaries call it |
-//! | writes | `PERMISSION_DENIED` |
+//! How the service answers the unusual cases:
+//!
+//! * A client that names another repository format, or none, gets the format of the store. Clients
+//!   compare the two themselves.
+//! * A store without a manifest is an empty repository. Clients then say that there is nothing to
+//!   clone.
+//! * `Rebase` fails when the manifest cannot be read now, though an older version could be served.
+//! * An address that a request names twice gets two entries; the older calls, whose answers are
+//!   keyed by address, return it once.
+//! * `GetDownloadLocations` returns records without dictionaries whatever the table's layout: only
+//!   clients older than dictionaries call it.
+//! * Writes are refused with `PERMISSION_DENIED`.
 
 use std::sync::Arc;
 
@@ -36,32 +40,32 @@ use super::{
 };
 use crate::http::{Hold, Received, check_memory};
 
-/// What writes are answered with.
+/// Error text for writes.
 const READ_ONLY: &str = "busload serves this store for reading only: push to where it is stored";
-/// The format of what chunks hold, which clients insist on.
+/// Format of the values in chunks. Clients require it.
 const DATA_FORMAT: &str = "__DOLT__";
 
-/// The service.
+/// Builds the gRPC service.
 pub fn service(remotesapi: &Arc<Remotesapi>) -> ChunkStoreServiceServer<Service> {
     let rooms = Arc::new(Rooms::new(RECORDS_MAKING_BYTES_MAX));
     let service = Service { remotesapi: Arc::clone(remotesapi), rooms };
     ChunkStoreServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX)
 }
 
-/// The service.
+/// Handler of the calls of `ChunkStoreService`.
 #[derive(Clone, Debug)]
 pub struct Service {
     remotesapi: Arc<Remotesapi>,
-    /// For records that are made.
+    /// Memory budget of each table for bundles that are being encoded.
     rooms: Arc<Rooms>,
 }
 
-/// A request for locations.
+/// A request for chunk locations.
 struct Asked {
     target: Target,
     layout: Layout,
     question: Question,
-    /// A request of a stream counts as memory until it is answered.
+    /// Memory reservation of a request that came in a stream, held until it is answered.
     _held: Option<Hold>,
 }
 
@@ -76,7 +80,7 @@ impl Batched for Asked {
 }
 
 impl Service {
-    /// A call that is answered once.
+    /// Answers a call that has one request and one response.
     async fn unary<Asked: Named, T>(
         &self,
         method: Method,
@@ -103,15 +107,14 @@ impl Service {
         Err(refusal)
     }
 
-    /// A client that changes its mind is no failure.
+    /// Counts a failed call, unless the client cancelled it.
     fn count_failure(&self, method: Method, refusal: &Refusal) {
         if refusal.code() != Code::Cancelled {
             self.remotesapi.status.remotesapi.count_failed_call(method);
         }
     }
 
-    /// A call that is answered request by request. A request may be for another repository than the
-    /// one before it.
+    /// Answers a streaming call request by request. Each request may name another repository.
     fn streamed<M: Named + Send + 'static>(
         &self,
         method: Method,
@@ -159,8 +162,8 @@ impl Service {
         })
     }
 
-    /// Where the chunks of requests are that go together, from one version of the store. The work
-    /// is the stores' threads'.
+    /// Locates the chunks of all requests of a batch in one version of the store. The work runs on
+    /// the threads of the stores.
     async fn answers(&self, batch: Vec<Arc<Asked>>) -> Result<Vec<Answer>, Refusal> {
         let Some(first) = batch.first() else { return Ok(Vec::new()) };
         let (target, layout, links) = (first.target.clone(), first.layout, first.target.links()?);
@@ -184,14 +187,14 @@ impl Service {
         target.run(work).await
     }
 
-    /// Where the chunks of a request are.
+    /// Locates the chunks of one request.
     async fn answer(&self, asked: Asked) -> Result<Answer, Refusal> {
         let mut answers = self.answers(vec![Arc::new(asked)]).await?;
         Ok(answers.pop().expect("there is an answer for each request"))
     }
 }
 
-/// Indexes of addresses that the store does not hold, all as of one version.
+/// Returns the indexes of addresses that are absent from one version of the store.
 async fn absent(target: Target, addresses: Vec<ChunkAddress>) -> Result<Vec<i32>, Refusal> {
     let asked = target.clone();
     let work = async move {

@@ -1,38 +1,38 @@
-//! Metrics of Dolt's protocol, of all tables together.
+//! Metrics of Dolt's protocol, summed over all tables.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A method of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// About a repository.
+    /// Returns format and size of a repository.
     GetRepoMetadata,
-    /// Which chunks are missing.
+    /// Tells which chunks are missing.
     HasChunks,
-    /// Locations of one request.
+    /// Returns chunk locations for one request.
     GetDownloadLocations,
-    /// Locations, request by request.
+    /// Streams chunk locations, request by request.
     StreamDownloadLocations,
-    /// The same in fewer bytes.
+    /// Streams the same locations in fewer bytes.
     StreamChunkLocations,
     /// A write, which is refused.
     GetUploadLocations,
-    /// Looks at the manifest.
+    /// Reads the manifest again.
     Rebase,
-    /// The root.
+    /// Returns the root hash.
     Root,
     /// A write, which is refused.
     Commit,
-    /// The table files.
+    /// Lists the table files.
     ListTableFiles,
-    /// A newer URL.
+    /// Returns a fresh URL for a table file.
     RefreshTableFileUrl,
     /// A write, which is refused.
     AddTableFiles,
 }
 
 impl Method {
-    /// All of them, in the order of their numbers.
+    /// All variants, in the order of their discriminants.
     pub const ALL: [Self; 12] = [
         Self::GetRepoMetadata,
         Self::HasChunks,
@@ -48,7 +48,7 @@ impl Method {
         Self::AddTableFiles,
     ];
 
-    /// As in its path.
+    /// Returns the name in the method's gRPC path.
     pub fn name(self) -> &'static str {
         match self {
             Self::GetRepoMetadata => "GetRepoMetadata",
@@ -67,22 +67,22 @@ impl Method {
     }
 }
 
-/// What is downloaded.
+/// Kind of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Download {
     /// A table file as a whole.
     File,
-    /// A part of one.
+    /// A range of a table file.
     Range,
-    /// Records, or a part of them.
+    /// A bundle of records, or a range of it.
     Records,
 }
 
 impl Download {
-    /// All of them, in the order of their numbers.
+    /// All variants, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::File, Self::Range, Self::Records];
 
-    /// In metrics.
+    /// Returns the value of the label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -92,20 +92,20 @@ impl Download {
     }
 }
 
-/// What became of a chunk whose place was asked for.
+/// Outcome of a request for the location of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// It was told.
+    /// The client was told where the chunk is.
     Found,
     /// The store does not hold it.
     Missing,
 }
 
 impl Location {
-    /// All of them, in the order of their numbers.
+    /// All variants, in the order of their discriminants.
     pub const ALL: [Self; 2] = [Self::Found, Self::Missing];
 
-    /// In metrics.
+    /// Returns the value of the label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Found => "found",
@@ -114,22 +114,22 @@ impl Location {
     }
 }
 
-/// Where a resource of records came from.
+/// Origin of an encoded chunk bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsOrigin {
-    /// Laid out for locations.
+    /// Encoded for an answer with locations.
     Made,
-    /// Made once more for a download, because it was in memory no longer.
+    /// Encoded once more for a download, because it was no longer in memory.
     MadeAgain,
-    /// A download found it in memory.
+    /// Found in memory by a download.
     Memory,
 }
 
 impl RecordsOrigin {
-    /// All of them, in the order of their numbers.
+    /// All variants, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Made, Self::MadeAgain, Self::Memory];
 
-    /// In metrics.
+    /// Returns the value of the label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Made => "made",
@@ -139,8 +139,8 @@ impl RecordsOrigin {
     }
 }
 
-/// What was asked and sent. Any thread counts; metrics that are read together need not be of one
-/// moment.
+/// Counters of calls and downloads. Any thread increments them, and counters that are read together
+/// need not be from the same instant.
 #[derive(Debug, Default)]
 pub struct RemotesapiStats {
     calls: Counters<{ Method::ALL.len() }>,
@@ -153,78 +153,78 @@ pub struct RemotesapiStats {
 }
 
 impl RemotesapiStats {
-    /// A call began.
+    /// Counts the start of a call.
     pub fn count_call(&self, method: Method) {
         self.calls.add(method as usize, 1);
     }
 
-    /// A call ended with an error.
+    /// Counts a call that ended with an error.
     pub fn count_failed_call(&self, method: Method) {
         self.failed_calls.add(method as usize, 1);
     }
 
-    /// The places of so many chunks were told, or there is none.
+    /// Counts chunks whose locations were looked up, by outcome.
     pub fn count_locations(&self, location: Location, chunks: usize) {
         self.locations.add(location as usize, chunks as u64);
     }
 
-    /// A resource of records was made, or was still there.
+    /// Counts a bundle that was encoded, or was still in memory.
     pub fn count_records(&self, origin: RecordsOrigin) {
         self.records.add(origin as usize, 1);
     }
 
-    /// A download is answered; HEAD is not one.
+    /// Counts an answered download. HEAD requests are not downloads.
     pub fn count_download(&self, download: Download) {
         self.downloads.add(download as usize, 1);
     }
 
-    /// So many bytes of it were given to its connection.
+    /// Counts bytes of downloads that were handed to their connections.
     pub fn count_sent(&self, download: Download, bytes: u64) {
         self.sent_bytes.add(download as usize, bytes);
     }
 
-    /// It was ended before all that was announced was sent, by a failure of this side.
+    /// Counts a download that this side cut off before it had sent all announced bytes.
     pub fn count_cut_off(&self, download: Download) {
         self.cut_off.add(download as usize, 1);
     }
 
-    /// Calls so far.
+    /// Returns the number of calls so far.
     pub fn calls(&self, method: Method) -> u64 {
         self.calls.get(method as usize)
     }
 
-    /// Of those, the ones that ended with an error.
+    /// Returns how many of the calls ended with an error.
     pub fn failed_calls(&self, method: Method) -> u64 {
         self.failed_calls.get(method as usize)
     }
 
-    /// Chunks whose places were asked for.
+    /// Returns how many chunk locations had this outcome.
     pub fn locations(&self, location: Location) -> u64 {
         self.locations.get(location as usize)
     }
 
-    /// Resources of records.
+    /// Returns the number of bundles of this origin.
     pub fn records(&self, origin: RecordsOrigin) -> u64 {
         self.records.get(origin as usize)
     }
 
-    /// Downloads so far.
+    /// Returns the number of downloads so far.
     pub fn downloads(&self, download: Download) -> u64 {
         self.downloads.get(download as usize)
     }
 
-    /// Bytes sent for them.
+    /// Returns the bytes sent for downloads of this kind.
     pub fn sent_bytes(&self, download: Download) -> u64 {
         self.sent_bytes.get(download as usize)
     }
 
-    /// Downloads that this side ended early.
+    /// Returns how many downloads this side cut off.
     pub fn cut_off(&self, download: Download) -> u64 {
         self.cut_off.get(download as usize)
     }
 }
 
-/// Counters that nothing is ordered by.
+/// Array of counters, read and written with relaxed ordering.
 #[derive(Debug)]
 struct Counters<const COUNT: usize>([AtomicU64; COUNT]);
 

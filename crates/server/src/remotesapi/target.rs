@@ -1,7 +1,7 @@
-//! Which table a request is for, and what URLs its answer carries.
+//! Finds the table that a request is for, and builds the URLs of its answer.
 //!
-//! A repository is the path of the remote's URL without slashes at its ends: the name of a table,
-//! or one of its `dolt_paths`.
+//! A client names a repository by the path of the remote's URL, without slashes at its ends. That
+//! is the name of a table, or one of its `dolt_paths`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,11 +27,11 @@ use crate::{
     shown::Shown,
 };
 
-/// A request names its repository.
+/// A request that names its repository.
 pub trait Named {
-    /// In two parts, where it has two.
+    /// Returns the repository as owner and name, if the client sent it so.
     fn repo_id(&self) -> Option<&RepoId>;
-    /// As a whole.
+    /// Returns the repository as one path.
     fn repo_path(&self) -> &str;
 }
 
@@ -60,28 +60,28 @@ named!(
     RefreshTableFileUrlRequest
 );
 
-/// What a call says beside its messages.
+/// Properties of a call that are not in its messages.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Scheme and authority that it used; none: it did not say.
+    /// Scheme and authority that the client used; none if it did not send them.
     base: Option<String>,
-    /// Without a table's timeout.
+    /// Deadline of the client, with no table's timeout applied yet.
     deadline: Deadline,
 }
 
-/// The table a message is for, until when it is to be answered, and how its client reaches this
-/// server.
+/// The table that a message is for, the deadline of its answer, and the address under which the
+/// client reaches this server.
 #[derive(Clone, Debug)]
 pub struct Target {
     stores: Arc<ChunkStores>,
-    /// Of the table.
+    /// Index of the table in `stores`.
     position: usize,
     deadline: Deadline,
     base: Option<String>,
     key: Option<String>,
 }
 
-/// What URLs of a table are made of.
+/// Builder of the URLs of one table.
 #[derive(Clone, Debug)]
 pub struct Links {
     base: String,
@@ -90,7 +90,7 @@ pub struct Links {
 }
 
 impl Remotesapi {
-    /// What this call says.
+    /// Reads deadline and address from a call's headers.
     pub fn caller<T>(&self, call: &Request<T>) -> Result<Caller, Refusal> {
         self.caller_of(call.metadata(), call.extensions())
     }
@@ -105,7 +105,7 @@ impl Remotesapi {
         Ok(Caller { base: self.front.base(&asked, metadata.as_ref()), deadline })
     }
 
-    /// The table that a message is for.
+    /// Finds the table that a message is for.
     pub fn target(&self, message: &impl Named, caller: &Caller) -> Result<Target, Refusal> {
         let path = path(message)?;
         let stores = self.status.chunk_stores();
@@ -123,7 +123,7 @@ impl Remotesapi {
 }
 
 impl Caller {
-    /// When its time is over, if it has a limit.
+    /// Returns the deadline that the client set, if any.
     pub fn deadline(&self) -> &Deadline {
         &self.deadline
     }
@@ -134,27 +134,26 @@ impl Target {
         &self.stores.tables()[self.position]
     }
 
-    /// Which of the tables.
+    /// Returns the index of the table.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Its store.
     pub fn store(&self) -> &Store {
         &self.table().store
     }
 
-    /// Where clients are told that its chunks are.
+    /// Returns the kind of resource that clients get the table's chunks from.
     pub fn layout(&self) -> DoltLayout {
         self.table().settings.dolt_layout
     }
 
-    /// When an answer is too late.
+    /// Returns the deadline of the answer.
     pub fn deadline(&self) -> &Deadline {
         &self.deadline
     }
 
-    /// What the store answers, in time.
+    /// Waits for the store's answer until the deadline.
     pub async fn in_time<T>(
         &self,
         answer: impl Future<Output = Result<T, busload_dolt::Error>>,
@@ -163,7 +162,7 @@ impl Target {
         timed.map_err(|_| self.too_late())?.map_err(|error| answer::status(&error, &self.deadline))
     }
 
-    /// That the time for an answer is over.
+    /// Builds the error for a deadline that was exceeded.
     pub fn too_late(&self) -> Refusal {
         let ChunksSettings { name, url, timeout, .. } = &self.table().settings;
         match self.deadline.of_client() {
@@ -174,7 +173,7 @@ impl Target {
         }
     }
 
-    /// The current version, once the store is open.
+    /// Returns the current version, after waiting for the store to open.
     pub async fn snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
         if let Some(snapshot) = self.store().snapshot() {
             return Ok(snapshot);
@@ -183,7 +182,7 @@ impl Target {
         self.store().snapshot().ok_or_else(|| Refusal::unavailable("the store is being opened"))
     }
 
-    /// Does work on the stores' threads.
+    /// Runs work on the stores' threads.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
@@ -191,7 +190,7 @@ impl Target {
         work::run(self.stores.handle(), work).await
     }
 
-    /// For URLs of the table.
+    /// Returns the builder of the table's URLs.
     pub fn links(&self) -> Result<Links, Refusal> {
         let base = self.base.clone().ok_or_else(|| {
             Refusal::invalid_argument(
@@ -203,13 +202,12 @@ impl Target {
 }
 
 impl Links {
-    /// With what they are made of.
     #[cfg(test)]
     pub fn for_tests(base: &str, table: &str, key: Option<&str>) -> Self {
         Self { base: base.to_owned(), table: table.to_owned(), key: key.map(str::to_owned) }
     }
 
-    /// Where a resource can be downloaded.
+    /// Returns the URL under which a resource can be downloaded.
     pub fn url(&self, resource: &Resource) -> String {
         let mut url = self.base.clone() + &resource.path(&self.table);
         if let Some(key) = &self.key {
@@ -221,13 +219,13 @@ impl Links {
 }
 
 impl FileName {
-    /// Of an open file.
+    /// Returns the name of an open file.
     pub fn of(file: &TableFile) -> Self {
         Self { id: file.id, kind: file.kind, version: file.version() }
     }
 }
 
-/// As it was given, without slashes at its ends.
+/// Returns the repository's path as the client sent it, without slashes at its ends.
 fn path(message: &impl Named) -> Result<String, Refusal> {
     let whole = message.repo_path().trim_matches('/');
     if !whole.is_empty() {
@@ -239,12 +237,13 @@ fn path(message: &impl Named) -> Result<String, Refusal> {
     match parts.is_empty() {
         false => Ok(parts.join("/")),
         true => Err(Refusal::invalid_argument(
-            "repo_path: expected the path of the remote's URL, as in http://host:6381/NAME, got none",
+            "repo_path: expected the path of the remote's URL, as in http://host:6381/NAME, \
+             got none",
         )),
     }
 }
 
-/// The table of this name, else the one that has this path, too.
+/// Returns the table of this name, else the one that lists this path in its `dolt_paths`.
 fn position(tables: &[ChunkTable], path: &str) -> Result<usize, Refusal> {
     let named = || tables.iter().position(|table| table.settings.name == path);
     let is_path = |given: &String| given.trim_matches('/') == path;
@@ -258,8 +257,8 @@ fn unknown_path(tables: &[ChunkTable], path: &str) -> String {
     let paths = settings()
         .flat_map(|settings| settings.dolt_paths.iter().map(|path| path.trim_matches('/')));
     let known: Vec<&str> = names.chain(paths).collect();
-    // Of a longer one nothing that is known is a slip, and looking for that takes as long as both
-    // are.
+    // A path longer than what is shown is no misspelling of a known one, and the search for similar
+    // names takes time in proportion to both lengths.
     let shown = Shown(path);
     let found = match known.is_empty() {
         true => format!("there is no chunk store `{shown}`, nor any other"),

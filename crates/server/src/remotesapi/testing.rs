@@ -1,4 +1,4 @@
-//! Stores that Dolt wrote, served within the process.
+//! Serves stores that Dolt wrote, within the process.
 
 use std::{
     fs,
@@ -12,9 +12,9 @@ use tempfile::TempDir;
 
 use crate::{chunk_stores::ChunkStores, config::ChunksSettings, status::Status};
 
-/// The name of the table.
+/// Name of the served table.
 pub const TABLE: &str = "db";
-/// What must happen at some time on a busy machine.
+/// Time within which something must happen even on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A copy of a fixture, served as a table.
@@ -54,7 +54,7 @@ impl Served {
         self.directory.path().join(name)
     }
 
-    /// Not on the stores' runtime, as the threads of HTTP are not.
+    /// Runs work outside of the stores' runtime, as the threads of HTTP do.
     pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async { tokio::time::timeout(LONG, work).await.unwrap() })

@@ -1,57 +1,56 @@
-//! URLs of downloads: what they say, as text and back.
+//! URLs of downloads, formatted and parsed.
 //!
 //! ```text
-//!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID            a classic table file
-//!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID.darc       an archive; clients name their file by the end of the path
-//!  http://host:6381/dolt/v1/TABLE/records/RECIPE              records of chunks, one after the other
-//!                                                ?key=KEY     where a password is asked for
+//!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID         a classic table file
+//!  http://host:6381/dolt/v1/TABLE/files/VERSION/ID.darc    an archive
+//!  http://host:6381/dolt/v1/TABLE/records/BUNDLE           records of chunks, concatenated
+//!                                               ?key=KEY   if the server asks for a password
 //! ```
 //!
-//! VERSION is 16 hexadecimal digits that differ when the object of this name has other bytes.
-//! RECIPE is base64url of 8 bytes that say how long the records are, by which another layout than
-//! the one given out is noticed, and of 20 bytes for each chunk.
+//! Clients name the file that they write by the end of the path. VERSION is 16 hexadecimal digits
+//! that change when the object of this name has other bytes. BUNDLE is base64url of an 8-byte check
+//! of the records' lengths and checksums, which tells a bundle that was encoded differently from
+//! the advertised one, and of 20 bytes for each chunk.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use busload_dolt::{ChunkAddress, FileId, FileKind};
 
-/// What all paths begin with.
+/// Prefix of all paths of downloads.
 pub const PREFIX: &str = "/dolt/v1";
-/// What the path of an archive ends in.
+/// Suffix of the path of an archive.
 const ARCHIVE_SUFFIX: &str = ".darc";
-/// Of [`Recipe::check`].
+/// Length of [`Recipe::check`] in bytes.
 const CHECK_BYTES: usize = 8;
 
-/// What a URL names.
+/// Resource that a URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// A table file.
+    /// A whole table file.
     File(FileName),
-    /// Records.
+    /// A bundle of encoded chunks.
     Records(Recipe),
 }
 
 /// One version of a table file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileName {
-    /// Its id.
     pub id: FileId,
-    /// Its kind.
     pub kind: FileKind,
-    /// See [`busload_dolt::TableFile::version`].
+    /// Version of the object, see [`busload_dolt::TableFile::version`].
     pub version: u64,
 }
 
-/// Chunks whose records are laid out one after the other.
+/// Identity of an encoded chunk bundle: the records of its chunks, concatenated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recipe {
-    /// Says how long they are.
+    /// Hash of the lengths and checksums of the records.
     pub check: [u8; CHECK_BYTES],
-    /// Which.
+    /// Chunks in the order of their records.
     pub addresses: Vec<ChunkAddress>,
 }
 
 impl Resource {
-    /// The path of its URL.
+    /// Returns the path of its URL.
     pub fn path(&self, table: &str) -> String {
         match self {
             Self::File(name) => format!("{PREFIX}/{table}/files/{}", name.text()),
@@ -66,7 +65,7 @@ impl FileName {
         format!("{:016x}/{}{suffix}", self.version, self.id)
     }
 
-    /// From the two last components of a path.
+    /// Parses the last two components of a path.
     pub fn parse(version: &str, name: &str) -> Option<Self> {
         let is_hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if version.len() != 16 || !version.bytes().all(is_hexadecimal) {
@@ -87,7 +86,7 @@ impl Recipe {
         BASE64_URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// From the last component of a path.
+    /// Parses the last component of a path.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
         let (check, addresses) = bytes.split_first_chunk()?;

@@ -1,9 +1,9 @@
-//! Work on the threads of the stores: those of HTTP are for sending and receiving.
+//! Runs work on the threads of the stores, because those of HTTP only send and receive.
 
 use tokio::{runtime::Handle, task::JoinHandle};
 use tonic::Status as Refusal;
 
-/// A task that ends when nobody waits for it.
+/// A task that is aborted when its handle is dropped.
 struct Owned<T>(JoinHandle<T>);
 
 impl<T> Drop for Owned<T> {
@@ -12,9 +12,9 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// What work on this runtime comes to; there is none when busload stops. It starts when this is
-/// first polled and goes on by itself, so that what it holds is let go however slowly its result is
-/// taken.
+/// Runs work on this runtime and returns its result, or an error if busload is shutting down and
+/// there is no runtime. The work starts at the first poll and then needs no further ones, so it
+/// frees what it holds however slowly the caller takes the result.
 pub async fn run<T: Send + 'static>(
     runtime: Option<Handle>,
     work: impl Future<Output = Result<T, Refusal>> + Send + 'static,

@@ -1,51 +1,41 @@
-//! What a row, or the outcome of a write, is to the command that asked.
+//! Converts a row, or the outcome of a write, to the reply of a command.
 //!
-//! A missing row is an absent key. A NULL column is a field that does not exist. An empty string is
-//! an empty string.
+//! A missing row is an absent key, and a NULL column a field that does not exist. An empty string
+//! stays an empty string.
 
 use busload_pipeline::source::SourceValue;
 use busload_postgres::Row;
 use bytes::Bytes;
 
-/// Command, as far as its answer is concerned.
+/// The command, as far as its reply depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// GET
     Value,
-    /// EXISTS
     Exists,
-    /// STRLEN
     Length,
-    /// TYPE
     Type,
-    /// HGET: the column by index, unless there is no such column.
+    /// HGET, with the index of the column; none if there is no such column.
     Field(Option<usize>),
-    /// HMGET
     Fields(Vec<Option<usize>>),
-    /// HGETALL
     AllFields,
-    /// HEXISTS
     FieldExists(Option<usize>),
-    /// HKEYS
     FieldNames,
-    /// HLEN
     FieldCount,
-    /// SET
     Set,
-    /// HSET, HDEL, DEL: how many.
+    /// Number of fields or keys, for HSET, HDEL and DEL.
     Count,
 }
 
-/// The value columns, as replies show them.
+/// The value columns of a table, encoded for replies.
 #[derive(Debug)]
 pub struct Columns {
     names: Vec<Bytes>,
-    /// As members of a JSON object: `"name":`.
+    /// Names as members of a JSON object: `"name":`.
     members: Vec<String>,
 }
 
 impl Columns {
-    /// In the order of the configuration.
+    /// Encodes the columns, in the order of the configuration.
     pub fn new(names: &[String]) -> Self {
         let member = |name: &String| format!("{}:", serde_json::Value::from(name.as_str()));
         Self {
@@ -54,24 +44,24 @@ impl Columns {
         }
     }
 
-    /// The index of a column.
+    /// Returns the index of a column.
     pub fn index(&self, name: &[u8]) -> Option<usize> {
         self.names.iter().position(|known| known == name)
     }
 
-    /// How many there are.
+    /// Returns the number of columns.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// All names, for messages.
+    /// Returns all names, for error texts.
     pub fn list(&self) -> String {
         let names: Vec<_> = self.names.iter().map(|name| String::from_utf8_lossy(name)).collect();
         names.join(", ")
     }
 }
 
-/// The answer to a read.
+/// Converts a row to the answer of a read.
 pub fn of_row(asked: &Asked, row: Option<&Row>, columns: &Columns) -> SourceValue {
     let Some(row) = row else { return of_no_row(asked) };
     let value = |column: Option<usize>| column.and_then(|column| row.value(column));
@@ -121,8 +111,8 @@ fn of_no_row(asked: &Asked) -> SourceValue {
     }
 }
 
-/// The value of a table with one value column, an object of strings and nulls when there are
-/// several.
+/// Returns the value if the table has one value column; with several, a JSON object of strings and
+/// nulls.
 fn whole(row: &Row, columns: &Columns) -> Option<Bytes> {
     if row.len() == 1 {
         return row.value(0);
@@ -142,7 +132,7 @@ fn whole(row: &Row, columns: &Columns) -> Option<Bytes> {
     Some(object.into())
 }
 
-/// A string of JSON holds text; what is none is shown as Postgres shows bytes: `\x00ff`.
+/// Appends a JSON string. Bytes that are not UTF-8 appear as Postgres prints `bytea`: `\x00ff`.
 fn push_json(object: &mut String, value: &[u8]) {
     let text = match std::str::from_utf8(value) {
         Ok(text) => serde_json::Value::from(text).to_string(),
@@ -154,7 +144,7 @@ fn push_json(object: &mut String, value: &[u8]) {
     object.push_str(&text);
 }
 
-/// A count as the protocol has it.
+/// Converts a count to an integer of the protocol.
 pub fn count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

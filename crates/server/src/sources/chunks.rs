@@ -1,19 +1,20 @@
-//! A Dolt store as the pipeline sees it.
+//! The adapter that makes a Dolt store a source of the pipeline.
 //!
 //! ```text
 //!  submit --> at hand? --yes--> answered in this turn, on the pipeline's thread
 //!                |no
 //!                v
-//!  flush ---> one trip for all of the turn --> runtime `chunks` --> Finished --> poll
+//!  flush ---> a batch of the turn's requests --> runtime `chunks` --> Finished --> poll
 //! ```
 //!
-//! What is on local disk and in the system's memory is read, checked and answered where it was
-//! asked: a hand-over would cost more than the read. Everything else waits elsewhere, as one batch
-//! per turn, so that nearby chunks share reads of the object store.
+//! The pipeline's thread itself reads, verifies and answers a chunk that is on local disk and in
+//! the page cache: handing it to another thread would cost more than the read. All other requests
+//! of a turn go to the runtime together, one batch per kind, so that nearby chunks share reads of
+//! the object store.
 //!
-//! **Overload.** So many requests may wait (`line_requests`); more are refused at once.
-//! **Cancellation.** A trip nobody waits for any more is given up; what it asked of the object
-//! store still comes to disk.
+//! **Overload.** The request queue is bounded (`line_requests`); more requests are refused at once.
+//! **Cancellation.** A batch is aborted when nobody waits for it any more. Bytes that it requested
+//! from the object store still reach the disk cache.
 
 use std::{
     sync::{
@@ -42,56 +43,56 @@ use crate::{
     shown::shown_error,
 };
 
-/// The store ends a request so much before the pipeline does: its error says more.
+/// The store's deadline is this much earlier than the pipeline's, because its error says more.
 const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
-/// Contents answered on the pipeline's thread in one turn, each counted with [`CHUNK_COST_BYTES`];
-/// what is beyond leaves as a trip, however near it is. Decoding and checking so much takes about a
-/// millisecond, for which memory tables wait.
+/// Contents that the pipeline's thread answers in one turn, with [`CHUNK_COST_BYTES`] added for
+/// each chunk. Further requests become a batch even if their chunks are at hand. Decoding and
+/// verifying this much takes about a millisecond, during which memory tables wait.
 const TURN_BYTES_MAX: usize = 1 << 20;
-/// What looking for a chunk costs, in bytes of contents that take as long.
+/// Cost of a lookup, as the number of content bytes whose decoding takes as long.
 const CHUNK_COST_BYTES: usize = 1024;
-/// Bytes of a key that is no address that an error shows.
+/// Bytes of an invalid key that an error shows.
 const SHOWN_BYTES_MAX: usize = 64;
 
-/// Requests of RESP clients that wait for a store, and trips that left for them. Shared with
-/// whoever shows metrics.
+/// Counters of the requests of RESP clients that wait for a store, and of their batches. The
+/// metrics share them.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// Requests that wait now.
+    /// Requests that wait at present.
     pub waiting: AtomicUsize,
     /// Requests refused because too many waited.
     pub refused: AtomicU64,
-    /// Trips, and requests in them.
+    /// Batches, and requests in them.
     pub trips: BatchCounter,
 }
 
-/// The adapter.
+/// A chunk store as a source of the pipeline.
 #[derive(Debug)]
 pub struct ChunksSource {
     store: Store,
     shared: Arc<Shared>,
     signals: Arc<Signals>,
-    /// Whether the store knows that it is over.
+    /// Set once the store has been told to close.
     is_closing: bool,
     runtime: Handle,
-    /// Answers that did not have to wait.
+    /// Answers that were given at once.
     ready: Vec<SourceEvent>,
-    /// What may still be answered here in this turn.
+    /// Bytes that may still be answered on this thread in this turn.
     turn_bytes: usize,
-    /// What has to wait and has not left yet.
+    /// Pending requests that are not in a batch yet.
     boarding: Vec<Passenger>,
-    /// The trip of each open ticket that has left, by its index.
+    /// Batch in flight of each open ticket, by the ticket's index.
     trips: Vec<Option<(Ticket, Arc<Trip>)>>,
-    /// Answers of trips on their way to the stream.
+    /// Buffer for completed answers on their way to the stream.
     landed: Vec<SourceEvent>,
-    /// When the pipeline's clock began.
+    /// Instant at which the pipeline's clock was zero.
     origin: Instant,
     timeout: Duration,
     deadline_margin: Duration,
     waiting_max: usize,
 }
 
-/// What the adapter and its trips share.
+/// State that the adapter shares with its batches.
 #[derive(Debug)]
 struct Shared {
     name: String,
@@ -100,7 +101,7 @@ struct Shared {
     line: Arc<Line>,
 }
 
-/// Command, as far as its answer is concerned.
+/// The command, as far as its reply depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Value,
@@ -118,7 +119,7 @@ struct Passenger {
     deadline: Instant,
 }
 
-/// A batch under way. Given up when the last ticket that waits for it is gone.
+/// Handle of a batch in flight, which is aborted when the last ticket that waits for it is gone.
 #[derive(Debug)]
 struct Trip(AbortHandle);
 
@@ -128,7 +129,8 @@ impl Drop for Trip {
     }
 }
 
-/// The places of a trip's requests in the line, given back one by one and all at the trip's end.
+/// Share of a batch's requests in the count of waiting requests. Each answer takes one off, and the
+/// end of the batch the rest.
 #[derive(Debug)]
 struct Places {
     line: Arc<Line>,
@@ -149,23 +151,22 @@ impl Drop for Places {
     }
 }
 
-/// What an adapter needs to know about its table.
+/// Everything that an adapter needs to know about its table.
 #[derive(Debug)]
 pub struct About<'a> {
-    /// As it was configured.
     pub settings: &'a ChunksSettings,
-    /// Its metrics.
+    /// Counters of the table's waiting requests.
     pub line: &'a Arc<Line>,
-    /// Whether the pipeline is to end.
+    /// Signals that tell whether the pipeline is stopping.
     pub signals: &'a Arc<Signals>,
-    /// When the pipeline's clock began.
+    /// Instant at which the pipeline's clock was zero.
     pub origin: Instant,
-    /// Where what waits runs.
+    /// Runtime that batches run on.
     pub runtime: Handle,
 }
 
 impl ChunksSource {
-    /// For a store that has started; its answers come by way of `finished`.
+    /// Creates the adapter of a started store, whose later answers arrive through `finished`.
     pub fn new(about: About<'_>, store: Store, finished: Arc<Finished>) -> Self {
         let About { settings, line, signals, origin, runtime } = about;
         let form = match settings.contents {
@@ -191,7 +192,7 @@ impl ChunksSource {
         }
     }
 
-    /// The answer, if it is at hand and there is time for it in this turn.
+    /// Returns the answer if the chunk is at hand and the turn's budget allows it.
     fn attempt(&mut self, asked: Asked, address: &ChunkAddress) -> Attempt<SourceValue> {
         if self.turn_bytes == 0 {
             return Attempt::Wait;
@@ -225,7 +226,7 @@ impl ChunksSource {
 
     fn board(&mut self, passenger: Passenger) -> Result<(), Full> {
         let line = &self.shared.line;
-        // Only this thread adds to it.
+        // Only this thread increments the counter.
         if self.waiting_max <= line.waiting.load(Ordering::Relaxed) {
             return Err(Full);
         }
@@ -234,7 +235,7 @@ impl ChunksSource {
         Ok(())
     }
 
-    /// All passengers of one kind leave together.
+    /// Dispatches all pending requests of one kind as one batch.
     fn depart(&mut self, passengers: Vec<Passenger>, kind: Kind) {
         let Some(deadline) = passengers.iter().map(|passenger| passenger.deadline).min() else {
             return;
@@ -266,14 +267,14 @@ impl ChunksSource {
         }
     }
 
-    /// Nobody holds the ticket's trip for it any more.
+    /// Releases the ticket's hold on its batch, if it has one.
     fn leave(&mut self, ticket: Ticket) -> bool {
         let trip = self.trips.get_mut(ticket.index());
         trip.and_then(|trip| trip.take_if(|(known, _)| *known == ticket)).is_some()
     }
 }
 
-/// What a trip is about: each kind of question is another call of the store.
+/// Kind of a batch: each kind is another call of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Chunks,
@@ -281,7 +282,7 @@ enum Kind {
     Existence,
 }
 
-/// A trip's task.
+/// State of a batch's task.
 #[derive(Debug)]
 struct Journey {
     store: Store,
@@ -292,7 +293,7 @@ struct Journey {
 }
 
 impl Journey {
-    /// Each gets its chunk as soon as it is there.
+    /// Reads the chunks, and answers each request as soon as its chunk is there.
     async fn read(mut self) {
         let mut reads = self.store.get_many(self.addresses(), self.request);
         let mut landed = Vec::new();
@@ -310,7 +311,7 @@ impl Journey {
         }
     }
 
-    /// Each gets its length as soon as it is known.
+    /// Finds the lengths, and answers each request as soon as its length is known.
     async fn measure(mut self) {
         let (store, request) = (self.store.clone(), self.request);
         let measured = self.addresses().into_iter().enumerate();
@@ -329,7 +330,7 @@ impl Journey {
         }
     }
 
-    /// All are told at once: one look at the manifest answers them.
+    /// Looks up all chunks and answers all requests together: one check of the manifest serves all.
     async fn look(mut self) {
         let found = self.store.has_many(&self.addresses(), self.request).await;
         for index in 0..self.passengers.len() {
@@ -355,7 +356,7 @@ impl Journey {
 }
 
 impl Shared {
-    /// As clients get it.
+    /// Formats an error for clients.
     fn error(&self, text: &str) -> String {
         format!("ERR table {}: {}", self.name, shown_error(text))
     }
@@ -370,7 +371,7 @@ fn of_chunk(asked: Asked, chunk: Option<Chunk>) -> SourceValue {
     }
 }
 
-/// Neither of the forms asked for has a dictionary.
+/// Returns the bytes of a chunk. Neither of the forms that this module requests has a dictionary.
 fn bytes_of(chunk: Chunk) -> Bytes {
     match chunk {
         Chunk::Contents(bytes) | Chunk::Snappy(bytes) | Chunk::Zstd(bytes, _) => bytes,
@@ -396,7 +397,7 @@ impl Source for ChunksSource {
             Operation::Exists => Asked::Exists,
             Operation::Type => Asked::Type,
             Operation::Strlen => Asked::Length,
-            // `supports` lets no other one in.
+            // `supports` refuses every other operation.
             _ => Asked::Value,
         };
         let outcome = match ChunkAddress::from_key(request.key) {
@@ -410,7 +411,7 @@ impl Source for ChunksSource {
                     else {
                         return Ok(());
                     };
-                    // Late in this turn is better than not at all.
+                    // The queue is full: exceeding the turn's budget beats refusing.
                     match self.look(asked, &address) {
                         Attempt::Ready(outcome) => outcome.map_err(|error| error.to_string()),
                         Attempt::Wait => {
@@ -435,7 +436,7 @@ impl Source for ChunksSource {
         let (mut chunks, mut lengths, mut existence) = (Vec::new(), Vec::new(), Vec::new());
         for passenger in self.boarding.drain(..) {
             match passenger.asked {
-                // The length of a record is not known before it is there.
+                // Only the record itself tells its length.
                 Asked::Length if is_decoded => lengths.push(passenger),
                 Asked::Value | Asked::Length => chunks.push(passenger),
                 Asked::Exists | Asked::Type => existence.push(passenger),
@@ -450,7 +451,7 @@ impl Source for ChunksSource {
         if self.leave(ticket) {
             return;
         }
-        // Rare: it has not left yet, or was answered at once.
+        // Rare: the request is not in a batch yet, or was answered at once.
         if let Some(index) = self.boarding.iter().position(|passenger| passenger.ticket == ticket) {
             self.boarding.swap_remove(index);
             self.shared.line.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -459,7 +460,7 @@ impl Source for ChunksSource {
 
     fn poll(&mut self, stream: &mut Vec<SourceEvent>) {
         if !self.is_closing && self.signals.stopping() {
-            // What waits is answered with an error while the pipeline still can.
+            // The store answers waiting requests with errors while the pipeline still runs.
             self.is_closing = true;
             self.store.begin_close();
         }
@@ -495,7 +496,7 @@ impl Source for ChunksSource {
     }
 }
 
-/// Whether a store is served, in a word.
+/// Returns the state of a store as one word.
 pub fn state_of(state: &State) -> &'static str {
     match state {
         State::Opening => "opening",
@@ -504,7 +505,7 @@ pub fn state_of(state: &State) -> &'static str {
     }
 }
 
-/// The metrics for INFO.
+/// Builds the fields of INFO.
 fn info(store: &Store, line: &Line) -> SourceInfo {
     let (stats, state) = (store.stats(), store.state());
     let StoreStats { cache, store: remote, .. } = &stats;

@@ -1,16 +1,15 @@
-//! A runtime that is an embedded_runtime of the pipeline's thread: it runs while the pipeline waits
-//! for sockets, and a little in every turn.
+//! A runtime embedded in the pipeline's thread: it runs while the pipeline waits for sockets, and
+//! briefly in every turn.
 //!
 //! ```text
-//!  pipeline: receive, execute, submit, flush --> nothing to do: wait --> runtime: batches, statements, answers
-//!     ^                                            ^                        |
-//!     |                                            +-- its own sockets ---->+
-//!     +--- the poll's descriptor is readable, the notifier rang, or time is over
+//!  pipeline: receive, execute, submit, flush --> idle: wait --> runtime: batches, statements,
+//!     ^                                                            |     answers, its own sockets
+//!     +-- poll's descriptor readable, notified, or time over <-----+
 //! ```
 //!
-//! A request at a source then changes threads nowhere: on a machine of one or two cores two
-//! wake-ups saved are worth more than a second thread. The price is that the work of a batch, some
-//! microseconds per key asked, holds up the other tables for so long.
+//! A request to a source then never changes threads: on a machine of one or two cores, saving two
+//! wake-ups is worth more than a second thread. The price is that the work of a batch, some
+//! microseconds per requested key, delays the other tables for as long.
 
 use std::{
     io,
@@ -29,23 +28,23 @@ use tokio::{
     time::timeout,
 };
 
-/// The runtime, seen from the poll it is an embedded_runtime of.
+/// The runtime, as the poll of the pipeline's thread runs it.
 #[derive(Debug)]
 pub struct EmbeddedRuntime {
-    /// A descriptor of the poll, as the runtime watches it. Dropped before the runtime.
+    /// The poll's descriptor, which the runtime watches. Dropped before the runtime.
     poll: Option<AsyncFd<OwnedFd>>,
     notifier: Arc<Notifier>,
     runtime: Arc<Runtime>,
 }
 
-/// Rung when there are answers to take.
+/// Notified when there are answers to take.
 #[derive(Debug, Default)]
 pub struct Notifier {
     notify: Notify,
 }
 
 impl Notifier {
-    /// What rings it.
+    /// Returns a waker that notifies it.
     pub fn waker(self: &Arc<Self>) -> Waker {
         Arc::clone(self).into()
     }
@@ -62,12 +61,12 @@ impl Wake for Notifier {
 }
 
 impl EmbeddedRuntime {
-    /// An embedded_runtime that comes back early when `notifier` rings.
+    /// Creates a runtime whose wait ends early when `notifier` is notified.
     pub fn new(runtime: Arc<Runtime>, notifier: Arc<Notifier>) -> Self {
         Self { poll: None, notifier, runtime }
     }
 
-    /// Has the runtime watch the poll from now on.
+    /// Makes the runtime watch the poll from now on.
     fn watch(&mut self, poll: BorrowedFd<'_>) {
         if self.poll.is_some() {
             return;
@@ -92,7 +91,7 @@ impl Idle for EmbeddedRuntime {
         }
         self.watch(poll);
         let Some(watched) = &self.poll else {
-            // Without the descriptor nobody tells: look again soon.
+            // Without the descriptor nothing wakes this thread: it polls again soon.
             return self.runtime.block_on(async {
                 _ = timeout(BLIND_WAIT, self.notifier.notify.notified()).await
             });
@@ -101,7 +100,7 @@ impl Idle for EmbeddedRuntime {
             tokio::select! {
                 biased;
                 () = self.notifier.notify.notified() => {}
-                // The caller polls next and takes everything: the next event makes a new edge.
+                // The caller polls next and takes every event, so the next one makes a new edge.
                 ready = watched.readable() => if let Ok(mut ready) = ready { ready.clear_ready() },
             }
         };
@@ -114,5 +113,5 @@ impl Idle for EmbeddedRuntime {
     }
 }
 
-/// How long to wait for sockets that cannot be watched.
+/// Interval between polls of sockets that cannot be watched.
 const BLIND_WAIT: Duration = Duration::from_millis(1);

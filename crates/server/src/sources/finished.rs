@@ -1,8 +1,10 @@
 //! Answers on their way from a table's thread to the pipeline: one list, taken whole.
 //!
 //! ```text
-//!  replies of a batch --> list --(the first rings)--> notifier: a task behind those that run --> wakes the pipeline once
-//!                           +--------------------------- taken by the pipeline's next turn
+//!  replies of a batch --> list --(the first one)--> notifier: a task behind the runnable ones
+//!                          |                            |
+//!                          v                            v
+//!        taken by the pipeline's next turn <--- wakes the pipeline once
 //! ```
 
 use std::{
@@ -13,7 +15,7 @@ use std::{
 use busload_pipeline::source::{SourceEvent, SourceValue, Ticket};
 use tokio::sync::Notify;
 
-/// The list. Bounded by the waiting line: each answer in it was a request there.
+/// The list. The request queue bounds it: each answer was a request there.
 #[derive(Debug)]
 pub struct Finished {
     list: Mutex<Vec<SourceEvent>>,
@@ -22,12 +24,12 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// An empty list; `pipeline` wakes who takes it.
+    /// Creates an empty list; `pipeline` wakes the thread that takes it.
     pub fn new(pipeline: Waker) -> Self {
         Self { list: Mutex::new(Vec::new()), notifier: Notify::new(), pipeline }
     }
 
-    /// Adds an answer.
+    /// Adds an answer, and notifies if it is the first.
     pub fn push(&self, ticket: Ticket, outcome: Result<SourceValue, String>) {
         let mut list = self.list();
         list.push(SourceEvent::Answer { ticket, outcome, cacheable_for: None });
@@ -38,7 +40,7 @@ impl Finished {
         }
     }
 
-    /// Moves everything to the end of `into`.
+    /// Moves all answers to the end of `into`.
     pub fn take(&self, into: &mut Vec<SourceEvent>) {
         let mut list = self.list();
         if into.is_empty() {
@@ -48,8 +50,8 @@ impl Finished {
         }
     }
 
-    /// Wakes the pipeline for as long as it is polled. On the runtime that answers, it runs when
-    /// the batch that is being answered is done, so that the pipeline finds all of it.
+    /// Wakes the pipeline for new answers, until dropped. On a single-threaded runtime this task
+    /// runs after the one that answers a batch, so that the pipeline finds all of its answers.
     pub async fn notify(&self) {
         loop {
             self.notifier.notified().await;

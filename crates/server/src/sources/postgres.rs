@@ -1,8 +1,8 @@
-//! A Postgres table as the pipeline sees it.
+//! The adapter that makes a Postgres table a source of the pipeline.
 //!
-//! A request becomes a typed key and, for a write, a checked change; what is wrong with it is
-//! answered at once. The others join the table's waiting line. Their answers are made on the
-//! table's thread, so that the pipeline only passes them on.
+//! A request becomes a typed key and, for a write, a checked change. Invalid requests are answered
+//! at once; valid ones join the table's request queue. The table's thread builds their answers, so
+//! that the pipeline only passes them on.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -26,36 +26,36 @@ use super::{
 };
 use crate::shown::shown_error;
 
-/// The line ends a request so much before the pipeline does: only the line knows whether a write
-/// was on its way.
+/// The request queue's deadline is this much earlier than the pipeline's: only the queue knows
+/// whether a write was already sent.
 const DEADLINE_MARGIN_MAX: Duration = Duration::from_millis(20);
 
-/// The adapter.
+/// A Postgres table as a source of the pipeline.
 #[derive(Debug)]
 pub struct PostgresSource {
     table: Table<Waiter>,
     shared: Arc<Shared>,
-    /// Answers that needed no trip.
+    /// Answers that were given at once.
     ready: Vec<SourceEvent>,
-    /// Of each open ticket, by its index.
+    /// Request id of each open ticket, by the ticket's index.
     requests: Vec<Option<RequestId>>,
-    /// When the pipeline's clock began.
+    /// Instant at which the pipeline's clock was zero.
     origin: Instant,
     timeout: Duration,
     deadline_margin: Duration,
     writable: bool,
 }
 
-/// What the adapter and its waiters share.
+/// State that the adapter shares with its waiters.
 #[derive(Debug)]
 struct Shared {
     name: String,
     finished: Arc<Finished>,
-    /// Known from the first connection at the latest.
+    /// Set with the first connection at the latest.
     columns: OnceLock<Columns>,
 }
 
-/// A request in the line: where its answer goes, and what it is to be.
+/// A request in the queue: the ticket and the command that its answer is for.
 #[derive(Debug)]
 pub struct Waiter {
     ticket: Ticket,
@@ -63,11 +63,11 @@ pub struct Waiter {
     shared: Arc<Shared>,
 }
 
-/// Why a request is not in the line.
+/// Reason why a request was not queued.
 enum Problem {
     Full,
     Error(Error),
-    /// As [`Error`], with a text of our own.
+    /// An error with a text of this module.
     Text(String),
 }
 
@@ -78,7 +78,7 @@ impl From<Error> for Problem {
 }
 
 impl PostgresSource {
-    /// For a table that runs; its answers come by way of `finished`.
+    /// Creates the adapter of a running table, whose later answers arrive through `finished`.
     pub fn new(
         settings: &Settings,
         table: Table<Waiter>,
@@ -101,7 +101,7 @@ impl PostgresSource {
 
 impl PostgresSource {
     fn ask(&mut self, request: &SourceRequest<'_>) -> Result<RequestId, Problem> {
-        // Before the columns: a table that was never connected says so here.
+        // Parsed before the columns: a table that was never connected says so here.
         let key = self.table.parse_key(request.key)?;
         let columns = self.columns()?;
         let deadline = (self.origin + request.deadline).checked_sub(self.deadline_margin);
@@ -128,7 +128,7 @@ impl PostgresSource {
         }
     }
 
-    /// What is asked, and what is to be written.
+    /// Returns the command and, for a write, the change to be made.
     fn understand(
         &self,
         request: &SourceRequest<'_>,
@@ -172,7 +172,7 @@ impl PostgresSource {
     }
 }
 
-/// A column that is to be written. There is no other place to keep a field in.
+/// Returns the index of a column to write. A field without a column cannot be stored.
 fn column(columns: &Columns, name: &[u8]) -> Result<usize, Problem> {
     const SHOWN_BYTES: usize = 128;
     columns.index(name).ok_or_else(|| {
@@ -210,8 +210,8 @@ impl Source for PostgresSource {
     }
 
     fn cancel(&mut self, ticket: Ticket) {
-        // What was answered at once has no request, or that of an earlier ticket, which is
-        // answered.
+        // A request that was answered at once has no id here, or the id of an earlier ticket,
+        // which has been answered.
         if let Some(id) = self.requests.get_mut(ticket.index()).and_then(Option::take) {
             self.table.cancel(id);
         }
@@ -256,7 +256,7 @@ impl Source for PostgresSource {
 }
 
 impl Shared {
-    /// As clients get it.
+    /// Formats an error for clients.
     fn error(&self, text: &str) -> String {
         format!("ERR table {}: {}", self.name, shown_error(text))
     }
@@ -290,7 +290,7 @@ impl Reply<PgService> for Waiter {
     }
 }
 
-/// The metrics for INFO.
+/// Builds the fields of INFO.
 fn info(stats: &TableStats) -> SourceInfo {
     let (reads, writes, pool) = (&stats.line.reads, &stats.line.writes, &stats.pool);
     let batches = |class: &busload_batch::ClassStats| BatchReading {
@@ -319,7 +319,7 @@ fn info(stats: &TableStats) -> SourceInfo {
     SourceInfo { batches: vec![("read", batches(reads)), ("write", batches(writes))], fields }
 }
 
-/// Whether its connections are open, in a word.
+/// Returns the state of a table's connections as one word.
 pub fn state_of(stats: &TableStats) -> &'static str {
     match (stats.pool.up, stats.pool.opened) {
         (0, 0) if stats.pool.last_error.is_none() => "connecting",
@@ -328,7 +328,7 @@ pub fn state_of(stats: &TableStats) -> &'static str {
     }
 }
 
-/// Batches under way now.
+/// Returns the number of batches in flight.
 pub fn batches_in_flight(stats: &TableStats) -> u64 {
     let (reads, writes) = (&stats.line.reads, &stats.line.writes);
     (reads.batches + writes.batches).saturating_sub(reads.trips + writes.trips)

@@ -1,4 +1,4 @@
-//! A thread of its own for one table.
+//! The thread that runs one Postgres table.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -8,25 +8,25 @@ use tokio::{runtime::Runtime, sync::oneshot};
 use super::{Table, close};
 use crate::failure::Failure;
 
-/// The thread that runs a table.
+/// Handle of a table's thread.
 #[derive(Debug)]
 pub struct TableThread {
     name: String,
-    /// The outcome of the first attempt to connect.
+    /// Receives the outcome of the first attempt to connect.
     first_attempt: mpsc::Receiver<Result<(), Error>>,
     stop: oneshot::Sender<()>,
-    /// Ends when the thread has done what it could.
+    /// Disconnects when the thread has ended.
     stopped: mpsc::Receiver<()>,
 }
 
-/// A thread that has been told to end.
+/// Handle of a thread that has been told to end.
 pub struct Stopping {
     name: String,
     stopped: mpsc::Receiver<()>,
 }
 
 impl TableThread {
-    /// Starts it; `runtime` is the table's.
+    /// Starts the thread, which drives the table's `runtime`.
     pub fn start(name: &str, runtime: Runtime, table: Table) -> Result<Self, Failure> {
         let (first, first_attempt) = mpsc::channel();
         let (stop, stopping) = oneshot::channel();
@@ -39,33 +39,33 @@ impl TableThread {
         Ok(Self { name: name.to_owned(), first_attempt, stop, stopped })
     }
 
-    /// Whether the outcome of the first attempt to connect was known in time.
+    /// Waits for the first attempt to connect, and returns whether it ended within `timeout`.
     pub fn wait_for_first_attempt(&self, timeout: Duration) -> bool {
         self.first_attempt.recv_timeout(timeout) != Err(mpsc::RecvTimeoutError::Timeout)
     }
 
-    /// Tells it to end.
+    /// Tells the thread to end.
     pub fn stop(self) -> Stopping {
-        // It may have ended already.
+        // The thread may have ended already.
         let _ = self.stop.send(());
         Stopping { name: self.name, stopped: self.stopped }
     }
 }
 
 impl Stopping {
-    /// Waits until it has ended.
+    /// Waits until the thread has ended.
     pub fn wait(self, timeout: Duration) {
-        // The sender is dropped without a word: that is the end of the thread.
+        // The thread sends nothing; it drops the sender at its end.
         if self.stopped.recv_timeout(timeout) == Err(mpsc::RecvTimeoutError::Timeout) {
             log::warn!("table {}: its thread does not end and is left behind", self.name);
         }
     }
 }
 
-/// The thread. Dropping `ended` says that it is over.
+/// Body of the thread, which drops `ended` at its end.
 fn run(runtime: Runtime, work: impl Future<Output = ()>, ended: mpsc::Sender<()>) {
     runtime.block_on(work);
-    // A lookup of a name may be stuck in the system: nobody waits for it.
+    // Does not wait for a DNS lookup that may be stuck in the system.
     runtime.shutdown_background();
     drop(ended);
 }
@@ -80,7 +80,7 @@ async fn serve(
         // The start may have stopped waiting.
         async move { _ = first_attempt.send(table.connected().await) }
     });
-    // An error is the end of the process's main thread: that is a reason to stop, too.
+    // An error means that the main thread has ended, which is a reason to stop, too.
     let _ = stopping.await;
     close(table).await;
     connecting.abort();

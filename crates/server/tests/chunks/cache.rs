@@ -1,4 +1,4 @@
-//! `busload cache list|warm|verify|drop`, alone and by way of a server.
+//! `busload cache list|warm|verify|drop`, run directly and through a server.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use super::{
     support::{Ended, Server, TIMEOUT, run},
 };
 
-/// A configuration, and the address of the server that has its caches, if there is one.
+/// A configuration, and the address of the server that uses its caches, if there is one.
 struct Tool<'a> {
     data: &'a Path,
     table: &'a str,
@@ -37,7 +37,7 @@ impl Tool<'_> {
     }
 }
 
-/// The largest file of a cache: what is on disk of the largest object.
+/// Returns the largest cache file, which holds the largest object's blocks.
 fn largest(directory: &Path) -> PathBuf {
     let mut directories = vec![directory.to_owned()];
     let mut largest = (0, PathBuf::new());
@@ -61,7 +61,7 @@ fn flip(file: &Path, offset: usize) {
     fs::write(file, bytes).unwrap();
 }
 
-/// A whole life of a cache, whoever has it open.
+/// Runs all commands on a cache, whether the tool or a server has it open.
 fn live(tool: &Tool<'_>) {
     let files = || {
         let listed = tool.succeed(&["list", "db"]);
@@ -78,7 +78,7 @@ fn live(tool: &Tool<'_>) {
         let (present, size) = line.trim().split_once("  ").unwrap().1.split_once(" of ").unwrap();
         assert_eq!(present, size, "{line}");
     }
-    // Without the first line: the journal, which it counts, may still grow.
+    // Ignores the first line: it counts the journal, which may still grow.
     let without_name = tool.succeed(&["list"]);
     assert!(listed.iter().all(|line| without_name.contains(line)), "{without_name}");
     let verified = tool.succeed(&["verify", "db"]);
@@ -118,7 +118,7 @@ fn a_cache_is_worked_on_by_the_server_that_has_it() {
         let http = served.server.address("http").to_string();
         let data = served.data.path().to_owned();
         live(&Tool { data: &data, table: &table, http });
-        // What was dropped is read again.
+        // The server reads dropped files again.
         for listed in fixtures::listed("real-classic") {
             assert_eq!(
                 served.run(&format!("STRLEN db:{}", listed.address)),

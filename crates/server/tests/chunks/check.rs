@@ -1,4 +1,4 @@
-//! What `busload check` says about stores, what a start refuses, and with which code they end.
+//! Output and exit codes of `busload check` and of refused starts, for chunk stores.
 
 use tempfile::tempdir;
 

@@ -1,4 +1,4 @@
-//! What Redis clients get.
+//! Replies of chunk tables to Redis clients.
 
 use busload_chunks::{ChunkAddress, ChunkLocation, Span, Stored};
 use busload_resp::reply::Reply;
@@ -15,7 +15,7 @@ fn address(listed: &Listed) -> ChunkAddress {
     listed.address.parse().unwrap()
 }
 
-/// A key in raw bytes.
+/// Returns a key with the address in raw bytes.
 fn raw(table: &str, address: &ChunkAddress) -> Vec<u8> {
     [table.as_bytes(), b":", &address.0].concat()
 }
@@ -36,7 +36,7 @@ fn array(reply: Reply) -> Vec<Reply> {
     }
 }
 
-/// MGETs of all chunks of a store, by text and by bytes in turn: each is what its address says.
+/// Reads all chunks of a store with MGET, by text and raw keys in turn, and verifies each.
 #[track_caller]
 fn get_all(served: &mut Served, table: &str, chunks: &[Listed]) {
     for (batch, some) in chunks.chunks(200).enumerate() {
@@ -104,7 +104,7 @@ fn questions_about_chunks_are_answered_like_those_about_keys() {
             a = one.address,
             b = two.address,
         ));
-        // A memory table and a store in one command.
+        // One command that reads a memory table and a store.
         let reply = served.client.call(&["MGET", "nothing", &format!("db:{}", one.address)]);
         let mut replies = array(reply);
         assert_eq!(bulk(replies.remove(1)).len(), one.bytes);

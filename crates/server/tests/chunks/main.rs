@@ -1,4 +1,4 @@
-//! Tables of chunks: the real binary, real sockets, stores that Dolt wrote.
+//! Chunk tables: the real binary over real sockets, with stores that Dolt wrote.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -17,8 +17,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use support::{fixtures, served::Served};
 use tokio::net::TcpSocket;
 
-/// An address at which connections are refused, as long as its socket is kept: it does not listen,
-/// and nobody else gets its port.
+/// Returns an address that refuses connections as long as its socket is kept: the socket does not
+/// listen, and nobody else gets its port.
 fn away() -> (TcpSocket, SocketAddr) {
     let held = TcpSocket::new_v4().unwrap();
     held.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();

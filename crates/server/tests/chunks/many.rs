@@ -4,17 +4,17 @@ use std::fs;
 
 use super::{Served, fixtures, support::eventually};
 
-/// Tables of one server.
+/// Number of tables of one server.
 const TABLES: usize = 100;
-/// Threads of the whole process: those of the pipeline, the log, HTTP and signals, two that wait
-/// for stores, and those that wait for disks.
+/// Threads of the process: those of the pipeline, the log, HTTP and signals, two that wait for
+/// stores, and those that block on disks.
 const THREADS_MAX: usize = 50;
 
 fn threads(served: &Served) -> usize {
     fs::read_dir(format!("/proc/{}/task", served.server.process_id())).unwrap().count()
 }
 
-/// Each store had a thread that looked after its disk: 123 threads for 100 of them.
+/// Each store once had a cache maintenance thread of its own: 123 threads for 100 stores.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_hundred_stores_share_a_few_threads() {
@@ -37,7 +37,7 @@ fn a_hundred_stores_share_a_few_threads() {
         assert_eq!(reply, listed.bytes.to_string(), "{name}");
         most = most.max(threads(&served));
     }
-    // The journal of each is written some time after something has come to its disk.
+    // Each journal is written some time after a fill has reached the disk.
     for name in &names {
         let journal = served.data.path().join(format!("cache/{name}/journal"));
         eventually("the journal says what is on disk", || {

@@ -1,4 +1,4 @@
-//! Stores that hang, refuse, are away and come back; and what goes on meanwhile.
+//! Stores that hang, refuse connections, go away and come back, and service meanwhile.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -22,7 +22,7 @@ fn table_at(address: SocketAddr, query: &str) -> String {
     format!("db=chunks+{}&{query}", busload_bucket::url(address, "p"))
 }
 
-/// The first reply that is no error: a request may be too late, on a slow machine at any time.
+/// Returns the first reply that is no error: on a slow machine any request may time out.
 #[track_caller]
 fn answered(served: &mut Served, line: &str) -> String {
     let mut reply = String::new();
@@ -33,7 +33,7 @@ fn answered(served: &mut Served, line: &str) -> String {
     reply
 }
 
-/// Connections are accepted by the system, and nobody ever answers them.
+/// Returns a listener whose connections the system accepts and nobody answers.
 fn silent() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").unwrap()
 }
@@ -66,7 +66,7 @@ fn memory_tables_are_served_beside_a_store_that_hangs() {
 #[test]
 fn a_server_ends_in_order_while_reads_hang() {
     let listener = silent();
-    // Longer than any shutdown may take.
+    // A timeout longer than any shutdown may take.
     let table = table_at(listener.local_addr().unwrap(), "timeout=10m");
     for threads in ["0", "1"] {
         let mut served = Served::start(&[&table], &["--net-threads", threads]);
@@ -111,10 +111,10 @@ fn a_store_that_comes_back_is_served_without_a_restart() {
     let reply = served.run(&get);
     assert!(reply.starts_with("-ERR table db: "), "{reply}");
     proxy.come_back();
-    // How soon is a matter of `poll` and of pauses between attempts: it must be at some time.
+    // The delay depends on `poll` and on the pauses between attempts.
     assert_eq!(answered(&mut served, &get), chunks[0].bytes.to_string());
-    // Once on disk, chunks are served while the store is away; what is not known is an error then,
-    // not nil.
+    // Chunks on disk are served while the store is away. For unknown addresses the reply is then
+    // an error, not nil.
     for listed in &chunks {
         let length = answered(&mut served, &format!("STRLEN db:{}", listed.address));
         assert_eq!(length, listed.bytes.to_string());
@@ -144,7 +144,7 @@ fn more_requests_than_may_wait_are_refused_at_once() {
     let listener = silent();
     let table = table_at(listener.local_addr().unwrap(), "timeout=3s&line_requests=5");
     let mut served = Served::start(&[&table], &[]);
-    // All at once: those that wait do so for the table's timeout only.
+    // Sent at once: those that wait do so for the table's timeout only.
     let requests: Vec<_> =
         (0..8).map(|index| command(&["GET", &format!("db:{index:032}")])).collect();
     served.client.send(&requests.concat());
@@ -152,7 +152,7 @@ fn more_requests_than_may_wait_are_refused_at_once() {
     let full = "-ERR table db: too many requests are waiting, try again later";
     assert_eq!(replies.iter().filter(|reply| *reply == full).count(), 3, "{replies:?}");
     assert_eq!(served.server.metric("busload_chunks_refused_total{table=\"db\"}"), 3.0);
-    // The places are free again.
+    // The queue has room again.
     assert_ne!(served.run(&format!("GET db:{UNKNOWN}")), full);
 }
 
@@ -166,7 +166,7 @@ fn clients_that_go_away_leave_no_request_behind() {
         let mut leaving = served.server.client();
         let staying = &mut served.server.client();
         staying.send(&command(&["GET", &format!("db:{UNKNOWN}")]));
-        // A trip that both wait for would go on.
+        // A batch that both clients wait for would go on.
         eventually("one waits", || waiting() == 1.0);
         for index in 0..50 {
             leaving.send(&command(&["GET", &format!("db:{index:032}")]));
@@ -174,7 +174,7 @@ fn clients_that_go_away_leave_no_request_behind() {
             leaving.send(&command(&["STRLEN", &format!("db:{index:032}")]));
         }
         eventually("all wait", || waiting() == 151.0);
-        // A reset: what it asked for is of no use to anybody.
+        // Resets the connection, so that nobody waits for its requests.
         rustix::net::sockopt::set_socket_linger(&leaving.stream, Some(Duration::ZERO)).unwrap();
         drop(leaving);
         eventually("one waits again", || waiting() == 1.0);

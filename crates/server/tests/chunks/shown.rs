@@ -1,4 +1,4 @@
-//! What operators see.
+//! INFO, metrics and logs of chunk tables.
 
 use std::fs;
 
@@ -48,7 +48,7 @@ fn info_and_metrics_show_stores_and_where_answers_came_from() {
     let info =
         format!("busload_chunks_info{{table=\"db\",state=\"open\",root=\"{root}\",error=\"\"}}");
     assert_eq!(served.server.metric(&info), 1.0);
-    // Without such tables there are no such metrics.
+    // Without chunk tables there are no metrics of them.
     let directory = tempfile::tempdir().unwrap();
     let plain = Server::start(directory.path(), &[]);
     assert!(!plain.http("/metrics").1.contains("busload_chunks"));

@@ -1,4 +1,4 @@
-//! Each call, and what it answers.
+//! Each gRPC call and its answers.
 
 use busload_proto::v1::{Encoding, Form, FoundChunk, GetChunkRequest, GetDictionaryRequest};
 use tonic::Code;
@@ -9,7 +9,7 @@ use super::{
     has, many, one, refused, stored,
 };
 
-/// Contents of a chunk as stored, with its dictionary.
+/// Decodes a stored chunk with its dictionary.
 fn decode(chunk: &FoundChunk, dictionary: Option<&[u8]>) -> Vec<u8> {
     match chunk.encoding() {
         Encoding::Contents => chunk.contents.to_vec(),
@@ -151,7 +151,7 @@ fn what_is_not_local_comes_to_disk_afterwards() {
     };
     assert!(!answer.not_local);
     check(address, &answer.contents);
-    // The fill of its file was asked for by it.
+    // The read started the fill of its table file.
     let all = many(&fixture.addresses());
     let local = busload_proto::v1::GetChunksRequest { only_if_local: true, ..all };
     loop {

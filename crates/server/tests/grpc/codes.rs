@@ -1,4 +1,4 @@
-//! Why calls fail, as codes.
+//! Status codes of failed calls.
 
 use std::{
     net::SocketAddr,
@@ -88,7 +88,7 @@ fn a_store_that_is_refused_is_a_failed_precondition() {
     refused(served.absent(has(&[NOWHERE])), Code::FailedPrecondition, "journal");
 }
 
-/// A store in a bucket behind a proxy.
+/// A store in a bucket behind a fault proxy.
 struct Remote {
     fixture: Fixture,
     proxy: FaultProxy,
@@ -136,8 +136,8 @@ fn a_store_out_of_reach_is_unavailable_and_never_taken_for_empty() {
     assert_eq!(failed, [(0, unavailable), (1, unavailable)]);
     refused(served.absent(has(&[NOWHERE])), Code::Unavailable, "");
     remote.proxy.come_back();
-    // A look at the manifest that began before may pause between two attempts for nearly as long as
-    // the table's timeout.
+    // A manifest read that began earlier may pause between two attempts for nearly as long as the
+    // table's timeout.
     for (address, is_there) in [(address, true), (NOWHERE, false)] {
         eventually("it answers again", || {
             let answer = served.get(one(address));
@@ -173,21 +173,21 @@ fn the_deadline_of_a_call_is_kept_and_that_of_the_table_otherwise() {
     refused(served.get(one(address)), Code::Unavailable, "");
     assert!(Duration::from_secs(1) < started.elapsed(), "the table's timeout was waited for");
     remote.proxy.set(Faults::default());
-    // Requests that are stuck are given up by and by.
+    // Stuck requests time out one after the other.
     let started = Instant::now();
     while served.get(one(address)).is_err() {
         assert!(started.elapsed() < TIMEOUT, "it never recovers");
     }
 }
 
-/// `GetChunk` by a client that leaves deadlines to the server.
+/// Calls `GetChunk` as a client that leaves deadlines to the server.
 async fn raw_get(server: SocketAddr, address: [u8; 20], timeout: &str) -> Code {
     let stream = tokio::net::TcpStream::connect(server).await.unwrap();
     let (executor, io) = (TokioExecutor::new(), TokioIo::new(stream));
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(executor, io).await.unwrap();
     tokio::spawn(connection);
-    // A frame of 26 bytes: fields 1 and 2 of the request.
+    // A frame of 26 bytes with fields 1 and 2 of the request.
     let message = [&[0, 0, 0, 0, 26, 0x0a, 2, b'd', b'b', 0x12, 20][..], &address].concat();
     let request = hyper::Request::post(format!("http://{server}/busload.v1.Chunks/GetChunk"))
         .header("content-type", "application/grpc")
@@ -196,6 +196,6 @@ async fn raw_get(server: SocketAddr, address: [u8; 20], timeout: &str) -> Code {
         .body(axum::body::Body::from(message))
         .unwrap();
     let response = sender.send_request(request).await.unwrap();
-    // An error without an answer comes in the headers.
+    // An error without a message comes in the headers.
     Code::from_bytes(response.headers()["grpc-status"].as_bytes())
 }

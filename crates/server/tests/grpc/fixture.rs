@@ -1,4 +1,4 @@
-//! Stores that Dolt wrote, and what they hold.
+//! Stores that Dolt wrote, and the lists of their chunks.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use busload_chunks::ChunkAddress;
 
 use super::support::fixtures;
 
-/// One of the stores that Dolt wrote.
+/// A store written by Dolt.
 pub struct Fixture {
     name: &'static str,
-    /// Each of its chunks.
+    /// Expected chunks of the store.
     pub chunks: Vec<Expected>,
 }
 
-/// A chunk as the fixture's list has it.
+/// A chunk as the fixture's list describes it.
 #[derive(Clone, Debug)]
 pub struct Expected {
     pub address: [u8; 20],
@@ -21,7 +21,7 @@ pub struct Expected {
 }
 
 impl Fixture {
-    /// With its list.
+    /// Reads a fixture and its list.
     pub fn new(name: &'static str) -> Self {
         let listed = fixtures::listed(name).into_iter();
         let chunks =
@@ -29,22 +29,22 @@ impl Fixture {
         Self { name, chunks: chunks.collect() }
     }
 
-    /// One that has no list, since it is not served.
+    /// Returns a fixture without a list, since it cannot be served.
     pub fn unlisted(name: &'static str) -> Self {
         Self { name, chunks: Vec::new() }
     }
 
-    /// Where its objects are.
+    /// Returns the directory of the store's objects.
     pub fn store(&self) -> PathBuf {
         fixtures::store(self.name)
     }
 
-    /// For `--table`.
+    /// Returns the URL for `--table`.
     pub fn url(&self) -> String {
         format!("chunks+{}", fixtures::url(self.name))
     }
 
-    /// Of all chunks.
+    /// Returns the addresses of all chunks.
     pub fn addresses(&self) -> Vec<[u8; 20]> {
         self.chunks.iter().map(|chunk| chunk.address).collect()
     }
@@ -54,7 +54,7 @@ fn address(text: &str) -> [u8; 20] {
     text.parse::<ChunkAddress>().unwrap().0
 }
 
-/// That contents are those of an address.
+/// Asserts that the contents match the address.
 #[track_caller]
 pub fn check(address: [u8; 20], contents: &[u8]) {
     busload_chunks::check(&ChunkAddress(address), contents).unwrap();

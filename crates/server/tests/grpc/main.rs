@@ -1,4 +1,4 @@
-//! The HTTP front and gRPC: the real binary, real sockets, real stores.
+//! The HTTP front and gRPC: the real binary with real sockets and real stores.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
@@ -27,7 +27,7 @@ use tonic::{
 
 use fixture::Fixture;
 
-/// A server, its data, and a client of it.
+/// A server with its data and a client.
 struct Served {
     server: Server,
     runtime: Runtime,
@@ -36,7 +36,7 @@ struct Served {
 }
 
 impl Served {
-    /// With these arguments of `--table`.
+    /// Starts a server with these arguments of `--table`.
     #[track_caller]
     fn start(tables: &[&str]) -> Self {
         let data = tempfile::tempdir().unwrap();
@@ -51,13 +51,13 @@ impl Served {
         Self { server, runtime, client, _data: data }
     }
 
-    /// One table `db` with this fixture, read as files.
+    /// Starts a server with one table `db` over this fixture's files.
     #[track_caller]
     fn of_fixture(fixture: &Fixture) -> Self {
         Self::start(&[&format!("db={}", fixture.url())])
     }
 
-    /// A further connection.
+    /// Opens a further connection.
     fn client(&self) -> ChunksClient<Channel> {
         client(&self.runtime, self.server.address("http"))
     }
@@ -95,8 +95,7 @@ impl Served {
 
 fn client(runtime: &Runtime, address: SocketAddr) -> ChunksClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    // Streams that are not read leave the others room: the window of a connection is that of many
-    // streams.
+    // The connection's window is that of many streams, so unread streams do not block others.
     let endpoint =
         endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
     let endpoint = endpoint.connect_timeout(TIMEOUT);
@@ -126,7 +125,7 @@ fn stored(request: GetChunksRequest) -> GetChunksRequest {
     GetChunksRequest { form: Form::Stored.into(), ..request }
 }
 
-/// That a call failed with this code and a message with this in it.
+/// Asserts that a call failed with this code and a message that contains `text`.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str) {
     let status = answer.expect_err("a call that cannot succeed");
@@ -134,5 +133,5 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str
     assert!(status.message().contains(text), "expected `{text}` in `{}`", status.message());
 }
 
-/// An address that no store has.
+/// Returns an address that no store has.
 const NOWHERE: [u8; 20] = [0x5a; 20];

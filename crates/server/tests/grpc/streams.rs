@@ -1,4 +1,4 @@
-//! Many streams at once, streams that are given up, and streams that nobody reads.
+//! Many streams at once, cancelled streams, and streams that nobody reads.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tonic::{Code, Streaming};
 
 use super::{Served, eventually, fixture::Fixture, many, one, refused};
 
-/// The same chunk of 64 KiB as often as it may be asked for: 1 GiB.
+/// Returns one chunk of 64 KiB as often as a call may ask for it: 1 GiB.
 fn gigabyte(fixture: &Fixture) -> Vec<[u8; 20]> {
     let chunk = fixture.chunks.iter().find(|chunk| chunk.bytes == 65_536).unwrap();
     vec![chunk.address; 16_384]
@@ -49,8 +49,8 @@ fn streams_that_are_given_up_make_room_for_others() {
     let fixture = Fixture::new("synth-sizes-classic");
     let served = Served::of_fixture(&fixture);
     let addresses = gigabyte(&fixture);
-    // More than there may be at once. Clients of this library give a connection up when too much
-    // comes for streams that they have forgotten, so each has a few only.
+    // More streams than the server allows at once. Clients of this library drop a connection when
+    // it brings too much for streams that they have forgotten, so each opens only a few.
     for _ in 0..30 {
         let mut client = served.client();
         for _ in 0..20 {
@@ -92,7 +92,7 @@ fn so_many_streams_are_served_at_once_and_others_wait() {
     drop(streams);
     let waited = served.runtime.block_on(waiting).unwrap();
     if waited.is_err() {
-        // On a slow machine its time was over before the places were free.
+        // On a slow machine the call timed out before the other calls had ended.
         refused(waited, Code::ResourceExhausted, "128 calls");
         eventually("there is a place", || {
             served.runtime.block_on(open(&mut other, &addresses)).is_ok()

@@ -1,4 +1,4 @@
-//! The port: HTTP/1.1 and HTTP/2, reflection, health, and clients that misbehave.
+//! The HTTP port: HTTP/1.1 and HTTP/2, reflection, health, and clients that misbehave.
 
 use std::{
     io::{Read, Write},
@@ -167,7 +167,7 @@ fn a_head_that_is_too_long_is_refused() {
     let mut stream = TcpStream::connect(served.server.address("http")).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let filler = "x".repeat(1 << 20);
-    // The server may close before it has read all of it.
+    // The server may close the connection before it has read all.
     let _ = write!(stream, "GET / HTTP/1.1\r\nHost: localhost\r\nFiller: {filler}\r\n\r\n");
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -191,7 +191,7 @@ fn a_connection_is_cut_off_when_its_head_never_ends() {
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lo").unwrap();
     let mut answer = Vec::new();
-    // Closed or reset: either way it is over, which the timeout above would not be.
+    // Closed or reset both count as an end; the timeout above does not.
     match stream.read_to_end(&mut answer) {
         Ok(_) => {}
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),

@@ -1,4 +1,4 @@
-//! What `busload check` says about tables in Postgres, and with which code it ends.
+//! Output and exit code of `busload check` on Postgres tables.
 
 use tempfile::tempdir;
 
@@ -44,7 +44,7 @@ fn a_table_that_could_not_be_served_ends_it_with_1_and_what_would_help() {
     assert!(line.contains("nosuch"), "{line}");
     let away = "objects=postgres://busload@127.0.0.1:1/busload?relation=t&key=k";
     assert!(checked(&[away]).failed(1).contains("cannot connect to postgres at 127.0.0.1:1"));
-    // Both are told.
+    // The message names both tables.
     let other = relation.table("key=pk").replace("objects=", "others=");
     let line = checked(&[away, &other]).failed(1).to_owned();
     assert!(
@@ -92,7 +92,7 @@ fn keys_that_a_table_would_hide_are_in_the_way_of_a_start() {
         let line = ended.failed(2);
         assert!(line.contains("1 keys that begin with `objects:`"), "{line}");
     }
-    // After that the table is known, and goes as it came.
+    // With --adopt-tables the keys became the table's.
     let mut served = Served::start(&[&table], &[]);
     served.check("GET objects:a -> 1\nSET m 1 -> OK");
 }

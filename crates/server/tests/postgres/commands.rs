@@ -1,4 +1,4 @@
-//! Every command, on tables with one value column and with several.
+//! Every command on tables with one value column and with several.
 
 use busload_resp::reply::Reply;
 
@@ -58,16 +58,19 @@ fn reads_of_a_table_with_one_value_column() {
 #[test]
 fn reads_of_a_table_with_several_value_columns() {
     let relation = Relation::new(
-        "repo text, path text, size bigint, meta text, raw bytea, flag boolean, PRIMARY KEY (repo, path)",
+        "repo text, path text, size bigint, meta text, raw bytea, flag boolean, \
+         PRIMARY KEY (repo, path)",
     );
     relation.execute(
-        r#"INSERT INTO @ VALUES ('r', 'a/b', 12, 'say "hi"', '\x00ff', true), ('r:1', 'c\d', NULL, NULL, 'text', NULL)"#,
+        r#"INSERT INTO @ VALUES
+           ('r', 'a/b', 12, 'say "hi"', '\x00ff', true),
+           ('r:1', 'c\d', NULL, NULL, 'text', NULL)"#,
     );
     let query = "key=repo,path&columns=meta,size,raw,flag";
     let mut served = Served::start(&[&relation.table(query)], &[]);
     served.check(
         r#"
-        GET objects:r:a/b           -> {"meta":"say \"hi\"","size":"12","raw":"\\x00ff","flag":"true"}
+        GET objects:r:a/b         -> {"meta":"say \"hi\"","size":"12","raw":"\\x00ff","flag":"true"}
         GET objects:r\:1:c\\d       -> {"meta":null,"size":null,"raw":"text","flag":null}
         GET objects:r:none          -> nil
         STRLEN objects:r\:1:c\\d    -> 50
@@ -78,10 +81,14 @@ fn reads_of_a_table_with_several_value_columns() {
         HGETALL objects:r\:1:c\\d   -> raw text
         HLEN objects:r:a/b          -> 4
         HLEN objects:r\:1:c\\d      -> 1
-        GET objects:r               -> -ERR table objects: the key has 1 part, expected 2: repo:path (a backslash before : or \ makes it part of a value)
-        GET objects:r:a/b:c         -> -ERR table objects: the key has 3 parts, expected 2: repo:path (a backslash before : or \ makes it part of a value)
         "#,
     );
+    for (key, parts) in [("r", "1 part"), ("r:a/b:c", "3 parts")] {
+        served.check(&format!(
+            "GET objects:{key} -> -ERR table objects: the key has {parts}, expected 2: repo:path \
+             (a backslash before : or \\ makes it part of a value)"
+        ));
+    }
     served.client.send(&binary_command(&[b"HGET", b"objects:r:a/b", b"raw"]));
     let reply = served.client.receive().unwrap();
     assert_eq!(reply, Reply::Bulk(vec![0, 0xff]), "bytes as they are");
@@ -92,7 +99,8 @@ fn keys_have_their_columns_types() {
     let relation = Relation::new("id int PRIMARY KEY, v text");
     relation.execute("INSERT INTO @ VALUES (7, 'seven'), (-1, 'minus')");
     let mut served = Served::start(&[&relation.table("key=id")], &[]);
-    let error = "-ERR table objects: the key is not a whole number from -2147483648 to 2147483647 (column id is int4)";
+    let error = "-ERR table objects: the key is not a whole number from -2147483648 to 2147483647 \
+                 (column id is int4)";
     let transcript = "
         MGET objects:7 objects:007 objects:-1 objects:8 -> seven seven minus nil
         GET objects:x                                   -> ERROR
@@ -127,9 +135,11 @@ fn writes_of_a_table_with_one_value_column() {
             HDEL objects:none payload                   -> 0
             EXISTS objects:h objects:none               -> 1
             GET objects:h                               -> nil
-            SET objects:a 1 EX 10                       -> -ERR SET takes no options on this kind of table
-            HSET objects:a nosuch 1  -> -ERR table objects: there is no value column `nosuch`; there are payload
-            HDEL objects:a pk        -> -ERR table objects: there is no value column `pk`; there are payload
+            SET objects:a 1 EX 10    -> -ERR SET takes no options on this kind of table
+            HSET objects:a nosuch 1  -> -ERR table objects: there is no value column \
+                                        `nosuch`; there are payload
+            HDEL objects:a pk        -> -ERR table objects: there is no value column \
+                                        `pk`; there are payload
             ",
         );
         assert_eq!(relation.execute("SELECT pk, payload FROM @ ORDER BY pk"), "h|\nnew|2\nnull|v");
@@ -145,13 +155,17 @@ fn writes_of_a_table_with_several_value_columns() {
         HSET objects:1 a x b 5          -> 2
         HSET objects:1 b 6 b 7          -> 0
         HGETALL objects:1               -> a x b 7 c made
-        HDEL objects:1 a nosuch         -> -ERR table objects: there is no value column `nosuch`; there are a, b, c
+        HDEL objects:1 a nosuch         -> -ERR table objects: there is no value column `nosuch`; \
+                                           there are a, b, c
         HDEL objects:1 a b              -> 2
         HGETALL objects:1               -> c made
-        SET objects:1 v                 -> -ERR table objects: SET is not possible: the table has several value columns (a, b, c); use HSET
-        MSET objects:1 v objects:2 w    -> -ERR table objects: MSET is not possible: the table has several value columns (a, b, c); use HSET
+        SET objects:1 v                 -> -ERR table objects: SET is not possible: the table has \
+                                           several value columns (a, b, c); use HSET
+        MSET objects:1 v objects:2 w    -> -ERR table objects: MSET is not possible: the table has \
+                                           several value columns (a, b, c); use HSET
         HSET objects:1 a                -> -ERR wrong number of arguments for 'hset' command
-        HSET objects:2 b text           -> -ERR table objects: invalid input syntax for type integer: \"text\" (SQLSTATE 22P02)
+        HSET objects:2 b text           -> -ERR table objects: invalid input syntax for type \
+                                           integer: \"text\" (SQLSTATE 22P02)
         EXISTS objects:2                -> 0
         DEL objects:1                   -> 1
         ",
@@ -219,8 +233,8 @@ fn a_table_that_is_not_writable_says_how_it_would_be() {
     ] {
         let name = command.split(' ').next().unwrap();
         let expected = format!(
-            "-ERR table objects: {name} is not possible: the table is not writable (writable = true in its settings allows \
-             writes)"
+            "-ERR table objects: {name} is not possible: the table is not writable (writable = \
+             true in its settings allows writes)"
         );
         assert_eq!(served.run(command), expected);
     }
@@ -235,11 +249,16 @@ fn what_postgres_tables_cannot_do_is_refused_and_changes_nothing() {
         "-ERR keys of more than one kind of table in one write command; nothing was executed";
     served.check(&format!(
         "
-        INCR objects:a                  -> -ERR table objects: INCR is not supported on a postgres table
-        EXPIRE objects:a 10             -> -ERR table objects: EXPIRE is not supported on a postgres table
-        WATCH objects:a                 -> -ERR table objects: WATCH is not supported on a postgres table
-        HINCRBY objects:a payload 1     -> -ERR table objects: HINCRBY is not supported on a postgres table
-        RENAME objects:a b              -> -ERR table objects: RENAME is not supported on a postgres table
+        INCR objects:a                  -> -ERR table objects: INCR is not supported \
+                                           on a postgres table
+        EXPIRE objects:a 10             -> -ERR table objects: EXPIRE is not supported \
+                                           on a postgres table
+        WATCH objects:a                 -> -ERR table objects: WATCH is not supported \
+                                           on a postgres table
+        HINCRBY objects:a payload 1     -> -ERR table objects: HINCRBY is not supported \
+                                           on a postgres table
+        RENAME objects:a b              -> -ERR table objects: RENAME is not supported \
+                                           on a postgres table
         MSET objects:a 1 m 2            -> {kinds}
         DEL m objects:a                 -> {kinds}
         SET m 1                         -> OK
@@ -263,9 +282,9 @@ fn what_postgres_tables_cannot_do_is_refused_and_changes_nothing() {
     );
     served.check(
         "
-        EXEC                            -> -EXECABORT Transaction discarded because of previous errors.
-        GET m                           -> nil
-        GET objects:a                   -> 5
+        EXEC          -> -EXECABORT Transaction discarded because of previous errors.
+        GET m         -> nil
+        GET objects:a -> 5
         ",
     );
 }
@@ -278,5 +297,8 @@ fn resp3_clients_get_maps() {
     served.client.call(&["HELLO", "3"]);
     let reply = format!("{:?}", served.client.call(&["HGETALL", "objects:1"]));
     assert!(reply.starts_with("Map"), "{reply}");
-    served.check("GET objects:none1 -> -ERR table objects: the key is not a whole number from -2147483648 to 2147483647 (column id is int4)\nGET objects:2 -> nil");
+    served.check(
+        "GET objects:none1 -> -ERR table objects: the key is not a whole number from -2147483648 \
+         to 2147483647 (column id is int4)\nGET objects:2 -> nil",
+    );
 }

@@ -1,4 +1,4 @@
-//! Tables in Postgres: the real binary, real sockets and a private cluster.
+//! Tests of Postgres tables: the real binary, real sockets and a private cluster.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use busload_cluster::Cluster;
 use support::served::Served;
 
-/// A relation of its own in the cluster that all tests share.
+/// A relation of one test, in the cluster that all tests share.
 struct Relation {
     cluster: &'static Cluster,
     name: String,
 }
 
 impl Relation {
-    /// `columns` is what stands between the parentheses of CREATE TABLE.
+    /// Creates a relation; `columns` stands between the parentheses of CREATE TABLE.
     #[track_caller]
     fn new(columns: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -34,7 +34,8 @@ impl Relation {
         Self { cluster, name }
     }
 
-    /// `pk text`, `payload text`, with these rows; the payload `NULL` is one.
+    /// Creates a relation of `pk text` and `payload text` with these rows; the payload `NULL` is
+    /// the null value.
     #[track_caller]
     fn of_rows(rows: &[(&str, &str)]) -> Self {
         let relation = Self::new("pk text PRIMARY KEY, payload text");
@@ -52,8 +53,8 @@ impl Relation {
         self.cluster.execute(&sql.replace('@', &self.name)).unwrap().trim_end().to_owned()
     }
 
-    /// The argument of `--table`, with a query behind relation and key. Where it says nothing of a
-    /// request's time there is more of it than a slow machine takes.
+    /// Returns the argument of `--table` for the relation, with this query. Unless the query sets a
+    /// timeout, it is longer than anything takes on a slow machine.
     fn table(&self, query: &str) -> String {
         let time = if query.contains("timeout=") { "" } else { "&timeout=60s" };
         format!("objects={}?relation={}&{query}{time}", self.cluster.url(), self.name)

@@ -1,4 +1,4 @@
-//! What one client, and several, can rely on.
+//! Ordering guarantees for one client and for several.
 
 use std::{collections::HashMap, thread};
 
@@ -9,7 +9,7 @@ use super::{
     support::client::{command, text},
 };
 
-/// A pipeline over a few keys against a plain map.
+/// Compares a pipeline over a few keys with a plain map.
 #[test]
 fn a_pipeline_takes_effect_in_its_order() {
     for net_threads in ["0", "1"] {
@@ -52,8 +52,8 @@ fn a_read_asked_after_a_write_was_acknowledged_sees_it_whoever_asks() {
         for who in 0..8 {
             let (mut writer, mut reader) = (served.server.client(), served.server.client());
             scope.spawn(move || {
-                // Two writers share each key; the reader sees its writer's value or a later one of
-                // the other.
+                // Two writers share each key. A read returns its own writer's value, or a later one
+                // of the other writer.
                 let key = format!("objects:{}", who % 4);
                 for round in 0..150_u32 {
                     assert_eq!(writer.text(&["SET", &key, &format!("{who}-{round}")]), "OK");
@@ -109,8 +109,8 @@ fn many_clients_share_statements() {
     );
 }
 
-/// Late answers once took the places of batches of requests on their way between two threads, whose
-/// requests then were lost.
+/// Late answers once filled the queue between two threads, so that batches of requests did not fit
+/// and were lost.
 #[test]
 fn many_pipelining_clients_get_all_their_answers_whoever_has_the_sockets() {
     const CLIENTS: usize = 32;

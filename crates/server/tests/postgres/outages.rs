@@ -1,4 +1,4 @@
-//! Postgres away, slow, or ended while requests are under way: only those requests notice.
+//! Postgres down, slow, or stopped while requests are in flight: only those requests notice.
 
 use busload_cluster::{Cluster, StopMode};
 use rustix::process::Signal;
@@ -13,8 +13,8 @@ const LOCK: &str = "BEGIN; LOCK TABLE @ IN ACCESS EXCLUSIVE MODE";
 const ERROR: &str = "-ERR table objects: ";
 const IN_FLIGHT: &str = "busload_postgres_batches_in_flight{table=\"objects\"}";
 
-/// Whether this says that the request's time has passed and that nothing was written. The pipeline
-/// says it where the table's own thread was held up.
+/// Whether a reply says that the request timed out and that nothing was written. The second text is
+/// the pipeline's, which it sends if the table's own thread was held up.
 fn is_late(reply: &str) -> bool {
     matches!(
         reply.strip_prefix(ERROR),
@@ -22,16 +22,16 @@ fn is_late(reply: &str) -> bool {
     )
 }
 
-/// Whether this says that the time of a write has passed and that it may have been sent. The
-/// pipeline cannot know and says it of every write.
+/// Whether a reply says that a write timed out and may have been sent. The pipeline cannot know and
+/// says so of every write.
 fn is_late_write(reply: &str) -> bool {
     let texts =
         ["outcome unknown: no answer from postgres in time", "outcome unknown, no answer in time"];
     reply.strip_prefix(ERROR).is_some_and(|text| texts.contains(&text))
 }
 
-/// Asks for the key `a` until there is a value; this one, and how often its time had passed before.
-/// With a short time that happens on a slow machine.
+/// Asks for the key `a` until there is a value; returns it, and how many requests timed out before.
+/// With a short timeout some do on a slow machine.
 fn value_of_a(served: &mut Served) -> (String, u32) {
     let mut late = 0;
     loop {
@@ -76,7 +76,7 @@ fn postgres_that_is_down_at_the_start_is_served_when_it_comes() {
     cluster.start().unwrap();
     while served.run("GET objects:a") != "1" {}
     served.check("SET objects:a 2 -> OK\nGET objects:a -> 2");
-    // And once more, while it serves.
+    // Once more, while the server runs.
     cluster.kill().unwrap();
     let mut reply = served.run("GET objects:a");
     assert!(reply.starts_with("-ERR table objects: "), "{reply}");
@@ -102,7 +102,7 @@ fn a_slow_postgres_holds_up_nothing_but_later_replies_of_its_own_clients() {
             &[command(&["GET", "objects:a"]), command(&["SET", "m", "1"]), command(&["GET", "m"])]
                 .concat(),
         );
-        // The others go on meanwhile; the one that waits executes, and its replies wait.
+        // Other clients go on; the waiting client's commands are executed, and their replies wait.
         while served.run("GET m") != "1" {}
         served.check("SET m 2 -> OK\nGET m -> 2");
         while served.server.metric(IN_FLIGHT) < 1.0 {}
@@ -121,8 +121,8 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     assert_eq!(value, "1");
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));
-    // At once: the server ends the statement of the read half a second after the read's time, and
-    // then a later write could leave.
+    // Sent together: Postgres cancels the statement of the read half a second after the read's
+    // timeout, and a write sent later could then start.
     served
         .client
         .send(&[command(&["GET", "objects:a"]), command(&["SET", "objects:a", "2"])].concat());
@@ -138,8 +138,8 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     let sent = served.run("SET objects:a 3");
     lock.run("COMMIT");
     let (value, late_behind) = value_of_a(&mut served);
-    // Held up for half a second, it finds its statement ended, or was not even sent: then it knows
-    // that nothing was written.
+    // If the table's thread was held up for half a second, the write finds its statement cancelled,
+    // or was not even sent; it then says that nothing was written.
     assert!(
         is_late_write(&sent) || (is_late(&sent) && value == "1"),
         "{sent}, and there is {value}"
@@ -147,8 +147,8 @@ fn a_request_ends_at_its_deadline_and_a_write_says_what_is_known() {
     let total = |name: &str| {
         served.server.metric(&format!("busload_postgres_{name}_total{{table=\"objects\"}}"))
     };
-    // Those that the pipeline tells have left. A read whose statement the server ends in the same
-    // moment counts as neither.
+    // Requests that the pipeline timed out count as `left`. A read whose statement Postgres cancels
+    // at the same moment counts as neither.
     let counted = total("expired") + total("left");
     let late = late_at_first + late_before + late_behind + 3;
     assert!(1.0 <= counted && counted <= f64::from(late), "{counted} of {late}");
@@ -180,7 +180,7 @@ fn a_full_line_refuses_at_once() {
     let mut lock = Session::open(relation.cluster);
     lock.run(&LOCK.replace('@', &relation.name));
     let mut waiting = served.server.client();
-    // The first leaves before the others fill the line: later it would make room in it.
+    // The first request is sent before the others fill the queue; later it would make space in it.
     waiting.send(&command(&["GET", "objects:0"]));
     while served.server.metric(IN_FLIGHT) < 1.0 {}
     let mut asked = 1;
@@ -206,9 +206,10 @@ fn a_read_survives_the_end_of_its_connection() {
     let mut served = Served::start(&[&relation.table(query)], &[]);
     for round in 0..10 {
         while served.server.metric("busload_postgres_connections{table=\"objects\"}") < 2.0 {}
-        // The one that was used last is most likely the one that is used next.
+        // The connection that was used last is most likely the one that is used next.
         relation.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'survivor'
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE application_name = 'survivor'
              ORDER BY state_change DESC LIMIT 1",
         );
         assert_eq!(served.run("GET objects:a"), "1", "round {round}");
@@ -222,7 +223,7 @@ fn at_a_shutdown_what_is_under_way_is_answered() {
         let table = relation.table("key=pk&writable=true&connections=4&timeout=60s");
         let mut served = Served::start(&[&table], &["--net-threads", net_threads]);
         served.check("GET objects:a -> 1");
-        // A connection that is not open yet would wait for the lock, too, and take no batch.
+        // A connection that opens later would wait for the lock, too, and take no batch.
         while served.server.metric("busload_postgres_connections{table=\"objects\"}") < 4.0 {}
         let mut lock = Session::open(relation.cluster);
         lock.run(&LOCK.replace('@', &relation.name));
@@ -249,7 +250,7 @@ fn a_shutdown_does_not_wait_for_a_postgres_that_does_not_answer() {
     lock.run(&LOCK.replace('@', &relation.name));
     let mut asked = 0;
     while asked == 0 || served.server.metric(IN_FLIGHT) < 1.0 {
-        // Again, if its time has passed before it was seen under way.
+        // Sent again if it timed out before the metric showed it in flight.
         if served.server.metric("busload_source_requests") == 0.0 {
             served.client.send(&command(&["GET", "objects:a"]));
             asked += 1;
@@ -273,7 +274,7 @@ fn clients_that_leave_take_their_requests_with_them() {
     let mut leaving = served.server.client();
     (0..50).for_each(|key| leaving.send(&command(&["GET", &format!("objects:{key}")])));
     while served.server.metric("busload_source_requests") < 50.0 {}
-    // It breaks the connection off: one that only ends its half may still wait for replies.
+    // Resets the connection: a client that only closes its sending half may still wait for replies.
     rustix::net::sockopt::set_socket_linger(&leaving.stream, Some(std::time::Duration::ZERO))
         .unwrap();
     drop(leaving);

@@ -1,4 +1,4 @@
-//! Passwords get in by every door but the command line, and come out by none.
+//! Passwords: every way to give one works but the command line, and no output shows one.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command, sync::OnceLock};
 
@@ -9,7 +9,7 @@ use super::support::{Ended, Server, busload, on_free_ports};
 
 const PASSWORD: &str = "open-sesame";
 
-/// A cluster that asks for the password.
+/// Returns a cluster that asks for the password.
 fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| {
@@ -43,7 +43,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// That it answers, and that nothing it says has the password in it.
+/// Asserts that the server answers, and that nothing it prints contains the password.
 #[track_caller]
 fn answers_and_keeps_it(command: Command, data: &std::path::Path) {
     let mut command = command;
@@ -93,7 +93,8 @@ fn a_password_may_come_from_the_environment_or_from_files() {
     fs::write(&password_file, format!("{PASSWORD}\n")).unwrap();
     fs::set_permissions(&password_file, fs::Permissions::from_mode(0o600)).unwrap();
     let section = format!(
-        "[tables.my-objects]\nkind = 'postgres'\nrelation = 't'\nkey = 'k'\ntimeout = '60s'\nurl = '{}'\n",
+        "[tables.my-objects]\nkind = 'postgres'\nrelation = 't'\nkey = 'k'\ntimeout = '60s'\n\
+         url = '{}'\n",
         cluster().url()
     );
     let in_section = format!("{section}password_file = '{}'\n", password_file.display());

@@ -1,4 +1,4 @@
-//! A session of Postgres that stays: it holds locks until it is told otherwise.
+//! A lasting session of Postgres, which holds locks until it commits or ends.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -7,7 +7,7 @@ use std::{
 
 use busload_cluster::Cluster;
 
-/// A `psql` that waits for the next line.
+/// A `psql` process that waits for the next line.
 pub struct Session {
     process: Child,
     input: ChildStdin,
@@ -40,7 +40,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Its transaction is rolled back.
+        // Postgres rolls the open transaction back.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

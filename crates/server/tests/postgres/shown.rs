@@ -1,4 +1,4 @@
-//! What operators see.
+//! INFO and metrics of Postgres tables.
 
 use super::{Relation, Served};
 
@@ -6,11 +6,12 @@ use super::{Relation, Served};
 fn info_and_metrics_show_tables_and_their_batches() {
     let relation = Relation::of_rows(&[("a", "1")]);
     let table = relation.table("key=pk&writable=true&connections=2");
-    // The table shares the pipeline's thread: nothing leaves in the middle of a command, so its
-    // keys are in one batch.
+    // The table shares the pipeline's thread, so no batch is sent in the middle of a command, and
+    // its keys are in one batch.
     let mut served = Served::start(&[&table], &["--net-threads", "0"]);
     served.check(
-        "GET objects:a -> 1\nGET objects:b -> nil\nSET objects:b 2 -> OK\nMGET objects:a objects:a -> 1 1",
+        "GET objects:a -> 1\nGET objects:b -> nil\nSET objects:b 2 -> OK\n\
+         MGET objects:a objects:a -> 1 1",
     );
     while served.server.metric("busload_postgres_connections{table=\"objects\"}") < 2.0 {}
     let tables = served.run("INFO tables");
@@ -45,7 +46,7 @@ fn info_and_metrics_show_tables_and_their_batches() {
     }
     let info = "busload_postgres_info{table=\"objects\",state=\"up\",error=\"\"}";
     assert_eq!(served.server.metric(info), 1.0);
-    // Without such tables there are no such metrics.
+    // Without Postgres tables these metrics do not appear.
     let directory = tempfile::tempdir().unwrap();
     let plain = super::support::Server::start(directory.path(), &[]);
     assert!(!plain.http("/metrics").1.contains("postgres"));

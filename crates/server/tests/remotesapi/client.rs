@@ -1,5 +1,5 @@
-//! What Dolt's client does: it asks where chunks are, in one of three ways, downloads ranges, and
-//! decodes them.
+//! A client that works as Dolt's does: it asks for chunk locations with one of three calls,
+//! downloads ranges, and decodes them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,13 +25,12 @@ use super::{
     support::TIMEOUT,
 };
 
-/// An address.
+/// Address of one chunk.
 pub type Address = [u8; 20];
-/// One connection of gRPC.
+/// A client on one gRPC connection.
 pub type Grpc = ChunkStoreServiceClient<Channel>;
 
-/// Which call says where chunks are. The one that is not a stream is for clients that know no
-/// dictionaries.
+/// Call that returns chunk locations. The unary one is for clients that know no dictionaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Stream,
@@ -39,10 +38,10 @@ pub enum Way {
     Unary,
 }
 
-/// All of them.
+/// All calls that return locations.
 pub const WAYS: [Way; 3] = [Way::Stream, Way::Legacy, Way::Unary];
 
-/// Where a client is told that a chunk is.
+/// Location of a chunk as a client is told it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub url: String,
@@ -50,7 +49,7 @@ pub struct Place {
     pub dictionary: Option<Range<u64>>,
 }
 
-/// Of each address of a request; none: the store does not hold it.
+/// Location for each address of a request; none if the store does not hold the chunk.
 pub type Places = Vec<Option<Place>>;
 
 /// A client of one server.
@@ -73,12 +72,12 @@ impl Client {
         Self { runtime, grpc, address }
     }
 
-    /// A further connection.
+    /// Opens a further connection.
     pub fn another(&self) -> Grpc {
         self.wait(connect(self.address))
     }
 
-    /// One unary call.
+    /// Makes one unary call.
     pub fn call<T, F>(&self, call: impl FnOnce(Grpc) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
@@ -86,14 +85,14 @@ impl Client {
         self.wait(call(self.grpc.clone())).map(tonic::Response::into_inner)
     }
 
-    /// What comes at some time.
+    /// Waits for a future, but not for ever.
     #[track_caller]
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         let waited = self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await });
         waited.expect("an answer in time")
     }
 
-    /// What URLs begin with.
+    /// Returns the prefix of all URLs.
     pub fn base(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -102,14 +101,14 @@ impl Client {
         Http::connect(self.address)
     }
 
-    /// A file, downloaded over a connection of its own; none if it is refused or cut off.
+    /// Downloads a file over a connection of its own; none if it is refused or cut off.
     pub fn file(&self, target: &str) -> Option<Vec<u8>> {
         let answer = self.http().try_call("GET", target, "").ok()?;
         (answer.head.status == 200 && answer.is_whole).then_some(answer.body)
     }
 
-    /// A download whose head is there. A slow machine may need more than the table's timeout for
-    /// it, which is a refusal.
+    /// Starts a download and waits for its head. On a slow machine that may exceed the table's
+    /// timeout and is then refused, so it is tried again.
     #[track_caller]
     pub fn begin(&self, target: &str, headers: &str) -> (Http, Head) {
         let mut begun = None;
@@ -138,7 +137,7 @@ impl Client {
         self.call(|mut grpc| async move { grpc.list_table_files(request).await })
     }
 
-    /// Indexes of the addresses that the store does not hold.
+    /// Returns the indexes of the addresses that the store does not hold.
     pub fn absent(&self, path: &str, addresses: &[Address]) -> Result<Vec<i32>, Status> {
         let hashes = addresses.iter().map(|address| address.to_vec().into()).collect();
         let request = api::HasChunksRequest {
@@ -152,8 +151,7 @@ impl Client {
         Ok(absent)
     }
 
-    /// Where the chunks of each request are. All requests are sent at once where the call is a
-    /// stream.
+    /// Asks where the chunks of each request are. A streaming call gets all requests at once.
     pub fn places(
         &self,
         path: &str,
@@ -163,8 +161,8 @@ impl Client {
         self.wait(places(self.grpc.clone(), path, way, requests))
     }
 
-    /// Where these chunks are, all of which the store holds; in requests of the size that Dolt's
-    /// client sends.
+    /// Asks where these chunks are, all of which the store holds, in requests of the size that
+    /// Dolt's client sends.
     #[track_caller]
     pub fn found(&self, path: &str, way: Way, addresses: &[Address]) -> Vec<Place> {
         let requests: Vec<_> = addresses.chunks(512).map(<[Address]>::to_vec).collect();
@@ -179,7 +177,7 @@ impl Client {
 
 async fn connect(address: SocketAddr) -> Grpc {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    // Streams that are not read leave the others room.
+    // Unread streams must not block the others.
     let endpoint =
         endpoint.initial_stream_window_size(65_535).initial_connection_window_size(64 << 20);
     let channel = endpoint.connect_timeout(TIMEOUT).connect().await.unwrap();
@@ -224,7 +222,7 @@ async fn places(
     Ok(all)
 }
 
-/// A request of the newer stream.
+/// Builds a request of the newer stream.
 pub fn stream_request(path: &str, addresses: &[Address]) -> StreamChunkLocationsRequest {
     let chunk_hashes = addresses.as_flattened().to_vec().into();
     let client_capabilities = vec![ClientCapability::Http2Download.into()];
@@ -237,7 +235,7 @@ pub fn stream_request(path: &str, addresses: &[Address]) -> StreamChunkLocations
     }
 }
 
-/// A request of both older calls.
+/// Builds a request of the two older calls.
 pub fn legacy_request(path: &str, addresses: &[Address]) -> GetDownloadLocsRequest {
     let chunk_hashes = addresses.iter().map(|address| address.to_vec().into()).collect();
     let client_capabilities = vec![ClientCapability::Http2Download.into()];
@@ -245,23 +243,23 @@ pub fn legacy_request(path: &str, addresses: &[Address]) -> GetDownloadLocsReque
     GetDownloadLocsRequest { repo_path, chunk_hashes, client_capabilities, ..Default::default() }
 }
 
-/// As Dolt's client names a path of two components.
+/// Names a path of two components as Dolt's client does.
 pub fn repo_id(org: &str, repo_name: &str) -> Option<RepoId> {
     Some(RepoId { org: org.to_owned(), repo_name: repo_name.to_owned() })
 }
 
-/// What a stream has said so far of its resources.
+/// URLs of the resources that a stream has advertised so far.
 #[derive(Default)]
 pub struct Urls(HashMap<u32, String>);
 
 impl Urls {
-    /// One answer of a stream: each address is located once, or missing once.
+    /// Reads one answer of a stream, in which each address is located once or missing once.
     #[track_caller]
     pub fn places(&mut self, answer: StreamChunkLocationsResponse, count: usize) -> Places {
         assert_eq!(answer.repo_token, "");
         for record in answer.table_files {
             assert_eq!(record.refresh_after, None, "URLs are good for ever");
-            // As the protocol has it, a record takes the place of an older one of the same id.
+            // In this protocol a record replaces an older one of the same id.
             let replaced = self.0.insert(record.table_file_id, record.url.clone());
             let is_kept = replaced.is_none_or(|url| url == record.url || url.contains("/records/"));
             assert!(is_kept, "the id of a file is used again: {}", record.url);
@@ -282,7 +280,7 @@ impl Urls {
     }
 }
 
-/// One answer of the older calls, in which missing chunks do not stand.
+/// Reads one answer of the older calls, which leave missing chunks out.
 #[track_caller]
 pub fn legacy_places(answer: GetDownloadLocsResponse, addresses: &[Address]) -> Places {
     assert_eq!(answer.repo_token, "");
@@ -323,7 +321,7 @@ fn place(
     Place { url: url.to_owned(), span: range(offset, length), dictionary }
 }
 
-/// Downloads over one connection, with the dictionaries that it has got already.
+/// Downloads over one connection, with a cache of its dictionaries.
 #[derive(Debug)]
 pub struct Downloads {
     pub http: Http,
@@ -332,13 +330,13 @@ pub struct Downloads {
 }
 
 impl Downloads {
-    /// What follows scheme and authority of a URL, which are those of the server.
+    /// Returns the URL without scheme and authority, which must be those of the server.
     #[track_caller]
     pub fn target(&self, url: &str) -> String {
         target(url, &self.base)
     }
 
-    /// Contents of a chunk, as Dolt's client gets them.
+    /// Downloads and decodes a chunk as Dolt's client does.
     #[track_caller]
     pub fn chunk(&mut self, place: &Place) -> Vec<u8> {
         let stored = self.http.bytes(&self.target(&place.url), place.span.clone());
@@ -346,7 +344,7 @@ impl Downloads {
         decode(&stored, dictionary.as_deref()).unwrap_or_else(|error| panic!("{place:?}: {error}"))
     }
 
-    /// The bytes of a dictionary, decompressed.
+    /// Downloads and decompresses a dictionary.
     #[track_caller]
     pub fn dictionary(&mut self, url: &str, range: Range<u64>) -> Vec<u8> {
         let key = (url.to_owned(), range);
@@ -359,7 +357,7 @@ impl Downloads {
     }
 }
 
-/// A record without a dictionary, else a zstd frame.
+/// Decodes a record or, with a dictionary, a zstd frame.
 pub fn decode(stored: &[u8], dictionary: Option<&[u8]>) -> Result<Vec<u8>, String> {
     match dictionary {
         None => {

@@ -1,5 +1,5 @@
-//! New versions of the store while clients work, URLs that outlive versions, processes and memory,
-//! and other bytes under an old name.
+//! New versions of the store while clients work, URLs that outlive versions, processes and the
+//! cache, and other bytes under an old name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use super::{
 
 const LAYOUTS: [&str; 2] = ["files", "records"];
 
-/// Two files, and one that was made of both with something new.
+/// Two files, and a conjoined file of both with new chunks.
 struct Versions {
     old: [Written; 2],
     conjoined: Written,
@@ -36,14 +36,14 @@ impl Versions {
         Self { old, conjoined }
     }
 
-    /// A store of the old version.
+    /// Creates a store of the old version.
     fn world(&self) -> World {
         let world = World::of_files(&self.old);
         world.put(&self.conjoined);
         world
     }
 
-    /// A manifest of the new one; its root.
+    /// Writes the manifest of the new version and returns its root.
     fn switch(&self, world: &World) -> Address {
         world.name(&[&self.conjoined])
     }
@@ -52,13 +52,13 @@ impl Versions {
         world.name(&[&self.old[0], &self.old[1]])
     }
 
-    /// Chunks of the old version.
+    /// Returns the chunks of the old version.
     fn chunks(&self) -> Vec<(Address, Vec<u8>)> {
         self.old.iter().flat_map(|file| file.chunks.clone()).collect()
     }
 }
 
-/// Paths of the files that are listed, by their id.
+/// Returns the paths of the listed files, by file id.
 fn files(client: &Client) -> BTreeMap<String, String> {
     let list = client.list("db").unwrap().table_file_info.into_iter();
     list.map(|file| (file.file_id, target(&file.url, &client.base()))).collect()
@@ -68,7 +68,7 @@ fn addresses(chunks: &[(Address, Vec<u8>)]) -> Vec<Address> {
     chunks.iter().map(|(address, _)| *address).collect()
 }
 
-/// That chunks are where a client was told, perhaps of an earlier process.
+/// Asserts that chunks are where a client was told, perhaps by an earlier process.
 #[track_caller]
 fn check_places(client: &Client, earlier: &str, places: &[Place], chunks: &[(Address, Vec<u8>)]) {
     let mut downloads = client.downloads();
@@ -140,7 +140,7 @@ fn urls_are_good_after_a_restart_and_for_files_that_were_dropped_before_it() {
 
         versions.switch(&world);
         for empty in [false, true] {
-            // Without a request in between that could have told the process what they are.
+            // No request in between could have told the process which chunks they are.
             let served = if empty {
                 Served::start(&[world.as_db(&format!("dolt_layout={layout}"))])
             } else {
@@ -197,7 +197,7 @@ fn records_of_chunks_that_were_collected_are_not_found() {
 
 #[test]
 fn records_are_made_again_when_memory_is_used_for_others() {
-    // More than there is memory for.
+    // More bundles than fit in memory.
     let file = classic(9, (0..400).map(|_| 250 << 10));
     let world = World::of_files(std::slice::from_ref(&file));
     let served = Served::start(&[world.as_db("dolt_layout=records")]);
@@ -227,7 +227,7 @@ fn what_is_in_one_answer_is_of_one_version() {
     let roots = [versions.old[0].chunks[0].0, versions.conjoined.chunks[0].0];
     let asked = addresses(&versions.chunks());
     let done = AtomicBool::new(false);
-    // Whether the old version was seen, and the new one: in lists, and in locations.
+    // Whether the old and the new version were seen, in lists and in locations.
     let seen = [const { [const { AtomicBool::new(false) }; 2] }; 2];
     let [in_lists, in_locations] = &seen;
     thread::scope(|scope| {
@@ -258,7 +258,7 @@ fn what_is_in_one_answer_is_of_one_version() {
             let root =
                 if turn % 2 == 0 { versions.switch(&world) } else { versions.switch_back(&world) };
             eventually("the version is served", || client.root("db").unwrap() == root);
-            // Whoever saw the root finds what belongs to it.
+            // A client that saw the root finds the chunks below it.
             if turn % 2 == 0 {
                 assert_eq!(
                     client.absent("db", &addresses(&versions.conjoined.chunks)).unwrap(),
@@ -280,7 +280,7 @@ fn what_was_pushed_before_the_question_is_found() {
     {
         let versions = Versions::new();
         let world = versions.world();
-        // Nobody looks by himself.
+        // No poll reads the manifest during the test.
         let served = Served::start(&[world.as_db(&format!("poll=60m&dolt_layout={layout}"))]);
         let client = &served.client;
         let chunks = &versions.conjoined.chunks[..3];
@@ -322,7 +322,7 @@ fn other_bytes_under_the_same_name_have_another_url() {
     let id = versions.old[0].spec.id.to_string();
     let old = files(&served.client)[&id].clone();
     assert!(served.client.http().get(&old).body == versions.old[0].bytes);
-    // As many chunks, as the manifest says.
+    // The file has as many chunks as the manifest says.
     let replaced = classic(77, (0..60).map(|index| 2_000 + index * 11));
     world.bucket.put(&format!("p/{id}"), &replaced.bytes).unwrap();
     let check_old = |served: &Served| {
@@ -361,7 +361,7 @@ fn bytes_of_two_uploads_under_one_name_are_never_in_one_answer() {
         world.bucket.put(&format!("p/{}", file.spec.id), &replaced.bytes).unwrap();
         received.extend(http.body(head.length() - received.len()).unwrap());
         assert!(file.bytes.starts_with(&received), "what came is of the one that was begun");
-        // Ranges, too: of the old one if it is on disk, else an error.
+        // Ranges come from the old file if they are on disk, and fail otherwise.
         for start in (0..48).map(|index| index << 20) {
             let answer = client.http().range(&target, start..start + 1_000);
             let at = usize::try_from(start).unwrap();

@@ -1,5 +1,5 @@
-//! Downloads as HTTP has them: ranges, conditions, methods, paths that name nothing, and URLs as
-//! the client reaches the server.
+//! Downloads over HTTP: ranges, conditions, methods, paths that name nothing, and URLs with the
+//! address under which the client reaches the server.
 
 use std::fs;
 
@@ -13,13 +13,13 @@ use super::{
     metadata::refused,
 };
 
-/// What can be downloaded: where, and its bytes.
+/// A resource with its path and its bytes.
 struct Resource {
     target: String,
     bytes: Vec<u8>,
 }
 
-/// A classic file, an archive, and records, of the table `db`.
+/// Returns a classic file, an archive and a bundle of records of the table `db`.
 fn resources(served: &Served, fixture: &Fixture) -> Vec<Resource> {
     let base = served.client.base();
     let files = fixture.files();
@@ -41,7 +41,7 @@ fn resources(served: &Served, fixture: &Fixture) -> Vec<Resource> {
     resources
 }
 
-/// A server with records, and a resource of each kind.
+/// Starts a server with a resource of each kind.
 fn served() -> (Served, Vec<Resource>) {
     let fixture = Fixture::new("real-archive-v3");
     let served = Served::start(&[fixture.as_db("dolt_layout=records")]);
@@ -134,8 +134,8 @@ fn ranges_are_exact_wherever_they_begin_and_end() {
     }
 }
 
-/// Clients take 200 for the range they asked for, so that the bytes of the whole resource would be
-/// a checksum error to them.
+/// Clients take the body of a 200 for the range they asked for, so the whole resource would look
+/// like a checksum error to them.
 #[test]
 fn ranges_that_cannot_be_are_never_answered_with_the_whole() {
     let (served, resources) = served();
@@ -166,7 +166,7 @@ fn ranges_that_cannot_be_are_never_answered_with_the_whole() {
             assert!([400, 416].contains(&answer.head.status), "`{range}`: {:?}", answer.head);
             assert!(answer.is_whole && answer.body.len() < 1000, "`{range}`");
         }
-        // Numbers that are larger than any: nothing is there, or all that is.
+        // Positions beyond the end: the range is empty, or ends with the resource.
         let answer = http.call("GET", target, "Range: bytes=18446744073709551616-\r\n");
         assert!([400, 416].contains(&answer.head.status), "{:?}", answer.head);
         let answer = http.call("GET", target, "Range: bytes=1-99999999999999999999999999\r\n");
@@ -175,7 +175,7 @@ fn ranges_that_cannot_be_are_never_answered_with_the_whole() {
             "{:?}",
             answer.head
         );
-        // Other units are nobody's: HTTP lets them be as if they were not there.
+        // HTTP says to ignore a range in an unknown unit.
         let answer = http.call("GET", target, "Range: lines=1-2\r\n");
         assert!(
             [400, 416].contains(&answer.head.status) || answer.body == *bytes,
@@ -239,9 +239,9 @@ fn what_no_url_names_is_not_found() {
         replaced(&records, 5, "AAAA"),
         replaced(&records, 5, &recipe[..recipe.len() - 1]),
         replaced(&records, 5, &format!("{recipe}AAAA")),
-        // Another layout than was given out: the beginning says how long the records are.
+        // The check, with which the text begins, does not match the records.
         replaced(&records, 5, &format!("AAAAAAAA{}", &recipe[8..])),
-        // Chunks that do not exist: 8 bytes and an address of zeros.
+        // A check of 8 bytes and an address of zeros, which does not exist.
         replaced(&records, 5, &"A".repeat(38)),
         replaced(&records, 5, "not*base64"),
         "/dolt/v1/db/files".to_owned(),
@@ -271,7 +271,7 @@ fn nothing_can_be_written() {
                 "{method} {target}: {:?}",
                 answer.head
             );
-            // With a body, as clients push.
+            // With a body, as a client sends that pushes.
             let mut http = served.client.http();
             http.send(method, target, "Content-Length: 200000\r\nExpect: 100-continue\r\n");
             assert!([403, 405].contains(&http.head().status), "{method} {target}");
@@ -280,7 +280,7 @@ fn nothing_can_be_written() {
     }
 }
 
-/// Heads of different requests on one connection.
+/// Heads of different requests on one connection do not mix.
 #[test]
 fn downloads_one_after_the_other_stay_in_step() {
     let (served, resources) = served();
@@ -309,7 +309,7 @@ fn downloads_one_after_the_other_stay_in_step() {
     }
 }
 
-/// The URLs of all kinds that a server gives to a client that names it so.
+/// Returns URLs of all kinds that a server gives to a client with these headers.
 fn urls(served: &Served, host: Option<&str>, forwarded: Option<&str>) -> Vec<String> {
     let endpoint = tonic::transport::Endpoint::from_shared(served.client.base()).unwrap();
     let endpoint = match host {
@@ -369,7 +369,7 @@ fn urls_begin_as_the_client_reached_the_server() {
         (Some("cache.example.com"), Some("https"), "https://cache.example.com"),
         (Some("cache.example.com:8443"), Some("https"), "https://cache.example.com:8443"),
         (Some("cache.example.com"), Some("http"), "http://cache.example.com"),
-        // Nothing but a scheme may be said there.
+        // Only a scheme is accepted there.
         (Some("cache.example.com"), Some("gopher://evil"), "http://cache.example.com"),
     ] {
         for url in urls(&served, host, forwarded) {
@@ -377,7 +377,7 @@ fn urls_begin_as_the_client_reached_the_server() {
                 .strip_prefix(expected)
                 .unwrap_or_else(|| panic!("{host:?} {forwarded:?}: {url}"));
             assert!(path.starts_with("/dolt/v1/db/"), "{url}");
-            // Whatever it was called, the rest leads there.
+            // The path works under every host name.
             assert_eq!(served.client.http().range(path, 0..1).head.status, 206, "{url}");
         }
     }

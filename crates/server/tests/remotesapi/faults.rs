@@ -1,5 +1,5 @@
-//! Stores that fail in the middle. Clients see right bytes, or an error that they try again: never
-//! a body that is short and looks complete.
+//! Stores that fail in the middle of a body. Clients get right bytes or an error that they retry,
+//! never a short body that looks complete.
 
 use std::{ops::Range, thread, time::Duration};
 
@@ -14,7 +14,7 @@ use super::{
     mix,
 };
 
-/// How downloads ended.
+/// Counters of how downloads ended.
 #[derive(Debug, Default)]
 struct Outcomes {
     right: u32,
@@ -23,8 +23,8 @@ struct Outcomes {
 }
 
 impl Outcomes {
-    /// A download of bytes that are known; all of a resource if no range is given. A new connection
-    /// if the old one is of no more use.
+    /// Downloads known bytes: a range, or the whole resource if none is given. Opens a new
+    /// connection if the old one is broken.
     #[track_caller]
     fn download(
         &mut self,
@@ -68,9 +68,8 @@ impl Outcomes {
     }
 }
 
-/// All that goes wrong with bodies and that can be seen without knowing what they should be. Whole
-/// files, and what is between chunks, are the store's bytes: nothing says what these should be
-/// while they are being sent.
+/// Returns the faults of bodies that can be detected without knowing the right bytes. Whole files
+/// and the bytes between chunks cannot be verified while they are being sent.
 fn faults() -> Faults {
     let rules = [
         Rule::sometimes(0.15, Fault::Reset(300)),
@@ -89,7 +88,7 @@ fn faults() -> Faults {
 fn ranges_of_files_are_right_or_fail_openly_whatever_the_store_does() {
     let file = classic(4, (0..200).map(|index| 500 + index * 41));
     let world = World::of_files(std::slice::from_ref(&file));
-    // Every download goes to the store.
+    // Without a disk, every download goes to the store.
     let served = Served::start(&[world.as_db("disk=0&timeout=2s&dolt_layout=files")]);
     served.wait_until_open();
     let client = &served.client;
@@ -123,7 +122,7 @@ fn ranges_of_files_are_right_or_fail_openly_whatever_the_store_does() {
     let right: u32 = outcomes.iter().map(|outcomes| outcomes.right).sum();
     assert!(100 < right, "the store answers sometimes: {outcomes:?}");
     world.proxy.set(Faults::default());
-    // Requests that stalled keep their places in the store's window for some seconds.
+    // Stalled requests stay in the store's request window for some seconds.
     eventually("it is served as ever", || {
         let bytes = client.file(&target);
         assert!(bytes.as_ref().is_none_or(|bytes| *bytes == file.bytes), "wrong bytes");
@@ -142,8 +141,7 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
         served.wait_until_open();
         let client = &served.client;
         assert_eq!(client.root("db").unwrap(), fixture.root());
-        // Other bytes than there are in the store: seen by who compares chunks with their
-        // addresses.
+        // Bytes that differ from the store's: detected where chunks are verified by their address.
         let mut faults = faults();
         faults.rules.insert(0, Rule::sometimes(0.2, Fault::Flip(1_234)));
         faults.rules.insert(1, Rule::sometimes(0.1, Fault::LyingRange));
@@ -186,7 +184,7 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
         }
         assert!(20 < right, "{layout}: the store answers sometimes, {right}");
         world.proxy.set(Faults::default());
-        // What was wrong twice in the same way is believed to be for some seconds.
+        // Corruption that was seen twice in the same way is taken for real for some seconds.
         let (addresses, mut places) = (fixture.addresses(), Vec::new());
         eventually("all chunks have places", || {
             places = client
@@ -198,7 +196,7 @@ fn chunks_are_right_or_an_error_whatever_the_store_does_in_both_layouts() {
         for (chunk, place) in fixture.chunks.iter().zip(places.remove(0)).step_by(5) {
             let place = place.expect("the store holds it");
             let (target, range) = (downloads.target(&place.url), range_header(place.span.clone()));
-            // Not asked for once more: on a slow machine that may be refused though this was not.
+            // The location is not asked for again: on a slow machine that request could be refused.
             let mut stored = Vec::new();
             eventually("the chunk is served", || {
                 let answer = downloads.http.try_call("GET", &target, &range);
@@ -239,7 +237,7 @@ fn a_body_is_cut_off_when_the_store_goes_away_in_the_middle() {
         assert!(received.len() < truth.len(), "nobody has the rest");
         assert!(truth.starts_with(&received), "what came is right");
         world.proxy.come_back();
-        // A client goes on where it was.
+        // The client resumes at the next byte.
         let rest = truth.len() as u64 - received.len() as u64;
         let start = 5 * u64::from(!header.is_empty()) + received.len() as u64;
         let mut bytes = Vec::new();
@@ -284,11 +282,11 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
                 "its length is known"
             );
         }
-        // A dictionary that was not read cannot be given out, nor chunks that were not.
+        // Dictionaries and chunks that could not be read cannot be advertised.
         for way in [Way::Stream, Way::Legacy, Way::Unary] {
             let status = client.places("db", way, &[fixture.addresses()]).unwrap_err();
             assert_eq!(status.code(), Code::Unavailable, "{status}");
-            // Several waits end with the same deadline; the one that notices first says so.
+            // Several waits share the deadline, and the first to notice reports it.
             assert!(
                 ["within", "in time"].iter().any(|part| status.message().contains(part)),
                 "{status}"
@@ -298,7 +296,7 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
         eventually("the store is served", || {
             client.places("db", Way::Unary, &[fixture.addresses()]).is_ok()
         });
-        // Clients print the status only, so the log says why, and not for each of the twelve.
+        // Clients print only the status, so the log says why, but not for each of the twelve.
         served.server.signal(rustix::process::Signal::TERM);
         assert!(served.server.wait().success());
         let said = served.server.said().iter();
@@ -307,7 +305,7 @@ fn a_store_that_is_away_is_an_error_before_anything_is_sent() {
     }
 }
 
-/// Clients wait 15 seconds for a status, however many questions to the store it takes.
+/// Clients wait 15 seconds for a status, however many requests to the store it takes.
 #[test]
 fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
     let [old, new] = [14, 15].map(|seed| classic(seed, (0..50).map(|index| 1_000 + index * 7)));
@@ -321,10 +319,10 @@ fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
     };
     world.put(&new);
     world.name(&[&new]);
-    // It is not a file of the version that is served, so it is looked for.
+    // The file is not in the served version, so the server looks for it in the store.
     let served = Served::start(&[world.as_db("disk=0&timeout=5s")]);
     served.wait_until_open();
-    // Both together are too late by far, and one is not.
+    // One delay fits into the timeout, and two exceed it.
     let delay = Rule::always(Fault::Delay(Duration::from_secs(3))).to(&old.spec.id.to_string());
     world.proxy.set(Faults { rules: vec![delay], ..Faults::default() });
     let mut http = served.client.http();
@@ -336,7 +334,7 @@ fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
         "{}",
         answer.text()
     );
-    // Found by now.
+    // The file has been found by now.
     eventually("its bytes come in time", || {
         let answer = http.range(&url, 10..2_000);
         assert!([206, 503].contains(&answer.head.status), "{}", answer.text());
@@ -344,7 +342,7 @@ fn looking_for_a_file_and_its_first_bytes_have_one_timeout_together() {
     });
 }
 
-/// A client whose download of a dictionary fails for good hangs for ever.
+/// Dolt's client hangs for ever if the download of a dictionary keeps failing.
 #[test]
 fn dictionaries_that_were_given_out_are_served_whatever_happens() {
     for name in [
@@ -391,7 +389,7 @@ fn dictionaries_that_were_given_out_are_served_whatever_happens() {
                     assert!(bytes == std::fs::read(path).unwrap()[at(range.start)..at(range.end)]);
                 }
             }
-            // What was given out before can be given out again.
+            // Locations that were advertised before can be advertised again.
             if disk.is_empty() {
                 assert_eq!(client.found("db", Way::Legacy, &fixture.addresses()), places);
             }
@@ -406,7 +404,7 @@ fn a_dictionary_that_is_corrupt_in_the_store_is_never_given_out() {
         fixture.files().into_iter().max_by_key(|file| file.path.metadata().unwrap().len()).unwrap();
     let world = World::of(&fixture);
     let mut bytes = std::fs::read(&archive.path).unwrap();
-    // Of this file, the dictionary is the first span.
+    // The dictionary is the first span of this file.
     bytes[..200].fill(0);
     world.bucket.put(&format!("p/{}.darc", archive.id), &bytes).unwrap();
     for layout in ["files", "records"] {

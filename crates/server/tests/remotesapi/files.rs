@@ -1,4 +1,4 @@
-//! Lists of files, and files downloaded whole: what a clone is made of.
+//! Lists of table files, and downloads of whole files, as a clone uses them.
 
 use std::{
     collections::HashSet,
@@ -18,7 +18,7 @@ use super::{
     metadata::refused,
 };
 
-/// Of a list, by id.
+/// Returns the files of a list, sorted by id.
 fn sorted(list: ListTableFilesResponse) -> Vec<TableFileInfo> {
     assert_eq!(list.appendix_table_file_info, [], "clients skip files in it");
     assert_eq!(list.repo_token, "");
@@ -38,7 +38,7 @@ fn check_entry(entry: &TableFileInfo, file: &TableFile) {
     let path = entry.url.split('?').next().unwrap();
     let name = path.rsplit('/').next().unwrap();
     let suffix = if file.is_archive { ".darc" } else { "" };
-    // Clients name their file by this.
+    // Clients name the file they write by this.
     assert_eq!(name, format!("{}{suffix}", file.id));
 }
 
@@ -58,7 +58,7 @@ fn refreshed(
 #[test]
 fn every_file_of_every_store_is_listed_and_downloaded() {
     let mut fixtures = Fixture::sound();
-    // What chunks are called is no matter of files.
+    // Downloads of whole files do not depend on chunk addresses.
     fixtures.extend(["synth-collide-classic", "synth-collide-archive"].map(Fixture::new));
     let served =
         Served::start(&fixtures.iter().map(|fixture| fixture.table("", "")).collect::<Vec<_>>());
@@ -74,7 +74,7 @@ fn every_file_of_every_store_is_listed_and_downloaded() {
             check_entry(entry, file);
             let target = target(&entry.url, &client.base());
             let expected = fs::read(&file.path).unwrap();
-            // As Dolt's client asks.
+            // Requests the file as Dolt's client does.
             let answer = http.call(
                 "GET",
                 &target,
@@ -126,7 +126,7 @@ fn lists_name_no_url_twice() {
             }
         }
     }
-    // Files of one name in two stores, which need not be the same.
+    // Two stores may have different files of one name.
     assert_eq!(urls.len(), 2 * fixtures.iter().map(|fixture| fixture.files().len()).sum::<usize>());
 }
 
@@ -168,7 +168,7 @@ fn files_are_downloaded_over_http_2_too() {
         let (mut sender, connection) =
             hyper::client::conn::http2::handshake(executor, io).await.unwrap();
         tokio::spawn(connection);
-        // All at once on one connection.
+        // Downloads all files at once on one connection.
         let mut answers = Vec::new();
         for entry in &listed {
             let whole = hyper::Request::get(&entry.url).body(axum::body::Body::empty()).unwrap();

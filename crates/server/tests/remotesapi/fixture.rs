@@ -1,5 +1,4 @@
-//! Servers and what they serve: the stores that Dolt wrote, and stores in a bucket behind a proxy
-//! that misbehaves.
+//! Servers and their stores: stores that Dolt wrote, and stores in a bucket behind a fault proxy.
 
 use std::{
     fs,
@@ -20,7 +19,7 @@ use super::{
     support::{Server, fixtures},
 };
 
-/// A server and a client of it.
+/// A server with a client.
 #[derive(Debug)]
 pub struct Served {
     pub server: Server,
@@ -30,13 +29,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// With these arguments of `--table`.
+    /// Starts a server with these arguments of `--table`.
     #[track_caller]
     pub fn start(tables: &[String]) -> Self {
         Self::start_with(tables, &[])
     }
 
-    /// With further arguments.
+    /// Starts a server with further arguments.
     #[track_caller]
     pub fn start_with(tables: &[String], further: &[&str]) -> Self {
         let tables = tables.iter().flat_map(|table| ["--table".to_owned(), table.clone()]);
@@ -52,21 +51,21 @@ impl Served {
         Self { server, client, data, arguments }
     }
 
-    /// Waits until the store of `db` is open, for which a slow machine may need more than the
-    /// table's timeout. What is open is known.
+    /// Waits until the store of `db` is open. A slow machine may need more than the table's timeout
+    /// for that, and only an open store can be relied on.
     #[track_caller]
     pub fn wait_until_open(&self) {
         eventually("the store is open", || self.client.root("db").is_ok());
     }
 
-    /// Another process with the same data.
+    /// Starts another process with the same data.
     #[track_caller]
     pub fn restart(self) -> Self {
         assert!(self.server.stop().success());
         Self::serve(self.data, self.arguments)
     }
 
-    /// Another process that finds nothing on disk.
+    /// Starts another process with an empty cache.
     #[track_caller]
     pub fn restart_empty(self) -> Self {
         assert!(self.server.stop().success());
@@ -92,12 +91,12 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// How long its contents are.
+    /// Returns the length of the contents.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// That these are its contents.
+    /// Asserts that these are its contents.
     #[track_caller]
     pub fn check(&self, contents: &[u8]) {
         assert_eq!(contents.len(), self.bytes, "{:?}", ChunkAddress(self.address));
@@ -122,7 +121,7 @@ pub struct Fixture {
     pub name: &'static str,
     pub directory: PathBuf,
     pub chunks: Vec<Listed>,
-    /// Is made for it: what its manifest is made of is not what is served.
+    /// Directory made for a fixture whose manifest is in another form than the server reads.
     _made: Option<TempDir>,
 }
 
@@ -141,12 +140,12 @@ impl Fixture {
         Self { name, directory: fixtures::store(name), chunks, _made: None }
     }
 
-    /// All whose chunks are what their addresses say.
+    /// Returns all fixtures whose chunks match their addresses.
     pub fn sound() -> Vec<Self> {
         fixtures::sound().chain(["aws-appendix"]).map(Self::new).collect()
     }
 
-    /// As a table of its own name with something after it.
+    /// Returns the argument for a table of the fixture's name with this suffix.
     pub fn table(&self, suffix: &str, query: &str) -> String {
         let separator = if query.is_empty() { "" } else { "?" };
         format!(
@@ -156,7 +155,7 @@ impl Fixture {
         )
     }
 
-    /// As the table `db`.
+    /// Returns the argument for the table `db`.
     pub fn as_db(&self, query: &str) -> String {
         let separator = if query.is_empty() { "" } else { "?" };
         format!("db=chunks+file://{}{separator}{query}", self.directory.display())
@@ -179,7 +178,7 @@ impl Fixture {
         if self.name == "real-localbs" { ".bs" } else { "" }
     }
 
-    /// Those of the manifest, and of the old generation if there is one.
+    /// Returns the files of the manifest, and of the old generation if there is one.
     pub fn files(&self) -> Vec<TableFile> {
         let directories = [self.directory.clone(), self.directory.join("oldgen")];
         let mut files = Vec::new();
@@ -204,7 +203,7 @@ impl Fixture {
     }
 }
 
-/// The store of which a table in DynamoDB is the manifest, with a manifest in text.
+/// Copies the store whose manifest is in DynamoDB, and writes its manifest as text.
 fn aws_as_files() -> TempDir {
     let directory =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../chunks/tests/fixtures/dolt/aws-appendix");
@@ -229,7 +228,7 @@ fn aws_as_files() -> TempDir {
     made
 }
 
-/// A bucket with the store `p`, and a proxy before it.
+/// A bucket with the store `p`, and a fault proxy in front of it.
 #[derive(Debug)]
 pub struct World {
     pub bucket: Bucket,
@@ -246,7 +245,7 @@ pub struct Written {
 }
 
 impl World {
-    /// Without a store.
+    /// Creates a bucket without a store.
     pub fn empty() -> Self {
         let root = tempfile::tempdir().unwrap();
         let bucket = Bucket::start(root.path()).unwrap();
@@ -254,14 +253,14 @@ impl World {
         Self { bucket, proxy, _root: root }
     }
 
-    /// A store that Dolt wrote.
+    /// Creates a bucket with a store that Dolt wrote.
     pub fn of(fixture: &Fixture) -> Self {
         let world = Self::empty();
         fixtures::copy_directory(&fixture.directory, &world.bucket.directory().join("p"));
         world
     }
 
-    /// These files, and a manifest that names them.
+    /// Creates a bucket with these files and a manifest that names them.
     pub fn of_files(files: &[Written]) -> Self {
         let world = Self::empty();
         files.iter().for_each(|file| world.put(file));
@@ -273,7 +272,7 @@ impl World {
         self.bucket.put(&format!("p/{}", file.spec.id), &file.bytes).unwrap();
     }
 
-    /// A manifest of these files; the root is the first chunk of the first one.
+    /// Writes a manifest of these files, whose root is the first chunk of the first file.
     pub fn name(&self, files: &[&Written]) -> Address {
         let root = files[0].chunks[0].0;
         let specs: Vec<_> = files.iter().map(|file| file.spec).collect();
@@ -281,27 +280,27 @@ impl World {
         root
     }
 
-    /// As the table `db`.
+    /// Returns the argument for the table `db`.
     pub fn as_db(&self, query: &str) -> String {
         let separator = if query.is_empty() { "" } else { "&" };
         format!("db=chunks+{}{separator}{query}", busload_bucket::url(self.proxy.address(), "p"))
     }
 
-    /// Bytes of bodies that the store has sent for objects with this in their name.
+    /// Returns the bytes of bodies that the store has sent for objects whose name contains `name`.
     pub fn sent(&self, name: &str) -> u64 {
         let seen = self.proxy.seen();
         seen.iter().filter(|seen| seen.path.contains(name)).map(|seen| seen.bytes).sum()
     }
 }
 
-/// A classic table file with chunks of these lengths; another seed, other chunks.
+/// Writes a classic table file with chunks of these lengths, which depend on the seed.
 pub fn classic(seed: u64, lengths: impl IntoIterator<Item = usize>) -> Written {
     let chunks =
         lengths.into_iter().zip(0..).map(|(length, index)| noise(mix(seed) ^ index, length));
     classic_of(chunks)
 }
 
-/// A classic table file of these chunks.
+/// Writes a classic table file of these chunks.
 pub fn classic_of(contents: impl IntoIterator<Item = Vec<u8>>) -> Written {
     let mut writer = ClassicWriter::new(Vec::new());
     let push = |contents: Vec<u8>| (writer.push(&contents).unwrap().0, contents);
@@ -310,7 +309,7 @@ pub fn classic_of(contents: impl IntoIterator<Item = Vec<u8>>) -> Written {
     Written { spec, bytes, chunks }
 }
 
-/// Bytes that no compression makes shorter.
+/// Returns bytes that do not compress.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let words =
         (0..length.div_ceil(8) as u64).flat_map(|index| mix(mix(seed) ^ index).to_le_bytes());

@@ -1,5 +1,5 @@
-//! A client of HTTP/1.1 that shows what came over the wire: a body that was cut off is told from
-//! one that was whole.
+//! An HTTP/1.1 client that shows what came over the wire and tells a body that was cut off from a
+//! whole one.
 
 use std::{
     io::{self, Read, Write},
@@ -9,26 +9,26 @@ use std::{
 
 use super::support::client::connect;
 
-/// A connection, kept for further requests.
+/// A connection that is kept for further requests.
 #[derive(Debug)]
 pub struct Http {
     stream: TcpStream,
     received: Vec<u8>,
 }
 
-/// What came before the body.
+/// Status line and headers of an answer.
 #[derive(Clone, Debug)]
 pub struct Head {
     pub status: u16,
     headers: Vec<(String, String)>,
 }
 
-/// An answer as far as it came.
+/// An answer, as far as it arrived.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub head: Head,
     pub body: Vec<u8>,
-    /// As many bytes as the head announced.
+    /// Set if the body has as many bytes as the head announced.
     pub is_whole: bool,
 }
 
@@ -43,7 +43,7 @@ impl Head {
         Self { status, headers: headers.collect() }
     }
 
-    /// A header's value.
+    /// Returns a header's value.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut values =
             self.headers.iter().filter(|(of, _)| of == name).map(|(_, value)| &**value);
@@ -52,7 +52,7 @@ impl Head {
         value
     }
 
-    /// What Content-Length says, which stands in every answer of this server that has a body.
+    /// Returns Content-Length, which every answer of this server with a body has.
     #[track_caller]
     pub fn length(&self) -> usize {
         let length = self.get("content-length");
@@ -61,7 +61,7 @@ impl Head {
 }
 
 impl Answer {
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -73,8 +73,7 @@ impl Http {
         Self { stream: connect(address), received: Vec::new() }
     }
 
-    /// Sends a request without a body. Headers as they stand on the wire, each with its end of
-    /// line.
+    /// Sends a request without a body. `headers` is sent as it is, so each needs its line end.
     #[track_caller]
     pub fn send(&mut self, method: &str, target: &str, headers: &str) {
         let host = self.stream.peer_addr().unwrap();
@@ -82,13 +81,13 @@ impl Http {
         self.stream.write_all(request.as_bytes()).unwrap();
     }
 
-    /// The next head.
+    /// Reads the next head.
     #[track_caller]
     pub fn head(&mut self) -> Head {
         self.try_head().unwrap()
     }
 
-    /// The same; an error if the connection ends first.
+    /// Reads the next head, or fails if the connection ends first.
     pub fn try_head(&mut self) -> io::Result<Head> {
         loop {
             if let Some(end) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -101,7 +100,7 @@ impl Http {
         }
     }
 
-    /// So many bytes of the body, fewer if the connection ends before.
+    /// Reads this many bytes of the body, or fewer if the connection ends before.
     pub fn body(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.received.len() < length {
             match self.fill() {
@@ -115,7 +114,7 @@ impl Http {
         Ok(self.received.drain(..length).collect())
     }
 
-    /// What comes until the connection ends.
+    /// Reads until the connection ends.
     #[track_caller]
     pub fn rest(&mut self) -> String {
         while self.fill().unwrap() != 0 {}
@@ -129,7 +128,7 @@ impl Http {
         Ok(count)
     }
 
-    /// A request and its answer; an error if there is none.
+    /// Sends a request and reads its answer, or fails if there is none.
     pub fn try_call(&mut self, method: &str, target: &str, headers: &str) -> io::Result<Answer> {
         self.send(method, target, headers);
         let head = self.try_head()?;
@@ -149,13 +148,13 @@ impl Http {
         self.call("GET", target, "")
     }
 
-    /// As Dolt's client asks for chunks.
+    /// Requests a range as Dolt's client does for chunks.
     #[track_caller]
     pub fn range(&mut self, target: &str, range: Range<u64>) -> Answer {
         self.call("GET", target, &range_header(range))
     }
 
-    /// The bytes of a range, all of them.
+    /// Requests a range and returns its bytes, all of which must come.
     #[track_caller]
     pub fn bytes(&mut self, target: &str, range: Range<u64>) -> Vec<u8> {
         let answer = self.range(target, range.clone());
@@ -166,12 +165,12 @@ impl Http {
     }
 }
 
-/// A closed range as a header.
+/// Formats a closed range as a header.
 pub fn range_header(range: Range<u64>) -> String {
     format!("Range: bytes={}-{}\r\n", range.start, range.end - 1)
 }
 
-/// What stands in a URL after scheme and authority; these are as expected.
+/// Returns what follows scheme and authority in a URL, after checking these against `base`.
 #[track_caller]
 pub fn target(url: &str, base: &str) -> String {
     let target =

@@ -1,4 +1,4 @@
-//! Many clients at once, slow ones, and ones that go away.
+//! Many clients at once, slow clients, and clients that go away.
 
 use std::{
     collections::BTreeMap,
@@ -25,14 +25,14 @@ use super::{
 
 const LAYOUTS: [&str; 2] = ["files", "records"];
 
-/// Files of 8 MiB together, in pieces of many sizes.
+/// Writes files of 8 MiB in total, with chunks of many sizes.
 fn files(count: u64) -> Vec<Written> {
     (0..count)
         .map(|seed| classic(100 + seed, (0..128).map(|index| 1_000 + index * 1_000)))
         .collect()
 }
 
-/// What a clone does: the list, and every file of it.
+/// Does what a clone does: reads the list and downloads every file in it.
 fn clone(client: &Client, written: &BTreeMap<String, &Written>, first: usize) {
     let list = client.list("db").unwrap().table_file_info;
     assert_eq!(list.len(), written.len());
@@ -49,7 +49,8 @@ fn clone(client: &Client, written: &BTreeMap<String, &Written>, first: usize) {
 fn twenty_clones_at_once_fetch_each_file_from_the_store_once() {
     let files = files(4);
     let world = World::of_files(&files);
-    // Clones that wait for each other's parts for half of it ask for themselves.
+    // A clone that waits half of the timeout for a part that another one requested requests it
+    // itself.
     let served = Served::start(&[world.as_db("timeout=60s")]);
     let client = &served.client;
     let written: BTreeMap<_, _> =
@@ -63,7 +64,7 @@ fn twenty_clones_at_once_fetch_each_file_from_the_store_once() {
             let (barrier, written) = (&barrier, &written);
             scope.spawn(move || {
                 barrier.wait();
-                // Not all in the same order.
+                // The clones start with different files.
                 clone(client, written, number % 2);
             });
         }
@@ -76,7 +77,7 @@ fn twenty_clones_at_once_fetch_each_file_from_the_store_once() {
             world.proxy.seen()
         );
     }
-    // And a last one costs nothing.
+    // A further clone requests nothing from the store.
     eventually("all is on disk", || {
         world.proxy.forget();
         clone(client, &written, 0);
@@ -116,7 +117,7 @@ fn sixty_four_downloads_of_cold_data_at_once_are_exact() {
     }
 }
 
-/// Downloads that were asked for, and of which nobody reads the body.
+/// Starts downloads whose bodies nobody reads.
 fn unread(client: &Client, targets: &[String], count: usize) -> Vec<Http> {
     targets
         .iter()
@@ -159,7 +160,7 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
         assert!(answer.is_whole && answer.body == *truth, "the same file for who reads it");
         let grown = resident(&served) - before;
         assert!(grown < f64::from(400 << 20), "{grown} bytes");
-        // Who reads after all gets all of it.
+        // A client that reads in the end gets the whole body.
         let mut late = slow.into_iter().nth(50).unwrap();
         let head = late.head();
         let body = late.body(head.length()).unwrap();
@@ -168,8 +169,8 @@ fn clients_that_do_not_read_cost_little_memory_and_disturb_nobody() {
     }
 }
 
-/// There is memory for some; who comes then waits for the table's timeout at most, and is told when
-/// to come again.
+/// The memory budget suffices for some downloads. Later ones wait at most for the table's timeout,
+/// and are then told when to retry.
 #[test]
 fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_memory() {
     let file = classic(11, (0..64).map(|_| 1 << 19));
@@ -206,8 +207,8 @@ fn so_many_clients_that_do_not_read_that_others_cannot_be_served_cost_no_more_me
     });
 }
 
-/// One connection of HTTP/2 that gives no window: nothing of its answers is ever on the socket,
-/// which never stalls.
+/// Opens an HTTP/2 connection without a flow-control window: no byte of a body ever reaches the
+/// socket, so the socket never stalls.
 async fn without_window(address: SocketAddr, target: &str, count: usize) -> Vec<(u16, impl Sized)> {
     let mut client = http2::Builder::new(TokioExecutor::new());
     client.initial_stream_window_size(0);
@@ -230,7 +231,7 @@ async fn without_window(address: SocketAddr, target: &str, count: usize) -> Vec<
 fn one_connection_takes_a_share_of_the_memory_for_downloads_and_leaves_the_rest_to_others() {
     let file = classic(12, (0..64).map(|_| 1 << 19));
     let world = World::of_files(std::slice::from_ref(&file));
-    // Those who find no memory wait so long; nobody else is to need it, on a slow machine neither.
+    // Downloads beyond the budget wait this long; all others need less, even on a slow machine.
     let served = Served::start(&[world.as_db("timeout=6s")]);
     let client = &served.client;
     let target = target(&client.list("db").unwrap().table_file_info.remove(0).url, &client.base());
@@ -243,7 +244,7 @@ fn one_connection_takes_a_share_of_the_memory_for_downloads_and_leaves_the_rest_
     for _ in 0..5 {
         assert!(client.http().get(&target).body == file.bytes, "others go on");
     }
-    // It may have its share again when it has let go of it.
+    // The connection's quota is free again once its downloads have ended.
     drop(greedy);
     eventually("there is memory again", || {
         client.wait(without_window(address, &target, 1)).iter().all(|(status, _)| *status == 200)
@@ -263,7 +264,7 @@ fn a_client_that_reads_a_kibibyte_at_a_time_gets_all_and_holds_up_nobody() {
     assert_eq!(head.status, 200);
     let mut received = Vec::new();
     let mut fast = client.http();
-    // For each KiB of its body, others get more.
+    // For each KiB that the slow client reads, the fast one reads more.
     for turn in 0..60 {
         received.extend(slow.body(1024).unwrap());
         if turn % 6 == 0 {
@@ -288,8 +289,8 @@ fn streams_that_nobody_reads_cost_little_memory_and_disturb_nobody() {
         assert_eq!(client.root(&path).unwrap(), fixture.root());
         let before = resident(&served);
         let addresses = &fixture.addresses()[..512];
-        // Some 40 MB of answers each. Of one connection only a few, since what waits in one stream
-        // is in the window of all.
+        // Some 40 MB of answers each. A connection has only a few streams, as unread bytes of one
+        // stream take from the window of all.
         let mut streams = Vec::new();
         for _ in 0..30 {
             let mut grpc = client.another();
@@ -327,7 +328,7 @@ fn clients_that_go_away_leave_nothing_behind() {
     let targets: Vec<_> = list.iter().map(|file| target(&file.url, &client.base())).collect();
     world.proxy.set(Faults { first_byte: Duration::from_millis(5), ..Faults::default() });
     let before = resident(&served);
-    // More than there may be connections.
+    // More connections in total than the server allows at a time.
     for turn in 0..30 {
         let mut leaving = unread(client, &targets, 150);
         leaving.truncate(75);
@@ -344,13 +345,13 @@ fn clients_that_go_away_leave_nothing_behind() {
             drop(grpc.stream_chunk_locations(tokio_stream::iter(requests)).await.unwrap());
         });
     }
-    // All of them.
+    // A new client downloads all files.
     let started = Instant::now();
     let written: BTreeMap<_, _> =
         files.iter().map(|file| (file.spec.id.to_string(), file)).collect();
     clone(client, &written, 0);
     assert!(started.elapsed() < TIMEOUT);
-    // On a slow machine the last ones may still be leaving.
+    // On a slow machine the last clients may not be gone yet.
     eventually("memory is given back", || resident(&served) - before < f64::from(400 << 20));
     assert!(served.server.stop().success(), "and it ends in order");
 }

@@ -1,5 +1,5 @@
-//! Where clients are told that chunks are: every chunk of every store, in both layouts, by all
-//! three calls; and the streams.
+//! Chunk locations: every chunk of every store, in both layouts, by all three calls; and the order
+//! and flow of streams.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -25,7 +25,7 @@ use super::{
 
 const LAYOUTS: [&str; 2] = ["files", "records"];
 
-/// That the places of all chunks of a store hold them.
+/// Asserts that all chunks of a store are where clients are told.
 #[track_caller]
 fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
     let addresses = fixture.addresses();
@@ -37,16 +37,15 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
     }
     let again = [Way::Stream, Way::Legacy].map(|way| client.found(table, way, &addresses));
     let unary = client.found(table, Way::Unary, &addresses);
-    // The server closes connections over which nothing is asked for, and all of that takes a while
-    // on a slow machine.
+    // The server closes idle connections, and the steps above take a while on a slow machine.
     downloads.http = client.http();
     assert!(unary.iter().all(|place| place.dictionary.is_none()), "{table}: its clients know none");
     match layout {
-        // Chunks lie with those of requests that happened to come at the same time.
+        // A bundle also holds chunks of requests that happened to arrive at the same time.
         "records" => {
             for places in again.iter().chain([&places, &unary]) {
                 for (chunk, place) in fixture.chunks.iter().zip(places) {
-                    // A large record is where it is in memory of nobody.
+                    // Large records stay in their table files.
                     assert!(
                         place.url.contains("/records/") || 256 << 10 < chunk.bytes(),
                         "{place:?}"
@@ -56,7 +55,7 @@ fn check_all(client: &Client, fixture: &Fixture, table: &str, layout: &str) {
             }
         }
         _ => {
-            // The same strings, by which clients merge ranges.
+            // The URLs are equal strings, by which clients merge ranges.
             assert!(
                 again.iter().all(|again| *again == places),
                 "{table}: the same again, in both streams"
@@ -100,7 +99,7 @@ fn every_chunk_of_every_store_is_where_its_place_says_in_both_layouts() {
     });
 }
 
-/// The chunks are not what their addresses say, so nothing but their files can be given out.
+/// The chunks do not match their addresses, so only their whole files can be downloaded.
 #[test]
 fn chunks_that_are_not_what_their_addresses_say_are_never_given_out() {
     for name in ["synth-collide-classic", "synth-collide-archive"] {
@@ -117,7 +116,7 @@ fn chunks_that_are_not_what_their_addresses_say_are_never_given_out() {
             served.client.found(&format!("{name}files"), Way::Stream, &fixture.addresses());
         for place in &places {
             let target = target(&place.url, &served.client.base());
-            // One that is cut off comes without a head, or without all of its body.
+            // An answer that is cut off has no head, or not all of its body.
             let Ok(answer) =
                 served.client.http().try_call("GET", &target, &range_header(place.span.clone()))
             else {
@@ -137,8 +136,8 @@ fn chunks_that_are_not_what_their_addresses_say_are_never_given_out() {
     }
 }
 
-/// As Dolt's client downloads: ranges of one URL that are less than 8 KiB apart in one GET, the
-/// bytes between them included.
+/// Dolt's client downloads ranges of one URL that are less than 8 KiB apart with one GET, including
+/// the bytes between them.
 #[test]
 fn ranges_that_are_near_each_other_are_downloaded_in_one() {
     for name in ["real-classic", "real-archive-v3", "real-archive-conjoined"] {
@@ -177,7 +176,7 @@ fn ranges_that_are_near_each_other_are_downloaded_in_one() {
     }
 }
 
-/// Requests of a stream one by one, and its answers.
+/// A stream whose requests are sent one by one, and its answers.
 struct Dialogue {
     requests: mpsc::UnboundedSender<StreamChunkLocationsRequest>,
     answers: Streaming<StreamChunkLocationsResponse>,
@@ -193,7 +192,7 @@ impl Dialogue {
     }
 }
 
-/// Requests that can be told apart by their answers: lengths, and which are missing.
+/// Returns requests whose answers differ in lengths and in missing chunks.
 fn requests(fixture: &Fixture, count: u64) -> Vec<Vec<Address>> {
     let known = fixture.addresses();
     let of = |draw: u64| match mix(draw) % 4 {
@@ -231,7 +230,7 @@ fn hundreds_of_requests_sent_before_an_answer_is_read_are_answered_in_order() {
             let (sent, all_sent) = tokio::sync::oneshot::channel::<()>();
             let asked: Vec<_> =
                 requests.iter().map(|request| stream_request(&path, request)).collect();
-            // Told when the last one is taken, since its stream is dropped then.
+            // Notified when the last request is taken, since the stream is dropped then.
             let held = tokio_stream::iter(asked).chain(tokio_stream::iter(std::iter::from_fn(
                 move || {
                     let _held = &sent;
@@ -299,7 +298,7 @@ fn a_request_is_answered_while_the_stream_stays_open() {
                 dialogue.requests.send(stream_request(&path, &[chunk.address, NOWHERE])).unwrap();
                 answers.push(dialogue.answers.message().await.unwrap().unwrap());
             }
-            // The client has no more to ask; the answers end, too.
+            // When the client ends its requests, the answers end, too.
             drop(dialogue.requests);
             assert_eq!(dialogue.answers.message().await.unwrap(), None);
             answers
@@ -372,7 +371,7 @@ fn requests_are_replayed_on_a_new_stream_with_answers_as_good() {
         let requests: Vec<Vec<_>> =
             fixture.addresses().chunks(100).map(<[Address]>::to_vec).collect();
         let complete = served.client.places(&path, Way::Stream, &requests).unwrap();
-        // Given up after some answers, and asked again for the others.
+        // The client cancels after some answers, and asks for the others again.
         for answered in [0, 1, 5] {
             let asked: Vec<_> =
                 requests.iter().map(|request| stream_request(&path, request)).collect();
@@ -405,7 +404,7 @@ fn streams_at_the_same_time_do_not_mix() {
     let fixtures = [Fixture::new("real-archive-v3"), Fixture::new("real-classic")];
     let tables = fixtures.each_ref().map(|fixture| fixture.table("", ""));
     let served = Served::start(&tables);
-    // Turn by turn on one connection.
+    // Several streams take turns on one connection.
     let answers = served.client.wait(async {
         let mut dialogues = Vec::new();
         for fixture in &fixtures {
@@ -541,7 +540,7 @@ fn as_many_addresses_as_may_be_asked_for_at_once_are_located() {
 
 #[test]
 fn chunks_of_all_sizes_are_given_in_resources_of_bounded_size() {
-    // Around the limits of a resource of records, and far above; incompressible and not.
+    // Sizes around the limits of a bundle and far above; some chunks compress, others do not.
     let sizes =
         [1, 100, 4_096, 65_536, 200 << 10, 256 << 10, (256 << 10) + 1, 300 << 10, 1 << 20, 5 << 20];
     let noise = classic(5, sizes.into_iter().chain((0..40).map(|_| 250 << 10)));

@@ -1,5 +1,5 @@
-//! Dolt's protocol: the real binary, real sockets, stores that Dolt wrote, and a client that does
-//! as Dolt's does.
+//! Dolt's protocol: the real binary over real sockets, with stores that Dolt wrote and a client
+//! that works as Dolt's does.
 
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the message")]
 #![allow(clippy::disallowed_methods, reason = "tests are at the edge")]
@@ -24,7 +24,7 @@ use support::eventually;
 /// An address that no store has.
 const NOWHERE: [u8; 20] = [0x5a; 20];
 
-/// SplitMix64.
+/// Mixes bits as SplitMix64 does.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

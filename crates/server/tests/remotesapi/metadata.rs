@@ -1,4 +1,4 @@
-//! What a store is, which store is meant, what it holds, and refusals.
+//! Calls about a store: its metadata, how clients name it, which chunks it holds, and refusals.
 
 use std::collections::BTreeSet;
 
@@ -25,14 +25,14 @@ fn metadata(
     client.call(|mut grpc| async move { grpc.get_repo_metadata(request).await })
 }
 
-/// As Dolt's client asks for a path.
+/// Builds the request of Dolt's client for a path.
 fn metadata_of(path: &str) -> GetRepoMetadataRequest {
     let client_repo_format =
         Some(ClientRepoFormat { nbf_version: "__DOLT__".into(), nbs_version: "5".into() });
     GetRepoMetadataRequest { repo_path: path.into(), client_repo_format, ..Default::default() }
 }
 
-/// That a call failed with this code, and a message with all of this in it.
+/// Asserts that a call failed with this code and a message that contains all parts.
 #[track_caller]
 pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, parts: &[&str]) {
     let status = answer.expect_err("a call that cannot succeed");
@@ -42,7 +42,7 @@ pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, parts:
     }
 }
 
-/// The outcome of each call that reads, for a path.
+/// Makes every call that reads, for a path, and returns the outcomes.
 fn every_call(client: &Client, path: &str) -> Vec<(&'static str, Result<(), Status>)> {
     let path_of = || path.to_owned();
     let rebase = RebaseRequest { repo_path: path_of(), ..Default::default() };
@@ -73,7 +73,7 @@ fn every_call(client: &Client, path: &str) -> Vec<(&'static str, Result<(), Stat
     outcomes
 }
 
-/// That no call that reads succeeds, and that all give the same reason.
+/// Asserts that every call that reads fails for the same reason.
 #[track_caller]
 fn all_refused(client: &Client, path: &str, code: Code, parts: &[&str]) {
     for (call, outcome) in every_call(client, path) {
@@ -125,7 +125,7 @@ fn older_versions_of_the_format_are_accepted_and_echoed() {
         let answer = metadata(&served.client, request).unwrap();
         assert_eq!((&*answer.nbf_version, &*answer.nbs_version), ("__DOLT__", version));
     }
-    // Clients panic when it is anything else.
+    // Clients panic on any other value.
     let request = GetRepoMetadataRequest { client_repo_format: None, ..metadata_of("db") };
     assert_eq!(metadata(&served.client, request).unwrap().nbf_version, "__DOLT__");
 }
@@ -145,7 +145,7 @@ fn each_store_knows_which_chunks_it_has() {
         addresses.push(addresses[0]);
         let last = i32::try_from(addresses.len() - 2).unwrap();
         assert_eq!(client.absent(name, &addresses).unwrap(), [1, last], "{name}");
-        // Near what there is, so that a comparison of a part would find it.
+        // An address close to an existing one, which a partial comparison would find.
         let mut near = addresses[0];
         near[19] ^= 1;
         assert_eq!(client.absent(name, &[near]).unwrap(), [0], "{name}");
@@ -201,7 +201,7 @@ fn a_store_is_found_by_its_path_else_by_organisation_and_name() {
         ("acme/shop", repo_id("acme", "shop")),
         ("a/b/c", None),
         ("", repo_id("acme", "shop")),
-        // The path says more.
+        // The path takes precedence.
         ("db", repo_id("acme", "other")),
     ] {
         assert_eq!(root(path, id.clone()).unwrap(), fixture.root().to_vec(), "{path} {id:?}");
@@ -219,7 +219,7 @@ fn a_store_is_found_by_its_path_else_by_organisation_and_name() {
         ("db/x", None, "db/x"),
         ("acme//shop", None, "acme//shop"),
         ("", repo_id("acme", "none"), "acme/none"),
-        // The table of Redis' keys is none.
+        // The table of plain Redis keys is not a repository.
         ("default", None, "default"),
         ("none", repo_id("acme", "shop"), "none"),
     ] {
@@ -230,7 +230,7 @@ fn a_store_is_found_by_its_path_else_by_organisation_and_name() {
     }
     all_refused(&served.client, "nowhere/none", Code::NotFound, &["nowhere/none", "dolt_paths"]);
     for (call, outcome) in every_call(&served.client, "acme/shop") {
-        // The file of that call is of another store.
+        // That call names a file of another store.
         match call {
             "RefreshTableFileUrl" => {
                 refused(outcome, Code::NotFound, &["4r0lqmqprihmm1ok8d7b93l2i5lfl2ug"])
@@ -316,7 +316,7 @@ fn an_empty_store_has_nothing_and_says_so() {
     for way in WAYS {
         assert_eq!(client.places("db", way, &[vec![NOWHERE]]).unwrap(), [[None]], "{way:?}");
     }
-    // The first push.
+    // Something is pushed for the first time.
     let file = classic(1, [100, 200]);
     world.put(&file);
     let root = world.name(&[&file]);
@@ -333,7 +333,7 @@ fn a_store_that_is_away_is_unavailable_until_it_comes_back() {
     all_refused(&served.client, "db", Code::Unavailable, &["s3://"]);
     world.proxy.come_back();
     eventually("the store is served", || served.client.root("db").is_ok());
-    // The timeout is short, and so each call may be too late on a slow machine.
+    // The timeout is short, so any call may exceed it on a slow machine.
     let mut answered = BTreeSet::new();
     eventually("every call is answered", || {
         let outcomes = every_call(&served.client, "db");
@@ -341,7 +341,7 @@ fn a_store_that_is_away_is_unavailable_until_it_comes_back() {
             .extend(outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).map(|(call, _)| *call));
         answered.len() == outcomes.len()
     });
-    // What was opened is known; what is not in it cannot be said not to be anywhere.
+    // The open version can be served. Whether other chunks are absent cannot be told now.
     world.proxy.go_away();
     assert_eq!(served.client.root("db").unwrap(), fixture.root());
     assert_eq!(served.client.absent("db", &fixture.addresses()).unwrap(), [0; 0]);

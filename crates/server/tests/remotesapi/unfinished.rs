@@ -1,4 +1,4 @@
-//! Calls whose message begins and does not go on.
+//! Calls whose message begins and never ends.
 
 use std::{convert::Infallible, net::SocketAddr};
 
@@ -22,16 +22,16 @@ use super::{
     fixture::{Fixture, Served},
 };
 
-/// The longest message that is read.
+/// Longest message that the server reads.
 const MESSAGE_BYTES: u32 = 1 << 20;
-/// What is sent of it: its header too.
+/// Bytes sent of each message, including its header.
 const SENT_BYTES: usize = 15;
-/// Calls of one connection, which may have so many at once.
+/// Calls of one connection, as many as the server allows at once.
 const CALL_COUNT: usize = 250;
-/// Together they announce more than all may have in memory.
+/// Connections, whose calls together announce more bytes than may be in memory.
 const CONNECTION_COUNT: usize = 6;
 
-/// A connection with calls that announce a message each and send ten bytes of it.
+/// A connection whose calls each announce a message and send ten bytes of it.
 struct Unfinished {
     answers: FuturesUnordered<BoxFuture<'static, Response<Incoming>>>,
     connection: JoinHandle<hyper::Result<()>>,
@@ -64,8 +64,8 @@ impl Drop for Unfinished {
     }
 }
 
-/// Four connections had all the memory by saying that they would need it, and everybody else was
-/// refused for a minute, the health too.
+/// Four connections once took the whole memory budget by announcing messages, and the server
+/// refused everybody else for a minute, health checks included.
 #[test]
 fn messages_that_are_announced_and_do_not_come_cost_nobody_anything() {
     let fixture = Fixture::new("real-archive-v3");
@@ -92,7 +92,7 @@ fn messages_that_are_announced_and_do_not_come_cost_nobody_anything() {
         (0..CONNECTION_COUNT).map(|_| client.wait(Unfinished::begin(client.address))).collect();
     #[expect(clippy::cast_precision_loss, reason = "far from 2^52")]
     let expected = (CONNECTION_COUNT * CALL_COUNT * SENT_BYTES) as f64;
-    // They are sent while somebody waits for their answers.
+    // The requests are sent only while their answers are polled.
     let mut poll = || {
         let answers =
             connections.iter_mut().map(|connection| connection.answers.next().now_or_never());

@@ -12,7 +12,7 @@ use rustix::net::{self, AddressFamily, SocketType};
 
 use super::TIMEOUT;
 
-/// A connection.
+/// A client's connection.
 #[derive(Debug)]
 pub struct Client<S> {
     pub stream: S,
@@ -25,14 +25,14 @@ impl Client<TcpStream> {
         Self { stream: connect(address), received: Vec::new() }
     }
 
-    /// From this address of this machine.
+    /// Connects from this address of this machine.
     #[track_caller]
     pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> Self {
         Self { stream: connect_from(source, address), received: Vec::new() }
     }
 }
 
-/// A socket that sends at once and waits, but not for ever.
+/// Connects a socket that sends at once and whose reads and writes time out.
 #[track_caller]
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
@@ -42,7 +42,7 @@ pub fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The same from this address of this machine, as if another client had it.
+/// Connects such a socket from this address of this machine, to pose as another client.
 #[track_caller]
 pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
     let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -72,7 +72,8 @@ impl<S: Read + Write> Client<S> {
         self.receive().unwrap()
     }
 
-    /// Like [`Client::call`], the reply as text: errors with their `-`, nil as `nil`.
+    /// Does the same as [`Client::call`] with the reply as text: errors with their `-`, nil as
+    /// `nil`.
     #[track_caller]
     pub fn text(&mut self, words: &[&str]) -> String {
         text(&self.call(words))
@@ -83,7 +84,7 @@ impl<S: Read + Write> Client<S> {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The next reply; an error when the connection ends first.
+    /// Receives the next reply; fails if the connection ends first.
     pub fn receive(&mut self) -> io::Result<Reply> {
         loop {
             if let Some((reply, end)) = Reply::parse(&self.received).map_err(io::Error::other)? {
@@ -96,7 +97,7 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    /// Replies until the connection ends, which may be by a reset.
+    /// Receives replies until the connection ends, which may be by a reset.
     pub fn receive_all(&mut self) -> Vec<Reply> {
         let mut replies = Vec::new();
         loop {
@@ -123,13 +124,13 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-/// A request.
+/// Encodes a request.
 pub fn command(words: &[&str]) -> Vec<u8> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     binary_command(&words)
 }
 
-/// A request with any bytes.
+/// Encodes a request of arbitrary bytes.
 pub fn binary_command(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -140,7 +141,7 @@ pub fn binary_command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A reply as people write it down.
+/// Returns a reply as people write it down.
 pub fn text(reply: &Reply) -> String {
     let utf8 = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match reply {

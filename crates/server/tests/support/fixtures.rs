@@ -1,44 +1,44 @@
-//! The stores that Dolt wrote, and what is in them: `crates/chunks/tests/fixtures/dolt`.
+//! Stores written by Dolt and lists of their chunks: `crates/chunks/tests/fixtures/dolt`.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Stores of databases and of single files, all of them sound.
+/// Names of stores of databases and of single files, all of them sound.
 pub fn sound() -> impl Iterator<Item = &'static str> {
     include_str!("../../../chunks/tests/fixtures/dolt/sound.txt").lines()
 }
 
-/// Stores whose addresses are made up: no chunk is what its address says.
+/// Stores with made-up addresses: no chunk matches its address.
 pub const MADE_UP: [&str; 2] = ["synth-collide-archive", "synth-collide-classic"];
 
-/// The directory of a store.
+/// Returns the directory of a store.
 pub fn store(name: &str) -> PathBuf {
     directory(name).join("store").canonicalize().unwrap()
 }
 
-/// Its URL.
+/// Returns the URL of a store.
 pub fn url(name: &str) -> String {
     format!("file://{}", store(name).display())
 }
 
-/// As a table of this name.
+/// Returns the argument of `--table` for a store.
 pub fn table(table: &str, store: &str, query: &str) -> String {
     let separator = if query.is_empty() { "" } else { "?" };
     format!("{table}=chunks+{}{separator}{query}", url(store))
 }
 
-/// A chunk that a store holds.
+/// Entry of a store's list of chunks.
 #[derive(Clone, Debug)]
 pub struct Listed {
     pub address: String,
-    /// Of its contents, in hexadecimal digits.
+    /// Hash of the contents, in hexadecimal digits.
     pub sha256: String,
     pub bytes: usize,
 }
 
-/// All chunks of a store.
+/// Reads the list of a store's chunks.
 pub fn listed(name: &str) -> Vec<Listed> {
     let text = fs::read_to_string(directory(name).join("chunks.jsonl")).unwrap();
     let mut lines: Vec<serde_json::Value> =
@@ -65,7 +65,7 @@ pub fn copy(name: &str, to: &Path) {
     copy_directory(&store(name), to);
 }
 
-/// Copies all that is in a directory.
+/// Copies everything in a directory.
 pub fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

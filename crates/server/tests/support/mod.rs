@@ -1,4 +1,4 @@
-//! The real binary as a process, and a client that speaks just enough of the protocol.
+//! Runs the real binary as a process, with a minimal client of the protocol.
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
@@ -23,10 +23,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 pub use client::Client;
 
-/// Longer than anything takes on a slow machine; what takes longer hangs.
+/// Longest time that anything takes on a slow machine; a test that waits longer has hung.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Asks until it is so.
+/// Polls a condition until it holds.
 #[track_caller]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let clock = RealClock::new();
@@ -36,19 +36,21 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The binary, with nothing of the tests' environment that would configure it.
+/// Returns a command of the binary, without variables of the tests' environment that would
+/// configure it.
 pub fn busload() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_busload"));
     command.env_remove("BUSLOAD_PASSWORD");
     command
 }
 
-/// Runs it to its end; for what does not serve.
+/// Runs a command that does not serve to its end.
 pub fn run(arguments: &[&str]) -> Ended {
     Ended::of(busload().args(on_free_ports(arguments)).output().unwrap())
 }
 
-/// A check listens for a moment where a start would: not where another test does.
+/// Adds free ports to the arguments of `check`, which listens for a moment on the ports of a start
+/// and would meet other tests on the default ones.
 pub fn on_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     let mut all = arguments.to_vec();
     if arguments.first() == Some(&"check") {
@@ -59,7 +61,7 @@ pub fn on_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     all
 }
 
-/// What `busload check` says about these tables.
+/// Runs `busload check` on these tables.
 #[track_caller]
 pub fn checked(tables: &[&str]) -> Ended {
     let directory = tempfile::tempdir().unwrap();
@@ -71,7 +73,7 @@ pub fn checked(tables: &[&str]) -> Ended {
     ended
 }
 
-/// A process that is over.
+/// Outcome of a process that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -89,7 +91,7 @@ impl Ended {
         }
     }
 
-    /// That it ended with this code and one line on stderr; returns the line.
+    /// Asserts that the process ended with this code and one line on stderr; returns the line.
     #[track_caller]
     pub fn failed(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -109,7 +111,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// With ports of its own and data in this directory.
+    /// Starts a server on free ports with its data in this directory.
     #[track_caller]
     pub fn start(data: &Path, arguments: &[&str]) -> Self {
         let mut command = busload();
@@ -124,7 +126,7 @@ impl Server {
         Self::try_start(command).unwrap_or_else(|ended| panic!("no start: {ended:?}"))
     }
 
-    /// Waits for the line that says it is ready, or for its end.
+    /// Starts a server and waits for its `ready` line; fails if the process ends first.
     pub fn try_start(mut command: Command) -> Result<Self, Ended> {
         let mut child = command
             .stdin(Stdio::null())
@@ -151,7 +153,7 @@ impl Server {
         }
     }
 
-    /// The next line that begins like this; `None` when the process ends first.
+    /// Waits for the next line that begins like this; `None` if the process ends first.
     #[track_caller]
     pub fn wait_for_line(&mut self, beginning: &str) -> Option<String> {
         loop {
@@ -168,7 +170,7 @@ impl Server {
         }
     }
 
-    /// Waits for a line with this text in it.
+    /// Waits for the next line that contains this text.
     #[track_caller]
     pub fn wait_for_text(&mut self, text: &str) -> String {
         loop {
@@ -180,7 +182,7 @@ impl Server {
         }
     }
 
-    /// Everything it said so far, as far as it was waited for.
+    /// Returns the lines of stderr that tests have waited for so far.
     pub fn said(&self) -> &[String] {
         &self.said
     }
@@ -189,7 +191,7 @@ impl Server {
         self.child.id()
     }
 
-    /// An address of the line that said it is ready.
+    /// Returns an address from the `ready` line.
     #[track_caller]
     pub fn address(&self, front: &str) -> SocketAddr {
         self.addresses[front].parse().unwrap()
@@ -205,27 +207,27 @@ impl Server {
         kill_process(process, signal).unwrap();
     }
 
-    /// Kills it as a crash does.
+    /// Kills the process without a shutdown, like a crash.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks for an orderly end and waits for it.
+    /// Asks for a clean shutdown and waits for the end of the process.
     #[track_caller]
     pub fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
         while self.wait_for_line("").is_some() {}
         self.child.wait().unwrap()
     }
 
-    /// Body of a page, and the status line before it.
+    /// Gets a page over HTTP; returns the status line and the body.
     #[track_caller]
     pub fn http(&self, path: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address("http")).unwrap();
@@ -238,7 +240,7 @@ impl Server {
         (head.lines().next().unwrap().to_owned(), body.to_owned())
     }
 
-    /// One metric of `/metrics`.
+    /// Returns one metric of `/metrics`.
     #[track_caller]
     pub fn metric(&self, name: &str) -> f64 {
         let (_, body) = self.http("/metrics");
@@ -249,13 +251,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may be over already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The first segment of the log in this directory of data.
+/// Returns the path of the log's first segment in this data directory.
 pub fn first_segment(data: &Path) -> std::path::PathBuf {
     let files = fs::read_dir(data.join("log")).unwrap().map(|entry| entry.unwrap().path());
     files.filter(|path| path.extension().is_some()).min().unwrap()

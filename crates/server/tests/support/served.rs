@@ -1,4 +1,4 @@
-//! A server with tables and a client of it, for tests that are transcripts.
+//! A server with tables and a client, for tests written as transcripts.
 
 use std::net::TcpStream;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::{Client, Server};
 
-/// A server, its data, and a client of it.
+/// A server with its data directory and a client.
 pub struct Served {
     pub server: Server,
     pub client: Client<TcpStream>,
@@ -14,13 +14,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// With these tables.
+    /// Starts a server with these tables and an empty data directory.
     #[track_caller]
     pub fn start(tables: &[&str], arguments: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), tables, arguments)
     }
 
-    /// With data that are there.
+    /// Starts a server with these tables in an existing data directory.
     #[track_caller]
     pub fn start_in(data: TempDir, tables: &[&str], arguments: &[&str]) -> Self {
         let mut all = arguments.to_vec();
@@ -30,14 +30,14 @@ impl Served {
         Self { server, client, data }
     }
 
-    /// One command as words between spaces; its reply as text.
+    /// Sends a command, words separated by spaces; returns the reply as text.
     #[track_caller]
     pub fn run(&mut self, line: &str) -> String {
         self.client.text(&line.split(' ').collect::<Vec<_>>())
     }
 
-    /// Commands and their replies, one pair per line: `GET db:a -> 1`. Spaces around replies do not
-    /// count.
+    /// Runs commands and compares their replies, one pair per line: `GET db:a -> 1`. Spaces around
+    /// replies do not count.
     #[track_caller]
     pub fn check(&mut self, transcript: &str) {
         let mut wrong = Vec::new();

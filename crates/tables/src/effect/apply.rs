@@ -1,4 +1,4 @@
-//! Applying effects to tables: one by one, or in groups when a log is replayed.
+//! Applies effects to tables: one by one, or in groups when a log is replayed.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::{KeyHash, StringValue, TableId, Tables};
 use super::code;
 use super::decode::{Catalogue, Effect, EffectError, PartPlace, decode};
 
-/// Why an effect could not be applied. Nothing of it was.
+/// Reason why an effect could not be applied. No part of it was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// The record's bytes are no effects.
+    /// The bytes of the record are not effects.
     Effect(EffectError),
     /// The effect names a table that does not exist.
     UnknownTable(TableId),
-    /// A part that is not alone in its record, or without those before it.
+    /// A part that is not alone in its record, or whose predecessors are missing.
     MisplacedPart,
 }
 
@@ -41,10 +41,10 @@ impl std::fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// Applies one effect.
+/// Applies one effect to the tables.
 ///
 /// # Errors
-/// When it names a table that does not exist, or is only a part.
+/// If it names a table that does not exist, or is only a part.
 pub fn apply(tables: &mut Tables, effect: Effect<'_>) -> Result<(), ApplyError> {
     let hash = effect.key().map_or(KeyHash(0), |key| tables.hash(key));
     apply_hashed(tables, effect, hash)
@@ -81,30 +81,30 @@ fn is_part(record: &[u8]) -> bool {
     record.first() == Some(&code::PART)
 }
 
-/// Replays records in groups whose keys are fetched ahead.
+/// Replays records in groups whose keys are prefetched.
 ///
-/// A record is checked as a whole when it is pushed, and nothing of a bad one is applied. Effects
-/// are applied in the order they are pushed, in groups; [`Replayer::finish`] applies the last.
-/// While effects are being held back the tables are borrowed, so nobody sees them half-way.
+/// A record is checked as a whole when it is pushed; nothing of a bad one is applied. Effects are
+/// applied in groups, in the order in which they are pushed; [`Replayer::finish`] applies the last
+/// group. While effects are pending the tables are borrowed, so nobody sees a state in between.
 pub struct Replayer<'t> {
     tables: &'t mut Tables,
-    /// Copies of the records that are held back.
+    /// Copies of the records whose effects are pending.
     bytes: Vec<u8>,
     pending: Vec<Pending>,
-    /// Of a transaction whose last part is still to come.
+    /// Parts of a transaction whose last part is still to come.
     parts: Option<Vec<u8>>,
 }
 
-/// An effect that is held back.
+/// Effect that is decoded but not yet applied.
 struct Pending {
-    /// Where it begins in the copied bytes.
+    /// Offset of the effect in the copied bytes.
     start: usize,
     table: TableId,
     hash: KeyHash,
 }
 
 impl<'t> Replayer<'t> {
-    /// A replayer onto these tables.
+    /// Creates a replayer onto these tables.
     pub fn new(tables: &'t mut Tables) -> Self {
         Replayer {
             tables,
@@ -117,7 +117,7 @@ impl<'t> Replayer<'t> {
     /// Takes one record.
     ///
     /// # Errors
-    /// When the record is malformed or names a table that does not exist. Those pushed before are
+    /// If the record is malformed or names a table that does not exist. Records pushed before are
     /// applied.
     pub fn push(&mut self, record: &[u8]) -> Result<(), ApplyError> {
         if is_part(record) {
@@ -136,7 +136,7 @@ impl<'t> Replayer<'t> {
                 Ok(Some((table, hash))) => {
                     self.pending.push(Pending { start: base + start, table, hash })
                 }
-                // A change of the set of tables decides what the effects behind it mean.
+                // A change of the set of tables decides what the effects after it mean.
                 Ok(None) => {
                     self.pending.truncate(pending_count);
                     return self.apply_directly(record);
@@ -174,8 +174,8 @@ impl<'t> Replayer<'t> {
         }
     }
 
-    /// Applies what is still held back; parts of a transaction whose last one is missing never
-    /// were.
+    /// Applies what is still pending. Parts of a transaction whose last one is missing are dropped:
+    /// that transaction never took effect.
     ///
     /// # Errors
     /// None at present: whatever can fail is checked when it is pushed.
@@ -184,8 +184,8 @@ impl<'t> Replayer<'t> {
         Ok(())
     }
 
-    /// The table and the hash of an effect's key, whose bucket is now on its way; `None` for a
-    /// change of the set of tables.
+    /// Returns the table and the hash of an effect's key, and prefetches the key's bucket; `None`
+    /// for a change of the set of tables.
     #[inline]
     fn check(
         &self,
@@ -218,14 +218,14 @@ impl<'t> Replayer<'t> {
         self.bytes.clear();
     }
 
-    /// Applies a record that is large or changes the set of tables, after those held back.
+    /// Applies a record that is large or changes the set of tables, after the pending ones.
     fn apply_directly(&mut self, record: &[u8]) -> Result<(), ApplyError> {
         self.apply_pending();
         self.check_record(record)?;
         decode(record).try_for_each(|effect| apply(self.tables, effect?))
     }
 
-    /// Whether a whole record can be applied.
+    /// Checks that a whole record can be applied.
     fn check_record(&self, record: &[u8]) -> Result<(), ApplyError> {
         let mut changed = BTreeMap::new();
         for effect in decode(record) {

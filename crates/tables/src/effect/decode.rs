@@ -5,121 +5,121 @@ use crate::{TableId, UnixMs};
 
 use super::code;
 
-/// One change. Borrowed from its record.
+/// One change, borrowed from its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<'a> {
-    /// A string takes the place of whatever the key held.
+    /// A string replaces whatever the key held.
     Put {
-        /// Where.
+        /// Id of the changed table.
         table: TableId,
-        /// The whole key.
+        /// Key whose value changes.
         key: &'a [u8],
-        /// The new value.
+        /// New value of the key.
         value: &'a [u8],
-        /// When it expires.
+        /// Time when the key expires.
         expiry: Option<UnixMs>,
     },
     /// Part of a string is overwritten or appended.
     Patch {
-        /// Where.
+        /// Id of the changed table.
         table: TableId,
-        /// The whole key.
+        /// Key whose value changes.
         key: &'a [u8],
-        /// First byte to be overwritten.
+        /// Offset of the first byte to be overwritten.
         offset: usize,
-        /// What is written there.
+        /// Bytes to write there.
         bytes: &'a [u8],
     },
-    /// The key goes.
+    /// The key is removed.
     Delete {
-        /// Where.
+        /// Id of the changed table.
         table: TableId,
-        /// The whole key.
+        /// Key that is removed.
         key: &'a [u8],
     },
     /// The key's expiry changes.
     Expire {
-        /// Where.
+        /// Id of the changed table.
         table: TableId,
-        /// The whole key.
+        /// Key whose expiry changes.
         key: &'a [u8],
-        /// The new expiry; `None` removes it.
+        /// New expiry; `None` removes it.
         expiry: Option<UnixMs>,
     },
     /// Fields of a hash are set.
     HashPut {
-        /// Where.
+        /// Id of the changed table.
         table: TableId,
-        /// The whole key.
+        /// Key whose value changes.
         key: &'a [u8],
-        /// Fields and values.
+        /// Fields and their values.
         pairs: Pairs<'a>,
     },
     /// Fields of a hash are removed.
     HashDelete {
-        /// Where.
+        /// Id of the changed table.
         table: TableId,
-        /// The whole key.
+        /// Key whose value changes.
         key: &'a [u8],
-        /// The fields.
+        /// Fields to be removed.
         fields: Fields<'a>,
     },
     /// The table is emptied.
     Flush {
-        /// Which.
+        /// Table that is emptied.
         table: TableId,
     },
     /// Bytes of the effects of a transaction that is spread over several records.
     Part {
-        /// Where among the transaction's parts.
+        /// Place among the transaction's parts.
         place: PartPlace,
-        /// Any part of their encoding.
+        /// Any part of the encoded effects.
         bytes: &'a [u8],
     },
     /// The set of tables changes.
     Catalogue(Catalogue<'a>),
 }
 
-/// Where a part stands among those of its transaction.
+/// Place of a part among those of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PartPlace {
-    /// In front; whatever was begun before it never was.
+    /// The first part. It discards any transaction whose parts are incomplete.
     First = 0,
-    /// In between.
+    /// A part in the middle.
     Next = 1,
-    /// At the end: here the transaction takes effect.
+    /// The last part, with which the transaction takes effect.
     Last = 2,
 }
 
-/// A change of the set of tables.
+/// Change of the set of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Catalogue<'a> {
-    /// A table comes into existence.
+    /// A table is created.
     Created {
-        /// Its id.
+        /// Id of the new table.
         table: TableId,
-        /// Its name, which is also its prefix.
+        /// Name of the table, which is also its prefix.
         name: &'a [u8],
-        /// Its settings as text.
+        /// Settings of the table as text.
         settings: &'a [u8],
     },
     /// A table's settings change.
     Settings {
-        /// Its id.
+        /// Id of the table.
         table: TableId,
-        /// Its settings as text.
+        /// New settings of the table as text.
         settings: &'a [u8],
     },
-    /// A table and its contents go.
+    /// A table and its contents are removed.
     Dropped {
-        /// Its id.
+        /// Id of the removed table.
         table: TableId,
     },
 }
 
 impl<'a> Effect<'a> {
-    /// The table that changes, if it is one.
+    /// Returns the table that the effect changes; `None` if it concerns no single table's contents.
     pub fn table(&self) -> Option<TableId> {
         let table = match self {
             Effect::Part { .. } => return None,
@@ -139,7 +139,7 @@ impl<'a> Effect<'a> {
         Some(table)
     }
 
-    /// The key that changes, if it is one.
+    /// Returns the key that the effect changes; `None` if it concerns no single key.
     pub fn key(&self) -> Option<&'a [u8]> {
         match self {
             Effect::Put { key, .. }
@@ -153,24 +153,24 @@ impl<'a> Effect<'a> {
     }
 }
 
-/// Why bytes are no effects.
+/// Reason why bytes are not effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EffectError {
     /// The record ends inside an effect.
     Truncated {
-        /// Where the effect begins in the record.
+        /// Offset of the effect in the record.
         offset: usize,
     },
     /// No effect begins with this byte.
     UnknownCode {
-        /// Where the effect begins in the record.
+        /// Offset of the effect in the record.
         offset: usize,
-        /// The byte.
+        /// First byte of the effect.
         code: u8,
     },
     /// A length, offset or table id is above its limit, or a hash effect is empty.
     OutOfRange {
-        /// Where the effect begins in the record.
+        /// Offset of the effect in the record.
         offset: usize,
     },
 }
@@ -187,7 +187,8 @@ impl std::fmt::Display for EffectError {
             EffectError::OutOfRange { offset } => {
                 write!(
                     f,
-                    "a length or number is out of range in the effect at byte {offset} of the record"
+                    "a length or number is out of range in the effect at byte {offset} \
+                     of the record"
                 )
             }
         }
@@ -201,7 +202,7 @@ pub fn decode(record: &[u8]) -> Decoder<'_> {
     Decoder { reader: Reader { rest: record }, record_len: record.len() }
 }
 
-/// The effects of a record.
+/// Iterator over the effects of a record.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     reader: Reader<'a>,
@@ -209,7 +210,7 @@ pub struct Decoder<'a> {
 }
 
 impl Decoder<'_> {
-    /// Where in the record the next effect begins.
+    /// Returns the offset in the record of the next effect.
     pub fn offset(&self) -> usize {
         self.record_len - self.reader.rest.len()
     }
@@ -328,7 +329,7 @@ impl<'a> Reader<'a> {
         Ok(Fields { count, bytes: Reader { rest: &bytes[..bytes.len() - self.rest.len()] } })
     }
 
-    /// A count of things that take at least `bytes_min` each.
+    /// Reads a count of elements that take at least `bytes_min` each.
     fn count(&mut self, bytes_min: usize) -> Result<usize, Fault> {
         let count = usize::try_from(self.varint()?).map_err(|_| Fault::OutOfRange)?;
         if count == 0 {
@@ -382,7 +383,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The pairs of a hash put, checked when they were decoded.
+/// Iterator over the pairs of a hash put, which were checked when they were decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pairs<'a> {
     count: usize,
@@ -406,7 +407,7 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl ExactSizeIterator for Pairs<'_> {}
 
-/// The fields of a hash delete, checked when they were decoded.
+/// Iterator over the fields of a hash delete, which were checked when they were decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields<'a> {
     count: usize,

@@ -3,7 +3,7 @@
 use super::{PartPlace, code};
 use crate::{TableId, UnixMs};
 
-/// Appends a put.
+/// Appends a put of a string.
 #[inline]
 pub fn put(out: &mut Vec<u8>, table: TableId, key: &[u8], value: &[u8], expiry: Option<UnixMs>) {
     put_header(out, table, key, expiry, value.len());
@@ -29,7 +29,7 @@ pub fn put_header(
     varint(out, value_len as u64);
 }
 
-/// Appends a patch: `bytes` at `offset` of a string.
+/// Appends a patch that writes `bytes` at `offset` of a string.
 pub fn patch(out: &mut Vec<u8>, table: TableId, key: &[u8], offset: usize, bytes: &[u8]) {
     patch_header(out, table, key, offset, bytes.len());
     out.extend_from_slice(bytes);
@@ -42,7 +42,7 @@ pub fn patch_header(out: &mut Vec<u8>, table: TableId, key: &[u8], offset: usize
     varint(out, len as u64);
 }
 
-/// Appends a delete.
+/// Appends a delete of a key.
 #[inline]
 pub fn delete(out: &mut Vec<u8>, table: TableId, key: &[u8]) {
     start(out, code::DELETE, table, key);
@@ -88,7 +88,7 @@ pub fn flush(out: &mut Vec<u8>, table: TableId) {
     varint(out, u64::from(table.0));
 }
 
-/// Begins a part: everything behind it in the record belongs to it.
+/// Begins a part: everything after it in the record belongs to it.
 pub fn part_header(out: &mut Vec<u8>, place: PartPlace) {
     out.extend_from_slice(&[code::PART, place as u8]);
 }
@@ -104,7 +104,7 @@ pub fn catalogue_settings(out: &mut Vec<u8>, table: TableId, settings: &[u8]) {
     start(out, code::SETTINGS, table, settings);
 }
 
-/// Appends the end of a table.
+/// Appends the removal of a table.
 pub fn catalogue_dropped(out: &mut Vec<u8>, table: TableId) {
     out.push(code::DROPPED);
     varint(out, u64::from(table.0));

@@ -1,12 +1,14 @@
-//! From the first bits of a hash to its segment: extendible hashing.
+//! Finds the segment of a hash from the hash's first bits: extendible hashing.
 //!
 //! A directory of 2^d words is addressed by the first d bits of the hash; a segment whose keys
-//! share fewer bits stands in several neighbouring words. A word holds all that a look-up needs to
+//! share fewer bits is in several neighbouring words. A word holds all that a look-up needs to
 //! address a bucket:
 //!
 //! ```text
-//! bucket count 16 bits | segment address 48 bits (a multiple of 64), its low 6 bits replaced by the depth
+//! bucket count 16 bits | segment address 48 bits
 //! ```
+//!
+//! The segment address is a multiple of 64; its low 6 bits are replaced by the depth.
 //!
 //! Doubling copies all words, so a directory that outgrows [`FLAT_BITS_MAX`] is cut into
 //! [`SHARD_COUNT`] shards by the first bits of the hash, which double one at a time.
@@ -16,14 +18,15 @@ use super::segment::{BUCKETS_MAX, Segment, tag_of};
 
 const SHARD_BITS: u32 = 6;
 const SHARD_COUNT: usize = 1 << SHARD_BITS;
-/// A directory with more words than 2^this is cut into shards.
+/// Limit of a flat directory: one with more words than 2^this is cut into shards.
 const FLAT_BITS_MAX: u32 = 10;
 /// Most hash bits that a segment's keys share. Scan positions have 40 bits and must tell segments
 /// apart.
 const DEPTH_MAX: u32 = 40;
-/// A directory may always have this many words ...
+/// Number of words that a directory may always have.
 const WORDS_FREE: usize = 64;
-/// ... and beyond, one for this many entries; evenly spread hashes need one for some 500.
+/// Number of entries that justifies each further word; evenly spread hashes need a word for some
+/// 500 entries.
 const ENTRIES_PER_WORD_MIN: usize = 4;
 
 const ADDRESS_MASK: u64 = ((1 << 48) - 1) & !DEPTH_MASK;
@@ -34,22 +37,23 @@ const _: () = assert!(DEPTH_MAX as u64 <= DEPTH_MASK);
 const _: () = assert!(DEPTH_MAX + 16 <= 64, "a tag lies behind the deepest prefix");
 const _: () = assert!(SHARD_BITS < FLAT_BITS_MAX);
 
-/// A directory word, taken apart on use.
+/// Word of the directory, taken apart on use.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Word(u64);
 
 struct Shard {
     words: Box<[Word]>,
-    /// Binary logarithm of the count of words.
+    /// Binary logarithm of the number of words.
     bits: u32,
-    /// Segments that stand in one word only: while there are any, the directory cannot be halved.
+    /// Number of segments that are in one word only: while there are any, the directory cannot be
+    /// halved.
     deepest_count: usize,
 }
 
-/// The segments of one index. Empty at first and after the last entry is gone.
+/// The segments of one index. Empty at first and after the last entry is removed.
 pub(super) struct Directory {
     shards: Box<[Shard]>,
-    /// Binary logarithm of the count of shards: 0 or [`SHARD_BITS`].
+    /// Binary logarithm of the number of shards: 0 or [`SHARD_BITS`].
     shard_bits: u32,
     word_count: usize,
 }
@@ -83,10 +87,10 @@ impl Word {
     }
 }
 
-/// The first `bits` bits of a hash.
+/// Returns the first `bits` bits of a hash.
 #[inline]
 fn prefix(hash: u64, bits: u32) -> usize {
-    // In two steps, because no bits at all would be a shift by 64.
+    // Shifts in two steps, because for no bits at all a single shift would be one by 64.
     (hash >> 1 >> (63 - bits)) as usize
 }
 
@@ -99,21 +103,21 @@ impl Directory {
         self.shards.is_empty()
     }
 
-    /// The word of a hash. The directory must not be empty.
+    /// Returns the word of a hash. The directory must not be empty.
     #[inline]
     pub fn word(&self, hash: u64) -> Word {
         let shard = &self.shards[prefix(hash, self.shard_bits)];
         shard.words[prefix(hash << self.shard_bits, shard.bits)]
     }
 
-    /// Makes the first segment.
+    /// Creates the first segment.
     pub fn start(&mut self, heap: &mut Heap) {
         debug_assert!(self.is_empty());
         let word = Word::new(Segment::create(heap, 0, 0));
         self.set_shards(heap, Box::new([Shard::new(Box::new([word]), 0)]), 0);
     }
 
-    /// Frees all segments, not their entries. Only `clear` may follow.
+    /// Frees all segments, but not their entries. Only `clear` may follow.
     pub fn free_segments(&mut self, heap: &mut Heap) {
         let mut hash = Some(0);
         while let Some(at) = hash {
@@ -127,7 +131,7 @@ impl Directory {
         self.set_shards(heap, Box::new([]), 0);
     }
 
-    /// Gives the segment of a hash room for another entry.
+    /// Makes space for another entry in the segment of a hash.
     pub fn make_room(
         &mut self,
         heap: &mut Heap,
@@ -151,7 +155,7 @@ impl Directory {
         }
     }
 
-    /// Gives memory back after a removal from the segment of a hash, if enough of it is free.
+    /// Shrinks or merges the segment of a hash after a removal, if enough of it is free.
     #[inline]
     pub fn release_room(&mut self, heap: &mut Heap, key_hash: u64) {
         let segment = self.word(key_hash).segment();
@@ -162,7 +166,7 @@ impl Directory {
         }
     }
 
-    /// The first hash behind the segment of this one; `None` behind the last.
+    /// Returns the first hash after the segment of this one; `None` after the last segment.
     pub fn next_segment(&self, hash: u64) -> Option<u64> {
         let depth = self.word(hash).depth();
         if depth == 0 {
@@ -208,7 +212,7 @@ impl Directory {
         self.word_count += added;
     }
 
-    /// Puts another segment in the place of the one that the hash had, with the same depth.
+    /// Replaces the segment of a hash by another one of the same depth.
     fn set(&mut self, hash: u64, segment: Segment) {
         let shard = &mut self.shards[prefix(hash, self.shard_bits)];
         let span = shard.bits - (segment.depth() - self.shard_bits);
@@ -226,8 +230,8 @@ impl Directory {
         }
     }
 
-    /// Merges the segment of a hash with its neighbour, and the result with its own, as long as
-    /// they are small.
+    /// Merges the segment of a hash with its neighbour, and the result with its own neighbour, as
+    /// long as they are small.
     fn merge(&mut self, heap: &mut Heap, hash: u64) {
         loop {
             let segment = self.word(hash).segment();
@@ -253,7 +257,8 @@ impl Directory {
         }
     }
 
-    /// Two of a shard's deepest segments became one. Without deepest segments the shard is halved.
+    /// Notes that two of a shard's deepest segments became one. Without deepest segments the shard
+    /// is halved.
     fn count_deepest_out(&mut self, heap: &mut Heap, hash: u64) {
         let shard_bits = self.shard_bits;
         let shard = &mut self.shards[prefix(hash, shard_bits)];

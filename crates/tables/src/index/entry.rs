@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! header (8) | expiry (8, if any) | own memory (0, 40 or 8) | key | inline value
-//! header: kind 2 bits, has expiry 1 bit, general form 1 bit, key length 30 bits, inline value length 30 bits
+//! header: kind 2 bits, has expiry 1 bit, general form 1 bit,
+//!         key length 30 bits, inline value length 30 bits
 //! ```
 //!
 //! The part `own memory` is a [`SharedValue`] for long strings and a `Box<Index>` for large hashes.
@@ -22,7 +23,7 @@ const PACKED: u64 = 2;
 const INDEXED: u64 = 3;
 
 const EXPIRES: u64 = 1 << 2;
-/// See [`Entry::is_general`].
+/// Header bit of [`Entry::is_general`].
 const GENERAL: u64 = 1 << 3;
 const KEY_SHIFT: u32 = 4;
 const VALUE_SHIFT: u32 = 34;
@@ -31,19 +32,19 @@ const LENGTH_MASK: u64 = (1 << 30) - 1;
 const _: () = assert!(crate::limits::STRING_BYTES_MAX as u64 <= LENGTH_MASK);
 const _: () = assert!(align_of::<SharedValue>() <= 8);
 
-/// A live entry. Copies of this pointer are handed around inside the index; whoever frees the entry
-/// makes sure that none is left.
+/// Pointer to a live entry. Copies of it are handed around inside the index; the code that frees
+/// the entry makes sure that no copy is left.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Entry(NonNull<u8>);
 
-/// A string outside its entry.
+/// String outside its entry.
 pub(super) struct SharedValue {
     pub bytes: Bytes,
-    /// What the allocator holds for it, as accounted.
+    /// Bytes that the allocator holds for it, as accounted.
     pub held_bytes: u64,
 }
 
-/// What is stored in an entry.
+/// Content to be stored in an entry.
 pub(super) enum Payload<'a> {
     Inline(&'a [u8]),
     Shared(SharedValue),
@@ -51,7 +52,7 @@ pub(super) enum Payload<'a> {
     Indexed(Box<Index>),
 }
 
-/// What an entry holds.
+/// Content of an entry.
 #[derive(Clone, Copy)]
 pub(crate) enum Content<'a> {
     Inline(&'a [u8]),
@@ -60,7 +61,7 @@ pub(crate) enum Content<'a> {
     Indexed(&'a Index),
 }
 
-/// What an entry holds, to be changed in place.
+/// Content of an entry, borrowed for a change in place.
 pub(super) enum ContentMut<'a> {
     Inline,
     Shared(&'a mut SharedValue),
@@ -68,7 +69,7 @@ pub(super) enum ContentMut<'a> {
     Indexed(&'a mut Index),
 }
 
-/// The header word.
+/// First word of an entry.
 #[derive(Clone, Copy)]
 struct Header(u64);
 
@@ -156,7 +157,7 @@ impl Entry {
         self.0
     }
 
-    /// A new entry.
+    /// Creates a new entry.
     #[inline]
     pub fn create(
         heap: &mut Heap,
@@ -166,20 +167,20 @@ impl Entry {
     ) -> Entry {
         let header = payload.header(key.len(), expiry);
         let entry = Entry(heap.allocate(header.total()));
-        // SAFETY: the block has room for all that the header describes; `key` is not part of the
+        // SAFETY: the block has space for all that the header describes; `key` is not part of the
         // fresh block.
         unsafe { ptr::copy_nonoverlapping(key.as_ptr(), entry.at(header.key_offset()), key.len()) };
         entry.fill(heap, header, payload, expiry);
         entry
     }
 
-    /// Puts another payload and expiry under the same key. The entry may move.
+    /// Replaces payload and expiry under the same key. The entry may move.
     pub fn replace(self, heap: &mut Heap, payload: Payload<'_>, expiry: Option<UnixMs>) -> Entry {
         let old = self.header();
         let new = payload.header(old.key_len(), expiry);
         self.bury_content(heap);
         if block_bytes(old.total()) == block_bytes(new.total()) {
-            // SAFETY: both places lie inside the block.
+            // SAFETY: both ranges are inside the block.
             unsafe {
                 ptr::copy(self.at(old.key_offset()), self.at(new.key_offset()), old.key_len())
             };
@@ -187,7 +188,7 @@ impl Entry {
             return self;
         }
         let entry = Entry(heap.allocate(new.total()));
-        // SAFETY: the new block has room for the key; the blocks are distinct.
+        // SAFETY: the new block has space for the key; the blocks are distinct.
         unsafe {
             ptr::copy_nonoverlapping(
                 self.at(old.key_offset()),
@@ -222,21 +223,21 @@ impl Entry {
         target
     }
 
-    /// Whether [`Entry::make_general`] was called since the payload was put there.
+    /// Returns whether [`Entry::make_general`] was called since the payload was stored.
     pub fn is_general(self) -> bool {
         self.header().0 & GENERAL != 0
     }
 
-    /// Notes something about the payload that it does not show itself. Changes of it in place and
-    /// of the expiry keep the note, another payload ends it.
+    /// Marks the payload as general, which the payload itself does not show. Changes of the payload
+    /// in place and of the expiry keep the mark; another payload clears it.
     pub fn make_general(self) {
         let header = self.header().0 | GENERAL;
         // SAFETY: every block begins with its header; the caller has the index borrowed mutably.
         unsafe { self.at(0).cast::<u64>().write(header) };
     }
 
-    /// Writes `bytes` at `offset` of the inline value, extending it and filling a gap with zeros.
-    /// The entry may move.
+    /// Writes `bytes` at `offset` of the inline value, extends it if needed and fills a gap with
+    /// zeros. The entry may move.
     pub fn patch_inline(self, heap: &mut Heap, offset: usize, bytes: &[u8]) -> Entry {
         let old = self.header();
         debug_assert!(old.kind() == INLINE);
@@ -245,7 +246,7 @@ impl Entry {
             self
         } else {
             let target = Entry(heap.allocate(new.total()));
-            // SAFETY: everything but a longer value is laid out alike, and the new block is at
+            // SAFETY: except for a longer value the layout is the same, and the new block is at
             // least as long.
             unsafe { ptr::copy_nonoverlapping(self.at(0), target.at(0), old.total()) };
             // SAFETY: the old block was allocated for its header's total; its contents moved.
@@ -253,7 +254,7 @@ impl Entry {
             target
         };
         let gap = offset.saturating_sub(old.value_len());
-        // SAFETY: header, gap and bytes lie inside the block by the new header's total.
+        // SAFETY: header, gap and bytes are inside the block by the new header's total.
         unsafe {
             target.at(0).cast::<u64>().write(new.0);
             ptr::write_bytes(target.at(old.total()), 0, gap);
@@ -266,7 +267,7 @@ impl Entry {
         target
     }
 
-    /// Frees the entry; large contents are buried.
+    /// Frees the entry. Large contents are buried, that is, left for the garbage collection.
     #[inline]
     pub fn destroy(self, heap: &mut Heap) {
         let total = self.header().total();
@@ -290,14 +291,14 @@ impl Entry {
 
     #[inline]
     pub fn expiry(self) -> Option<UnixMs> {
-        // SAFETY: an entry that expires has its expiry behind the header.
+        // SAFETY: an entry that expires has its expiry after the header.
         self.header().expires().then(|| unsafe { self.at(8).cast::<i64>().read() })
     }
 
     #[inline]
     pub fn content<'a>(self) -> Content<'a> {
         let header = self.header();
-        // SAFETY: by its kind the entry holds an initialised value of this type at this place,
+        // SAFETY: by its kind the entry holds an initialised value of this type at this offset,
         // aligned to 8.
         unsafe {
             match header.kind() {
@@ -311,7 +312,7 @@ impl Entry {
         }
     }
 
-    /// The content for changes in place. The caller has the index borrowed mutably.
+    /// Returns the content for changes in place. The caller has the index borrowed mutably.
     pub fn content_mut<'a>(self) -> ContentMut<'a> {
         let header = self.header();
         // SAFETY: as in `content`; the caller's exclusive borrow of the index covers the entry.
@@ -333,7 +334,7 @@ impl Entry {
         Header(unsafe { self.0.cast::<u64>().read() })
     }
 
-    /// The inline value; empty when the value lies elsewhere.
+    /// Returns the inline value; empty when the value is outside the entry.
     #[inline]
     pub fn inline<'a>(self) -> &'a [u8] {
         let header = self.header();
@@ -350,7 +351,7 @@ impl Entry {
     #[inline]
     fn fill(self, heap: &mut Heap, header: Header, payload: Payload<'_>, expiry: Option<UnixMs>) {
         self.write_head(header, expiry);
-        // SAFETY: the block has room for what the header describes; payloads lie outside of it.
+        // SAFETY: the block has space for what the header describes; payloads are outside of it.
         unsafe {
             match payload {
                 Payload::Inline(value) | Payload::Packed(value) => {
@@ -373,7 +374,7 @@ impl Entry {
 
     #[inline]
     fn write_head(self, header: Header, expiry: Option<UnixMs>) {
-        // SAFETY: every block has room for the header, and for the expiry if the header says that
+        // SAFETY: every block has space for the header, and for the expiry if the header says that
         // there is one.
         unsafe {
             self.at(0).cast::<u64>().write(header.0);
@@ -383,8 +384,8 @@ impl Entry {
         }
     }
 
-    /// Takes the content that has memory of its own out of the entry. The entry must be freed or
-    /// filled anew.
+    /// Moves content with memory of its own out of the entry and buries it. The entry must be freed
+    /// or filled anew.
     #[inline]
     fn bury_content(self, heap: &mut Heap) {
         let header = self.header();

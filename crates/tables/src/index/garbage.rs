@@ -1,19 +1,19 @@
-//! Freeing dead indexes in steps.
+//! Frees dead indexes in steps.
 
 use super::Index;
 use super::heap::Heap;
 
-/// What is left of a dead index.
+/// Position in a dead index up to which it is freed.
 #[derive(Default)]
 pub(super) struct Remains {
-    /// A hash of the first segment that is not yet freed; segments before it are gone.
+    /// Hash of the first segment that is not yet freed; segments before it are gone.
     hash: u64,
-    /// Buckets of that segment that are emptied.
+    /// Number of buckets of that segment that are emptied.
     bucket: usize,
 }
 
 impl Heap {
-    /// Frees dead indexes, about `steps` entries or segments of them; whether there is more.
+    /// Frees about `steps` entries or segments of dead indexes; returns whether there is more.
     pub(crate) fn collect(&mut self, mut steps: usize) -> bool {
         while 0 < steps {
             let Some(mut index) = self.dead_indexes.pop() else { return false };
@@ -26,10 +26,9 @@ impl Heap {
 }
 
 impl Index {
-    /// Frees some of a dead index; whether it is gone.
+    /// Frees some of a dead index; returns whether it is gone.
     fn free_some(&mut self, heap: &mut Heap, steps: &mut usize) -> bool {
-        // For as long as it is being worked on it counts as live, like everything that the heap
-        // frees.
+        // While it is being freed it counts as live, like everything that the heap frees.
         heap.garbage_bytes -= self.bytes;
         heap.live_bytes += self.bytes;
         let before = heap.live_bytes;

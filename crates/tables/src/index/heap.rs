@@ -1,17 +1,19 @@
 //! Memory of entries and segments, with exact accounting.
 //!
 //! General allocators round small sizes to multiples of 16, which costs an entry of 16 + 32 bytes a
-//! sixth of its size. So entries up to [`SLAB_BYTES_MAX`] live in pages of one size class each, in
-//! steps of 8 bytes; larger ones and index segments go to the global allocator, in sizes it does
-//! not have to round.
+//! sixth of its size. So entries up to [`SLAB_BYTES_MAX`] are in pages of one size class each, in
+//! steps of 8 bytes. Larger entries and index segments go to the global allocator, in sizes that it
+//! does not have to round.
 //!
 //! ```text
-//! region (up to 64 pages, one allocation) -> page (64 KiB: header, then blocks of one class) -> block = entry
+//! region (up to 64 pages, one allocation)
+//!   -> page (64 KiB: header, then blocks of one class)
+//!     -> block = entry
 //! ```
 //!
-//! A page whose last block is freed goes back to its region, a region whose last page is freed back
-//! to the global allocator (one is kept). The heap also holds what died but is too large to be
-//! freed at once.
+//! When the last block of a page is freed, the page goes back to its region; when the last page of
+//! a region is freed, the region goes back to the global allocator (one region is kept). The heap
+//! also holds dead values and indexes that are too large to be freed at once.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::VecDeque;
@@ -22,34 +24,34 @@ use bytes::Bytes;
 use super::Index;
 use crate::limits::HUGE_BYTES_MIN;
 
-/// Largest block that comes from a slab page.
+/// Length of the largest block that comes from a slab page.
 pub(super) const SLAB_BYTES_MAX: usize = 1024;
 
 const PAGE_BYTES: usize = 64 * 1024;
 const PAGE_HEADER_BYTES: usize = 64;
-/// A little less than 64 pages: what the allocator does not round up. The last page is shorter by
-/// that.
+/// Length of a region: a little less than 64 pages, so that the allocator does not round it up. The
+/// last page is shorter by that.
 const REGION_BYTES: usize = u64::BITS as usize * PAGE_BYTES - 256;
 const CLASS_COUNT: usize = 16 + 8 + 8 + 8;
-/// Marks the end of a page's list of freed blocks.
+/// Offset that marks the end of a page's list of freed blocks.
 const NO_BLOCK: u32 = 0;
 
 const _: () = assert!(size_of::<Page>() <= PAGE_HEADER_BYTES);
 
-/// Where blocks come from and where the dead wait.
+/// Source of all blocks, and owner of what is dead and not yet freed.
 pub(crate) struct Heap {
     classes: [Option<NonNull<Page>>; CLASS_COUNT],
     regions: Vec<Option<Region>>,
-    /// Regions that have a free page.
+    /// Ids of the regions that have a free page.
     open: Vec<u32>,
     vacant: Vec<u32>,
     /// Bytes held by everything that is reachable from a table.
     pub(crate) live_bytes: u64,
-    /// Bytes held by what died and is not yet freed.
+    /// Bytes held by what is dead and not yet freed.
     pub(crate) garbage_bytes: u64,
     pub(crate) dead_indexes: Vec<Index>,
     dead_values: VecDeque<Bytes>,
-    /// Reused when a packed hash is rebuilt.
+    /// Buffer reused when a packed hash is rebuilt.
     pub(crate) scratch: Vec<u8>,
 }
 
@@ -59,24 +61,24 @@ struct Page {
     region: u32,
     /// Offset of the first freed block.
     freed: u32,
-    /// Offset behind the last block that was ever used.
+    /// Offset after the last block that was ever used.
     fresh: u32,
     used_count: u32,
     block_bytes: u32,
     class: u32,
-    /// Where the page ends.
+    /// Offset of the page's end.
     end: u32,
 }
 
 struct Region {
     base: NonNull<u8>,
-    /// The first page: the first multiple of the page size in the region.
+    /// First page, at the first multiple of the page size in the region.
     first: NonNull<u8>,
-    /// One bit for each free page.
+    /// Bit set with one bit for each free page.
     free: u64,
-    /// One bit for each page.
+    /// Bit set with one bit for each page.
     all: u64,
-    /// Where this region stands in `Heap::open`.
+    /// Index of this region in `Heap::open`.
     open_at: u32,
 }
 
@@ -98,7 +100,7 @@ impl Heap {
         }
     }
 
-    /// A block of at least `bytes`, aligned to 8, uninitialised.
+    /// Returns an uninitialised block of at least `bytes`, aligned to 8.
     #[inline]
     pub(super) fn allocate(&mut self, bytes: usize) -> NonNull<u8> {
         self.live_bytes += block_held(bytes) as u64;
@@ -141,7 +143,7 @@ impl Heap {
             return;
         }
         let offset = block.as_ptr().addr() & (PAGE_BYTES - 1);
-        // SAFETY: slab blocks lie in a page that begins at the next lower multiple of its size.
+        // SAFETY: slab blocks are in a page that begins at the next lower multiple of its size.
         let page = unsafe { block.sub(offset) }.cast::<Page>();
         // SAFETY: the page is live as long as it has used blocks; nobody else refers to its header.
         let page_ref = unsafe { &mut *page.as_ptr() };
@@ -159,7 +161,7 @@ impl Heap {
         }
     }
 
-    /// Zeroed memory for an index segment.
+    /// Returns zeroed memory for an index segment.
     pub(super) fn allocate_segment(&mut self, bytes: usize) -> NonNull<u8> {
         self.live_bytes += held_bytes(bytes) as u64;
         allocate_global(segment_layout(bytes), true)
@@ -175,7 +177,7 @@ impl Heap {
         unsafe { dealloc(segment.as_ptr(), segment_layout(bytes)) };
     }
 
-    /// Takes a dead value: small ones are dropped here, huge ones wait for `take_dead_value`.
+    /// Takes a dead value. Small ones are dropped here; huge ones wait for `take_dead_value`.
     pub(super) fn bury_value(&mut self, value: Bytes, held_bytes: u64) {
         self.live_bytes -= held_bytes;
         if HUGE_BYTES_MIN <= value.len() {
@@ -184,7 +186,7 @@ impl Heap {
         }
     }
 
-    /// Takes a dead index, to be freed in steps.
+    /// Takes a dead index, which is freed in steps.
     pub(crate) fn bury_index(&mut self, index: Index) {
         self.live_bytes -= index.bytes();
         self.garbage_bytes += index.bytes();
@@ -197,7 +199,7 @@ impl Heap {
         Some(value)
     }
 
-    /// Slab pages in use.
+    /// Returns the number of slab pages in use.
     #[cfg(test)]
     pub(crate) fn page_count(&self) -> usize {
         self.regions
@@ -261,7 +263,7 @@ impl Heap {
     fn add_region(&mut self) -> u32 {
         let base = allocate_global(region_layout(), false);
         let skipped = base.as_ptr().addr().next_multiple_of(PAGE_BYTES) - base.as_ptr().addr();
-        // The last page may be shorter, but not by half.
+        // The last page may be shorter, but by less than half.
         let page_count = (REGION_BYTES - skipped + PAGE_BYTES / 2) / PAGE_BYTES;
         // SAFETY: less than a page of the region is skipped.
         let first = unsafe { base.add(skipped) };
@@ -296,7 +298,7 @@ impl Heap {
         unsafe { dealloc(region.base.as_ptr(), region_layout()) };
     }
 
-    /// Puts a page with room at the front of its class.
+    /// Puts a page with free blocks at the front of its class.
     fn link(&mut self, page: NonNull<Page>) {
         // SAFETY: the page is live, and nobody else refers to its header.
         let page_ref = unsafe { &mut *page.as_ptr() };
@@ -344,14 +346,15 @@ impl Drop for Heap {
     }
 }
 
-/// The size a block request is rounded to; blocks of one rounded size can take each other's place.
+/// Returns the length that a block request is rounded to; blocks of one rounded length are
+/// interchangeable.
 #[inline]
 pub(super) fn block_bytes(bytes: usize) -> usize {
     if bytes <= SLAB_BYTES_MAX { class_bytes(class_of(bytes)) } else { request_bytes(bytes) }
 }
 
-/// What the global allocator (mimalloc's classes) takes for a request: four sizes per doubling, the
-/// larger ones with some bytes of its own, the largest in whole slices.
+/// Returns how many bytes the global allocator (mimalloc's classes) takes for a request: four sizes
+/// per doubling, the larger ones with some bytes of its own, the largest in whole slices.
 pub(super) fn held_bytes(bytes: usize) -> usize {
     const SLICE_BYTES: usize = 64 * 1024;
     match bytes {
@@ -362,7 +365,7 @@ pub(super) fn held_bytes(bytes: usize) -> usize {
     }
 }
 
-/// The largest request that is held in the same size as this one.
+/// Returns the largest request that is held in the same size as this one.
 fn request_bytes(bytes: usize) -> usize {
     const OWN_BYTES: usize = 64;
     if bytes <= 4096 { quarter_step(bytes) } else { quarter_step(bytes + OWN_BYTES) - OWN_BYTES }
@@ -383,7 +386,8 @@ fn quarter_step(bytes: usize) -> usize {
     bytes.next_multiple_of(step)
 }
 
-/// Classes in steps of 8 bytes to 128, 16 to 256, 32 to 512 and 64 to 1024.
+/// Returns the class of a length. Classes are in steps of 8 bytes up to 128, 16 to 256, 32 to 512
+/// and 64 to 1024.
 #[inline]
 fn class_of(bytes: usize) -> usize {
     debug_assert!(0 < bytes && bytes <= SLAB_BYTES_MAX);

@@ -1,25 +1,26 @@
-//! Going through an index in hash order: scans that survive changes, iteration, random choice.
+//! Walks an index in hash order: scans that survive changes, iteration, random choice.
 
 use super::segment::{BUCKET_SLOTS, Segment, Slot};
 use super::{EntryRef, Index};
 
-/// Scan positions are the first 40 bits of a hash.
+/// Length of a scan position: the first 40 bits of a hash.
 const POSITION_BITS: u32 = 40;
 const POSITION_SHIFT: u32 = 64 - POSITION_BITS;
 
-/// Slots drawn before a random choice takes the next best entry. One in four is free at most times.
+/// Number of slots drawn before a random choice takes the next best entry. Usually one slot in four
+/// is free.
 const RANDOM_DRAWS_MAX: u64 = 16;
 
-/// Most entries that a random choice looks at before it gives up.
+/// Most entries that a random choice visits before it gives up.
 const RANDOM_VISITED_MAX: usize = 10_000;
 
 impl Index {
-    /// Emits the entries whose home buckets begin at or behind `position` until `count_min` were
-    /// visited. Gives the position to go on at.
+    /// Emits the entries whose home buckets begin at or after `position` until `count_min` were
+    /// visited. Returns the position to continue at.
     ///
-    /// An entry's hash does not change, and a bucket holds a range of hashes. So everything behind
-    /// a position is emitted later whatever the sizes of segments are by then; what shares a bucket
-    /// with the position is emitted again.
+    /// An entry's hash does not change, and a bucket holds a range of hashes. So everything after a
+    /// position is emitted later, whatever the sizes of segments are by then; entries that share a
+    /// bucket with the position are emitted again.
     pub fn scan<'a>(
         &'a self,
         position: u64,
@@ -52,10 +53,10 @@ impl Index {
         }
     }
 
-    /// Emits the entries whose hashes are at or behind `from`, in the order of their home buckets,
-    /// until `go_on` says that it is enough; it is asked behind each bucket. Gives the hash to go
-    /// on at. An entry that stays is emitted exactly once by a scan from start to end, whatever
-    /// becomes of segments meanwhile.
+    /// Emits the entries whose hashes are at or after `from`, in the order of their home buckets,
+    /// until `go_on`, called after each bucket, returns false. Returns the hash to continue at. An
+    /// entry that stays is emitted exactly once by a scan from start to end, however segments
+    /// change meanwhile.
     pub fn scan_once<'a>(
         &'a self,
         from: u64,
@@ -74,7 +75,7 @@ impl Index {
             for home in segment.home(first_tag)..buckets {
                 segment.for_each_at_home(home, |slot| {
                     let entry = EntryRef::new(slot.entry());
-                    // A tag says all but when segments have been merged since the last call.
+                    // The tag decides, unless segments have been merged since the last call.
                     let is_here = first_tag < slot.tag()
                         || (first_tag == slot.tag() && from <= hash_of(entry.key()));
                     if is_here {
@@ -92,14 +93,14 @@ impl Index {
         }
     }
 
-    /// All entries in the order of their buckets.
+    /// Iterates over all entries in the order of their buckets.
     pub fn iter(&self) -> Iter<'_> {
         let next_hash = (!self.directory.is_empty()).then_some(0);
         Iter { index: self, hash: 0, next_hash, segment: None, bucket: 0, slots: &[] }
     }
 
-    /// Goes on where [`Iter::place`] said. The index must not have changed since: an entry that
-    /// came or went may otherwise hide others, or show them twice.
+    /// Continues at a place that [`Iter::place`] returned. The index must not have changed since:
+    /// an added or removed entry may hide others, or show them twice.
     pub fn iter_from(&self, place: IterPlace) -> Iter<'_> {
         if self.directory.is_empty() {
             return self.iter();
@@ -122,9 +123,9 @@ impl Index {
         }
     }
 
-    /// An entry chosen by a random number for which `accept` holds, about fairly; `None` when none
-    /// was found, which for a table with many more refused than accepted entries does not mean that
-    /// there is none.
+    /// Returns an entry for which `accept` holds, chosen by a random number, about fairly. `None`
+    /// when none was found; in a table with many more refused than accepted entries that does not
+    /// mean that there is none.
     pub fn random(
         &self,
         random: u64,
@@ -151,7 +152,7 @@ impl Index {
         })
     }
 
-    /// The first acceptable entry in the buckets from a random one on.
+    /// Returns the first acceptable entry in the buckets from a random one on.
     fn any_behind(
         &self,
         random: u64,
@@ -162,7 +163,7 @@ impl Index {
         let mut wraps = 0;
         let mut first_bucket =
             self.directory.word(hash).segment().home(self.directory.word(hash).tag(hash));
-        // Round once and a bit, because the first segment is begun in the middle.
+        // Goes round more than once, because it starts in the middle of the first segment.
         while visited < RANDOM_VISITED_MAX && wraps < 2 {
             let segment = self.directory.word(hash).segment();
             for bucket in first_bucket..usize::from(segment.buckets()) {
@@ -192,10 +193,10 @@ fn mix(number: u64) -> u64 {
     (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93) ^ mixed >> 29
 }
 
-/// The entries of an index.
+/// Iterator over the entries of an index.
 pub(crate) struct Iter<'a> {
     index: &'a Index,
-    /// Of the current segment.
+    /// Hash in the current segment.
     hash: u64,
     next_hash: Option<u64>,
     segment: Option<Segment>,
@@ -203,18 +204,18 @@ pub(crate) struct Iter<'a> {
     slots: &'a [Slot],
 }
 
-/// How far an iteration has come.
+/// Position of an iteration over an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IterPlace {
     hash: u64,
-    /// The next bucket of the segment.
+    /// Next bucket of the segment.
     bucket: u16,
-    /// Entries of the bucket before it that are still to come.
+    /// Number of entries of the bucket before it that are still to come.
     slots_left: u8,
 }
 
 impl Iter<'_> {
-    /// Where [`Index::iter_from`] goes on.
+    /// Returns the place where [`Index::iter_from`] continues.
     pub fn place(&self) -> IterPlace {
         IterPlace {
             hash: self.hash,

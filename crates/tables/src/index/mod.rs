@@ -1,5 +1,5 @@
-//! The hash index that tables and large hashes are made of. The only unsafe code of this crate is
-//! in here.
+//! The hash index of which tables and large hashes are made. All unsafe code of this crate is in
+//! here.
 //!
 //! ```text
 //! hash: | shard | directory word | tag (16 bits: home bucket, then compared) | ... |
@@ -7,12 +7,12 @@
 //! Directory -> Segment (up to 126 buckets) -> bucket of 8 slots (one cache line) -> Entry
 //! ```
 //!
-//! Everything is in hash order down to the bucket, which is what scans and iteration rely on.
-//! Growth rebuilds or splits one segment (under 900 entries) at a time; a directory doubles in
-//! shards. Dead indexes are freed in steps.
+//! Everything is in hash order down to the bucket; scans and iteration rely on that. Growth
+//! rebuilds or splits one segment (under 900 entries) at a time; a directory doubles in shards.
+//! Dead indexes are freed in steps.
 //!
-//! `Entry` and `Segment` are plain pointers to live things, private to this module. The rule that
-//! makes their methods sound: shared borrows of an [`Index`] only read, every change borrows it
+//! `Entry` and `Segment` are plain pointers to live objects, private to this module. One rule makes
+//! their methods sound: shared borrows of an [`Index`] only read, every change borrows it
 //! exclusively, and references handed out carry the lifetime of the borrow.
 #![allow(unsafe_code)]
 
@@ -39,7 +39,7 @@ use crate::UnixMs;
 use crate::hasher::Hasher;
 use crate::limits::SHARED_BYTES_MIN;
 
-/// A map from byte strings to entries.
+/// Map from byte strings to entries.
 pub(crate) struct Index {
     directory: Directory,
     len: usize,
@@ -47,25 +47,25 @@ pub(crate) struct Index {
     /// Bytes held by the entries, what they own, and the index itself.
     bytes: u64,
     sweep: SweepState,
-    /// While the dead index is being freed: where it goes on.
+    /// Position where freeing continues once the index is dead.
     remains: Remains,
 }
 
-/// What to store under a key.
+/// Content to store under a key.
 pub(crate) enum NewContent<'a> {
-    /// A string, copied.
+    /// A string to be copied.
     Slice(&'a [u8]),
-    /// A string, kept by reference when long enough.
+    /// A string to be kept by reference if it is long enough.
     Shared(Bytes),
-    /// With room to grow.
+    /// A string in a buffer with capacity to grow.
     Grown(BytesMut),
-    /// A packed hash.
+    /// A small hash in packed form.
     Packed(&'a [u8]),
-    /// A large hash.
+    /// A large hash with an index of its own.
     Indexed(Box<Index>),
 }
 
-/// A live entry.
+/// Reference to a live entry.
 #[derive(Clone, Copy)]
 pub(crate) struct EntryRef<'a> {
     entry: Entry,
@@ -91,7 +91,7 @@ impl<'a> EntryRef<'a> {
         self.entry.expiry()
     }
 
-    /// See [`Entry::is_general`].
+    /// Returns what [`Entry::is_general`] does.
     pub fn is_general(self) -> bool {
         self.entry.is_general()
     }
@@ -118,7 +118,7 @@ impl Index {
         }
     }
 
-    /// An index that is the content of an entry; its own struct is accounted too.
+    /// Creates an index that is the content of an entry; its own struct is accounted too.
     pub fn new_boxed(heap: &mut Heap) -> Box<Self> {
         let mut index = Box::new(Index::new());
         index.bytes = heap::held_bytes(size_of::<Index>()) as u64;
@@ -134,7 +134,7 @@ impl Index {
         self.expiring_len
     }
 
-    /// Bytes held by the entries, what they own, and the index itself.
+    /// Returns the bytes held by the entries, what they own, and the index itself.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -167,7 +167,7 @@ impl Index {
         self.locate(hash, key).map(|(_, entry, _)| EntryRef::new(entry))
     }
 
-    /// Stores content under a key in place of whatever was there.
+    /// Stores content under a key and replaces whatever was there.
     pub fn put(
         &mut self,
         heap: &mut Heap,
@@ -200,9 +200,9 @@ impl Index {
         self.bytes = self.bytes + moved_in + heap.live_bytes - before;
     }
 
-    /// Writes `bytes` at `offset` of a string, extending it and filling a gap with zeros, and gives
-    /// its new length. The expiry stays. Anything but a string counts as an empty one. The entry is
-    /// general from then on.
+    /// Writes `bytes` at `offset` of a string, extends it if needed, fills a gap with zeros, and
+    /// returns its new length. The expiry stays. Any other content counts as an empty string. The
+    /// entry is general from then on.
     pub fn patch(
         &mut self,
         heap: &mut Heap,
@@ -252,7 +252,7 @@ impl Index {
         len
     }
 
-    /// Bytes that [`Index::patch`] would copy or clear beside those of the patch.
+    /// Returns how many bytes [`Index::patch`] would copy or clear besides those of the patch.
     pub fn patch_copies(&mut self, hash: u64, key: &[u8], offset: usize, len: usize) -> usize {
         let Some((_, entry, _)) = self.locate(hash, key) else { return offset };
         let (old, room) = match entry.content_mut() {
@@ -274,7 +274,7 @@ impl Index {
         }
     }
 
-    /// Changes the expiry of a key; whether the key was there.
+    /// Changes the expiry of a key; returns whether the key was there.
     pub fn set_expiry(
         &mut self,
         heap: &mut Heap,
@@ -292,7 +292,7 @@ impl Index {
         true
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns whether it was there.
     pub fn delete(&mut self, heap: &mut Heap, hash: u64, key: &[u8]) -> bool {
         let Some((segment, entry, place)) = self.locate(hash, key) else { return false };
         let before = heap.live_bytes;
@@ -410,8 +410,8 @@ impl SharedValue {
         SharedValue { bytes, held_bytes }
     }
 
-    /// Writes `bytes` at `offset` and gives the new length. In place with amortised growth when
-    /// nobody else holds the value, on a copy otherwise.
+    /// Writes `bytes` at `offset` and returns the new length: in place with amortised growth if
+    /// nobody else holds the value, otherwise on a copy.
     fn patch(&mut self, heap: &mut Heap, offset: usize, bytes: &[u8]) -> usize {
         heap.live_bytes -= self.held_bytes;
         let mut new = match std::mem::take(&mut self.bytes).try_into_mut() {
@@ -430,7 +430,7 @@ impl SharedValue {
     }
 }
 
-/// Writes `bytes` at `offset`, extending `target` and filling a gap with zeros.
+/// Writes `bytes` at `offset`, extends `target` if needed and fills a gap with zeros.
 fn write_at(target: &mut BytesMut, offset: usize, bytes: &[u8]) {
     let end = offset + bytes.len();
     if target.len() < offset {
@@ -442,7 +442,7 @@ fn write_at(target: &mut BytesMut, offset: usize, bytes: &[u8]) {
     debug_assert!(end <= target.len());
 }
 
-/// Asks for a cache line ahead of its use.
+/// Prefetches a cache line.
 #[inline]
 fn prefetch(line: *const u8) {
     #[cfg(target_arch = "x86_64")]

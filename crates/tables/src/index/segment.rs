@@ -5,10 +5,10 @@
 //! slot: tag 16 bits | address of the entry 48 bits (bit 0: the entry expires); 0 = free
 //! ```
 //!
-//! A tag is the 16 hash bits right behind those that all keys of the segment share, and the home
-//! bucket of a tag is `tag * n / 2^16`: buckets are in hash order, and a segment changes its size
-//! without looking at an entry. An entry that finds its home full lives in the next bucket with
-//! room (the first follows the last). Invariants:
+//! A tag is the 16 hash bits after those that all keys of the segment share, and the home bucket of
+//! a tag is `tag * n / 2^16`. So buckets are in hash order, and a segment changes its size without
+//! reading any entry. An entry whose home is full is in the next bucket with a free slot (the first
+//! bucket follows the last). Invariants:
 //! * the used slots of a bucket come first;
 //! * all buckets from an entry's home to the one before it are full, so a search ends at a bucket
 //!   with a free slot.
@@ -20,27 +20,26 @@ use super::heap::Heap;
 use super::prefetch;
 use crate::UnixMs;
 
-/// Slots of a bucket.
+/// Number of slots of a bucket.
 pub(super) const BUCKET_SLOTS: usize = 8;
 
 /// Bucket counts whose segments fill a size class of the allocator.
 const SIZES: [u16; 12] = [1, 3, 7, 15, 23, 31, 47, 63, 78, 94, 110, 126];
 
-/// Buckets of the largest segment. Only a segment that cannot be split (its keys' hashes are equal
-/// in more bits than the directory may have) grows beyond.
+/// Number of buckets of the largest segment. Only a segment that cannot be split (its keys' hashes
+/// are equal in more bits than the directory may have) grows beyond.
 pub(super) const BUCKETS_MAX: u16 = SIZES[SIZES.len() - 1];
 
-/// Two neighbours are merged when both together have at most this many entries: half of what one
-/// can hold.
+/// Most entries that two neighbours may have together to be merged: half of what one can hold.
 const MERGED_COUNT_MAX: u32 = capacity(BUCKETS_MAX) / 2;
 
 const TAG_SHIFT: u32 = 48;
 const ADDRESS_MASK: u64 = (1 << TAG_SHIFT) - 1;
 const EXPIRES: u64 = 1;
-/// The sweep bound of a segment in which nothing expires.
+/// Sweep bound of a segment in which nothing expires.
 pub(super) const NEVER: UnixMs = UnixMs::MAX;
 
-/// One word of a bucket.
+/// Word of a bucket, for one entry.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Slot(u64);
 
@@ -54,22 +53,22 @@ struct Header {
     expiring: u32,
     buckets: u16,
     depth: u8,
-    /// Entries that expire at or before `swept_at`.
+    /// Number of entries that expire at or before `swept_at`.
     due: u32,
     /// Time of the last sweep.
     swept_at: UnixMs,
-    /// No entry that expires behind `swept_at` expires before this.
+    /// Lower bound of the expiry of all entries that expire after `swept_at`.
     earliest_rest: UnixMs,
 }
 
 const _: () = assert!(size_of::<Header>() == 64 && size_of::<Bucket>() == 64);
 
-/// A live segment. Copies of this pointer are handed around inside the index; whoever frees the
-/// segment makes sure that none is left.
+/// Pointer to a live segment. Copies of it are handed around inside the index; the code that frees
+/// the segment makes sure that no copy is left.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Segment(NonNull<Header>);
 
-/// Where in a segment an entry is.
+/// Place of an entry in a segment.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     bucket: usize,
@@ -101,7 +100,7 @@ impl Slot {
         self.0 & EXPIRES != 0
     }
 
-    /// The entry. The slot must not be free.
+    /// Returns the entry. The slot must not be free.
     #[inline]
     pub fn entry(self) -> Entry {
         let address = (self.0 & ADDRESS_MASK & !EXPIRES) as usize;
@@ -117,8 +116,8 @@ impl Slot {
     #[inline]
     fn prefetch(self) {
         let address = (self.0 & ADDRESS_MASK & !EXPIRES) as usize;
-        // Most entries are shorter than a line and lie in two: the key often, the value nearly
-        // always in the second.
+        // Most entries are shorter than a cache line and span two: often the key, and nearly always
+        // the value, is in the second.
         prefetch(std::ptr::with_exposed_provenance(address));
         prefetch(std::ptr::with_exposed_provenance(address + 64));
     }
@@ -134,7 +133,7 @@ impl Bucket {
 
     #[inline]
     fn used(&self) -> &[Slot] {
-        // Used slots come first; counting them all is cheaper than looking for the last.
+        // Used slots come first; counting them all is cheaper than searching for the last.
         let count = self.0.iter().filter(|slot| !slot.is_free()).count();
         &self.0[..count]
     }
@@ -147,7 +146,7 @@ impl Bucket {
         slot
     }
 
-    /// One bit for each slot with this tag. A free slot counts as tag 0.
+    /// Returns one bit for each slot with this tag. A free slot counts as tag 0.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     fn matches(&self, tag: u16) -> u32 {
@@ -168,7 +167,7 @@ impl Bucket {
         }
     }
 
-    /// One bit for each slot with this tag. A free slot counts as tag 0.
+    /// Returns one bit for each slot with this tag. A free slot counts as tag 0.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline]
     fn matches(&self, tag: u16) -> u32 {
@@ -176,7 +175,7 @@ impl Bucket {
     }
 }
 
-/// The tag of a hash in a segment of this depth.
+/// Returns the tag of a hash in a segment of this depth.
 #[inline]
 pub(super) fn tag_of(hash: u64, depth: u32) -> u16 {
     (hash << depth >> 48) as u16
@@ -187,12 +186,12 @@ fn home_of(tag: u16, buckets: u16) -> usize {
     ((u32::from(tag) * u32::from(buckets)) >> 16) as usize
 }
 
-/// Entries that `buckets` buckets may hold: seven eighths of their slots.
+/// Returns how many entries `buckets` buckets may hold: seven eighths of their slots.
 const fn capacity(buckets: u16) -> u32 {
     buckets as u32 * 7
 }
 
-/// The smallest size with room for `count` entries.
+/// Returns the smallest size with space for `count` entries.
 fn size_for(count: u32) -> u16 {
     match SIZES.iter().find(|&&size| count <= capacity(size)) {
         Some(&size) => size,
@@ -200,7 +199,7 @@ fn size_for(count: u32) -> u16 {
     }
 }
 
-/// Twice `buckets`, as often as `count` entries need it.
+/// Doubles `buckets` until `count` entries fit.
 fn oversize_above(buckets: u16, count: u32) -> u16 {
     let mut size = buckets;
     while capacity(size) < count {
@@ -218,7 +217,7 @@ fn segment_bytes(buckets: u16) -> usize {
 }
 
 impl Segment {
-    /// An empty segment.
+    /// Creates an empty segment.
     pub fn create(heap: &mut Heap, depth: u32, count: u32) -> Segment {
         let buckets = size_for(count);
         let segment = Segment(heap.allocate_segment(segment_bytes(buckets)).cast());
@@ -231,12 +230,12 @@ impl Segment {
             swept_at: UnixMs::MIN,
             earliest_rest: NEVER,
         };
-        // SAFETY: the segment begins with room for its header and is ours alone.
+        // SAFETY: the segment begins with space for its header and is ours alone.
         unsafe { segment.0.write(header) };
         segment
     }
 
-    /// Frees the segment, not its entries.
+    /// Frees the segment, but not its entries.
     pub fn free(self, heap: &mut Heap) {
         let bytes = segment_bytes(self.buckets());
         // SAFETY: it was allocated with this size; by the type's rule nobody else uses it.
@@ -266,27 +265,27 @@ impl Segment {
         self.header().buckets
     }
 
-    /// Whether one more entry fits.
+    /// Returns whether one more entry fits.
     #[inline]
     pub fn has_room(self) -> bool {
         self.count() < capacity(self.buckets())
     }
 
-    /// Fetches the home bucket of a tag.
+    /// Prefetches the home bucket of a tag.
     #[inline]
     pub fn prefetch_bucket(self, buckets: u16, tag: u16) {
         let at = (home_of(tag, buckets) + 1) * 64;
         prefetch(self.0.as_ptr().cast::<u8>().wrapping_add(at));
     }
 
-    /// Fetches the header, which changes with every insertion and removal.
+    /// Prefetches the header, which changes with every insertion and removal.
     #[inline]
     pub fn prefetch_header(self) {
         prefetch(self.0.as_ptr().cast());
     }
 
-    /// Fetches the entries in the home bucket that have this tag, or the next bucket if the search
-    /// will go on there.
+    /// Prefetches the entries in the home bucket that have this tag, or the next bucket if the
+    /// search will continue there.
     #[inline]
     pub fn prefetch_entry(self, buckets: u16, tag: u16) {
         let home = home_of(tag, buckets);
@@ -302,7 +301,7 @@ impl Segment {
         }
     }
 
-    /// Finds a key.
+    /// Finds a key and its place.
     #[inline]
     pub fn find(self, buckets: u16, tag: u16, key: &[u8]) -> Option<(Entry, Place)> {
         let lines = self.lines(buckets);
@@ -326,7 +325,7 @@ impl Segment {
         None
     }
 
-    /// Adds an entry that is not there. There must be room.
+    /// Adds an entry that is not there yet. There must be a free slot.
     #[inline]
     pub fn insert(self, tag: u16, entry: Entry, expiry: Option<UnixMs>) {
         self.insert_slot(Slot::new(tag, entry, expiry.is_some()));
@@ -335,7 +334,7 @@ impl Segment {
         header.add_expiry(expiry);
     }
 
-    /// Tells that an entry moved in memory or changed its expiry.
+    /// Updates the slot of an entry that moved in memory or changed its expiry.
     pub fn update(self, place: Place, entry: Entry, old: Option<UnixMs>, new: Option<UnixMs>) {
         let slot = &mut self.lines_mut(self.buckets())[place.bucket].0[place.slot];
         *slot = Slot::new(slot.tag(), entry, new.is_some());
@@ -346,7 +345,7 @@ impl Segment {
         }
     }
 
-    /// Takes an entry out.
+    /// Removes an entry and returns it.
     pub fn remove(self, place: Place, expiry: Option<UnixMs>) -> Entry {
         let buckets = self.buckets();
         let lines = self.lines_mut(buckets);
@@ -361,7 +360,7 @@ impl Segment {
         slot.entry()
     }
 
-    /// The same entries in a segment with room for `count`. This segment is freed.
+    /// Returns a segment with the same entries and space for `count`. This segment is freed.
     pub fn resized(self, heap: &mut Heap, count: u32) -> Segment {
         let target = Segment::create(heap, self.depth(), count);
         for slot in self.slots() {
@@ -372,7 +371,7 @@ impl Segment {
         target
     }
 
-    /// Two segments, one bit deeper, with the entries of this one, which is freed.
+    /// Returns two segments, one bit deeper, with the entries of this one, which is freed.
     pub fn split(self, heap: &mut Heap, hash: impl Fn(&[u8]) -> u64) -> (Segment, Segment) {
         const AHEAD: usize = 16;
         let depth = self.depth();
@@ -398,12 +397,12 @@ impl Segment {
         (lower, upper)
     }
 
-    /// Whether `merge` would make a segment that is not too large.
+    /// Returns whether `merge` would make a segment that is not too large.
     pub fn can_merge(self, other: Segment) -> bool {
         self.depth() == other.depth() && self.count() + other.count() <= MERGED_COUNT_MAX
     }
 
-    /// One segment with the entries of two neighbours, which are freed.
+    /// Returns one segment with the entries of two neighbours, which are freed.
     pub fn merge(lower: Segment, upper: Segment, heap: &mut Heap) -> Segment {
         let target = Segment::create(heap, lower.depth() - 1, lower.count() + upper.count());
         for (source, bit) in [(lower, 0), (upper, 1 << 15)] {
@@ -420,11 +419,11 @@ impl Segment {
         target
     }
 
-    /// The entry count to resize to, when the segment is much too large for what it holds.
+    /// Returns the entry count to resize to if the segment is much too large for what it holds.
     #[inline]
     pub fn shrunk_count(self) -> Option<u32> {
         let (count, buckets) = (self.count(), self.buckets());
-        // Below three tenths of the slots; the smaller segment gets a quarter more room than it
+        // Below three tenths of the slots; the smaller segment gets a quarter more space than it
         // needs.
         if count * 10 < u32::from(buckets) * 24 {
             let target = count + count / 4;
@@ -433,17 +432,18 @@ impl Segment {
         None
     }
 
-    /// The entry count to resize to, to make room for one more.
+    /// Returns the entry count to resize to, so that one more entry fits.
     pub fn grown_count(self) -> u32 {
         capacity(self.buckets()) + 1
     }
 
-    /// The home bucket of a tag.
+    /// Returns the home bucket of a tag.
     pub fn home(self, tag: u16) -> usize {
         home_of(tag, self.buckets())
     }
 
-    /// The first hash whose home is this bucket; `hash` is any hash that belongs to the segment.
+    /// Returns the first hash whose home is this bucket; `hash` is any hash that belongs to the
+    /// segment.
     pub fn home_start(self, home: usize, hash: u64) -> u64 {
         let depth = self.depth();
         let first_tag = ((home as u64) << 16).div_ceil(u64::from(self.buckets()));
@@ -451,19 +451,19 @@ impl Segment {
         shared | first_tag << (48 - depth)
     }
 
-    /// All used slots in bucket order.
+    /// Iterates over all used slots in bucket order.
     pub fn slots<'a>(self) -> impl Iterator<Item = Slot> + 'a {
         let lines: &'a [Bucket] = self.lines(self.buckets());
         lines.iter().flat_map(|bucket| bucket.used().iter().copied())
     }
 
-    /// The used slots of one bucket, wherever their home is.
+    /// Returns the used slots of one bucket, wherever their home is.
     pub fn bucket_slots<'a>(self, at: usize) -> &'a [Slot] {
         self.lines(self.buckets())[at].used()
     }
 
-    /// Empties one bucket without regard for the others and gives what it held: for freeing a whole
-    /// segment.
+    /// Empties one bucket without regard for the others and returns its entries. Used to free a
+    /// whole segment.
     pub fn take_bucket(self, at: usize) -> impl Iterator<Item = Entry> {
         let bucket = std::mem::replace(&mut self.lines_mut(self.buckets())[at], Bucket::FREE);
         for slot in bucket.used() {
@@ -492,13 +492,13 @@ impl Segment {
         }
     }
 
-    /// No entry expires before this.
+    /// Returns a time before which no entry expires.
     #[inline]
     pub fn earliest(self) -> UnixMs {
         self.header().earliest()
     }
 
-    /// No entry expires before this, but for those that the last sweep found to be due.
+    /// Returns a time before which no entry expires except those that the last sweep found due.
     pub fn earliest_rest(self) -> UnixMs {
         if self.header().expiring == 0 { NEVER } else { self.header().earliest_rest }
     }
@@ -585,7 +585,8 @@ impl Segment {
         unsafe { self.0.as_mut() }
     }
 
-    /// `buckets` is the segment's own count, from its header or its directory word.
+    /// Returns the buckets. `buckets` is the segment's own count, from its header or its directory
+    /// word.
     #[inline]
     fn lines<'a>(self, buckets: u16) -> &'a [Bucket] {
         debug_assert!(buckets == self.buckets());
@@ -646,15 +647,15 @@ impl Header {
         }
     }
 
-    /// Whether an entry with this expiry is counted in `due`.
+    /// Returns whether an entry with this expiry is counted in `due`.
     #[inline]
     fn was_swept(&self, at: UnixMs) -> bool {
         self.swept_at != UnixMs::MIN && at <= self.swept_at
     }
 }
 
-/// Moves entries back over a slot that came free in a bucket that was full, until the invariants
-/// hold again.
+/// Moves entries back into a slot that became free in a full bucket, until the invariants hold
+/// again.
 fn close_hole(lines: &mut [Bucket], hole: usize) {
     let count = lines.len();
     let buckets = count as u16;
@@ -664,8 +665,7 @@ fn close_hole(lines: &mut [Bucket], hole: usize) {
     for _ in 1..count {
         at = if at + 1 == count { 0 } else { at + 1 };
         let was_full = lines[at].is_full();
-        // An entry may move to the hole when the hole is not before its home on the way to where it
-        // is.
+        // An entry may move to the hole if the hole is not before its home on the way to its place.
         let movable = lines[at].used().iter().position(|slot| {
             let home = home_of(slot.tag(), buckets);
             distance(home, hole) < distance(home, at)

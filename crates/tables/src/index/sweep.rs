@@ -1,23 +1,23 @@
-//! Finding expired entries without looking at the others.
+//! Finds expired entries without looking at the others.
 //!
-//! Each segment has a lower bound of its earliest expiry, and the index one over all segments.
-//! While nothing is due by the latter, a sweep costs nothing. Otherwise it passes over the
-//! segments, looks into those that are due, and knows a new bound when it comes to the end.
+//! Each segment has a lower bound of its earliest expiry, and the index has one over all segments.
+//! While nothing is due by the latter, a sweep costs nothing. Otherwise the sweep passes over the
+//! segments, looks into those that are due, and has a new bound when it reaches the end.
 
 use super::segment::NEVER;
 use super::{EntryRef, Index};
 use crate::{Sweep, UnixMs};
 
-/// Where the sweep of an index stands.
+/// Progress of the sweeps of an index.
 pub(super) struct SweepState {
-    /// Nothing expires before this, as of the last whole pass and everything added since.
+    /// Time before which nothing expires, as of the last whole pass and everything added since.
     next_due: UnixMs,
-    /// The first hash of the segment where the pass goes on; `None` between passes.
+    /// First hash of the segment where the pass continues; `None` between passes.
     cursor: Option<u64>,
-    /// The bound over the segments passed so far and everything added since the pass began.
+    /// Bound over the segments passed so far and everything added since the pass began.
     passed_due: UnixMs,
-    /// The same without what the pass found to be due: when the next entry falls due, if the caller
-    /// removes those.
+    /// The same bound without what the pass found due: the time when the next entry falls due if
+    /// the caller removes the due ones.
     rest_due: UnixMs,
 }
 
@@ -26,7 +26,7 @@ impl SweepState {
         SweepState { next_due: NEVER, cursor: None, passed_due: NEVER, rest_due: NEVER }
     }
 
-    /// Tells of an entry that expires.
+    /// Takes note of an entry that expires.
     #[inline]
     pub fn note(&mut self, at: UnixMs) {
         self.next_due = self.next_due.min(at);

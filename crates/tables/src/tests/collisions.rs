@@ -1,4 +1,4 @@
-//! Hashes that no secret seed would give: the tables still work and stay within bounds.
+//! With hashes that no secret seed would give, the tables still work and stay within bounds.
 
 use super::tables_keeping;
 use crate::{StringValue, TableId};
@@ -56,7 +56,7 @@ fn few_distinct_hashes_neither_lose_entries_nor_blow_up_the_directory() {
 
 #[test]
 fn a_skewed_directory_is_not_cut_into_shards_that_share_segments() {
-    // An eighth of the prefixes is in use, and most keys of those have equal bits behind.
+    // An eighth of the prefixes is in use, and most keys of those have equal bits after the prefix.
     let mut tables = tables_keeping(u64::MAX);
     let keys: Vec<_> = (0..2_000_000_u32)
         .map(|number| number.to_le_bytes())

@@ -1,4 +1,4 @@
-//! What the allocator sees.
+//! Counts allocations: dropped tables leave no memory behind.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::Random;
 use crate::{StringValue, TableId, Tables};
 
-/// Counts the bytes that the current thread has allocated.
+/// Allocator that counts the bytes that the current thread holds.
 struct Counting;
 
 thread_local! {

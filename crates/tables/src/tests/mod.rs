@@ -8,7 +8,7 @@ mod replay;
 
 use crate::{KeyHash, Tables};
 
-/// A small generator of random numbers: the same seed gives the same run.
+/// Small generator of random numbers: the same seed gives the same run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// Tables whose hashes keep only these bits.
+/// Creates tables whose hashes keep only these bits.
 pub(crate) fn tables_keeping(kept_bits: u64) -> Tables {
     let mut tables = Tables::new(7);
     tables.hasher.kept_bits = kept_bits;

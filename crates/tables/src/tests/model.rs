@@ -1,4 +1,4 @@
-//! Random operations on tables, on a model made of ordered maps, and as replayed effects.
+//! Runs random operations on tables, on a model made of ordered maps, and as replayed effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ enum Content {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
 }
 
-/// With the expiry, and whether the value is in its general form.
+/// Key to content, expiry, and whether the value is in its general form.
 type Model = BTreeMap<Vec<u8>, (Content, Option<UnixMs>, bool)>;
 
 #[derive(Debug)]
@@ -45,14 +45,14 @@ struct Run {
     record: Vec<u8>,
     now: UnixMs,
     settings: Settings,
-    /// A scan that goes on beside the operations.
+    /// Scan that continues beside the operations.
     scan: Option<Scan>,
     scans_done: usize,
 }
 
 struct Scan {
     position: u64,
-    /// What was there when the scan began and has been there ever since.
+    /// Keys that were there when the scan began and have been there ever since.
     staying: BTreeSet<Vec<u8>>,
     seen: BTreeSet<Vec<u8>>,
 }
@@ -244,7 +244,7 @@ impl Run {
         self.note_removal_in_scan(key);
     }
 
-    /// Sweeps to the end: every expired entry is found, no other.
+    /// Sweeps to the end and checks that it finds exactly the expired entries.
     fn sweep(&mut self) {
         let now = self.now;
         let mut found = BTreeSet::new();
@@ -258,7 +258,7 @@ impl Run {
         let expired = |entry: &(Content, Option<UnixMs>, bool)| entry.1.is_some_and(|at| at <= now);
         let expected: BTreeSet<_> =
             self.model.iter().filter(|(_, e)| expired(e)).map(|(k, _)| k.clone()).collect();
-        // A pass that began earlier may end without a second look at segments that fell due
+        // A pass that began earlier may end without a second visit to segments that fell due
         // meanwhile.
         assert!(found.is_subset(&expected));
         if found.is_empty() {

@@ -63,7 +63,7 @@ fn an_entry_of_16_and_32_bytes_costs_at_most_24_more_on_average() {
 
 #[test]
 fn mass_deletion_gives_memory_back_and_leaves_no_large_directory() {
-    // Enough for a directory in shards; few enough are left for one segment.
+    // Enough keys for a directory in shards; those left at the end fit into one segment.
     const COUNT: u32 = 1_200_000;
     let mut tables = Tables::new(1);
     for number in 0..COUNT {
@@ -203,7 +203,7 @@ fn a_sweep_finds_what_is_due_and_knows_what_comes_next() {
         calls += 1;
     }
     assert_eq!((found.len(), calls > 3), (1_000, true));
-    // What was not deleted is found again.
+    // Entries that were not deleted are found again.
     let mut again = 0;
     while tables.sweep(TABLE, 5_999, 2_000, &mut |_, _| again += 1) == Sweep::More {}
     assert_eq!(again, 1_000);
@@ -226,14 +226,14 @@ fn a_sweep_finds_what_was_added_behind_its_back() {
     let hash = tables.hash(b"due at once");
     assert_eq!(tables.sweep(TABLE, 1, 1, nothing), Sweep::More);
     assert!(tables.delete(TABLE, hash, b"due at once"));
-    // In the first segment, where the pass has been.
+    // A key in the first segment, which the pass has already visited.
     let early = (0_u64..)
         .map(|number| format!("early {number}"))
         .find(|key| tables.hash(key.as_bytes()).0 >> 58 == 0);
     let early = early.unwrap();
     put(&mut tables, early.as_bytes(), b"", Some(9));
     assert_eq!(tables.sweep(TABLE, 1, usize::MAX, nothing), Sweep::Done { next_due: Some(9) });
-    // Ends the pass in which the entry due at once was last seen.
+    // Ends the pass that last saw the entry that was due at once.
     while tables.sweep(TABLE, 1, usize::MAX, nothing) == Sweep::More {}
     let mut found = Vec::new();
     while tables.sweep(TABLE, 9, usize::MAX, &mut |_, key| found.push(key.to_vec())) == Sweep::More

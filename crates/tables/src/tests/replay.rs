@@ -122,7 +122,7 @@ fn hostile_bytes_are_errors_and_never_panic() {
 #[test]
 fn lengths_and_numbers_out_of_range_are_refused() {
     let out_of_range = Some(Err(EffectError::OutOfRange { offset: 0 }));
-    // Table 65536; a key of 2^62 bytes; a patch that would end behind 512 MiB; a hash put without
+    // Table 65536; a key of 2^62 bytes; a patch that would end after 512 MiB; a hash put without
     // pairs.
     assert_eq!(decode(&[9, 0x80, 0x80, 4]).next(), out_of_range);
     assert_eq!(
@@ -223,8 +223,8 @@ fn a_transaction_in_parts_takes_effect_with_its_last_and_not_without_it() {
         record
     };
     use PartPlace::{First, Last, Next};
-    // Cut anywhere, with the records of others in between; what an earlier process left unfinished
-    // never was.
+    // Cut anywhere, with records of other transactions in between; what an earlier process left
+    // unfinished never took effect.
     for cut in 1..whole.len() - 1 {
         let mut tables = Tables::new(1);
         let mut replayer = Replayer::new(&mut tables);

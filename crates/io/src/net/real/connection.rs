@@ -1,25 +1,25 @@
-//! What the driver knows of a connection.
+//! State that the driver keeps for each connection.
 
 use super::{SendChunk, stream::Stream};
 
-/// A connection and what is to be done for it.
+/// Connection and its pending work.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) sending: Sending,
-    /// The poll in which bytes were last reported.
+    /// Ordinal of the poll in which bytes were last reported.
     pub(super) received_in: u64,
     /// The caller does not want bytes now.
     pub(super) paused: bool,
-    /// There may be something to receive whose edge was seen while paused.
+    /// There may be bytes to receive whose edge came while reading was paused.
     pub(super) unread: bool,
-    /// The system said that the end of the stream is near; no further edge will come.
+    /// The system announced the end of the stream; no further edge will come.
     pub(super) end_seen: bool,
     /// The end of the stream was reported.
     pub(super) ended: bool,
-    /// It is on the list of connections to receive from in the next poll.
+    /// The connection is on the list of those to receive from in the next poll.
     pub(super) read_again: bool,
-    /// It is on the list of connections to send to in the next poll.
+    /// The connection is on the list of those to send to in the next poll.
     pub(super) send_again: bool,
 }
 
@@ -39,17 +39,17 @@ impl Connection {
     }
 }
 
-/// The one send a connection may have.
+/// State of the one send that a connection may have in flight.
 #[derive(Debug)]
 pub(super) enum Sending {
     Nothing,
-    /// The socket did not take all of it.
+    /// The socket accepted only a part of it.
     UnderWay {
         chunk: SendChunk,
         sent_bytes: usize,
     },
-    /// The socket took it; the next poll says so.
+    /// The socket accepted all of it; the next poll reports that.
     Reported,
-    /// The socket is broken; the next poll says so.
+    /// The socket is broken; the next poll reports that.
     Failed,
 }

@@ -20,12 +20,12 @@ use rustix::net::sockopt;
 use super::{Address, Peer, stream::Stream};
 use crate::limits::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, LISTEN_BACKLOG_COUNT};
 
-/// A listening socket. The file of a Unix socket goes with it.
+/// Listening socket. Dropping that of a Unix socket removes the socket's file.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: Socket,
     address: Address,
-    /// Clients may wait whose edge was seen.
+    /// Whether clients may be waiting whose edge was already seen.
     pub(super) more: bool,
 }
 
@@ -46,7 +46,7 @@ impl Listener {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
@@ -62,7 +62,8 @@ impl Listener {
         match &self.socket {
             Socket::Tcp(listener) => {
                 let (stream, remote) = listener.accept()?;
-                // Fails only where the client is gone already, which the first receive will say.
+                // This fails only if the client has disconnected already, which the first receive
+                // will report.
                 let _ = stream.set_nodelay(true);
                 let local = self.local_of(&stream);
                 Ok((Stream::Tcp(stream), Peer { remote: Address::Tcp(remote), local }))
@@ -75,7 +76,8 @@ impl Listener {
         }
     }
 
-    /// A listener on every address of the machine has to ask which one the client reached.
+    /// Returns the local address of a connection. A listener on all addresses of the machine must
+    /// ask which one the client reached.
     fn local_of(&self, stream: &mio::net::TcpStream) -> Address {
         match &self.address {
             Address::Tcp(address) if address.ip().is_unspecified() => {
@@ -86,11 +88,12 @@ impl Listener {
     }
 }
 
-/// The standard library sets SO_REUSEADDR and close-on-exec on every system, but asks for a short
-/// backlog; listening again on the same socket only makes it longer.
+/// Listens on a TCP address. The standard library sets SO_REUSEADDR and close-on-exec on every
+/// system, but asks for a short backlog; a second listen call on the same socket only makes it
+/// longer.
 fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     let listener = StdTcpListener::bind(address)?;
-    // Accepted sockets inherit these.
+    // Accepted sockets inherit these options.
     sockopt::set_socket_keepalive(&listener, true)?;
     sockopt::set_tcp_keepidle(&listener, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(&listener, KEEPALIVE_IDLE / KEEPALIVE_COUNT)?;
@@ -116,8 +119,8 @@ fn bind_unix(path: &Path) -> io::Result<Listener> {
     Ok(Listener { socket, address: Address::Unix(path.to_owned()), more: false })
 }
 
-/// Removes a socket file at which nobody answers. Asks without blocking: a server with a full
-/// backlog is one that lives.
+/// Removes a socket file on which nobody answers. Connects without blocking: a server with a full
+/// backlog is alive.
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(
@@ -131,7 +134,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of a Unix socket, removed when dropped unless another process has put its own there
+/// File of a Unix socket. It is removed when dropped, unless another process has replaced it
 /// meanwhile.
 #[derive(Debug)]
 struct SocketFile {

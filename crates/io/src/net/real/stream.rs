@@ -1,4 +1,4 @@
-//! A connected socket of either family.
+//! Connected socket of either family.
 
 use std::{
     io::{self, Read, Write},
@@ -20,13 +20,13 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// How far a send came.
+/// Progress of a send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Written {
     All,
-    /// The socket has no room; an edge will say when it has.
+    /// The socket's buffer is full; an edge will tell when it has space again.
     UntilFull,
-    /// It was others' turn; no edge will come.
+    /// Other connections had to get their turn; no edge will come.
     Part,
     Failed(io::ErrorKind),
 }
@@ -44,7 +44,7 @@ impl Stream {
         }
     }
 
-    /// Ends the sending direction. A connection that is broken already will say so by itself.
+    /// Ends the sending direction. A broken connection will report that by itself.
     pub(super) fn finish(&self) {
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -60,7 +60,7 @@ impl Stream {
         }
     }
 
-    /// Sends from `sent_bytes` on, which moves along.
+    /// Sends from `sent_bytes` on and advances it.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -98,8 +98,8 @@ impl Stream {
         }
     }
 
-    /// Says why and hangs up. A socket this young has room for a sentence; whether it arrives is
-    /// not our concern.
+    /// Sends `message` and closes the connection. The buffer of a new socket has space for one
+    /// sentence; whether it arrives does not matter.
     pub(super) fn refuse(mut self, message: &[u8]) {
         let _ = self.write(message);
         let _ = match &self {

@@ -1,4 +1,4 @@
-//! The driver over real sockets of the loopback.
+//! The driver over real sockets on the loopback interface.
 
 #![cfg(not(loom))]
 
@@ -13,14 +13,14 @@ use std::{
 use super::*;
 use crate::{Rng, sim::SimRng};
 
-/// Long enough that only a lost event can reach it.
+/// Timeout so long that only a lost event can reach it.
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(20));
 
 fn loopback() -> Address {
     Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
 }
 
-/// What a poll told, with the bytes it told of.
+/// Event that a poll reported, with its bytes.
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Accepted(ConnId),
@@ -33,7 +33,7 @@ enum Told {
 
 struct Server {
     net: RealNet,
-    /// Told but not yet asked for.
+    /// Events reported by a poll that the test has not asked for yet.
     told: std::collections::VecDeque<Told>,
 }
 
@@ -95,7 +95,7 @@ impl Server {
         (client, self.accepted())
     }
 
-    /// Receives exactly as many bytes, all from `conn`.
+    /// Receives exactly `count` bytes, all from `conn`.
     fn receive(&mut self, conn: ConnId, count: usize) -> Vec<u8> {
         let mut received = Vec::new();
         while received.len() < count {
@@ -108,8 +108,8 @@ impl Server {
         received
     }
 
-    /// Waits until the system has so many bytes of the client that the driver has not yet received:
-    /// a client's write may return before they are here.
+    /// Waits until the system has `count` bytes of the client that the driver has not yet received:
+    /// a client's write may return before they arrive.
     fn wait_for_bytes(&mut self, conn: ConnId, count: usize) {
         let Stream::Tcp(stream) = &self.net.connections.get_mut(conn).unwrap().stream else {
             panic!("it is a TCP listener")
@@ -120,7 +120,7 @@ impl Server {
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::WAITALL;
         let (_, arrived) = rustix::net::recv(&stream, &mut vec![0_u8; count][..], flags).unwrap();
         assert_eq!(arrived, count);
-        // Both handles share the mode.
+        // The clone shares the mode with the original.
         stream.set_nonblocking(true).unwrap();
     }
 
@@ -128,7 +128,7 @@ impl Server {
         self.net.send(conn, SendChunk::Owned(bytes.to_vec()));
     }
 
-    /// Two polls that do not wait see nothing.
+    /// Checks that two polls that do not wait report nothing.
     fn assert_silent(&mut self) {
         for _ in 0..2 {
             self.poll(Some(Duration::ZERO));
@@ -242,7 +242,8 @@ fn everyone_is_heard_in_turn_when_there_is_more_than_one_poll_takes() {
 fn a_turn_of_request_and_reply_costs_one_wait_one_receive_and_one_send() {
     let mut server = Server::new(NetOptions::default());
     let (mut client, conn) = server.connect();
-    // A new connection's room to send is an edge of its own: it must not end the first turn's wait.
+    // A new connection becomes writable, which is an edge of its own: it must not end the first
+    // turn's wait.
     server.assert_silent();
     for _ in 0..20 {
         let before = server.net.counters();
@@ -279,7 +280,7 @@ fn a_connection_with_always_more_to_send_does_not_keep_others_from_being_heard()
     panic!("it was not heard");
 }
 
-/// Sends `bytes`, which the client begins to read only when nothing moves any more.
+/// Sends `bytes`, which the client begins to read only once no poll makes progress.
 fn send_to_slow_reader(server: &mut Server, mut client: TcpStream, conn: ConnId, bytes: &[u8]) {
     server.send(conn, bytes);
     for _ in 0..100 {
@@ -339,7 +340,7 @@ fn a_client_that_closed_its_sending_half_still_gets_its_reply() {
     let mut server = Server::new(NetOptions::default());
     for _ in 0..20 {
         let (mut client, conn) = server.connect();
-        // Bytes and the end lie in the socket together: one edge for both.
+        // The bytes and the end are in the socket together: one edge for both.
         client.write_all(b"request").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(server.receive(conn, 7), b"request");
@@ -361,7 +362,7 @@ fn the_end_of_a_stream_is_told_once_and_after_all_bytes() {
         receive_bytes_min: 64,
         ..NetOptions::default()
     });
-    // Lengths around the room of a receive: the last bytes fill it or not.
+    // Lengths around that of a receive, so that the last bytes fill it or not.
     for count in [1, 63, 64, 65, 128, 200] {
         let (mut client, conn) = server.connect();
         let bytes = random_bytes(&mut SimRng::new(3), count);
@@ -410,7 +411,7 @@ fn a_send_after_the_peers_end_may_still_fail() {
     assert_eq!(server.next(), Told::Closed(conn, CloseReason::Peer));
     server.send(conn, b"nobody reads this");
     assert_eq!(server.next(), Told::Sent(conn, 17));
-    // The peer has answered with a reset by now or soon.
+    // The peer has already answered with a reset, or will soon.
     loop {
         server.send(conn, b"nor this");
         match server.next() {
@@ -436,10 +437,10 @@ fn nothing_is_told_of_a_connection_after_its_close() {
         (conn.index, conn.generation + 1),
         "the slot is used again"
     );
-    // Commands for the one before do not reach the one that has its slot now.
+    // Commands for the former connection do not reach the one that now has its slot.
     server.send(conn, b"for the one before");
     server.net.close(conn);
-    // A send that is done but not yet told.
+    // A send that is done but not yet reported.
     server.send(second, b"bye");
     server.net.close(second);
     server.assert_silent();
@@ -458,7 +459,7 @@ fn a_last_reply_arrives_although_the_client_has_sent_more() {
     let (mut client, conn) = server.connect();
     client.write_all(&[b'x'; 40_000]).unwrap();
     server.receive(conn, 4096);
-    // What comes after the close turns it into a reset, which is not promised to spare the reply.
+    // Bytes that arrive after the close turn it into a reset, which may destroy the reply.
     server.wait_for_bytes(conn, 40_000 - 4096);
     server.send(conn, b"-ERR\r\n");
     server.net.close(conn);
@@ -494,7 +495,7 @@ fn a_client_above_the_limit_is_told_so_and_a_free_place_is_given_again() {
     let (_second, _) = server.connect();
     let mut third = TcpStream::connect(server.address()).unwrap();
     third.set_read_timeout(TIMEOUT).unwrap();
-    // The room to send of the one before is an edge, too, and may come first.
+    // That the former connection is writable is an edge, too, and may come first.
     while server.net.counters().refusals == 0 {
         server.poll(TIMEOUT);
         assert!(server.told.is_empty(), "{:?}", server.told);
@@ -533,7 +534,7 @@ fn waking_from_other_threads_ends_a_poll_and_is_told_once() {
         for waker in wakers {
             waker.join().unwrap();
         }
-        // Those that came later than the first poll made at most one more.
+        // Wakes after the first poll cause at most one more.
         server.poll(Some(Duration::ZERO));
         server.told.retain(|told| *told != Told::Timer);
         assert!(server.told.len() <= 1, "{:?}", server.told);
@@ -587,7 +588,7 @@ fn peers_and_our_own_addresses_are_told() {
         let client = TcpStream::connect(reached).unwrap();
         clients.push(client.try_clone().unwrap());
         let mut events = Vec::new();
-        // The room to send of the connection before is an edge of which nothing is told.
+        // The former connection's becoming writable is an edge for which nothing is reported.
         while events.is_empty() {
             net.poll(&mut events, TIMEOUT).unwrap();
         }
@@ -638,7 +639,7 @@ fn a_stale_unix_socket_is_replaced_and_any_other_file_is_not() {
     let net = RealNet::bind(std::slice::from_ref(&address), NetOptions::default()).unwrap();
     UnixStream::connect(&path).unwrap();
 
-    // Another process has replaced the file meanwhile: it is not ours to remove.
+    // Another process has replaced the file meanwhile, so the driver must not remove it.
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, b"precious").unwrap();
     drop(net);

@@ -1,4 +1,4 @@
-//! The waker of a poll: one system call per poll that has to be woken, however often it is woken.
+//! Waker of a poll: one system call per poll that must be woken, however often it is woken.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use mio::{Registry, Token};
 
 #[derive(Debug)]
 pub(super) struct PollWaker {
-    /// The system was asked and the poll has not seen it yet.
+    /// The system call was made and the poll has not seen it yet.
     woken: AtomicBool,
     waker: mio::Waker,
 }
@@ -23,8 +23,8 @@ impl PollWaker {
         Ok(Self { woken: AtomicBool::new(false), waker: mio::Waker::new(registry, token)? })
     }
 
-    /// The poll has seen it; what the wakers published before is visible to its thread from here
-    /// on.
+    /// Notes that the poll has seen the wake. From here on the polling thread sees everything that
+    /// the wakers published before.
     pub(super) fn reset(&self) {
         self.woken.swap(false, Ordering::AcqRel);
     }

@@ -1,14 +1,15 @@
-//! One file's contents, visible and durable; the rules are in the fault model of the parent module.
+//! Contents of one file, visible and durable. The fault model of the parent module states the
+//! rules.
 
 use std::collections::BTreeMap;
 
 use super::CrashKind;
 use crate::sim::SimRng;
 
-/// What a disk writes whole or not at all.
+/// Unit that a disk writes whole or not at all.
 pub(super) const SECTOR_BYTES: usize = 512;
 
-/// How much of a write of so many bytes is written when it fails.
+/// Returns how much of a write of `bytes` bytes is written when it fails.
 pub(super) fn half_of_sectors(bytes: usize) -> usize {
     bytes / 2 / SECTOR_BYTES * SECTOR_BYTES
 }
@@ -26,7 +27,7 @@ enum Change {
     Write {
         offset: usize,
         bytes: Vec<u8>,
-        /// A sync failed since: the system believes it is durable.
+        /// Set by a failed sync: the system now believes that the change is durable.
         lost: bool,
     },
     Length(usize),
@@ -85,8 +86,8 @@ impl Contents {
         self.visible = self.with_known(self.durable.clone());
     }
 
-    /// The durable bytes with what is still known to be unsynced, but not what was lost. The length
-    /// is the visible one: it is the journal's, not a page's.
+    /// Applies the changes still known to be unsynced, but not the lost ones, to the durable bytes.
+    /// The length is the visible one: it belongs to the journal, not to a page.
     fn with_known(&self, mut durable: Vec<u8>) -> Vec<u8> {
         for change in &self.unsynced {
             match change {
@@ -128,7 +129,7 @@ impl Contents {
     fn any_subset(&self, rng: &mut SimRng) -> Vec<u8> {
         let changes = self.surviving_cuts(rng);
         // Each file has a survival rate of its own, so that all, almost all, few and none are all
-        // common.
+        // common outcomes.
         let eighths = rng.below(9);
         let survivors = surviving_sector_writes(&changes, rng, eighths);
         let length = surviving_length(self.durable.len(), &changes, rng, eighths);
@@ -156,8 +157,7 @@ impl Contents {
     /// Decides which cuts survive and clips the writes behind those that do not.
     fn surviving_cuts(&self, rng: &mut SimRng) -> Vec<Survivor<'_>> {
         let mut length = self.durable.len();
-        // Where the first cut that did not survive would have cut; from there on nothing can be
-        // written.
+        // Length of the first cut that did not survive; nothing can be written from there on.
         let mut clip = usize::MAX;
         let mut survivors = Vec::new();
         for change in &self.unsynced {
@@ -188,19 +188,19 @@ impl Contents {
     }
 }
 
-/// A change that may have reached the disk.
+/// Change that may have reached the disk.
 enum Survivor<'a> {
     Write {
         offset: usize,
         bytes: &'a [u8],
     },
-    /// To less; certain.
+    /// A truncation to this smaller length, which certainly survives.
     Cut(usize),
-    /// To more; as likely as that of a write.
+    /// An extension to this length, as likely to survive as a write.
     Extension(usize),
 }
 
-/// The sectors a write touches: sector, offset of the part in it, the part.
+/// Yields the sectors that a write touches: the sector, the offset of the part in it, the part.
 fn sectors_of(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, usize, &[u8])> {
     let end = offset + bytes.len();
     (offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)).map(move |sector| {
@@ -210,8 +210,8 @@ fn sectors_of(offset: usize, bytes: &[u8]) -> impl Iterator<Item = (usize, usize
     })
 }
 
-/// For each touched sector how many of the writes to it survive: a prefix, as the page they go
-/// through only grows newer.
+/// Returns for each touched sector how many of its writes survive: a prefix, because the page that
+/// they go through only gets newer.
 fn surviving_sector_writes(
     changes: &[Survivor<'_>],
     rng: &mut SimRng,
@@ -233,8 +233,8 @@ fn surviving_sector_writes(
     counts
 }
 
-/// One of the lengths the file had since its last surviving cut, or one in between at a sector's
-/// end.
+/// Returns one of the lengths that the file had since its last surviving cut, or a sector's end
+/// between two of them.
 fn surviving_length(
     durable: usize,
     changes: &[Survivor<'_>],

@@ -1,11 +1,11 @@
-//! Names, visible and durable.
+//! Names of the files, visible and durable.
 
 use std::collections::BTreeMap;
 
 use super::CrashKind;
 use crate::{FileName, sim::SimRng};
 
-/// A file, whatever its name is now.
+/// Id of a file, whatever its name is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId(u64);
 
@@ -44,7 +44,7 @@ fn apply(change: &EntryChange, entries: &mut Entries) {
 pub(super) struct Directory {
     visible: Entries,
     durable: Entries,
-    /// Leads from `durable` to `visible`.
+    /// Changes that lead from `durable` to `visible`.
     unsynced: Vec<EntryChange>,
 }
 
@@ -61,7 +61,7 @@ impl Directory {
         self.visible.iter().map(|(name, id)| (name, *id))
     }
 
-    /// Whether a name leads or after some crash could lead to this file.
+    /// Returns whether a name refers to this file, or could after some crash.
     pub(super) fn names(&self, id: FileId) -> bool {
         let linked =
             |change: &EntryChange| matches!(change, EntryChange::Link(_, linked) if *linked == id);
@@ -74,7 +74,7 @@ impl Directory {
         self.unsynced.push(change);
     }
 
-    /// A durable entry at once, without a trace in between.
+    /// Adds an entry that is durable at once, without an unsynced state in between.
     pub(super) fn put(&mut self, name: &str, id: FileId) {
         self.visible.insert(name.to_owned(), id);
         self.durable.insert(name.to_owned(), id);

@@ -1,50 +1,50 @@
-//! Planned faults.
+//! Planned faults of the simulated disk.
 
 use crate::{DiskErrorKind, DiskOperation, FileName};
 
-/// How often a fault strikes.
+/// Number of times that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// One operation fails, those after it succeed.
+    /// One operation fails; those after it succeed.
     Once,
     /// That operation and all after it fail.
     Forever,
 }
 
-/// A failing operation to come.
+/// Planned failure of an operation.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Which kind of operation fails.
+    /// Kind of operation that fails.
     pub operation: DiskOperation,
-    /// Only operations on files whose names begin so (of a rename the source's; the directory's
-    /// name is empty).
+    /// Prefix of the names of the files concerned (for a rename, its old name; the directory's name
+    /// is empty).
     pub name_prefix: FileName,
-    /// How many of these operations succeed before.
+    /// Number of these operations that succeed first.
     pub after: u64,
-    /// How often it strikes.
+    /// Number of times that the fault strikes.
     pub repeat: Repeat,
-    /// The error's kind.
+    /// Kind of the error that the operation returns.
     pub error: DiskErrorKind,
 }
 
 impl Fault {
-    /// The operation of this kind after `after` others fails once, on whatever file.
+    /// Plans that the operation of this kind after `after` others fails once, on any file.
     pub fn once(operation: DiskOperation, after: u64, error: DiskErrorKind) -> Self {
         Self { operation, name_prefix: FileName::new(), after, repeat: Repeat::Once, error }
     }
 
-    /// All operations of this kind after `after` others fail, on whatever file.
+    /// Plans that all operations of this kind after `after` others fail, on any file.
     pub fn forever(operation: DiskOperation, after: u64, error: DiskErrorKind) -> Self {
         Self { repeat: Repeat::Forever, ..Self::once(operation, after, error) }
     }
 
-    /// Only on files whose names begin with this.
+    /// Restricts the fault to files whose names begin with `name_prefix`.
     pub fn on(self, name_prefix: &str) -> Self {
         Self { name_prefix: name_prefix.to_owned(), ..self }
     }
 }
 
-/// A fault and how many operations it has seen.
+/// Fault with the number of operations it has seen.
 #[derive(Debug)]
 pub(super) struct Planned {
     fault: Fault,
@@ -56,7 +56,7 @@ impl Planned {
         Self { fault, seen: 0 }
     }
 
-    /// Counts an operation; the error it fails with if it is its turn.
+    /// Counts an operation and returns the error that it must fail with, if any.
     pub(super) fn strike(&mut self, operation: DiskOperation, name: &str) -> Option<DiskErrorKind> {
         if operation != self.fault.operation || !name.starts_with(&self.fault.name_prefix) {
             return None;

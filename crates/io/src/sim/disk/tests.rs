@@ -1,4 +1,4 @@
-//! The fault model, rule by rule. What the disk does without faults is checked in `disk::tests`.
+//! The fault model, rule by rule. `disk::tests` checks the behaviour without faults.
 
 use std::io::IoSlice;
 
@@ -10,7 +10,7 @@ fn write(disk: &SimDisk, file: &SimFile, offset: usize, bytes: &[u8]) -> Result<
     disk.write_at(file, offset as u64, &[IoSlice::new(bytes)])
 }
 
-/// A disk with one durable file of so many sectors, all of this byte.
+/// Creates a disk with one durable file of `sectors` sectors, all of this byte.
 fn disk_with(sectors: usize, byte: u8) -> (SimDisk, SimFile) {
     let disk = SimDisk::new();
     disk.put_file("file", &vec![byte; sectors * SECTOR_BYTES]);
@@ -18,12 +18,12 @@ fn disk_with(sectors: usize, byte: u8) -> (SimDisk, SimFile) {
     (disk, file)
 }
 
-/// What one seed makes of the file.
+/// Returns what a crash with one seed leaves of the file.
 fn left(disk: &SimDisk, seed: u64, kind: CrashKind) -> Vec<u8> {
     disk.crash(&mut SimRng::new(seed), kind).contents("file").unwrap()
 }
 
-/// All that chance makes of the file.
+/// Returns all contents that a crash may leave of the file.
 fn outcomes(disk: &SimDisk) -> BTreeSet<Vec<u8>> {
     SEEDS.map(|seed| left(disk, seed, CrashKind::AnySubset)).collect()
 }
@@ -271,7 +271,7 @@ fn a_flipped_bit_is_there_now_and_after_a_crash() {
     }
 }
 
-/// A small program of every changing operation.
+/// Runs a small program with every changing operation.
 fn run(disk: &SimDisk) -> Result<(), DiskError> {
     let file = disk.create("a")?;
     disk.write_at(&file, 0, &[IoSlice::new(&[b'1'; 1024])])?;
@@ -301,7 +301,7 @@ fn a_crash_at_an_operation_keeps_those_before_and_stops_everything() {
         assert_eq!(disk.operation_count(), ordinal);
         assert_eq!(disk.journal(), whole.journal()[..usize::try_from(ordinal).unwrap()]);
         disk.list().unwrap_err();
-        // What is left works.
+        // The remaining disk works.
         let left = disk.crash(&mut SimRng::new(ordinal), CrashKind::AnySubset);
         left.create("after").unwrap();
         assert!(!left.is_crashed());

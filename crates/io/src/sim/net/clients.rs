@@ -1,15 +1,15 @@
-//! The clients' end: what a test holds in its hands.
+//! The clients' end of the simulated network, which a test controls.
 
 use std::sync::{Arc, Mutex};
 
 use super::{Pipe, Shared, lock};
 use crate::ConnId;
 
-/// A simulated client, from its connect on.
+/// Id of a simulated client, valid from its connect on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u32);
 
-/// The clients' end of a [`super::SimNet`]. Clones are the same end.
+/// Clients' end of a [`super::SimNet`]. Clones are the same end.
 #[derive(Clone, Debug)]
 pub struct SimClients {
     shared: Arc<Mutex<Shared>>,
@@ -18,38 +18,38 @@ pub struct SimClients {
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) phase: Phase,
-    /// Written by the client, not yet received by the server.
+    /// Bytes that the client wrote and the server has not received yet.
     pub(super) written: Pipe,
-    /// The client writes no more.
+    /// Whether the client closed its sending half.
     pub(super) written_ended: bool,
-    /// The server was told so, after all bytes.
+    /// Whether the server got the end of the stream, after all bytes.
     pub(super) end_reported: bool,
-    /// The client neither writes nor reads any more.
+    /// Whether the client neither writes nor reads any more.
     pub(super) closed: bool,
-    /// The client broke the connection.
+    /// Whether the client broke the connection.
     pub(super) reset: bool,
-    /// The server sends no more.
+    /// Whether the server sends no more.
     pub(super) finished: bool,
-    /// The client takes what is on its way.
+    /// Whether the client takes the bytes in transit.
     pub(super) reading: bool,
-    /// Sent by the server, not yet at the client.
+    /// Bytes that the server sent and that have not arrived at the client yet.
     pub(super) under_way: Pipe,
-    /// At the client, not yet read.
+    /// Bytes that arrived at the client and that the test has not read yet.
     pub(super) arrived: Vec<u8>,
 }
 
-/// How the server sees a client.
+/// State of a client as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not yet accepted.
+    /// The server has not accepted it yet.
     Waiting,
     Open(ConnId),
-    /// Closed by the server, refused, or reported as broken.
+    /// The server closed or refused it, or reported it as broken.
     Gone,
 }
 
 impl Client {
-    /// Whether the server can still receive from it or send to it.
+    /// Returns whether the server can still receive from it or send to it.
     fn is_live(&self) -> bool {
         self.phase != Phase::Gone
     }
@@ -75,7 +75,8 @@ impl SimClients {
         act(&mut lock(&self.shared).clients[client.0 as usize])
     }
 
-    /// A new client; the server accepts it in a later poll. It reads until told otherwise.
+    /// Connects a new client, which the server accepts in a later poll. The client reads until told
+    /// otherwise.
     pub fn connect(&self) -> ClientId {
         let mut shared = lock(&self.shared);
         let id = ClientId(u32::try_from(shared.clients.len()).expect("few clients"));
@@ -94,10 +95,11 @@ impl SimClients {
         id
     }
 
-    /// The client sends. Lost without a trace when the server has closed the connection.
+    /// Writes bytes from the client. They are lost silently if the server has closed the
+    /// connection.
     ///
     /// # Panics
-    /// When the client closed its sending half before.
+    /// If the client has closed its sending half.
     pub fn write(&self, client: ClientId, bytes: &[u8]) {
         self.with(client, |client| {
             assert!(!client.written_ended, "a write after the end");
@@ -107,17 +109,17 @@ impl SimClients {
         });
     }
 
-    /// Takes what arrived at the client.
+    /// Takes the bytes that arrived at the client.
     pub fn read(&self, client: ClientId) -> Vec<u8> {
         self.with(client, |client| std::mem::take(&mut client.arrived))
     }
 
-    /// The client closes its sending half and goes on reading.
+    /// Closes the client's sending half; the client goes on reading.
     pub fn half_close(&self, client: ClientId) {
         self.with(client, |client| client.written_ended = true);
     }
 
-    /// The client closes: what it wrote still arrives, what the server sends no longer does.
+    /// Closes the client: the bytes it wrote still arrive, those that the server sends do not.
     pub fn close(&self, client: ClientId) {
         self.with(client, |client| {
             client.written_ended = true;
@@ -126,8 +128,8 @@ impl SimClients {
         });
     }
 
-    /// The connection breaks: bytes on their way to the client are lost, those to the server at
-    /// least by half; then the server sees an error.
+    /// Breaks the connection: all bytes in transit to the client are lost and at least half of
+    /// those to the server; then the server sees an error.
     pub fn reset(&self, client: ClientId) {
         self.with(client, |client| {
             client.written_ended = true;
@@ -138,18 +140,18 @@ impl SimClients {
         });
     }
 
-    /// The client stops taking what the server sends, so that its sends stay under way once the
+    /// Makes the client stop taking bytes, so that the server's sends stay in flight once the
     /// buffer is full.
     pub fn stop_reading(&self, client: ClientId) {
         self.with(client, |client| client.reading = false);
     }
 
-    /// The client takes it again.
+    /// Makes the client take bytes again.
     pub fn start_reading(&self, client: ClientId) {
         self.with(client, |client| client.reading = true);
     }
 
-    /// Which connection of the server this client is, while it is one.
+    /// Returns the server's connection to this client, while there is one.
     pub fn conn(&self, client: ClientId) -> Option<ConnId> {
         self.with(client, |client| match client.phase {
             Phase::Open(conn) => Some(conn),
@@ -157,24 +159,24 @@ impl SimClients {
         })
     }
 
-    /// Whether the client sees the end: the server closed the connection or its half (or refused
-    /// it, or the connection broke) and everything sent before has arrived, even if it was not yet
-    /// read.
+    /// Returns whether the client sees the end: the server closed the connection or its half (or
+    /// refused it, or the connection broke) and everything sent before has arrived, even if the
+    /// test has not read it yet.
     pub fn is_closed(&self, client: ClientId) -> bool {
         self.with(client, |client| {
             (client.finished || !client.is_live()) && client.under_way.is_empty()
         })
     }
 
-    /// How many bytes this client has written that the server has not yet received.
+    /// Returns the number of bytes that this client has written and the server has not received.
     pub fn unreceived_bytes(&self, client: ClientId) -> usize {
         self.with(client, |client| client.written.len())
     }
 
-    /// Whether polls alone move nothing more towards the server or a client: every client was
-    /// accepted or refused, every byte and end of the clients was reported, and everything that can
-    /// arrive at a client has. Sends under way on the server's side do not count: they wait for
-    /// clients that read.
+    /// Returns whether polls alone move nothing more: the server has accepted or refused every
+    /// client and reported every byte and end of the clients, and everything that can arrive at a
+    /// client has arrived. The server's sends in flight do not count: they wait for clients that
+    /// read.
     pub fn is_idle(&self) -> bool {
         lock(&self.shared).clients.iter().all(Client::is_idle)
     }

@@ -7,7 +7,7 @@ use crate::Rng;
 
 const SEEDS: std::ops::Range<u64> = 0..60;
 
-/// Enough polls for anything that moves by chance to have moved.
+/// Number of polls after which anything that moves by chance has moved.
 const POLLS: usize = 2000;
 
 struct Server {
@@ -16,7 +16,7 @@ struct Server {
     received: BTreeMap<ConnId, Vec<u8>>,
     ended: BTreeMap<ConnId, CloseReason>,
     sent: Vec<(ConnId, usize)>,
-    /// Everything that happened, for comparing runs.
+    /// Everything that happened, to compare runs.
     history: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl Server {
         Self { net, clients, received, ended, sent, history }
     }
 
-    /// A server with one client that it has accepted.
+    /// Creates a server with one client that it has accepted.
     fn with_client(seed: u64) -> (Self, ClientId, ConnId) {
         let options =
             SimNetOptions { send_buffer_bytes: 100, piece_bytes_max: 40, ..Default::default() };
@@ -88,7 +88,7 @@ impl Server {
     }
 }
 
-/// Many clients send random bytes and get them back; what happened.
+/// Lets many clients send random bytes and get them back; returns what happened.
 fn echo(seed: u64) -> Vec<String> {
     let net = NetOptions { buffer_bytes: 64, receive_bytes_min: 16, ..NetOptions::default() };
     let mut server =
@@ -173,7 +173,7 @@ fn a_client_that_does_not_read_keeps_a_send_under_way() {
         server.poll_until(|server| server.sent == [(conn, 101)]);
         server.poll_until(|server| server.clients.is_idle());
         assert_eq!(server.clients.read(client), [b'x'; 101]);
-        // What fits into the buffer is sent although nobody reads.
+        // What fits into the buffer is sent although the client does not read.
         server.clients.stop_reading(client);
         server.send(conn, &[b'y'; 100]);
         server.poll_until(|server| server.sent.len() == 2);

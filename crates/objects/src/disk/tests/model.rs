@@ -104,7 +104,7 @@ impl Run {
                 assert!(kept.is_none_or(|bytes| bytes.iter().all(|&byte| byte == name as u8)));
             }
             Operation::KeepOnly { name } => {
-                drop(self.disk.keep_only(&|kept| kept == name.to_string()))
+                let _freed = self.disk.keep_only(&|kept| kept == name.to_string());
             }
             Operation::Flush => drop(self.disk.flush()),
             Operation::Look => self.disk.look(),

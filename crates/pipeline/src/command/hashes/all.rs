@@ -1,4 +1,4 @@
-//! HGETALL, HKEYS, HVALS: a whole hash.
+//! HGETALL, HKEYS and HVALS: a whole hash.
 
 use busload_tables::{HashPlace, KeyHash, TableId, Value};
 
@@ -9,25 +9,25 @@ use crate::{
     tx::{Key, LockMode, Locks, Slice, Step, Tx, Work},
 };
 
-/// What is shown of the fields.
+/// Selects what a command returns of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// Names and values.
+    /// Names and values (HGETALL).
     Both,
-    /// Names.
+    /// Names of fields only (HKEYS).
     Fields,
-    /// Values.
+    /// Values of fields only (HVALS).
     Values,
 }
 
-/// Shows a whole hash, as it is at one moment.
+/// Work of HGETALL, HKEYS and HVALS: reads a whole hash as if at one moment.
 pub(super) struct AllFields {
     shown: Shown,
     table: TableId,
     hash: KeyHash,
-    /// Where the next slice goes on.
+    /// Position in the hash where the next slice continues.
     place: Option<HashPlace>,
-    /// Of the key, once it takes more than a slice.
+    /// Lock of the key, once it takes more than a slice.
     locks: Option<Locks>,
 }
 

@@ -11,7 +11,7 @@ use crate::{
     tx::{ChangeSet, Counts, Key, LockMode, Locks, Plan, Planned, Slice, Step, Tx, Work},
 };
 
-/// HMGET: fields of a hash, as it is at one moment.
+/// Work of HMGET: reads fields of a hash as if at one moment.
 pub(super) struct SomeFields {
     table: TableId,
     hash: KeyHash,
@@ -57,16 +57,16 @@ impl Work for SomeFields {
     }
 }
 
-/// What the client is told.
+/// Kind of reply that the client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PutReply {
-    /// How many fields are new.
+    /// Number of fields that are new.
     Added,
-    /// `+OK`.
+    /// Status `+OK` of HMSET.
     Ok,
 }
 
-/// HSET, HMSET with many fields. The key holds no other kind of value.
+/// Plan of HSET and HMSET with many fields. The key holds no other kind of value.
 pub(super) struct PutFields {
     reply: PutReply,
     planned: usize,
@@ -125,7 +125,7 @@ impl Plan for PutFields {
     }
 }
 
-/// HDEL with many fields. The key holds a hash.
+/// Plan of HDEL with many fields. The key holds a hash.
 #[derive(Default)]
 pub(super) struct DeleteFields {
     planned: usize,
@@ -169,7 +169,7 @@ impl Plan for DeleteFields {
     }
 }
 
-/// The request was let through, so nobody has its key.
+/// Locks the key. This request was let through, so nobody else holds it.
 fn lock_only(tx: &Tx, key: &Key<'_>, changes: &mut ChangeSet) {
     let locked = changes.lock(tx, key);
     debug_assert!(locked, "a request for a locked key waits");

@@ -1,4 +1,4 @@
-//! HRANDFIELD: fields drawn by chance.
+//! HRANDFIELD: fields drawn at random.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,6 @@ use crate::{
 
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
-/// HRANDFIELD
 pub(in crate::command) fn hrandfield(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let mut rng = SimRng::new(tx.rng.next_u64());
     if call.args.len() == 2 {
@@ -68,13 +67,13 @@ pub(in crate::command) fn hrandfield(tx: &mut Tx, call: &mut Call<'_>) -> Comman
     }
 }
 
-/// Fields that are drawn one by one; more are sampled in one pass over all.
+/// Number of fields up to which they are drawn one by one; more are sampled in one pass over all.
 const DRAWN_MAX: usize = 1_000;
 const PROTOCOL_BYTES_MIN: usize = 6;
 const TOO_LARGE: CommandError =
     CommandError::text("ERR value is out of range, the reply would be too large");
 
-/// A hash that stays as it is from the first slice to the last.
+/// Hash that stays unchanged from the first slice to the last.
 struct LockedHash {
     table: TableId,
     hash: KeyHash,
@@ -98,13 +97,13 @@ impl LockedHash {
     }
 }
 
-/// Some fields out of all, none twice: every choice of so many is as likely (Knuth, TAOCP 3.4.2,
-/// algorithm S).
+/// Work that samples fields without repetition; every choice of that many fields is equally likely
+/// (Knuth, TAOCP 3.4.2, algorithm S).
 struct Sample {
     hash: LockedHash,
     shown: Shown,
     wanted: usize,
-    /// Fields still to be looked at.
+    /// Number of fields still to be visited.
     of: usize,
     rng: SimRng,
     place: Option<HashPlace>,
@@ -141,8 +140,8 @@ impl Work for Sample {
     }
 }
 
-/// Fields drawn from all, again and again. The reply can be far larger than the hash, so it is
-/// bounded.
+/// Work that draws fields from all, with repetition. The reply can be far larger than the hash, so
+/// it is bounded.
 struct Draws {
     hash: LockedHash,
     shown: Shown,
@@ -178,7 +177,7 @@ impl Work for Draws {
     }
 }
 
-/// What was asked for.
+/// Arguments of HRANDFIELD, parsed.
 struct Ask {
     draw: Draw,
     shown: Shown,
@@ -186,9 +185,9 @@ struct Ask {
 
 #[derive(Clone, Copy)]
 enum Draw {
-    /// At most so many, none twice.
+    /// At most this many fields, none twice.
     Different(u64),
-    /// Exactly so many, each drawn from all.
+    /// Exactly this many, each drawn from all fields.
     Repeated(u64),
 }
 
@@ -203,7 +202,8 @@ impl Ask {
         let count = parse_i64(call.args.at(2)).ok_or(CommandError::NotInteger)?;
         if count == i64::MIN {
             return Err(CommandError::text(
-                "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+                "ERR value is out of range, value must between -9223372036854775807 and \
+                 9223372036854775807",
             ));
         }
         let shown = match (call.args.get(3), call.args.len()) {
@@ -220,8 +220,8 @@ impl Ask {
     }
 }
 
-/// Draws until there are enough different ones; for few out of many. Gives up when chance is
-/// against it.
+/// Draws until there are enough different fields; for few fields out of many. Gives up when too
+/// many draws repeat others.
 fn draw_until_different<'a>(
     hash: HashRef<'a>,
     count: usize,

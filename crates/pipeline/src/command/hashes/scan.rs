@@ -13,16 +13,15 @@ use crate::{
     tx::Tx,
 };
 
-/// Fields visited at a time unless COUNT says otherwise.
+/// Number of fields to visit unless COUNT says otherwise.
 const COUNT_DEFAULT: usize = 10;
 
-/// HSCAN
 pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let position = parse_cursor(call.args.at(2))?;
     let found = read_hash(tx, &first_key(tx, call))?;
     call.reply.array(2);
     let Some(hash) = found else {
-        // Options are looked at only when there is something to scan, as in Redis 7.0.
+        // Check the options only when there is something to scan, as Redis 7.0 does.
         call.reply.bulk(b"0");
         call.reply.array(0);
         return Ok(());
@@ -68,7 +67,7 @@ pub(in crate::command) fn hscan(tx: &mut Tx, call: &mut Call<'_>) -> CommandResu
 struct Options {
     pattern: Option<Pattern>,
     count: usize,
-    /// Whether values are wanted beside the fields.
+    /// Says whether the reply contains the values beside the fields.
     values: bool,
 }
 
@@ -92,13 +91,13 @@ impl Options {
                 return Err(CommandError::Syntax);
             }
         }
-        // Only one is compiled, however many there are.
+        // Compile only the last pattern, however many there are.
         options.pattern = last_pattern.map(Pattern::compile).transpose()?;
         Ok(options)
     }
 }
 
-/// Strings one behind the other.
+/// Consecutive strings in one buffer.
 #[derive(Default)]
 struct Strings {
     bytes: Vec<u8>,

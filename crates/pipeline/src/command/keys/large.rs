@@ -10,7 +10,7 @@ use crate::{
     tx::{ChangeSet, Counts, Key, Plan, Planned, Slice, Tx},
 };
 
-/// DEL, UNLINK with many keys.
+/// Plan of DEL and UNLINK with many keys.
 #[derive(Default)]
 pub(super) struct DeleteMany {
     planned: usize,
@@ -28,7 +28,7 @@ impl Plan for DeleteMany {
             if !changes.lock(tx, &key) {
                 return Ok(Planned::Locked);
             }
-            // What is expired goes, too, so that the log says so.
+            // Delete an expired key, too, so that the log contains the delete.
             let live = tx.get(&key).is_some();
             if live || tx.tables.is_expired(key.table, key.hash, key.bytes, tx.now()) {
                 effect::delete(changes.effects(tx, key.table), key.table, key.bytes);
@@ -46,32 +46,32 @@ impl Plan for DeleteMany {
     }
 }
 
-/// What becomes of the key that is copied.
+/// Says whether the copied key stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// COPY.
+    /// The key stays (COPY).
     Kept,
-    /// RENAME.
+    /// The key is removed (RENAME).
     Removed,
 }
 
-/// What the client is told.
+/// Kind of reply that the client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyReply {
-    /// `+OK`.
+    /// Status `+OK` of RENAME.
     Ok,
-    /// `:1`.
+    /// Integer `:1` of COPY and RENAMENX.
     One,
 }
 
-/// Copies a large value to another key, in place of what is there.
+/// Plan that copies a large value to another key, in place of what is there.
 pub(super) struct CopyKey {
     from: OwnedKey,
     to: OwnedKey,
     expiry: Option<UnixMs>,
     source: Source,
     reply: CopyReply,
-    /// Where in a hash the next slice goes on.
+    /// Position in a hash where the next slice continues.
     place: HashPlace,
     begun: bool,
 }
@@ -115,7 +115,7 @@ impl Plan for CopyKey {
     ) -> Result<Planned, CommandError> {
         let (from, to) = (self.from.key(), self.to.key());
         if !std::mem::replace(&mut self.begun, true) {
-            // The request was let through, so nobody has them.
+            // This request was let through, so nobody else holds its keys.
             let locked = changes.lock(tx, &from) && changes.lock(tx, &to);
             debug_assert!(locked, "a request for a locked key waits");
         }
@@ -174,7 +174,7 @@ impl Plan for CopyKey {
     }
 }
 
-/// Bytes copied in the time of a step.
+/// Number of bytes that are copied in the time of a step.
 const BYTES_PER_STEP: usize = 1024;
 
 fn put_fields(effects: &mut Vec<u8>, key: &Key<'_>, pairs: &[(&[u8], &[u8])]) {

@@ -1,4 +1,4 @@
-//! Numbers kept as text: INCR and its relatives.
+//! Numbers stored as text: INCR and its relatives.
 
 use busload_resp::parse_i64;
 use busload_tables::StringValue;
@@ -11,27 +11,23 @@ use crate::{
     tx::{Key, Tx},
 };
 
-/// An integer sum is beyond 64 bits.
+/// Error of an integer sum beyond 64 bits.
 pub(in crate::command) const OVERFLOW: CommandError =
     CommandError::text("ERR increment or decrement would overflow");
 
-/// INCR
 pub(in crate::command) fn incr(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     increment(tx, call, 1)
 }
 
-/// DECR
 pub(in crate::command) fn decr(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     increment(tx, call, -1)
 }
 
-/// INCRBY
 pub(in crate::command) fn incrby(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let by = call.args.integer(2)?;
     increment(tx, call, by)
 }
 
-/// DECRBY
 pub(in crate::command) fn decrby(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let by = call.args.integer(2)?.checked_neg();
     increment(tx, call, by.ok_or(CommandError::text("ERR decrement would overflow"))?)
@@ -49,7 +45,6 @@ fn increment(tx: &mut Tx, call: &mut Call<'_>, by: i64) -> CommandResult {
     Ok(())
 }
 
-/// INCRBYFLOAT
 pub(in crate::command) fn incrbyfloat(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let old = match string(tx, &key)? {

@@ -9,26 +9,26 @@ use crate::{
 
 use super::value;
 
-/// What is shown of the keys.
+/// Selects what a command returns of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::command) enum Shown {
-    /// Every value, null for what is no string.
+    /// Every value; null for a key that holds no string.
     Values,
-    /// How many there are.
+    /// Number of keys that exist.
     Count,
 }
 
-/// MGET, EXISTS, TOUCH: reads all arguments, as if at one moment.
+/// Work of MGET, EXISTS and TOUCH: reads all keys as if at one moment.
 pub(in crate::command) struct ReadKeys {
     shown: Shown,
-    /// Keys read so far.
+    /// Number of keys read so far.
     read: usize,
     found: usize,
-    /// Of what was read, once it takes more than a slice.
+    /// Locks of the keys that were read, once it takes more than a slice.
     locks: Option<Locks>,
 }
 
-/// Keys fetched ahead together.
+/// Number of keys that are prefetched together.
 const GROUP_KEYS: usize = 32;
 
 impl ReadKeys {
@@ -36,7 +36,7 @@ impl ReadKeys {
         Self { shown, read: 0, found: 0, locks: None }
     }
 
-    /// Reads a key; what the slice has come to.
+    /// Reads a key. Returns how the slice continues.
     fn read(&mut self, tx: &Tx, slice: &mut Slice<'_>, key: &Key<'_>) -> Step {
         if tx.locked_for(key, Access::Read) {
             return Step::Wait;
@@ -99,19 +99,19 @@ impl Work for ReadKeys {
     }
 }
 
-/// Whether there is a condition.
+/// Condition under which the keys are set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Always {
-    /// MSET.
+    /// Set in any case (MSET).
     Yes,
-    /// MSETNX.
+    /// Set if none of the keys exists (MSETNX).
     OnlyIfNoneExists,
 }
 
-/// MSET, MSETNX with many keys or large values.
+/// Plan of MSET and MSETNX with many keys or large values.
 pub(super) struct SetMany {
     always: Always,
-    /// Keys known to be absent, and locked.
+    /// Number of keys known to be absent, and locked.
     checked: usize,
     planned: usize,
     any_exists: bool,

@@ -1,33 +1,32 @@
-//! The options of SET and GETEX: under which condition, for how long, and whether the old value is
-//! the answer.
+//! Options of SET and GETEX: condition, lifetime, and whether the old value is the reply.
 
 use busload_resp::parse_i64;
 use busload_tables::UnixMs;
 
 use crate::{args::Cursor, error::CommandError};
 
-/// Which options a command knows.
+/// Set of options that a command permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permitted {
     OfSet,
     OfGetex,
 }
 
-/// What was asked for.
+/// Options given with a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options<'a> {
     pub condition: Option<Condition>,
-    /// The old value is the answer.
+    /// Says whether the reply is the old value.
     pub get: bool,
     pub lifetime: Option<Lifetime<'a>>,
 }
 
-/// When a value is set at all.
+/// Condition for setting a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// NX
+    /// Set only if the key is absent (NX).
     Absent,
-    /// XX
+    /// Set only if the key is present (XX).
     Present,
 }
 
@@ -37,26 +36,26 @@ impl Condition {
     }
 }
 
-/// How long a value lives.
+/// Lifetime that a command gives to a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lifetime<'a> {
-    /// KEEPTTL
+    /// Keep the expiry that the key has (KEEPTTL).
     Keep,
-    /// PERSIST
+    /// Remove the expiry (PERSIST).
     Endless,
-    /// EX, PX, EXAT, PXAT
+    /// Expire at a time (EX, PX, EXAT, PXAT).
     Until(Until<'a>),
 }
 
-/// A time given as a number that is not read yet: whether it is one is asked only after everything
-/// else.
+/// Time given as a number that is not parsed yet: Redis reports a wrong number after all other
+/// errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until<'a> {
     kind: Expiring,
     number: &'a [u8],
 }
 
-/// What the number of a time means.
+/// Unit and origin of the number in a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expiring {
     InSeconds,
@@ -73,7 +72,7 @@ const EXPIRING: [(&str, Expiring); 4] = [
 ];
 
 impl<'a> Options<'a> {
-    /// Reads all options, in any order. One may come twice, but not with another that contradicts
+    /// Parses all options, in any order. One may occur twice, but not with another that contradicts
     /// it.
     pub fn parse(mut cursor: Cursor<'a>, permitted: Permitted) -> Result<Self, CommandError> {
         let mut options = Options::default();
@@ -143,7 +142,7 @@ impl Expiring {
 }
 
 impl Until<'_> {
-    /// The time meant. It may be in the past; the number itself must be above 0.
+    /// Returns the time that is meant. It may be in the past; the number itself must be above 0.
     pub fn at(self, now: UnixMs, command: &str) -> Result<UnixMs, CommandError> {
         let number = parse_i64(self.number).ok_or(CommandError::NotInteger)?;
         let milliseconds = match self.kind {

@@ -1,4 +1,4 @@
-//! Parts of strings.
+//! Commands on parts of strings.
 
 use std::ops::Range;
 
@@ -11,7 +11,6 @@ use crate::{
 use busload_tables::limits::STRING_BYTES_MAX;
 use bytes::Bytes;
 
-/// APPEND
 pub(in crate::command) fn append(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let more = call.args.at(2);
@@ -37,7 +36,6 @@ pub(in crate::command) fn append(tx: &mut Tx, call: &mut Call<'_>) -> CommandRes
     Ok(())
 }
 
-/// STRLEN
 pub(in crate::command) fn strlen(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let length = read_string(tx, &key)?.map_or(0, |value| value.as_slice().len());
@@ -45,7 +43,6 @@ pub(in crate::command) fn strlen(tx: &mut Tx, call: &mut Call<'_>) -> CommandRes
     Ok(())
 }
 
-/// SETRANGE
 pub(in crate::command) fn setrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let key = first_key(tx, call);
     let offset = usize::try_from(call.args.integer(2)?)
@@ -66,7 +63,7 @@ pub(in crate::command) fn setrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandR
     Ok(())
 }
 
-/// The argument becomes part of the value. The reply is written already.
+/// Writes the argument into part of a large value, in slices. The reply is written already.
 fn patch_in_slices(
     tx: &mut Tx,
     call: &mut Call<'_>,
@@ -87,7 +84,7 @@ fn check_length(offset: usize, more: usize) -> CommandResult {
     }
 }
 
-/// GETRANGE and SUBSTR
+/// Executes GETRANGE and SUBSTR, its old name.
 pub(in crate::command) fn getrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandResult {
     let (first, last) = (call.args.integer(2)?, call.args.integer(3)?);
     let key = first_key(tx, call);
@@ -103,11 +100,11 @@ pub(in crate::command) fn getrange(tx: &mut Tx, call: &mut Call<'_>) -> CommandR
     Ok(())
 }
 
-/// The elements from `first` to `last`, both included, of `count`; negative ones count from the
-/// end, -1 is the last.
+/// Returns the elements from `first` to `last`, both included, of `count`; negative ones count from
+/// the end, -1 is the last.
 pub(in crate::command) fn index_range(first: i64, last: i64, count: usize) -> Range<usize> {
-    // Both before the first element in the wrong order would look like a range once they are cut
-    // off at 0.
+    // Two positions before the first element, in the wrong order, would look like a range once they
+    // are cut off at 0.
     if first < 0 && last < 0 && last < first {
         return 0..0;
     }

@@ -1,6 +1,6 @@
-//! `stringmatchlen` of Redis 7.0 statement by statement, for comparing.
+//! Port of `stringmatchlen` of Redis 7.0, statement by statement, to compare with.
 
-/// Whether all of the text matches.
+/// Returns whether all of the text matches.
 pub(super) fn string_match(pattern: &[u8], text: &[u8], caseless: bool) -> bool {
     Model { pattern, text, caseless }.run(0, 0)
 }
@@ -12,7 +12,7 @@ struct Model<'a> {
 }
 
 impl Model<'_> {
-    /// A byte of the pattern; behind it is the zero that ends a C string.
+    /// Returns a byte of the pattern; behind its end the zero that ends a C string.
     fn at(&self, place: usize) -> u8 {
         self.pattern.get(place).copied().unwrap_or(0)
     }
@@ -25,7 +25,7 @@ impl Model<'_> {
         if self.caseless { a.eq_ignore_ascii_case(&b) } else { a == b }
     }
 
-    /// `p` and `s` are where the C function's pointers are.
+    /// Matches from `p` and `s`, the positions of the C function's pointers.
     fn run(&self, mut p: usize, mut s: usize) -> bool {
         while self.left(p) != 0 && s < self.text.len() {
             match self.at(p) {
@@ -66,7 +66,7 @@ impl Model<'_> {
         self.left(p) == 0 && s == self.text.len()
     }
 
-    /// Whether the class that begins behind its bracket has the byte, and where it ends.
+    /// Returns whether the class that begins behind its bracket has the byte, and where it ends.
     fn class(&self, mut p: usize, byte: u8) -> (bool, usize) {
         let negated = self.at(p) == b'^';
         p += usize::from(negated);

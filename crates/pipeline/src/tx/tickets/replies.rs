@@ -1,4 +1,4 @@
-//! The replies of requests that sources have answered.
+//! Replies to requests that sources have answered.
 
 use bytes::Bytes;
 
@@ -30,11 +30,11 @@ pub(super) fn write(
     if too_long && !asked.is_silent { Err(TooLong) } else { Ok(()) }
 }
 
-/// The reply passed its bound and was taken back.
+/// Error: the reply passed its limit and was discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// One reply for all keys: a count, or that all went well, or the first error and how far it got.
+/// Writes one reply for all keys: a count, or `OK`, or the first error and how many keys succeeded.
 fn write_sum(asked: &Asked, answers: &[Option<Answer>], reply: &mut Reply<'_>) {
     let operation = asked.command.source;
     if let Some(error) = answers.iter().find_map(|answer| answer.as_ref()?.as_ref().err()) {
@@ -112,7 +112,7 @@ mod tests {
         let value = Some(Bytes::from(vec![0; 16 * 1024]));
         let answers =
             Answers::One(Ok(SourceValue::Values(vec![value; 1 + REPLY_SMALL_BYTES / 16 / 1024])));
-        // Others before it filled the batch.
+        // Earlier replies filled the batch.
         let (mut out, mut shared) = (vec![0; REPLY_COPIED_BYTES_MAX - 16 * 1024], Vec::new());
         let before = out.len();
         let mut reply = Reply::new(&mut out, &mut shared, asked.version);

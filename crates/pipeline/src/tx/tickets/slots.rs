@@ -1,14 +1,16 @@
 //! Open tickets: found by ticket, by the connection that waits, and by source in order of deadline.
-//! Everything is O(1) and allocates nothing once the memory for the most tickets ever open is
-//! there.
+//! All operations are O(1) and allocate nothing once there is memory for the largest number of
+//! tickets that were ever open.
 //!
 //! ```text
-//!  slots:  [ ticket | ticket | free | ticket | ... ]     a ticket is its slot's index and how often the slot was used
+//!  ticket: slot index, and how often the slot was used
+//!
+//!  slots:  [ ticket | ticket | free | ticket | ... ]
 //!             ^ one doubly linked list per connection, one per source, through the slots
 //! ```
 //!
-//! Uses are counted in 44 bits: a late answer finds its slot used by somebody else only after so
-//! many uses of it.
+//! The use count has 44 bits: a late answer could find its slot reused under the same ticket only
+//! after so many uses.
 
 use std::time::Duration;
 
@@ -16,31 +18,31 @@ use busload_io::ConnId;
 
 use crate::{limits::SOURCE_TICKETS_MAX, source::Ticket};
 
-/// No slot.
+/// Index that means no slot.
 const NONE: u32 = u32::MAX;
 
-/// Who waits for what until when.
+/// Connection that waits, source that must answer, and deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
-    /// Who.
+    /// Connection that waits for the answer.
     pub conn: ConnId,
-    /// Ordinal of the source that was asked.
+    /// Ordinal of the source that must answer.
     pub source: usize,
-    /// When it is too late.
+    /// Time at which the request times out.
     pub deadline: Duration,
 }
 
-/// All open tickets, each with what is to be done with its answer.
+/// Open tickets, each with what its answer is for.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     slots: Vec<Slot<T>>,
-    /// First of the free slots, which are linked through `by_conn.next`.
+    /// Index of the first free slot; free slots are linked through `by_conn.next`.
     free: u32,
     len: usize,
-    /// By index of the connection: what an index's last user waited for is gone before its next one
-    /// asks.
+    /// Lists by index of the connection: the tickets of an index's previous connection are closed
+    /// before its next one submits any.
     conns: Vec<List>,
-    /// By ordinal of the source, in order of deadline.
+    /// Lists by ordinal of the source, in order of deadline.
     sources: Vec<List>,
 }
 
@@ -73,7 +75,7 @@ impl List {
     const EMPTY: List = List { first: NONE, last: NONE };
 }
 
-/// Which of a slot's two lists.
+/// Selects one of a slot's two lists.
 #[derive(Clone, Copy)]
 enum Of {
     Conn,
@@ -85,7 +87,7 @@ impl<T> Slots<T> {
         Self { slots: Vec::new(), free: NONE, len: 0, conns: Vec::new(), sources: Vec::new() }
     }
 
-    /// How many tickets are open.
+    /// Returns how many tickets are open.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -122,17 +124,17 @@ impl<T> Slots<T> {
         Some((waiting, content))
     }
 
-    /// Whether the ticket is open.
+    /// Returns whether the ticket is open.
     pub fn is_open(&self, ticket: Ticket) -> bool {
         self.content(ticket).is_some()
     }
 
-    /// What is to be done with the answer, if the ticket is open.
+    /// Returns what the answer is for, if the ticket is open.
     pub fn content(&self, ticket: Ticket) -> Option<&T> {
         self.slots[self.index_of(ticket)? as usize].content.as_ref()
     }
 
-    /// The oldest ticket of a connection.
+    /// Returns the oldest ticket of a connection.
     pub fn first_of_conn(&self, conn: ConnId) -> Option<Ticket> {
         let list = self.conns.get(conn.index as usize)?;
         let slot = self.slots.get(list.first as usize)?;
@@ -140,14 +142,14 @@ impl<T> Slots<T> {
         Some(ticket_of(list.first, slot.uses))
     }
 
-    /// The ticket of a source that is too late first, and when.
+    /// Returns the deadline of a source that comes first, and its ticket.
     pub fn first_of_source(&self, source: usize) -> Option<(Duration, Ticket)> {
         let list = self.sources.get(source)?;
         let slot = self.slots.get(list.first as usize)?;
         Some((slot.waiting.deadline, ticket_of(list.first, slot.uses)))
     }
 
-    /// When the first of all tickets is too late.
+    /// Returns the first deadline of all tickets.
     pub fn next_deadline(&self) -> Option<Duration> {
         let firsts = self.sources.iter().filter_map(|list| self.slots.get(list.first as usize));
         firsts.map(|slot| slot.waiting.deadline).min()
@@ -177,8 +179,8 @@ impl<T> Slots<T> {
         index
     }
 
-    /// The last ticket of the source that is due no later. All of one source have the same timeout,
-    /// so it is the last.
+    /// Returns the last ticket of the source whose deadline is not later. All tickets of one source
+    /// have the same timeout, so it is normally the last of the list.
     fn last_due_before(&self, waiting: Waiting) -> u32 {
         let mut last = self.sources[waiting.source].last;
         while let Some(slot) = self.slots.get(last as usize)
@@ -217,7 +219,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The list the slot is in.
+    /// Returns the list that the slot is in.
     fn list(&mut self, of: Of, index: u32) -> &mut List {
         let waiting = self.slots[index as usize].waiting;
         match of {
@@ -255,7 +257,7 @@ mod tests {
         ConnId { index: index as u32, generation: 7 }
     }
 
-    /// What is open, in order of opening.
+    /// Open tickets, in order of opening.
     type Model = Vec<(Ticket, Waiting, u64)>;
 
     fn check(slots: &Slots<u64>, model: &Model) {

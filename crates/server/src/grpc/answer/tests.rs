@@ -125,7 +125,8 @@ fn results_are_sorted_by_what_they_are() {
     assert_eq!((results.chunks[0].index, results.chunks[0].encoding()), (2, Encoding::Snappy));
 }
 
-/// Length of a message as it is sent: fields 1 with their tags and lengths, all others are empty.
+/// Returns the encoded length of a message: fields 1 with their tags and lengths; all others are
+/// empty.
 fn prost_length(message: &GetChunksResponse) -> usize {
     assert!(
         message.missing.is_empty() && message.not_local.is_empty() && message.failed.is_empty()

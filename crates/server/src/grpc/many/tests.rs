@@ -15,19 +15,19 @@ use crate::grpc::limits::MESSAGE_BYTES;
 
 const CHUNK_BYTES: usize = 4096;
 
-/// A store whose chunks are at hand, or come when the test says so, by the first byte of their
-/// address.
+/// A store whose chunks are at hand, or are received when the test says so, by the first byte of
+/// their address.
 #[derive(Clone, Default)]
 struct Fake {
     trips: Arc<Mutex<Vec<Trip>>>,
     lookups: Arc<Mutex<usize>>,
 }
 
-/// A trip that has left.
+/// A batch that was sent.
 struct Trip {
     addresses: Vec<ChunkAddress>,
     request: Request,
-    /// None: nothing more comes.
+    /// Sender of outcomes; none once the batch has ended.
     landing: Option<mpsc::UnboundedSender<Landed>>,
 }
 
@@ -41,7 +41,7 @@ fn address(kind: u8, number: u32) -> ChunkAddress {
     ChunkAddress(bytes)
 }
 
-/// Its contents begin with its address.
+/// Makes a chunk whose contents begin with its address.
 fn chunk(address: &ChunkAddress) -> Chunk {
     let mut contents = vec![0; CHUNK_BYTES];
     contents[..20].copy_from_slice(&address.0);
@@ -78,7 +78,7 @@ impl Fake {
         *self.lookups.lock().unwrap()
     }
 
-    /// Chunks of a trip arrive.
+    /// Delivers chunks of a batch.
     fn land(&self, trip: usize, positions: std::ops::Range<usize>) {
         let trips = self.trips.lock().unwrap();
         let trip = &trips[trip];
@@ -87,23 +87,23 @@ impl Fake {
         trip.landing.as_ref().unwrap().send(landed.collect()).unwrap();
     }
 
-    /// What became of some of a trip's addresses.
+    /// Delivers outcomes of some addresses of a batch.
     fn send(&self, trip: usize, landed: Landed) {
         self.trips.lock().unwrap()[trip].landing.as_ref().unwrap().send(landed).unwrap();
     }
 
-    /// Whether nobody waits for a trip any more.
+    /// Whether a batch was cancelled.
     fn is_given_up(&self, trip: usize) -> bool {
         self.trips.lock().unwrap()[trip].landing.as_ref().unwrap().is_closed()
     }
 
-    /// Nothing more comes from a trip.
+    /// Ends a batch.
     fn end(&self, trip: usize) {
         self.trips.lock().unwrap()[trip].landing = None;
     }
 }
 
-/// Timers need a runtime; theirs is one whose time passes when everybody waits.
+/// Runs a test on a runtime, which timers need, with paused time: it passes when all tasks wait.
 fn within<T>(test: impl AsyncFnOnce() -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -127,7 +127,7 @@ fn call(addresses: &[ChunkAddress], timeout: Option<&'static str>) -> Call {
     }
 }
 
-/// What one look gives, however many turns it takes.
+/// Polls until there is a message or nothing to do, however many turns that takes.
 fn look(answers: &mut Answers<Fake>) -> Poll<Option<Result<GetChunksResponse, Status>>> {
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..100 {

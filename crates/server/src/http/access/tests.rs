@@ -14,7 +14,7 @@ fn credentials(scheme: &str, text: &str) -> String {
     format!("{scheme} {}", BASE64_STANDARD.encode(text))
 }
 
-/// `hex` of 64 digits.
+/// Decodes 64 hexadecimal digits.
 fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
@@ -106,7 +106,7 @@ fn a_key_is_of_one_table_and_one_password_and_outlives_the_process() {
     assert_eq!(key.len(), 22);
     assert!(key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)), "{key}");
     assert_eq!(Access::asking(b"secret").key("db").as_ref(), Some(&key));
-    // URLs that were given out would be good no longer if this changed.
+    // A change of this would invalidate URLs that clients already have.
     assert_eq!(key, "gfL-W3m-2bOktZHCpnnKJA");
     assert!(access.allows_key("db", Some(&key)));
     assert!(!access.allows_key("other", Some(&key)), "of another table");
@@ -116,7 +116,7 @@ fn a_key_is_of_one_table_and_one_password_and_outlives_the_process() {
     }
 }
 
-/// RFC 7914, 11: vectors of PBKDF2 with HMAC-SHA256.
+/// Test vectors of PBKDF2 with HMAC-SHA256 from RFC 7914, 11.
 #[test]
 fn the_derivation_is_pbkdf2() {
     for (password, salt, steps, expected) in [

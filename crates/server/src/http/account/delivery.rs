@@ -1,8 +1,8 @@
-//! Whether clients take what is sent to them. HTTP/2 has a window for every answer: one that its
-//! client gives no window is not written to the socket, which never stalls then.
+//! Detects clients that stop taking an answer. HTTP/2 has a flow-control window for every answer:
+//! if a client grants one no window, hyper writes nothing of it, so the socket itself never stalls.
 //!
-//! Only pieces count that were handed out and are not on the socket. An answer that waits for the
-//! server has none, however long it waits.
+//! Only pieces count that hyper has and that are not written to the socket. An answer that waits
+//! for the server has none, however long it waits.
 
 use std::{
     collections::HashMap,
@@ -17,19 +17,19 @@ use tokio::time::{Instant, sleep};
 
 use crate::http::limits::{PIECE_BYTES, PIECE_TIME_MAX, WRITE_STALL_MAX};
 
-/// How often to look.
+/// Interval of the checks.
 const INTERVAL: Duration = WRITE_STALL_MAX.checked_div(4).expect("four is not zero");
 
 /// The answers of one connection.
 #[derive(Debug, Default)]
 pub struct Deliveries {
-    /// Numbers answers.
+    /// Number of the next answer.
     answers: AtomicU64,
-    /// Those of which something waits to be taken.
+    /// Answers with bytes that the client has not taken, by number.
     waiting: Mutex<HashMap<u64, Waiting>>,
 }
 
-/// One answer.
+/// Handle of one answer.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     of: Arc<Deliveries>,
@@ -38,24 +38,24 @@ pub struct Delivery {
 
 #[derive(Debug)]
 struct Waiting {
-    /// Handed out, and not on the socket.
+    /// Bytes handed to hyper and not yet written to the socket.
     bytes: usize,
-    /// When some of it was taken.
+    /// Time at which the client last took anything.
     taken_at: Instant,
-    /// Taken since `piece_at`, less than a piece.
+    /// Bytes taken since `piece_at`, less than a piece.
     taken_bytes: usize,
-    /// When the last whole piece was taken.
+    /// Time at which the client had last taken a whole piece.
     piece_at: Instant,
 }
 
 impl Deliveries {
-    /// A further answer.
+    /// Begins a further answer.
     pub fn begin(self: &Arc<Self>) -> Delivery {
         Delivery { of: Arc::clone(self), answer: self.answers.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Waits until the client has taken nothing of an answer for too long, or hardly anything for
-    /// very long.
+    /// Waits until the client has taken nothing of an answer for [`WRITE_STALL_MAX`], or less than
+    /// a piece for [`PIECE_TIME_MAX`].
     pub async fn stuck(&self) {
         loop {
             sleep(INTERVAL).await;
@@ -72,14 +72,14 @@ impl Deliveries {
 }
 
 impl Delivery {
-    /// Some bytes are ready to be sent.
+    /// Notes that hyper got these bytes to send.
     pub fn hand_out(&self, bytes: usize) {
         if bytes != 0 {
             self.of.waiting().entry(self.answer).or_insert_with(Waiting::new).bytes += bytes;
         }
     }
 
-    /// Some of them are on the socket.
+    /// Notes that these bytes were written to the socket.
     pub fn take(&self, bytes: usize) {
         let mut waiting = self.of.waiting();
         if let Some(own) = waiting.get_mut(&self.answer) {
@@ -88,7 +88,7 @@ impl Delivery {
         self.settle(waiting, bytes);
     }
 
-    /// Some of them will not be sent.
+    /// Notes that these bytes will not be sent.
     pub fn give_up(&self, bytes: usize) {
         self.settle(self.of.waiting(), bytes);
     }
@@ -139,7 +139,7 @@ mod tests {
             .unwrap()
     }
 
-    /// When the answers count as stuck.
+    /// Waits until the answers count as stuck; returns how long that took.
     async fn stuck(deliveries: &Deliveries) -> Duration {
         let started = Instant::now();
         timeout(10 * PIECE_TIME_MAX, deliveries.stuck()).await.unwrap();
@@ -165,7 +165,7 @@ mod tests {
             assert!(WRITE_STALL_MAX <= after && after <= WRITE_STALL_MAX + INTERVAL, "{after:?}");
             unread.take(9);
             sleep(WRITE_STALL_MAX / 2).await;
-            // More of it is no sign of life of the client.
+            // Further bytes from the server are no sign of life of the client.
             unread.hand_out(10);
             assert!(stuck(&deliveries).await <= WRITE_STALL_MAX / 2 + INTERVAL);
             unread.take(11);

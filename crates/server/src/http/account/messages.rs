@@ -1,44 +1,45 @@
-//! Where the messages of a gRPC call begin and end: each is a byte that says whether it is
-//! compressed, its length in four bytes, and as many bytes of contents. Frames cut them anywhere.
+//! Reassembles the messages of a gRPC call from HTTP/2 frames, which cut them anywhere. A message
+//! is a byte that says whether it is compressed, its length in four bytes, and its contents.
 //!
-//! Who decodes a message makes room for all of it as soon as its length is known. So it gets none
-//! before it has come whole: what a client announces and does not send costs nothing.
+//! The decoder (tonic) allocates a buffer for a whole message as soon as it sees the length. So it
+//! gets a message only when it is complete: a length that a client announces without sending the
+//! contents costs nothing.
 
 use std::mem;
 
 use bytes::{Bytes, BytesMut};
 use tonic::Status;
 
-/// Before the contents.
+/// Length of the header of a message.
 const HEADER_BYTES: usize = 5;
 
-/// The messages of a call, put together.
+/// Reassembler of the messages of one call.
 #[derive(Debug)]
 pub struct Messages {
     bytes_max: usize,
-    /// The beginning of a message of which something is missing. Its buffer is at most twice as
-    /// long.
+    /// The beginning of an incomplete message. The buffer's capacity is at most twice its length.
     open: BytesMut,
-    /// Of the last frame, what was not looked at.
+    /// Unread rest of the last frame.
     data: Bytes,
 }
 
 impl Messages {
-    /// With contents of at most so many bytes each.
+    /// Reassembler of messages with contents of at most `bytes_max` bytes each.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, open: BytesMut::new(), data: Bytes::new() }
     }
 
-    /// The next frame, when all of the one before it has gone on.
+    /// Takes the next frame. The one before has to be read to its end.
     pub fn push(&mut self, data: Bytes) {
         debug_assert!(self.data.is_empty(), "there is a frame");
         self.data = data;
     }
 
-    /// Messages that have come whole; none: something is missing. One that is too long is an error.
+    /// Returns complete messages, or none if the next one is incomplete. Fails on one that is too
+    /// long.
     pub fn next(&mut self) -> Result<Option<Bytes>, Status> {
         if self.open.is_empty() {
-            // The usual way: a frame of whole messages is not copied.
+            // The usual case: complete messages in one frame are not copied.
             let bytes = self.whole_bytes()?;
             if bytes != 0 {
                 return Ok(Some(self.data.split_to(bytes)));
@@ -54,18 +55,18 @@ impl Messages {
         Ok(None)
     }
 
-    /// What has come and did not go on.
+    /// Returns how many received bytes were not returned yet.
     pub fn open_bytes(&self) -> usize {
         self.open.len() + self.data.len()
     }
 
-    /// The beginning of a message whose end does not come.
+    /// Takes the beginning of a message that the end of the body cut off.
     pub fn end(&mut self) -> Option<Bytes> {
         let open = mem::take(&mut self.open).freeze();
         (!open.is_empty()).then_some(open)
     }
 
-    /// Of the frame, up to the end of the last message that is whole.
+    /// Returns the length of the frame's complete messages.
     fn whole_bytes(&self) -> Result<usize, Status> {
         let mut at = 0;
         while at < self.data.len() {
@@ -79,7 +80,7 @@ impl Messages {
         Ok(at)
     }
 
-    /// Of the header that has begun, or after it of the message.
+    /// Returns how many bytes of the header are missing, or once that is complete, of the contents.
     fn missing_bytes(&self, message: &[u8]) -> Result<usize, Status> {
         let Some((&[_, length @ ..], contents)) = message.split_first_chunk::<HEADER_BYTES>()
         else {
@@ -111,7 +112,7 @@ mod tests {
         message
     }
 
-    /// What goes on with each of these frames, and what is open after it.
+    /// Returns, for each frame, the bytes that are passed on and how many stay incomplete.
     fn read<'a>(frames: impl IntoIterator<Item = &'a [u8]>) -> Vec<(Vec<u8>, usize)> {
         let mut messages = Messages::new(BYTES_MAX);
         let mut read = |frame: &[u8]| {

@@ -1,4 +1,5 @@
-//! Bodies of requests. What was read of one counts until who reads it has done so.
+//! Bodies of requests. Received bytes count on the connection's account until the handler is done
+//! with them.
 
 use std::{
     pin::Pin,
@@ -15,15 +16,15 @@ use tonic::Status;
 use super::{Account, Hold, messages::Messages};
 use crate::{grpc, http::limits::MESSAGE_STALL_MAX};
 
-/// What has been read of a request's body and counts as long as the body is there, unless somebody
-/// takes charge of it. In the extensions of every request.
+/// Reservation for the received bytes of a request's body. It lasts as long as the body, unless a
+/// handler takes it over. It is in the extensions of every request.
 #[derive(Clone, Debug)]
 pub struct Received(Arc<Mutex<Untaken>>);
 
 #[derive(Debug)]
 struct Untaken {
     hold: Hold,
-    /// Of these, for a message that has not come whole.
+    /// Bytes of these that belong to an incomplete message.
     open_bytes: usize,
 }
 
@@ -32,16 +33,16 @@ impl Received {
         Self(Arc::new(Mutex::new(Untaken { hold: account.hold(0), open_bytes: 0 })))
     }
 
-    /// What came so far and nobody took: for who reads the body message by message, and is done
-    /// with some before the body ends. A message that has not come whole is not among it.
+    /// Takes the reservation for all complete messages received so far. It is for handlers that
+    /// read the body message by message, and are done with some messages before the body ends.
     pub fn take(&self) -> Hold {
         let mut untaken = self.untaken();
         let bytes = untaken.hold.bytes - untaken.open_bytes;
         untaken.hold.split(bytes)
     }
 
-    /// So many bytes more count, if there is memory for them or the request is answered whether
-    /// there is or not.
+    /// Counts received bytes. Fails if there is no memory for them, unless the request is answered
+    /// in any case.
     fn add(&self, bytes: usize, kind: Kind) -> Result<(), Status> {
         let mut untaken = self.untaken();
         if kind != Kind::Health {
@@ -51,7 +52,7 @@ impl Received {
         Ok(())
     }
 
-    /// So many of all bytes are for a message that has not come whole.
+    /// Notes how many of all bytes belong to an incomplete message.
     fn set_open(&self, bytes: usize) {
         self.untaken().open_bytes = bytes;
     }
@@ -61,15 +62,15 @@ impl Received {
     }
 }
 
-/// What a request asks for, as far as its body is concerned.
+/// Kind of a request, which decides how its body is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A call of gRPC.
     Call,
-    /// One for the health, which is answered even if there is no memory for others. Its messages
-    /// are short.
+    /// A call for the health, which is answered even if there is no memory for others. Its
+    /// messages are short.
     Health,
-    /// Anything else.
+    /// Any other request.
     Page,
 }
 
@@ -83,25 +84,26 @@ impl Kind {
     }
 }
 
-/// A request's body. All of it counts until who reads it has done so: readers collect it. The
-/// messages of a call go on when they have come whole; one that does not go on ends the body.
+/// Body of a request. All of it counts while it is there, because handlers collect it. The messages
+/// of a call are passed on when they are complete; one that stays incomplete for too long fails the
+/// body.
 #[derive(Debug)]
 pub struct RequestBody<B = Incoming> {
     body: B,
     received: Received,
     kind: Kind,
-    /// Of a call.
+    /// Reassembler of messages, if the request is a call.
     messages: Option<Messages>,
-    /// Since an incomplete message does not go on.
+    /// Time limit of an incomplete message of which nothing more comes.
     timeout: Option<Pin<Box<Sleep>>>,
-    /// Nothing follows an error.
+    /// Whether the body has failed; nothing follows an error.
     is_over: bool,
 }
 
 type Polled = Option<Result<Frame<Bytes>, BoxError>>;
 
 impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
-    /// Of this request, on this account.
+    /// Wraps the body of this request, counting on this account.
     pub fn new(body: B, request: &Parts, account: &Arc<Account>) -> Self {
         let kind = Kind::of(request);
         let bytes_max = grpc::request_bytes_max(request.uri.path());
@@ -116,7 +118,7 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         }
     }
 
-    /// What has been read of it.
+    /// Returns the reservation for the received bytes.
     pub fn received(&self) -> Received {
         self.received.clone()
     }
@@ -130,7 +132,7 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
                 return self.poll_stalled(context).map(|error| Some(Err(error.into())));
             };
             let Some(frame) = frame else {
-                // That it ended in the middle of a message is for who decodes it to say.
+                // The decoder reports a message that the end of the body cut off.
                 let rest = self.messages.as_mut().and_then(Messages::end);
                 return Poll::Ready(rest.map(|rest| Ok(Frame::data(rest))));
             };
@@ -147,7 +149,7 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         }
     }
 
-    /// Those of the last frame, or that ended with it.
+    /// Returns the messages that the last frame contained or completed.
     fn whole_messages(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(messages) = &mut self.messages else { return Ok(None) };
         let whole = messages.next()?;
@@ -163,8 +165,8 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody<B> {
         self.received.add(data.len(), self.kind)
     }
 
-    /// Nothing has come: whether a message waits for it for too long. A call may be silent between
-    /// two messages.
+    /// Fails if an incomplete message has waited for more for too long. Between two messages a call
+    /// may be silent for any time.
     fn poll_stalled(&mut self, context: &mut Context<'_>) -> Poll<Status> {
         if self.messages.as_ref().is_none_or(|messages| messages.open_bytes() == 0) {
             return Poll::Pending;

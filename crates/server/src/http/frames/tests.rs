@@ -11,7 +11,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
     [&length[..], &[kind, flags], &stream.to_be_bytes(), &vec![0xff; payload]].concat()
 }
 
-/// A connection of HTTP/2, in paused time.
+/// Runs a test on a connection of HTTP/2, in paused time.
 fn with(test: impl AsyncFnOnce(FrameBudget)) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -22,7 +22,7 @@ fn with(test: impl AsyncFnOnce(FrameBudget)) {
     });
 }
 
-/// How many of these frames it bears.
+/// Counts how many of these frames a connection may send.
 fn borne(budget: &mut FrameBudget, frame: &[u8]) -> u64 {
     (0..1_000_000).take_while(|_| !budget.receive(frame)).count() as u64
 }
@@ -67,8 +67,8 @@ fn requests_and_what_they_hold_cost_nothing() {
     });
 }
 
-/// Nothing at the end of a stream that had ended was free for ever: 35 million frames in six
-/// seconds.
+/// Empty DATA at the end of a stream that had ended already was once free of charge: a client sent
+/// 35 million frames in six seconds.
 #[test]
 fn a_stream_ends_once() {
     with(async |mut budget| {
@@ -87,8 +87,8 @@ fn a_stream_ends_once() {
     });
 }
 
-/// An outage of a store made a client's calls run into its own timeout, and its connection was
-/// closed.
+/// During an outage of a store a client's calls ran into its own timeout, and cancelling them once
+/// got its connection closed.
 #[test]
 fn calls_that_are_given_up_unanswered_are_borne_by_the_hundred() {
     with(async |mut budget| {
@@ -122,20 +122,20 @@ fn requests_that_begin_with_little_are_requests_and_those_that_are_reset_are_not
 fn who_takes_answers_may_measure_the_line_and_say_what_it_read() {
     with(async |mut budget| {
         let (ping, update) = (frame(PING, 0, 0, 8), frame(WINDOW_UPDATE, 0, 1, 4));
-        // Small answers, each of which is answered with a PING and two more windows.
+        // Small answers, to each of which the client replies with a PING and two WINDOW_UPDATEs.
         for _ in 0..100_000 {
             budget.send(&frame(HEADERS, 4, 1, 20));
             budget.send(&frame(DATA, 0, 1, 70));
             budget.send(&frame(HEADERS, 5, 1, 20));
             assert!(!budget.receive(&[&ping[..], &update, &update].concat()));
         }
-        // The smallest messages of a long stream, asked for and measured one by one.
+        // The smallest messages of a long stream, requested and measured one by one.
         for _ in 0..100_000 {
             assert!(!budget.receive(&frame(DATA, 0, 1, 27)));
             budget.send(&frame(DATA, 0, 1, 8));
             assert!(!budget.receive(&ping));
         }
-        // Each KiB of a long answer is told of twice.
+        // The client acknowledges each KiB of a long answer twice.
         for _ in 0..10_000 {
             budget.send(&frame(DATA, 0, 1, 16_384));
             assert!(!budget.receive(&update.repeat(32)));

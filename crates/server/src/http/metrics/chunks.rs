@@ -1,4 +1,4 @@
-//! Metrics of chunk stores: families are there only when such tables are.
+//! Metrics of chunk stores. Their families appear only if there are such tables.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use busload_pipeline::stats::BatchReading;
 use super::Page;
 use crate::{chunk_stores::ChunkTable, sources::store_state};
 
-/// What one table shows.
+/// Readings of one table.
 pub(super) struct Metrics {
     pub name: String,
     pub stats: StoreStats,
@@ -85,7 +85,7 @@ fn outcomes(page: &mut Page, tables: &[Metrics]) {
         tables,
         "busload_chunks_corrupt_total",
         COUNTER,
-        "Chunks whose contents were not those of the address.",
+        "Chunks whose contents did not match their address.",
         |table| table.stats.corrupt,
     );
 }
@@ -108,17 +108,17 @@ fn versions(page: &mut Page, tables: &[Metrics]) {
     });
 }
 
-/// Of chunks whose places Dolt's clients were told.
+/// Renders prefetches of chunks whose locations were advertised to Dolt's clients.
 fn prefetches(page: &mut Page, tables: &[Metrics]) {
     let mut each =
         |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
-    each("busload_chunks_prefetches", GAUGE, "Prefetches under way.", |table| {
+    each("busload_chunks_prefetches", GAUGE, "Prefetches in flight.", |table| {
         table.stats.prefetches
     });
     each(
         "busload_chunks_prefetches_skipped_total",
         COUNTER,
-        "Chunks not prefetched because too much was under way.",
+        "Chunks not prefetched because too many prefetches were in flight.",
         |table| table.stats.prefetches_skipped,
     );
 }
@@ -138,18 +138,12 @@ fn line(page: &mut Page, tables: &[Metrics]) {
         "Requests refused because too many waited.",
         |table| table.refused,
     );
-    each(
-        "busload_chunks_batches_total",
-        COUNTER,
-        "Batches of waiting requests that left.",
-        |table| table.trips.batches,
-    );
-    each(
-        "busload_chunks_batch_items_total",
-        COUNTER,
-        "Requests in the batches that left.",
-        |table| table.trips.items,
-    );
+    each("busload_chunks_batches_total", COUNTER, "Batches of queued requests sent.", |table| {
+        table.trips.batches
+    });
+    each("busload_chunks_batch_items_total", COUNTER, "Requests in the batches sent.", |table| {
+        table.trips.items
+    });
     each("busload_chunks_batch_items_max", GAUGE, "Requests in the fullest batch.", |table| {
         table.trips.max
     });
@@ -182,9 +176,12 @@ fn disk(page: &mut Page, tables: &[Metrics]) {
         "Reads of objects that needed the store.",
         |table| table.stats.cache.misses,
     );
-    each("busload_chunks_joined_total", COUNTER, "Misses that joined a read under way.", |table| {
-        table.stats.cache.joined
-    });
+    each(
+        "busload_chunks_joined_total",
+        COUNTER,
+        "Misses that joined a fetch in flight.",
+        |table| table.stats.cache.joined,
+    );
     each("busload_chunks_evicted_total", COUNTER, "Extents evicted.", |table| {
         table.stats.cache.evicted
     });
@@ -203,7 +200,7 @@ fn disk(page: &mut Page, tables: &[Metrics]) {
     each(
         "busload_chunks_disk_bypassed",
         GAUGE,
-        "1 while the disk is left alone because it is degraded or full.",
+        "1 while the cache is bypassed because its disk is degraded or full.",
         |table| u64::from(table.stats.cache.bypassed.is_some()),
     );
     each("busload_chunks_fill_bytes", GAUGE, "Bytes of fills in memory.", |table| {
@@ -223,7 +220,7 @@ fn object_store(page: &mut Page, tables: &[Metrics]) {
     count(
         "busload_chunks_store_foreground_total",
         COUNTER,
-        "Reads of the object store somebody waited for.",
+        "Reads of the object store that a request waited for.",
         |table| table.stats.store.foreground_reads,
     );
     count(
@@ -253,19 +250,19 @@ fn object_store(page: &mut Page, tables: &[Metrics]) {
     count(
         "busload_chunks_store_wrong_responses_total",
         COUNTER,
-        "Answers of the object store that were not what was asked for.",
+        "Answers of the object store that did not match the request.",
         |table| table.stats.store.wrong_responses,
     );
     count(
         "busload_chunks_store_window",
         GAUGE,
-        "Requests at once that are allowed now.",
+        "Requests at once that the window allows now.",
         |table| table.stats.store.window,
     );
     count(
         "busload_chunks_store_in_flight",
         GAUGE,
-        "Requests to the object store under way.",
+        "Requests to the object store in flight.",
         |table| table.stats.store.in_flight,
     );
     let name = "busload_chunks_store_first_byte_seconds";

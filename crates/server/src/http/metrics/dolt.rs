@@ -1,4 +1,4 @@
-//! Metrics of Dolt's protocol: families are there only when there are chunk stores.
+//! Metrics of Dolt's protocol. Their families appear only if there are chunk stores.
 
 use super::Page;
 use crate::remotesapi::{Download, Location, Method, RecordsOrigin, RemotesapiStats};
@@ -30,14 +30,14 @@ pub(super) fn render(page: &mut Page, stats: &RemotesapiStats) {
     each(
         page,
         "busload_dolt_locations_total",
-        "Chunks whose places were asked for.",
+        "Chunks whose locations were requested.",
         "outcome",
         &locations,
     );
     each(
         page,
         "busload_dolt_records_total",
-        "Resources of records: made for locations, made again for a download, found in memory by one.",
+        "Encoded bundles: made for locations, made again for a download, found in memory by one.",
         "outcome",
         &records,
     );
@@ -58,7 +58,7 @@ pub(super) fn render(page: &mut Page, stats: &RemotesapiStats) {
     each(
         page,
         "busload_dolt_cut_off_total",
-        "Downloads ended early because what was announced could not be read.",
+        "Downloads cut off because a part of the announced range could not be read.",
         "kind",
         &downloads(RemotesapiStats::cut_off),
     );

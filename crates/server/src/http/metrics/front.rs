@@ -1,4 +1,4 @@
-//! FrontMetrics of the HTTP front itself.
+//! Metrics of the HTTP front itself.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -28,7 +28,7 @@ pub(super) fn render(page: &mut Page, metrics: &FrontMetrics) {
     );
     page.counter(
         "busload_http_connections_evicted_total",
-        "HTTP connections closed because they held most of too much memory.",
+        "HTTP connections closed because all held too much memory and they held most.",
         metrics.evicted.load(Relaxed),
     );
     page.gauge(
@@ -38,7 +38,7 @@ pub(super) fn render(page: &mut Page, metrics: &FrontMetrics) {
     );
     page.counter(
         "busload_http_memory_refused_total",
-        "HTTP requests refused because there was too much of that.",
+        "HTTP requests refused because there was too little memory left.",
         metrics.memory_refused.load(Relaxed),
     );
     page.counter(
@@ -48,12 +48,12 @@ pub(super) fn render(page: &mut Page, metrics: &FrontMetrics) {
     );
     page.counter(
         "busload_http_auth_refused_total",
-        "HTTP requests whose password was not looked at, since too many wrong ones came from their address.",
+        "HTTP requests refused unchecked after too many wrong passwords from their address.",
         metrics.auth_refused.load(Relaxed),
     );
     page.counter(
         "busload_http_foreign_refused_total",
-        "HTTP requests for another host, or from a page of another site.",
+        "HTTP requests for a foreign host, or from a page of another site.",
         metrics.foreign_refused.load(Relaxed),
     );
 }

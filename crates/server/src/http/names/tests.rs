@@ -55,7 +55,7 @@ fn a_name_that_anybody_can_point_here_is_refused_wherever_it_stands() {
         }
     }
     assert_eq!(names().check(false, &uri(None), &HeaderMap::new()), Ok(()), "no browser");
-    // Whoever says two things means the worse one.
+    // Of two hosts in one request, the foreign one decides.
     let two = headers(&[(header::HOST, "localhost"), (header::HOST, "evil.example")]);
     assert!(names().check(false, &uri(None), &two).is_err());
     let one = headers(&[(header::HOST, "localhost")]);

@@ -1,5 +1,5 @@
-//! The body of an answer: exactly as many bytes as were announced, or an error, which cuts the
-//! connection.
+//! The body of an answer. It has exactly as many bytes as were announced, or ends with an error,
+//! which cuts the connection.
 
 use std::{
     fmt,
@@ -19,23 +19,23 @@ use crate::{
     status::Status,
 };
 
-/// Pieces of a resource, in order.
+/// Stream of a resource's pieces, in order.
 pub type Pieces = BoxStream<'static, Result<Bytes, Error>>;
 
-/// What belongs to an answer.
+/// Context of an answer that is being sent.
 #[derive(Debug)]
 pub struct Sending {
-    /// Has the metrics.
+    /// Gives access to the metrics.
     pub status: Arc<Status>,
-    /// Counted as.
+    /// Kind under which the download is counted.
     pub kind: Download,
-    /// For messages.
+    /// Table name for log messages.
     pub table: String,
-    /// In memory, for it.
+    /// Memory reservation, released at the end.
     pub _room: Option<Room>,
 }
 
-/// The answer.
+/// Body of one answer, which counts the bytes that it sends.
 pub struct AnswerBody {
     first: Option<Bytes>,
     pieces: Pieces,
@@ -46,7 +46,7 @@ pub struct AnswerBody {
 }
 
 impl AnswerBody {
-    /// Of so many bytes, the first of which are there.
+    /// Creates a body of `length` bytes whose first piece is there already.
     pub fn new(first: Bytes, pieces: Pieces, length: u64, sending: Sending) -> Self {
         Self { first: Some(first), pieces, left: length, has_failed: false, sending }
     }
@@ -56,8 +56,8 @@ impl AnswerBody {
             Some(first) => first,
             None => match ready!(self.pieces.poll_next_unpin(context)) {
                 Some(piece) => piece.map_err(|error| error.to_string())?,
-                // This, and more bytes than announced, would be a mistake of this program, or an
-                // object that shrank.
+                // Fewer or more bytes than announced mean a bug of this program, or an object whose
+                // size changed.
                 None => return Poll::Ready(Err("there are no more bytes".to_owned())),
             },
         };
@@ -121,7 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// What is sent, whether it ends in order, and the metrics: bytes sent, answers cut off.
+    /// Returns the text sent, whether it ended without an error, and two metrics: bytes sent and
+    /// answers cut off.
     fn sent(length: u64, pieces: Vec<Result<&'static str, Error>>) -> (String, bool, (u64, u64)) {
         let status = Arc::new(Status::default());
         let sending = Sending {

@@ -1,20 +1,20 @@
-//! Conditions of requests, as RFC 9110, section 13, has them. There are no dates of modification,
-//! so conditions on those are ignored.
+//! Conditional requests of RFC 9110, section 13. Resources have no modification dates, so
+//! conditions on dates are ignored.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// What the conditions of a request come to.
+/// Result of evaluating a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They hold.
+    /// All conditions are met.
     Go,
-    /// The client's copy is as good: 304.
+    /// The client's copy is current: 304.
     NotModified,
     /// The client wants other bytes: 412.
     Failed,
 }
 
-/// Of a resource with this strong entity tag, for a request that only reads.
+/// Evaluates the conditions of a GET or HEAD for a resource with this strong entity tag.
 pub fn verdict(headers: &HeaderMap, etag: &HeaderValue) -> Verdict {
     if headers.contains_key(header::IF_MATCH)
         && !lists(headers, header::IF_MATCH, etag, Comparison::Strong)
@@ -27,8 +27,8 @@ pub fn verdict(headers: &HeaderMap, etag: &HeaderValue) -> Verdict {
     }
 }
 
-/// Whether a range is wanted at all: it is meant for other bytes if `If-Range` names others. A date
-/// never is that of these.
+/// Returns whether the range applies. It does not if `If-Range` names another entity tag, or a
+/// date, which never matches.
 pub fn wants_range(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     headers
         .get(header::IF_RANGE)
@@ -38,12 +38,12 @@ pub fn wants_range(headers: &HeaderMap, etag: &HeaderValue) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
-    /// The mark of weak tags does not matter.
+    /// Ignores the prefix `W/` of weak tags.
     Weak,
 }
 
-/// Whether a list of tags has this one, or is `*`. A tag of ours has no comma in it, so that lists
-/// are simple to take apart.
+/// Returns whether a list of tags contains this one, or is `*`. Tags of busload never contain a
+/// comma, so the list is simply split at commas.
 fn lists(
     headers: &HeaderMap,
     name: HeaderName,

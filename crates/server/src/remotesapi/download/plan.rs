@@ -1,4 +1,4 @@
-//! What a request comes to, once it is known how large the resource is.
+//! Decides how to answer a request once the size of the resource is known.
 
 use std::ops::Range;
 
@@ -11,29 +11,29 @@ use super::{
     refusal::Refusal,
 };
 
-/// What to answer.
+/// Kind of answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// The client has it.
+    /// The client already has the bytes.
     NotModified,
-    /// About all of it, without a byte of it.
+    /// Headers of the whole resource without a body.
     Head,
-    /// All of it.
+    /// All bytes of the resource.
     Whole(Part),
-    /// Some of it.
+    /// A range of the resource.
     Part(Part),
 }
 
-/// Which bytes, and what they are likely to be wanted for.
+/// Bytes to send, and whether they are likely to be read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Of them.
+    /// Byte range within the resource.
     pub range: Range<u64>,
-    /// See there.
+    /// Access hint for the cache.
     pub purpose: Use,
 }
 
-/// For a resource of this tag and size.
+/// Plans the answer for a resource of this entity tag and size.
 pub fn plan(
     method: &Method,
     headers: &HeaderMap,
@@ -49,7 +49,7 @@ pub fn plan(
         }
         Verdict::Go => {}
     }
-    // Ranges are of GET only.
+    // The standard defines ranges for GET only.
     if method == Method::HEAD {
         return Ok(Plan::Head);
     }
@@ -60,7 +60,7 @@ pub fn plan(
     let range = wanted.within(size).ok_or_else(|| unsatisfiable(size))?;
     Ok(match wanted {
         Wanted::All => Plan::Whole(Part { range, purpose: Use::Once }),
-        // The rest of a download that was broken off.
+        // The client resumes an interrupted download.
         Wanted::From(_) => Plan::Part(Part { range, purpose: Use::Once }),
         Wanted::Closed { .. } | Wanted::Last(_) => Plan::Part(Part { range, purpose: Use::Again }),
     })

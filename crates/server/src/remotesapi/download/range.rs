@@ -1,33 +1,27 @@
-//! The header `Range`, as RFC 9110, section 14, has it: one range of bytes.
+//! The header `Range` of RFC 9110, section 14, for one range of bytes.
 
 use axum::http::{HeaderMap, header};
 
-/// What is understood.
+/// Error text for ranges that are refused.
 pub const EXPECTED: &str =
     "Range: expected one range of bytes: bytes=FIRST-LAST, bytes=FIRST- or bytes=-LENGTH";
 
-/// Which bytes a request asks for. Positions and lengths beyond 64 bits are the largest that there
-/// are.
+/// Bytes that a request asks for. Positions and lengths beyond 64 bits are clamped to the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All of them: there is no range, or none of bytes, which is to be ignored.
+    /// All bytes: there is no range, or one in another unit, which the standard says to ignore.
     All,
-    /// From a position to another, inclusive.
-    Closed {
-        /// From here,
-        first: u64,
-        /// to here.
-        last: u64,
-    },
+    /// From one position to another, inclusive.
+    Closed { first: u64, last: u64 },
     /// From a position to the end.
     From(u64),
-    /// So many at the end.
+    /// This many bytes at the end.
     Last(u64),
 }
 
 impl Wanted {
-    /// An error: a range of bytes that makes no sense, or several, which would have to be answered
-    /// in several parts.
+    /// Parses the header. A malformed range is an error, and so are several ranges, which would
+    /// need a multipart answer.
     pub fn of(headers: &HeaderMap) -> Result<Self, &'static str> {
         let mut values = headers.get_all(header::RANGE).iter();
         let Some(value) = values.next() else { return Ok(Self::All) };
@@ -37,9 +31,9 @@ impl Wanted {
         parse(value.as_bytes()).ok_or(EXPECTED)
     }
 
-    /// Of a resource of this size: positions from the first to behind the last. None if none of the
-    /// bytes are there. What lies behind the end is left out, as everybody expects who asks for
-    /// pieces of one size; clients of Dolt never ask for it.
+    /// Returns the half-open range within a resource of this size, or none if it contains none of
+    /// the bytes. A range is cut at the end of the resource, as clients expect that ask for pieces
+    /// of one size; clients of Dolt never ask beyond the end.
     pub fn within(self, size: u64) -> Option<std::ops::Range<u64>> {
         let (start, end) = match self {
             Self::All => return Some(0..size),
@@ -68,7 +62,7 @@ fn parse(value: &[u8]) -> Option<Wanted> {
     }
 }
 
-/// RFC 9110, section 5.6.2.
+/// Checks for a token of RFC 9110, section 5.6.2.
 fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty()
         && bytes
@@ -76,7 +70,7 @@ fn is_token(bytes: &[u8]) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
-/// Digits only.
+/// Parses a number of digits only, clamped to 64 bits.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

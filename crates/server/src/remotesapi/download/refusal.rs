@@ -1,5 +1,4 @@
-//! Answers without the bytes that were asked for: a status and one line of text, which clients of
-//! Dolt print.
+//! Error answers: a status and one line of text, which clients of Dolt print.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -9,12 +8,12 @@ use busload_dolt::Error;
 
 use crate::remotesapi::limits::RETRY_AFTER;
 
-/// Why there is none of it.
+/// Status and text of a refused download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub status: StatusCode,
     pub text: String,
-    /// Beside the usual ones.
+    /// A header beside the usual ones.
     pub header: Option<(header::HeaderName, HeaderValue)>,
 }
 
@@ -23,7 +22,7 @@ impl Refusal {
         Self { status, text: text.into(), header: None }
     }
 
-    /// It may be there soon.
+    /// Builds an answer 503 that asks the client to try again.
     pub fn later(text: impl Into<String>) -> Self {
         let header = (header::RETRY_AFTER, RETRY_AFTER.as_secs().into());
         Self { header: Some(header), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, text) }
@@ -34,8 +33,8 @@ impl Refusal {
     }
 }
 
-/// Asking again helps if the object store is out of reach. If what it holds is wrong, somebody has
-/// to see to that first.
+/// A retry helps if the object store is out of reach (503). It does not help if the store cannot be
+/// served or holds corrupt data, which somebody has to repair first (502).
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         match error {
@@ -49,7 +48,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Nobody is to keep it: the same URL may be good in a moment.
+/// No cache may store the answer: the same URL may work a moment later.
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let mut response = (self.status, format!("{}\n", self.text)).into_response();

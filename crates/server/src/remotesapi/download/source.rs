@@ -1,4 +1,4 @@
-//! What is downloaded: a table file, or records.
+//! Sources of downloads: a table file, or a bundle of records.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -19,28 +19,29 @@ use crate::{
     },
 };
 
-/// Bytes of a resource, which never change.
+/// The bytes of a resource, which never change.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// In the store, or on local disk.
+    /// A table file, in the store or on local disk.
     File(FileBytes),
-    /// In memory, or made again.
+    /// A bundle, in memory or to be encoded again.
     Records(Records),
 }
 
-/// Asked for again for every piece, so that nothing else is in memory for a slow reader.
+/// A bundle that is looked up again for every piece, so that a slow reader holds only its pieces in
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Records {
     remotesapi: Arc<Remotesapi>,
     store: Store,
     recipe: Arc<Recipe>,
     size: u64,
-    /// One that would not stay in memory.
+    /// Bytes of a bundle that is too large for the cache.
     large: Option<Bytes>,
 }
 
 impl Source {
-    /// How many.
+    /// Returns the number of bytes.
     pub fn size(&self) -> u64 {
         match self {
             Self::File(file) => file.size(),
@@ -48,7 +49,7 @@ impl Source {
         }
     }
 
-    /// A download of this part is counted as.
+    /// Returns the kind under which a download of this part is counted.
     pub fn kind(&self, part: &Part) -> Download {
         match self {
             Self::Records(_) => Download::Records,
@@ -57,7 +58,7 @@ impl Source {
         }
     }
 
-    /// Memory that sending a part takes, at most.
+    /// Returns the memory that sending a part takes at most, in bytes.
     pub fn held(&self, part: &Part) -> u64 {
         let bytes = part.range.end - part.range.start;
         match self {
@@ -67,8 +68,8 @@ impl Source {
         }
     }
 
-    /// Pieces of a part. Nothing is read before it is polled; a piece that takes longer than
-    /// `timeout` is an error.
+    /// Returns the pieces of a part. The stream reads nothing before it is polled; a piece that
+    /// takes longer than `timeout` is an error.
     pub fn stream(&self, part: &Part, timeout: Duration) -> Pieces {
         match self {
             Self::File(file) => {
@@ -80,7 +81,7 @@ impl Source {
 }
 
 impl Records {
-    /// Of these bytes, which are not kept.
+    /// Creates the source from its bytes, which it keeps only if they are too large for the cache.
     pub fn new(
         remotesapi: &Arc<Remotesapi>,
         (store, recipe): (&Store, &Recipe),
@@ -105,7 +106,7 @@ impl Records {
                 }
                 let end = rest.end.min(rest.start + PIECE_BYTES as u64);
                 let piece = this.piece(rest.start..end, timeout).await;
-                // After an error nothing follows.
+                // The stream ends after an error.
                 let start = if piece.is_ok() { end } else { rest.end };
                 Some((piece, start..rest.end))
             }
@@ -113,7 +114,7 @@ impl Records {
         stream::unfold(range, next).boxed()
     }
 
-    /// A copy: a slice would keep all of them in memory.
+    /// Returns a copy of the piece: a slice would keep the whole bundle in memory.
     async fn piece(&self, range: Range<u64>, timeout: Duration) -> Result<Bytes, Error> {
         let position = |at: u64| usize::try_from(at).expect("the range is within the bytes");
         let range = position(range.start)..position(range.end);

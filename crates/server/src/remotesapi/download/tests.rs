@@ -26,13 +26,13 @@ const NAMES: [header::HeaderName; 8] = [
     header::RETRY_AFTER,
 ];
 
-/// Downloads of a fixture.
+/// A served fixture and its downloads.
 struct Harness {
     served: Served,
     downloads: Downloads,
 }
 
-/// An answer: status and the headers that matter in a text, and the body.
+/// An answer: its status and relevant headers as text, and its body.
 struct Answer {
     head: String,
     body: Bytes,
@@ -80,7 +80,7 @@ impl Harness {
         Self { served, downloads }
     }
 
-    /// One that the store has, and its bytes.
+    /// Returns the name of a table file with this suffix, and its bytes.
     fn file(&self, suffix: &str) -> (FileName, Vec<u8>) {
         let snapshot = self.served.store().snapshot().unwrap();
         let is_it =
@@ -113,7 +113,7 @@ impl Harness {
     }
 }
 
-/// The part of an answer's head that says how much there is of it.
+/// Returns the headers of an answer that tell its length.
 fn lengths(answer: &Answer) -> Vec<&str> {
     answer
         .head
@@ -129,7 +129,8 @@ fn files_come_whole() {
         let (name, bytes) = harness.file(suffix);
         let (etag, length) = (format!("{:016x}-{}", name.version, name.id), bytes.len());
         let expected = format!(
-            "200 OK\naccept-ranges: bytes\ncache-control: public, max-age=31536000, immutable\ncontent-length: {length}\n\
+            "200 OK\naccept-ranges: bytes\n\
+             cache-control: public, max-age=31536000, immutable\ncontent-length: {length}\n\
              content-type: application/octet-stream\netag: \"{etag}\""
         );
         let path = Resource::File(name).path(TABLE);
@@ -169,7 +170,7 @@ fn ranges_are_exact() {
         );
     }
     let stats = &harness.served.status.remotesapi;
-    // All of it is all of it, however it was asked for.
+    // A range that covers the file counts as a whole file.
     assert_eq!(Download::ALL.map(|kind| stats.downloads(kind)), [1, 6, 0]);
     let after_end = harness.get(&path, &format!("bytes={end}-{end}"));
     assert_eq!(lengths(&after_end), [format!("content-range: bytes */{end}")]);
@@ -247,15 +248,15 @@ fn records_come_whole_and_in_parts() {
     assert_eq!(harness.served.status.remotesapi.downloads(Download::Records), 4);
 }
 
-/// The pieces of a part.
+/// Returns the pieces of a part.
 fn pieces(harness: &Harness, source: &Source, range: std::ops::Range<u64>) -> Vec<Bytes> {
     let part = Part { range, purpose: busload_objects::Use::Once };
     let pieces = source.stream(&part, std::time::Duration::from_secs(60));
     harness.served.wait(pieces.map(Result::unwrap).collect())
 }
 
-/// A slow reader keeps nothing of them in memory but its pieces, and gets all of them though they
-/// are not there any more.
+/// A slow reader keeps only its pieces in memory, and gets the whole bundle though the cache has
+/// evicted it.
 #[test]
 fn long_records_come_in_pieces_of_their_own() {
     let harness = Harness::new("synth-sizes-classic");
@@ -345,7 +346,7 @@ fn a_key_is_asked_for_where_a_password_is() {
         let answer = get(&format!("{path}{query}"));
         assert!(answer.head.starts_with("403 Forbidden"), "{query}: {}", answer.head);
     }
-    // Nobody learns which tables there are.
+    // Without a key, a client does not learn which tables exist.
     assert!(
         get("/dolt/v1/unknown/records/AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA")
             .head
@@ -387,7 +388,7 @@ fn before_the_start_and_after_the_end_there_is_nothing() {
     );
 }
 
-/// What is there when it is asked for may be gone when it is read.
+/// A file that exists when it is looked up may be gone when it is read.
 #[test]
 fn a_file_that_cannot_be_read_has_a_status_of_its_own() {
     let harness = Harness::new("real-classic");

@@ -1,4 +1,4 @@
-//! Which chunks are laid out together.
+//! Decides which chunks share a bundle.
 
 use busload_dolt::Span;
 
@@ -9,37 +9,37 @@ use crate::remotesapi::limits::{
 /// A chunk, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
-    /// Of its address in the request.
+    /// Index of its address in the request.
     pub index: usize,
-    /// Number of its file.
+    /// Number of its table file.
     pub file: usize,
-    /// Where in it.
+    /// Byte range in that file.
     pub span: Span,
-    /// It is a zstd frame; without one it is a record already.
+    /// Set for a zstd frame with a dictionary, unset for a record.
     pub has_dictionary: bool,
 }
 
-/// What is made of a request.
+/// Division of a request's chunks into bundles.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Indexes of chunks that clients get from their files: large ones that can be had there as
-    /// they are.
+    /// Indexes of chunks that clients read from their table files: large ones that are stored as
+    /// records.
     pub in_files: Vec<usize>,
-    /// The others.
+    /// Chunks that become bundles.
     pub groups: Vec<Group>,
 }
 
-/// Chunks of one resource.
+/// Chunks of one bundle.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Indexes, in the order of the files, so that their reads merge.
+    /// Indexes of the chunks, in the order of the files, so that their reads merge.
     pub chunks: Vec<usize>,
-    /// All of them together.
+    /// Sum of their stored bytes.
     pub stored_bytes: u64,
 }
 
 impl Plan {
-    /// Within the limits of resources.
+    /// Groups chunks within the limits of one bundle.
     pub fn new(mut spots: Vec<Spot>) -> Self {
         spots.sort_unstable_by_key(|spot| (spot.file, spot.span.offset));
         let (mut plan, mut open) = (Self::default(), Group::default());
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(frames.groups[1].stored_bytes, u64::from(u32::MAX));
     }
 
-    /// Every chunk is somewhere, once.
+    /// Every chunk is in exactly one group, or in a file.
     #[test]
     fn no_chunk_is_lost() {
         let lengths: Vec<u32> =

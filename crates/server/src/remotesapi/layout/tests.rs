@@ -1,4 +1,4 @@
-//! Against stores that Dolt wrote: what clients would download is what the addresses say.
+//! Answers for stores that Dolt wrote: what clients would download matches the addresses.
 
 use std::{fs, path::PathBuf};
 
@@ -18,7 +18,7 @@ use crate::{
 
 const NOWHERE: ChunkAddress = ChunkAddress([0x5a; 20]);
 
-/// A fixture, served.
+/// A fixture, served as a table.
 struct Harness {
     remotesapi: Arc<Remotesapi>,
     stores: Arc<ChunkStores>,
@@ -50,13 +50,13 @@ impl Harness {
     }
 
     fn lay_out(&self, layout: Layout, addresses: &[ChunkAddress]) -> Laid {
-        // Less than any group needs: one at a time.
+        // A budget smaller than any group, so that groups are encoded one at a time.
         let (target, rooms) = (self.target(), Rooms::new(1));
         let laid = lay_out(&self.remotesapi, &rooms, &target, (layout, addresses));
         self.stores.handle().unwrap().block_on(laid).unwrap()
     }
 
-    /// Bytes of a resource, as a download has them.
+    /// Returns the bytes of a resource, as a download has them.
     fn bytes(&self, resource: &Resource) -> Bytes {
         match resource {
             Resource::File(name) => {
@@ -73,7 +73,7 @@ impl Harness {
         }
     }
 
-    /// Every chunk is where the answer says, and nothing else is.
+    /// Asserts that every chunk is where the answer says, and that no other has a location.
     fn check(&self, layout: Layout) -> Laid {
         let mut asked = self.addresses.clone();
         asked.insert(asked.len() / 2, NOWHERE);
@@ -113,7 +113,7 @@ fn slice(bytes: &Bytes, span: Span) -> Bytes {
     bytes.slice(begin..begin + span.length as usize)
 }
 
-/// As a client decodes them.
+/// Decodes a chunk as a client does.
 fn contents(resource: &Bytes, place: &Place) -> Bytes {
     let Place { span, dictionary, .. } = *place;
     let with = dictionary.map(|span| Dictionary::decode(&slice(resource, span)).unwrap());

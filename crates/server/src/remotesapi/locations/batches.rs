@@ -1,9 +1,9 @@
-//! Requests of a stream that wait are answered together.
+//! Batches of the requests of a stream: all that wait are answered together.
 //!
-//! Clients walk trees of chunks and ask for what they find as they find it: two or three addresses
-//! at a time, thousands of times, without waiting for answers. Whoever has room for a batch takes
-//! all requests that are there, up to limits, and leaves at once: a lone request waits for nothing,
-//! and while batches are under way the next one grows.
+//! Clients walk trees of chunks and ask for the children that they find: two or three addresses at
+//! a time, thousands of times, without waiting for answers. As soon as the stream may send another
+//! batch, it takes all requests that have arrived, up to limits, and dispatches them at once: a
+//! lone request waits for nothing, and while batches are in flight the next one grows.
 
 use std::{
     future::ready,
@@ -20,24 +20,24 @@ use tonic::{Code, Status as Refusal};
 
 use crate::remotesapi::limits::{BATCH_ADDRESSES_MAX, BATCH_REQUESTS_MAX, REQUESTS_AHEAD_MAX};
 
-/// A request that may be answered together with others.
+/// A request that can share a batch with others.
 pub trait Batched {
-    /// How many it asks for.
+    /// Returns the number of addresses that the request asks for.
     fn address_count(&self) -> usize;
 
-    /// Whether one answer of the store may be for this one, too.
+    /// Returns whether this request can be in the same batch as `first`.
     fn goes_with(&self, first: &Self) -> bool;
 }
 
-/// Requests as they come, as many together as there are.
+/// A stream of batches, each of all requests that have arrived.
 pub struct Batches<S: Stream> {
     requests: Fuse<S>,
-    /// Is the first of the next batch, because it did not fit into the one before.
+    /// First request of the next batch: it did not fit into the previous one.
     next: Option<S::Item>,
 }
 
 impl<S: Stream + Unpin> Batches<S> {
-    /// The requests of a stream.
+    /// Batches the requests of a stream.
     pub fn new(requests: S) -> Self {
         Self { requests: requests.fuse(), next: None }
     }
@@ -48,7 +48,7 @@ where
     S: Stream<Item = Result<Asked, Refusal>> + Unpin,
     Asked: Batched + Unpin,
 {
-    /// A request that cannot be read is alone.
+    /// A batch, or the error of a request that could not be read.
     type Item = Result<Vec<Arc<Asked>>, Refusal>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -84,7 +84,7 @@ struct Open<Asked> {
 }
 
 impl<Asked: Batched> Open<Asked> {
-    /// The first one fits however large it is.
+    /// Opens a batch with its first request, which fits however large it is.
     fn new(first: Asked) -> Self {
         Self { address_count: first.address_count(), requests: vec![Arc::new(first)] }
     }
@@ -100,9 +100,8 @@ impl<Asked: Batched> Open<Asked> {
     }
 }
 
-/// The answers to the requests of a batch, in their order. If there are none because of something
-/// that one of them asked for, they are answered one by one: those before the one that cannot be
-/// answered are none the worse for it.
+/// Answers the requests of a batch, in their order. If the batch fails because of what one request
+/// asks for, they are answered one by one, so that those before the failing one succeed.
 pub async fn answers<Asked, T, Answering>(
     batch: Result<Vec<Arc<Asked>>, Refusal>,
     mut answer: impl FnMut(Vec<Arc<Asked>>) -> Answering + Send + 'static,
@@ -125,8 +124,8 @@ where
     }
 }
 
-/// Whether others may be answered all the same. A store that did not answer in time would only be
-/// waited for once more.
+/// Returns whether other requests of the batch may succeed on their own. After a timeout of the
+/// store they would only wait for it once more.
 fn is_of_one_request(refusal: &Refusal) -> bool {
     !matches!(
         refusal.code(),
@@ -134,7 +133,7 @@ fn is_of_one_request(refusal: &Refusal) -> bool {
     )
 }
 
-/// The answers, or the error.
+/// Turns a batch of answers, or its error, into a stream.
 fn each_of<T: Send + 'static>(
     answers: Result<Vec<T>, Refusal>,
 ) -> BoxStream<'static, Result<T, Refusal>> {

@@ -46,7 +46,7 @@ fn answer(asked: &[u8], resources: Vec<Resource>, places: Vec<Option<Place>>) ->
     Answer { entries, addresses: addresses.into(), laid, table: 0, links: links() }
 }
 
-/// Of requests that are answered together.
+/// Returns the answers to requests that are answered as one batch.
 fn answers_together(
     asked: &[&[u8]],
     resources: Vec<Resource>,
@@ -67,13 +67,13 @@ fn together(asked: &[&[u8]]) -> Together {
     Together::of(questions.iter())
 }
 
-/// Ids of records, then those of locations.
+/// Returns the ids in the message's records, then those in its locations.
 fn ids(message: &StreamChunkLocationsResponse) -> (Vec<u32>, Vec<u32>) {
     let records = message.table_files.iter().map(|record| record.table_file_id).collect();
     (records, message.locations.iter().map(|location| location.table_file_id).collect())
 }
 
-/// Resource of each location, as its number in the recipe.
+/// Returns the resource of each location as the client finds it, from the URLs it was told.
 fn known(message: &StreamChunkLocationsResponse, urls: &mut HashMap<u32, String>) -> Vec<String> {
     urls.extend(
         message.table_files.iter().map(|record| (record.table_file_id, record.url.clone())),
@@ -207,13 +207,13 @@ fn answers_of_a_batch_share_its_records_and_those_of_another_do_not() {
     );
     let another =
         answers_together(&[&[1, 2]], vec![records(1), file(2)], vec![place(0, 0), place(1, 0)]);
-    // The client takes the last record of an id, and files are the same for ever.
+    // The client keeps the last record of each id, and files never change.
     let (records_told, used) = ids(&told.message(&another[0]));
     assert_eq!((records_told.len(), used[1]), (1, 2));
     assert_eq!(used[0], records_told[0]);
 }
 
-/// Clients keep all ids of a stream.
+/// Clients keep all ids of a stream, so the server reuses ids.
 #[test]
 fn ids_of_records_are_used_again_when_their_batch_is_over() {
     let (mut told, mut urls) = (Told::default(), HashMap::new());
@@ -234,7 +234,7 @@ fn ids_of_records_are_used_again_when_their_batch_is_over() {
     assert_eq!(urls.len(), 3);
 }
 
-/// Whatever is forgotten, a client that replaces records by those of the same id finds every chunk.
+/// Whatever the server forgets, a client that replaces records of the same id finds every chunk.
 #[test]
 fn records_are_those_of_the_batch_when_ids_begin_anew_in_it() {
     let asked: [&[u8]; 3] = [&[1], &[2, 1], &[3, 2, 1]];
@@ -319,7 +319,7 @@ fn ranges_are_by_resource_and_say_where_their_dictionary_is() {
     assert_eq!(shown, [vec![(1, 0, 10, 0, 0), (3, 10, 10, 0, 0)], vec![(2, 7, 8, 500, 60)]]);
 }
 
-/// A request that goes with none.
+/// A request that shares a batch with no other.
 #[derive(Debug)]
 struct Alone;
 

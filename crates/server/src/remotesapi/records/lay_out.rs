@@ -1,4 +1,4 @@
-//! Reads chunks and lays their records out.
+//! Reads chunks and encodes them as a bundle of records.
 
 use std::time::Instant;
 
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use super::{Laid, Work};
 use crate::remotesapi::url::Recipe;
 
-/// A checksum at the end of every record.
+/// Length of the checksum at the end of every record.
 const CRC_BYTES: usize = 4;
 
-/// Chunks that do not exist are left out.
+/// Encodes a bundle, leaving out chunks that do not exist.
 pub async fn lay_out(work: &Work) -> Result<Laid, Error> {
     let Work { store, addresses, deadline } = work;
     let located = store.locate(addresses, *deadline).await?;
@@ -30,7 +30,7 @@ pub async fn lay_out(work: &Work) -> Result<Laid, Error> {
     Ok(Laid { recipe: recipe(addresses, &records), lengths, bytes: joined(records) })
 }
 
-/// In the order of the addresses.
+/// Reads the records, in the order of the addresses.
 async fn read(
     store: &Store,
     addresses: Vec<ChunkAddress>,
@@ -49,7 +49,7 @@ async fn read(
     Ok(records)
 }
 
-/// The protocol has 32 bits for it.
+/// Returns the length of a record, for which the protocol has 32 bits.
 fn length(record: &Bytes) -> Result<u32, Error> {
     u32::try_from(record.len()).map_err(|_| {
         Error::Refused(format!(
@@ -59,15 +59,15 @@ fn length(record: &Bytes) -> Result<u32, Error> {
     })
 }
 
-/// Of the chunks that exist.
+/// Returns the identity of the bundle, made of the chunks that exist.
 fn recipe(addresses: &[ChunkAddress], records: &[Option<Bytes>]) -> Option<Recipe> {
     let found = addresses.iter().zip(records).filter(|(_, record)| record.is_some());
     let addresses: Vec<ChunkAddress> = found.map(|(address, _)| *address).collect();
     (!addresses.is_empty()).then(|| Recipe { check: check(records.iter().flatten()), addresses })
 }
 
-/// Lengths and checksums: clients fetch a resource piece by piece, and all pieces have to be of the
-/// same bytes.
+/// Hashes the lengths and checksums of the records. Clients download a bundle piece by piece, and
+/// the check makes sure that all pieces come from the same bytes.
 fn check<'a>(records: impl Iterator<Item = &'a Bytes>) -> [u8; 8] {
     let mut said = Vec::new();
     for record in records {
@@ -79,10 +79,10 @@ fn check<'a>(records: impl Iterator<Item = &'a Bytes>) -> [u8; 8] {
     *hash.first_chunk().expect("20 bytes are more than 8")
 }
 
-/// All in a row.
+/// Concatenates the records of a bundle.
 fn joined(records: Vec<Option<Bytes>>) -> Bytes {
     let mut bytes = Vec::with_capacity(records.iter().flatten().map(Bytes::len).sum());
-    // Each is let go as soon as it is copied.
+    // Each record is freed as soon as it is copied.
     records.into_iter().flatten().for_each(|record| bytes.extend_from_slice(&record));
     bytes.into()
 }

@@ -1,4 +1,4 @@
-//! What was used lately, within a bound of bytes.
+//! An LRU cache of encoded bundles, bounded in bytes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,17 +7,17 @@ use std::{
 
 use super::{Laid, Name};
 
-/// Memory of an entry beyond what is in it, about.
+/// Approximate overhead of an entry beyond its contents.
 const ENTRY_BYTES: u64 = 256;
 
-/// Resources by name. What was not used for the longest time goes first: what has just been given
-/// out is about to be fetched.
+/// Bundles by key. The least recently used one is evicted first, as a bundle that was advertised a
+/// moment ago is about to be downloaded.
 #[derive(Debug)]
 pub struct Recent {
     entries: HashMap<Name, Entry>,
-    /// By when they were used.
+    /// Names by time of last use.
     order: BTreeMap<u64, Name>,
-    /// Counts uses.
+    /// Logical clock: the number of uses so far.
     now: u64,
     bytes: u64,
     bytes_max: u64,
@@ -34,7 +34,7 @@ impl Recent {
         Self { entries: HashMap::new(), order: BTreeMap::new(), now: 0, bytes: 0, bytes_max }
     }
 
-    /// It is used now.
+    /// Returns a bundle and marks it as just used.
     pub fn get(&mut self, name: &Name) -> Option<Arc<Laid>> {
         self.now += 1;
         let entry = self.entries.get_mut(name)?;
@@ -44,7 +44,7 @@ impl Recent {
         Some(Arc::clone(&entry.laid))
     }
 
-    /// One that would leave room for nothing else is not kept.
+    /// Inserts a bundle, unless it alone is larger than the cache.
     pub fn insert(&mut self, name: Name, laid: Arc<Laid>) {
         let weight = weight(&laid);
         if self.bytes_max < weight {

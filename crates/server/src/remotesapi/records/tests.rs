@@ -12,7 +12,7 @@ use crate::remotesapi::{
 
 const NOWHERE: ChunkAddress = ChunkAddress([0x5a; 20]);
 
-/// Records of a store that is served.
+/// A served store and a cache of its bundles.
 struct Harness {
     served: Served,
     cache: RecordsCache,
@@ -50,18 +50,18 @@ impl Harness {
         self.try_get(recipe).unwrap()
     }
 
-    /// Resources made for locations, made again, and found in memory.
+    /// Returns how many bundles were encoded for locations, encoded again, and found in memory.
     fn counts(&self) -> [u64; 3] {
         RecordsOrigin::ALL.map(|origin| self.served.status.remotesapi.records(origin))
     }
 
-    /// As another process would have it.
+    /// Empties the cache, as after a restart.
     fn forget(&mut self) {
         self.cache = RecordsCache::new(Arc::clone(&self.served.status));
     }
 }
 
-/// That these are records of these chunks, one after the other.
+/// Asserts that the bytes are the records of these chunks, without gaps.
 fn check_records(addresses: &[ChunkAddress], lengths: &[Option<u32>], mut bytes: Bytes) {
     assert_eq!(addresses.len(), lengths.len());
     for (address, length) in addresses.iter().zip(lengths) {
@@ -81,7 +81,7 @@ fn records_lie_one_after_the_other_in_the_order_of_the_addresses() {
         let harness = Harness::new(fixture);
         let mut addresses = harness.addresses(20);
         addresses.reverse();
-        // Twice the same chunk is two records.
+        // A chunk that is named twice gets two records.
         addresses.push(addresses[3]);
         let (recipe, lengths) = harness.make(addresses.clone());
         assert_eq!(recipe.addresses, addresses);
@@ -99,7 +99,7 @@ fn chunks_that_do_not_exist_are_left_out() {
     assert_eq!(recipe.addresses, [first, second]);
     assert_eq!(lengths.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, true]);
     check_records(&asked, &lengths, harness.get(&recipe).unwrap());
-    // The same resource without the others, from memory.
+    // The request without the missing chunks finds the same bundle in memory.
     let (again, lengths) = harness.make(vec![first, second]);
     assert_eq!((&again, lengths.len(), harness.counts()), (&recipe, 2, [1, 0, 1]));
     let nothing = harness.try_make(vec![NOWHERE]).unwrap();
@@ -107,7 +107,7 @@ fn chunks_that_do_not_exist_are_left_out() {
     assert_eq!(harness.get(&Recipe { addresses: vec![first, NOWHERE], ..recipe }), None);
 }
 
-/// Their URLs are good for ever.
+/// Advertised URLs never expire, so a bundle can always be encoded again.
 #[test]
 fn what_was_given_out_is_made_again_after_a_restart() {
     let mut harness = Harness::new("real-archive-v3");
@@ -129,8 +129,8 @@ fn what_was_driven_out_is_made_again() {
     assert_eq!(harness.counts(), [1, 2, 0]);
 }
 
-/// The same database, pushed as classic files and as archives: Dolt's snappy and ours make the same
-/// of the same chunk. So a URL outlives a `dolt gc`, too.
+/// The fixtures are one database, pushed as classic files and as archives. Dolt's snappy and ours
+/// encode a chunk to the same bytes, so a URL also outlives a `dolt gc`.
 #[test]
 fn records_are_the_same_however_chunks_are_stored() {
     let (classic, archive) = (Harness::new("real-classic"), Harness::new("real-archive-v3"));
@@ -156,7 +156,7 @@ fn what_is_laid_out_otherwise_now_is_not_given_out() {
     assert!(harness.get(&recipe).is_some());
 }
 
-/// The name in memory says which table.
+/// The cache key contains the table's name.
 #[test]
 fn tables_have_their_own() {
     let addresses = [NOWHERE];
@@ -184,7 +184,7 @@ fn all_who_ask_at_once_share_the_work() {
 fn who_asked_first_with_little_time_does_not_shorten_that_of_others() {
     let harness = Harness::new("real-archive-v3");
     let addresses = harness.addresses(192);
-    // Passed, and held as by somebody who waits.
+    // An encoding whose deadline has passed, held as a waiter holds it.
     let passed = tokio::time::Instant::now().into_std();
     let shared = &harness.cache.shared;
     let first = shared.laid_or_coming(
@@ -198,7 +198,7 @@ fn who_asked_first_with_little_time_does_not_shorten_that_of_others() {
     assert_eq!(harness.counts(), [1, 0, 0], "they shared it");
 }
 
-/// Somebody else's making of this, with this deadline, that does not come to an end before.
+/// Registers another caller's encoding of this bundle that fails only at its deadline.
 fn ends_too_late(harness: &Harness, name: Name, until: Instant) -> Coming<Flight> {
     let shared = &harness.cache.shared;
     let number = shared.flights.fetch_add(1, Ordering::Relaxed);
@@ -223,7 +223,7 @@ fn who_waited_for_a_making_that_had_less_time_has_it_made_once_more() {
     check_records(&addresses, &lengths, harness.get(&recipe).unwrap());
     drop(earlier);
 
-    // One that had as much time would be too late again.
+    // An encoding that had as much time is not repeated: it would miss the deadline again.
     let addresses = harness.addresses(11);
     let name = Name::of(harness.served.store().name(), &addresses);
     let _later = ends_too_late(&harness, name, soon() + std::time::Duration::from_secs(60));
@@ -233,8 +233,8 @@ fn who_waited_for_a_making_that_had_less_time_has_it_made_once_more() {
 #[test]
 fn what_nobody_waits_for_is_given_up_and_can_be_asked_for_again() {
     let harness = Harness::new("real-archive-v3");
-    // Whoever makes it may be so quick, and this thread so slow, that it is there at the first
-    // look.
+    // The encoding may be so fast, and this thread so slow, that the first lookup already finds
+    // the bundle.
     let addresses = (100..=192).rev().map(|count| harness.addresses(count)).find(|addresses| {
         harness.served.wait(async {
             let mut make =
@@ -247,7 +247,7 @@ fn what_nobody_waits_for_is_given_up_and_can_be_asked_for_again() {
     check_records(&recipe.addresses, &lengths, harness.get(&recipe).unwrap());
 }
 
-/// A recipe is in the URL, and everybody who may download can write one.
+/// The URL names the chunks, and every client that may download can make up such a URL.
 #[test]
 fn what_can_never_have_been_given_out_is_not_made() {
     let harness = Harness::new("synth-sizes-classic");
@@ -305,7 +305,7 @@ fn one_corrupt_chunk_is_an_error_of_all() {
     bytes[usize::try_from(span.offset).unwrap() + 2] ^= 1;
     fs::write(&path, bytes).unwrap();
     let outcome = harness.try_make(addresses);
-    // Written again, it is another version of the file, which may be told instead.
+    // The rewritten file has another version, and the error may say that instead.
     assert!(matches!(outcome, Err(Error::Corrupt(_) | Error::Unreachable(_))), "{outcome:?}");
     assert!(harness.cache.shared.coming().is_empty());
 }
@@ -320,7 +320,7 @@ fn after_the_end_there_is_an_error() {
     assert_eq!(harness.try_get(&other).unwrap_err(), Error::Closed);
 }
 
-/// What is in URLs that were given out: other processes and versions must come to the same.
+/// The checks are in advertised URLs, so other processes and versions must compute the same.
 #[test]
 fn checks_are_the_same_everywhere() {
     let harness = Harness::new("real-classic");

@@ -29,7 +29,7 @@ fn a_repository_is_named_by_its_path_else_by_its_parts() {
     }
 }
 
-/// Tables of these names and paths, over a directory without a store.
+/// A server with tables of these names and paths, over a directory without a store.
 struct Harness {
     remotesapi: Arc<Remotesapi>,
     stores: Arc<ChunkStores>,
@@ -96,10 +96,34 @@ fn a_path_is_that_of_a_table_by_name_or_by_setting() {
 fn an_unknown_path_says_what_may_have_been_meant() {
     use expect_test::expect;
     let harness = Harness::new(&[("translations", &["dolthub/tatoeba"]), ("words", &[])]);
-    harness.unknown("translatoins", expect!["`translatoins` is no chunk store of this busload; did you mean `translations`? (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
-    harness.unknown("dolthub/tatoebe", expect!["`dolthub/tatoebe` is no chunk store of this busload; did you mean `dolthub/tatoeba`? (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
-    harness.unknown("q", expect!["`q` is no chunk store of this busload; there are translations, words, dolthub/tatoeba (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
-    Harness::new(&[]).unknown("db", expect!["there is no chunk store `db`, nor any other (expected the name of a table of kind chunks, or one of its dolt_paths)"]);
+    harness.unknown(
+        "translatoins",
+        expect![
+            "`translatoins` is no chunk store of this busload; did you mean `translations`? \
+            (expected the name of a table of kind chunks, or one of its dolt_paths)"
+        ],
+    );
+    harness.unknown(
+        "dolthub/tatoebe",
+        expect![
+            "`dolthub/tatoebe` is no chunk store of this busload; did you mean `dolthub/tatoeba`? \
+            (expected the name of a table of kind chunks, or one of its dolt_paths)"
+        ],
+    );
+    harness.unknown(
+        "q",
+        expect![
+            "`q` is no chunk store of this busload; there are translations, words, dolthub/tatoeba \
+            (expected the name of a table of kind chunks, or one of its dolt_paths)"
+        ],
+    );
+    Harness::new(&[]).unknown(
+        "db",
+        expect![
+            "there is no chunk store `db`, nor any other \
+            (expected the name of a table of kind chunks, or one of its dolt_paths)"
+        ],
+    );
 }
 
 #[test]

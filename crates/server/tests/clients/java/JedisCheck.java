@@ -13,7 +13,9 @@ import redis.clients.jedis.resps.ScanResult;
 
 class JedisCheck {
     static void expect(Object found, Object wanted) {
-        if (!java.util.Objects.equals(found, wanted)) throw new AssertionError(found + " instead of " + wanted);
+        if (!java.util.Objects.equals(found, wanted)) {
+            throw new AssertionError(found + " instead of " + wanted);
+        }
     }
 
     public static void main(String[] arguments) {
@@ -40,7 +42,8 @@ class JedisCheck {
             Set<String> seen = new HashSet<>();
             String cursor = ScanParams.SCAN_POINTER_START;
             do {
-                ScanResult<String> page = jedis.scan(cursor, new ScanParams().match("p:*").count(100));
+                ScanResult<String> page =
+                        jedis.scan(cursor, new ScanParams().match("p:*").count(100));
                 seen.addAll(page.getResult());
                 cursor = page.getCursor();
             } while (!cursor.equals(ScanParams.SCAN_POINTER_START));

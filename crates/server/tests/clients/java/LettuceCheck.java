@@ -14,11 +14,14 @@ import java.util.Set;
 
 class LettuceCheck {
     static void expect(Object found, Object wanted) {
-        if (!java.util.Objects.equals(found, wanted)) throw new AssertionError(found + " instead of " + wanted);
+        if (!java.util.Objects.equals(found, wanted)) {
+            throw new AssertionError(found + " instead of " + wanted);
+        }
     }
 
     public static void main(String[] arguments) {
-        for (ProtocolVersion version : new ProtocolVersion[] {ProtocolVersion.RESP2, ProtocolVersion.RESP3}) {
+        ProtocolVersion[] versions = {ProtocolVersion.RESP2, ProtocolVersion.RESP3};
+        for (ProtocolVersion version : versions) {
             RedisClient client = RedisClient.create("redis://127.0.0.1:" + arguments[0]);
             client.setOptions(ClientOptions.builder().protocolVersion(version).build());
             try (StatefulRedisConnection<String, String> connection = client.connect();
@@ -41,7 +44,8 @@ class LettuceCheck {
                 redis.set("k", "mine");
                 expect(redis.exec().wasDiscarded(), true);
                 Set<String> seen = new HashSet<>();
-                ScanIterator<String> keys = ScanIterator.scan(redis, ScanArgs.Builder.matches("p:*").limit(100));
+                ScanIterator<String> keys =
+                        ScanIterator.scan(redis, ScanArgs.Builder.matches("p:*").limit(100));
                 while (keys.hasNext()) seen.add(keys.next());
                 expect(seen.size(), 1000);
             }

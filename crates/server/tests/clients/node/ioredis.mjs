@@ -30,7 +30,9 @@ await other.set("k", "changed");
 assert.equal(await redis.multi().set("k", "mine").exec(), null);
 
 const seen = new Set();
-for await (const keys of redis.scanStream({ match: "p:*", count: 100 })) keys.forEach((key) => seen.add(key));
+for await (const keys of redis.scanStream({ match: "p:*", count: 100 })) {
+  keys.forEach((key) => seen.add(key));
+}
 assert.equal(seen.size, 1000);
 await assert.rejects(redis.get("h"), /WRONGTYPE/);
 

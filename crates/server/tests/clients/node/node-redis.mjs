@@ -16,7 +16,9 @@ for (const RESP of [2, 3]) {
   assert.equal(await client.hSet("h", { a: "1", b: "2" }), 2);
   assert.deepEqual({ ...(await client.hGetAll("h")) }, { a: "1", b: "2" });
 
-  const replies = await Promise.all(Array.from({ length: 1000 }, (_, i) => client.set(`p:${i}`, String(i))));
+  const replies = await Promise.all(
+    Array.from({ length: 1000 }, (_, i) => client.set(`p:${i}`, String(i))),
+  );
   assert.ok(replies.every((reply) => reply === "OK"));
   assert.deepEqual(await client.multi().set("t", "1").incr("t").get("t").exec(), ["OK", 2, "2"]);
 
@@ -27,7 +29,9 @@ for (const RESP of [2, 3]) {
   await assert.rejects(client.multi().set("k", "mine").exec(), WatchError);
 
   const seen = new Set();
-  for await (const keys of client.scanIterator({ MATCH: "p:*", COUNT: 100 })) [keys].flat().forEach((key) => seen.add(key));
+  for await (const keys of client.scanIterator({ MATCH: "p:*", COUNT: 100 })) {
+    [keys].flat().forEach((key) => seen.add(key));
+  }
   assert.equal(seen.size, 1000);
   await other.close();
   await client.close();

@@ -1,4 +1,4 @@
-//! What bodies count, message by message, and when they end.
+//! Tests of how bodies count, message by message, and of when they end.
 
 use std::{
     convert::Infallible, future::poll_fn, net::IpAddr, sync::atomic::Ordering::Relaxed,
@@ -25,7 +25,7 @@ use crate::http::{
     limits::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX},
 };
 
-/// A request whose client sends what the test says.
+/// A request whose client sends frames that the test makes.
 struct Asked {
     client: Option<UnboundedSender<Bytes>>,
     body: RequestBody<Body>,
@@ -53,7 +53,7 @@ impl Asked {
         self.client.as_ref().unwrap().send(Bytes::copy_from_slice(bytes)).unwrap();
     }
 
-    /// The next frame as its reader gets it; none: the body has ended.
+    /// Returns the next frame as the handler gets it, or none at the end of the body.
     async fn read(&mut self) -> Option<Result<Bytes, Status>> {
         let frame = poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await?;
         Some(
@@ -68,7 +68,7 @@ impl Asked {
         assert_eq!(self.read().await.unwrap().unwrap(), bytes);
     }
 
-    /// That this comes, and that nothing goes on for it.
+    /// Sends this and asserts that the handler gets nothing for it.
     async fn wait_after(&mut self, bytes: &[u8]) {
         self.send(bytes);
         let mut waits = Box::pin(self.read());
@@ -79,7 +79,7 @@ impl Asked {
         self.metrics.memory_bytes.load(Relaxed)
     }
 
-    /// What still counts when nobody has the body any more.
+    /// Drops the body and returns the bytes that still count.
     fn left(self) -> usize {
         let metrics = Arc::clone(&self.metrics);
         drop(self);
@@ -87,7 +87,7 @@ impl Asked {
     }
 }
 
-/// The header of a message, and some of its contents.
+/// Makes the header of a message and a part of its contents.
 fn message(length: u32, some: usize) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), &vec![7; some]].concat()
 }
@@ -98,7 +98,7 @@ fn run(test: impl Future) {
     runtime.unwrap().block_on(test);
 }
 
-/// How long the body waits until it says that it is over.
+/// Waits for the body's end and returns how long that took.
 async fn over(asked: &mut Asked) -> (Duration, Status) {
     let started = Instant::now();
     let read = timeout(100 * MESSAGE_STALL_MAX, asked.read()).await.expect("the body ends");
@@ -238,7 +238,7 @@ fn a_message_that_comes_slowly_is_waited_for_and_so_is_the_next_one() {
         );
         asked.send(&message(1, 0));
         assert!(timeout(MESSAGE_STALL_MAX / 2, asked.read()).await.is_err());
-        // An empty frame is nothing.
+        // An empty frame changes nothing.
         asked.send(&[]);
         assert_eq!(over(&mut asked).await.0, MESSAGE_STALL_MAX / 2);
     });

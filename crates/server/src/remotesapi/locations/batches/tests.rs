@@ -17,7 +17,7 @@ use crate::{
     remotesapi::{limits::BATCHES_AHEAD_MAX, locations::Answers},
 };
 
-/// A request.
+/// A request with a number and a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ask {
     number: usize,
@@ -43,7 +43,7 @@ fn asks(count: usize) -> impl Stream<Item = Result<Ask, Refusal>> + Send + Unpin
     iter((0..count).map(|number| Ok(ask(number))))
 }
 
-/// Numbers of the requests of each batch, or the code of what cannot be read.
+/// Returns the numbers of the requests of each batch, or the code of an unreadable request.
 fn batched(requests: Vec<Result<Ask, Refusal>>) -> Vec<Result<Vec<usize>, Code>> {
     let batches = Batches::new(iter(requests)).map(|batch| match batch {
         Ok(batch) => Ok(batch.iter().map(|request| request.number).collect()),
@@ -108,10 +108,10 @@ fn what_cannot_be_read_is_alone_and_in_its_place() {
 }
 
 type Outcome = Result<Vec<usize>, Refusal>;
-/// The numbers of a batch's requests, and where its answer goes.
+/// The numbers of a batch's requests, and the sender for its answer.
 type Begun = (Vec<usize>, Option<oneshot::Sender<Outcome>>);
 
-/// Batches are answered when the test says so.
+/// Collects batches and answers each when the test says so.
 #[derive(Clone, Default)]
 struct Desk {
     begun: Arc<Mutex<Vec<Begun>>>,
@@ -140,7 +140,7 @@ impl Desk {
         self.begun.lock().unwrap().iter().map(|(numbers, _)| numbers.clone()).collect()
     }
 
-    /// Each request with its number.
+    /// Answers each request of a batch with its number.
     fn answer(&self, batch: usize) {
         let numbers = self.begun()[batch].clone();
         self.end(batch, Ok(numbers));
@@ -155,7 +155,7 @@ impl Desk {
         sender.send(outcome).unwrap();
     }
 
-    /// Whether nobody waits for this batch any more.
+    /// Returns whether the waiter of this batch is gone.
     fn is_given_up(&self, batch: usize) -> bool {
         self.begun.lock().unwrap()[batch].1.as_ref().unwrap().is_closed()
     }
@@ -170,7 +170,7 @@ fn poll(answers: &mut Answers<usize>) -> Polled {
         .map(|item| item.map(|item| item.map_err(|refusal| refusal.code())))
 }
 
-/// All answers that are there, and what comes then.
+/// Returns all answers that are ready, and the outcome of the poll after them.
 fn poll_all(answers: &mut Answers<usize>) -> (Vec<usize>, Polled) {
     let mut there = Vec::new();
     loop {
@@ -266,7 +266,7 @@ fn of_a_batch_that_fails_only_the_request_that_fails_does_and_answers_before_it_
         (0..6).map(|number| vec![number]).collect::<Vec<_>>(),
         "one by one"
     );
-    // Later requests of the batch are answered, or fail, before it: nobody hears of them.
+    // Later requests of the batch are answered, or fail, before it: the client never sees these.
     desk.answer(5);
     desk.fail(4, Code::Unavailable);
     desk.fail(3, Code::DataLoss);
@@ -304,7 +304,7 @@ fn requests_answered_one_by_one_are_some_at_a_time() {
     assert_eq!(desk.begun().len(), 2 + REQUESTS_AHEAD_MAX);
 }
 
-/// The next answer of a store that is away would take as long, and be the same.
+/// An unreachable store would take as long again and give the same answer.
 #[test]
 fn a_batch_that_the_store_did_not_answer_ends_the_stream_in_its_turn_and_is_not_asked_for_again() {
     for code in [Code::Unavailable, Code::DeadlineExceeded] {
@@ -342,8 +342,8 @@ fn a_request_that_cannot_be_read_is_answered_in_its_turn() {
     assert_eq!(poll(&mut answers), OVER);
 }
 
-/// Its requests are let go with it, so that what they hold counts no longer than they are worked
-/// on.
+/// The requests of a batch are dropped with it, so that their memory reservations end with the
+/// work.
 #[test]
 fn what_a_batch_holds_is_let_go_when_it_is_answered() {
     let held = Arc::new(Mutex::new(Vec::new()));
