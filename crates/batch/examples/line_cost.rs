@@ -8,13 +8,13 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use busload_batch::{Ask, Batch, Line, LineSettings, NoWrites};
+use busload_batch::{Batch, NoWrites, QueueSettings, RequestOptions, RequestQueue};
 
 const READERS: usize = 300;
 const READERS_MANY: usize = 30_000;
 const KEYS: usize = 100_000;
 const READS: usize = 6_000_000;
-const TRIP: Duration = Duration::from_micros(300);
+const BATCH: Duration = Duration::from_micros(300);
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() {
@@ -41,7 +41,7 @@ fn report<K: Clone + Eq + Hash + Ord>(
     let started = now();
     world.run(READS);
     let nanos = started.elapsed().as_nanos() / READS as u128;
-    let reads = world.line.stats().reads;
+    let reads = world.queue.stats().reads;
     println!(
         "{what}, {readers} readers: {nanos} ns per read, {} reads per batch",
         reads.requests / reads.batches
@@ -49,25 +49,25 @@ fn report<K: Clone + Eq + Hash + Ord>(
 }
 
 struct World<'a, K> {
-    line: Line<K, NoWrites, usize>,
+    queue: RequestQueue<K, NoWrites, usize>,
     keys: &'a [K],
     next_key: usize,
     timeout: Option<Duration>,
     now: Duration,
-    trips: VecDeque<Batch<K, NoWrites>>,
+    batches: VecDeque<Batch<K, NoWrites>>,
 }
 
 impl<'a, K: Clone + Eq + Hash + Ord> World<'a, K> {
     fn new(keys: &'a [K], timeout: Option<Duration>) -> Self {
-        let line = Line::new(LineSettings::default()).expect("the default is sound");
-        World { line, keys, next_key: 0, timeout, now: Duration::ZERO, trips: VecDeque::new() }
+        let queue = RequestQueue::new(QueueSettings::default()).expect("the default is sound");
+        World { queue, keys, next_key: 0, timeout, now: Duration::ZERO, batches: VecDeque::new() }
     }
 
     fn read(&mut self, reader: usize) {
         let key = self.keys[self.next_key].clone();
         self.next_key = (self.next_key + 1) % self.keys.len();
         let deadline = self.timeout.map(|timeout| self.now + timeout);
-        let read = self.line.read(self.now, key, reader, Ask { bytes: 20, deadline });
+        let read = self.queue.read(self.now, key, reader, RequestOptions { bytes: 20, deadline });
         read.expect("the queue is large enough");
     }
 
@@ -76,21 +76,21 @@ impl<'a, K: Clone + Eq + Hash + Ord> World<'a, K> {
         let mut rest = Vec::new();
         let mut late = Vec::new();
         while 0 < reads {
-            self.line.expire(self.now, &mut late);
-            while let Some(batch) = self.line.next_batch(self.now) {
-                self.trips.push_back(batch);
+            self.queue.expire(self.now, &mut late);
+            while let Some(batch) = self.queue.next_batch(self.now) {
+                self.batches.push_back(batch);
             }
-            self.now += TRIP;
-            let Some(batch) = self.trips.pop_front() else { continue };
+            self.now += BATCH;
+            let Some(batch) = self.batches.pop_front() else { continue };
             for entry in 0..batch.content.len() {
-                self.line.answer(batch.id, entry, &mut answered);
+                self.queue.answer(batch.id, entry, &mut answered);
             }
-            self.line.end(self.now, batch.id, &mut rest);
+            self.queue.end(self.now, batch.id, &mut rest);
             reads = reads.saturating_sub(answered.len());
             for waiter in answered.drain(..) {
                 self.read(waiter.waiter);
             }
-            std::hint::black_box(self.line.next_wake(self.now));
+            std::hint::black_box(self.queue.next_wake(self.now));
         }
     }
 }

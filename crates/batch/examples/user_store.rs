@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 const TASKS: u32 = 1000;
 const REQUESTS_PER_TASK: u32 = 50;
-const TRIP_PRICE: Duration = Duration::from_micros(100);
+const BATCH_PRICE: Duration = Duration::from_micros(100);
 const USER_PRICE: Duration = Duration::from_nanos(200);
 
 type Users = Batcher<Functions<u32, String>>;
@@ -44,14 +44,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     users.close().await;
 
     let requests = TASKS * REQUESTS_PER_TASK;
-    let trips =
+    let batches =
         stats.reads.batches + stats.writes.batches - before.reads.batches - before.writes.batches;
     println!("{TASKS} tasks, {requests} requests     without batching   with batching");
-    println!("calls of the store           {requests:>17} {trips:>15}");
+    println!("calls of the store           {requests:>17} {batches:>15}");
     println!(
         "requests per call            {:>17.1} {:>15.1}",
         1.0,
-        f64::from(requests) / trips as f64
+        f64::from(requests) / batches as f64
     );
     println!(
         "requests per second          {:>17.0} {:>15.0}",
@@ -78,13 +78,13 @@ impl Store {
     }
 
     async fn load(self, ids: Vec<u32>) -> Vec<Option<String>> {
-        self.trip(ids.len()).await;
+        self.batch(ids.len()).await;
         let users = self.users.lock().expect("nobody panics with it");
         ids.iter().map(|id| users.get(id).cloned()).collect()
     }
 
     async fn store(self, entries: Vec<(u32, String)>) {
-        self.trip(entries.len()).await;
+        self.batch(entries.len()).await;
         self.users.lock().expect("nobody panics with it").extend(entries);
     }
 
@@ -92,11 +92,11 @@ impl Store {
         clippy::disallowed_methods,
         reason = "the store's price is time, finer than tokio's timer"
     )]
-    async fn trip(&self, users: usize) {
+    async fn batch(&self, users: usize) {
         let _connection = self.connections.acquire().await.expect("it is never closed");
-        let price = TRIP_PRICE + USER_PRICE * u32::try_from(users).expect("few users");
-        let trip = tokio::task::spawn_blocking(move || std::thread::sleep(price));
-        trip.await.expect("sleeping does not panic");
+        let price = BATCH_PRICE + USER_PRICE * u32::try_from(users).expect("few users");
+        let batch = tokio::task::spawn_blocking(move || std::thread::sleep(price));
+        batch.await.expect("sleeping does not panic");
     }
 }
 

@@ -3,7 +3,7 @@
 /// Entries that are dispatched together, as one statement or call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch<K, T> {
-    /// Id to pass to [`Line::answer`](crate::Line::answer) and [`Line::end`](crate::Line::end).
+    /// Id to pass to [`RequestQueue::answer`](crate::RequestQueue::answer) and [`RequestQueue::end`](crate::RequestQueue::end).
     pub id: BatchId,
     /// Keys to read or writes to make.
     pub content: Content<K, T>,
@@ -16,7 +16,7 @@ pub struct BatchId {
     pub(crate) serial: u64,
 }
 
-/// Content of a batch. [`Line::answer`](crate::Line::answer) takes an entry's index in it.
+/// Content of a batch. [`RequestQueue::answer`](crate::RequestQueue::answer) takes an entry's index in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content<K, T> {
     /// Keys to read, sorted, each once.
@@ -24,7 +24,7 @@ pub enum Content<K, T> {
     /// Writes to make, all of one kind.
     Write {
         /// Write partition of all entries. It has no other batch in flight.
-        lane: usize,
+        partition: usize,
         /// Writes sorted by key, each key once.
         entries: Vec<(K, T)>,
     },

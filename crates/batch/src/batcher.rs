@@ -11,7 +11,7 @@
 //! A caller puts its request in the queue under a short lock and wakes the driver. The driver runs
 //! after the tasks that are runnable now, so their requests are dispatched together. When a batch
 //! ends, its waiters are answered first; the driver runs after them, so their next requests go into
-//! the next batch. [`Line`](crate::Line) has all rules of order, limits and dispatch.
+//! the next batch. [`RequestQueue`](crate::RequestQueue) has all rules of order, limits and dispatch.
 //!
 //! * Overload: a full queue refuses at once ([`BatchError::Full`]); nothing else is unbounded.
 //! * Cancellation: dropping a future removes its request from the queue. Other requests are not
@@ -34,13 +34,13 @@ use crate::driver::Driver;
 use crate::oneshot::Oneshot;
 use crate::service::{BatchError, Loaded, Reply, Service, Stored};
 use crate::shared::{Phase, Shared};
-use crate::{LineSettings, LineStats, Refused, RequestId, SettingsError};
+use crate::{QueueSettings, QueueStats, Refused, RequestId, SettingsError};
 
 /// Limits, dispatch policy and default timeout of a [`Batcher`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BatcherSettings {
     /// Settings of the request queue.
-    pub line: LineSettings,
+    pub queue: QueueSettings,
     /// Time from request to answer after which a request without a deadline of its own fails.
     /// `None`: no timeout.
     pub timeout: Option<Duration>,
@@ -51,7 +51,7 @@ pub struct BatcherSettings {
 /// Clones are handles of the same queue and may be used on any thread; the batches run on the
 /// runtime that the batcher was started on. A lone request is sent at once. Requests that tasks
 /// make at the same time share a batch, and so do requests that come while batches are in flight,
-/// as [`LineSettings::departure`] says. [`Line`](crate::Line) has all rules of order and sharing: a
+/// as [`QueueSettings::dispatch`] says. [`RequestQueue`](crate::RequestQueue) has all rules of order and sharing: a
 /// read that was made after a write was acknowledged sees that write.
 ///
 /// * Overload: a full queue refuses at once with [`BatchError::Full`].
@@ -167,7 +167,7 @@ impl<S: Service, R: Reply<S>> Batcher<S, R> {
     }
 
     /// Returns the counters of the queue.
-    pub fn stats(&self) -> LineStats {
+    pub fn stats(&self) -> QueueStats {
         self.shared().stats()
     }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::in_flight::InFlightBatch;
 use crate::reply;
 use crate::service::{BatchError, Reply, Service};
 use crate::shared::{Phase, Shared};
 use crate::timer::Timer;
-use crate::trip::Trip;
 use crate::{Batch, Late};
 
 /// Resolves after every task that is runnable now has run.
@@ -65,7 +65,7 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     pub(crate) async fn run(mut self) {
         loop {
             self.shared.wake.notified().await;
-            if self.shared.expects_company() {
+            if self.shared.expects_more() {
                 StepBack::default().await;
             }
             if self.turn() == Flow::End {
@@ -75,12 +75,12 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     }
 
     fn turn(&mut self) -> Flow {
-        // This turn sees every notification sent before this line. One left over for the next turn
+        // This turn sees every notification sent before this queue. One left over for the next turn
         // would make the driver dispatch ahead of the callers answered meanwhile.
         pin!(self.shared.wake.notified()).as_mut().enable();
         let next_wake = self.take_due();
         for batch in self.batches.drain(..) {
-            tokio::spawn(Trip::new(&self.shared, &batch).run(batch.content));
+            tokio::spawn(InFlightBatch::new(&self.shared, &batch).run(batch.content));
         }
         if self.give_unserved() == Phase::Ended {
             return Flow::End;
@@ -96,14 +96,14 @@ impl<S: Service, R: Reply<S>> Driver<S, R> {
     fn take_due(&mut self) -> Option<Duration> {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
-        state.line.expire(now, &mut self.late);
+        state.queue.expire(now, &mut self.late);
         if state.phase == Phase::Abandoned {
-            state.line.take_waiting(&mut self.unserved);
+            state.queue.take_waiting(&mut self.unserved);
         }
-        while let Some(batch) = state.line.next_batch(now) {
+        while let Some(batch) = state.queue.next_batch(now) {
             self.batches.push(batch);
         }
-        state.line.next_wake(now)
+        state.queue.next_wake(now)
     }
 
     /// Answers requests that leave the queue unserved. Ends the batcher if it was closed and owes
@@ -130,10 +130,10 @@ impl<S: Service, R: Reply<S>> Drop for Driver<S, R> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.phase = Phase::Ended;
-        state.line.take_waiting(&mut self.unserved);
+        state.queue.take_waiting(&mut self.unserved);
         drop(state);
         for batch in self.batches.drain(..) {
-            drop(Trip::new(&self.shared, &batch));
+            drop(InFlightBatch::new(&self.shared, &batch));
         }
         self.give_unserved();
         self.shared.ended.notify_waiters();

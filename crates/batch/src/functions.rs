@@ -11,9 +11,9 @@ use std::pin::Pin;
 use crate::service::{LoadedAll, StoredAll};
 use crate::{Batcher, BatcherSettings, LastWins, NoWrites, Service, SettingsError};
 
-type Trip<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
-type LoadFunction<K, V, E> = Box<dyn Fn(Vec<K>) -> Trip<Vec<Option<V>>, E> + Send + Sync>;
-type StoreFunction<K, V, E> = Box<dyn Fn(Vec<(K, V)>) -> Trip<(), E> + Send + Sync>;
+type BatchFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+type LoadFunction<K, V, E> = Box<dyn Fn(Vec<K>) -> BatchFuture<Vec<Option<V>>, E> + Send + Sync>;
+type StoreFunction<K, V, E> = Box<dyn Fn(Vec<(K, V)>) -> BatchFuture<(), E> + Send + Sync>;
 
 /// Return types of a function that loads: the values in the order of its keys, or a `Result` of
 /// them.
@@ -131,8 +131,8 @@ where
         U: Future<Output: StoreOutput<E>> + Send + 'static,
     {
         let store: StoreFunction<K, V, E> = Box::new(move |entries| {
-            let trip = store(entries);
-            Box::pin(async move { trip.await.done() })
+            let batch = store(entries);
+            Box::pin(async move { batch.await.done() })
         });
         Self::from_service(Functions { load: load_function(load), store }, settings)
     }
@@ -144,8 +144,8 @@ where
     T: Future<Output: LoadOutput<Value = V, Error = E>> + Send + 'static,
 {
     Box::new(move |keys| {
-        let trip = load(keys);
-        Box::pin(async move { trip.await.values() })
+        let batch = load(keys);
+        Box::pin(async move { batch.await.values() })
     })
 }
 

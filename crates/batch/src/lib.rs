@@ -7,7 +7,7 @@
 //! takes many keys as readily as one.
 //!
 //! ```text
-//!  read(key)  --+     +--------------- Line ----------------+             batch in flight:
+//!  read(key)  --+     +--------------- RequestQueue ----------------+             batch in flight:
 //!  write(key) --+---> | entries by key, in order of arrival | next_batch-> one statement,
 //!               |     | reads | writes of partition 0 | 1 ..|              one call, ...
 //!  waiters <----+---- +-------------------------------------+ <--answer, end--+
@@ -18,14 +18,14 @@
 //! A batch that can be sent takes all pending requests, up to a limit, and is sent at once; it
 //! never waits for more. A lone request has no delay, a thousand at once share a batch, and batches
 //! grow with the load by themselves, with no time to tune. A batch in flight occupies something
-//! that others need, such as a connection, so there is one refinement ([`Departure::WhenFree`]):
+//! that others need, such as a connection, so there is one refinement ([`DispatchPolicy::WhenFree`]):
 //! with no batch of its class in flight a batch is sent at once; beside others it is sent when it
 //! has at least `min_batch` entries, or when its oldest entry has waited for the mean batch time.
-//! [`Departure::Window`], the usual fixed window of size and time, is there for comparison.
+//! [`DispatchPolicy::Window`], the usual fixed window of size and time, is there for comparison.
 //!
 //! # Two layers
 //!
-//! * [`Line`]: the core. It has no IO, no clock and no threads: requests go in, batches come out,
+//! * [`RequestQueue`]: the core. It has no IO, no clock and no threads: requests go in, batches come out,
 //!   and the time is an argument. Every call costs O(1) amortised; a read takes about 150 ns in
 //!   all.
 //! * `Batcher` (feature `tokio`): the queue with a clock, tasks and futures around it.
@@ -54,13 +54,13 @@
 //!
 //! The queue bounds pending requests and their bytes, a batch's entries and bytes, and the number
 //! of batches in flight. A full queue refuses at once with [`Refusal::Full`] and returns the
-//! waiter. A caller may cancel with [`leave`](Line::leave) at any time, and [`Line::expire`]
+//! waiter. A caller may cancel with [`leave`](RequestQueue::leave) at any time, and [`RequestQueue::expire`]
 //! returns requests whose deadline has passed: neither affects other requests, nor stops a batch in
 //! flight. The queue returns each waiter exactly once: refused, cancelled, expired, answered, or
 //! with the end of its batch.
 //!
 //! The queue itself has no shutdown. A caller that stops adding requests goes on calling it until
-//! [`Line::is_empty`].
+//! [`RequestQueue::is_empty`].
 //!
 //! # Example
 //!
@@ -68,31 +68,31 @@
 //! use std::collections::HashMap;
 //! use std::time::Duration;
 //!
-//! use busload_batch::{Ask, Content, LastWins, Line, LineSettings};
+//! use busload_batch::{RequestOptions, Content, LastWins, RequestQueue, QueueSettings};
 //!
 //! let mut store = HashMap::new();
-//! let mut line = Line::new(LineSettings::default())?;
+//! let mut queue = RequestQueue::new(QueueSettings::default())?;
 //!
 //! // Four callers, known by a number here. In a program the waiter says where the answer goes.
 //! let now = Duration::from_millis(1);
-//! let ask = Ask { bytes: 8, deadline: Some(now + Duration::from_secs(1)) };
-//! line.write(now, "teapot", LastWins("short"), 1, ask)?;
-//! line.write(now, "teapot", LastWins("stout"), 2, ask)?;
-//! line.read(now, "teapot", 3, ask)?;
-//! line.read(now, "kettle", 4, ask)?;
+//! let ask = RequestOptions { bytes: 8, deadline: Some(now + Duration::from_secs(1)) };
+//! queue.write(now, "teapot", LastWins("short"), 1, ask)?;
+//! queue.write(now, "teapot", LastWins("stout"), 2, ask)?;
+//! queue.read(now, "teapot", 3, ask)?;
+//! queue.read(now, "kettle", 4, ask)?;
 //!
 //! // When to call `next_batch`: at once, as no batch is in flight.
-//! assert_eq!(line.next_wake(now), Some(now));
+//! assert_eq!(queue.next_wake(now), Some(now));
 //!
 //! let mut log = Vec::new();
-//! while !line.is_empty() {
-//!     let batch = line.next_batch(now).expect("each batch ends before the next one starts");
+//! while !queue.is_empty() {
+//!     let batch = queue.next_batch(now).expect("each batch ends before the next one starts");
 //!     let mut answered = Vec::new();
 //!     match batch.content {
 //!         // One statement for all keys ...
 //!         Content::Read(keys) => {
 //!             for (entry, key) in keys.into_iter().enumerate() {
-//!                 line.answer(batch.id, entry, &mut answered);
+//!                 queue.answer(batch.id, entry, &mut answered);
 //!                 answered
 //!                     .drain(..)
 //!                     .for_each(|caller| log.push((caller.waiter, store.get(key).copied())));
@@ -102,19 +102,19 @@
 //!         Content::Write { entries, .. } => {
 //!             for (entry, (key, LastWins(value))) in entries.into_iter().enumerate() {
 //!                 store.insert(key, value);
-//!                 line.answer(batch.id, entry, &mut answered);
+//!                 queue.answer(batch.id, entry, &mut answered);
 //!                 answered.drain(..).for_each(|caller| log.push((caller.waiter, None)));
 //!             }
 //!         }
 //!     }
 //!     // Returns the waiters that were not answered because the batch failed.
-//!     line.end(now, batch.id, &mut Vec::new());
+//!     queue.end(now, batch.id, &mut Vec::new());
 //! }
 //!
 //! // The read of the teapot sees the write before it, in which two requests were merged.
 //! log.sort();
 //! assert_eq!(log, [(1, None), (2, None), (3, Some("stout")), (4, None)]);
-//! assert_eq!(line.stats().writes.entries, 1);
+//! assert_eq!(queue.stats().writes.entries, 1);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -129,13 +129,15 @@ mod clock;
 mod driver;
 #[cfg(feature = "tokio")]
 mod functions;
+#[cfg(feature = "tokio")]
+mod in_flight;
 pub mod limits;
-mod line;
 #[cfg(feature = "tokio")]
 mod oneshot;
 #[cfg(feature = "tokio")]
 mod reply;
 mod request;
+mod request_queue;
 #[cfg(feature = "tokio")]
 mod service;
 mod settings;
@@ -144,8 +146,6 @@ mod shared;
 mod stats;
 #[cfg(feature = "tokio")]
 mod timer;
-#[cfg(feature = "tokio")]
-mod trip;
 mod write;
 
 pub use batch::{Batch, BatchId, Content};
@@ -153,14 +153,14 @@ pub use batch::{Batch, BatchId, Content};
 pub use batcher::{Batcher, BatcherSettings};
 #[cfg(feature = "tokio")]
 pub use functions::{Functions, LoadOutput, ReadFunction, StoreOutput};
-pub use line::Line;
 #[cfg(feature = "tokio")]
 pub use oneshot::Oneshot;
-pub use request::{Answered, Ask, Late, Operation, Refusal, Refused, RequestId, Stage};
+pub use request::{Answered, Late, Operation, Refusal, Refused, RequestId, RequestOptions, Stage};
+pub use request_queue::RequestQueue;
 #[cfg(feature = "tokio")]
 pub use service::{
     BatchError, Loaded, LoadedAll, LoadedOne, Receipt, Reply, Service, Stored, StoredAll, StoredOne,
 };
-pub use settings::{Departure, LineSettings, SettingsError, Sharing};
-pub use stats::{ClassStats, LineStats};
+pub use settings::{DispatchPolicy, QueueSettings, SettingsError, Sharing};
+pub use stats::{ClassStats, QueueStats};
 pub use write::{LastWins, NoWrites, Write};

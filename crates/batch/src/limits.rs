@@ -8,20 +8,20 @@ use std::time::Duration;
 /// Each request counts them, so that many requests for one key are not free.
 pub const REQUEST_OVERHEAD_BYTES: usize = 128;
 
-/// Upper bound of [`LineSettings::requests_max`](crate::LineSettings::requests_max).
+/// Upper bound of [`QueueSettings::requests_max`](crate::QueueSettings::requests_max).
 pub const REQUESTS_MAX: usize = (1 << 24) - 1;
 
 /// Upper bound of
-/// [`LineSettings::batches_in_flight_max`](crate::LineSettings::batches_in_flight_max).
+/// [`QueueSettings::batches_in_flight_max`](crate::QueueSettings::batches_in_flight_max).
 pub const BATCHES_IN_FLIGHT_MAX: usize = 255;
 
 // All requests of a batch were once pending together, so a batch holds no more of them than the
 // queue. Slot numbers are `u32`.
 const _: () = assert!(REQUESTS_MAX as u64 * (BATCHES_IN_FLIGHT_MAX as u64 + 1) < u32::MAX as u64);
 
-/// Upper bound of [`LineSettings::lanes`](crate::LineSettings::lanes): choosing a batch of writes
+/// Upper bound of [`QueueSettings::write_partitions`](crate::QueueSettings::write_partitions): choosing a batch of writes
 /// looks at all partitions.
-pub const LANES_MAX: usize = 1024;
+pub const WRITE_PARTITIONS_MAX: usize = 1024;
 
 /// Number of entries, as a multiple of a batch, that the search of a partition for further writes
 /// of one kind visits.
@@ -32,14 +32,14 @@ pub const KIND_SEARCH_BATCHES: usize = 4;
 pub const SHARE_MIN_BATCHES: usize = 4;
 
 /// Assumed batch time of a class whose first batch has not ended yet.
-pub const TRIP_MEAN_INITIAL: Duration = Duration::from_millis(1);
+pub const BATCH_TIME_MEAN_INITIAL: Duration = Duration::from_millis(1);
 
 /// Weight of the last batch in the moving average of batch times, as a divisor.
-pub const TRIP_MEAN_WEIGHT: u32 = 8;
+pub const BATCH_TIME_MEAN_WEIGHT: u32 = 8;
 
 /// Cap on the time of one batch, as a multiple of the mean, so that a batch that hung does not
 /// delay later ones.
-pub const TRIP_OUTLIER_FACTOR: u32 = 8;
+pub const BATCH_TIME_OUTLIER_FACTOR: u32 = 8;
 
 /// Number of obsolete deadlines above which they are swept out, if they also outnumber the live
 /// ones.

@@ -147,7 +147,7 @@ pub enum BatchError<E> {
     TooLarge {
         /// Bytes that the request counts.
         bytes: usize,
-        /// Value of [`LineSettings::bytes_max`](crate::LineSettings::bytes_max).
+        /// Value of [`QueueSettings::bytes_max`](crate::QueueSettings::bytes_max).
         bytes_max: usize,
     },
     /// The request's deadline passed.

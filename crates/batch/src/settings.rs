@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::limits::{BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX};
+use crate::limits::{
+    BATCHES_IN_FLIGHT_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX, WRITE_PARTITIONS_MAX,
+};
 
-/// Limits and dispatch policy of a [`Line`](crate::Line).
+/// Limits and dispatch policy of a [`RequestQueue`](crate::RequestQueue).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LineSettings {
+pub struct QueueSettings {
     /// Maximum number of pending requests. More are refused.
     pub requests_max: usize,
     /// Maximum of pending bytes: keys, writes and [`REQUEST_OVERHEAD_BYTES`] for each request.
@@ -20,15 +22,15 @@ pub struct LineSettings {
     /// Maximum number of batches in flight, of reads and writes together.
     pub batches_in_flight_max: usize,
     /// Number of write partitions. A key belongs to one, and each has at most one batch in flight.
-    pub lanes: usize,
+    pub write_partitions: usize,
     /// Dispatch policy: when a batch is sent.
-    pub departure: Departure,
+    pub dispatch: DispatchPolicy,
     /// Reads of one key that share an answer.
     pub sharing: Sharing,
 }
 
 /// Dispatch policy: when a batch is sent. It needs a free slot among
-/// [`LineSettings::batches_in_flight_max`] in any case.
+/// [`QueueSettings::batches_in_flight_max`] in any case.
 ///
 /// Reads are one class, writes are another. Pending reads make one batch, and the pending writes of
 /// each partition make one; writes of all kinds count for it, though only those of one kind are
@@ -37,7 +39,7 @@ pub struct LineSettings {
 /// An entry's wait begins when it could be sent: on its arrival, or when the last earlier operation
 /// on its key was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Departure {
+pub enum DispatchPolicy {
     /// Sends a batch at once when no batch of its class is in flight. While others are, a further
     /// one is sent when it has at least `min_batch` entries, or as many bytes as a batch may have,
     /// or when its oldest entry has waited for the mean batch time of its class.
@@ -74,7 +76,7 @@ pub enum Sharing {
     InFlight,
 }
 
-impl Default for LineSettings {
+impl Default for QueueSettings {
     fn default() -> Self {
         Self {
             requests_max: 64 * 1024,
@@ -82,14 +84,14 @@ impl Default for LineSettings {
             batch_entries_max: 256,
             batch_bytes_max: 1024 * 1024,
             batches_in_flight_max: 4,
-            lanes: 2,
-            departure: Departure::default(),
+            write_partitions: 2,
+            dispatch: DispatchPolicy::default(),
             sharing: Sharing::default(),
         }
     }
 }
 
-impl Default for Departure {
+impl Default for DispatchPolicy {
     fn default() -> Self {
         Self::WhenFree { min_batch: 8 }
     }
@@ -101,13 +103,13 @@ pub enum SettingsError {
     /// The setting must be at least 1.
     #[error("{setting} must be at least 1")]
     Zero {
-        /// Name of the field of [`LineSettings`].
+        /// Name of the field of [`QueueSettings`].
         setting: &'static str,
     },
     /// The setting is more than a queue supports.
     #[error("{setting} is {value} and must be at most {max}")]
     TooLarge {
-        /// Name of the field of [`LineSettings`].
+        /// Name of the field of [`QueueSettings`].
         setting: &'static str,
         /// Value of the setting.
         value: usize,
@@ -134,12 +136,12 @@ pub enum SettingsError {
         setting: &'static str,
         /// Value of the setting.
         value: usize,
-        /// Value of [`LineSettings::batch_entries_max`].
+        /// Value of [`QueueSettings::batch_entries_max`].
         batch_entries_max: usize,
     },
 }
 
-impl LineSettings {
+impl QueueSettings {
     /// Returns the first setting that makes no sense, if there is one.
     pub fn check(&self) -> Result<(), SettingsError> {
         for (setting, value, max) in self.counts() {
@@ -151,7 +153,7 @@ impl LineSettings {
                 overhead: REQUEST_OVERHEAD_BYTES,
             });
         }
-        let (setting, value) = self.departure.entries();
+        let (setting, value) = self.dispatch.entries();
         if self.batch_entries_max < value {
             let batch_entries_max = self.batch_entries_max;
             return Err(SettingsError::AboveBatch { setting, value, batch_entries_max });
@@ -161,26 +163,26 @@ impl LineSettings {
 
     /// Returns the maximum number of entries in one batch.
     pub(crate) fn batch_takes_max(&self) -> usize {
-        match self.departure {
-            Departure::WhenFree { .. } => self.batch_entries_max,
-            Departure::Window { entries, .. } => entries,
+        match self.dispatch {
+            DispatchPolicy::WhenFree { .. } => self.batch_entries_max,
+            DispatchPolicy::Window { entries, .. } => entries,
         }
     }
 
     fn counts(&self) -> [(&'static str, usize, usize); 6] {
-        let (departure, entries) = self.departure.entries();
+        let (dispatch, entries) = self.dispatch.entries();
         [
             ("requests_max", self.requests_max, REQUESTS_MAX),
             ("batch_entries_max", self.batch_entries_max, usize::MAX),
             ("batch_bytes_max", self.batch_bytes_max, usize::MAX),
             ("batches_in_flight_max", self.batches_in_flight_max, BATCHES_IN_FLIGHT_MAX),
-            ("lanes", self.lanes, LANES_MAX),
-            (departure, entries, usize::MAX),
+            ("write_partitions", self.write_partitions, WRITE_PARTITIONS_MAX),
+            (dispatch, entries, usize::MAX),
         ]
     }
 }
 
-impl Departure {
+impl DispatchPolicy {
     /// Returns the entries that the policy asks for, with the name of the setting.
     pub(crate) fn entries(self) -> (&'static str, usize) {
         match self {

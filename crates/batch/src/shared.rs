@@ -14,8 +14,8 @@ use crate::batcher::BatcherSettings;
 use crate::clock::Clock;
 use crate::service::{Receipt, Reply, Service};
 use crate::{
-    Answered, Ask, BatchId, Content, Line, LineStats, Operation, Refusal, Refused, RequestId,
-    SettingsError,
+    Answered, BatchId, Content, Operation, QueueStats, Refusal, Refused, RequestId, RequestOptions,
+    RequestQueue, SettingsError,
 };
 
 pub(crate) struct Shared<S: Service, R: Reply<S>> {
@@ -32,7 +32,7 @@ pub(crate) struct Shared<S: Service, R: Reply<S>> {
 }
 
 pub(crate) struct State<S: Service, R: Reply<S>> {
-    pub(crate) line: Line<S::Key, S::Write, R>,
+    pub(crate) queue: RequestQueue<S::Key, S::Write, R>,
     pub(crate) phase: Phase,
     /// Number of accepted requests whose replies have not been called yet.
     pub(crate) owed: usize,
@@ -70,14 +70,14 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         settings: BatcherSettings,
         clock: Clock,
     ) -> Result<Self, SettingsError> {
-        let line = Line::new(settings.line)?;
+        let queue = RequestQueue::new(settings.queue)?;
         Ok(Self {
             service: Arc::new(service),
             clock,
             wake: Arc::default(),
             ended: Notify::new(),
             timeout: settings.timeout,
-            state: Mutex::new(State::new(line)),
+            state: Mutex::new(State::new(queue)),
             unflushed: AtomicBool::new(false),
         })
     }
@@ -96,7 +96,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
     ) -> Result<RequestId, Refused<R>> {
         let now = self.clock.now();
         let ask = self.ask(now, &key, deadline);
-        self.submit(reply, |line, reply| line.read(now, key, reply, ask))
+        self.submit(reply, |queue, reply| queue.read(now, key, reply, ask))
     }
 
     pub(crate) fn submit_store(
@@ -108,25 +108,25 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
     ) -> Result<RequestId, Refused<R>> {
         let now = self.clock.now();
         let ask = self.ask(now, &key, deadline);
-        self.submit(reply, |line, reply| line.write(now, key, write, reply, ask))
+        self.submit(reply, |queue, reply| queue.write(now, key, write, reply, ask))
     }
 
-    fn ask(&self, now: Duration, key: &S::Key, deadline: Option<Instant>) -> Ask {
+    fn ask(&self, now: Duration, key: &S::Key, deadline: Option<Instant>) -> RequestOptions {
         let by_default = || self.timeout.map(|timeout| now.saturating_add(timeout));
         let deadline = deadline.map(|deadline| self.clock.of(deadline)).or_else(by_default);
-        Ask { bytes: self.service.key_bytes(key), deadline }
+        RequestOptions { bytes: self.service.key_bytes(key), deadline }
     }
 
     fn submit(
         &self,
         reply: R,
-        join: impl FnOnce(&mut Line<S::Key, S::Write, R>, R) -> Result<RequestId, Refused<R>>,
+        join: impl FnOnce(&mut RequestQueue<S::Key, S::Write, R>, R) -> Result<RequestId, Refused<R>>,
     ) -> Result<RequestId, Refused<R>> {
         let mut state = self.lock();
         if state.phase != Phase::Open {
             return Err(Refused { waiter: reply, reason: Refusal::Closed });
         }
-        let request = join(&mut state.line, reply)?;
+        let request = join(&mut state.queue, reply)?;
         state.owed += 1;
         self.unflushed.store(true, Ordering::Release);
         Ok(request)
@@ -141,9 +141,11 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
     /// Returns whether the driver, before it sends a batch, runs the tasks that are runnable,
     /// because they may be about to add requests. Only a lone request with nothing else going on
     /// does not wait even for that.
-    pub(crate) fn expects_company(&self) -> bool {
+    pub(crate) fn expects_more(&self) -> bool {
         let state = self.lock();
-        state.answered == Company::Several || 1 < state.line.waiting() || 0 < state.line.in_flight()
+        state.answered == Company::Several
+            || 1 < state.queue.waiting()
+            || 0 < state.queue.in_flight()
     }
 
     /// Ends `batch`: frees its slot and takes the waiters that have no answer yet. The caller must
@@ -151,7 +153,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
     pub(crate) fn end_batch(&self, batch: BatchId) -> Vec<EndedWaiter<S, R>> {
         let mut state = self.lock();
         let mut waiters = std::mem::take(&mut state.spare);
-        state.line.end(self.clock.now(), batch, &mut waiters);
+        state.queue.end(self.clock.now(), batch, &mut waiters);
         state.answered = if waiters.len() < 2 { Company::Alone } else { Company::Several };
         waiters
     }
@@ -162,7 +164,7 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         let mut state = self.lock();
         state.owed -= given;
         state.spare = emptied;
-        let idle = state.phase == Phase::Open && state.line.waiting() == 0;
+        let idle = state.phase == Phase::Open && state.queue.waiting() == 0;
         drop(state);
         if !idle {
             self.wake.notify_one();
@@ -171,12 +173,12 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
 
     pub(crate) fn cancel(&self, request: RequestId) {
         let mut state = self.lock();
-        let left = state.line.leave(request);
+        let left = state.queue.leave(request);
         if left.is_some() {
             state.owed -= 1;
         }
         // Other entries may have waited for this batch, and so may the end of the driver.
-        let look = 0 < state.line.waiting() || state.phase != Phase::Open;
+        let look = 0 < state.queue.waiting() || state.phase != Phase::Open;
         drop(state);
         drop(left);
         if look {
@@ -196,18 +198,18 @@ impl<S: Service, R: Reply<S>> Shared<S, R> {
         self.lock().phase == Phase::Ended
     }
 
-    pub(crate) fn stats(&self) -> LineStats {
-        *self.lock().line.stats()
+    pub(crate) fn stats(&self) -> QueueStats {
+        *self.lock().queue.stats()
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().line.waiting()
+        self.lock().queue.waiting()
     }
 }
 
 impl<S: Service, R: Reply<S>> State<S, R> {
-    fn new(line: Line<S::Key, S::Write, R>) -> Self {
-        Self { line, phase: Phase::Open, owed: 0, answered: Company::Alone, spare: Vec::new() }
+    fn new(queue: RequestQueue<S::Key, S::Write, R>) -> Self {
+        Self { queue, phase: Phase::Open, owed: 0, answered: Company::Alone, spare: Vec::new() }
     }
 }
 

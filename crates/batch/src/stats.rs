@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::limits::{TRIP_MEAN_INITIAL, TRIP_MEAN_WEIGHT, TRIP_OUTLIER_FACTOR};
+use crate::limits::{BATCH_TIME_MEAN_INITIAL, BATCH_TIME_MEAN_WEIGHT, BATCH_TIME_OUTLIER_FACTOR};
 use crate::request::Operation;
 
 /// Counters of a queue since it was created. They only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LineStats {
+pub struct QueueStats {
     /// Counters of the reads.
     pub reads: ClassStats,
     /// Counters of the writes.
@@ -34,12 +34,12 @@ pub struct ClassStats {
     /// Entries of the largest batch.
     pub batch_entries_max: usize,
     /// Batches that have ended.
-    pub trips: u64,
+    pub batches_ended: u64,
     /// Moving average of the time from sending a batch to its end.
-    pub trip_mean: Option<Duration>,
+    pub batch_time_mean: Option<Duration>,
 }
 
-impl LineStats {
+impl QueueStats {
     /// Returns the counters of `operation`'s class.
     pub fn class(&self, operation: Operation) -> &ClassStats {
         match operation {
@@ -59,18 +59,18 @@ impl LineStats {
 impl ClassStats {
     /// Returns how long an entry waits for more entries while other batches are in flight.
     pub(crate) fn hold(&self) -> Duration {
-        self.trip_mean.unwrap_or(TRIP_MEAN_INITIAL)
+        self.batch_time_mean.unwrap_or(BATCH_TIME_MEAN_INITIAL)
     }
 
-    pub(crate) fn count_departure(&mut self, entries: usize) {
+    pub(crate) fn count_dispatch(&mut self, entries: usize) {
         self.batches += 1;
         self.entries += entries as u64;
         self.batch_entries_max = self.batch_entries_max.max(entries);
     }
 
-    pub(crate) fn count_trip(&mut self, took: Duration) {
-        self.trips += 1;
-        self.trip_mean = Some(match self.trip_mean {
+    pub(crate) fn count_batch_time(&mut self, took: Duration) {
+        self.batches_ended += 1;
+        self.batch_time_mean = Some(match self.batch_time_mean {
             None => took,
             Some(mean) => next_mean(mean, took),
         });
@@ -78,18 +78,20 @@ impl ClassStats {
 }
 
 fn next_mean(mean: Duration, took: Duration) -> Duration {
-    let most = mean.saturating_mul(TRIP_OUTLIER_FACTOR).max(TRIP_MEAN_INITIAL);
-    (mean - mean / TRIP_MEAN_WEIGHT).saturating_add(took.min(most) / TRIP_MEAN_WEIGHT)
+    let most = mean.saturating_mul(BATCH_TIME_OUTLIER_FACTOR).max(BATCH_TIME_MEAN_INITIAL);
+    (mean - mean / BATCH_TIME_MEAN_WEIGHT).saturating_add(took.min(most) / BATCH_TIME_MEAN_WEIGHT)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mean_of(trips_micros: &[u64]) -> Option<Duration> {
+    fn mean_of(times_micros: &[u64]) -> Option<Duration> {
         let mut class = ClassStats::default();
-        trips_micros.iter().for_each(|micros| class.count_trip(Duration::from_micros(*micros)));
-        class.trip_mean
+        times_micros
+            .iter()
+            .for_each(|micros| class.count_batch_time(Duration::from_micros(*micros)));
+        class.batch_time_mean
     }
 
     #[test]

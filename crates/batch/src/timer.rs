@@ -4,7 +4,7 @@
 //! After each turn the driver says when it next wants to be woken. That is often, and mostly for
 //! nothing, because a batch ends first; so saying it is cheap: the thread is woken early only for a
 //! time nearer than the one it sleeps for, and it notices that a time was moved back when the old
-//! one has come. [`Alarm`] decides, without a clock; [`Timer`] is the thread.
+//! one has come. [`TimerState`] decides, without a clock; [`Timer`] is the thread.
 //!
 //! The first wanted time starts the thread, and dropping the [`Timer`] ends it. It notifies late by
 //! what the system takes to wake a thread (about 0.06 ms on Linux), never early.
@@ -17,7 +17,7 @@ use crate::clock::Clock;
 
 /// Time that the thread sleeps for, and time to notify at, on the batcher's clock.
 #[derive(Debug, Default)]
-struct Alarm {
+struct TimerState {
     wanted: Option<Duration>,
     sleeping_until: Sleep,
     ended: bool,
@@ -36,7 +36,7 @@ enum Sleep {
 /// Next step of the thread.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    Ring,
+    Callback,
     Sleep(Duration),
     SleepForever,
     End,
@@ -48,7 +48,7 @@ enum Disturb {
     No,
 }
 
-impl Alarm {
+impl TimerState {
     /// Replaces the wanted time. Returns whether the thread must be woken for it.
     fn want(&mut self, wanted: Option<Duration>) -> Disturb {
         self.wanted = wanted;
@@ -68,7 +68,7 @@ impl Alarm {
         match self.wanted {
             Some(wanted) if wanted <= now => {
                 self.wanted = None;
-                Step::Ring
+                Step::Callback
             }
             Some(wanted) => {
                 self.sleeping_until = Sleep::Until(wanted);
@@ -84,24 +84,24 @@ impl Alarm {
 
 #[derive(Debug, Default)]
 struct Shared {
-    alarm: Mutex<Alarm>,
+    alarm: Mutex<TimerState>,
     changed: Condvar,
 }
 
 impl Shared {
-    fn alarm(&self) -> MutexGuard<'_, Alarm> {
+    fn alarm(&self) -> MutexGuard<'_, TimerState> {
         self.alarm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Callback for a wanted time that has come.
-pub(crate) type Ring = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Callback = Arc<dyn Fn() + Send + Sync>;
 
 /// Timer that calls back when a wanted time has come.
 pub(crate) struct Timer {
     shared: Arc<Shared>,
     clock: Clock,
-    ring: Ring,
+    ring: Callback,
     thread: Thread,
 }
 
@@ -112,7 +112,7 @@ enum Thread {
 }
 
 impl Timer {
-    pub(crate) fn new(clock: Clock, ring: Ring) -> Self {
+    pub(crate) fn new(clock: Clock, ring: Callback) -> Self {
         Self { shared: Arc::default(), clock, ring, thread: Thread::NotStarted }
     }
 
@@ -154,7 +154,7 @@ fn run(shared: &Shared, clock: Clock, ring: &dyn Fn()) {
     loop {
         match alarm.step(clock.now()) {
             Step::End => return,
-            Step::Ring => {
+            Step::Callback => {
                 drop(alarm);
                 ring();
                 alarm = shared.alarm();

@@ -114,7 +114,7 @@ pub(crate) struct Asked<'a> {
 
 /// Decision about one response.
 #[derive(Clone, Debug)]
-pub(crate) struct Fate {
+pub(crate) struct Decision {
     pub first_byte: Duration,
     pub bandwidth: u64,
     pub fault: Option<Fault>,
@@ -141,7 +141,7 @@ impl Decider {
         *self = Self::new(self.seed, faults);
     }
 
-    pub fn decide(&mut self, asked: Asked<'_>) -> Fate {
+    pub fn decide(&mut self, asked: Asked<'_>) -> Decision {
         self.requests += 1;
         let draw = mix(self.seed ^ mix(self.requests));
         let fault = self.fault(asked);
@@ -150,7 +150,7 @@ impl Decider {
         if let Some(Fault::Delay(more)) = fault {
             first_byte += more;
         }
-        Fate { first_byte, bandwidth: self.faults.bandwidth, fault, draw: mix(draw) }
+        Decision { first_byte, bandwidth: self.faults.bandwidth, fault, draw: mix(draw) }
     }
 
     fn fault(&mut self, asked: Asked<'_>) -> Option<Fault> {

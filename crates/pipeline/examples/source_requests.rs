@@ -191,7 +191,7 @@ fn fill(
             first_seq,
             first_request,
             request_count,
-            offered_again: false,
+            resubmitted: false,
         });
     }
 }

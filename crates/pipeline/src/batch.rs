@@ -71,7 +71,7 @@ pub struct Run {
     /// Number of requests in the run.
     pub request_count: u32,
     /// Says whether net submits deferred requests again, from the first of them on.
-    pub offered_again: bool,
+    pub resubmitted: bool,
 }
 
 /// Event of a connection that tx learns before or after this batch's requests.
@@ -102,7 +102,7 @@ pub struct SharedPart {
 
 /// Reply run: replies to consecutive requests of one connection that are sent together.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplySegment {
+pub struct ReplyRun {
     /// Connection that gets the replies.
     pub conn: ConnId,
     /// Sequence number of the first request answered.
@@ -180,7 +180,7 @@ pub struct Batch {
     /// Large values among the reply bytes, by position.
     pub shared: Vec<SharedPart>,
     /// Reply runs, which say whose bytes are where.
-    pub replies: Vec<ReplySegment>,
+    pub replies: Vec<ReplyRun>,
     /// Requests that tx deferred.
     pub deferred: Vec<Deferred>,
     /// Connections to close at once (CLIENT KILL).

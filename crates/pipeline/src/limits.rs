@@ -90,7 +90,7 @@ pub const LOG_PART_BYTES: usize = 512 * 1024;
 
 /// Bytes of the log that each part takes beyond its effects, because it may be a batch and a frame
 /// of its own.
-pub const LOG_PART_ROOM_BYTES: usize = 128;
+pub const LOG_PART_OVERHEAD_BYTES: usize = 128;
 
 /// Number of parts handed to the log and not yet written.
 pub const LOG_PARTS_AHEAD: usize = 2;
@@ -151,7 +151,7 @@ pub const GUESSES_AT_ONCE: u32 = 10;
 pub const GUESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Number of addresses whose wrong passwords are counted separately.
-pub const GUESSERS_MAX: usize = 4096;
+pub const GUESS_ADDRESSES_MAX: usize = 4096;
 
 /// Number of slots of the filter from key hash to the highest LSN that a reader of the key must
 /// wait for.

@@ -59,9 +59,9 @@ impl BatchCounter {
 
 /// Number that one thread writes and others read.
 #[derive(Debug, Default)]
-pub struct Figure(AtomicU64);
+pub struct Counter(AtomicU64);
 
-impl Figure {
+impl Counter {
     /// Adds to the number; only the owning thread may.
     #[inline]
     pub fn add(&self, amount: u64) {
@@ -101,58 +101,58 @@ pub struct Stats {
     pub reply_batches: BatchCounter,
     /// Longest turn, in microseconds, of the thread that executes transactions: the longest that a
     /// received request waited for others.
-    pub turn_us_max: Figure,
+    pub turn_us_max: Counter,
     /// Polls of the socket driver.
-    pub net_polls_total: Figure,
+    pub net_polls_total: Counter,
     /// Receive calls of the socket driver.
-    pub net_receives_total: Figure,
+    pub net_receives_total: Counter,
     /// Send calls of the socket driver.
-    pub net_sends_total: Figure,
+    pub net_sends_total: Counter,
     /// Bytes received from clients.
-    pub net_received_bytes_total: Figure,
+    pub net_received_bytes_total: Counter,
     /// Bytes sent to clients.
-    pub net_sent_bytes_total: Figure,
+    pub net_sent_bytes_total: Counter,
     /// Connections accepted so far.
-    pub connections_total: Figure,
+    pub connections_total: Counter,
     /// Connections refused because of `maxclients`.
-    pub connections_rejected_total: Figure,
+    pub connections_rejected_total: Counter,
     /// Connections closed because of `reply_bytes_total`.
-    pub connections_evicted_total: Figure,
+    pub connections_evicted_total: Counter,
     /// Connections open at this moment.
-    pub connections: Figure,
+    pub connections: Counter,
     /// Bytes of pending replies, half-read requests and MULTI queues at this moment.
-    pub connection_bytes: Figure,
+    pub connection_bytes: Counter,
     /// Connections that wait for the log at this moment.
-    pub connections_blocked: Figure,
+    pub connections_blocked: Counter,
     /// Commands executed so far.
-    pub commands_total: Figure,
+    pub commands_total: Counter,
     /// Error replies so far.
-    pub errors_total: Figure,
+    pub errors_total: Counter,
     /// AUTH and HELLO commands with a wrong user or password.
-    pub auth_denied_total: Figure,
+    pub auth_denied_total: Counter,
     /// AUTH and HELLO commands that were refused without a check, because too many wrong passwords
     /// came from their address.
-    pub auth_refused_total: Figure,
+    pub auth_refused_total: Counter,
     /// Runs of requests that tx deferred because the log was behind.
-    pub deferred_total: Figure,
+    pub deferred_total: Counter,
     /// Lookups of reading commands that found their key.
-    pub keyspace_hits_total: Figure,
+    pub keyspace_hits_total: Counter,
     /// Lookups of reading commands that did not find their key.
-    pub keyspace_misses_total: Figure,
+    pub keyspace_misses_total: Counter,
     /// Keys removed because they had expired.
-    pub expired_keys_total: Figure,
+    pub expired_keys_total: Counter,
     /// Keys in all memory tables at this moment.
-    pub keys: Figure,
+    pub keys: Counter,
     /// Keys with an expiry at this moment.
-    pub keys_expiring: Figure,
+    pub keys_expiring: Counter,
     /// Memory of keys, values and indexes at this moment.
-    pub memory_used_bytes: Figure,
+    pub memory_used_bytes: Counter,
     /// Largest memory of keys, values and indexes so far.
-    pub memory_peak_bytes: Figure,
+    pub memory_peak_bytes: Counter,
     /// Memory that waits for garbage collection.
-    pub memory_garbage_bytes: Figure,
+    pub memory_garbage_bytes: Counter,
     /// Requests open at sources at this moment.
-    pub source_tickets: Figure,
+    pub source_tickets: Counter,
 }
 
 impl Stats {

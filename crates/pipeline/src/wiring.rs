@@ -63,7 +63,7 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
         let now = read(clock);
         if !batch.is_empty() {
             tx.execute(&mut batch, now);
-            housekeeping.something_happened();
+            housekeeping.note_work();
         }
         // Let the log start on this turn's records while net sorts the replies.
         tx.end_turn();
@@ -79,7 +79,7 @@ pub fn run_inline<N: Net>(mut net: NetStage<N>, mut tx: Tx, clock: &impl Clock) 
         }
         if shutdown.is_over(&mut net, &signals, now) {
             tx.close_log();
-            leave_to_the_system(tx);
+            leak(tx);
             return Ending::Stopped;
         }
     }
@@ -104,7 +104,7 @@ pub fn run_threads<N: Net + Send + 'static>(
     let net_clock = clock.clone();
     let net_thread = thread::Builder::new().name("net".into()).spawn(move || {
         let parked = ThreadWaker::current();
-        let both = Arc::new(Both { driver: net.waker(), thread: parked.waker() });
+        let both = Arc::new(JoinedWaker { driver: net.waker(), thread: parked.waker() });
         let sleeper = Sleeper::new(Waker::from(both));
         let _ = handle_sender.send(sleeper.notify_handle());
         let mut stage = NetThread {
@@ -141,7 +141,7 @@ pub fn run_threads<N: Net + Send + 'static>(
         let mut handed = !taken.is_empty();
         for batch in &mut taken {
             tx.execute(batch, now);
-            housekeeping.something_happened();
+            housekeeping.note_work();
         }
         // Hand over to the log once and wake net once for all of the batches.
         tx.end_turn();
@@ -178,13 +178,13 @@ pub fn run_threads<N: Net + Send + 'static>(
     if matches!(ending, Ending::Stopped) {
         tx.close_log();
     }
-    leave_to_the_system(tx);
+    leak(tx);
     ending
 }
 
 /// Leaves freeing the memory to the system: freeing millions of entries one by one would only delay
 /// the end of the process.
-fn leave_to_the_system(tx: Tx) {
+fn leak(tx: Tx) {
     std::mem::forget(tx);
 }
 
@@ -305,12 +305,12 @@ impl<N: Net> NetThread<N> {
 }
 
 /// Waker for a thread that waits in two different places.
-struct Both {
+struct JoinedWaker {
     driver: Waker,
     thread: Waker,
 }
 
-impl Wake for Both {
+impl Wake for JoinedWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -329,7 +329,7 @@ struct Housekeeping {
 }
 
 impl Housekeeping {
-    fn something_happened(&mut self) {
+    fn note_work(&mut self) {
         self.idle = false;
     }
 

@@ -29,7 +29,7 @@ struct Shared {
     /// Open requests: per key in order, so that reads wait for earlier writes.
     lines: BTreeMap<Vec<u8>, VecDeque<Waiting>>,
     ready: Vec<SourceEvent>,
-    line_limit: usize,
+    queue_limit: usize,
     cancelled: Vec<Ticket>,
     failing: bool,
     flushes: usize,
@@ -46,7 +46,7 @@ struct SimSource(Arc<Mutex<Shared>>);
 
 impl SimSource {
     fn new() -> Self {
-        SimSource(Arc::new(Mutex::new(Shared { line_limit: 1000, ..Shared::default() })))
+        SimSource(Arc::new(Mutex::new(Shared { queue_limit: 1000, ..Shared::default() })))
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Shared) -> R) -> R {
@@ -106,7 +106,7 @@ impl Source for SimSource {
     fn submit(&mut self, request: SourceRequest<'_>) -> Result<(), Full> {
         let waiting = self.waiting();
         self.with(|shared| {
-            if shared.line_limit <= waiting {
+            if shared.queue_limit <= waiting {
                 return Err(Full);
             }
             shared.lines.entry(request.key.to_vec()).or_default().push_back(Waiting {
@@ -261,7 +261,7 @@ fn a_failing_source_and_a_full_line_are_errors_of_that_request_only() {
     source.answer_all();
     world.turns();
     assert_eq!(world.replies(&mut client), ["-ERR table objects: cannot connect", "OK"]);
-    source.with(|shared| shared.line_limit = 1);
+    source.with(|shared| shared.queue_limit = 1);
     world.send(&client, "GET objects:a\nGET objects:b\nGET m");
     world.turns();
     source.with(|shared| shared.failing = false);
@@ -311,7 +311,7 @@ fn a_write_of_several_keys_that_fails_says_how_many_were_written() {
     // The request queue is full at the second key; the first is submitted already, so the client
     // learns of both.
     source.answer_all();
-    source.with(|shared| (shared.failing, shared.line_limit) = (false, 1));
+    source.with(|shared| (shared.failing, shared.queue_limit) = (false, 1));
     world.send(&client, "MSET objects:a 1 objects:b 2\nMGET objects:a objects:b");
     world.turns();
     source.answer_all();
@@ -360,7 +360,7 @@ fn more_replies_than_one_batch_takes_come_in_the_next_at_once() {
     (0..ROWS).for_each(|_| world.send(&client, &format!("MGET{keys}")));
     while source.waiting() < ROWS * ROWS {
         world.turn();
-        source.with(|shared| shared.line_limit = usize::MAX);
+        source.with(|shared| shared.queue_limit = usize::MAX);
         assert_eq!(world.replies(&mut client), Vec::<String>::new());
     }
     source.answer_all();

@@ -48,7 +48,7 @@ async fn run(mut arguments: Vec<String>) -> Outcome<()> {
     read_together(&table, keys).await?;
 
     let stats = table.stats();
-    let reads = stats.line.reads.requests;
+    let reads = stats.queue.reads.requests;
     println!("\n{reads} reads, {} statements, {} rows", stats.statements, stats.rows_read);
     table.close().await;
     Ok(())

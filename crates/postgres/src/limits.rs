@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUESTS_MAX};
+use busload_batch::limits::{BATCHES_IN_FLIGHT_MAX, REQUESTS_MAX, WRITE_PARTITIONS_MAX};
 
 /// Default number of connections: a batch keeps one backend busy, and few machines have many idle
 /// cores for one table.
@@ -27,9 +27,9 @@ pub const STATEMENT_TIMEOUT_MARGIN: Duration = Duration::from_millis(500);
 pub const BATCH_MAX: usize = 16_384;
 
 /// Smallest byte limit of the queue that makes sense: one request of some size.
-pub const LINE_BYTES_MIN: u64 = 64 << 10;
+pub const QUEUE_BYTES_MIN: u64 = 64 << 10;
 /// Largest byte limit of the queue that can be configured.
-pub const LINE_BYTES_MAX: u64 = 64 << 30;
+pub const QUEUE_BYTES_MAX: u64 = 64 << 30;
 
 /// Default separator between the parts of a composite key.
 pub const SEPARATOR_DEFAULT: char = ':';
@@ -79,11 +79,11 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 pub const LOSS_NOTICED_MAX: Duration = Duration::from_millis(500);
 
 /// Time that an unused connection has for its Terminate message before its socket is closed.
-pub const FAREWELL_MAX: Duration = Duration::from_secs(1);
+pub const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time after the log line about a first lost connection before a second line may say that the last
 /// connection is lost, too.
-pub const LOG_QUIET: Duration = Duration::from_secs(10);
+pub const LOG_PAUSE_MIN: Duration = Duration::from_secs(10);
 
 /// Maximum number of different warnings about one table. Each repeats with every connection, but is
 /// logged once.
@@ -117,17 +117,17 @@ pub const ALONE_IN_FLIGHT_MAX: usize = 64;
 pub const REOPEN_AGE_MIN: Duration = Duration::from_secs(1);
 /// Minimum age of a session to be reopened after one of its values was refused: a session's
 /// statements name the types that the columns had when it was opened.
-pub const DOUBT_AGE_MIN: Duration = Duration::from_secs(5);
+pub const SUSPECT_AGE_MIN: Duration = Duration::from_secs(5);
 /// Time that a batch waits for an answer beyond its statement's timeout. After it the connection is
 /// given up: the server, or the network, hangs.
-pub const TRIP_MARGIN: Duration = Duration::from_secs(1);
+pub const BATCH_MARGIN: Duration = Duration::from_secs(1);
 
 const _: () = {
     assert!(1 <= CONNECTIONS_DEFAULT && CONNECTIONS_DEFAULT <= CONNECTIONS_MAX);
     // As many batches may be in flight as there are connections, and by default there are half as
     // many write partitions.
-    assert!(CONNECTIONS_MAX <= BATCHES_IN_FLIGHT_MAX && CONNECTIONS_MAX <= LANES_MAX);
+    assert!(CONNECTIONS_MAX <= BATCHES_IN_FLIGHT_MAX && CONNECTIONS_MAX <= WRITE_PARTITIONS_MAX);
     assert!(BATCH_MAX <= REQUESTS_MAX);
-    assert!(LINE_BYTES_MIN < LINE_BYTES_MAX);
+    assert!(QUEUE_BYTES_MIN < QUEUE_BYTES_MAX);
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
 };

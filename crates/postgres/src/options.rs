@@ -12,15 +12,15 @@
 use std::{collections::HashSet, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use busload_batch::{
-    Departure, LineSettings, Sharing,
-    limits::{LANES_MAX, REQUESTS_MAX},
+    DispatchPolicy, QueueSettings, Sharing,
+    limits::{REQUESTS_MAX, WRITE_PARTITIONS_MAX},
 };
 
 use crate::{
     Environment, Settings, SettingsError,
     limits::{
-        BATCH_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, KEY_COLUMNS_MAX, LINE_BYTES_MAX,
-        LINE_BYTES_MIN, SEPARATOR_DEFAULT, TIMEOUT_DEFAULT, TIMEOUT_MAX, TIMEOUT_MIN,
+        BATCH_MAX, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, KEY_COLUMNS_MAX, QUEUE_BYTES_MAX,
+        QUEUE_BYTES_MIN, SEPARATOR_DEFAULT, TIMEOUT_DEFAULT, TIMEOUT_MAX, TIMEOUT_MIN,
         VALUE_COLUMNS_MAX,
     },
     login::{LOGIN_NAMES, LoginOptions},
@@ -44,9 +44,9 @@ pub const TABLE_NAMES: [&str; 14] = [
     "timeout",
     "min_batch",
     "batch",
-    "lanes",
-    "line_requests",
-    "line_bytes",
+    "write_partitions",
+    "queue_requests",
+    "queue_bytes",
     "join_in_flight",
     "password_file",
 ];
@@ -86,11 +86,11 @@ pub struct Options {
     /// Maximum number of entries in one batch; 256 by default.
     pub batch: Option<usize>,
     /// Number of write partitions; by default half as many as connections, at least one.
-    pub lanes: Option<usize>,
+    pub write_partitions: Option<usize>,
     /// Maximum number of pending requests; 65,536 by default.
-    pub line_requests: Option<usize>,
+    pub queue_requests: Option<usize>,
     /// Maximum bytes of pending keys and values; 64 MiB by default.
-    pub line_bytes: Option<u64>,
+    pub queue_bytes: Option<u64>,
     /// Whether a read may join one that is in flight, and so miss a write acknowledged meanwhile;
     /// by default not.
     pub join_in_flight: Option<bool>,
@@ -137,7 +137,7 @@ impl Options {
         login.password_file = self.password_file.take();
         let connections =
             checked(self.connections, "connections", CONNECTIONS_DEFAULT, 1..=CONNECTIONS_MAX)?;
-        let line = self.line(connections)?;
+        let queue = self.queue(connections)?;
         let (key, columns) = self.columns_checked()?;
         Ok(Settings {
             name: name.to_owned(),
@@ -151,7 +151,7 @@ impl Options {
                 TIMEOUT_MIN..=TIMEOUT_MAX,
             )?,
             connections,
-            line,
+            queue,
             key,
             columns,
             told: Told::default(),
@@ -170,9 +170,9 @@ impl Options {
             "timeout" => put(&mut self.timeout, name, parse_duration(name, value)?),
             "min_batch" => put(&mut self.min_batch, name, parse_count(name, value)?),
             "batch" => put(&mut self.batch, name, parse_count(name, value)?),
-            "lanes" => put(&mut self.lanes, name, parse_count(name, value)?),
-            "line_requests" => put(&mut self.line_requests, name, parse_count(name, value)?),
-            "line_bytes" => put(&mut self.line_bytes, name, parse_bytes(name, value)?),
+            "write_partitions" => put(&mut self.write_partitions, name, parse_count(name, value)?),
+            "queue_requests" => put(&mut self.queue_requests, name, parse_count(name, value)?),
+            "queue_bytes" => put(&mut self.queue_bytes, name, parse_bytes(name, value)?),
             "join_in_flight" => put(&mut self.join_in_flight, name, parse_switch(name, value)?),
             "password_file" => put(&mut self.password_file, name, value.into()),
             _ => return Ok(false),
@@ -210,25 +210,30 @@ impl Options {
         Ok((key, columns))
     }
 
-    fn line(&self, connections: usize) -> Result<LineSettings, SettingsError> {
-        let default = LineSettings::default();
+    fn queue(&self, connections: usize) -> Result<QueueSettings, SettingsError> {
+        let default = QueueSettings::default();
         let batch = checked(self.batch, "batch", default.batch_entries_max, 1..=BATCH_MAX)?;
-        let Departure::WhenFree { min_batch } = Departure::default() else {
+        let DispatchPolicy::WhenFree { min_batch } = DispatchPolicy::default() else {
             unreachable!("busload's own rule is the default");
         };
         let min_batch = checked(self.min_batch, "min_batch", min_batch.min(batch), 1..=batch)?;
-        Ok(LineSettings {
+        Ok(QueueSettings {
             requests_max: checked(
-                self.line_requests,
-                "line_requests",
+                self.queue_requests,
+                "queue_requests",
                 default.requests_max,
                 1..=REQUESTS_MAX,
             )?,
-            bytes_max: self.line_bytes.map_or(Ok(default.bytes_max), line_bytes)?,
+            bytes_max: self.queue_bytes.map_or(Ok(default.bytes_max), queue_bytes)?,
             batch_entries_max: batch,
             batches_in_flight_max: connections,
-            lanes: checked(self.lanes, "lanes", (connections / 2).max(1), 1..=LANES_MAX)?,
-            departure: Departure::WhenFree { min_batch },
+            write_partitions: checked(
+                self.write_partitions,
+                "write_partitions",
+                (connections / 2).max(1),
+                1..=WRITE_PARTITIONS_MAX,
+            )?,
+            dispatch: DispatchPolicy::WhenFree { min_batch },
             sharing: if self.join_in_flight == Some(true) {
                 Sharing::InFlight
             } else {
@@ -259,14 +264,14 @@ fn checked(
     check_count(option, given.unwrap_or(default), range)
 }
 
-fn line_bytes(bytes: u64) -> Result<usize, SettingsError> {
-    let fits = (LINE_BYTES_MIN..=LINE_BYTES_MAX).contains(&bytes);
+fn queue_bytes(bytes: u64) -> Result<usize, SettingsError> {
+    let fits = (QUEUE_BYTES_MIN..=QUEUE_BYTES_MAX).contains(&bytes);
     match usize::try_from(bytes) {
         Ok(bytes) if fits => Ok(bytes),
         _ => Err(unfit(
-            "line_bytes",
+            "queue_bytes",
             bytes,
-            format!("expected {LINE_BYTES_MIN} to {LINE_BYTES_MAX}"),
+            format!("expected {QUEUE_BYTES_MIN} to {QUEUE_BYTES_MAX}"),
         )),
     }
 }

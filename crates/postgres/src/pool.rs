@@ -94,8 +94,8 @@ impl<S: Session> Pool<S> {
         let shared = Arc::new(Shared { slots: Mutex::new(slots), changed: watch::Sender::new(()) });
         let mut tasks = JoinSet::new();
         for slot in 0..settings.connections {
-            let keeper = Keeper { shared: shared.clone(), slot };
-            tasks.spawn(keeper.run(settings.clone(), context.clone()));
+            let maintainer = Maintainer { shared: shared.clone(), slot };
+            tasks.spawn(maintainer.run(settings.clone(), context.clone()));
         }
         Self { shared, tasks: Mutex::new(tasks) }
     }
@@ -205,12 +205,12 @@ impl<S: Session> Shared<S> {
     }
 
     /// Changes the slots, wakes the waiters, and logs noteworthy changes.
-    fn change(&self, change: impl FnOnce(&mut Slots<S>) -> Option<Line>) {
+    fn change(&self, change: impl FnOnce(&mut Slots<S>) -> Option<LogLine>) {
         let line = change(&mut self.slots());
         self.changed.send_replace(());
         match line {
-            Some(Line::Trouble(text)) => log::warn!("{text}"),
-            Some(Line::Recovery(text)) => log::info!("{text}"),
+            Some(LogLine::StatementFailure(text)) => log::warn!("{text}"),
+            Some(LogLine::Recovery(text)) => log::info!("{text}"),
             None => {}
         }
     }
@@ -222,18 +222,18 @@ impl<S: Session> Shared<S> {
 
 /// One line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Line {
-    Trouble(String),
+enum LogLine {
+    StatementFailure(String),
     Recovery(String),
 }
 
 /// Task that keeps one slot's session open.
-struct Keeper<S: Session> {
+struct Maintainer<S: Session> {
     shared: Arc<Shared<S>>,
     slot: usize,
 }
 
-impl<S: Session> Keeper<S> {
+impl<S: Session> Maintainer<S> {
     async fn run(self, settings: Arc<Settings>, context: Arc<S::Context>) {
         let mut backoff = Backoff::default();
         loop {
@@ -261,13 +261,13 @@ impl<S: Session> Keeper<S> {
         pause
     }
 
-    fn change(&self, change: impl FnOnce(&mut Slots<S>, usize) -> Option<Line>) {
+    fn change(&self, change: impl FnOnce(&mut Slots<S>, usize) -> Option<LogLine>) {
         self.shared.change(|slots| change(slots, self.slot));
     }
 }
 
 /// A panic in a session's opening must not leave callers waiting for it.
-impl<S: Session> Drop for Keeper<S> {
+impl<S: Session> Drop for Maintainer<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.change(|slots, slot| slots.failed(slot, Error::Panicked));

@@ -43,7 +43,7 @@ pub struct PgService {
 }
 
 /// Why a statement gave no result.
-enum Trouble {
+enum StatementFailure {
     Server(tokio_postgres::Error),
     /// Neither answer nor error came in the time in which the server should end a statement.
     Hangs,
@@ -87,8 +87,8 @@ impl PgService {
         for _ in 0..self.sessions {
             match self.bounded(&lease, lease.client.batch_execute("")).await {
                 Ok(()) => break,
-                Err(Trouble::Hangs) => return Err(Error::TooLate),
-                Err(Trouble::Server(_)) => lease = self.pool.acquire_other(&lease).await?,
+                Err(StatementFailure::Hangs) => return Err(Error::TooLate),
+                Err(StatementFailure::Server(_)) => lease = self.pool.acquire_other(&lease).await?,
             }
         }
         Ok(lease)
@@ -107,14 +107,14 @@ impl PgService {
     async fn bounded<T>(
         &self,
         lease: &Lease<PgSession>,
-        trip: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Trouble> {
-        let limit = self.timeout + limits::STATEMENT_TIMEOUT_MARGIN + limits::TRIP_MARGIN;
-        match timeout(limit, trip).await {
-            Ok(done) => done.map_err(Trouble::Server),
+        batch: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, StatementFailure> {
+        let limit = self.timeout + limits::STATEMENT_TIMEOUT_MARGIN + limits::BATCH_MARGIN;
+        match timeout(limit, batch).await {
+            Ok(done) => done.map_err(StatementFailure::Server),
             Err(_) => {
                 self.pool.reopen(lease);
-                Err(Trouble::Hangs)
+                Err(StatementFailure::Hangs)
             }
         }
     }
@@ -123,8 +123,8 @@ impl PgService {
         let lease = self.session().await?;
         let error = match self.read_on(&lease, keys).await {
             Ok(rows) => return Ok(rows),
-            Err(Trouble::Hangs) => return Err(Error::TooLate),
-            Err(Trouble::Server(error)) => error,
+            Err(StatementFailure::Hangs) => return Err(Error::TooLate),
+            Err(StatementFailure::Server(error)) => error,
         };
         let lease = match failure::classify(&error) {
             Class::Lost => self.another_session(&lease).await?,
@@ -134,8 +134,8 @@ impl PgService {
         self.context.counters.reads_repeated.add(1);
         match self.read_on(&lease, keys).await {
             Ok(rows) => Ok(rows),
-            Err(Trouble::Hangs) => Err(Error::TooLate),
-            Err(Trouble::Server(error)) => {
+            Err(StatementFailure::Hangs) => Err(Error::TooLate),
+            Err(StatementFailure::Server(error)) => {
                 if failure::classify(&error) == Class::Stale {
                     self.reopen(&lease);
                 }
@@ -144,7 +144,11 @@ impl PgService {
         }
     }
 
-    async fn read_on(&self, lease: &Lease<PgSession>, keys: &[Key]) -> Result<Rows, Trouble> {
+    async fn read_on(
+        &self,
+        lease: &Lease<PgSession>,
+        keys: &[Key],
+    ) -> Result<Rows, StatementFailure> {
         let counters = &self.context.counters;
         self.bounded(lease, retry::on_conflict(counters, || read::read(lease, keys, counters)))
             .await
@@ -154,10 +158,10 @@ impl PgService {
         let lease = self.session().await?;
         let error = match self.write_on(&lease, entries).await {
             Ok(outcomes) => return Ok(outcomes),
-            Err(Trouble::Hangs) => {
+            Err(StatementFailure::Hangs) => {
                 return Err(Error::OutcomeUnknown("postgres does not answer".into()));
             }
-            Err(Trouble::Server(error)) => error,
+            Err(StatementFailure::Server(error)) => error,
         };
         if failure::classify(&error) != Class::Stale || !self.reopen(&lease) {
             return Err(write_failure(&lease, &error).await);
@@ -166,8 +170,10 @@ impl PgService {
         let lease = self.session().await?;
         match self.write_on(&lease, entries).await {
             Ok(outcomes) => Ok(outcomes),
-            Err(Trouble::Hangs) => Err(Error::OutcomeUnknown("postgres does not answer".into())),
-            Err(Trouble::Server(error)) => Err(write_failure(&lease, &error).await),
+            Err(StatementFailure::Hangs) => {
+                Err(Error::OutcomeUnknown("postgres does not answer".into()))
+            }
+            Err(StatementFailure::Server(error)) => Err(write_failure(&lease, &error).await),
         }
     }
 
@@ -175,11 +181,11 @@ impl PgService {
         &self,
         lease: &Lease<PgSession>,
         entries: &[(Key, RowWrite)],
-    ) -> Result<Outcomes, Trouble> {
+    ) -> Result<Outcomes, StatementFailure> {
         let outcomes =
             self.bounded(lease, store::store(lease, entries, &self.context.counters)).await?;
         if outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(is_of_value)) {
-            self.context.doubt(lease);
+            self.context.suspect(lease);
         }
         Ok(outcomes)
     }

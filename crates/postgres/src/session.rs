@@ -68,8 +68,8 @@ impl Context {
 
     /// Reacts to a refused value, whose column may have changed its type: a session that is not
     /// young is reopened.
-    pub(crate) fn doubt(&self, session: &PgSession) {
-        if session.opened.elapsed() >= limits::DOUBT_AGE_MIN {
+    pub(crate) fn suspect(&self, session: &PgSession) {
+        if session.opened.elapsed() >= limits::SUSPECT_AGE_MIN {
             self.mark_stale(session);
         }
     }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use busload_batch::LineSettings;
+use busload_batch::QueueSettings;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio_postgres::config::{ChannelBinding, TargetSessionAttrs};
 
@@ -47,7 +47,7 @@ pub struct Settings {
     pub timeout: Duration,
     /// Settings of the request queue: limits, dispatch policy, write partitions. As many batches
     /// may be in flight as there are connections.
-    pub line: LineSettings,
+    pub queue: QueueSettings,
     /// Warnings that the operator has seen already.
     pub(crate) told: Told,
 }

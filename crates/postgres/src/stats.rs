@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use busload_batch::LineStats;
+use busload_batch::QueueStats;
 
 use crate::pool::PoolState;
 
@@ -36,7 +36,7 @@ impl Counter {
 #[derive(Clone, Debug)]
 pub struct TableStats {
     /// Counters of the request queue.
-    pub line: LineStats,
+    pub queue: QueueStats,
     /// Number of requests pending now.
     pub waiting: usize,
     /// State and counters of the connections.
@@ -59,13 +59,13 @@ pub struct TableStats {
 
 impl TableStats {
     pub(crate) fn new(
-        line: LineStats,
+        queue: QueueStats,
         waiting: usize,
         pool: PoolState,
         counters: &Counters,
     ) -> Self {
         Self {
-            line,
+            queue,
             waiting,
             pool,
             statements: counters.statements.get(),

@@ -6,7 +6,7 @@
 //!                              +<------------------ rows, outcomes -------------+
 //! ```
 //!
-//! * Limits: those of the request queue (`Settings::line`); a full queue refuses at once with
+//! * Limits: those of the request queue (`Settings::queue`); a full queue refuses at once with
 //!   [`Error::Full`].
 //! * Order: operations on one key take effect in the order of the requests; different keys have
 //!   none.
@@ -77,13 +77,13 @@ impl<R: Reply<PgService>> Table<R> {
     /// Starts a table on the current tokio runtime. It connects in the background and keeps trying.
     ///
     /// # Panics
-    /// Panics outside a tokio runtime, or when `settings.line` is not one that
+    /// Panics outside a tokio runtime, or when `settings.queue` is not one that
     /// [`Options::resolve`](crate::Options::resolve) would give.
     pub fn start(settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let context = Arc::new(Context::new(&settings));
         let batching =
-            BatcherSettings { line: settings.line.clone(), timeout: Some(settings.timeout) };
+            BatcherSettings { queue: settings.queue.clone(), timeout: Some(settings.timeout) };
         let service = PgService::start(&settings, &context);
         let batcher =
             Batcher::start(service, batching).expect("the settings of the queue have been checked");

@@ -223,7 +223,7 @@ mod tests {
             ("MiB", None),
             ("99999999999GiB", None),
         ] {
-            assert_eq!(parse_bytes("line_bytes", text).ok(), expected, "{text}");
+            assert_eq!(parse_bytes("queue_bytes", text).ok(), expected, "{text}");
         }
     }
 

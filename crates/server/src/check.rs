@@ -24,7 +24,7 @@ use crate::{
     http,
     log_tools::summary,
     open_files,
-    overlay::{self, OverlayDisk},
+    overlay::{self, CopyOnWriteDisk},
     serve::start_failure,
 };
 
@@ -34,16 +34,16 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Prints what a start would do; fails where the start would fail.
 pub fn check(config: &Config) -> Result<(), Failure> {
     print(&describe(config));
-    let log = look_at_log(config);
+    let log = check_log(config);
     print(log.as_deref().unwrap_or_default());
     let outcome =
-        log.and_then(|_| look_at_addresses(config)).and_then(|()| look_at_caches(&config.chunks));
+        log.and_then(|_| check_addresses(config)).and_then(|()| check_caches(&config.chunks));
     print(match &outcome {
         Ok(()) => "start           would succeed\n",
         Err(_) => "start           would be refused\n",
     });
-    let tables = look_at_postgres(&config.postgres);
-    let stores = look_at_stores(&config.chunks);
+    let tables = check_postgres(&config.postgres);
+    let stores = check_stores(&config.chunks);
     outcome?;
     match [tables, stores?].into_iter().flatten().collect::<Vec<_>>() {
         failures if failures.is_empty() => Ok(()),
@@ -52,7 +52,7 @@ pub fn check(config: &Config) -> Result<(), Failure> {
 }
 
 /// Listens for a moment on every address that a start would listen on.
-fn look_at_addresses(config: &Config) -> Result<(), Failure> {
+fn check_addresses(config: &Config) -> Result<(), Failure> {
     RealNet::bind(&config.resp_addresses(), NetOptions::default())
         .map_err(|error| Failure::run(error.to_string()))?;
     config.http.map_or(Ok(()), |address| http::listen(address).map(drop))
@@ -60,7 +60,7 @@ fn look_at_addresses(config: &Config) -> Result<(), Failure> {
 
 /// Checks the caches' directories. One that another process uses is an error; one that cannot be
 /// written is a warning, since its table would run without a cache.
-fn look_at_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
+fn check_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
     for table in tables.iter().filter(|table| table.disk_bytes_max != 0) {
         let (name, directory) = (&table.name, &table.directory);
         Cache::check_unused(directory)
@@ -74,16 +74,13 @@ fn look_at_caches(tables: &[ChunksSettings]) -> Result<(), Failure> {
 }
 
 /// Returns why Postgres tables could not be served, if so.
-fn look_at_postgres(tables: &[Settings]) -> Option<String> {
+fn check_postgres(tables: &[Settings]) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-    look_at_all(
-        tables.iter().map(|table| (table.name.clone(), look_at_table(table.clone()))),
-        runtime,
-    )
+    check_all(tables.iter().map(|table| (table.name.clone(), check_table(table.clone()))), runtime)
 }
 
 /// Returns why chunk stores could not be served, if so.
-fn look_at_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
+fn check_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> {
     if tables.is_empty() {
         return Ok(None);
     }
@@ -93,14 +90,14 @@ fn look_at_stores(tables: &[ChunksSettings]) -> Result<Option<String>, Failure> 
         // Opening the cache would write to it, and a running server may have it open.
         let settings = ChunksSettings { disk_bytes_max: 0, ..table.clone() };
         let store = chunk_stores::start_store(&settings, &runtime)?;
-        looks.push((table.name.clone(), look_at_store(settings, store)));
+        looks.push((table.name.clone(), check_store(settings, store)));
     }
-    Ok(look_at_all(looks.into_iter(), Ok(runtime)))
+    Ok(check_all(looks.into_iter(), Ok(runtime)))
 }
 
 /// Checks all tables at the same time and prints the reports in order. Returns which tables could
 /// not be served, and why.
-fn look_at_all<F>(
+fn check_all<F>(
     looks: impl Iterator<Item = (String, F)>,
     runtime: io::Result<Runtime>,
 ) -> Option<String>
@@ -127,7 +124,7 @@ where
     (!failures.is_empty()).then(|| failures.join("; "))
 }
 
-async fn look_at_store(settings: ChunksSettings, store: Store) -> Result<String, String> {
+async fn check_store(settings: ChunksSettings, store: Store) -> Result<String, String> {
     let timeout = STORE_TIMEOUT.max(settings.timeout);
     match tokio::time::timeout(timeout, store.opened()).await {
         Ok(Ok(())) => {}
@@ -149,7 +146,7 @@ async fn look_at_store(settings: ChunksSettings, store: Store) -> Result<String,
     ))
 }
 
-async fn look_at_table(settings: Settings) -> Result<String, String> {
+async fn check_table(settings: Settings) -> Result<String, String> {
     match busload_postgres::check(&settings).await {
         Ok(report) => Ok(report.to_string()),
         Err(error) => Err(error.to_string()),
@@ -202,9 +199,9 @@ fn limit(bytes: u64) -> String {
     if bytes == 0 { "no limit".to_owned() } else { Size(bytes).to_string() }
 }
 
-fn look_at_log(config: &Config) -> Result<String, Failure> {
+fn check_log(config: &Config) -> Result<String, Failure> {
     open_files::fit_log(&config.log_directory());
-    let disk = OverlayDisk::rehearse(&config.log_directory())
+    let disk = CopyOnWriteDisk::rehearse(&config.log_directory())
         .map_err(|error| Failure::run(error.to_string()))?;
     let clock = RealClock::new();
     let now = Now { monotonic: clock.now(), wall_ms: clock.wall_ms() };

@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{config::ChunksSettings, failure::Failure, sources::Line};
+use crate::{config::ChunksSettings, failure::Failure, sources::QueueCounters};
 
 /// Async threads: they wait for stores, decode and verify.
 const WORKER_THREADS: usize = 2;
@@ -54,7 +54,7 @@ pub struct ChunkTable {
     pub settings: ChunksSettings,
     pub store: Store,
     /// Queue of RESP clients' requests that wait for the store.
-    pub line: Arc<Line>,
+    pub queue: Arc<QueueCounters>,
 }
 
 impl ChunkStores {
@@ -69,7 +69,7 @@ impl ChunkStores {
         for settings in settings {
             log::info!("table {}: {}", settings.name, settings.describe());
             let store = start_store(settings, &runtime)?;
-            tables.push(ChunkTable { settings: settings.clone(), store, line: Arc::default() });
+            tables.push(ChunkTable { settings: settings.clone(), store, queue: Arc::default() });
         }
         Ok(Self { tables, runtime: Mutex::new(Some(runtime)) })
     }

@@ -55,21 +55,21 @@ Postgres tables
   hash (HGET, HGETALL ...); with one value column GET and SET read and write that column. Writes
   (SET, MSET, HSET, HDEL, DEL) need writable = true.
 
-    relation       the table to serve
-    key            its column or columns with a unique index; a key of several is written a:b
-    columns        value columns [default: all that are not in the key]
-    separator      character between the parts of a key; \\ escapes it [default: :]
-    writable       whether writes are allowed [default: false]
-    connections    connections, each with at most one batch in flight [default: 4]
-    timeout        timeout of one request [default: 1s]
-    min_batch      keys that suffice for a further batch while others are in flight [default: 8]
-    batch          most keys of one batch [default: 256]
-    lanes          write batches in flight at once [default: half as many as connections]
-    line_requests  requests in the queue; further ones are refused [default: 65536]
-    line_bytes     bytes of keys and values in the queue [default: 64MiB]
-    join_in_flight whether a read may share the answer of one in flight, and so miss what others
-                   wrote meanwhile [default: false]
-    password_file  file with the password
+    relation          the table to serve
+    key               its column or columns with a unique index; a key of several is written a:b
+    columns           value columns [default: all that are not in the key]
+    separator         character between the parts of a key; \\ escapes it [default: :]
+    writable          whether writes are allowed [default: false]
+    connections       connections, each with at most one batch in flight [default: 4]
+    timeout           timeout of one request [default: 1s]
+    min_batch         keys that suffice for a further batch while others are in flight [default: 8]
+    batch             most keys of one batch [default: 256]
+    write_partitions  write batches in flight at once [default: half of connections]
+    queue_requests    requests in the queue; further ones are refused [default: 65536]
+    queue_bytes       bytes of keys and values in the queue [default: 64MiB]
+    join_in_flight    whether a read may share the answer of one in flight, and so miss what others
+                      wrote meanwhile [default: false]
+    password_file     file with the password
 
   The password comes from password_file, the URL (only in the file: `ps` shows flags), the variable
   BUSLOAD_TABLE_OBJECTS_PASSWORD (the table's name in upper case, `_` for other characters),
@@ -95,7 +95,7 @@ Chunk tables
     timeout        timeout of a client's request [default: 10s]
     grace_period   time that files dropped from the manifest stay readable [default: 10m]
     contents       decoded, or stored: GET returns records as in table files [default: decoded]
-    line_requests  requests in the queue; further ones are refused [default: 10000]
+    queue_requests requests in the queue; further ones are refused [default: 10000]
     dolt_paths     further paths for Dolt's clients: org/repo[,..] [default: none]
     dolt_layout    files: Dolt's clients get chunks from the table files; records: from bundles
                    encoded for each answer [default: files]

@@ -17,9 +17,9 @@ mod nearest;
 mod options;
 mod password;
 mod postgres;
+mod secret_argument;
 mod table;
 mod units;
-mod unshown;
 
 use std::{
     collections::HashMap,

@@ -14,7 +14,7 @@ use crate::{
     failure::Failure,
     logger::Utc,
     open_files,
-    overlay::OverlayDisk,
+    overlay::CopyOnWriteDisk,
     serve::{ended_before, start_failure},
 };
 
@@ -99,7 +99,7 @@ pub fn summary(report: &RecoveryReport) -> String {
     text
 }
 
-fn open(data: Option<&Path>) -> Result<(OverlayDisk, std::path::PathBuf), Failure> {
+fn open(data: Option<&Path>) -> Result<(CopyOnWriteDisk, std::path::PathBuf), Failure> {
     let directory = log_directory(data);
     if !directory.is_dir() {
         return Err(Failure::run(format!(
@@ -108,7 +108,8 @@ fn open(data: Option<&Path>) -> Result<(OverlayDisk, std::path::PathBuf), Failur
         )));
     }
     open_files::fit_log(&directory);
-    let disk = OverlayDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
+    let disk =
+        CopyOnWriteDisk::open(&directory).map_err(|error| Failure::run(error.to_string()))?;
     Ok((disk, directory))
 }
 

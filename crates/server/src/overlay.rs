@@ -8,7 +8,7 @@
 //!  write --> memory
 //! ```
 //!
-//! **Rehearsal.** A disk made by [`OverlayDisk::rehearse`] also fails where the directory below
+//! **Rehearsal.** A disk made by [`CopyOnWriteDisk::rehearse`] also fails where the directory below
 //! would: on files that cannot be opened for writing, in a directory in which nothing can be
 //! created, on a full file system. It finds out without leaving anything there.
 //!
@@ -40,15 +40,15 @@ type Page = Box<[u8; PAGE_BYTES as usize]>;
 
 /// Handle of a copy-on-write directory. Clones share the directory.
 #[derive(Clone, Debug)]
-pub struct OverlayDisk {
+pub struct CopyOnWriteDisk {
     path: PathBuf,
-    files: Arc<Mutex<BTreeMap<FileName, OverlayFile>>>,
+    files: Arc<Mutex<BTreeMap<FileName, CopyOnWriteFile>>>,
     rehearsal: Option<Arc<Rehearsal>>,
 }
 
 /// Handle of a copy-on-write file. Clones share the file.
 #[derive(Clone, Debug)]
-pub struct OverlayFile {
+pub struct CopyOnWriteFile {
     path: PathBuf,
     contents: Arc<Mutex<Contents>>,
 }
@@ -62,7 +62,7 @@ struct Contents {
     pages: BTreeMap<u64, Page>,
 }
 
-impl OverlayDisk {
+impl CopyOnWriteDisk {
     /// Opens a directory for reading. One that does not exist is empty.
     pub fn open(path: &Path) -> Result<Self, DiskError> {
         Self::open_for(path, None)
@@ -85,19 +85,19 @@ impl OverlayDisk {
             let entry = entry.map_err(|error| failed(DiskOperation::List, path, error))?;
             let is_file = entry.file_type().is_ok_and(|kind| !kind.is_dir());
             if let Some(name) = entry.file_name().into_string().ok().filter(|_| is_file) {
-                let file = OverlayFile::below(entry.path())?;
+                let file = CopyOnWriteFile::below(entry.path())?;
                 disk.files().insert(name, file);
             }
         }
         Ok(disk)
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<FileName, OverlayFile>> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<FileName, CopyOnWriteFile>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fails if the file exists below and could not be opened for writing there.
-    fn try_write(&self, operation: DiskOperation, file: &OverlayFile) -> Result<(), DiskError> {
+    fn try_write(&self, operation: DiskOperation, file: &CopyOnWriteFile) -> Result<(), DiskError> {
         if self.rehearsal.is_none() || file.contents().below.is_none() {
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl OverlayDisk {
     }
 }
 
-impl OverlayFile {
+impl CopyOnWriteFile {
     fn below(path: PathBuf) -> Result<Self, DiskError> {
         let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (bytes, file) = opened.map_err(|error| failed(DiskOperation::Open, &path, error))?;
@@ -230,11 +230,11 @@ fn failed(operation: DiskOperation, path: &Path, source: io::Error) -> DiskError
     DiskError { kind, operation, path: path.to_owned(), source }
 }
 
-impl Disk for OverlayDisk {
-    type File = OverlayFile;
+impl Disk for CopyOnWriteDisk {
+    type File = CopyOnWriteFile;
 
     /// Takes a shared lock: two readers do not exclude each other, a server and a reader do.
-    fn lock(&self, name: &str) -> Result<OverlayFile, DiskError> {
+    fn lock(&self, name: &str) -> Result<CopyOnWriteFile, DiskError> {
         let known = self.files().get(name).cloned();
         let Some(file) = known else { return self.create_for(DiskOperation::Lock, name) };
         let locked = file.contents().below.as_ref().map_or(Ok(()), File::try_lock_shared);
@@ -251,24 +251,24 @@ impl Disk for OverlayDisk {
         Ok(self.files().keys().cloned().collect())
     }
 
-    fn create(&self, name: &str) -> Result<OverlayFile, DiskError> {
+    fn create(&self, name: &str) -> Result<CopyOnWriteFile, DiskError> {
         self.create_for(DiskOperation::Create, name)
     }
 
-    fn open(&self, name: &str) -> Result<OverlayFile, DiskError> {
+    fn open(&self, name: &str) -> Result<CopyOnWriteFile, DiskError> {
         let known = self.files().get(name).cloned();
         let file = known.ok_or_else(|| self.not_found(DiskOperation::Open, name))?;
         self.try_write(DiskOperation::Open, &file)?;
         Ok(file)
     }
 
-    fn length(&self, file: &OverlayFile) -> Result<u64, DiskError> {
+    fn length(&self, file: &CopyOnWriteFile) -> Result<u64, DiskError> {
         Ok(file.contents().bytes)
     }
 
     fn read_at(
         &self,
-        file: &OverlayFile,
+        file: &CopyOnWriteFile,
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, DiskError> {
@@ -279,7 +279,7 @@ impl Disk for OverlayDisk {
 
     fn write_at(
         &self,
-        file: &OverlayFile,
+        file: &CopyOnWriteFile,
         mut offset: u64,
         parts: &[io::IoSlice<'_>],
     ) -> Result<(), DiskError> {
@@ -295,29 +295,29 @@ impl Disk for OverlayDisk {
         Ok(())
     }
 
-    fn truncate(&self, file: &OverlayFile, length: u64) -> Result<(), DiskError> {
+    fn truncate(&self, file: &CopyOnWriteFile, length: u64) -> Result<(), DiskError> {
         let mut contents = file.contents();
         self.resize(DiskOperation::Truncate, &file.path, contents.bytes, length)?;
         contents.truncate(length);
         Ok(())
     }
 
-    fn sync(&self, _: &OverlayFile) -> Result<(), DiskError> {
+    fn sync(&self, _: &CopyOnWriteFile) -> Result<(), DiskError> {
         Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         let mut files = self.files();
         let file = files.remove(from).ok_or_else(|| self.not_found(DiskOperation::Rename, from))?;
-        let replaced = files.insert(to.to_owned(), OverlayFile { path: self.path(to), ..file });
+        let replaced = files.insert(to.to_owned(), CopyOnWriteFile { path: self.path(to), ..file });
         drop(files);
-        replaced.map_or(Ok(()), |file| self.give_back(DiskOperation::Rename, &file))
+        replaced.map_or(Ok(()), |file| self.release_space(DiskOperation::Rename, &file))
     }
 
     fn remove(&self, name: &str) -> Result<(), DiskError> {
         let removed = self.files().remove(name);
         let file = removed.ok_or_else(|| self.not_found(DiskOperation::Remove, name))?;
-        self.give_back(DiskOperation::Remove, &file)
+        self.release_space(DiskOperation::Remove, &file)
     }
 
     fn sync_directory(&self) -> Result<(), DiskError> {
@@ -333,9 +333,13 @@ impl Disk for OverlayDisk {
     }
 }
 
-impl OverlayDisk {
-    fn create_for(&self, operation: DiskOperation, name: &str) -> Result<OverlayFile, DiskError> {
-        let file = OverlayFile { path: self.path(name), contents: Arc::default() };
+impl CopyOnWriteDisk {
+    fn create_for(
+        &self,
+        operation: DiskOperation,
+        name: &str,
+    ) -> Result<CopyOnWriteFile, DiskError> {
+        let file = CopyOnWriteFile { path: self.path(name), contents: Arc::default() };
         if self.files().contains_key(name) {
             return Err(failed(operation, &file.path, io::ErrorKind::AlreadyExists.into()));
         }
@@ -345,7 +349,11 @@ impl OverlayDisk {
     }
 
     /// Gives back the space of a file that was removed or replaced.
-    fn give_back(&self, operation: DiskOperation, file: &OverlayFile) -> Result<(), DiskError> {
+    fn release_space(
+        &self,
+        operation: DiskOperation,
+        file: &CopyOnWriteFile,
+    ) -> Result<(), DiskError> {
         self.resize(operation, &file.path, file.contents().bytes, 0)
     }
 }

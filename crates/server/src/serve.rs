@@ -64,7 +64,7 @@ pub fn serve(mut config: Config) -> Result<(), Failure> {
     // The thread that executes transactions polls the sources. With no net threads it waits for
     // sockets, too, and runs the sources' tasks while it waits.
     let (place, waker) = match config.net_threads {
-        0 => (Place::Guests(Arc::default()), net.waker()),
+        0 => (Place::Embedded(Arc::default()), net.waker()),
         _ => (Place::Threads(tx_waker.waker()), tx_waker.waker()),
     };
     let Recovered { mut tx, progress, log_threads } = recover(&config, &clock, &status)?;

@@ -41,7 +41,7 @@ use crate::{
     failure::Failure,
 };
 use chunks::{About, ChunksSource};
-pub use chunks::{Line, state_of as store_state};
+pub use chunks::{QueueCounters, state_of as store_state};
 pub use embedded_runtime::{EmbeddedRuntime, Notifier};
 use finished::Finished;
 use postgres::{PostgresSource, Waiter};
@@ -62,7 +62,7 @@ pub enum Place {
     Threads(Waker),
     /// All tables run in a runtime embedded in the thread that polls them; the notifier ends its
     /// wait.
-    Guests(Arc<Notifier>),
+    Embedded(Arc<Notifier>),
 }
 
 /// All tables in Postgres, running.
@@ -78,7 +78,7 @@ pub struct Sources {
 #[derive(Debug)]
 enum Hosts {
     Threads(Vec<TableThread>),
-    Guests { runtime: Arc<Runtime>, notifier: Arc<Notifier> },
+    Embedded { runtime: Arc<Runtime>, notifier: Arc<Notifier> },
 }
 
 /// A table that has been started.
@@ -91,12 +91,12 @@ struct Running {
 
 /// Access to the metrics of a table.
 #[derive(Debug)]
-pub struct Watched {
+pub struct TableMetrics {
     pub name: String,
     table: Table,
 }
 
-impl Watched {
+impl TableMetrics {
     /// Returns the current metrics.
     pub fn stats(&self) -> TableStats {
         self.table.stats()
@@ -122,12 +122,12 @@ impl Sources {
                 }
                 Hosts::Threads(threads)
             }
-            Place::Guests(notifier) => {
+            Place::Embedded(notifier) => {
                 let runtime = Arc::new(runtime()?);
                 tables.extend(
                     settings.iter().map(|table| Running::start(table, &runtime, notifier.waker())),
                 );
-                Hosts::Guests { runtime, notifier }
+                Hosts::Embedded { runtime, notifier }
             }
         };
         Ok(Self { tables, hosts, origin: origin_of(clock) })
@@ -137,7 +137,7 @@ impl Sources {
     /// and there are any.
     pub fn embedded_runtime(&self) -> Option<EmbeddedRuntime> {
         match &self.hosts {
-            Hosts::Guests { runtime, notifier } if !self.tables.is_empty() => {
+            Hosts::Embedded { runtime, notifier } if !self.tables.is_empty() => {
                 Some(EmbeddedRuntime::new(Arc::clone(runtime), Arc::clone(notifier)))
             }
             _ => None,
@@ -150,13 +150,13 @@ impl Sources {
         match &self.hosts {
             Hosts::Threads(threads) => {
                 for (running, thread) in self.tables.iter().zip(threads) {
-                    running.say_if_unknown(thread.wait_for_first_attempt(running.timeout()));
+                    running.warn_if_unknown(thread.wait_for_first_attempt(running.timeout()));
                 }
             }
-            Hosts::Guests { runtime, .. } => runtime.block_on(async {
+            Hosts::Embedded { runtime, .. } => runtime.block_on(async {
                 // All connect at the same time, so the order of the waits does not matter.
                 for running in &self.tables {
-                    running.say_if_unknown(
+                    running.warn_if_unknown(
                         timeout(running.timeout(), running.table.connected()).await.is_ok(),
                     );
                 }
@@ -174,8 +174,8 @@ impl Sources {
     }
 
     /// Returns access to the metrics of all tables.
-    pub fn watched(&self) -> Vec<Watched> {
-        let watched = |running: &Running| Watched {
+    pub fn watched(&self) -> Vec<TableMetrics> {
+        let watched = |running: &Running| TableMetrics {
             name: running.settings.name.clone(),
             table: running.table.clone(),
         };
@@ -191,7 +191,7 @@ impl Sources {
                     .into_iter()
                     .for_each(|stopping| stopping.wait(STOP_GRACE + FIRST_ATTEMPT_MARGIN));
             }
-            Hosts::Guests { runtime, .. } => {
+            Hosts::Embedded { runtime, .. } => {
                 runtime.block_on(async {
                     let tables = self.tables.into_iter();
                     let closing: Vec<_> =
@@ -226,7 +226,7 @@ impl Running {
         self.settings.server.connect_timeout + FIRST_ATTEMPT_MARGIN
     }
 
-    fn say_if_unknown(&self, known: bool) {
+    fn warn_if_unknown(&self, known: bool) {
         if !known {
             let name = &self.settings.name;
             log::warn!("table {name}: no connection yet; its requests wait for one or time out");
@@ -257,11 +257,11 @@ pub fn attach_chunks(
 ) {
     let Some(runtime) = stores.handle() else { return };
     let origin = origin_of(clock);
-    for ChunkTable { settings, store, line } in stores.tables() {
+    for ChunkTable { settings, store, queue } in stores.tables() {
         let finished = Arc::new(Finished::new(pipeline.clone()));
         let notifier = Arc::clone(&finished);
         runtime.spawn(async move { notifier.notify().await });
-        let about = About { settings, line, signals, origin, runtime: runtime.clone() };
+        let about = About { settings, queue, signals, origin, runtime: runtime.clone() };
         tx.add_source(&settings.name, Box::new(ChunksSource::new(about, store.clone(), finished)));
     }
 }

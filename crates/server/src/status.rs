@@ -13,7 +13,7 @@ use busload_pipeline::{stats::Stats, tx::Signals};
 
 use crate::{
     chunk_stores::ChunkStores, rate_limited_log::RateLimitedLog, remotesapi::RemotesapiStats,
-    sources::Watched,
+    sources::TableMetrics,
 };
 
 /// State that all threads of the server share.
@@ -28,7 +28,7 @@ pub struct Status {
     /// Progress of the log; set when the log is recovered.
     progress: OnceLock<Progress>,
     /// Postgres tables; set when their sources have started.
-    tables: OnceLock<Vec<Watched>>,
+    tables: OnceLock<Vec<TableMetrics>>,
     /// Chunk stores; set when they have started to open.
     chunk_stores: OnceLock<Arc<ChunkStores>>,
     /// Counters of Dolt's clients.
@@ -66,13 +66,13 @@ impl Status {
     }
 
     /// Adds the Postgres tables, for their metrics.
-    pub fn watch(&self, tables: Vec<Watched>) {
+    pub fn watch(&self, tables: Vec<TableMetrics>) {
         // Once per process.
         let _ = self.tables.set(tables);
     }
 
     /// Returns the Postgres tables.
-    pub fn tables(&self) -> &[Watched] {
+    pub fn tables(&self) -> &[TableMetrics] {
         self.tables.get().map_or(&[], Vec::as_slice)
     }
 

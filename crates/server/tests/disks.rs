@@ -14,7 +14,7 @@ use support::{Ended, Server, busload, on_free_ports, run};
 use tempfile::{TempDir, tempdir};
 
 /// Returns the data of three runs with clean shutdowns: three segments, and perhaps one of zeros.
-fn three_lives() -> TempDir {
+fn three_runs() -> TempDir {
     let directory = tempdir().unwrap();
     for key in ["a", "b", "c"] {
         let server = Server::start(directory.path(), &[]);
@@ -50,7 +50,7 @@ fn looks(data: &Path) -> [Ended; 3] {
 /// `log verify` once reported such a log as sound, with fewer records.
 #[test]
 fn a_lost_last_segment_is_refused_and_named() {
-    let directory = three_lives();
+    let directory = three_runs();
     let file = directory.path().join("log/last-segment");
     let sound = run(&["log", "verify", "--data", directory.path().to_str().unwrap()]);
     assert!(sound.stdout.contains("records in 3 segments"), "{sound:?}");
@@ -75,7 +75,7 @@ fn a_lost_last_segment_is_refused_and_named() {
 
 #[test]
 fn a_corrupt_file_that_names_the_last_segment_is_refused() {
-    let directory = three_lives();
+    let directory = three_runs();
     let file = directory.path().join("log/last-segment");
     let mut bytes = fs::read(&file).unwrap();
     bytes[33] ^= 1;
@@ -168,7 +168,7 @@ fn checked_and_started(mounts: &str, directory: &Path, data: &Path) -> Option<En
 /// A check once reported that a start would succeed.
 #[test]
 fn a_read_only_file_system_is_said_by_a_check_and_read_by_a_verification() {
-    let directory = three_lives();
+    let directory = three_runs();
     let (path, new) = (directory.path(), directory.path().join("new"));
     for (data, operation, failing) in [(path, "Lock", "log/lock"), (&new, "Create", "new/log")] {
         let Some(ended) = checked_and_started(READ_ONLY, path, data) else { return };
@@ -215,7 +215,7 @@ fn a_check_on_a_full_file_system_says_what_a_start_would_do() {
         "{ended:?}"
     );
     // With an existing log the server starts, and refuses writes.
-    let saved = three_lives();
+    let saved = three_runs();
     remove_segments_from(saved.path(), 4);
     let full = format!("{full}; cp -a {}/. \"$dir\"", saved.path().display());
     let mut check = busload_behind(&full, empty.path()).unwrap();

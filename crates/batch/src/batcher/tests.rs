@@ -7,14 +7,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::clock::{instant, manual};
-use crate::{Departure, LastWins, LoadedAll, Operation, StoredAll};
+use crate::{DispatchPolicy, LastWins, LoadedAll, Operation, StoredAll};
 
 /// Reports each batch to the test and ends it when the test says so.
 struct Gate {
-    trips: mpsc::UnboundedSender<Trip>,
+    batches: mpsc::UnboundedSender<Batch>,
 }
 
-struct Trip {
+struct Batch {
     operation: Operation,
     keys: Vec<u32>,
     done: oneshot::Sender<()>,
@@ -23,7 +23,7 @@ struct Trip {
 impl Gate {
     async fn pass(&self, operation: Operation, keys: Vec<u32>) {
         let (done, wait) = oneshot::channel();
-        self.trips.send(Trip { operation, keys, done }).unwrap();
+        self.batches.send(Batch { operation, keys, done }).unwrap();
         wait.await.unwrap();
     }
 }
@@ -48,15 +48,15 @@ impl Service for Gate {
 
 struct Test<F> {
     batcher: Batcher<Gate>,
-    trips: mpsc::UnboundedReceiver<Trip>,
+    batches: mpsc::UnboundedReceiver<Batch>,
     advance: F,
 }
 
 fn start(settings: BatcherSettings) -> Test<impl Fn(u64)> {
     let (clock, advance) = manual();
-    let (sender, trips) = mpsc::unbounded_channel();
-    let batcher = Batcher::start_by(clock, Gate { trips: sender }, settings).unwrap();
-    Test { batcher, trips, advance }
+    let (sender, batches) = mpsc::unbounded_channel();
+    let batcher = Batcher::start_by(clock, Gate { batches: sender }, settings).unwrap();
+    Test { batcher, batches, advance }
 }
 
 impl<F: Fn(u64)> Test<F> {
@@ -74,15 +74,15 @@ impl<F: Fn(u64)> Test<F> {
         self.settle().await;
     }
 
-    async fn trip(&mut self) -> Option<Trip> {
+    async fn batch(&mut self) -> Option<Batch> {
         self.settle().await;
-        self.trips.try_recv().ok()
+        self.batches.try_recv().ok()
     }
 }
 
 fn window(entries: usize, us: u64) -> BatcherSettings {
-    let departure = Departure::Window { entries, wait: Duration::from_micros(us) };
-    BatcherSettings { line: LineSettings { departure, ..LineSettings::default() }, timeout: None }
+    let dispatch = DispatchPolicy::Window { entries, wait: Duration::from_micros(us) };
+    BatcherSettings { queue: QueueSettings { dispatch, ..QueueSettings::default() }, timeout: None }
 }
 
 fn timeout(us: u64) -> BatcherSettings {
@@ -105,10 +105,10 @@ async fn a_window_of_half_a_millisecond_leaves_when_that_has_passed_and_not_befo
     let batcher = test.batcher.clone();
     let load = asked!(batcher.load(1));
     test.pass(499).await;
-    assert!(test.trip().await.is_none(), "0.499 ms");
+    assert!(test.batch().await.is_none(), "0.499 ms");
     test.pass(1).await;
-    let trip = test.trip().await.expect("0.500 ms");
-    trip.done.send(()).unwrap();
+    let batch = test.batch().await.expect("0.500 ms");
+    batch.done.send(()).unwrap();
     assert_eq!(load.await, Ok(Some(1)));
 }
 
@@ -118,12 +118,12 @@ async fn a_serial_caller_never_waits_for_company() {
     let batcher = test.batcher.clone();
     for key in 0..100 {
         let load = asked!(batcher.load(key));
-        let trip = test.trip().await.expect("it leaves while the clock stands still");
-        assert_eq!(trip.keys, [key]);
-        trip.done.send(()).unwrap();
+        let batch = test.batch().await.expect("it leaves while the clock stands still");
+        assert_eq!(batch.keys, [key]);
+        batch.done.send(()).unwrap();
         assert_eq!(load.await, Ok(Some(key)));
         let store = asked!(batcher.store(key, key));
-        test.trip().await.expect("it leaves while the clock stands still").done.send(()).unwrap();
+        test.batch().await.expect("it leaves while the clock stands still").done.send(()).unwrap();
         assert_eq!(store.await, Ok(()));
     }
 }
@@ -138,7 +138,7 @@ async fn a_request_that_waits_is_late_when_its_timeout_has_passed_and_is_never_s
     test.pass(1).await;
     assert_eq!(load.await, Err(BatchError::TooLate { sent: false }));
     test.pass(10_000).await;
-    assert!(test.trip().await.is_none());
+    assert!(test.batch().await.is_none());
     assert_eq!(batcher.stats().expired, 1);
 }
 
@@ -147,17 +147,17 @@ async fn a_request_under_way_is_late_at_its_deadline_and_its_trip_keeps_the_orde
     let mut test = start(timeout(1000));
     let batcher = test.batcher.clone();
     let store = asked!(batcher.store(1, 1));
-    let first = test.trip().await.expect("the write leaves");
+    let first = test.batch().await.expect("the write leaves");
     test.pass(900).await;
     let load = asked!(batcher.load(1));
     test.pass(100).await;
     assert_eq!(store.await, Err(BatchError::TooLate { sent: true }));
     assert!(
-        test.trip().await.is_none(),
+        test.batch().await.is_none(),
         "the read waits for the end of the batch, not for its callers"
     );
     first.done.send(()).unwrap();
-    let second = test.trip().await.expect("the read leaves");
+    let second = test.batch().await.expect("the read leaves");
     assert_eq!((second.operation, &second.keys[..]), (Operation::Read, &[1][..]));
     second.done.send(()).unwrap();
     assert_eq!(load.await, Ok(Some(1)));
@@ -176,7 +176,7 @@ async fn a_late_write_that_was_merged_with_another_says_that_it_may_be_made() {
     test.pass(1).await;
     assert_eq!(late.await.unwrap(), Err(BatchError::TooLate { sent: true }));
     test.pass(5000).await;
-    test.trip().await.expect("the other's").done.send(()).unwrap();
+    test.batch().await.expect("the other's").done.send(()).unwrap();
     assert_eq!(patient.await.unwrap(), Ok(()));
 }
 
@@ -196,21 +196,21 @@ async fn a_deadline_of_ones_own_takes_the_place_of_the_timeout() {
 
 #[tokio::test]
 async fn what_waited_for_a_request_that_was_given_up_leaves_at_once() {
-    let departure = Departure::WhenFree { min_batch: 1 };
-    let line = LineSettings { departure, ..LineSettings::default() };
-    let mut test = start(BatcherSettings { line, timeout: None });
+    let dispatch = DispatchPolicy::WhenFree { min_batch: 1 };
+    let queue = QueueSettings { dispatch, ..QueueSettings::default() };
+    let mut test = start(BatcherSettings { queue, timeout: None });
     let batcher = test.batcher.clone();
     let _first = asked!(batcher.load(1));
-    let _hangs = test.trip().await.expect("the first read leaves");
+    let _hangs = test.batch().await.expect("the first read leaves");
     let write = asked!(batcher.store(1, 1));
     let _second = asked!(batcher.load(1));
     assert!(
-        test.trip().await.is_none(),
+        test.batch().await.is_none(),
         "the write waits for the first read, the second read for the write"
     );
     drop(write);
-    let trip = test.trip().await.expect("the second read leaves beside the first");
-    assert_eq!((trip.operation, &trip.keys[..]), (Operation::Read, &[1][..]));
+    let batch = test.batch().await.expect("the second read leaves beside the first");
+    assert_eq!((batch.operation, &batch.keys[..]), (Operation::Read, &[1][..]));
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn closing_takes_no_longer_than_the_timeout_when_the_service_hangs() {
     let mut test = start(timeout(1000));
     let batcher = test.batcher.clone();
     let load = asked!(batcher.load(1));
-    let _hangs = test.trip().await.expect("it leaves");
+    let _hangs = test.batch().await.expect("it leaves");
     let mut close = asked!(batcher.close());
     let mut refused = Box::pin(batcher.load(2));
     let refused = refused.as_mut().poll(&mut Context::from_waker(Waker::noop()));

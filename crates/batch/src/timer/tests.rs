@@ -13,7 +13,7 @@ fn us(us: u64) -> Duration {
 /// An alarm and a thread that wakes on time, on a clock that the test moves.
 #[derive(Default)]
 struct Simulation {
-    alarm: Alarm,
+    alarm: TimerState,
     now: Duration,
     wakes_at: Option<Duration>,
     rings: Vec<Duration>,
@@ -24,7 +24,7 @@ impl Simulation {
     fn run_thread(&mut self) {
         loop {
             match self.alarm.step(self.now) {
-                Step::Ring => self.rings.push(self.now),
+                Step::Callback => self.rings.push(self.now),
                 Step::Sleep(time) => return self.wakes_at = Some(self.now + time),
                 Step::SleepForever | Step::End => return self.wakes_at = None,
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use busload_batch::{Batcher, BatcherSettings, Departure, LineSettings};
+use busload_batch::{Batcher, BatcherSettings, DispatchPolicy, QueueSettings};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::gate::{BAD_KEY, Change, Content, Gate, Pass, gate, in_flight, joining, settle, soon};
@@ -24,13 +24,13 @@ fn store(
 }
 
 #[tokio::test]
-async fn tasks_that_can_run_at_the_same_time_share_a_trip() {
+async fn tasks_that_can_run_at_the_same_time_share_a_batch() {
     // With more batches in flight allowed, the reads would be divided among them.
-    let (batcher, mut trips) = gate(in_flight(2));
+    let (batcher, mut batches) = gate(in_flight(2));
     let loads: Vec<Load> = (0..100).rev().map(|key| load(&batcher, key)).collect();
-    let trip = trips.next().await;
-    assert_eq!(trip.content, Content::Load((0..100).collect()));
-    trip.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.content, Content::Load((0..100).collect()));
+    batch.end(Pass::Done);
     for load in loads {
         assert_eq!(load.await.unwrap(), Ok(None));
     }
@@ -38,7 +38,7 @@ async fn tasks_that_can_run_at_the_same_time_share_a_trip() {
 
 #[tokio::test]
 async fn those_just_answered_ask_again_before_the_next_batch_leaves() {
-    let (batcher, mut trips) = gate(in_flight(1));
+    let (batcher, mut batches) = gate(in_flight(1));
     let mut tasks = JoinSet::new();
     for task in 0..50 {
         let batcher = batcher.clone();
@@ -49,9 +49,9 @@ async fn those_just_answered_ask_again_before_the_next_batch_leaves() {
         });
     }
     for round in 0..3 {
-        let trip = trips.next().await;
-        assert_eq!(trip.keys(), (100 * round..100 * round + 50).collect::<Vec<_>>());
-        trip.end(Pass::Done);
+        let batch = batches.next().await;
+        assert_eq!(batch.keys(), (100 * round..100 * round + 50).collect::<Vec<_>>());
+        batch.end(Pass::Done);
     }
     tasks.join_all().await;
 }
@@ -84,15 +84,15 @@ async fn the_driver_does_not_run_ahead_of_those_just_answered() {
 
 #[tokio::test]
 async fn callers_of_one_key_share_one_entry_and_one_value_that_none_of_them_can_change() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let written = store(&batcher, 7, Change::Set(70));
-    trips.next().await.end(Pass::Done);
+    batches.next().await.end(Pass::Done);
     written.await.unwrap().unwrap();
 
     let (one, other) = (load(&batcher, 7), load(&batcher, 7));
-    let trip = trips.next().await;
-    assert_eq!(trip.keys(), [7]);
-    trip.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.keys(), [7]);
+    batch.end(Pass::Done);
     let mut one = one.await.unwrap().unwrap().unwrap();
     let other = other.await.unwrap().unwrap().unwrap();
     assert!(Arc::ptr_eq(&one, &other), "shared, not copied");
@@ -103,17 +103,17 @@ async fn callers_of_one_key_share_one_entry_and_one_value_that_none_of_them_can_
 #[tokio::test]
 async fn a_read_never_joins_one_under_way_unless_that_was_asked_for() {
     for (settings, trips_expected) in [(BatcherSettings::default(), 2), (joining(), 1)] {
-        let (batcher, mut trips) = gate(settings);
+        let (batcher, mut batches) = gate(settings);
         let first = load(&batcher, 1);
-        let mut seen = vec![trips.next().await];
+        let mut seen = vec![batches.next().await];
         let second = load(&batcher, 1);
         // So that the second batch goes because of its size if it goes at all.
         let others: Vec<Load> = (10..20).map(|key| load(&batcher, key)).collect();
-        seen.extend(trips.arrived().await);
-        let with_key = seen.iter().filter(|trip| trip.keys().contains(&1)).count();
+        seen.extend(batches.arrived().await);
+        let with_key = seen.iter().filter(|batch| batch.keys().contains(&1)).count();
         assert_eq!(with_key, trips_expected, "{:?}", batcher.stats());
-        seen.into_iter().for_each(|trip| trip.end(Pass::Done));
-        trips.pass_all(&batcher).await;
+        seen.into_iter().for_each(|batch| batch.end(Pass::Done));
+        batches.pass_all(&batcher).await;
         for load in others.into_iter().chain([first, second]) {
             assert_eq!(load.await.unwrap(), Ok(None));
         }
@@ -122,11 +122,11 @@ async fn a_read_never_joins_one_under_way_unless_that_was_asked_for() {
 
 #[tokio::test]
 async fn writes_of_one_key_that_wait_together_are_one_entry_and_all_are_acknowledged() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let writes = [1, 2, 3].map(|value| store(&batcher, 5, Change::Set(value)));
-    let trip = trips.next().await;
-    assert_eq!(trip.content, Content::Store([(5, Change::Set(3))].into()));
-    trip.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.content, Content::Store([(5, Change::Set(3))].into()));
+    batch.end(Pass::Done);
     for write in writes {
         assert_eq!(write.await.unwrap(), Ok(0));
     }
@@ -134,37 +134,38 @@ async fn writes_of_one_key_that_wait_together_are_one_entry_and_all_are_acknowle
 
 #[tokio::test]
 async fn a_read_asked_behind_a_write_waits_for_it_and_sees_it() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let write = store(&batcher, 1, Change::Set(10));
     let read = load(&batcher, 1);
-    let trip = trips.next().await;
-    assert_eq!(trip.content, Content::Store([(1, Change::Set(10))].into()));
-    assert!(trips.arrived().await.is_none(), "the read waits");
-    trip.end(Pass::Done);
-    trips.next().await.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.content, Content::Store([(1, Change::Set(10))].into()));
+    assert!(batches.arrived().await.is_none(), "the read waits");
+    batch.end(Pass::Done);
+    batches.next().await.end(Pass::Done);
     assert_eq!(write.await.unwrap(), Ok(0));
     assert_eq!(read.await.unwrap(), Ok(Some(Arc::new(10))));
 }
 
 #[tokio::test]
 async fn loading_many_asks_for_all_at_once_and_answers_in_the_order_asked() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let many = tokio::spawn({
         let batcher = batcher.clone();
         async move { batcher.load_many([3, BAD_KEY, 1, 3]).await }
     });
-    let trip = trips.next().await;
-    assert_eq!(trip.keys(), [1, 3, BAD_KEY]);
-    trip.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.keys(), [1, 3, BAD_KEY]);
+    batch.end(Pass::Done);
     let many = many.await.unwrap();
     assert_eq!(many.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, true]);
 }
 
 #[tokio::test]
 async fn a_window_passes_by_itself_and_in_less_than_a_millisecond() {
-    let departure = Departure::Window { entries: 16, wait: std::time::Duration::from_micros(500) };
-    let line = LineSettings { departure, ..LineSettings::default() };
-    let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
+    let dispatch =
+        DispatchPolicy::Window { entries: 16, wait: std::time::Duration::from_micros(500) };
+    let queue = QueueSettings { dispatch, ..QueueSettings::default() };
+    let (batcher, mut batches) = gate(BatcherSettings { queue, timeout: None });
     let mut fastest = u128::MAX;
     let begun = now();
     // Takes the fastest of as many rounds as needed, so that a busy machine does not matter.
@@ -174,11 +175,11 @@ async fn a_window_passes_by_itself_and_in_less_than_a_millisecond() {
         }
         let asked = now();
         let load = load(&batcher, key);
-        let trip = trips.next().await;
+        let batch = batches.next().await;
         let took = asked.elapsed().as_micros();
         assert!(500 <= took, "{took} us");
         fastest = fastest.min(took);
-        trip.end(Pass::Done);
+        batch.end(Pass::Done);
         load.await.unwrap().unwrap();
     }
     assert!(fastest < 950, "{fastest} us");
@@ -186,14 +187,15 @@ async fn a_window_passes_by_itself_and_in_less_than_a_millisecond() {
 
 #[tokio::test]
 async fn a_full_window_does_not_wait() {
-    let departure = Departure::Window { entries: 4, wait: std::time::Duration::from_secs(3600) };
-    let line = LineSettings { departure, ..LineSettings::default() };
-    let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
+    let dispatch =
+        DispatchPolicy::Window { entries: 4, wait: std::time::Duration::from_secs(3600) };
+    let queue = QueueSettings { dispatch, ..QueueSettings::default() };
+    let (batcher, mut batches) = gate(BatcherSettings { queue, timeout: None });
     let loads: Vec<Load> = (0..6).map(|key| load(&batcher, key)).collect();
-    let trip = trips.next().await;
-    assert_eq!(trip.keys(), [0, 1, 2, 3]);
-    trip.end(Pass::Done);
-    assert!(trips.arrived().await.is_none(), "two are left, and the window is long");
+    let batch = batches.next().await;
+    assert_eq!(batch.keys(), [0, 1, 2, 3]);
+    batch.end(Pass::Done);
+    assert!(batches.arrived().await.is_none(), "two are left, and the window is long");
     for load in &loads[4..] {
         load.abort();
     }

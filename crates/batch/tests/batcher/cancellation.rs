@@ -8,7 +8,7 @@ use busload_batch::{
 use tokio::task::JoinHandle;
 
 use crate::gate::{
-    BAD, BAD_KEY, Change, Content, Gate, Pass, Trip, Trips, gate, gate_with, in_flight, settle,
+    BAD, BAD_KEY, Batch, Batches, Change, Content, Gate, Pass, gate, gate_with, in_flight, settle,
     small, soon,
 };
 
@@ -25,34 +25,34 @@ fn store(batcher: &Batcher<Gate>, key: u32, value: u32) -> JoinHandle<Stored<Gat
 #[tokio::test]
 async fn the_first_callers_cancellation_fails_nobody_else() {
     // While they are pending: a batch is in flight, and these are too few for another.
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let under_way = load(&batcher, 0);
-    let trip = trips.next().await;
+    let batch = batches.next().await;
     let (first, second) = (load(&batcher, 1), load(&batcher, 1));
     settle().await;
     first.abort();
-    trip.end(Pass::Done);
-    let trip = trips.next().await;
-    assert_eq!(trip.keys(), [1]);
-    trip.end(Pass::Done);
+    batch.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.keys(), [1]);
+    batch.end(Pass::Done);
     assert_eq!(under_way.await.unwrap(), Ok(None));
     assert_eq!(second.await.unwrap(), Ok(None));
 
     // While their batch is in flight.
     let (first, second, third) = (load(&batcher, 1), load(&batcher, 1), load(&batcher, 2));
-    let trip = trips.next().await;
+    let batch = batches.next().await;
     first.abort();
     third.abort();
     settle().await;
-    trip.end(Pass::Done);
+    batch.end(Pass::Done);
     assert_eq!(second.await.unwrap(), Ok(None));
 }
 
 #[tokio::test]
 async fn a_request_whose_callers_have_all_left_is_not_sent() {
-    let (batcher, mut trips) = gate(in_flight(1));
+    let (batcher, mut batches) = gate(in_flight(1));
     let under_way = load(&batcher, 0);
-    let trip = trips.next().await;
+    let batch = batches.next().await;
     let gone = [load(&batcher, 1), load(&batcher, 1)];
     let gone_writes = [store(&batcher, 0, 1), store(&batcher, 2, 1)];
     settle().await;
@@ -61,48 +61,48 @@ async fn a_request_whose_callers_have_all_left_is_not_sent() {
     gone_writes.iter().for_each(JoinHandle::abort);
     settle().await;
     assert_eq!(batcher.waiting(), 0);
-    trip.end(Pass::Done);
+    batch.end(Pass::Done);
     soon(under_way).await.unwrap().unwrap();
-    assert!(trips.arrived().await.is_none());
+    assert!(batches.arrived().await.is_none());
 }
 
 #[tokio::test]
 async fn a_write_under_way_is_made_though_its_caller_has_left() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let gone = store(&batcher, 2, 1);
-    let trip = trips.next().await;
+    let batch = batches.next().await;
     gone.abort();
     let read = load(&batcher, 2);
-    assert!(trips.arrived().await.is_none(), "the read waits for the write all the same");
-    trip.end(Pass::Done);
-    trips.next().await.end(Pass::Done);
+    assert!(batches.arrived().await.is_none(), "the read waits for the write all the same");
+    batch.end(Pass::Done);
+    batches.next().await.end(Pass::Done);
     assert_eq!(soon(read).await.unwrap(), Ok(Some(Arc::new(1))));
 }
 
 #[tokio::test]
 async fn callers_get_the_answers_to_their_own_keys_when_others_of_the_trip_have_left() {
-    let (batcher, mut trips) = gate(in_flight(1));
+    let (batcher, mut batches) = gate(in_flight(1));
     for key in 1..=4 {
         let written = store(&batcher, key, 10 * key);
-        trips.next().await.end(Pass::Done);
+        batches.next().await.end(Pass::Done);
         soon(written).await.unwrap().unwrap();
     }
     let [first, second, third, fourth] = [1, 2, 3, 4].map(|key| load(&batcher, key));
-    let trip = trips.next().await;
-    assert_eq!(trip.keys(), [1, 2, 3, 4]);
+    let batch = batches.next().await;
+    assert_eq!(batch.keys(), [1, 2, 3, 4]);
     first.abort();
     third.abort();
     settle().await;
-    trip.end(Pass::Done);
+    batch.end(Pass::Done);
     assert_eq!(soon(second).await.unwrap(), Ok(Some(Arc::new(20))));
     assert_eq!(soon(fourth).await.unwrap(), Ok(Some(Arc::new(40))));
 }
 
 #[tokio::test]
 async fn a_future_that_was_never_polled_asks_for_nothing() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     drop(batcher.load(1));
-    assert!(trips.arrived().await.is_none());
+    assert!(batches.arrived().await.is_none());
     assert_eq!(batcher.stats().reads.requests, 0);
 }
 
@@ -142,22 +142,22 @@ impl Rng {
 
 /// Batches at the gate that end in any order; checks that none conflicts with another.
 struct Underway {
-    trips: Trips,
-    arrived: Vec<Trip>,
+    batches: Batches,
+    arrived: Vec<Batch>,
 }
 
 impl Underway {
     async fn let_arrive(&mut self) {
-        while let Some(trip) = self.trips.arrived().await {
-            self.check(&trip);
-            self.arrived.push(trip);
+        while let Some(batch) = self.batches.arrived().await {
+            self.check(&batch);
+            self.arrived.push(batch);
         }
     }
 
-    fn check(&self, new: &Trip) {
+    fn check(&self, new: &Batch) {
         assert!(self.arrived.len() < 2, "two in flight at most");
         for other in &self.arrived {
-            let reads = |trip: &Trip| matches!(trip.content, Content::Load(_));
+            let reads = |batch: &Batch| matches!(batch.content, Content::Load(_));
             let shared = new.keys().iter().any(|key| other.keys().contains(key));
             assert!(
                 !shared || (reads(new) && reads(other)),
@@ -169,8 +169,8 @@ impl Underway {
     /// Lets everything end well until nothing is left.
     async fn drain<R: Reply<Gate>>(&mut self, batcher: &Batcher<Gate, R>) {
         self.let_arrive().await;
-        self.arrived.drain(..).for_each(|trip| trip.end(Pass::Done));
-        self.trips.pass_all(batcher).await;
+        self.arrived.drain(..).for_each(|batch| batch.end(Pass::Done));
+        self.batches.pass_all(batcher).await;
     }
 }
 
@@ -181,8 +181,8 @@ async fn in_any_schedule_every_caller_who_stays_is_answered() {
     let mut answered = 0;
     for seed in 0..150 {
         let mut rng = Rng(seed);
-        let (batcher, trips) = gate(small());
-        let mut underway = Underway { trips, arrived: Vec::new() };
+        let (batcher, batches) = gate(small());
+        let mut underway = Underway { batches, arrived: Vec::new() };
         let (mut loads, mut stores) = (Vec::new(), Vec::new());
         for step in 0..80 {
             match rng.below(10) {
@@ -192,7 +192,7 @@ async fn in_any_schedule_every_caller_who_stays_is_answered() {
                 6 => drop(rng.take(&mut stores).inspect(JoinHandle::abort)),
                 7 => tokio::task::yield_now().await,
                 8 => underway.let_arrive().await,
-                _ => drop(rng.take(&mut underway.arrived).map(|trip| trip.end(rng.pass()))),
+                _ => drop(rng.take(&mut underway.arrived).map(|batch| batch.end(rng.pass()))),
             }
         }
         underway.drain(&batcher).await;
@@ -324,8 +324,8 @@ async fn in_any_schedule_every_reply_is_called_once_or_was_given_up() {
     let mut late = 0;
     for seed in 0..150 {
         let mut rng = Rng(seed);
-        let (batcher, trips) = gate_with(small());
-        let mut underway = Underway { trips, arrived: Vec::new() };
+        let (batcher, batches) = gate_with(small());
+        let mut underway = Underway { batches, arrived: Vec::new() };
         let fates = Arc::default();
         let mut submitter =
             Submitter { batcher: batcher.clone(), fates, open: Vec::new(), given_up: Vec::new() };
@@ -335,7 +335,7 @@ async fn in_any_schedule_every_reply_is_called_once_or_was_given_up() {
                 4..=5 => submitter.cancel(&mut rng),
                 6 => batcher.flush(),
                 7 => underway.let_arrive().await,
-                _ => drop(rng.take(&mut underway.arrived).map(|trip| trip.end(rng.pass()))),
+                _ => drop(rng.take(&mut underway.arrived).map(|batch| batch.end(rng.pass()))),
             }
         }
         batcher.flush();

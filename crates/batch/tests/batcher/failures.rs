@@ -1,6 +1,6 @@
 //! A failure in a batch or before it affects only the requests concerned, and they get its error.
 
-use busload_batch::{BatchError, Batcher, BatcherSettings, LineSettings, Loaded, Stored};
+use busload_batch::{BatchError, Batcher, BatcherSettings, Loaded, QueueSettings, Stored};
 use tokio::task::JoinHandle;
 
 use crate::gate::{BAD, BAD_KEY, Change, Gate, Pass, gate, in_flight};
@@ -24,12 +24,12 @@ async fn a_trip_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
         (Pass::Short, miscounted),
     ];
     for (pass, error) in cases {
-        let (batcher, mut trips) = gate(in_flight(1));
+        let (batcher, mut batches) = gate(in_flight(1));
         let loads = [load(&batcher, 1), load(&batcher, 2)];
-        let trip = trips.next().await;
+        let batch = batches.next().await;
         let after = [load(&batcher, 1), load(&batcher, 3)];
-        trip.end(pass);
-        trips.next().await.end(Pass::Done);
+        batch.end(pass);
+        batches.next().await.end(Pass::Done);
         for load in loads {
             assert_eq!(load.await.unwrap(), Err(error), "{pass:?}");
         }
@@ -39,8 +39,8 @@ async fn a_trip_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
 
         let stores = [store(&batcher, 1), store(&batcher, 1), store(&batcher, BAD_KEY)];
         // One or two partitions, depending on the keys' hashes.
-        while let Some(trip) = trips.arrived().await {
-            trip.end(pass);
+        while let Some(batch) = batches.arrived().await {
+            batch.end(pass);
         }
         for store in stores {
             let outcome = store.await.unwrap();
@@ -51,7 +51,7 @@ async fn a_trip_that_goes_wrong_fails_its_own_callers_and_nobody_after_them() {
 }
 
 #[tokio::test]
-async fn a_panic_before_the_first_await_is_a_panic_of_the_trip() {
+async fn a_panic_before_the_first_await_is_a_panic_of_the_batch() {
     let load = |keys: Vec<u32>| {
         assert_ne!(keys, [1], "the test wants a panic");
         async move { keys.into_iter().map(Some).collect::<Vec<_>>() }
@@ -64,47 +64,47 @@ async fn a_panic_before_the_first_await_is_a_panic_of_the_trip() {
 /// The queue calls `merge` under its lock, where a panic must not take down the other requests.
 #[tokio::test]
 async fn a_write_that_panics_when_it_is_merged_harms_its_own_caller_only() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let store = |sum| {
         let batcher = batcher.clone();
         tokio::spawn(async move { batcher.store(1, Change::Add(sum)).await })
     };
     let (good, overflows, also_good) = (store(5), store(u32::MAX), store(7));
-    trips.next().await.end(Pass::Done);
+    batches.next().await.end(Pass::Done);
     assert_eq!(good.await.unwrap(), Ok(0));
     assert!(overflows.await.unwrap_err().is_panic());
     assert_eq!(also_good.await.unwrap(), Ok(0));
     let read = load(&batcher, 1);
-    trips.next().await.end(Pass::Done);
+    batches.next().await.end(Pass::Done);
     assert_eq!(read.await.unwrap(), Ok(Some(12.into())));
     batcher.close().await;
 }
 
 #[tokio::test]
 async fn a_bad_entry_fails_alone() {
-    let (batcher, mut trips) = gate(BatcherSettings::default());
+    let (batcher, mut batches) = gate(BatcherSettings::default());
     let (good, bad) = (load(&batcher, 1), load(&batcher, BAD_KEY));
-    trips.next().await.end(Pass::Done);
+    batches.next().await.end(Pass::Done);
     assert_eq!(good.await.unwrap(), Ok(None));
     assert_eq!(bad.await.unwrap(), Err(BatchError::Failed(BAD)));
 }
 
 #[tokio::test]
 async fn a_full_line_refuses_at_once_and_takes_again_when_some_have_left() {
-    let line =
-        LineSettings { requests_max: 3, batches_in_flight_max: 1, ..LineSettings::default() };
-    let (batcher, mut trips) = gate(BatcherSettings { line, timeout: None });
+    let queue =
+        QueueSettings { requests_max: 3, batches_in_flight_max: 1, ..QueueSettings::default() };
+    let (batcher, mut batches) = gate(BatcherSettings { queue, timeout: None });
     let under_way = load(&batcher, 0);
-    let trip = trips.next().await;
+    let batch = batches.next().await;
     let waiting = [1, 2, 3].map(|key| load(&batcher, key));
-    assert!(trips.arrived().await.is_none());
+    assert!(batches.arrived().await.is_none());
     assert_eq!(batcher.load(4).await, Err(BatchError::Full));
     assert_eq!(batcher.store(4, Change::Set(1)).await, Err(BatchError::Full));
-    trip.end(Pass::Done);
-    let next = trips.next().await;
+    batch.end(Pass::Done);
+    let next = batches.next().await;
     let again = load(&batcher, 4);
     next.end(Pass::Done);
-    trips.pass_all(&batcher).await;
+    batches.pass_all(&batcher).await;
     for load in waiting.into_iter().chain([under_way, again]) {
         assert_eq!(load.await.unwrap(), Ok(None));
     }
@@ -115,8 +115,8 @@ async fn a_full_line_refuses_at_once_and_takes_again_when_some_have_left() {
 async fn a_request_larger_than_the_line_says_so() {
     let load =
         |keys: Vec<[u8; 1000]>| async move { keys.into_iter().map(Some).collect::<Vec<_>>() };
-    let line = LineSettings { bytes_max: 512, ..LineSettings::default() };
-    let batcher = Batcher::from_load(load, BatcherSettings { line, timeout: None }).unwrap();
+    let queue = QueueSettings { bytes_max: 512, ..QueueSettings::default() };
+    let batcher = Batcher::from_load(load, BatcherSettings { queue, timeout: None }).unwrap();
     let outcome = batcher.load([0; 1000]).await;
     assert!(matches!(outcome, Err(BatchError::TooLarge { bytes_max: 512, .. })), "{outcome:?}");
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
 use busload_batch::{
-    Batcher, BatcherSettings, Departure, LineSettings, LoadedAll, LoadedOne, Oneshot, Reply,
+    Batcher, BatcherSettings, DispatchPolicy, LoadedAll, LoadedOne, Oneshot, QueueSettings, Reply,
     Service, Sharing, StoredAll, Write,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -16,12 +16,12 @@ pub const BAD_KEY: u32 = 666;
 pub const BAD: &str = "bad key";
 
 pub struct Gate {
-    trips: mpsc::UnboundedSender<Trip>,
+    batches: mpsc::UnboundedSender<Batch>,
     values: Mutex<HashMap<u32, u32>>,
 }
 
 /// A batch that has arrived at the gate.
-pub struct Trip {
+pub struct Batch {
     pub content: Content,
     pass: oneshot::Sender<Pass>,
 }
@@ -84,8 +84,8 @@ impl Write for Change {
 impl Gate {
     async fn pass(&self, content: Content) -> Result<Pass, &'static str> {
         let (pass, passed) = oneshot::channel();
-        self.trips
-            .send(Trip { content, pass })
+        self.batches
+            .send(Batch { content, pass })
             .expect("the test listens as long as there are batches");
         match passed.await.expect("the test lets every batch pass") {
             Pass::Panic => panic!("the test wants a panic"),
@@ -138,19 +138,19 @@ impl Service for Gate {
 }
 
 /// The test's side of the gate.
-pub struct Trips(mpsc::UnboundedReceiver<Trip>);
+pub struct Batches(mpsc::UnboundedReceiver<Batch>);
 
-impl Trips {
+impl Batches {
     /// Returns a batch that has arrived once every runnable task has run; all must be on this
     /// thread.
-    pub async fn arrived(&mut self) -> Option<Trip> {
+    pub async fn arrived(&mut self) -> Option<Batch> {
         settle().await;
         self.0.try_recv().ok()
     }
 
     /// Returns the next batch, which was sent after every runnable task has run, if all are on this
     /// thread.
-    pub async fn next(&mut self) -> Trip {
+    pub async fn next(&mut self) -> Batch {
         settle().await;
         soon(self.0.recv()).await.expect("the service is there")
     }
@@ -158,8 +158,8 @@ impl Trips {
     /// Lets everything pass until nothing waits any more.
     pub async fn pass_all<R: Reply<Gate>>(&mut self, batcher: &Batcher<Gate, R>) {
         settle().await;
-        while let Some(trip) = self.arrived_unless_empty(batcher).await {
-            trip.end(Pass::Done);
+        while let Some(batch) = self.arrived_unless_empty(batcher).await {
+            batch.end(Pass::Done);
         }
     }
 
@@ -167,7 +167,7 @@ impl Trips {
     pub async fn arrived_unless_empty<R: Reply<Gate>>(
         &mut self,
         batcher: &Batcher<Gate, R>,
-    ) -> Option<Trip> {
+    ) -> Option<Batch> {
         match self.arrived().await {
             None if 0 < batcher.waiting() => Some(self.next().await),
             arrived => arrived,
@@ -175,7 +175,7 @@ impl Trips {
     }
 }
 
-impl Trip {
+impl Batch {
     pub fn end(self, how: Pass) {
         // A batch whose runtime is gone waits for nothing.
         let _ = self.pass.send(how);
@@ -204,21 +204,21 @@ pub async fn settle() {
 }
 
 /// Returns a batcher at the gate whose callers await.
-pub fn gate(settings: BatcherSettings) -> (Batcher<Gate>, Trips) {
+pub fn gate(settings: BatcherSettings) -> (Batcher<Gate>, Batches) {
     gate_with::<Oneshot<Gate>>(settings)
 }
 
 /// Returns a batcher at the gate with other replies.
-pub fn gate_with<R: Reply<Gate>>(settings: BatcherSettings) -> (Batcher<Gate, R>, Trips) {
-    let (trips, receiver) = mpsc::unbounded_channel();
-    let service = Gate { trips, values: Mutex::default() };
-    (Batcher::start(service, settings).expect("settings make sense"), Trips(receiver))
+pub fn gate_with<R: Reply<Gate>>(settings: BatcherSettings) -> (Batcher<Gate, R>, Batches) {
+    let (batches, receiver) = mpsc::unbounded_channel();
+    let service = Gate { batches, values: Mutex::default() };
+    (Batcher::start(service, settings).expect("settings make sense"), Batches(receiver))
 }
 
 /// Returns the default settings with this many batches in flight.
 pub fn in_flight(batches_in_flight_max: usize) -> BatcherSettings {
     BatcherSettings {
-        line: LineSettings { batches_in_flight_max, ..LineSettings::default() },
+        queue: QueueSettings { batches_in_flight_max, ..QueueSettings::default() },
         timeout: None,
     }
 }
@@ -226,20 +226,20 @@ pub fn in_flight(batches_in_flight_max: usize) -> BatcherSettings {
 /// Returns the default settings, with reads joining those in flight.
 pub fn joining() -> BatcherSettings {
     BatcherSettings {
-        line: LineSettings { sharing: Sharing::InFlight, ..LineSettings::default() },
+        queue: QueueSettings { sharing: Sharing::InFlight, ..QueueSettings::default() },
         timeout: None,
     }
 }
 
 /// Returns small limits, so that a short schedule meets every one.
 pub fn small() -> BatcherSettings {
-    let line = LineSettings {
+    let queue = QueueSettings {
         requests_max: 12,
         batch_entries_max: 3,
         batches_in_flight_max: 2,
-        lanes: 2,
-        departure: Departure::WhenFree { min_batch: 2 },
-        ..LineSettings::default()
+        write_partitions: 2,
+        dispatch: DispatchPolicy::WhenFree { min_batch: 2 },
+        ..QueueSettings::default()
     };
-    BatcherSettings { line, timeout: None }
+    BatcherSettings { queue, timeout: None }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use busload_batch::{
-    Batcher, BatcherSettings, LineSettings, LoadedAll, LoadedOne, Service, StoredAll,
+    Batcher, BatcherSettings, LoadedAll, LoadedOne, QueueSettings, Service, StoredAll,
 };
 use busload_batch::{LastWins, Sharing};
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use crate::gate::soon;
 const KEYS: u32 = 16;
 const ROUNDS: u64 = 150;
 const BATCHES_IN_FLIGHT: usize = 4;
-const LANES: usize = 3;
+const WRITE_PARTITIONS: usize = 3;
 
 /// A store that takes its time (any number of runtime turns) and checks which batches are in it at
 /// the same time.
@@ -26,7 +26,7 @@ struct Store {
     values: Mutex<HashMap<u32, u64>>,
     /// By key: number of batches that read it; `usize::MAX` if one writes it.
     inside: Mutex<HashMap<u32, usize>>,
-    trips: AtomicUsize,
+    batches: AtomicUsize,
     stores: AtomicUsize,
     turn: AtomicU64,
 }
@@ -60,7 +60,7 @@ impl Service for Store {
     type Error = Infallible;
 
     async fn load(&self, keys: Vec<u32>) -> LoadedAll<Self> {
-        self.enter(&self.trips, BATCHES_IN_FLIGHT);
+        self.enter(&self.batches, BATCHES_IN_FLIGHT);
         self.inside(keys.iter().copied(), |readers| {
             assert_ne!(*readers, usize::MAX, "read while it is written");
             *readers += 1;
@@ -69,13 +69,13 @@ impl Service for Store {
         let values = keys.iter().map(|key| self.get(*key)).collect();
         self.take_time().await;
         self.inside(keys.into_iter(), |readers| *readers -= 1);
-        self.trips.fetch_sub(1, Ordering::SeqCst);
+        self.batches.fetch_sub(1, Ordering::SeqCst);
         Ok(values)
     }
 
     async fn store(&self, entries: Vec<(u32, LastWins<u64>)>) -> StoredAll<Self> {
-        self.enter(&self.trips, BATCHES_IN_FLIGHT);
-        self.enter(&self.stores, LANES);
+        self.enter(&self.batches, BATCHES_IN_FLIGHT);
+        self.enter(&self.stores, WRITE_PARTITIONS);
         let keys = || entries.iter().map(|(key, _)| *key);
         self.inside(keys(), |others| {
             assert_eq!(*others, 0, "written while another batch has the key");
@@ -92,7 +92,7 @@ impl Service for Store {
         self.take_time().await;
         self.inside(keys(), |others| *others = 0);
         self.stores.fetch_sub(1, Ordering::SeqCst);
-        self.trips.fetch_sub(1, Ordering::SeqCst);
+        self.batches.fetch_sub(1, Ordering::SeqCst);
         Ok(entries.iter().map(|_| Ok(())).collect())
     }
 }
@@ -125,16 +125,16 @@ async fn read(batcher: Batcher<Store>, key: u32, acknowledged: Arc<AtomicU64>) {
 }
 
 async fn stress(sharing: Sharing) {
-    let line = LineSettings {
+    let queue = QueueSettings {
         batches_in_flight_max: BATCHES_IN_FLIGHT,
         batch_entries_max: 8,
-        lanes: LANES,
-        departure: busload_batch::Departure::WhenFree { min_batch: 3 },
+        write_partitions: WRITE_PARTITIONS,
+        dispatch: busload_batch::DispatchPolicy::WhenFree { min_batch: 3 },
         sharing,
-        ..LineSettings::default()
+        ..QueueSettings::default()
     };
     let batcher =
-        Batcher::from_service(Store::default(), BatcherSettings { line, timeout: None }).unwrap();
+        Batcher::from_service(Store::default(), BatcherSettings { queue, timeout: None }).unwrap();
     let mut tasks = JoinSet::new();
     for key in 0..KEYS {
         let acknowledged = Arc::new(AtomicU64::new(0));

@@ -35,25 +35,25 @@ fn taken(answers: &Answers) -> Vec<Answer> {
 
 #[tokio::test]
 async fn what_is_submitted_leaves_with_the_flush_and_not_before() {
-    let (batcher, mut trips) = gate_with(BatcherSettings::default());
+    let (batcher, mut batches) = gate_with(BatcherSettings::default());
     let answers = Answers::default();
     // The driver checks once when it starts.
     settle().await;
     for key in [3, 1, 2] {
         batcher.submit_load(key, Note(key, Arc::clone(&answers)), None).ok().unwrap();
     }
-    assert!(trips.arrived().await.is_none());
+    assert!(batches.arrived().await.is_none());
     batcher.flush();
-    let trip = trips.next().await;
-    assert_eq!(trip.keys(), [1, 2, 3]);
-    trip.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.keys(), [1, 2, 3]);
+    batch.end(Pass::Done);
     settle().await;
     assert_eq!(taken(&answers), [1, 2, 3].map(|key| Answer::Loaded(key, Ok(None))));
 }
 
 #[tokio::test]
 async fn each_merged_write_gets_its_own_receipt_with_the_outcome_of_all() {
-    let (batcher, mut trips) = gate_with(BatcherSettings::default());
+    let (batcher, mut batches) = gate_with(BatcherSettings::default());
     let answers = Answers::default();
     let store = |number, change| {
         batcher.submit_store(5, change, Note(number, Arc::clone(&answers)), None).ok().unwrap();
@@ -64,7 +64,7 @@ async fn each_merged_write_gets_its_own_receipt_with_the_outcome_of_all() {
     store(4, Change::Set(7));
     batcher.flush();
     for _ in 0..3 {
-        trips.next().await.end(Pass::Done);
+        batches.next().await.end(Pass::Done);
     }
     settle().await;
     let expected = [
@@ -76,24 +76,23 @@ async fn each_merged_write_gets_its_own_receipt_with_the_outcome_of_all() {
     assert_eq!(taken(&answers), expected);
     store(5, Change::Set(1));
     batcher.flush();
-    trips.next().await.end(Pass::Fail("disk full"));
+    batches.next().await.end(Pass::Fail("disk full"));
     settle().await;
     assert_eq!(taken(&answers), [Answer::Stored(5, Err(BatchError::Failed("disk full")), None)]);
 }
 
 #[tokio::test]
-async fn a_cancelled_request_is_neither_sent_nor_answered_and_what_was_answered_cannot_be_cancelled()
- {
-    let (batcher, mut trips) = gate_with(BatcherSettings::default());
+async fn a_cancelled_request_is_not_sent_and_an_answered_one_cannot_be_cancelled() {
+    let (batcher, mut batches) = gate_with(BatcherSettings::default());
     let answers = Answers::default();
     let submit =
         |key| batcher.submit_load(key, Note(key, Arc::clone(&answers)), None).ok().unwrap();
     let (waiting, stays) = (submit(1), submit(2));
     batcher.cancel(waiting);
     batcher.flush();
-    let trip = trips.next().await;
-    assert_eq!(trip.keys(), [2]);
-    trip.end(Pass::Done);
+    let batch = batches.next().await;
+    assert_eq!(batch.keys(), [2]);
+    batch.end(Pass::Done);
     settle().await;
     batcher.cancel(stays);
     assert_eq!(taken(&answers), [Answer::Loaded(2, Ok(None))]);
@@ -138,7 +137,7 @@ impl Reply<Gate> for Lively {
 
 #[tokio::test]
 async fn a_reply_may_ask_again_and_one_that_panics_harms_nobody() {
-    let (batcher, mut trips) = gate_with(BatcherSettings::default());
+    let (batcher, mut batches) = gate_with(BatcherSettings::default());
     let answered = Answers::default();
     batcher.submit_load(1, Lively::Panics, None).ok().unwrap();
     let lively = Lively::Asks {
@@ -149,7 +148,7 @@ async fn a_reply_may_ask_again_and_one_that_panics_harms_nobody() {
     batcher.submit_load(1, lively, None).ok().unwrap();
     batcher.submit_load(2, Lively::Panics, None).ok().unwrap();
     batcher.flush();
-    trips.pass_all(&batcher).await;
+    batches.pass_all(&batcher).await;
     assert_eq!(taken(&answered), [(); 4].map(|()| Answer::Loaded(0, Ok(None))));
     batcher.close().await;
 }

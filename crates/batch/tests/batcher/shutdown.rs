@@ -8,7 +8,7 @@ use busload_batch::{
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::gate::{Change, Gate, Pass, Trips, gate, gate_with, in_flight, settle, soon};
+use crate::gate::{Batches, Change, Gate, Pass, gate, gate_with, in_flight, settle, soon};
 
 fn load(batcher: &Batcher<Gate>, key: u32) -> JoinHandle<Loaded<Gate>> {
     let batcher = batcher.clone();
@@ -17,9 +17,9 @@ fn load(batcher: &Batcher<Gate>, key: u32) -> JoinHandle<Loaded<Gate>> {
 
 #[tokio::test]
 async fn closing_serves_what_was_taken_and_takes_nothing_more() {
-    let (batcher, mut trips) = gate(in_flight(1));
+    let (batcher, mut batches) = gate(in_flight(1));
     let under_way = load(&batcher, 0);
-    let trip = trips.next().await;
+    let batch = batches.next().await;
     let waiting = [1, 2].map(|key| load(&batcher, key));
     settle().await;
     let closes = [(); 2].map(|()| {
@@ -29,8 +29,8 @@ async fn closing_serves_what_was_taken_and_takes_nothing_more() {
     settle().await;
     assert_eq!(soon(batcher.load(3)).await, Err(BatchError::Closed));
     assert_eq!(soon(batcher.store(3, Change::Set(1))).await, Err(BatchError::Closed));
-    trip.end(Pass::Done);
-    let last = trips.next().await;
+    batch.end(Pass::Done);
+    let last = batches.next().await;
     assert!(closes.iter().all(|close| !close.is_finished()), "two are owed an answer");
     last.end(Pass::Done);
     for load in waiting.into_iter().chain([under_way]) {
@@ -44,9 +44,9 @@ async fn closing_serves_what_was_taken_and_takes_nothing_more() {
 
 #[tokio::test]
 async fn closing_ends_when_those_who_waited_have_given_up() {
-    let (batcher, mut trips) = gate(in_flight(1));
+    let (batcher, mut batches) = gate(in_flight(1));
     let loads = [1, 2].map(|key| load(&batcher, key));
-    let _hangs = trips.next().await;
+    let _hangs = batches.next().await;
     let close = tokio::spawn({
         let batcher = batcher.clone();
         async move { batcher.close().await }
@@ -82,9 +82,8 @@ impl Reply<Gate> for Sends {
 }
 
 #[tokio::test]
-async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_and_then_nothing_is_left()
- {
-    let (batcher, mut trips) = gate_with::<Sends>(in_flight(1));
+async fn dropping_the_last_handle_refuses_queued_requests_and_answers_those_in_flight() {
+    let (batcher, mut batches) = gate_with::<Sends>(in_flight(1));
     let service: Weak<Gate> = Arc::downgrade(batcher.service());
     let submit = |key| {
         let (sender, answer) = oneshot::channel();
@@ -93,7 +92,7 @@ async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_an
         answer
     };
     let under_way = submit(0);
-    let trip = trips.next().await;
+    let batch = batches.next().await;
     // One of them waits for the end of the batch, because it reads the same key.
     let waiting = [submit(0), submit(1)];
     let (sender, write) = oneshot::channel();
@@ -107,11 +106,11 @@ async fn without_a_handle_what_waits_is_refused_and_what_is_under_way_answers_an
         assert_eq!(soon(answer).await.unwrap(), Err(BatchError::Closed));
     }
     assert!(service.upgrade().is_some(), "a batch is in flight");
-    trip.end(Pass::Done);
+    batch.end(Pass::Done);
     assert_eq!(under_way.await.unwrap(), Ok(()));
     settle().await;
     assert!(service.upgrade().is_none(), "the driver has ended");
-    assert!(trips.arrived().await.is_none());
+    assert!(batches.arrived().await.is_none());
 }
 
 #[tokio::test]
@@ -125,21 +124,21 @@ async fn an_idle_batcher_without_a_handle_ends() {
 }
 
 /// Returns a batcher on a runtime of its own, whose end must not be the end of the callers.
-fn elsewhere(worker_threads: usize) -> (tokio::runtime::Runtime, Batcher<Gate>, Trips) {
+fn elsewhere(worker_threads: usize) -> (tokio::runtime::Runtime, Batcher<Gate>, Batches) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(worker_threads).build().unwrap();
     let entered = runtime.enter();
-    let (batcher, trips) = gate_with::<Oneshot<Gate>>(in_flight(1));
+    let (batcher, batches) = gate_with::<Oneshot<Gate>>(in_flight(1));
     drop(entered);
-    (runtime, batcher, trips)
+    (runtime, batcher, batches)
 }
 
 #[tokio::test]
 async fn when_its_runtime_shuts_down_nobody_hangs() {
     for worker_threads in [1, 3] {
-        let (runtime, batcher, mut trips) = elsewhere(worker_threads);
+        let (runtime, batcher, mut batches) = elsewhere(worker_threads);
         let under_way = load(&batcher, 0);
-        let trip = trips.next().await;
+        let batch = batches.next().await;
         let waiting = load(&batcher, 1);
         while batcher.waiting() == 0 {
             tokio::task::yield_now().await;
@@ -157,7 +156,7 @@ async fn when_its_runtime_shuts_down_nobody_hangs() {
         assert!(refused(soon(batcher.load(2)).await));
         soon(batcher.close()).await;
         assert_eq!(batcher.load(2).await, Err(BatchError::Closed));
-        trip.end(Pass::Done);
+        batch.end(Pass::Done);
     }
 }
 
@@ -179,7 +178,7 @@ async fn a_runtime_that_never_ran_the_driver_leaves_nobody_hanging_either() {
 #[tokio::test]
 async fn a_shutdown_at_any_moment_leaves_nobody_hanging() {
     for round in 0..100 {
-        let (runtime, batcher, mut trips) = elsewhere(2);
+        let (runtime, batcher, mut batches) = elsewhere(2);
         let callers: Vec<_> = (0..8)
             .map(|caller| {
                 let batcher = batcher.clone();
@@ -193,7 +192,7 @@ async fn a_shutdown_at_any_moment_leaves_nobody_hanging() {
             })
             .collect();
         for _ in 0..round {
-            trips.next().await.end(Pass::Done);
+            batches.next().await.end(Pass::Done);
         }
         runtime.shutdown_background();
         for caller in callers {

@@ -7,7 +7,7 @@ mod world;
 use std::time::Duration;
 
 use busload_batch::limits::REQUEST_OVERHEAD_BYTES;
-use busload_batch::{Departure, LineSettings, Sharing};
+use busload_batch::{DispatchPolicy, QueueSettings, Sharing};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ proptest! {
     }
 }
 
-fn run(settings: LineSettings, steps: Vec<Step>) {
+fn run(settings: QueueSettings, steps: Vec<Step>) {
     let mut world = World::new(settings);
     for step in steps {
         world.step(step);
@@ -40,22 +40,22 @@ fn run(settings: LineSettings, steps: Vec<Step>) {
     world.finish();
 }
 
-fn settings() -> impl Strategy<Value = LineSettings> {
+fn settings() -> impl Strategy<Value = QueueSettings> {
     let requests_max = prop_oneof![1..5_usize, 10..60_usize];
     let bytes_max = prop_oneof![1..1_000_usize, Just(1_000_000)]
         .prop_map(|bytes| bytes + REQUEST_OVERHEAD_BYTES);
     let batch = (1..6_usize, prop_oneof![1..40_usize, Just(10_000)]);
     let counts = (1..4_usize, 1..4_usize);
     (requests_max, bytes_max, batch, counts, sharing()).prop_flat_map(
-        |(requests_max, bytes_max, (entries, bytes), (in_flight, lanes), sharing)| {
-            departure(entries).prop_map(move |departure| LineSettings {
+        |(requests_max, bytes_max, (entries, bytes), (in_flight, write_partitions), sharing)| {
+            dispatch(entries).prop_map(move |dispatch| QueueSettings {
                 requests_max,
                 bytes_max,
                 batch_entries_max: entries,
                 batch_bytes_max: bytes,
                 batches_in_flight_max: in_flight,
-                lanes,
-                departure,
+                write_partitions,
+                dispatch,
                 sharing,
             })
         },
@@ -66,12 +66,12 @@ fn sharing() -> impl Strategy<Value = Sharing> {
     prop_oneof![Just(Sharing::Waiting), Just(Sharing::InFlight)]
 }
 
-fn departure(batch_entries_max: usize) -> impl Strategy<Value = Departure> {
+fn dispatch(batch_entries_max: usize) -> impl Strategy<Value = DispatchPolicy> {
     let wait = prop_oneof![Just(0), 1..2_000_u64].prop_map(Duration::from_micros);
     prop_oneof![
-        2 => (1..=batch_entries_max).prop_map(|min_batch| Departure::WhenFree { min_batch }),
+        2 => (1..=batch_entries_max).prop_map(|min_batch| DispatchPolicy::WhenFree { min_batch }),
         1 => (1..=batch_entries_max, wait)
-            .prop_map(|(entries, wait)| Departure::Window { entries, wait }),
+            .prop_map(|(entries, wait)| DispatchPolicy::Window { entries, wait }),
     ]
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use busload_batch::limits::{
-    KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, SHARE_MIN_BATCHES, TRIP_MEAN_INITIAL,
+    BATCH_TIME_MEAN_INITIAL, KIND_SEARCH_BATCHES, REQUEST_OVERHEAD_BYTES, SHARE_MIN_BATCHES,
 };
 use busload_batch::{
-    Departure, LineSettings, LineStats, Operation, Refusal, Sharing, Stage, Write,
+    DispatchPolicy, Operation, QueueSettings, QueueStats, Refusal, Sharing, Stage, Write,
 };
 
 use crate::change::Change;
@@ -16,13 +16,13 @@ use crate::change::Change;
 pub type Key = u8;
 
 pub struct Reference {
-    pub settings: LineSettings,
+    pub settings: QueueSettings,
     /// Write partition of each key.
-    pub lanes: Vec<usize>,
+    pub write_partitions: Vec<usize>,
     pub now: Duration,
     /// Pending entries and entries in flight, in order of arrival.
     entries: Vec<Entry>,
-    trips: Vec<Trip>,
+    batches: Vec<Batch>,
     /// Batch and index with which each key was last sent.
     last_seats: BTreeMap<Key, Seat>,
     turns: usize,
@@ -57,16 +57,16 @@ struct Seat {
     index: usize,
 }
 
-struct Trip {
+struct Batch {
     batch: usize,
-    lane: Option<usize>,
+    partition: Option<usize>,
     keys: Vec<Key>,
 }
 
 /// Expected batch: keys in order, with their writes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expected {
-    pub lane: Option<usize>,
+    pub partition: Option<usize>,
     pub entries: Vec<(Key, Option<Change>)>,
 }
 
@@ -81,9 +81,17 @@ pub struct Request {
 }
 
 impl Reference {
-    pub fn new(settings: LineSettings, lanes: Vec<usize>) -> Self {
-        let (entries, trips, last_seats) = Default::default();
-        Reference { settings, lanes, now: Duration::ZERO, entries, trips, last_seats, turns: 0 }
+    pub fn new(settings: QueueSettings, write_partitions: Vec<usize>) -> Self {
+        let (entries, batches, last_seats) = Default::default();
+        Reference {
+            settings,
+            write_partitions,
+            now: Duration::ZERO,
+            entries,
+            batches,
+            last_seats,
+            turns: 0,
+        }
     }
 
     pub fn ask(&mut self, request: Request) -> Result<(), Refusal> {
@@ -151,7 +159,7 @@ impl Reference {
         requests
     }
 
-    pub fn next_batch(&mut self, batch: usize, stats: &LineStats) -> Option<Expected> {
+    pub fn next_batch(&mut self, batch: usize, stats: &QueueStats) -> Option<Expected> {
         let due = self.queues().into_iter().filter(|queue| self.due(queue, stats) <= self.now);
         let queue = due.min_by_key(|queue| self.turn(queue[0]))?;
         let mut leaving = self.pick(&queue);
@@ -163,11 +171,15 @@ impl Reference {
             self.last_seats.insert(entry.key, Seat { batch, index });
         }
         keys_by_turn.into_iter().for_each(|key| self.let_queue(key));
-        let lane = self.lane(leaving[0]);
+        let partition = self.partition(leaving[0]);
         let left = leaving.iter().map(|entry| &self.entries[*entry]);
         let entries: Vec<_> = left.map(|entry| (entry.key, entry.change.clone())).collect();
-        self.trips.push(Trip { batch, lane, keys: entries.iter().map(|(key, _)| *key).collect() });
-        Some(Expected { lane, entries })
+        self.batches.push(Batch {
+            batch,
+            partition,
+            keys: entries.iter().map(|(key, _)| *key).collect(),
+        });
+        Some(Expected { partition, entries })
     }
 
     /// Returns the requests that one entry of a batch answers.
@@ -183,21 +195,21 @@ impl Reference {
 
     /// Returns the requests that were not answered, with the index of their entry.
     pub fn end(&mut self, batch: usize) -> Vec<(usize, usize)> {
-        let Some(trip) = self.trips.iter().position(|trip| trip.batch == batch) else {
+        let Some(place) = self.batches.iter().position(|other| other.batch == batch) else {
             return Vec::new();
         };
-        let trip = self.trips.remove(trip);
+        let ended = self.batches.remove(place);
         let mut rest = Vec::new();
-        for index in 0..trip.keys.len() {
+        for index in 0..ended.keys.len() {
             rest.extend(self.answer(batch, index).into_iter().map(|request| (index, request)));
         }
         rest
     }
 
-    pub fn next_wake(&self, stats: &LineStats) -> Option<Duration> {
+    pub fn next_wake(&self, stats: &QueueStats) -> Option<Duration> {
         let queues = self.queues();
-        let departures = queues.iter().map(|queue| self.due(queue, stats));
-        departures.chain(self.deadlines().map(|(deadline, _)| deadline)).min()
+        let dispatches = queues.iter().map(|queue| self.due(queue, stats));
+        dispatches.chain(self.deadlines().map(|(deadline, _)| deadline)).min()
     }
 
     pub fn requests(&self) -> usize {
@@ -214,11 +226,11 @@ impl Reference {
     }
 
     pub fn batches_in_flight(&self) -> usize {
-        self.trips.len()
+        self.batches.len()
     }
 
     fn admit(&self, request: &Request) -> Result<(), Refusal> {
-        let LineSettings { requests_max, bytes_max, .. } = self.settings;
+        let QueueSettings { requests_max, bytes_max, .. } = self.settings;
         let write = request.change.as_ref().map_or(0, Change::bytes);
         let bytes = request.key_bytes + write + REQUEST_OVERHEAD_BYTES;
         if bytes_max < bytes {
@@ -272,26 +284,31 @@ impl Reference {
     /// Returns the entries that could be sent now: reads, and the writes of each free partition. No
     /// queue is empty, and each is in the order of sending.
     fn queues(&self) -> Vec<Vec<usize>> {
-        if self.trips.len() == self.settings.batches_in_flight_max {
+        if self.batches.len() == self.settings.batches_in_flight_max {
             return Vec::new();
         }
-        let is_free = |lane: &usize| self.trips.iter().all(|trip| trip.lane != Some(*lane));
-        let lanes = (0..self.settings.lanes).filter(is_free).map(Some);
-        let queues = std::iter::once(None).chain(lanes).map(|lane| self.queue(lane));
+        let is_free = |partition: &usize| {
+            self.batches.iter().all(|batch| batch.partition != Some(*partition))
+        };
+        let write_partitions = (0..self.settings.write_partitions).filter(is_free).map(Some);
+        let queues =
+            std::iter::once(None).chain(write_partitions).map(|partition| self.queue(partition));
         queues.filter(|queue| !queue.is_empty()).collect()
     }
 
     /// Returns the reads (no partition) or the writes of a partition that can be sent.
-    fn queue(&self, lane: Option<usize>) -> Vec<usize> {
-        let of_lane = (0..self.entries.len()).filter(|index| self.lane(*index) == lane);
-        let mut queue: Vec<usize> = of_lane.filter(|index| self.turn(*index).is_some()).collect();
+    fn queue(&self, partition: Option<usize>) -> Vec<usize> {
+        let of_partition =
+            (0..self.entries.len()).filter(|index| self.partition(*index) == partition);
+        let mut queue: Vec<usize> =
+            of_partition.filter(|index| self.turn(*index).is_some()).collect();
         queue.sort_by_key(|index| self.turn(*index));
         queue
     }
 
-    fn lane(&self, index: usize) -> Option<usize> {
+    fn partition(&self, index: usize) -> Option<usize> {
         let Entry { key, change, .. } = &self.entries[index];
-        change.as_ref().map(|_| self.lanes[usize::from(*key)])
+        change.as_ref().map(|_| self.write_partitions[usize::from(*key)])
     }
 
     fn turn(&self, index: usize) -> Option<(usize, Duration)> {
@@ -302,34 +319,37 @@ impl Reference {
     }
 
     /// Returns when a queue is due.
-    fn due(&self, queue: &[usize], stats: &LineStats) -> Duration {
+    fn due(&self, queue: &[usize], stats: &QueueStats) -> Duration {
         let (_, since) = self.turn(queue[0]).expect("it queues");
-        let is_write = self.lane(queue[0]).is_some();
-        let nothing_under_way = self.trips.iter().all(|trip| trip.lane.is_some() != is_write);
+        let is_write = self.partition(queue[0]).is_some();
+        let nothing_under_way =
+            self.batches.iter().all(|batch| batch.partition.is_some() != is_write);
         let class = if is_write { &stats.writes } else { &stats.reads };
         let bytes: usize = queue.iter().map(|index| self.entries[*index].bytes()).sum();
         let full = self.settings.batch_bytes_max <= bytes;
-        match self.settings.departure {
-            Departure::WhenFree { .. } if nothing_under_way => since,
-            Departure::WhenFree { min_batch } if full || min_batch <= queue.len() => since,
-            Departure::WhenFree { .. } => since + class.trip_mean.unwrap_or(TRIP_MEAN_INITIAL),
-            Departure::Window { entries, .. } if full || entries <= queue.len() => since,
-            Departure::Window { wait, .. } => since + wait,
+        match self.settings.dispatch {
+            DispatchPolicy::WhenFree { .. } if nothing_under_way => since,
+            DispatchPolicy::WhenFree { min_batch } if full || min_batch <= queue.len() => since,
+            DispatchPolicy::WhenFree { .. } => {
+                since + class.batch_time_mean.unwrap_or(BATCH_TIME_MEAN_INITIAL)
+            }
+            DispatchPolicy::Window { entries, .. } if full || entries <= queue.len() => since,
+            DispatchPolicy::Window { wait, .. } => since + wait,
         }
     }
 
     /// Returns the entries of a queue that go together.
     fn pick(&self, queue: &[usize]) -> Vec<usize> {
-        let under_way = self.trips.iter().filter(|trip| trip.lane.is_none());
-        let asked_for = queue.len() + under_way.map(|trip| trip.keys.len()).sum::<usize>();
+        let under_way = self.batches.iter().filter(|batch| batch.partition.is_none());
+        let asked_for = queue.len() + under_way.map(|batch| batch.keys.len()).sum::<usize>();
         let places = (self.settings.batches_in_flight_max - 1).max(1);
-        let entries_max = match self.settings.departure {
-            Departure::WhenFree { min_batch } if self.lane(queue[0]).is_none() => {
+        let entries_max = match self.settings.dispatch {
+            DispatchPolicy::WhenFree { min_batch } if self.partition(queue[0]).is_none() => {
                 let share = asked_for.div_ceil(places).max(SHARE_MIN_BATCHES * min_batch);
                 share.min(self.settings.batch_entries_max)
             }
-            Departure::WhenFree { .. } => self.settings.batch_entries_max,
-            Departure::Window { entries, .. } => entries,
+            DispatchPolicy::WhenFree { .. } => self.settings.batch_entries_max,
+            DispatchPolicy::Window { entries, .. } => entries,
         };
         let kind = |index: &usize| self.entries[*index].change.as_ref().map(Change::kind);
         let mut leaving = Vec::new();

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use busload_batch::{
-    Answered, Ask, BatchId, Content, Departure, Line, LineSettings, RequestId, Stage,
+    Answered, BatchId, Content, DispatchPolicy, QueueSettings, RequestId, RequestOptions,
+    RequestQueue, Stage,
 };
 
 use crate::change::{Action, Change, Value};
@@ -62,7 +63,7 @@ pub enum Step {
 pub type Deadline = Option<u64>;
 
 pub struct World {
-    line: Line<Key, Change, usize>,
+    queue: RequestQueue<Key, Change, usize>,
     reference: Reference,
     now: Duration,
     requests: Vec<Asked>,
@@ -107,12 +108,13 @@ struct Stored {
 }
 
 impl World {
-    pub fn new(settings: LineSettings) -> Self {
-        let line = Line::with_seed(settings.clone(), SEED).expect("runs have sound settings");
-        let lanes = (0..KEYS).map(|key| lane_of(&settings, key)).collect();
-        let reference = Reference::new(settings, lanes);
+    pub fn new(settings: QueueSettings) -> Self {
+        let queue =
+            RequestQueue::with_seed(settings.clone(), SEED).expect("runs have sound settings");
+        let write_partitions = (0..KEYS).map(|key| lane_of(&settings, key)).collect();
+        let reference = Reference::new(settings, write_partitions);
         let (requests, batches, store) = Default::default();
-        World { line, reference, now: Duration::ZERO, requests, batches, store }
+        World { queue, reference, now: Duration::ZERO, requests, batches, store }
     }
 
     pub fn step(&mut self, step: Step) {
@@ -151,9 +153,9 @@ impl World {
         }
         let open = self.requests.iter().filter(|request| request.fate == Fate::Open).count();
         assert_eq!(open, 0, "waiters were lost");
-        assert!(self.line.is_empty());
+        assert!(self.queue.is_empty());
         assert_eq!(
-            (self.line.waiting(), self.line.waiting_bytes(), self.line.in_flight()),
+            (self.queue.waiting(), self.queue.waiting_bytes(), self.queue.in_flight()),
             (0, 0, 0)
         );
         self.check_counts();
@@ -164,12 +166,12 @@ impl World {
         let key_bytes = usize::from(key_bytes);
         let deadline = deadline.map(|micros| self.now + Duration::from_micros(micros));
         let change = action.map(|action| Change::new(action, number));
-        let ask = Ask { bytes: key_bytes, deadline };
+        let ask = RequestOptions { bytes: key_bytes, deadline };
         let request = Request { number, key, key_bytes, change: change.clone(), deadline };
         self.tell_time();
         let answer = match change {
-            None => self.line.read(self.now, key, number, ask),
-            Some(change) => self.line.write(self.now, key, change, number, ask),
+            None => self.queue.read(self.now, key, number, ask),
+            Some(change) => self.queue.write(self.now, key, change, number, ask),
         };
         let expected = self.reference.ask(request);
         assert_eq!(answer.as_ref().map(|_| ()).map_err(|refused| refused.reason), expected);
@@ -183,7 +185,7 @@ impl World {
         let Some(id) = self.requests[request].id else { return };
         let was_open = self.requests[request].fate == Fate::Open;
         assert_eq!(
-            self.line.leave(id),
+            self.queue.leave(id),
             was_open.then_some(request),
             "who leaves gets itself, once"
         );
@@ -195,20 +197,21 @@ impl World {
 
     fn next_batch(&mut self) -> bool {
         self.tell_time();
-        let stats = *self.line.stats();
-        let batch = self.line.next_batch(self.now);
+        let stats = *self.queue.stats();
+        let batch = self.queue.next_batch(self.now);
         let expected = self.reference.next_batch(self.batches.len(), &stats);
         let Some(batch) = batch else {
             assert_eq!(expected, None, "a batch is due");
             return false;
         };
-        let (lane, entries) = match batch.content {
+        let (partition, entries) = match batch.content {
             Content::Read(keys) => (None, keys.into_iter().map(|key| (key, None)).collect()),
-            Content::Write { lane, entries } => {
-                (Some(lane), entries.into_iter().map(|(key, change)| (key, Some(change))).collect())
-            }
+            Content::Write { partition, entries } => (
+                Some(partition),
+                entries.into_iter().map(|(key, change)| (key, Some(change))).collect(),
+            ),
         };
-        let left = Expected { lane, entries };
+        let left = Expected { partition, entries };
         assert_eq!(Some(&left), expected.as_ref());
         self.check_batch(&left);
         self.batches.push(Sent { id: batch.id, entries: left.entries, seen: None, ended: false });
@@ -224,15 +227,16 @@ impl World {
             batch.entries.is_sorted_by(|(a, _), (b, _)| a < b),
             "sorted, each key once: {batch:?}"
         );
-        assert!(self.line.in_flight() <= settings.batches_in_flight_max);
+        assert!(self.queue.in_flight() <= settings.batches_in_flight_max);
         let under_way = self.batches.iter().filter(|sent| !sent.ended);
-        let same_lane = under_way.filter(|sent| {
+        let same_partition = under_way.filter(|sent| {
             sent.entries.iter().any(|(key, change)| {
-                change.is_some() && Some(self.reference.lanes[usize::from(*key)]) == batch.lane
+                change.is_some()
+                    && Some(self.reference.write_partitions[usize::from(*key)]) == batch.partition
             })
         });
-        assert_eq!(same_lane.count(), 0, "a partition has one batch in flight");
-        if let Departure::Window { entries, .. } = settings.departure {
+        assert_eq!(same_partition.count(), 0, "a partition has one batch in flight");
+        if let DispatchPolicy::Window { entries, .. } = settings.dispatch {
             assert!(batch.entries.len() <= entries);
         }
     }
@@ -266,7 +270,7 @@ impl World {
         self.make(batch);
         let entry = entry % (self.batches[batch].entries.len() + 1);
         let mut waiters = Vec::new();
-        self.line.answer(self.batches[batch].id, entry, &mut waiters);
+        self.queue.answer(self.batches[batch].id, entry, &mut waiters);
         let expected = self.reference.answer(batch, entry);
         assert_eq!(waiters.iter().map(|answered| answered.waiter).collect::<Vec<_>>(), expected);
         waiters.iter().for_each(|answered| self.check_answer(batch, entry, *answered));
@@ -277,7 +281,7 @@ impl World {
     fn end(&mut self, batch: usize) {
         self.tell_time();
         let mut rest = Vec::new();
-        self.line.end(self.now, self.batches[batch].id, &mut rest);
+        self.queue.end(self.now, self.batches[batch].id, &mut rest);
         let got: Vec<_> = rest.iter().map(|(entry, answered)| (*entry, answered.waiter)).collect();
         assert_eq!(got, self.reference.end(batch));
         for (entry, answered) in rest {
@@ -338,7 +342,7 @@ impl World {
     fn expire(&mut self) {
         self.tell_time();
         let mut late = Vec::new();
-        self.line.expire(self.now, &mut late);
+        self.queue.expire(self.now, &mut late);
         let got: Vec<_> =
             late.iter().map(|late| (late.waiter, late.stage, late.operation)).collect();
         assert_eq!(got, self.reference.expire());
@@ -351,7 +355,7 @@ impl World {
 
     fn take_waiting(&mut self) {
         let mut waiting = Vec::new();
-        self.line.take_waiting(&mut waiting);
+        self.queue.take_waiting(&mut waiting);
         let got: Vec<_> = waiting.iter().map(|late| late.waiter).collect();
         assert_eq!(got, self.reference.take_waiting());
         for late in waiting {
@@ -359,12 +363,12 @@ impl World {
             assert_eq!(self.requests[late.waiter].fate, Fate::Open);
             self.requests[late.waiter].fate = Fate::NotMade;
         }
-        assert_eq!(self.line.waiting(), self.reference.requests());
+        assert_eq!(self.queue.waiting(), self.reference.requests());
     }
 
     /// Checks that nothing is due just before the time that the queue names, and something at it.
     fn sleep_until_wake(&mut self) {
-        let Some(wake) = self.line.next_wake(self.now) else { return };
+        let Some(wake) = self.queue.next_wake(self.now) else { return };
         if self.reference.now.max(self.now) < wake {
             self.now = wake - Duration::from_nanos(1);
             assert!(!self.next_batch(), "a batch was due before the queue wanted to be woken");
@@ -390,18 +394,18 @@ impl World {
     /// Checks that queue and reference agree on everything observable.
     fn check(&self) {
         let settings = &self.reference.settings;
-        assert_eq!(self.line.waiting(), self.reference.requests());
-        assert_eq!(self.line.waiting_bytes(), self.reference.bytes());
-        assert_eq!(self.line.in_flight(), self.reference.batches_in_flight());
-        assert!(self.line.waiting() <= settings.requests_max);
-        assert!(self.line.waiting_bytes() <= settings.bytes_max);
+        assert_eq!(self.queue.waiting(), self.reference.requests());
+        assert_eq!(self.queue.waiting_bytes(), self.reference.bytes());
+        assert_eq!(self.queue.in_flight(), self.reference.batches_in_flight());
+        assert!(self.queue.waiting() <= settings.requests_max);
+        assert!(self.queue.waiting_bytes() <= settings.bytes_max);
         let now = self.now.max(self.reference.now);
-        let expected = self.reference.next_wake(self.line.stats()).map(|wake| wake.max(now));
-        assert_eq!(self.line.next_wake(now), expected);
+        let expected = self.reference.next_wake(self.queue.stats()).map(|wake| wake.max(now));
+        assert_eq!(self.queue.next_wake(now), expected);
     }
 
     fn check_counts(&self) {
-        let stats = self.line.stats();
+        let stats = self.queue.stats();
         let count = |is_one: &dyn Fn(&Asked) -> bool| {
             self.requests.iter().filter(|asked| is_one(asked)).map(|_| 1_u64).sum::<u64>()
         };
@@ -439,16 +443,16 @@ fn make_change(stored: &mut Stored, change: &Change, requests: &[Asked]) {
     assert_eq!(stored.value, one_by_one);
 }
 
-fn lane_of(settings: &LineSettings, key: Key) -> usize {
+fn lane_of(settings: &QueueSettings, key: Key) -> usize {
     let settings =
-        LineSettings { departure: Departure::WhenFree { min_batch: 1 }, ..settings.clone() };
-    let settings = LineSettings { bytes_max: usize::MAX, ..settings };
-    let mut line =
-        Line::<Key, Change, ()>::with_seed(settings, SEED).expect("runs have sound settings");
+        QueueSettings { dispatch: DispatchPolicy::WhenFree { min_batch: 1 }, ..settings.clone() };
+    let settings = QueueSettings { bytes_max: usize::MAX, ..settings };
+    let mut queue = RequestQueue::<Key, Change, ()>::with_seed(settings, SEED)
+        .expect("runs have sound settings");
     let change = Change::new(Action::Delete, 0);
-    line.write(Duration::ZERO, key, change, (), Ask::default()).expect("it is empty");
-    match line.next_batch(Duration::ZERO).expect("it is due").content {
-        Content::Write { lane, .. } => lane,
+    queue.write(Duration::ZERO, key, change, (), RequestOptions::default()).expect("it is empty");
+    match queue.next_batch(Duration::ZERO).expect("it is due").content {
+        Content::Write { partition, .. } => partition,
         Content::Read(_) => unreachable!("nothing was read"),
     }
 }

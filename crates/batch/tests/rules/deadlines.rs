@@ -1,11 +1,11 @@
 //! Late requests are returned, whatever their stage.
 
-use busload_batch::{Departure, LineSettings, Stage};
+use busload_batch::{DispatchPolicy, QueueSettings, Stage};
 
 use crate::desk::{Desk, millis, settings};
 
-fn one_at_a_time() -> LineSettings {
-    LineSettings { batches_in_flight_max: 1, ..settings() }
+fn one_at_a_time() -> QueueSettings {
+    QueueSettings { batches_in_flight_max: 1, ..settings() }
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn request_that_waits_is_late_at_its_deadline_and_not_before() {
     assert_eq!(desk.wake(), None);
     desk.end(0);
     assert_eq!(desk.next(), "nothing", "what is late does not leave");
-    assert_eq!(desk.line.stats().expired, 2);
+    assert_eq!(desk.queue.stats().expired, 2);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn nobody_is_woken_for_the_deadline_of_one_who_is_gone() {
     assert_eq!(desk.next(), "read a");
     let left = desk.read_until("b", soon);
     desk.read_until("c", later);
-    desk.line.leave(left);
+    desk.queue.leave(left);
     desk.answer(0, 0);
     assert_eq!(desk.wake(), Some(later));
 }
@@ -95,14 +95,14 @@ fn deadline_in_the_past_is_late_at_once() {
     desk.read_until("a", desk.now - millis(5));
     assert_eq!(desk.wake(), Some(desk.now));
     assert_eq!(desk.expire(), [(0, Stage::Waiting)]);
-    assert!(desk.line.is_empty());
+    assert!(desk.queue.is_empty());
 }
 
 #[test]
-fn nearest_of_departure_and_deadline_wakes() {
-    let departure = Departure::Window { entries: 8, wait: millis(5) };
+fn nearest_of_dispatch_and_deadline_wakes() {
+    let dispatch = DispatchPolicy::Window { entries: 8, wait: millis(5) };
     for (deadline, wake) in [(3, 3), (5, 5), (9, 5)] {
-        let mut desk = Desk::new(LineSettings { departure, ..settings() });
+        let mut desk = Desk::new(QueueSettings { dispatch, ..settings() });
         desk.read_until("a", desk.now + millis(deadline));
         assert_eq!(desk.wake(), Some(desk.now + millis(wake)));
     }

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use busload_batch::{
-    Ask, BatchId, Content, Departure, Line, LineSettings, Refusal, RequestId, Sharing, Stage, Write,
+    BatchId, Content, DispatchPolicy, QueueSettings, Refusal, RequestId, RequestOptions,
+    RequestQueue, Sharing, Stage, Write,
 };
 
 pub type Key = &'static str;
 
 pub struct Desk {
-    pub line: Line<Key, Text, usize>,
+    pub queue: RequestQueue<Key, Text, usize>,
     pub now: Duration,
     /// Requests made so far; the number of a request is its waiter.
     requests: usize,
@@ -53,23 +54,23 @@ pub fn millis(millis: u64) -> Duration {
 }
 
 /// Returns settings under which every batch that is due is sent and nothing is full.
-pub fn settings() -> LineSettings {
-    LineSettings {
+pub fn settings() -> QueueSettings {
+    QueueSettings {
         requests_max: 1_000,
         bytes_max: 1_000_000,
         batch_entries_max: 8,
         batch_bytes_max: 100_000,
         batches_in_flight_max: 8,
-        lanes: 1,
-        departure: Departure::WhenFree { min_batch: 1 },
+        write_partitions: 1,
+        dispatch: DispatchPolicy::WhenFree { min_batch: 1 },
         sharing: Sharing::Waiting,
     }
 }
 
 impl Desk {
-    pub fn new(settings: LineSettings) -> Self {
-        let line = Line::with_seed(settings, 1).expect("settings of tests are sound");
-        Desk { line, now: millis(100), requests: 0, batches: Vec::new() }
+    pub fn new(settings: QueueSettings) -> Self {
+        let queue = RequestQueue::with_seed(settings, 1).expect("settings of tests are sound");
+        Desk { queue, now: millis(100), requests: 0, batches: Vec::new() }
     }
 
     pub fn read(&mut self, key: Key) -> RequestId {
@@ -110,7 +111,7 @@ impl Desk {
 
     /// Returns the next batch, as `read a b` or `write a=x b=y`, or `nothing`.
     pub fn next(&mut self) -> String {
-        let Some(batch) = self.line.next_batch(self.now) else { return "nothing".into() };
+        let Some(batch) = self.queue.next_batch(self.now) else { return "nothing".into() };
         self.batches.push(batch.id);
         match batch.content {
             Content::Read(keys) => format!("read {}", keys.join(" ")),
@@ -130,31 +131,31 @@ impl Desk {
     /// Returns the waiters of an entry of a batch, with their receipts.
     pub fn answer(&mut self, batch: usize, entry: usize) -> Vec<(usize, Option<usize>)> {
         let mut waiters = Vec::new();
-        self.line.answer(self.batches[batch], entry, &mut waiters);
+        self.queue.answer(self.batches[batch], entry, &mut waiters);
         waiters.into_iter().map(|answered| (answered.waiter, answered.receipt)).collect()
     }
 
     /// Returns the waiters that a batch leaves unanswered, by entry.
     pub fn end(&mut self, batch: usize) -> Vec<(usize, usize)> {
         let mut rest = Vec::new();
-        self.line.end(self.now, self.batches[batch], &mut rest);
+        self.queue.end(self.now, self.batches[batch], &mut rest);
         rest.into_iter().map(|(entry, answered)| (entry, answered.waiter)).collect()
     }
 
     pub fn expire(&mut self) -> Vec<(usize, Stage)> {
         let mut late = Vec::new();
-        self.line.expire(self.now, &mut late);
+        self.queue.expire(self.now, &mut late);
         late.into_iter().map(|late| (late.waiter, late.stage)).collect()
     }
 
     pub fn wake(&self) -> Option<Duration> {
-        self.line.next_wake(self.now)
+        self.queue.next_wake(self.now)
     }
 
     fn ask_read(&mut self, key: Key, deadline: Option<Duration>) -> Result<RequestId, Refusal> {
-        let ask = Ask { bytes: key.len(), deadline };
+        let ask = RequestOptions { bytes: key.len(), deadline };
         let waiter = self.next_request();
-        self.line.read(self.now, key, waiter, ask).map_err(|refused| refused.reason)
+        self.queue.read(self.now, key, waiter, ask).map_err(|refused| refused.reason)
     }
 
     fn ask_write(
@@ -163,9 +164,9 @@ impl Desk {
         text: &str,
         deadline: Option<Duration>,
     ) -> Result<RequestId, Refusal> {
-        let ask = Ask { bytes: key.len(), deadline };
+        let ask = RequestOptions { bytes: key.len(), deadline };
         let waiter = self.next_request();
-        self.line
+        self.queue
             .write(self.now, key, Text(text.into()), waiter, ask)
             .map_err(|refused| refused.reason)
     }

@@ -1,6 +1,6 @@
 //! A caller that gives up affects nobody, whatever the others are doing; outdated ids do nothing.
 
-use busload_batch::LineSettings;
+use busload_batch::QueueSettings;
 
 use crate::desk::{Desk, settings};
 
@@ -10,9 +10,9 @@ fn last_waiter_takes_its_entry_along() {
     let first = desk.read("a");
     let second = desk.read("a");
     desk.read("b");
-    assert_eq!(desk.line.leave(first), Some(0));
-    assert_eq!(desk.line.waiting(), 2);
-    assert_eq!(desk.line.leave(second), Some(1));
+    assert_eq!(desk.queue.leave(first), Some(0));
+    assert_eq!(desk.queue.waiting(), 2);
+    assert_eq!(desk.queue.leave(second), Some(1));
     assert_eq!(desk.all(), ["read b"]);
 }
 
@@ -20,13 +20,13 @@ fn last_waiter_takes_its_entry_along() {
 fn line_is_empty_when_all_have_left() {
     let mut desk = Desk::new(settings());
     let requests = [desk.read("a"), desk.write("a", "=1"), desk.read("a"), desk.write("b", "=1")];
-    assert!(!desk.line.is_empty());
+    assert!(!desk.queue.is_empty());
     for request in requests {
-        assert!(desk.line.leave(request).is_some());
+        assert!(desk.queue.leave(request).is_some());
     }
-    assert!(desk.line.is_empty());
+    assert!(desk.queue.is_empty());
     assert_eq!(
-        (desk.line.waiting_bytes(), desk.next().as_str(), desk.wake()),
+        (desk.queue.waiting_bytes(), desk.next().as_str(), desk.wake()),
         (0, "nothing", None)
     );
 }
@@ -38,7 +38,7 @@ fn who_opened_an_entry_may_leave_it_to_others() {
     desk.read("a");
     let write = desk.write("b", "+1");
     desk.write("b", "+2");
-    assert_eq!((desk.line.leave(first), desk.line.leave(write)), (Some(0), Some(2)));
+    assert_eq!((desk.queue.leave(first), desk.queue.leave(write)), (Some(0), Some(2)));
     assert_eq!(desk.all(), ["read a", "write b+12"]);
     assert_eq!(desk.answer(0, 0), [(1, None)]);
     assert_eq!(desk.answer(1, 0), [(3, Some(3))]);
@@ -51,7 +51,7 @@ fn batch_under_way_goes_on_without_the_one_who_left() {
     desk.read("a");
     let alone = desk.read("b");
     assert_eq!(desk.next(), "read a b");
-    assert_eq!((desk.line.leave(first), desk.line.leave(alone)), (Some(0), Some(2)));
+    assert_eq!((desk.queue.leave(first), desk.queue.leave(alone)), (Some(0), Some(2)));
     desk.write("b", "=1");
     assert_eq!(desk.next(), "nothing", "the read of b is still made, so the write waits");
     assert_eq!(desk.answer(0, 1), []);
@@ -67,12 +67,12 @@ fn what_waited_behind_the_one_who_left_may_go_on() {
     let write = desk.write("a", "=1");
     desk.read("a");
     assert_eq!(desk.next(), "nothing");
-    desk.line.leave(write);
+    desk.queue.leave(write);
     assert_eq!(desk.next(), "read a", "reads beside reads");
 
     let read = desk.read("b");
     desk.write("b", "=1");
-    desk.line.leave(read);
+    desk.queue.leave(read);
     assert_eq!(desk.next(), "write b=1");
 }
 
@@ -82,7 +82,7 @@ fn reads_that_a_write_kept_apart_never_share_a_batch() {
     desk.read("a");
     let write = desk.write("a", "=1");
     desk.read("a");
-    desk.line.leave(write);
+    desk.queue.leave(write);
     assert_eq!(desk.all(), ["read a", "read a"]);
     assert_eq!((desk.answer(0, 0), desk.answer(1, 0)), (vec![(0, None)], vec![(2, None)]));
 }
@@ -91,21 +91,21 @@ fn reads_that_a_write_kept_apart_never_share_a_batch() {
 fn who_left_cannot_leave_again_even_when_its_place_is_taken() {
     let mut desk = Desk::new(settings());
     let gone = desk.read("a");
-    assert_eq!(desk.line.leave(gone), Some(0));
-    assert_eq!(desk.line.leave(gone), None);
+    assert_eq!(desk.queue.leave(gone), Some(0));
+    assert_eq!(desk.queue.leave(gone), None);
     desk.read("a");
-    assert_eq!(desk.line.leave(gone), None);
+    assert_eq!(desk.queue.leave(gone), None);
     let answered = desk.read("b");
     assert_eq!(desk.next(), "read a b");
     desk.end(0);
     desk.read("c");
-    assert_eq!(desk.line.leave(answered), None);
-    assert_eq!(desk.line.waiting(), 1);
+    assert_eq!(desk.queue.leave(answered), None);
+    assert_eq!(desk.queue.waiting(), 1);
 }
 
 #[test]
 fn entry_is_answered_once_and_batch_ends_once_even_when_their_places_are_taken() {
-    let mut desk = Desk::new(LineSettings { batches_in_flight_max: 1, ..settings() });
+    let mut desk = Desk::new(QueueSettings { batches_in_flight_max: 1, ..settings() });
     desk.read("a");
     desk.read("b");
     assert_eq!(desk.next(), "read a b");
@@ -119,7 +119,7 @@ fn entry_is_answered_once_and_batch_ends_once_even_when_their_places_are_taken()
     assert_eq!(desk.next(), "read c");
     assert_eq!(desk.answer(0, 0), []);
     assert_eq!(desk.end(0), []);
-    assert_eq!(desk.line.in_flight(), 1);
+    assert_eq!(desk.queue.in_flight(), 1);
     assert_eq!(desk.answer(1, 0), [(2, None)]);
-    assert_eq!(desk.line.stats().reads.trips, 1);
+    assert_eq!(desk.queue.stats().reads.batches_ended, 1);
 }

@@ -1,50 +1,50 @@
 //! Limits of a queue, and its refusals.
 
 use busload_batch::limits::{
-    BATCHES_IN_FLIGHT_MAX, LANES_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX,
+    BATCHES_IN_FLIGHT_MAX, REQUEST_OVERHEAD_BYTES, REQUESTS_MAX, WRITE_PARTITIONS_MAX,
 };
-use busload_batch::{Departure, Line, LineSettings, NoWrites, Refusal, Sharing};
+use busload_batch::{DispatchPolicy, NoWrites, QueueSettings, Refusal, RequestQueue, Sharing};
 
 use crate::desk::{Desk, settings};
 
 const OVERHEAD: usize = REQUEST_OVERHEAD_BYTES;
 
-fn full(settings: &LineSettings) -> Refusal {
+fn full(settings: &QueueSettings) -> Refusal {
     Refusal::Full { requests_max: settings.requests_max, bytes_max: settings.bytes_max }
 }
 
 #[test]
 fn requests_that_wait_are_limited_and_those_under_way_are_not() {
-    let settings = LineSettings { requests_max: 2, ..settings() };
+    let settings = QueueSettings { requests_max: 2, ..settings() };
     let mut desk = Desk::new(settings.clone());
     desk.read("a");
     let second = desk.read("a");
     assert_eq!(desk.try_read("a"), Err(full(&settings)));
     assert_eq!(desk.try_write("b", "=1"), Err(full(&settings)));
-    desk.line.leave(second);
+    desk.queue.leave(second);
     desk.read("b");
     assert_eq!(desk.next(), "read a b");
-    assert_eq!(desk.line.waiting(), 0);
+    assert_eq!(desk.queue.waiting(), 0);
     desk.read("c");
     desk.read("d");
     assert_eq!(desk.try_read("e"), Err(full(&settings)));
-    assert_eq!(desk.line.stats().refused, 3);
+    assert_eq!(desk.queue.stats().refused, 3);
 }
 
 #[test]
 fn bytes_that_wait_are_limited() {
-    let settings = LineSettings { bytes_max: 2 * OVERHEAD + 10, ..settings() };
+    let settings = QueueSettings { bytes_max: 2 * OVERHEAD + 10, ..settings() };
     let mut desk = Desk::new(settings.clone());
     desk.write("aaaa", "=123");
-    assert_eq!(desk.line.waiting_bytes(), OVERHEAD + 8);
+    assert_eq!(desk.queue.waiting_bytes(), OVERHEAD + 8);
     assert_eq!(desk.try_read("bbb"), Err(full(&settings)));
     desk.read("bb");
-    assert_eq!(desk.line.waiting_bytes(), settings.bytes_max);
+    assert_eq!(desk.queue.waiting_bytes(), settings.bytes_max);
 }
 
 #[test]
 fn request_larger_than_the_line_is_refused_for_good() {
-    let settings = LineSettings { bytes_max: OVERHEAD + 10, ..settings() };
+    let settings = QueueSettings { bytes_max: OVERHEAD + 10, ..settings() };
     let mut desk = Desk::new(settings.clone());
     let too_large = |bytes| Err(Refusal::TooLarge { bytes, bytes_max: settings.bytes_max });
     assert_eq!(desk.try_read("12345678901"), too_large(OVERHEAD + 11));
@@ -57,73 +57,76 @@ fn bytes_are_those_of_what_is_kept() {
     let mut desk = Desk::new(settings());
     desk.write("key", "=12345");
     desk.write("key", "=1");
-    assert_eq!(desk.line.waiting_bytes(), 2 * OVERHEAD + 3 + 2);
+    assert_eq!(desk.queue.waiting_bytes(), 2 * OVERHEAD + 3 + 2);
     desk.read("key");
     desk.read("key");
-    assert_eq!(desk.line.waiting_bytes(), 4 * OVERHEAD + 3 + 2 + 3);
+    assert_eq!(desk.queue.waiting_bytes(), 4 * OVERHEAD + 3 + 2 + 3);
     assert_eq!(desk.next(), "write key=1");
-    assert_eq!(desk.line.waiting_bytes(), 2 * OVERHEAD + 3);
+    assert_eq!(desk.queue.waiting_bytes(), 2 * OVERHEAD + 3);
 }
 
 #[test]
 fn reads_that_join_one_under_way_are_limited_too() {
-    let settings = LineSettings { requests_max: 2, sharing: Sharing::InFlight, ..settings() };
+    let settings = QueueSettings { requests_max: 2, sharing: Sharing::InFlight, ..settings() };
     let mut desk = Desk::new(settings.clone());
     desk.read("a");
     assert_eq!(desk.next(), "read a");
     desk.read("a");
     let third = desk.read("a");
     assert_eq!(desk.try_read("a"), Err(full(&settings)));
-    desk.line.leave(third);
+    desk.queue.leave(third);
     desk.read("a");
     assert_eq!(desk.answer(0, 0).len(), 3);
-    assert_eq!((desk.line.waiting(), desk.line.waiting_bytes()), (0, 0));
+    assert_eq!((desk.queue.waiting(), desk.queue.waiting_bytes()), (0, 0));
 }
 
 #[test]
 fn settings_that_make_no_sense_are_refused_and_say_why() {
     let ok = settings;
-    let when_free = |min_batch| Departure::WhenFree { min_batch };
-    let window = |entries| Departure::Window { entries, wait: Default::default() };
+    let when_free = |min_batch| DispatchPolicy::WhenFree { min_batch };
+    let window = |entries| DispatchPolicy::Window { entries, wait: Default::default() };
     let cases = [
-        (LineSettings { requests_max: 0, ..ok() }, "requests_max must be at least 1"),
-        (LineSettings { batch_entries_max: 0, ..ok() }, "batch_entries_max must be at least 1"),
-        (LineSettings { batch_bytes_max: 0, ..ok() }, "batch_bytes_max must be at least 1"),
+        (QueueSettings { requests_max: 0, ..ok() }, "requests_max must be at least 1"),
+        (QueueSettings { batch_entries_max: 0, ..ok() }, "batch_entries_max must be at least 1"),
+        (QueueSettings { batch_bytes_max: 0, ..ok() }, "batch_bytes_max must be at least 1"),
         (
-            LineSettings { batches_in_flight_max: 0, ..ok() },
+            QueueSettings { batches_in_flight_max: 0, ..ok() },
             "batches_in_flight_max must be at least 1",
         ),
-        (LineSettings { lanes: 0, ..ok() }, "lanes must be at least 1"),
-        (LineSettings { departure: when_free(0), ..ok() }, "min_batch must be at least 1"),
-        (LineSettings { departure: window(0), ..ok() }, "entries must be at least 1"),
+        (QueueSettings { write_partitions: 0, ..ok() }, "write_partitions must be at least 1"),
+        (QueueSettings { dispatch: when_free(0), ..ok() }, "min_batch must be at least 1"),
+        (QueueSettings { dispatch: window(0), ..ok() }, "entries must be at least 1"),
         (
-            LineSettings { departure: when_free(9), ..ok() },
+            QueueSettings { dispatch: when_free(9), ..ok() },
             "min_batch is 9 and must not be above batch_entries_max, which is 8",
         ),
         (
-            LineSettings { departure: window(9), ..ok() },
+            QueueSettings { dispatch: window(9), ..ok() },
             "entries is 9 and must not be above batch_entries_max, which is 8",
         ),
         (
-            LineSettings { bytes_max: OVERHEAD, ..ok() },
+            QueueSettings { bytes_max: OVERHEAD, ..ok() },
             "bytes_max is 128 and must be more than 128, \
              which every request counts besides its key",
         ),
         (
-            LineSettings { requests_max: REQUESTS_MAX + 1, ..ok() },
+            QueueSettings { requests_max: REQUESTS_MAX + 1, ..ok() },
             "requests_max is 16777216 and must be at most 16777215",
         ),
         (
-            LineSettings { batches_in_flight_max: BATCHES_IN_FLIGHT_MAX + 1, ..ok() },
+            QueueSettings { batches_in_flight_max: BATCHES_IN_FLIGHT_MAX + 1, ..ok() },
             "batches_in_flight_max is 256 and must be at most 255",
         ),
-        (LineSettings { lanes: LANES_MAX + 1, ..ok() }, "lanes is 1025 and must be at most 1024"),
+        (
+            QueueSettings { write_partitions: WRITE_PARTITIONS_MAX + 1, ..ok() },
+            "write_partitions is 1025 and must be at most 1024",
+        ),
     ];
     for (settings, expected) in cases {
-        let error = Line::<u8, NoWrites, ()>::new(settings).expect_err(expected);
+        let error = RequestQueue::<u8, NoWrites, ()>::new(settings).expect_err(expected);
         assert_eq!(error.to_string(), expected);
     }
-    assert_eq!(LineSettings::default().check(), Ok(()));
+    assert_eq!(QueueSettings::default().check(), Ok(()));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Each rule of the queue by itself.
 
 mod deadlines;
-mod departure;
 mod desk;
+mod dispatch;
 mod leaving;
 mod limits;
 mod order;

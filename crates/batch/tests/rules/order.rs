@@ -2,7 +2,7 @@
 //! partition and one kind.
 
 use busload_batch::limits::KIND_SEARCH_BATCHES;
-use busload_batch::{Content, Departure, Line, LineSettings, NoWrites};
+use busload_batch::{Content, DispatchPolicy, NoWrites, QueueSettings, RequestQueue};
 
 use crate::desk::{Desk, millis, settings};
 
@@ -75,31 +75,35 @@ fn lane_has_one_batch_under_way_until_its_end() {
 }
 
 #[test]
-fn lanes_leave_side_by_side_and_a_key_keeps_its_lane() {
-    let settings = LineSettings { lanes: 4, ..settings() };
-    let mut line = Line::new(settings).unwrap();
+fn lanes_leave_side_by_side_and_a_key_keeps_its_partition() {
+    let settings = QueueSettings { write_partitions: 4, ..settings() };
+    let mut queue = RequestQueue::new(settings).unwrap();
     let mut lane_of = std::collections::BTreeMap::new();
     for round in 0..3 {
         for key in 0..32_u32 {
-            line.write(millis(0), key, busload_batch::LastWins(round), (), Default::default())
+            queue
+                .write(millis(0), key, busload_batch::LastWins(round), (), Default::default())
                 .unwrap();
         }
-        let mut lanes = Vec::new();
-        while let Some(batch) = line.next_batch(millis(0)) {
-            let Content::Write { lane, entries } = batch.content else {
+        let mut write_partitions = Vec::new();
+        while let Some(batch) = queue.next_batch(millis(0)) {
+            let Content::Write { partition, entries } = batch.content else {
                 unreachable!("only writes")
             };
-            entries
-                .iter()
-                .for_each(|(key, _)| assert_eq!(*lane_of.entry(*key).or_insert(lane), lane));
-            lanes.push((lane, batch.id));
+            entries.iter().for_each(|(key, _)| {
+                assert_eq!(*lane_of.entry(*key).or_insert(partition), partition)
+            });
+            write_partitions.push((partition, batch.id));
         }
-        assert!(lanes.len() <= 4);
-        lanes.sort_by_key(|(lane, _)| *lane);
-        assert!(lanes.is_sorted_by(|(a, _), (b, _)| a < b), "a partition was sent twice");
-        lanes.into_iter().for_each(|(_, id)| line.end(millis(0), id, &mut Vec::new()));
-        while let Some(batch) = line.next_batch(millis(0)) {
-            line.end(millis(0), batch.id, &mut Vec::new());
+        assert!(write_partitions.len() <= 4);
+        write_partitions.sort_by_key(|(partition, _)| *partition);
+        assert!(
+            write_partitions.is_sorted_by(|(a, _), (b, _)| a < b),
+            "a partition was sent twice"
+        );
+        write_partitions.into_iter().for_each(|(_, id)| queue.end(millis(0), id, &mut Vec::new()));
+        while let Some(batch) = queue.next_batch(millis(0)) {
+            queue.end(millis(0), batch.id, &mut Vec::new());
         }
     }
     let used: std::collections::BTreeSet<_> = lane_of.into_values().collect();
@@ -119,7 +123,7 @@ fn kinds_leave_in_batches_of_their_own() {
 
 #[test]
 fn search_for_a_kind_is_bounded() {
-    let mut desk = Desk::new(LineSettings { batch_entries_max: 2, ..settings() });
+    let mut desk = Desk::new(QueueSettings { batch_entries_max: 2, ..settings() });
     desk.write("first", "=1");
     let others = ["a", "b", "c", "d", "e", "f", "g", "h"];
     assert_eq!(others.len(), 2 * KIND_SEARCH_BATCHES);
@@ -138,8 +142,10 @@ fn search_for_a_kind_is_bounded() {
 
 #[test]
 fn line_goes_on_when_its_clock_stands_still_or_goes_back() {
-    let mut desk =
-        Desk::new(LineSettings { departure: Departure::WhenFree { min_batch: 2 }, ..settings() });
+    let mut desk = Desk::new(QueueSettings {
+        dispatch: DispatchPolicy::WhenFree { min_batch: 2 },
+        ..settings()
+    });
     desk.read("a");
     assert_eq!(desk.all(), ["read a"]);
     desk.now -= millis(50);
@@ -154,13 +160,13 @@ fn line_goes_on_when_its_clock_stands_still_or_goes_back() {
     desk.read("c");
     assert_eq!(desk.end(0), [(0, 0)]);
     assert_eq!(desk.all(), ["read c"]);
-    assert_eq!(desk.line.stats().reads.trip_mean, Some(millis(0)));
+    assert_eq!(desk.queue.stats().reads.batch_time_mean, Some(millis(0)));
 }
 
 #[test]
 fn line_that_only_reads_needs_no_write_type() {
-    let mut line = Line::<_, NoWrites, _>::new(settings()).unwrap();
-    line.read(millis(0), 7, "waiter", Default::default()).unwrap();
-    let batch = line.next_batch(millis(0)).unwrap();
+    let mut queue = RequestQueue::<_, NoWrites, _>::new(settings()).unwrap();
+    queue.read(millis(0), 7, "waiter", Default::default()).unwrap();
+    let batch = queue.next_batch(millis(0)).unwrap();
     assert_eq!(batch.content, Content::Read(vec![7]));
 }

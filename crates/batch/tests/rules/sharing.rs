@@ -1,11 +1,11 @@
 //! Requests of one key that share an entry.
 
-use busload_batch::{LineSettings, Sharing};
+use busload_batch::{QueueSettings, Sharing};
 
 use crate::desk::{Desk, settings};
 
-fn in_flight() -> LineSettings {
-    LineSettings { sharing: Sharing::InFlight, ..settings() }
+fn in_flight() -> QueueSettings {
+    QueueSettings { sharing: Sharing::InFlight, ..settings() }
 }
 
 #[test]
@@ -15,7 +15,7 @@ fn reads_that_wait_share_one_entry_and_are_answered_in_order_of_arrival() {
     assert_eq!(desk.all(), ["read a b"]);
     assert_eq!(desk.answer(0, 1), [(1, None), (4, None)]);
     assert_eq!(desk.answer(0, 0), [(0, None), (2, None), (3, None)]);
-    assert_eq!(desk.line.stats().reads.joined, 3);
+    assert_eq!(desk.queue.stats().reads.joined, 3);
 }
 
 #[test]

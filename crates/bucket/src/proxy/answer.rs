@@ -11,7 +11,7 @@ use crate::fault::{Fault, mix};
 
 /// Range to ask the server for instead of the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Instead {
+pub enum UpstreamRange {
     /// Ask for the whole object, without a range.
     Whole,
     /// Ask for more than was requested; only a part is used.
@@ -19,11 +19,11 @@ pub enum Instead {
 }
 
 /// Returns the request to the server that the fault needs, if it differs.
-pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<Instead> {
+pub fn instead(fault: &Fault, asked: Asked, draw: u64) -> Option<UpstreamRange> {
     let shift = 1 + draw % 4096;
     match fault {
-        Fault::WholeForRange => Some(Instead::Whole),
-        Fault::WrongRange | Fault::LyingRange => Some(Instead::More(match asked {
+        Fault::WholeForRange => Some(UpstreamRange::Whole),
+        Fault::WrongRange | Fault::LyingRange => Some(UpstreamRange::More(match asked {
             Asked::Closed(0, last) => Asked::Closed(0, last.saturating_add(shift)),
             Asked::Closed(first, last) => Asked::Closed(first - shift.min(first), last),
             Asked::From(first) => Asked::From(first - shift.min(first)),

@@ -23,11 +23,11 @@ use tokio::{
 
 use super::{
     Seen, Shared,
-    answer::{self, Instead},
+    answer::{self, UpstreamRange},
     request::{Asked, Reader},
 };
 use crate::{
-    fault::{self, Fate, Fault},
+    fault::{self, Decision, Fault},
     limits::{HELD_BODY_BYTES_MAX, PIECE_BYTES, UPSTREAM_ATTEMPTS},
 };
 
@@ -119,7 +119,7 @@ impl Connection {
         &mut self,
         mut request: Request<Bytes>,
         range: Option<Asked>,
-        fate: &Fate,
+        fate: &Decision,
     ) -> Answer {
         let instead = fate
             .fault
@@ -127,8 +127,8 @@ impl Connection {
             .zip(range)
             .and_then(|(fault, range)| answer::instead(fault, range, fate.draw));
         match instead {
-            Some(Instead::Whole) => drop(request.headers_mut().remove(header::RANGE)),
-            Some(Instead::More(range)) => {
+            Some(UpstreamRange::Whole) => drop(request.headers_mut().remove(header::RANGE)),
+            Some(UpstreamRange::More(range)) => {
                 drop(request.headers_mut().insert(header::RANGE, range.header()))
             }
             None => {}
@@ -214,7 +214,7 @@ impl Connection {
         self.upstream.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    async fn send(&mut self, answer: Answer, mut seen: Seen, fate: &Fate) -> io::Result<Ended> {
+    async fn send(&mut self, answer: Answer, mut seen: Seen, fate: &Decision) -> io::Result<Ended> {
         let (mut head, body) = answer.into_parts();
         seen.status = head.status.as_u16();
         let is_empty = matches!(head.status, StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT);
@@ -245,7 +245,7 @@ impl Connection {
         mut body: BoxBody<Bytes, io::Error>,
         seen: Seen,
         plan: Plan,
-        fate: &Fate,
+        fate: &Decision,
     ) -> io::Result<Ended> {
         let (started, note, mut sent) = (now(), self.shared.note(seen), 0);
         while sent < plan.sent {
@@ -302,7 +302,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(fate: &Fate, whole: u64) -> Self {
+    fn new(fate: &Decision, whole: u64) -> Self {
         let all = Self { announced: whole, sent: whole, flipped: None, end: End::Serve };
         match fate.fault {
             Some(Fault::Stall(bytes)) => Self { sent: bytes.min(whole), end: End::Silence, ..all },

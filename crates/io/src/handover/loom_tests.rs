@@ -28,19 +28,19 @@ impl Park for ThreadWaker {
 /// Sleeps on a condition variable. Loom 0.7 takes an unpark that arrives late, while the thread
 /// already waits for a join, for the end of that join. Tests in which that can happen use this type
 /// instead of [`ThreadWaker`].
-struct Bell {
+struct Notifier {
     rung: Mutex<bool>,
     changed: loom::sync::Condvar,
 }
 
-impl Wake for Bell {
+impl Wake for Notifier {
     fn wake(self: std::sync::Arc<Self>) {
         *self.rung.lock().expect("no panic") = true;
         self.changed.notify_one();
     }
 }
 
-impl Park for Bell {
+impl Park for Notifier {
     fn park(&self) {
         let mut rung = self.rung.lock().expect("no panic");
         while !*rung {
@@ -108,9 +108,9 @@ fn loom_a_published_number_is_seen() {
 #[test]
 fn loom_two_producers_wake_one_sleeper() {
     check(|| {
-        let bell = Bell { rung: Mutex::new(false), changed: loom::sync::Condvar::new() };
-        let bell = std::sync::Arc::new(bell);
-        let sleeper = Sleeper::new(Waker::from(std::sync::Arc::clone(&bell)));
+        let notifier = Notifier { rung: Mutex::new(false), changed: loom::sync::Condvar::new() };
+        let notifier = std::sync::Arc::new(notifier);
+        let sleeper = Sleeper::new(Waker::from(std::sync::Arc::clone(&notifier)));
         let mut receivers = Vec::new();
         let producers: Vec<_> = (0..2)
             .map(|item| {
@@ -125,7 +125,7 @@ fn loom_two_producers_wake_one_sleeper() {
             })
             .collect();
         let mut items = Vec::new();
-        sleep_until(&sleeper, &*bell, || {
+        sleep_until(&sleeper, &*notifier, || {
             for receiver in &mut receivers {
                 receiver.drain_into(&mut items);
             }

@@ -7,8 +7,8 @@ use busload_resp::{Version, parse_i64};
 use super::{Call, keys, printable, transactions};
 use crate::{
     error::{CommandError, CommandResult},
-    guesses::{ClientAddress, whole_seconds},
     limits::CLIENT_NAME_BYTES_MAX,
+    password_limiter::{ClientAddress, whole_seconds},
     secret::is_secret,
     session::{ReplyMode, Session},
     tx::Tx,

@@ -12,7 +12,7 @@ use crate::{
     error::CommandResult,
     limits::SPACE_COUNT,
     settings::TableSettings,
-    stats::{BatchReading, Figure},
+    stats::{BatchReading, Counter},
     tx::Tx,
 };
 
@@ -72,7 +72,7 @@ impl Lines {
         self.raw(format_args!("{name}:{value}\r\n"));
     }
 
-    fn figure(&mut self, name: &str, figure: &Figure) {
+    fn figure(&mut self, name: &str, figure: &Counter) {
         self.field(name, figure.get());
     }
 

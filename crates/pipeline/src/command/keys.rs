@@ -175,7 +175,7 @@ fn random_below(tx: &mut Tx, end: usize) -> usize {
 /// to any of them.
 pub(super) fn listed(tx: &Tx, space: u16) -> Vec<TableId> {
     let tables = tx.catalog.listed(space);
-    tables.iter().for_each(|&table| tx.look_at_table(table));
+    tables.iter().for_each(|&table| tx.join_table_gate(table));
     tables
 }
 

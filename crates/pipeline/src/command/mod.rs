@@ -135,7 +135,7 @@ impl Keys {
 
 /// Log bytes that a command may need beyond its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogRoom {
+pub enum LogReservation {
     /// Only its arguments and a little per key.
     Args,
     /// Also a computed number of many digits.
@@ -199,8 +199,8 @@ pub struct Command {
     pub flags: Flags,
     /// Positions of its keys, see [`Keys`].
     pub keys: Keys,
-    /// Log bytes that it may need, see [`LogRoom`].
-    pub room: LogRoom,
+    /// Log bytes that it may need, see [`LogReservation`].
+    pub room: LogReservation,
     /// Condition for slices, see [`SlicedBy`].
     pub sliced: SlicedBy,
     /// Operation on keys of a source; `None` when sources do not support the command.

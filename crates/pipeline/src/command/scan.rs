@@ -81,7 +81,7 @@ impl AllKeys {
 impl Work for AllKeys {
     fn step(&mut self, tx: &mut Tx, slice: &mut Slice<'_>) -> Result<Step, CommandError> {
         while let Some(&table) = self.tables.get(self.next) {
-            tx.look_at_table(table);
+            tx.join_table_gate(table);
             let Self { pattern, encoded, count, .. } = self;
             let (steps, full, mut too_costly) = (Cell::new(1), Cell::new(false), None);
             let mut emit = |key: &[u8]| {

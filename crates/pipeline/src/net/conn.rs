@@ -331,7 +331,7 @@ impl Conn {
             first_seq,
             first_request: first_request as u32,
             request_count: count as u32,
-            offered_again: std::mem::take(&mut self.tx_blocked),
+            resubmitted: std::mem::take(&mut self.tx_blocked),
         });
     }
 
@@ -371,7 +371,7 @@ impl Conn {
     }
 
     /// Puts all deferred requests in front of the bytes that came later, to be parsed again.
-    pub fn rejoin(&mut self) {
+    pub fn restore_deferred(&mut self) {
         self.hold = None;
         if self.returned.is_empty() {
             return;

@@ -462,18 +462,18 @@ impl<N: Net> NetStage<N> {
             Some(DeferReason::ReplyBytes)
                 if pending < self.client_reply_bytes / 2 && conn.in_flight == 0 =>
             {
-                conn.rejoin();
+                conn.restore_deferred();
                 let first = std::mem::take(&mut conn.starved);
                 let ready = if first { &mut self.ready_first } else { &mut self.ready };
                 mark(ready, &mut conn.in_ready, id);
             }
             Some(DeferReason::Barrier) if conn.is_answered() => {
-                conn.rejoin();
+                conn.restore_deferred();
                 mark(&mut self.ready, &mut conn.in_ready, id);
             }
             Some(DeferReason::Locked) if conn.in_flight == 0 => {
                 if conn.jobs_ended < self.jobs_ended {
-                    conn.rejoin();
+                    conn.restore_deferred();
                     mark(&mut self.ready, &mut conn.in_ready, id);
                 } else {
                     mark(&mut self.locked, &mut conn.in_locked, id);
@@ -488,7 +488,7 @@ impl<N: Net> NetStage<N> {
                         self.progress.wake_when_moved();
                     }
                     conn.log_epoch_tried = self.log_epoch;
-                    conn.rejoin();
+                    conn.restore_deferred();
                     mark(&mut self.ready, &mut conn.in_ready, id);
                 } else {
                     mark(&mut self.blocked, &mut conn.in_blocked, id);

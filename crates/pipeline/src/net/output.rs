@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::maps::{MapPool, Mapped};
 use crate::{
-    batch::{Batch, ReplySegment},
+    batch::{Batch, ReplyRun},
     gate::{Gate, Watermarks},
     limits::{MAPPED_FROM_BYTES, REPLY_CHUNK_BYTES_MAX},
 };
@@ -114,7 +114,7 @@ impl Output {
     }
 
     /// Puts a reply run of a batch into its place in the order.
-    pub fn push(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Spare) {
+    pub fn push(&mut self, segment: &ReplyRun, batch: &Batch, spare: &mut Spare) {
         let in_order = segment.first_seq == self.next_seq || segment.seq_count == 0;
         if in_order && segment.shared_count == 0 {
             self.push_bytes(
@@ -189,7 +189,7 @@ impl Output {
     }
 
     /// Splits a reply run at its large values.
-    fn cut(&mut self, segment: &ReplySegment, batch: &Batch, spare: &mut Spare) -> Vec<Chunk> {
+    fn cut(&mut self, segment: &ReplyRun, batch: &Batch, spare: &mut Spare) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let gate = segment.gate;
         let first = segment.first_shared as usize;
@@ -347,7 +347,7 @@ mod tests {
         }
 
         fn push(&mut self, first_seq: u64, seq_count: u32, batch: &Batch, gate: Gate, close: bool) {
-            let segment = ReplySegment {
+            let segment = ReplyRun {
                 conn: ConnId { index: 0, generation: 0 },
                 first_seq,
                 seq_count,

@@ -119,7 +119,7 @@ impl Tx {
 
     /// Joins the gate of the last change to any key of the table, for replies that show it as a
     /// whole.
-    pub fn look_at_table(&self, table: TableId) {
+    pub fn join_table_gate(&self, table: TableId) {
         self.join_gate(self.filter.of_table(table));
     }
 
@@ -288,7 +288,7 @@ impl Tx {
     /// Removes all keys of the table.
     pub fn flush(&mut self, table: TableId) {
         if self.tables.len(table) == 0 {
-            self.look_at_table(table);
+            self.join_table_gate(table);
             return;
         }
         if self.open_record(table) {
@@ -311,10 +311,10 @@ impl Tx {
             None => Gate::OPEN,
             Some(policy) => {
                 debug_assert!(
-                    self.log.record_bytes() <= self.room_granted,
+                    self.log.record_bytes() <= self.reservation_granted,
                     "{} bytes are logged, {} were reserved",
                     self.log.record_bytes(),
-                    self.room_granted
+                    self.reservation_granted
                 );
                 let lsn = self.log.commit(policy);
                 self.records_open += 1;

@@ -11,7 +11,7 @@ use super::{Logging, PutOne, Route, Tx, Write};
 use crate::{
     args::Args,
     batch::DeferReason,
-    command::{Call, Command, CommandId, Flags, LogRoom, SlicedBy, lookup, printable},
+    command::{Call, Command, CommandId, Flags, LogReservation, SlicedBy, lookup, printable},
     error::CommandError,
     limits::{
         GARBAGE_STEPS_UNDER_PRESSURE, REPLY_COPIED_BYTES_MAX, SLICED_ARGS_MIN, SLICED_BYTES_MIN,
@@ -230,7 +230,7 @@ impl Tx {
         }
         match self.log.room(bytes as u64) {
             Room::Granted => {
-                self.room_granted = bytes as u64;
+                self.reservation_granted = bytes as u64;
                 Ok(())
             }
             // After a failure of the log tx answers nothing more: the process is about to stop.
@@ -295,9 +295,9 @@ impl Tx {
         let tables =
             if command.flags.has(Flags::KEYSPACE) { self.catalog.all_memory().len() } else { 0 };
         let extra = match command.room {
-            LogRoom::Args => 0,
-            LogRoom::Number => NUMBER_BYTES_MAX,
-            LogRoom::Values => command
+            LogReservation::Args => 0,
+            LogReservation::Number => NUMBER_BYTES_MAX,
+            LogReservation::Values => command
                 .keys
                 .indexes(args.len())
                 .map(|index| self.value_room(session, args.at(index)))
@@ -331,10 +331,10 @@ impl Tx {
             }
             let keys = command.keys.indexes(args.len());
             let keys_bytes: usize = keys.map(|index| key_room(args.at(index))).sum();
-            let number = if command.room == LogRoom::Number { NUMBER_BYTES_MAX } else { 0 };
+            let number = if command.room == LogReservation::Number { NUMBER_BYTES_MAX } else { 0 };
             let own = args.request_bytes() + args.len() * effect::PAIR_OVERHEAD_BYTES_MAX + number;
             total += own + keys_bytes + tables * effect::OVERHEAD_BYTES_MAX;
-            if command.room == LogRoom::Values {
+            if command.room == LogReservation::Values {
                 let (from, to, to_space) =
                     (args.at(1), args.at(2), target_space(&args).unwrap_or(space));
                 // The command may fail: then the target stays what it was.

@@ -70,7 +70,7 @@ impl Tx {
             if logged && !matches!(self.log.room(room as u64), Room::Granted) {
                 return false;
             }
-            self.room_granted = room as u64;
+            self.reservation_granted = room as u64;
             for &(hash, end) in group {
                 // A key that a job has locked is deleted when the job has ended.
                 if self.jobs.is_empty() || !self.jobs.conflict(table, hash, Access::Write) {

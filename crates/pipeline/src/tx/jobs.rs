@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     args::Args,
-    batch::{Batch, DeferReason, Held, ReplySegment, SharedPart},
+    batch::{Batch, DeferReason, Held, ReplyRun, SharedPart},
     command::{Call, Command, Flags},
     error::{CommandError, CommandResult},
     gate::Gate,
@@ -484,7 +484,7 @@ fn answer(mut job: Job, batch: &mut Batch) {
     debug_assert!(reply.shared.is_empty(), "a reply is sealed behind every slice");
     batch.out.extend_from_slice(&reply.out);
     let last_shared = u32::try_from(batch.shared.len()).expect("one reply has few pieces");
-    batch.replies.push(ReplySegment {
+    batch.replies.push(ReplyRun {
         conn: job.conn,
         first_seq: job.seq,
         seq_count: 1,

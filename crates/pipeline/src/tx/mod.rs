@@ -47,11 +47,11 @@ use crate::{
     batch::{Batch, BatchBuffer, Control, DeferReason, Deferred, Held, Request, Run},
     command::CommandId,
     gate::{Gate, GateFilter},
-    guesses::Guesses,
     limits::{
         BATCH_REPLY_BYTES_MAX, BATCH_REPLY_BYTES_SHARED, GARBAGE_STEPS_PER_TURN, GROUP_REQUESTS,
         RUN_REPLY_BYTES_MIN,
     },
+    password_limiter::PasswordLimiter,
     reply::Reply,
     session::{ReplyMode, Session},
     settings::Settings,
@@ -119,7 +119,7 @@ pub struct Tx {
     /// Keys watched by WATCH, and by whom.
     pub(crate) watches: Watches,
     /// Wrong passwords by address.
-    pub(crate) guesses: Guesses,
+    pub(crate) guesses: PasswordLimiter,
     /// Signals shared with the other threads.
     pub(crate) signals: Arc<Signals>,
     /// Time when the process started: monotonic, and wall clock.
@@ -131,7 +131,7 @@ pub struct Tx {
     any_change: bool,
     records_open: usize,
     /// Bytes reserved in the log for the record of the current transaction.
-    room_granted: u64,
+    reservation_granted: u64,
     /// Says whether the current command sets a large value: it describes the write, and a job
     /// executes it in slices.
     defer_put: bool,
@@ -177,7 +177,7 @@ impl Tx {
         self.start_turn(now);
         let sweep = self.sweep_expired();
         let garbage = self.tables.collect_garbage(GARBAGE_STEPS_PER_TURN);
-        self.publish_figures();
+        self.publish_metrics();
         if garbage { Some(Duration::ZERO) } else { sweep }
     }
 
@@ -266,7 +266,7 @@ impl Tx {
         let mut prefetched_to = 0;
         for (ordinal, run) in (0..).zip(runs.iter()) {
             let Some(mut session) = self.take_session(run.conn) else { continue };
-            if run.offered_again {
+            if run.resubmitted {
                 session.blocked = None;
             }
             let mut segments =
@@ -465,7 +465,7 @@ impl Tx {
         self.sessions[index] = Some(session);
     }
 
-    fn publish_figures(&self) {
+    fn publish_metrics(&self) {
         let tables = self.catalog.all_memory();
         let total = |of: &dyn Fn(TableId) -> usize| {
             tables.iter().map(|&table| of(table) as u64).sum::<u64>()

@@ -20,8 +20,8 @@ use busload_tables::{
 use super::{Catalog, Changes, GateFilter, Now, Signals, Tickets, Tx, Watches};
 use crate::{
     gate::Gate,
-    guesses::Guesses,
     limits::{GROUP_REQUESTS, SPACE_COUNT, TABLE_COUNT_MAX},
+    password_limiter::PasswordLimiter,
     settings::{Settings, SourceTable, SyncMode, TableSettings},
     stats::Stats,
 };
@@ -117,7 +117,7 @@ pub fn open<D: Disk>(
         rng,
         progress: progress.clone(),
         watches: Watches::default(),
-        guesses: Guesses::default(),
+        guesses: PasswordLimiter::default(),
         signals,
         started: now,
         log: writer,
@@ -126,7 +126,7 @@ pub fn open<D: Disk>(
         changes: Changes::default(),
         any_change: false,
         records_open: 0,
-        room_granted: 0,
+        reservation_granted: 0,
         defer_put: false,
         deferred_put: None,
         sliced: false,
@@ -141,7 +141,7 @@ pub fn open<D: Disk>(
         scratch: Vec::new(),
         hashes: vec![(TableId(0), busload_tables::KeyHash(0)); GROUP_REQUESTS],
     };
-    tx.publish_figures();
+    tx.publish_metrics();
     Ok(Opened { tx, progress, stage, helper, report })
 }
 

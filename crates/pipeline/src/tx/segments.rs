@@ -4,7 +4,7 @@ use busload_io::ConnId;
 use busload_log::Lsn;
 
 use crate::{
-    batch::{ReplySegment, SharedPart},
+    batch::{ReplyRun, SharedPart},
     gate::Gate,
 };
 
@@ -18,7 +18,7 @@ pub(super) struct Segments {
     out_end: usize,
     shared_end: usize,
     shared_bytes: usize,
-    current: Option<ReplySegment>,
+    current: Option<ReplyRun>,
 }
 
 impl Segments {
@@ -47,7 +47,7 @@ impl Segments {
         shared: &[SharedPart],
         gate: Gate,
         close: bool,
-        replies: &mut Vec<ReplySegment>,
+        replies: &mut Vec<ReplyRun>,
     ) {
         if self.current.is_some_and(|segment| !self.leave_together(segment.gate, gate)) {
             self.finish(replies);
@@ -58,7 +58,7 @@ impl Segments {
         }
         let added =
             u32::try_from(shared.len() - self.shared_end).expect("one run has few large values");
-        let segment = self.current.get_or_insert(ReplySegment {
+        let segment = self.current.get_or_insert(ReplyRun {
             conn: self.conn,
             first_seq: seq,
             seq_count: 0,
@@ -80,7 +80,7 @@ impl Segments {
 
     /// Ends the current reply run: the run of requests is over, or the next request will be
     /// answered later.
-    pub fn finish(&mut self, replies: &mut Vec<ReplySegment>) {
+    pub fn finish(&mut self, replies: &mut Vec<ReplyRun>) {
         replies.extend(self.current.take());
     }
 

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use super::{Route, Tx, dispatch::reply_too_long};
 use crate::{
     args::Args,
-    batch::{Batch, ReplySegment},
+    batch::{Batch, ReplyRun},
     command::{Command, Flags, Keys},
     error::CommandError,
     gate::Gate,
@@ -41,8 +41,8 @@ pub(super) struct Tickets {
     open: Slots<Part>,
     /// Multi-key requests that wait for answers, by the ordinal that their parts know. Free places
     /// are `None`.
-    gatherings: Vec<Option<Box<Gathering>>>,
-    free_gatherings: Vec<usize>,
+    multi_key_requests: Vec<Option<Box<MultiKeyRequest>>>,
+    free_multi_key_requests: Vec<usize>,
     stream: Vec<SourceEvent>,
     finished: Vec<Finished>,
     /// Connection, sequence number and ordinal of each finished request.
@@ -55,7 +55,7 @@ enum Part {
     /// The answer is that of a whole request.
     Whole { seq: u64, asked: Asked },
     /// The answer is one of several of a multi-key request.
-    OneOf { gathering: usize, index: usize },
+    OneOf { multi_key_request: usize, index: usize },
 }
 
 /// Facts needed to write the reply.
@@ -71,7 +71,7 @@ struct Asked {
 }
 
 /// Multi-key request: one reply from several answers.
-struct Gathering {
+struct MultiKeyRequest {
     seq: u64,
     asked: Asked,
     answers: Vec<Option<Answer>>,
@@ -107,8 +107,8 @@ impl Tickets {
         Self {
             sources: Vec::new(),
             open: Slots::new(),
-            gatherings: Vec::new(),
-            free_gatherings: Vec::new(),
+            multi_key_requests: Vec::new(),
+            free_multi_key_requests: Vec::new(),
             stream: Vec::new(),
             finished: Vec::new(),
             order: Vec::new(),
@@ -171,14 +171,14 @@ impl Tickets {
             Part::Whole { seq, asked } => {
                 self.finished.push(Finished { conn, seq, asked, answers: Answers::One(answer) });
             }
-            Part::OneOf { gathering: ordinal, index } => {
-                let Some(gathering) = &mut self.gatherings[ordinal] else { return };
-                gathering.answers[index] = Some(answer);
-                gathering.missing -= 1;
-                if gathering.missing == 0
-                    && let Some(gathering) = self.end_gathering(ordinal)
+            Part::OneOf { multi_key_request: ordinal, index } => {
+                let Some(multi_key_request) = &mut self.multi_key_requests[ordinal] else { return };
+                multi_key_request.answers[index] = Some(answer);
+                multi_key_request.missing -= 1;
+                if multi_key_request.missing == 0
+                    && let Some(multi_key_request) = self.end_multi_key_request(ordinal)
                 {
-                    let Gathering { seq, asked, answers, .. } = *gathering;
+                    let MultiKeyRequest { seq, asked, answers, .. } = *multi_key_request;
                     self.finished.push(Finished {
                         conn,
                         seq,
@@ -190,32 +190,32 @@ impl Tickets {
         }
     }
 
-    fn begin_gathering(&mut self, gathering: Gathering) -> usize {
-        let gathering = Some(Box::new(gathering));
-        match self.free_gatherings.pop() {
+    fn begin_multi_key_request(&mut self, multi_key_request: MultiKeyRequest) -> usize {
+        let multi_key_request = Some(Box::new(multi_key_request));
+        match self.free_multi_key_requests.pop() {
             Some(ordinal) => {
-                self.gatherings[ordinal] = gathering;
+                self.multi_key_requests[ordinal] = multi_key_request;
                 ordinal
             }
             None => {
-                self.gatherings.push(gathering);
-                self.gatherings.len() - 1
+                self.multi_key_requests.push(multi_key_request);
+                self.multi_key_requests.len() - 1
             }
         }
     }
 
-    fn end_gathering(&mut self, ordinal: usize) -> Option<Box<Gathering>> {
-        let gathering = self.gatherings[ordinal].take()?;
-        self.free_gatherings.push(ordinal);
-        Some(gathering)
+    fn end_multi_key_request(&mut self, ordinal: usize) -> Option<Box<MultiKeyRequest>> {
+        let multi_key_request = self.multi_key_requests[ordinal].take()?;
+        self.free_multi_key_requests.push(ordinal);
+        Some(multi_key_request)
     }
 
     /// Closes a ticket for which nobody waits any more.
     fn abandon(&mut self, ticket: Ticket) {
         let Some((Waiting { source, .. }, part)) = self.open.close(ticket) else { return };
         self.sources[source].1.cancel(ticket);
-        if let Part::OneOf { gathering, .. } = part {
-            self.end_gathering(gathering);
+        if let Part::OneOf { multi_key_request, .. } = part {
+            self.end_multi_key_request(multi_key_request);
         }
     }
 
@@ -237,7 +237,9 @@ impl Tickets {
     fn is_write(&self, ticket: Ticket) -> bool {
         let asked = self.open.content(ticket).and_then(|part| match part {
             Part::Whole { asked, .. } => Some(asked),
-            Part::OneOf { gathering, .. } => Some(&self.gatherings[*gathering].as_ref()?.asked),
+            Part::OneOf { multi_key_request, .. } => {
+                Some(&self.multi_key_requests[*multi_key_request].as_ref()?.asked)
+            }
         });
         asked.is_some_and(|asked| asked.command.flags.has(Flags::WRITE))
     }
@@ -377,7 +379,7 @@ impl Tx {
             self.submit_several(
                 session,
                 args,
-                Gathering { seq, asked, answers: Vec::new(), missing: 0 },
+                MultiKeyRequest { seq, asked, answers: Vec::new(), missing: 0 },
             )?;
         }
         if session.reply_mode == ReplyMode::Skipping {
@@ -416,9 +418,9 @@ impl Tx {
         &mut self,
         session: &Session,
         args: &Args<'_>,
-        mut gathering: Gathering,
+        mut multi_key_request: MultiKeyRequest,
     ) -> Result<(), CommandError> {
-        let command = gathering.asked.command;
+        let command = multi_key_request.asked.command;
         let operation = command.source.ok_or(CommandError::Syntax)?;
         let keys = || command.keys.indexes(args.len());
         if SOURCE_TICKETS_MAX < self.tickets.open.len() + keys().count() {
@@ -426,14 +428,14 @@ impl Tx {
                 "ERR too many requests wait for sources, try again later",
             ));
         }
-        gathering.answers = vec![None; keys().count()];
-        let gathering = self.tickets.begin_gathering(gathering);
+        multi_key_request.answers = vec![None; keys().count()];
+        let multi_key_request = self.tickets.begin_multi_key_request(multi_key_request);
         let mut asked = Vec::new();
         for (index, at) in keys().enumerate() {
             let key = args.at(at);
             let Route::Source(ordinal) = self.catalog.route(session.space, key) else {
                 let answer = self.memory_part(session, operation, key);
-                self.gathering(gathering).answers[index] = Some(answer);
+                self.multi_key_request(multi_key_request).answers[index] = Some(answer);
                 continue;
             };
             // The value of MSET follows its key.
@@ -444,33 +446,33 @@ impl Tx {
                 self.now,
                 session.conn,
                 &question,
-                Part::OneOf { gathering, index },
+                Part::OneOf { multi_key_request, index },
             ) {
                 Ok(ticket) => {
                     asked.push(ticket);
-                    self.gathering(gathering).missing += 1;
+                    self.multi_key_request(multi_key_request).missing += 1;
                 }
                 // Earlier keys of this write are already submitted: the client must learn of both.
                 Err(error) if operation.is_write() && !asked.is_empty() => {
-                    self.gathering(gathering).answers[index] =
+                    self.multi_key_request(multi_key_request).answers[index] =
                         Some(Err(error.message().into_owned()));
                 }
                 Err(error) => {
                     self.gate.set(Gate::OPEN);
                     asked.into_iter().for_each(|ticket| self.tickets.abandon(ticket));
-                    self.tickets.end_gathering(gathering);
+                    self.tickets.end_multi_key_request(multi_key_request);
                     return Err(error);
                 }
             }
         }
         let gate = self.gate.replace(Gate::OPEN);
-        self.gathering(gathering).asked.gate = gate;
+        self.multi_key_request(multi_key_request).asked.gate = gate;
         Ok(())
     }
 
-    fn gathering(&mut self, ordinal: usize) -> &mut Gathering {
-        let gathering = self.tickets.gatherings[ordinal].as_mut();
-        gathering.expect("it lasts until its last answer, and none comes during submission")
+    fn multi_key_request(&mut self, ordinal: usize) -> &mut MultiKeyRequest {
+        let multi_key_request = self.tickets.multi_key_requests[ordinal].as_mut();
+        multi_key_request.expect("it lasts until its last answer, and none comes during submission")
     }
 
     /// Answers the part of a reading command whose keys are in memory.
@@ -532,7 +534,7 @@ fn write_reply(finished: &Finished, batch: &mut Batch) {
         last.shared_count += shared_count;
         return;
     }
-    batch.replies.push(ReplySegment {
+    batch.replies.push(ReplyRun {
         conn: *conn,
         first_seq: *seq,
         seq_count: 1,

@@ -31,7 +31,7 @@ use crate::{
     args::Args,
     error::CommandError,
     gate::{Gate, Level},
-    limits::{BIG_VALUE_BYTES, LOG_PART_BYTES, LOG_PART_ROOM_BYTES, LOG_PARTS_AHEAD},
+    limits::{BIG_VALUE_BYTES, LOG_PART_BYTES, LOG_PART_OVERHEAD_BYTES, LOG_PARTS_AHEAD},
     reply::Reply,
 };
 
@@ -267,7 +267,7 @@ impl<P: Plan> Write<P> {
         if !whole && !self.has_space {
             // A write that is refused half-way would have used up the disk for nothing.
             let parts = total / (part_bytes_max - effect::PART_OVERHEAD_BYTES) + 1;
-            room = tx.log.space_for((total + parts * LOG_PART_ROOM_BYTES) as u64);
+            room = tx.log.space_for((total + parts * LOG_PART_OVERHEAD_BYTES) as u64);
             self.has_space = room == Room::Granted;
         }
         if room == Room::Granted {

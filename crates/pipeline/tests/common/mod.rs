@@ -30,7 +30,7 @@ use busload_io::{
 };
 use busload_log::{LogStage, Options, Progress, Step, ZeroHelper};
 use busload_pipeline::{
-    batch::{Batch, BatchBuffer, Control, DeferReason, ReplySegment, Request, Run},
+    batch::{Batch, BatchBuffer, Control, DeferReason, ReplyRun, Request, Run},
     command::lookup,
     gate::Gate,
     settings::Settings,
@@ -235,13 +235,13 @@ impl Server {
             arg_count: ranges.len() as u32,
         });
         let conn = conn_of(client);
-        let offered_again = again;
+        let resubmitted = again;
         batch.runs.push(Run {
             conn,
             first_seq: seq,
             first_request: 0,
             request_count: 1,
-            offered_again,
+            resubmitted,
         });
     }
 
@@ -325,7 +325,7 @@ fn conn_of(client: Client) -> ConnId {
     ConnId { index: client.0 as u32, generation: 1 }
 }
 
-fn append_segment(batch: &Batch, segment: &ReplySegment, bytes: &mut Vec<u8>) {
+fn append_segment(batch: &Batch, segment: &ReplyRun, bytes: &mut Vec<u8>) {
     let first = segment.first_shared as usize;
     let mut from = segment.start;
     for shared in &batch.shared[first..first + segment.shared_count as usize] {

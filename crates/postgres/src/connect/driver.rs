@@ -9,7 +9,7 @@ use tokio::{
 };
 use tokio_postgres::{AsyncMessage, Connection, Socket};
 
-use crate::{cause::describe, limits::FAREWELL_MAX};
+use crate::{cause::describe, limits::TERMINATE_TIMEOUT};
 
 /// Moves the bytes until the connection ends, then reports why.
 pub(super) struct Driver {
@@ -28,7 +28,7 @@ impl Driver {
         let cause = tokio::select! {
             cause = self.drive(&mut connection) => cause,
             () = self.told.closed() => {
-                let farewell = timeout(FAREWELL_MAX, self.drive(&mut connection)).await;
+                let farewell = timeout(TERMINATE_TIMEOUT, self.drive(&mut connection)).await;
                 farewell.unwrap_or_else(|_| "nobody needs it".to_owned())
             }
         };

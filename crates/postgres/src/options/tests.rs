@@ -63,35 +63,38 @@ fn what_is_not_said_has_a_default() {
     assert_eq!((settings.key, settings.columns), (vec!["pk".to_owned()], None));
     assert_eq!((settings.separator, settings.writable, settings.connections), (':', false, 4));
     assert_eq!(settings.timeout, Duration::from_secs(1));
-    assert_eq!(settings.line, LineSettings::default());
-    assert_eq!(settings.line.departure, Departure::WhenFree { min_batch: 8 });
-    assert_eq!(settings.line.check(), Ok(()));
+    assert_eq!(settings.queue, QueueSettings::default());
+    assert_eq!(settings.queue.dispatch, DispatchPolicy::WhenFree { min_batch: 8 });
+    assert_eq!(settings.queue.check(), Ok(()));
 }
 
 #[test]
 fn every_option_of_a_table_stands_in_the_query() {
     let settings = with(
         "columns=a,b&separator=/&writable=true&connections=7&timeout=250ms&min_batch=3&batch=64\
-         &lanes=9&line_requests=100&line_bytes=1MiB&join_in_flight=true&password_file=/run/secret",
+         &write_partitions=9&queue_requests=100&queue_bytes=1MiB&join_in_flight=true&password_file=/run/secret",
     );
     assert_eq!(settings.columns, Some(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!((settings.separator, settings.writable, settings.connections), ('/', true, 7));
     assert_eq!(settings.timeout, Duration::from_millis(250));
     assert_eq!(settings.server.password, PasswordSource::File("/run/secret".into()));
-    let expected = LineSettings {
+    let expected = QueueSettings {
         requests_max: 100,
         bytes_max: 1 << 20,
         batch_entries_max: 64,
         batches_in_flight_max: 7,
-        lanes: 9,
-        departure: Departure::WhenFree { min_batch: 3 },
+        write_partitions: 9,
+        dispatch: DispatchPolicy::WhenFree { min_batch: 3 },
         sharing: Sharing::InFlight,
-        ..LineSettings::default()
+        ..QueueSettings::default()
     };
-    assert_eq!(settings.line, expected);
-    assert_eq!(with("batch=4").line.departure, Departure::WhenFree { min_batch: 4 });
-    for (connections, lanes) in [(1, 1), (2, 1), (4, 2), (9, 4)] {
-        assert_eq!(with(&format!("connections={connections}")).line.lanes, lanes);
+    assert_eq!(settings.queue, expected);
+    assert_eq!(with("batch=4").queue.dispatch, DispatchPolicy::WhenFree { min_batch: 4 });
+    for (connections, write_partitions) in [(1, 1), (2, 1), (4, 2), (9, 4)] {
+        assert_eq!(
+            with(&format!("connections={connections}")).queue.write_partitions,
+            write_partitions
+        );
     }
 }
 
@@ -108,9 +111,9 @@ fn fields_do_the_same_as_the_query() {
         timeout: Some(Duration::from_secs(2)),
         min_batch: Some(1),
         batch: Some(1),
-        lanes: Some(1),
-        line_requests: Some(1),
-        line_bytes: Some(1 << 20),
+        write_partitions: Some(1),
+        queue_requests: Some(1),
+        queue_bytes: Some(1 << 20),
         join_in_flight: Some(false),
         password_file: Some("p".into()),
     };
@@ -120,7 +123,7 @@ fn fields_do_the_same_as_the_query() {
         "postgres://u@h:5432/d relation=s.t key=a,b,c columns=Odd, Name writable"
     );
     assert_eq!(settings.key.len(), 2);
-    assert_eq!(settings.line.check(), Ok(()));
+    assert_eq!(settings.queue.check(), Ok(()));
 }
 
 #[test]
@@ -163,10 +166,10 @@ fn values_that_do_not_fit_are_told_with_what_was_expected() {
         ("min_batch=0", "min_batch = `0`: expected 1 to 256"),
         ("min_batch=9&batch=8", "min_batch = `9`: expected 1 to 8"),
         ("batch=16385", "batch = `16385`: expected 1 to 16384"),
-        ("lanes=1025", "lanes = `1025`: expected 1 to 1024"),
-        ("line_requests=0", "line_requests = `0`: expected 1 to 16777215"),
-        ("line_bytes=1", "line_bytes = `1`: expected 65536 to 68719476736"),
-        ("line_bytes=lots", "line_bytes = `lots`: expected a size such as 64MiB, 500MB or 65536"),
+        ("write_partitions=1025", "write_partitions = `1025`: expected 1 to 1024"),
+        ("queue_requests=0", "queue_requests = `0`: expected 1 to 16777215"),
+        ("queue_bytes=1", "queue_bytes = `1`: expected 65536 to 68719476736"),
+        ("queue_bytes=lots", "queue_bytes = `lots`: expected a size such as 64MiB, 500MB or 65536"),
         ("writable=maybe", "writable = `maybe`: expected true or false"),
         ("join_in_flight=2", "join_in_flight = `2`: expected true or false"),
         ("separator=::", "separator = `::`: expected one letter such as :"),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::Line;
-use crate::{Error, limits::LOG_QUIET};
+use super::LogLine;
+use crate::{Error, limits::LOG_PAUSE_MIN};
 
 /// State of one table as last logged.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ enum Told {
     /// All connections are open.
     Fine,
     /// Some connections are missing: since when, and whether the last one was lost.
-    Trouble {
+    StatementFailure {
         since: Instant,
         none_left: bool,
     },
@@ -34,12 +34,12 @@ impl Health {
     }
 
     /// Accounts for an opened connection; `up` are open now.
-    pub(super) fn opened(&mut self, up: usize) -> Option<Line> {
+    pub(super) fn opened(&mut self, up: usize) -> Option<LogLine> {
         let again = match self.told {
             _ if up < self.wanted => return None,
             Told::Fine => return None,
             Told::Nothing => "",
-            Told::Trouble { .. } => " again",
+            Told::StatementFailure { .. } => " again",
         };
         self.told = Told::Fine;
         let (table, wanted) = (&self.table, self.wanted);
@@ -48,22 +48,24 @@ impl Health {
         } else {
             format!("all {wanted} connections")
         };
-        Some(Line::Recovery(format!("table {table}: {what} to postgres open{again}")))
+        Some(LogLine::Recovery(format!("table {table}: {what} to postgres open{again}")))
     }
 
     /// Accounts for a connection that was lost or could not be opened; `up` are left. A second line
     /// is logged only when the last connection is lost some time after others were.
-    pub(super) fn down(&mut self, up: usize, error: &Error, now: Instant) -> Option<Line> {
+    pub(super) fn down(&mut self, up: usize, error: &Error, now: Instant) -> Option<LogLine> {
         let worse = match self.told {
             Told::Nothing | Told::Fine => true,
-            Told::Trouble { since, none_left } => !none_left && up == 0 && LOG_QUIET <= now - since,
+            Told::StatementFailure { since, none_left } => {
+                !none_left && up == 0 && LOG_PAUSE_MIN <= now - since
+            }
         };
         if !worse {
             return None;
         }
-        self.told = Told::Trouble { since: now, none_left: up == 0 };
+        self.told = Told::StatementFailure { since: now, none_left: up == 0 };
         let (table, wanted) = (&self.table, self.wanted);
-        Some(Line::Trouble(format!(
+        Some(LogLine::StatementFailure(format!(
             "table {table}: {error}; trying again ({up} of {wanted} connections open)"
         )))
     }
@@ -79,10 +81,10 @@ mod tests {
         Error::CannotConnect("cannot connect to postgres at db:5432: Connection refused".into())
     }
 
-    fn text(line: Option<Line>) -> String {
+    fn text(line: Option<LogLine>) -> String {
         match line {
-            Some(Line::Trouble(text)) => format!("warn {text}"),
-            Some(Line::Recovery(text)) => format!("info {text}"),
+            Some(LogLine::StatementFailure(text)) => format!("warn {text}"),
+            Some(LogLine::Recovery(text)) => format!("info {text}"),
             None => String::new(),
         }
     }
@@ -117,7 +119,7 @@ mod tests {
         let now = Instant::now();
         let mut health = Health::new("objects".into(), 1 + 1);
         assert!(text(health.down(1, &refused(), now)).contains("(1 of 2"));
-        let later = now + LOG_QUIET;
+        let later = now + LOG_PAUSE_MIN;
         assert!(text(health.down(1, &refused(), later)).is_empty());
         assert!(text(health.down(0, &refused(), later)).contains("(0 of 2"));
         assert!(text(health.down(0, &refused(), later + Duration::from_secs(3600))).is_empty());

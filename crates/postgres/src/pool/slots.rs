@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Line, PoolState, Session, health::Health};
+use super::{LogLine, PoolState, Session, health::Health};
 use crate::Error;
 
 /// A session that was opened.
@@ -136,7 +136,7 @@ impl<S: Session> Slots<S> {
         }
     }
 
-    pub(super) fn opened(&mut self, slot: usize, opened: Arc<Opened<S>>) -> Option<Line> {
+    pub(super) fn opened(&mut self, slot: usize, opened: Arc<Opened<S>>) -> Option<LogLine> {
         if self.closed {
             return None;
         }
@@ -149,13 +149,18 @@ impl<S: Session> Slots<S> {
         self.health.opened(up)
     }
 
-    pub(super) fn failed(&mut self, slot: usize, error: Error) -> Option<Line> {
+    pub(super) fn failed(&mut self, slot: usize, error: Error) -> Option<LogLine> {
         self.failed += 1;
         self.down(slot, Slot::Failing, error)
     }
 
     /// Accounts for a session's end; a new attempt follows at once, or after a pause.
-    pub(super) fn ended(&mut self, slot: usize, end: End, pause: Option<Duration>) -> Option<Line> {
+    pub(super) fn ended(
+        &mut self,
+        slot: usize,
+        end: End,
+        pause: Option<Duration>,
+    ) -> Option<LogLine> {
         let next = if pause.is_none() { Slot::Opening } else { Slot::Failing };
         match end {
             End::Lost(reason) => {
@@ -171,7 +176,7 @@ impl<S: Session> Slots<S> {
         }
     }
 
-    pub(super) fn close(&mut self) -> Option<Line> {
+    pub(super) fn close(&mut self) -> Option<LogLine> {
         self.closed = true;
         self.slots.fill_with(|| Slot::Failing);
         None
@@ -188,7 +193,7 @@ impl<S: Session> Slots<S> {
         }
     }
 
-    fn down(&mut self, slot: usize, next: Slot<S>, error: Error) -> Option<Line> {
+    fn down(&mut self, slot: usize, next: Slot<S>, error: Error) -> Option<LogLine> {
         if self.closed {
             return None;
         }

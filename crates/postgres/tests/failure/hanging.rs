@@ -88,7 +88,7 @@ async fn pauses_under_load_lose_nothing_and_hold_up_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_line_refuses_at_once() {
     let cluster = cluster();
-    let table = table(&cluster.url(), "timeout=60s&connections=1&line_requests=10&batch=5").await;
+    let table = table(&cluster.url(), "timeout=60s&connections=1&queue_requests=10&batch=5").await;
     blocking(|| cluster.pause()).unwrap();
     let mut calls = JoinSet::new();
     for number in 0..100 {
@@ -113,7 +113,8 @@ async fn a_way_that_swallows_replies_is_given_up() {
     let proxy = database.proxy();
     // Two write partitions: with one, writes might never have used the remaining connection, and
     // would wait for the answer to its PREPARE.
-    let table = table(&database.url_at(proxy.port()), "timeout=4s&connections=2&lanes=2").await;
+    let table =
+        table(&database.url_at(proxy.port()), "timeout=4s&connections=2&write_partitions=2").await;
     prepared_everywhere(&table).await;
     proxy.stall(Direction::ToClient);
     // Of another key: a write waits for the earlier reads of its key.

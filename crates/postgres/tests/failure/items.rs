@@ -8,14 +8,16 @@ use crate::support::{Database, table_of, until};
 /// Writes a bad item between good ones, all in one batch, and returns the bad one's error.
 async fn among_others(database: &Database, query: &str, column: &str, bad: (&str, &str)) -> Error {
     let table =
-        table_of(&database.url(), &format!("{query}&connections=1&lanes=1&timeout=60s")).await;
+        table_of(&database.url(), &format!("{query}&connections=1&write_partitions=1&timeout=60s"))
+            .await;
     // While the only connection is busy, the others are queued.
     let mut locker = database.plain().await;
     let lock = locker.transaction().await.unwrap();
     lock.batch_execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    let before = table.stats().line.writes.batches;
+    let before = table.stats().queue.writes.batches;
     let first = tokio::spawn(set(table.clone(), "0".to_owned(), column.to_owned(), "1".to_owned()));
-    until("the first is under way", async || table.stats().line.writes.batches == before + 1).await;
+    until("the first is under way", async || table.stats().queue.writes.batches == before + 1)
+        .await;
     let mut others = JoinSet::new();
     for number in 1..10 {
         let is_bad = number == 5;

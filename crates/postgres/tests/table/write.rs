@@ -183,7 +183,7 @@ fn own(table: &Table) -> Table {
 #[tokio::test]
 async fn one_bad_item_of_a_batch_fails_alone() {
     sql("CREATE TABLE write_bad (k text PRIMARY KEY, v varchar(5) CHECK (v <> 'bad'))");
-    let table = table("relation=write_bad&key=k&writable=true&lanes=1").await;
+    let table = table("relation=write_bad&key=k&writable=true&write_partitions=1").await;
     let items = [
         ("a", "ok"),
         ("b", "bad"),
@@ -223,7 +223,7 @@ async fn one_bad_item_of_a_batch_fails_alone() {
 #[tokio::test]
 async fn a_bad_value_is_no_error_of_another_request_for_the_same_key() {
     sql("CREATE TABLE write_joined (k text PRIMARY KEY, v varchar(5))");
-    let table = table("relation=write_joined&key=k&writable=true&lanes=1").await;
+    let table = table("relation=write_joined&key=k&writable=true&write_partitions=1").await;
     let writes = ["one", "two", "too long"].map(|value| {
         let table = own(&table);
         async move { table.set(b"a", value).await }
@@ -239,7 +239,8 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
     sql(
         "CREATE TABLE write_join (k text PRIMARY KEY, v text, w text, x text NOT NULL DEFAULT 'x')",
     );
-    let single = table("relation=write_join&key=k&columns=v&writable=true&lanes=1").await;
+    let single =
+        table("relation=write_join&key=k&columns=v&writable=true&write_partitions=1").await;
     let sets = (0..10).map(|number| {
         let table = own(&single);
         async move { table.set(b"a", number.to_string()).await }
@@ -264,7 +265,8 @@ async fn writes_of_one_key_join_and_each_request_gets_its_own_count() {
 #[tokio::test]
 async fn columns_of_one_key_join_and_each_request_counts_those_it_added() {
     sql("CREATE TABLE write_union (k text PRIMARY KEY, v text, w text, x text)");
-    let table = table("relation=write_union&key=k&columns=v,w,x&writable=true&lanes=1").await;
+    let table =
+        table("relation=write_union&key=k&columns=v,w,x&writable=true&write_partitions=1").await;
     let requests: [&[(&str, &str)]; 3] =
         [&[("v", "1"), ("w", "1")], &[("w", "2")], &[("w", "3"), ("x", "3")]];
     let writes = requests.map(|fields| {
@@ -562,7 +564,7 @@ async fn a_closed_table_answers_what_it_has_taken_and_takes_nothing_more() {
         })
         .map(tokio::spawn)
         .collect();
-    until(|| async { table.stats().line.writes.requests > 0 }).await;
+    until(|| async { table.stats().queue.writes.requests > 0 }).await;
     table.close().await;
     let mut written = 0;
     for write in writes {

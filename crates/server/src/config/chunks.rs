@@ -36,7 +36,7 @@ pub const CHUNKS_KEYS: [&str; 17] = [
     "fill",
     "fill_memory",
     "fill_whole_max",
-    "line_requests",
+    "queue_requests",
     "grace_period",
     "memory",
     "poll",
@@ -97,8 +97,8 @@ const GRACE_PERIOD_DEFAULT: Duration = Duration::from_secs(600);
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 const REQUESTS_DEFAULT: usize = 64;
 const REQUESTS_MAX: usize = 1024;
-const LINE_REQUESTS_DEFAULT: usize = 10_000;
-const LINE_REQUESTS_MAX: usize = 1_000_000;
+const QUEUE_REQUESTS_DEFAULT: usize = 10_000;
+const QUEUE_REQUESTS_MAX: usize = 1_000_000;
 const DOLT_LAYOUT_DEFAULT: DoltLayout = DoltLayout::Files;
 
 /// Settings of one table as given. `Debug` shows no URL.
@@ -118,7 +118,7 @@ pub struct ChunksSpec {
     timeout: Option<Duration>,
     grace_period: Option<Duration>,
     contents: Option<Contents>,
-    line_requests: Option<usize>,
+    queue_requests: Option<usize>,
     dolt_paths: Option<Vec<String>>,
     dolt_layout: Option<DoltLayout>,
 }
@@ -191,7 +191,7 @@ pub struct ChunksSettings {
     /// Form in which GET returns a chunk.
     pub contents: Contents,
     /// Most requests of RESP clients in the queue.
-    pub line_requests: usize,
+    pub queue_requests: usize,
     /// Paths, like `org/repo`, under which Dolt's clients find the store, beside the table's name.
     pub dolt_paths: Vec<String>,
     /// Kind of chunk locations that Dolt's clients get.
@@ -244,7 +244,7 @@ impl ChunksSpec {
             "timeout" => once(&mut self.timeout, key, parse_duration(value)?),
             "grace_period" => once(&mut self.grace_period, key, parse_duration(value)?),
             "contents" => once(&mut self.contents, key, contents(value)?),
-            "line_requests" => once(&mut self.line_requests, key, count(key, value)?),
+            "queue_requests" => once(&mut self.queue_requests, key, count(key, value)?),
             "dolt_layout" => once(&mut self.dolt_layout, key, dolt_layout(value)?),
             key if STORE_KEYS.contains(&key) => Err(format!(
                 "`{key}` belongs to the store; expected it in the query of url: \
@@ -342,11 +342,11 @@ impl ChunksSpec {
                 Duration::ZERO,
             )?,
             contents: self.contents.unwrap_or(Contents::Decoded),
-            line_requests: one_to(
-                "line_requests",
-                self.line_requests,
-                LINE_REQUESTS_DEFAULT,
-                LINE_REQUESTS_MAX,
+            queue_requests: one_to(
+                "queue_requests",
+                self.queue_requests,
+                QUEUE_REQUESTS_DEFAULT,
+                QUEUE_REQUESTS_MAX,
             )?,
             dolt_paths: self.dolt_paths.unwrap_or_default(),
             dolt_layout: self.dolt_layout.unwrap_or(DOLT_LAYOUT_DEFAULT),

@@ -177,9 +177,9 @@ mod tests {
             timeout = "500ms"
             min_batch = 4
             batch = 64
-            lanes = 2
-            line_requests = 1000
-            line_bytes = "16MiB"
+            write_partitions = 2
+            queue_requests = 1000
+            queue_bytes = "16MiB"
             join_in_flight = false
             password_file = "/etc/busload/objects.password"
             kind = "postgres"

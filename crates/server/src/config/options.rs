@@ -8,9 +8,9 @@ use log::LevelFilter;
 use super::{
     address::Listen,
     http_url::HttpUrl,
+    secret_argument::SecretArgument,
     table::TableSpec,
     units::{MemoryMax, Size},
-    unshown::Unshown,
 };
 use crate::http::HostName;
 
@@ -73,7 +73,7 @@ pub struct Options {
     #[arg(
         long,
         value_name = "URL",
-        value_parser = Unshown::<HttpUrl>::default(),
+        value_parser = SecretArgument::<HttpUrl>::default(),
         help_heading = "Fronts"
     )]
     pub http_url: Option<HttpUrl>,
@@ -114,7 +114,7 @@ pub struct Options {
     #[arg(
         long = "table",
         value_name = "NAME=URL",
-        value_parser = Unshown::<TableSpec>::default(),
+        value_parser = SecretArgument::<TableSpec>::default(),
         help_heading = "Data",
         verbatim_doc_comment
     )]

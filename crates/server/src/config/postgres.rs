@@ -19,9 +19,9 @@ pub const POSTGRES_KEYS: [&str; 16] = [
     "connections",
     "join_in_flight",
     "key",
-    "lanes",
-    "line_bytes",
-    "line_requests",
+    "write_partitions",
+    "queue_bytes",
+    "queue_requests",
     "min_batch",
     "password_file",
     "relation",
@@ -72,9 +72,9 @@ impl PostgresSpec {
             "connections" => options.connections = Some(count(key, value)?),
             "min_batch" => options.min_batch = Some(count(key, value)?),
             "batch" => options.batch = Some(count(key, value)?),
-            "lanes" => options.lanes = Some(count(key, value)?),
-            "line_requests" => options.line_requests = Some(count(key, value)?),
-            "line_bytes" => options.line_bytes = Some(value.parse::<Size>()?.0),
+            "write_partitions" => options.write_partitions = Some(count(key, value)?),
+            "queue_requests" => options.queue_requests = Some(count(key, value)?),
+            "queue_bytes" => options.queue_bytes = Some(value.parse::<Size>()?.0),
             "timeout" => options.timeout = Some(parse_duration(value)?),
             _ => return Err(unknown(key, "setting of a postgres table", &POSTGRES_KEYS)),
         }
@@ -265,9 +265,9 @@ mod tests {
             ("timeout", &["2s"]),
             ("min_batch", &["5"]),
             ("batch", &["50"]),
-            ("lanes", &["6"]),
-            ("line_requests", &["700"]),
-            ("line_bytes", &["8MiB"]),
+            ("write_partitions", &["6"]),
+            ("queue_requests", &["700"]),
+            ("queue_bytes", &["8MiB"]),
             ("join_in_flight", &["true"]),
             ("password_file", &["/f"]),
         ] {
@@ -276,8 +276,8 @@ mod tests {
             assert!(POSTGRES_KEYS.contains(&key));
         }
         let url = "objects=postgres://app@db/lake?relation=t&key=a,b&columns=x,y&separator=/\
-                   &writable=true&connections=3&timeout=2s&min_batch=5&batch=50&lanes=6\
-                   &line_requests=700&line_bytes=8MiB&join_in_flight=true&password_file=/f";
+                   &writable=true&connections=3&timeout=2s&min_batch=5&batch=50&write_partitions=6\
+                   &queue_requests=700&queue_bytes=8MiB&join_in_flight=true&password_file=/f";
         let shown = |spec: &PostgresSpec| format!("{:?}", spec.resolve(&environment(&[])).unwrap());
         assert_eq!(shown(&in_file), shown(&spec(url)));
     }

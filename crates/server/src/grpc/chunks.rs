@@ -63,7 +63,7 @@ impl Chunks {
                 "{STREAMED_CALLS_MAX} calls of GetChunks are under way, and none ended in time"
             ))
         };
-        let waited = timeout_at(deadline.of_trip().into(), place).await.map_err(|_| too_many())?;
+        let waited = timeout_at(deadline.of_batch().into(), place).await.map_err(|_| too_many())?;
         Ok(waited.expect("the semaphore is never closed"))
     }
 }
@@ -74,7 +74,7 @@ impl Target<'_> {
     }
 
     fn request(&self, form: Form, local_only: bool) -> ReadRequest {
-        ReadRequest { form, local_only, deadline: self.deadline.of_trip() }
+        ReadRequest { form, local_only, deadline: self.deadline.of_batch() }
     }
 
     fn refusal(&self, error: &Error) -> Refusal {
@@ -82,7 +82,7 @@ impl Target<'_> {
     }
 
     /// Waits for the store's answer until the deadline.
-    async fn in_time<T>(
+    async fn within_deadline<T>(
         &self,
         deadline: Instant,
         answer: impl Future<Output = Result<T, Error>>,
@@ -110,7 +110,7 @@ impl Target<'_> {
         if self.store().snapshot().is_some() {
             return Ok(());
         }
-        self.in_time(self.deadline.of_trip(), self.store().opened()).await
+        self.within_deadline(self.deadline.of_batch(), self.store().opened()).await
     }
 
     /// Returns the indexes of absent addresses, ascending.
@@ -133,7 +133,7 @@ impl Target<'_> {
             let asked: Vec<_> = unknown.iter().map(|(_, address)| *address).collect();
             let request = self.request(Form::Contents, local_only);
             let present = self.store().has_many(&asked, request);
-            let present = self.in_time(request.deadline, present).await?;
+            let present = self.within_deadline(request.deadline, present).await?;
             let late = unknown.iter().zip(present).filter(|(_, present)| !present);
             absent.extend(late.map(|((index, _), _)| *index));
             absent.sort_unstable();
@@ -205,8 +205,9 @@ impl chunks_server::Chunks for Chunks {
         let target = self.target(&message.store, call.metadata())?;
         let id = answer::dictionary_id(&message.dictionary_id)?;
         let request = target.request(Form::Contents, false);
-        let found =
-            target.in_time(request.deadline, target.store().dictionary(&id, request)).await?;
+        let found = target
+            .within_deadline(request.deadline, target.store().dictionary(&id, request))
+            .await?;
         let dictionary = found.ok_or_else(|| {
             Refusal::not_found("dictionary_id: the store has no such dictionary, or not any more")
         })?;

@@ -32,7 +32,7 @@ pub struct Health {
 
 /// Service whose health a client asks for.
 #[derive(Clone, Copy, Debug)]
-enum Patient {
+enum HealthTarget {
     Server,
     Chunks,
 }
@@ -44,7 +44,7 @@ impl Health {
     }
 }
 
-impl Patient {
+impl HealthTarget {
     fn of(service: &str) -> Option<Self> {
         match service {
             "" => Some(Self::Server),
@@ -67,7 +67,7 @@ impl Patient {
 /// State of one `Watch` call.
 struct Watch {
     status: Arc<Status>,
-    patient: Option<Patient>,
+    patient: Option<HealthTarget>,
     told: Option<ServingStatus>,
     _place: OwnedSemaphorePermit,
 }
@@ -101,7 +101,7 @@ impl health_server::Health for Health {
         call: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Refusal> {
         let service = &call.get_ref().service;
-        let patient = Patient::of(service).ok_or_else(|| {
+        let patient = HealthTarget::of(service).ok_or_else(|| {
             Refusal::not_found(format!("service: there is none of the name \"{}\"", Shown(service)))
         })?;
         Ok(Response::new(response(patient.health(&self.status))))
@@ -117,7 +117,7 @@ impl health_server::Health for Health {
             ))
         })?;
         // The protocol allows a watch of an unknown service, which may become known later.
-        let patient = Patient::of(&call.get_ref().service);
+        let patient = HealthTarget::of(&call.get_ref().service);
         let watch = Watch { status: Arc::clone(&self.status), patient, told: None, _place: place };
         let told = unfold(watch, async |mut watch| Some((Ok(watch.next().await), watch)));
         Ok(Response::new(told.boxed()))

@@ -27,7 +27,7 @@ pub const LOOKUPS_PER_TURN: usize = 512;
 /// Most chunks that one call waits for at once; it requests further ones as these are received.
 pub const WAITING_COUNT_MAX: usize = 2_048;
 /// Most batches of one call in flight at once.
-pub const TRIP_COUNT_MAX: usize = 16;
+pub const BATCHES_IN_FLIGHT_MAX: usize = 16;
 /// Longest timeout that a client can set.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 /// Interval at which `Watch` calls look for a change of the health.

@@ -36,11 +36,11 @@ use tonic::Status;
 use super::{
     answer::{Message, Outcome},
     deadline::Deadline,
-    limits::{LOOKUPS_PER_TURN, TRIP_COUNT_MAX, WAITING_COUNT_MAX},
+    limits::{BATCHES_IN_FLIGHT_MAX, LOOKUPS_PER_TURN, WAITING_COUNT_MAX},
 };
 
 /// Outcomes by index, in any order.
-pub type Landed = Vec<(u32, Outcome)>;
+pub type Outcomes = Vec<(u32, Outcome)>;
 
 /// Source of chunks that a call reads from.
 pub trait Reader: Send + Unpin + 'static {
@@ -51,7 +51,7 @@ pub trait Reader: Send + Unpin + 'static {
         &self,
         addresses: Vec<ChunkAddress>,
         request: Request,
-    ) -> BoxStream<'static, Landed>;
+    ) -> BoxStream<'static, Outcomes>;
 }
 
 impl Reader for Store {
@@ -63,15 +63,15 @@ impl Reader for Store {
         &self,
         addresses: Vec<ChunkAddress>,
         request: Request,
-    ) -> BoxStream<'static, Landed> {
+    ) -> BoxStream<'static, Outcomes> {
         let reads = Some(Store::get_many(self, addresses, request));
-        let landed = unfold(reads, async |reads| {
+        let received = unfold(reads, async |reads| {
             let mut reads = reads?;
-            let mut landed = Vec::new();
-            let more = reads.next(&mut landed).await;
-            Some((landed, more.then_some(reads)))
+            let mut received = Vec::new();
+            let more = reads.next(&mut received).await;
+            Some((received, more.then_some(reads)))
         });
-        landed.boxed()
+        received.boxed()
     }
 }
 
@@ -98,12 +98,12 @@ pub struct Answers<R> {
     next: u32,
     /// Indexes of addresses that have to be waited for and are in no batch yet.
     waiting: Vec<u32>,
-    trips: SelectAll<BoxStream<'static, Landed>>,
+    batches: SelectAll<BoxStream<'static, Outcomes>>,
     /// Indexes of addresses in batches in flight.
-    under_way: BTreeSet<u32>,
+    in_flight: BTreeSet<u32>,
     /// Time at which those fail, unless an outcome is received before.
     timeout: Pin<Box<Sleep>>,
-    landed: VecDeque<(u32, Outcome)>,
+    received: VecDeque<(u32, Outcome)>,
     /// The client's deadline.
     end: Option<Pin<Box<Sleep>>>,
     over: bool,
@@ -130,10 +130,10 @@ impl<R: Reader> Answers<R> {
             call,
             next: 0,
             waiting: Vec::new(),
-            trips: SelectAll::new(),
-            under_way: BTreeSet::new(),
+            batches: SelectAll::new(),
+            in_flight: BTreeSet::new(),
             timeout,
-            landed: VecDeque::new(),
+            received: VecDeque::new(),
             end,
             over: false,
         }
@@ -146,22 +146,22 @@ impl<R: Reader> Answers<R> {
 
     /// Moves received outcomes into the message, as many as fit. Registers the waker for further
     /// ones.
-    fn take_landed(&mut self, context: &mut Context<'_>, message: &mut Message) {
+    fn take_received(&mut self, context: &mut Context<'_>, message: &mut Message) {
         loop {
-            while let Some((_, outcome)) = self.landed.front()
+            while let Some((_, outcome)) = self.received.front()
                 && message.has_room_for(outcome)
-                && let Some((index, outcome)) = self.landed.pop_front()
+                && let Some((index, outcome)) = self.received.pop_front()
             {
                 message.add(index, outcome, &self.call.deadline);
             }
-            if !self.landed.is_empty() {
+            if !self.received.is_empty() {
                 return;
             }
-            let Poll::Ready(Some(landed)) = self.trips.poll_next_unpin(context) else { return };
-            for (index, _) in &landed {
-                self.under_way.remove(index);
+            let Poll::Ready(Some(received)) = self.batches.poll_next_unpin(context) else { return };
+            for (index, _) in &received {
+                self.in_flight.remove(index);
             }
-            self.landed.extend(landed);
+            self.received.extend(received);
             self.begin_timeout();
         }
     }
@@ -169,7 +169,7 @@ impl<R: Reader> Answers<R> {
     /// Looks up further addresses.
     fn look_up(&mut self, message: &mut Message) -> Turn {
         for _ in 0..LOOKUPS_PER_TURN {
-            if message.is_full() || !self.landed.is_empty() {
+            if message.is_full() || !self.received.is_empty() {
                 return Turn::Full;
             }
             let Some(address) = self.address(self.next) else { return Turn::Done };
@@ -178,7 +178,7 @@ impl<R: Reader> Answers<R> {
                 Attempt::Ready(outcome) if message.has_room_for(&outcome) => {
                     message.add(self.next, outcome, &self.call.deadline);
                 }
-                Attempt::Ready(outcome) => self.landed.push_back((self.next, outcome)),
+                Attempt::Ready(outcome) => self.received.push_back((self.next, outcome)),
             }
             self.next += 1;
         }
@@ -187,23 +187,23 @@ impl<R: Reader> Answers<R> {
 
     /// Sends the addresses that have to be waited for as one batch. Returns whether it sent one.
     fn leave(&mut self) -> bool {
-        let room = WAITING_COUNT_MAX.saturating_sub(self.under_way.len()).min(self.waiting.len());
-        if room == 0 || TRIP_COUNT_MAX <= self.trips.len() {
+        let room = WAITING_COUNT_MAX.saturating_sub(self.in_flight.len()).min(self.waiting.len());
+        if room == 0 || BATCHES_IN_FLIGHT_MAX <= self.batches.len() {
             return false;
         }
         let indexes: Vec<u32> = self.waiting.drain(..room).collect();
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             self.begin_timeout();
         }
-        self.under_way.extend(&indexes);
+        self.in_flight.extend(&indexes);
         let addresses = indexes.iter().filter_map(|index| self.address(*index)).collect();
         let (form, local_only) = (self.call.form, self.call.local_only);
-        let request = Request { form, local_only, deadline: self.call.deadline.of_paced_trip() };
-        let landed = self.reader.get_many(addresses, request).map(move |mut landed| {
-            landed.iter_mut().for_each(|(index, _)| *index = indexes[*index as usize]);
-            landed
+        let request = Request { form, local_only, deadline: self.call.deadline.of_paced_batch() };
+        let received = self.reader.get_many(addresses, request).map(move |mut received| {
+            received.iter_mut().for_each(|(index, _)| *index = indexes[*index as usize]);
+            received
         });
-        self.trips.push(landed.boxed());
+        self.batches.push(received.boxed());
         true
     }
 
@@ -216,26 +216,26 @@ impl<R: Reader> Answers<R> {
     /// client set a deadline.
     fn has_stalled(&mut self, context: &mut Context<'_>) -> bool {
         self.end.is_none()
-            && !self.under_way.is_empty()
+            && !self.in_flight.is_empty()
             && self.timeout.as_mut().poll(context).is_ready()
     }
 
     /// Fails all reads in flight.
     fn give_up(&mut self) {
-        self.trips = SelectAll::new();
+        self.batches = SelectAll::new();
         let late = Error::TooLate(self.call.deadline.passed().message().to_owned());
-        let indexes = std::mem::take(&mut self.under_way);
-        self.landed.extend(indexes.into_iter().map(|index| (index, Err(late.clone()))));
+        let indexes = std::mem::take(&mut self.in_flight);
+        self.received.extend(indexes.into_iter().map(|index| (index, Err(late.clone()))));
     }
 
     fn is_done(&self) -> bool {
-        self.trips.is_empty() && self.waiting.is_empty() && self.landed.is_empty()
+        self.batches.is_empty() && self.waiting.is_empty() && self.received.is_empty()
     }
 
     /// Makes one message, if there is anything to send yet.
     fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Option<GetChunksResponse>> {
         let mut message = Message::default();
-        self.take_landed(context, &mut message);
+        self.take_received(context, &mut message);
         let turn = self.look_up(&mut message);
         if turn == Turn::Used && message.is_empty() {
             // Addresses found so far that have to be waited for share a batch with those found
@@ -245,7 +245,7 @@ impl<R: Reader> Answers<R> {
         }
         // A new batch has to be polled once, or it would never wake this task.
         while self.leave() {
-            self.take_landed(context, &mut message);
+            self.take_received(context, &mut message);
         }
         if !message.is_empty() {
             return Poll::Ready(Some(message.into_inner()));
@@ -253,7 +253,7 @@ impl<R: Reader> Answers<R> {
         if turn == Turn::Done && self.is_done() { Poll::Ready(None) } else { Poll::Pending }
     }
 
-    fn is_too_late(&mut self, context: &mut Context<'_>) -> bool {
+    fn is_past_deadline(&mut self, context: &mut Context<'_>) -> bool {
         self.end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready())
     }
 }
@@ -265,7 +265,7 @@ impl<R: Reader> Stream for Answers<R> {
         if self.over {
             return Poll::Ready(None);
         }
-        if self.is_too_late(context) {
+        if self.is_past_deadline(context) {
             self.over = true;
             return Poll::Ready(Some(Err(self.call.deadline.passed())));
         }

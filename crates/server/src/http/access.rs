@@ -39,7 +39,7 @@ use axum::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
 use busload_pipeline::{
-    guesses::{ClientAddress, Guesses, whole_seconds},
+    password_limiter::{ClientAddress, PasswordLimiter, whole_seconds},
     secret::is_secret,
 };
 use hmac::{Hmac, KeyInit, Mac};
@@ -74,7 +74,7 @@ struct Secret {
     /// MAC that makes the keys of downloads.
     keys: Code,
     /// Limiter of wrong passwords.
-    guesses: Mutex<Guesses>,
+    guesses: Mutex<PasswordLimiter>,
     /// Start of the limiter's time.
     started: Instant,
 }

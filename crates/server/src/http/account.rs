@@ -22,7 +22,7 @@ use axum::{
     body::{Body, HttpBody},
     http::Extensions,
 };
-use busload_pipeline::guesses::ClientAddress;
+use busload_pipeline::password_limiter::ClientAddress;
 use bytes::{Buf, Bytes};
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::Notify;

@@ -94,7 +94,7 @@ fn begin(status: &Status, name: &str, action: &str) -> Result<Body, (StatusCode,
     let (lines, received) = mpsc::channel(LINES_MAX);
     let task = runtime.spawn(work(store, action, lines, place));
     let lines =
-        Lines { received: ReceiverStream::new(received), _work: GivenUp(task.abort_handle()) };
+        Lines { received: ReceiverStream::new(received), _work: AbortOnDrop(task.abort_handle()) };
     Ok(Body::from_stream(lines.map(Ok::<_, Infallible>)))
 }
 
@@ -132,9 +132,9 @@ fn line(value: &Value) -> Bytes {
 }
 
 /// Cancels work when it is dropped.
-struct GivenUp(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for GivenUp {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -143,7 +143,7 @@ impl Drop for GivenUp {
 /// Stream of the lines of one piece of work.
 struct Lines {
     received: ReceiverStream<Bytes>,
-    _work: GivenUp,
+    _work: AbortOnDrop,
 }
 
 impl Stream for Lines {

@@ -221,7 +221,8 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
     let mut by_operation = |name: &str, kind, help, of: fn(&busload_batch::ClassStats) -> u64| {
         page.family(name, kind, help);
         for (table, stats) in tables {
-            for (operation, class) in [("read", &stats.line.reads), ("write", &stats.line.writes)] {
+            for (operation, class) in [("read", &stats.queue.reads), ("write", &stats.queue.writes)]
+            {
                 page.sample(name, &[("table", table), ("operation", operation)], of(class));
             }
         }
@@ -260,16 +261,16 @@ fn postgres(page: &mut Page, tables: &[(&str, TableStats)]) {
         "busload_postgres_refused_total",
         counter,
         "Requests refused because the queue was full.",
-        |stats| stats.line.refused,
+        |stats| stats.queue.refused,
     );
     each("busload_postgres_expired_total", counter, "Requests that timed out.", |stats| {
-        stats.line.expired
+        stats.queue.expired
     });
     each(
         "busload_postgres_left_total",
         counter,
         "Requests whose client went away first.",
-        |stats| stats.line.left,
+        |stats| stats.queue.left,
     );
     each(
         "busload_postgres_retries_total",

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub(super) struct Rehearsal {
     /// Free space of the file system, less the growth of files so far.
-    room_bytes: Mutex<u64>,
+    free_bytes: Mutex<u64>,
 }
 
 /// Kind of entry to try to create.
@@ -33,12 +33,12 @@ impl Rehearsal {
         if parent != path {
             try_in(parent, Trial::Directory)?;
         }
-        Ok(Self { room_bytes: Mutex::new(room_bytes(parent)) })
+        Ok(Self { free_bytes: Mutex::new(free_bytes(parent)) })
     }
 
     #[cfg(test)]
-    pub fn with_room(room_bytes: u64) -> Self {
-        Self { room_bytes: Mutex::new(room_bytes) }
+    pub fn with_room(free_bytes: u64) -> Self {
+        Self { free_bytes: Mutex::new(free_bytes) }
     }
 
     /// Fails if no file with this path could be created. Its directory may be missing.
@@ -57,15 +57,15 @@ impl Rehearsal {
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
-        self.room_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the growth of a file from the free space, or gives back what it shrank by.
     pub fn resize(&self, from: u64, to: u64) -> io::Result<()> {
-        let mut room_bytes = self.lock();
-        match (*room_bytes).saturating_add(from).checked_sub(to) {
+        let mut free_bytes = self.lock();
+        match (*free_bytes).saturating_add(from).checked_sub(to) {
             Some(left) => {
-                *room_bytes = left;
+                *free_bytes = left;
                 Ok(())
             }
             None => Err(Errno::NOSPC.into()),
@@ -100,7 +100,7 @@ fn try_in(directory: &Path, trial: Trial) -> io::Result<()> {
 
 /// Returns the space of the directory's file system that this user may take; no limit if that is
 /// not known.
-fn room_bytes(directory: &Path) -> u64 {
+fn free_bytes(directory: &Path) -> u64 {
     match rustix::fs::statvfs(directory) {
         Ok(space) if 0 < space.f_blocks => space.f_bavail.saturating_mul(space.f_frsize),
         _ => u64::MAX,
@@ -149,6 +149,6 @@ mod tests {
         rehearsal.resize(0, 1).unwrap_err();
         rehearsal.resize(60, 50).unwrap();
         rehearsal.resize(0, 10).unwrap();
-        assert!(0 < room_bytes(tempfile::tempdir().unwrap().path()));
+        assert!(0 < free_bytes(tempfile::tempdir().unwrap().path()));
     }
 }

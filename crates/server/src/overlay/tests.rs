@@ -13,7 +13,7 @@ fn directory() -> tempfile::TempDir {
     directory
 }
 
-fn contents(disk: &OverlayDisk, file: &OverlayFile) -> Vec<u8> {
+fn contents(disk: &CopyOnWriteDisk, file: &CopyOnWriteFile) -> Vec<u8> {
     let mut bytes = vec![0xee; 100_000];
     let count = disk.read_at(file, 0, &mut bytes).unwrap();
     bytes.truncate(count);
@@ -23,7 +23,7 @@ fn contents(disk: &OverlayDisk, file: &OverlayFile) -> Vec<u8> {
 #[test]
 fn changes_are_seen_through_the_layer_and_the_file_stays_as_it_is() {
     let directory = directory();
-    let disk = OverlayDisk::open(directory.path()).unwrap();
+    let disk = CopyOnWriteDisk::open(directory.path()).unwrap();
     let file = disk.open("a").unwrap();
     // Model: the same steps on plain bytes.
     let mut model = vec![7_u8; 10_000];
@@ -47,7 +47,7 @@ fn changes_are_seen_through_the_layer_and_the_file_stays_as_it_is() {
 #[test]
 fn names_change_in_the_layer_only() {
     let directory = directory();
-    let disk = OverlayDisk::open(directory.path()).unwrap();
+    let disk = CopyOnWriteDisk::open(directory.path()).unwrap();
     disk.create("b").unwrap();
     assert_eq!(disk.create("b").unwrap_err().kind, DiskErrorKind::Exists);
     disk.rename("a", "c").unwrap();
@@ -62,12 +62,12 @@ fn names_change_in_the_layer_only() {
 /// `check` once said that a start in such a directory would succeed.
 #[test]
 fn a_rehearsal_fails_where_the_directory_below_would() {
-    let error = OverlayDisk::rehearse(Path::new("/proc/busload/log")).unwrap_err();
+    let error = CopyOnWriteDisk::rehearse(Path::new("/proc/busload/log")).unwrap_err();
     assert_eq!(
         (error.operation, error.path),
         (DiskOperation::Create, PathBuf::from("/proc/busload/log"))
     );
-    let disk = OverlayDisk::rehearse(Path::new("/proc/self/task")).unwrap();
+    let disk = CopyOnWriteDisk::rehearse(Path::new("/proc/self/task")).unwrap();
     for (error, operation) in [
         (disk.create("new").unwrap_err(), DiskOperation::Create),
         (disk.lock("lock").unwrap_err(), DiskOperation::Lock),
@@ -82,7 +82,7 @@ fn a_rehearsal_fails_where_the_directory_below_would() {
     let program = directory.path().join("program");
     fs::copy("/bin/sleep", &program).unwrap();
     let mut child = std::process::Command::new(&program).arg("1000").spawn().unwrap();
-    let disk = OverlayDisk::rehearse(directory.path()).unwrap();
+    let disk = CopyOnWriteDisk::rehearse(directory.path()).unwrap();
     let errors = [disk.open("program").unwrap_err(), disk.lock("program").unwrap_err()];
     child.kill().unwrap();
     child.wait().unwrap();
@@ -94,18 +94,18 @@ fn a_rehearsal_fails_where_the_directory_below_would() {
         ]
     );
     // A disk that is only read does not ask whether files can be written.
-    OverlayDisk::open(directory.path()).unwrap().open("program").unwrap();
-    OverlayDisk::open(Path::new("/proc/busload/log")).unwrap().lock("lock").unwrap();
+    CopyOnWriteDisk::open(directory.path()).unwrap().open("program").unwrap();
+    CopyOnWriteDisk::open(Path::new("/proc/busload/log")).unwrap().lock("lock").unwrap();
 }
 
 #[test]
 fn a_rehearsal_has_the_room_of_the_file_system() {
     let directory = directory();
-    let disk = OverlayDisk::rehearse(directory.path()).unwrap();
+    let disk = CopyOnWriteDisk::rehearse(directory.path()).unwrap();
     let error = disk.truncate(&disk.open("a").unwrap(), u64::MAX / 2).unwrap_err();
     assert_eq!((error.kind, error.operation), (DiskErrorKind::NoSpace, DiskOperation::Truncate));
     let rehearsal = Arc::new(Rehearsal::with_room(1000));
-    let disk = OverlayDisk::open_for(directory.path(), Some(rehearsal)).unwrap();
+    let disk = CopyOnWriteDisk::open_for(directory.path(), Some(rehearsal)).unwrap();
     for _ in 0..4 {
         let file = disk.create("new").unwrap();
         disk.write_at(&file, 0, &slices(&[0; 600])).unwrap();
@@ -118,13 +118,13 @@ fn a_rehearsal_has_the_room_of_the_file_system() {
     // Bytes that exist below take no further space.
     disk.truncate(&disk.open("a").unwrap(), 9_000).unwrap();
     disk.write_at(&disk.create("new").unwrap(), 0, &slices(&[0; 2000])).unwrap();
-    let disk = OverlayDisk::open(directory.path()).unwrap();
+    let disk = CopyOnWriteDisk::open(directory.path()).unwrap();
     disk.truncate(&disk.open("a").unwrap(), u64::MAX / 2).unwrap();
 }
 
 #[test]
 fn zeros_where_nothing_is_take_no_memory() {
-    let disk = OverlayDisk::open(Path::new("/nowhere/at/all")).unwrap();
+    let disk = CopyOnWriteDisk::open(Path::new("/nowhere/at/all")).unwrap();
     let file = disk.create("zeros").unwrap();
     disk.write_at(&file, 0, &slices(&vec![0; 1 << 20])).unwrap();
     assert_eq!(disk.length(&file).unwrap(), 1 << 20);
@@ -134,12 +134,12 @@ fn zeros_where_nothing_is_take_no_memory() {
 #[test]
 fn a_directory_in_use_cannot_be_looked_at() {
     let directory = directory();
-    let disk = OverlayDisk::open(directory.path()).unwrap();
+    let disk = CopyOnWriteDisk::open(directory.path()).unwrap();
     let writer = File::create(directory.path().join("a")).unwrap();
     writer.try_lock().unwrap();
     assert_eq!(disk.lock("a").unwrap_err().kind, DiskErrorKind::Exists);
     drop(writer);
     disk.lock("a").unwrap();
-    OverlayDisk::open(directory.path()).unwrap().lock("a").unwrap();
+    CopyOnWriteDisk::open(directory.path()).unwrap().lock("a").unwrap();
     disk.lock("not there yet").unwrap();
 }

@@ -52,8 +52,8 @@ use super::{
     Remotesapi,
     limits::{RECORDS_CHUNKS_MAX, SENDING_BYTES_MAX},
     records,
-    rooms::{Rooms, Share},
-    url::{FileName, PREFIX, Recipe, Resource},
+    rooms::{Budgets, Share},
+    url::{Bundle, FileName, PREFIX, Resource},
 };
 use crate::{chunk_stores::ChunkTable, config::ChunksSettings, http::check_memory, shown::Shown};
 
@@ -68,7 +68,7 @@ const KEY: &str = "key=";
 /// Builds the routes of all downloads.
 pub fn routes(remotesapi: &Arc<Remotesapi>) -> Router {
     let downloads =
-        Downloads { remotesapi: Arc::clone(remotesapi), rooms: Rooms::new(SENDING_BYTES_MAX) };
+        Downloads { remotesapi: Arc::clone(remotesapi), rooms: Budgets::new(SENDING_BYTES_MAX) };
     Router::new()
         .route(PREFIX, any(answer))
         .route(&format!("{PREFIX}/"), any(answer))
@@ -86,7 +86,7 @@ async fn answer(Extract(downloads): Extract<Arc<Downloads>>, request: Request) -
 struct Downloads {
     remotesapi: Arc<Remotesapi>,
     /// Memory budget of each table for bytes being sent.
-    rooms: Rooms,
+    rooms: Budgets,
 }
 
 impl Downloads {
@@ -171,17 +171,17 @@ impl Downloads {
             Resource::File(name) => {
                 let FileName { id, kind, version } = *name;
                 let file = table.store.file_bytes(id, kind, version, deadline);
-                let file = in_time(deadline, table, file).await?.map(Source::File);
+                let file = within_deadline(deadline, table, file).await?.map(Source::File);
                 (
                     file,
                     "the store has no such table file, or not in this version any more: \
                      list the files again",
                 )
             }
-            Resource::Records(recipe) => {
-                let bytes = self.remotesapi.records.get(&table.store, recipe, deadline);
-                let bytes = in_time(deadline, table, bytes).await?;
-                let records = |bytes| Records::new(&self.remotesapi, (&table.store, recipe), bytes);
+            Resource::Records(bundle) => {
+                let bytes = self.remotesapi.records.get(&table.store, bundle, deadline);
+                let bytes = within_deadline(deadline, table, bytes).await?;
+                let records = |bytes| Records::new(&self.remotesapi, (&table.store, bundle), bytes);
                 (
                     bytes.map(|bytes| Source::Records(records(bytes))),
                     "the store does not have these chunks any more, or not in this layout: \
@@ -210,7 +210,9 @@ impl Downloads {
         let room = self.rooms.take_shared(share, wanted, deadline).await.ok_or_else(full)?;
         let (status, kind) = (Arc::clone(&self.remotesapi.status), source.kind(part));
         let mut pieces = source.stream(part, table.settings.timeout);
-        let first = match in_time(deadline, table, pieces.next().map(Option::transpose)).await? {
+        let first = match within_deadline(deadline, table, pieces.next().map(Option::transpose))
+            .await?
+        {
             Some(first) => first,
             None if part.range.is_empty() => return Ok(Body::empty()),
             None => return Err(Refusal::later("the bytes of the file ended before they began")),
@@ -223,7 +225,7 @@ impl Downloads {
 }
 
 /// Waits for the store's answer until the request's deadline.
-async fn in_time<T>(
+async fn within_deadline<T>(
     deadline: Instant,
     table: &ChunkTable,
     answer: impl Future<Output = Result<T, Error>>,
@@ -254,7 +256,7 @@ impl<'a> Target<'a> {
         let (table, kind, first, second, end) = (next()?, next()?, next()?, next(), next());
         let resource = match (kind, second, end) {
             ("files", Some(name), None) => Resource::File(FileName::parse(first, name)?),
-            ("records", None, None) => Resource::Records(recipe(first)?),
+            ("records", None, None) => Resource::Records(bundle(first)?),
             _ => return None,
         };
         let key = query.and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix(KEY)));
@@ -263,8 +265,8 @@ impl<'a> Target<'a> {
 }
 
 /// Parses a bundle. Longer ones than busload advertises are refused.
-fn recipe(text: &str) -> Option<Recipe> {
-    Recipe::parse(text).filter(|recipe| recipe.addresses.len() <= RECORDS_CHUNKS_MAX)
+fn bundle(text: &str) -> Option<Bundle> {
+    Bundle::parse(text).filter(|bundle| bundle.addresses.len() <= RECORDS_CHUNKS_MAX)
 }
 
 /// Returns the entity tag. It identifies the bytes as the URL does, so no process ever serves other
@@ -272,7 +274,7 @@ fn recipe(text: &str) -> Option<Recipe> {
 fn etag(resource: &Resource) -> HeaderValue {
     let text = match resource {
         Resource::File(FileName { id, version, .. }) => format!("\"{version:016x}-{id}\""),
-        Resource::Records(recipe) => format!("\"{}\"", records::digest(recipe)),
+        Resource::Records(bundle) => format!("\"{}\"", records::digest(bundle)),
     };
     HeaderValue::try_from(text).expect("hexadecimal and base 32 are ASCII")
 }

@@ -24,9 +24,9 @@ use tonic::Status as Refusal;
 use self::plan::{Group, Plan, Spot};
 use super::{
     Remotesapi,
-    limits::{RECORDS_AT_ONCE_MAX, RECORDS_MAKING_SHARE},
-    records::Made,
-    rooms::Rooms,
+    limits::{RECORDS_AT_ONCE_MAX, RECORDS_ENCODING_DIVISOR},
+    records::BundleInfo,
+    rooms::Budgets,
     target::Target,
     url::{FileName, Resource},
 };
@@ -77,12 +77,13 @@ impl From<DoltLayout> for Layout {
 /// Locates the addresses in one version of the store and builds what clients are told.
 pub async fn lay_out(
     remotesapi: &Remotesapi,
-    rooms: &Rooms,
+    rooms: &Budgets,
     target: &Target,
     (layout, addresses): (Layout, &[ChunkAddress]),
 ) -> Result<Laid, Refusal> {
     let store = target.store();
-    let located = target.in_time(store.locate(addresses, target.deadline().of_trip())).await?;
+    let located =
+        target.within_deadline(store.locate(addresses, target.deadline().of_batch())).await?;
     match layout {
         Layout::Files => {
             store.prefetch(&located);
@@ -106,7 +107,7 @@ fn only(located: &Located, which: &[usize]) -> Located {
 
 async fn records(
     remotesapi: &Remotesapi,
-    rooms: &Rooms,
+    rooms: &Budgets,
     target: &Target,
     (addresses, located, may_be_in_files): (&[ChunkAddress], &Located, bool),
 ) -> Result<Laid, Refusal> {
@@ -116,15 +117,15 @@ async fn records(
     let mut making = stream::iter(plan.groups)
         .map(|group| async move {
             let chunks = group.chunks.iter().map(|&index| addresses[index]).collect();
-            let until = target.deadline().of_trip();
+            let until = target.deadline().of_batch();
             let room = rooms.take(target.store().name(), group.stored_bytes, until).await;
             let _room = room.ok_or_else(|| target.too_late())?;
             // The wait for memory was for others' chunks and does not count.
-            let until = target.deadline().of_trip();
+            let until = target.deadline().of_batch();
             let until = if may_be_in_files { soon(until) } else { until };
             let made = match remotesapi.records.make(target.store(), chunks, until).await {
                 Err(Error::TooLate(_)) if may_be_in_files => Ok(None),
-                made => target.in_time(ready(made)).await.map(Some),
+                made => target.within_deadline(ready(made)).await.map(Some),
             };
             Ok::<_, Refusal>((made?, group))
         })
@@ -145,7 +146,7 @@ async fn records(
 /// Returns the deadline for encoding a bundle within an answer that has this deadline.
 fn soon(deadline: Instant) -> Instant {
     let now = tokio::time::Instant::now().into_std();
-    now + deadline.saturating_duration_since(now) / RECORDS_MAKING_SHARE
+    now + deadline.saturating_duration_since(now) / RECORDS_ENCODING_DIVISOR
 }
 
 impl Laid {
@@ -157,7 +158,7 @@ impl Laid {
     /// Adds chunks that stay in their table files, after pinning their dictionaries.
     async fn add_files(&mut self, target: &Target, located: &Located) -> Result<(), Refusal> {
         target
-            .in_time(target.store().pin_dictionaries(located, target.deadline().of_trip()))
+            .within_deadline(target.store().pin_dictionaries(located, target.deadline().of_batch()))
             .await?;
         let mut known: HashMap<*const TableFile, usize> = HashMap::new();
         for (place, location) in self.places.iter_mut().zip(&located.locations) {
@@ -173,10 +174,10 @@ impl Laid {
 
     /// Adds the bundle of a group. A chunk that has vanished since it was located gets no
     /// location.
-    fn add_records(&mut self, made: Made, group: &Group) {
-        let Some(recipe) = made.recipe else { return };
+    fn add_records(&mut self, made: BundleInfo, group: &Group) {
+        let Some(bundle) = made.bundle else { return };
         let resource = self.resources.len();
-        self.resources.push(Resource::Records(recipe));
+        self.resources.push(Resource::Records(bundle));
         let mut offset = 0;
         for (&index, length) in group.chunks.iter().zip(made.lengths) {
             let Some(length) = length else { continue };

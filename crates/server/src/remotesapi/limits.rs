@@ -30,13 +30,13 @@ pub const RECORDS_CHUNK_STORED_BYTES_MAX: u32 = 256 << 10;
 pub const RECORDS_AT_ONCE_MAX: usize = 16;
 /// Stored bytes of the bundles that are encoded at a time for locations in one table, about (a
 /// larger chunk takes the whole budget). Other bundles wait.
-pub const RECORDS_MAKING_BYTES_MAX: u64 = 64 << 20;
+pub const RECORDS_ENCODING_BYTES_MAX: u64 = 64 << 20;
 /// The same limit for bundles that are encoded again for downloads.
-pub const RECORDS_REMAKING_BYTES_MAX: u64 = 64 << 20;
+pub const RECORDS_REENCODING_BYTES_MAX: u64 = 64 << 20;
 /// Encoding a bundle may take one part in so many of the time for an answer. Chunks of a bundle
 /// that takes longer are served from their table files. With the default timeout this is 2.5 s,
 /// more than 4 MiB take unless the store is behind a slow link.
-pub const RECORDS_MAKING_SHARE: u32 = 4;
+pub const RECORDS_ENCODING_DIVISOR: u32 = 4;
 /// The store's deadline is earlier than that of its waiters by this much, or by a twentieth of the
 /// remaining time if that is less, so that its error, which says why, reaches them.
 pub const RECORDS_EXPLANATION_TIME: Duration = Duration::from_millis(100);
@@ -45,13 +45,13 @@ pub const RECORDS_EXPLANATION_TIME: Duration = Duration::from_millis(100);
 pub const RECORDS_BYTES_MAX: u64 = 128 << 20;
 /// Table files that one stream remembers as advertised to its client. Beyond it the stream forgets
 /// them all and advertises them again.
-pub const FILES_TOLD_MAX: usize = 4096;
+pub const FILES_ADVERTISED_MAX: usize = 4096;
 
 /// Memory for bytes that downloads of one table are sending; further downloads wait. Fast clients
 /// reserve as much as slow ones: it is enough for 75 clones at once with three files each.
 pub const SENDING_BYTES_MAX: u64 = 512 << 20;
 /// Quota of one connection: what all its downloads together may reserve of that.
-pub const SENDING_SHARE_BYTES_MAX: u64 = SENDING_BYTES_MAX / 4;
+pub const SENDING_QUOTA_BYTES_MAX: u64 = SENDING_BYTES_MAX / 4;
 /// Reservation of one download of a table file, enough for a client that reads nothing: the
 /// readahead of [`Object::stream`](busload_objects::Object::stream) and a piece on the connection.
 pub const SENDING_EACH_BYTES_MAX: u64 = (2 << 20) + PIECE_BYTES as u64;
@@ -72,9 +72,9 @@ const _: () = assert!(BATCH_ADDRESSES_MAX <= ADDRESS_COUNT_MAX);
 const _: () = assert!(RECORDS_CHUNKS_MAX <= BATCH_ADDRESSES_MAX, "small requests fill resources");
 const _: () = assert!(REQUEST_BYTES_MAX <= STREAM_WINDOW_BYTES as usize);
 const _: () = assert!(RECORDS_CHUNK_STORED_BYTES_MAX as u64 <= RECORDS_STORED_BYTES_MAX);
-const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_MAKING_BYTES_MAX);
-const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_REMAKING_BYTES_MAX);
+const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_ENCODING_BYTES_MAX);
+const _: () = assert!(RECORDS_STORED_BYTES_MAX <= RECORDS_REENCODING_BYTES_MAX);
 const _: () = assert!(RECORDS_STORED_BYTES_MAX < RECORDS_SHARED_BYTES_MAX);
 const _: () = assert!(66 * SENDING_EACH_BYTES_MAX < SENDING_BYTES_MAX, "one client's connections");
 const _: () = assert!(225 * SENDING_EACH_BYTES_MAX < SENDING_BYTES_MAX, "75 clones");
-const _: () = assert!(SENDING_EACH_BYTES_MAX < SENDING_SHARE_BYTES_MAX);
+const _: () = assert!(SENDING_EACH_BYTES_MAX < SENDING_QUOTA_BYTES_MAX);

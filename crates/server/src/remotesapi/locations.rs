@@ -1,9 +1,9 @@
 //! Streams of chunk locations: one answer per request, in the order of the requests.
 //!
 //! ```text
-//!  requests --> Batches: all that wait --> Together: each address once --> layout
+//!  requests --> Batches: all that wait --> MergedQuestions: each address once --> layout
 //!                                                                            |
-//!  messages <-- Told: what the client knows <-- an Answer for each request <-+
+//!  messages <-- Advertised: what the client knows <-- an Answer for each request <-+
 //! ```
 
 mod batches;
@@ -29,7 +29,7 @@ pub use self::batches::Batched;
 use self::batches::Batches;
 use super::{
     layout::{Laid, Place},
-    limits::{BATCHES_AHEAD_MAX, FILES_TOLD_MAX},
+    limits::{BATCHES_AHEAD_MAX, FILES_ADVERTISED_MAX},
     target::Links,
     url::{FileName, Resource},
 };
@@ -83,14 +83,14 @@ impl Distinct {
 
 /// Addresses that the requests of a batch ask for.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Together {
+pub struct MergedQuestions {
     /// Addresses, without any duplicates.
     pub addresses: Vec<ChunkAddress>,
     /// For each request, the index in `addresses` of each of its entries.
     pub entries: Vec<Vec<usize>>,
 }
 
-impl Together {
+impl MergedQuestions {
     /// Merges these questions, keeping their order.
     pub fn of<'a>(questions: impl Iterator<Item = &'a Question> + Clone) -> Self {
         let mut distinct =
@@ -177,7 +177,7 @@ impl Answer {
 /// Resources that a stream has advertised to its client. The first message with a location in a
 /// resource also carries the resource's record.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Advertised {
     /// Ids of table files, by table and file.
     files: HashMap<(usize, FileName), u32>,
     /// The last batch that was answered. Bundles belong to one batch; the next one has others.
@@ -206,7 +206,7 @@ impl Batch {
     }
 }
 
-impl Told {
+impl Advertised {
     /// Builds the message for an answer.
     pub fn message(&mut self, answer: &Answer) -> StreamChunkLocationsResponse {
         self.make_room(answer);
@@ -282,7 +282,7 @@ impl Told {
         if let Some(&id) = self.files.get(&(table, *name)) {
             return (id, false);
         }
-        if FILES_TOLD_MAX <= self.files.len() {
+        if FILES_ADVERTISED_MAX <= self.files.len() {
             self.files.clear();
         }
         let id = self.next();

@@ -44,11 +44,11 @@ use self::{lay_out::lay_out, recent::Recent};
 use super::{
     limits::{
         RECORDS_BYTES_MAX, RECORDS_CHUNKS_MAX, RECORDS_EXPLANATION_TIME,
-        RECORDS_REMAKING_BYTES_MAX, RECORDS_STORED_BYTES_MAX,
+        RECORDS_REENCODING_BYTES_MAX, RECORDS_STORED_BYTES_MAX,
     },
-    rooms::Rooms,
+    rooms::Budgets,
     stats::RecordsOrigin,
-    url::Recipe,
+    url::Bundle,
 };
 use crate::status::Status;
 
@@ -60,9 +60,9 @@ pub struct RecordsCache {
 
 /// Description of an encoded bundle that can be advertised.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub struct BundleInfo {
     /// Identity for the URL; none if none of the chunks exists.
-    pub recipe: Option<Recipe>,
+    pub bundle: Option<Bundle>,
     /// Length of each chunk's record, in the order of the request; none if the store does not hold
     /// the chunk. The records follow each other without gaps.
     pub lengths: Vec<Option<u32>>,
@@ -72,7 +72,7 @@ pub struct Made {
 #[derive(Debug)]
 struct Laid {
     /// Identity, made of the chunks that exist.
-    recipe: Option<Recipe>,
+    bundle: Option<Bundle>,
     /// Length of the record of each requested chunk.
     lengths: Vec<Option<u32>>,
     bytes: Bytes,
@@ -85,7 +85,7 @@ impl Laid {
             return Arc::clone(laid);
         }
         let lengths = laid.lengths.iter().copied().filter(Option::is_some).collect();
-        Arc::new(Self { recipe: laid.recipe.clone(), lengths, bytes: laid.bytes.clone() })
+        Arc::new(Self { bundle: laid.bundle.clone(), lengths, bytes: laid.bytes.clone() })
     }
 }
 
@@ -93,7 +93,7 @@ impl Laid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Name(ChunkAddress);
 
-type Flight = Shared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
+type Encoding = Shared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
 type WeakFlight = WeakShared<BoxFuture<'static, Result<Arc<Laid>, Error>>>;
 
 /// A bundle that is being encoded, shared by all its waiters.
@@ -102,7 +102,7 @@ struct Coming<Flying = WeakFlight> {
     number: u64,
     /// Deadline of the encoding itself.
     until: Instant,
-    flight: Flying,
+    encoding: Flying,
 }
 
 struct Cache {
@@ -111,9 +111,9 @@ struct Cache {
     recent: Mutex<Recent>,
     coming: Mutex<HashMap<Name, Coming>>,
     /// Number of the next encoding.
-    flights: AtomicU64,
+    next_number: AtomicU64,
     /// Memory budget of each table for stored bytes of bundles that are encoded again.
-    rooms: Rooms,
+    rooms: Budgets,
 }
 
 impl RecordsCache {
@@ -127,8 +127,8 @@ impl RecordsCache {
             status,
             recent: Mutex::new(Recent::new(bytes_max)),
             coming: Mutex::default(),
-            flights: AtomicU64::new(0),
-            rooms: Rooms::new(RECORDS_REMAKING_BYTES_MAX),
+            next_number: AtomicU64::new(0),
+            rooms: Budgets::new(RECORDS_REENCODING_BYTES_MAX),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -142,9 +142,9 @@ impl RecordsCache {
         store: &Store,
         addresses: Vec<ChunkAddress>,
         deadline: Instant,
-    ) -> Result<Made, Error> {
-        let laid = self.laid(store, addresses.into(), deadline, RecordsOrigin::Made).await?;
-        Ok(Made { recipe: laid.recipe.clone(), lengths: laid.lengths.clone() })
+    ) -> Result<BundleInfo, Error> {
+        let laid = self.laid(store, addresses.into(), deadline, RecordsOrigin::BundleInfo).await?;
+        Ok(BundleInfo { bundle: laid.bundle.clone(), lengths: laid.lengths.clone() })
     }
 
     /// Returns the bytes of a bundle that this or an earlier process advertised; none if the store
@@ -155,10 +155,10 @@ impl RecordsCache {
     pub async fn get(
         &self,
         store: &Store,
-        recipe: &Recipe,
+        bundle: &Bundle,
         deadline: Instant,
     ) -> Result<Option<Bytes>, Error> {
-        let (bytes, origin) = self.get_from(store, recipe, deadline).await?;
+        let (bytes, origin) = self.get_from(store, bundle, deadline).await?;
         if origin == RecordsOrigin::Memory {
             self.shared.status.remotesapi.count_records(RecordsOrigin::Memory);
         }
@@ -172,26 +172,26 @@ impl RecordsCache {
     pub async fn get_rest(
         &self,
         store: &Store,
-        recipe: &Recipe,
+        bundle: &Bundle,
         deadline: Instant,
     ) -> Result<Option<Bytes>, Error> {
-        Ok(self.get_from(store, recipe, deadline).await?.0)
+        Ok(self.get_from(store, bundle, deadline).await?.0)
     }
 
     async fn get_from(
         &self,
         store: &Store,
-        recipe: &Recipe,
+        bundle: &Bundle,
         deadline: Instant,
     ) -> Result<(Option<Bytes>, RecordsOrigin), Error> {
-        let name = Name::of(store.name(), &recipe.addresses);
+        let name = Name::of(store.name(), &bundle.addresses);
         let recent = self.shared.recent().get(&name);
         let (laid, origin) = match recent {
             Some(laid) => (laid, RecordsOrigin::Memory),
             None => {
-                let located = store.locate(&recipe.addresses, deadline).await?;
+                let located = store.locate(&bundle.addresses, deadline).await?;
                 let origin = RecordsOrigin::MadeAgain;
-                let Some(stored_bytes) = may_have_been_given_out(&located) else {
+                let Some(stored_bytes) = advertisable_bytes(&located) else {
                     return Ok((None, origin));
                 };
                 let _room = self
@@ -200,11 +200,11 @@ impl RecordsCache {
                     .take(store.name(), stored_bytes, deadline)
                     .await
                     .ok_or_else(|| too_late(store))?;
-                let addresses = Arc::from(recipe.addresses.as_slice());
+                let addresses = Arc::from(bundle.addresses.as_slice());
                 (self.laid(store, addresses, deadline, origin).await?, origin)
             }
         };
-        Ok(((laid.recipe.as_ref() == Some(recipe)).then(|| laid.bytes.clone()), origin))
+        Ok(((laid.bundle.as_ref() == Some(bundle)).then(|| laid.bytes.clone()), origin))
     }
 
     /// Returns the bundle from memory, or encodes it once for all who ask for it now.
@@ -215,13 +215,13 @@ impl RecordsCache {
         deadline: Instant,
         origin: RecordsOrigin,
     ) -> Result<Arc<Laid>, Error> {
-        let leave = a_little_before(deadline);
+        let leave = store_deadline(deadline);
         let (until, landed) =
-            self.laid_once(store, Arc::clone(&addresses), deadline, origin).await?;
+            self.join_or_encode(store, Arc::clone(&addresses), deadline, origin).await?;
         match landed {
             // The encoding that this joined began earlier and had less time than is left here.
             Err(Error::TooLate(_)) if until < leave => {
-                self.laid_once(store, addresses, deadline, origin).await?.1
+                self.join_or_encode(store, addresses, deadline, origin).await?.1
             }
             landed => landed,
         }
@@ -229,7 +229,7 @@ impl RecordsCache {
 
     /// Looks up or joins an encoding, and returns its outcome with its deadline. The outer error
     /// says that no encoding could start, or that the caller's own deadline has passed.
-    async fn laid_once(
+    async fn join_or_encode(
         &self,
         store: &Store,
         addresses: Arc<[ChunkAddress]>,
@@ -237,10 +237,10 @@ impl RecordsCache {
         origin: RecordsOrigin,
     ) -> Result<(Instant, Result<Arc<Laid>, Error>), Error> {
         match self.shared.laid_or_coming(store, addresses, deadline, origin)? {
-            LaidOrComing::Laid(laid) => Ok((deadline, Ok(laid))),
-            LaidOrComing::Coming(Coming { until, flight, .. }) => {
+            Lookup::Laid(laid) => Ok((deadline, Ok(laid))),
+            Lookup::Coming(Coming { until, encoding, .. }) => {
                 let landed =
-                    timeout_at(deadline.into(), flight).await.map_err(|_| too_late(store))?;
+                    timeout_at(deadline.into(), encoding).await.map_err(|_| too_late(store))?;
                 Ok((until, landed))
             }
         }
@@ -257,44 +257,44 @@ struct Work {
 /// Encodes on the stores' runtime as long as somebody waits. The task is spawned at the first poll:
 /// a runtime that has ended drops a task at once, which would lock `coming`, and the caller of this
 /// function has it locked.
-fn flight(runtime: Handle, landing: Landing, work: Work) -> Flight {
-    let flight = async move {
-        let mut task = GivenUp(runtime.spawn(land(landing, work)));
+fn encoding(runtime: Handle, landing: PendingGuard, work: Work) -> Encoding {
+    let encoding = async move {
+        let mut task = AbortOnDrop(runtime.spawn(land(landing, work)));
         match (&mut task.0).await {
             Ok(laid) => laid,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => Err(Error::Closed),
         }
     };
-    flight.boxed().shared()
+    encoding.boxed().shared()
 }
 
-async fn land(landing: Landing, work: Work) -> Result<Arc<Laid>, Error> {
+async fn land(landing: PendingGuard, work: Work) -> Result<Arc<Laid>, Error> {
     let laid = Arc::new(lay_out(&work).await?);
-    if let Some(recipe) = &laid.recipe {
-        let name = Name::of(work.store.name(), &recipe.addresses);
+    if let Some(bundle) = &laid.bundle {
+        let name = Name::of(work.store.name(), &bundle.addresses);
         landing.of.recent().insert(name, Laid::without_missing(&laid));
     }
     Ok(laid)
 }
 
 /// Aborts a task when it is dropped.
-struct GivenUp<T>(JoinHandle<T>);
+struct AbortOnDrop<T>(JoinHandle<T>);
 
-impl<T> Drop for GivenUp<T> {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// Removes an encoding from `coming` however it ends, unless a newer one has replaced it.
-struct Landing {
+struct PendingGuard {
     of: Arc<Cache>,
     name: Name,
     number: u64,
 }
 
-impl Drop for Landing {
+impl Drop for PendingGuard {
     fn drop(&mut self) {
         let mut coming = self.of.coming();
         if coming.get(&self.name).is_some_and(|coming| coming.number == self.number) {
@@ -303,9 +303,9 @@ impl Drop for Landing {
     }
 }
 
-enum LaidOrComing {
+enum Lookup {
     Laid(Arc<Laid>),
-    Coming(Coming<Flight>),
+    Coming(Coming<Encoding>),
 }
 
 impl Cache {
@@ -317,25 +317,25 @@ impl Cache {
         addresses: Arc<[ChunkAddress]>,
         deadline: Instant,
         origin: RecordsOrigin,
-    ) -> Result<LaidOrComing, Error> {
+    ) -> Result<Lookup, Error> {
         let name = Name::of(store.name(), &addresses);
         let mut coming = self.coming();
         if let Some(laid) = self.recent().get(&name) {
-            return Ok(LaidOrComing::Laid(laid));
+            return Ok(Lookup::Laid(laid));
         }
         if let Some(joined) = coming.get(&name).and_then(Coming::join) {
-            return Ok(LaidOrComing::Coming(joined));
+            return Ok(Lookup::Coming(joined));
         }
         let runtime = self.runtime()?;
         self.status.remotesapi.count_records(origin);
-        let number = self.flights.fetch_add(1, Ordering::Relaxed);
-        let landing = Landing { of: Arc::clone(self), name, number };
-        let until = a_little_before(self.making_deadline(store, deadline));
-        let flight =
-            flight(runtime, landing, Work { store: store.clone(), addresses, deadline: until });
-        let weak = flight.downgrade().expect("it has not been polled");
-        coming.insert(name, Coming { number, until, flight: weak });
-        Ok(LaidOrComing::Coming(Coming { number, until, flight }))
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let landing = PendingGuard { of: Arc::clone(self), name, number };
+        let until = store_deadline(self.making_deadline(store, deadline));
+        let encoding =
+            encoding(runtime, landing, Work { store: store.clone(), addresses, deadline: until });
+        let weak = encoding.downgrade().expect("it has not been polled");
+        coming.insert(name, Coming { number, until, encoding: weak });
+        Ok(Lookup::Coming(Coming { number, until, encoding }))
     }
 
     /// Returns the deadline for an encoding: at least the table's timeout, as later waiters may
@@ -364,15 +364,15 @@ impl Cache {
 
 impl Coming {
     /// Joins the encoding; none if it was cancelled.
-    fn join(&self) -> Option<Coming<Flight>> {
-        let Self { number, until, ref flight } = *self;
-        Some(Coming { number, until, flight: flight.upgrade()? })
+    fn join(&self) -> Option<Coming<Encoding>> {
+        let Self { number, until, ref encoding } = *self;
+        Some(Coming { number, until, encoding: encoding.upgrade()? })
     }
 }
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("flights", &self.flights).finish_non_exhaustive()
+        f.debug_struct("Cache").field("next_number", &self.next_number).finish_non_exhaustive()
     }
 }
 
@@ -386,14 +386,14 @@ impl Name {
 }
 
 /// Returns a hash of a bundle's identity, which is shorter.
-pub fn digest(recipe: &Recipe) -> ChunkAddress {
-    let addresses = recipe.addresses.iter().flat_map(|address| address.0);
-    ChunkAddress::of(&recipe.check.into_iter().chain(addresses).collect::<Vec<u8>>())
+pub fn digest(bundle: &Bundle) -> ChunkAddress {
+    let addresses = bundle.addresses.iter().flat_map(|address| address.0);
+    ChunkAddress::of(&bundle.check.into_iter().chain(addresses).collect::<Vec<u8>>())
 }
 
 /// Returns the stored bytes of the chunks, or none if busload never advertises such a bundle:
 /// anybody with access can make up a URL.
-fn may_have_been_given_out(located: &Located) -> Option<u64> {
+fn advertisable_bytes(located: &Located) -> Option<u64> {
     let locations: Vec<&Location> =
         located.locations.iter().map(Option::as_ref).collect::<Option<_>>()?;
     let stored_bytes = locations.iter().map(|location| u64::from(location.span.length)).sum();
@@ -411,7 +411,7 @@ fn too_late(store: &Store) -> Error {
 
 /// Returns the deadline for the store: a little before that of the waiters, so that the store's
 /// error, which says why it missed the deadline, reaches them.
-fn a_little_before(deadline: Instant) -> Instant {
+fn store_deadline(deadline: Instant) -> Instant {
     let left = deadline.saturating_duration_since(tokio::time::Instant::now().into_std());
     deadline.checked_sub(RECORDS_EXPLANATION_TIME.min(left / 20)).unwrap_or(deadline)
 }

@@ -12,7 +12,7 @@ use tokio::{
     time::timeout_at,
 };
 
-use super::limits::SENDING_SHARE_BYTES_MAX;
+use super::limits::SENDING_QUOTA_BYTES_MAX;
 
 /// Bytes of one permit, about what the smallest piece of work takes.
 const UNIT_BYTES: u64 = 4 << 10;
@@ -20,7 +20,7 @@ const UNIT_BYTES: u64 = 4 << 10;
 /// Quota of one connection in each table's budget for bytes being sent, so that a client that does
 /// not read blocks nobody else. The HTTP server puts it into the extensions of every request.
 #[derive(Debug)]
-pub struct Share(pub Rooms);
+pub struct Share(pub Budgets);
 
 /// Reservation in a table's budget and in the quota of a connection.
 #[derive(Debug)]
@@ -31,19 +31,19 @@ pub struct Room {
 
 impl Default for Share {
     fn default() -> Self {
-        Self(Rooms::new(SENDING_SHARE_BYTES_MAX))
+        Self(Budgets::new(SENDING_QUOTA_BYTES_MAX))
     }
 }
 
 /// One memory budget per table.
 #[derive(Debug)]
-pub struct Rooms {
+pub struct Budgets {
     bytes_max: u64,
     /// Budgets by table name; the configuration bounds their number.
     rooms: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-impl Rooms {
+impl Budgets {
     /// Creates budgets of `bytes_max` for each table.
     pub fn new(bytes_max: u64) -> Self {
         Self { bytes_max, rooms: Mutex::default() }
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_full_room_is_waited_for_and_others_are_not() {
         paused().block_on(async {
-            let rooms = Rooms::new(10 * UNIT_BYTES);
+            let rooms = Budgets::new(10 * UNIT_BYTES);
             let until = || (Instant::now() + Duration::from_secs(1)).into_std();
             let all = rooms.take("a", u64::MAX, until()).await.unwrap();
             assert!(rooms.take("a", 1, until()).await.is_none());
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn one_connection_has_a_share_and_leaves_the_rest_to_others() {
         paused().block_on(async {
-            let rooms = Rooms::new(10 * UNIT_BYTES);
+            let rooms = Budgets::new(10 * UNIT_BYTES);
             let (greedy, other) =
-                (Share(Rooms::new(4 * UNIT_BYTES)), Share(Rooms::new(4 * UNIT_BYTES)));
+                (Share(Budgets::new(4 * UNIT_BYTES)), Share(Budgets::new(4 * UNIT_BYTES)));
             let take = |share, table| {
                 let until = (Instant::now() + Duration::from_secs(1)).into_std();
                 rooms.take_shared(Some(share), (table, UNIT_BYTES), until)

@@ -32,10 +32,10 @@ use tonic::{Code, Request, Response, Status as Refusal, Streaming};
 use super::{
     Location, Method, Remotesapi,
     layout::{Layout, lay_out},
-    limits::{RECORDS_MAKING_BYTES_MAX, REQUEST_BYTES_MAX},
+    limits::{RECORDS_ENCODING_BYTES_MAX, REQUEST_BYTES_MAX},
     lists,
-    locations::{Answer, Answers, Batched, Question, Together, Told, listed},
-    rooms::Rooms,
+    locations::{Advertised, Answer, Answers, Batched, MergedQuestions, Question, listed},
+    rooms::Budgets,
     target::{Caller, Named, Target},
 };
 use crate::http::{Hold, Received, check_memory};
@@ -47,7 +47,7 @@ const DATA_FORMAT: &str = "__DOLT__";
 
 /// Builds the gRPC service.
 pub fn service(remotesapi: &Arc<Remotesapi>) -> ChunkStoreServiceServer<Service> {
-    let rooms = Arc::new(Rooms::new(RECORDS_MAKING_BYTES_MAX));
+    let rooms = Arc::new(Budgets::new(RECORDS_ENCODING_BYTES_MAX));
     let service = Service { remotesapi: Arc::clone(remotesapi), rooms };
     ChunkStoreServiceServer::new(service).max_decoding_message_size(REQUEST_BYTES_MAX)
 }
@@ -57,7 +57,7 @@ pub fn service(remotesapi: &Arc<Remotesapi>) -> ChunkStoreServiceServer<Service>
 pub struct Service {
     remotesapi: Arc<Remotesapi>,
     /// Memory budget of each table for bundles that are being encoded.
-    rooms: Arc<Rooms>,
+    rooms: Arc<Budgets>,
 }
 
 /// A request for chunk locations.
@@ -170,8 +170,8 @@ impl Service {
         let (remotesapi, rooms) = (Arc::clone(&self.remotesapi), Arc::clone(&self.rooms));
         let asked = target.clone();
         let work = async move {
-            let Together { addresses, entries } =
-                Together::of(batch.iter().map(|asked| &asked.question));
+            let MergedQuestions { addresses, entries } =
+                MergedQuestions::of(batch.iter().map(|asked| &asked.question));
             let laid = Arc::new(lay_out(&remotesapi, &rooms, &asked, (layout, &addresses)).await?);
             let (addresses, table) = (Arc::from(addresses), asked.position());
             let answer = |entries| {
@@ -198,9 +198,9 @@ impl Service {
 async fn absent(target: Target, addresses: Vec<ChunkAddress>) -> Result<Vec<i32>, Refusal> {
     let asked = target.clone();
     let work = async move {
-        let deadline = asked.deadline().of_trip();
+        let deadline = asked.deadline().of_batch();
         let request = ReadRequest { form: Form::Contents, local_only: false, deadline };
-        let present = asked.in_time(asked.store().has_many(&addresses, request)).await?;
+        let present = asked.within_deadline(asked.store().has_many(&addresses, request)).await?;
         let absent = (0..).zip(present).filter(|(_, is_present)| !is_present);
         Ok(absent.map(|(index, _)| index).collect())
     };
@@ -281,7 +281,7 @@ impl ChunkStoreService for Service {
             Question::of_packed("chunk_hashes", &request.chunk_hashes)
         };
         let answers = self.streamed(Method::StreamChunkLocations, call, question)?;
-        let mut told = Told::default();
+        let mut told = Advertised::default();
         let message =
             move |answer: Result<Answer, Refusal>| answer.map(|answer| told.message(&answer));
         Ok(Response::new(answers.map(message).boxed()))
@@ -292,7 +292,7 @@ impl ChunkStoreService for Service {
         call: Request<RebaseRequest>,
     ) -> Result<Response<RebaseResponse>, Refusal> {
         let answer = async |_, target: Target| {
-            target.in_time(target.store().refresh()).await?;
+            target.within_deadline(target.store().refresh()).await?;
             Ok(RebaseResponse::default())
         };
         self.unary(Method::Rebase, call, answer).await

@@ -118,7 +118,7 @@ impl Location {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordsOrigin {
     /// Encoded for an answer with locations.
-    Made,
+    BundleInfo,
     /// Encoded once more for a download, because it was no longer in memory.
     MadeAgain,
     /// Found in memory by a download.
@@ -127,12 +127,12 @@ pub enum RecordsOrigin {
 
 impl RecordsOrigin {
     /// All variants, in the order of their discriminants.
-    pub const ALL: [Self; 3] = [Self::Made, Self::MadeAgain, Self::Memory];
+    pub const ALL: [Self; 3] = [Self::BundleInfo, Self::MadeAgain, Self::Memory];
 
     /// Returns the value of the label in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Made => "made",
+            Self::BundleInfo => "made",
             Self::MadeAgain => "made_again",
             Self::Memory => "memory",
         }

@@ -154,11 +154,11 @@ impl Target {
     }
 
     /// Waits for the store's answer until the deadline.
-    pub async fn in_time<T>(
+    pub async fn within_deadline<T>(
         &self,
         answer: impl Future<Output = Result<T, busload_dolt::Error>>,
     ) -> Result<T, Refusal> {
-        let timed = timeout_at(self.deadline.of_trip().into(), answer).await;
+        let timed = timeout_at(self.deadline.of_batch().into(), answer).await;
         timed.map_err(|_| self.too_late())?.map_err(|error| answer::status(&error, &self.deadline))
     }
 
@@ -178,7 +178,7 @@ impl Target {
         if let Some(snapshot) = self.store().snapshot() {
             return Ok(snapshot);
         }
-        self.in_time(self.store().opened()).await?;
+        self.within_deadline(self.store().opened()).await?;
         self.store().snapshot().ok_or_else(|| Refusal::unavailable("the store is being opened"))
     }
 

@@ -19,7 +19,7 @@ use busload_dolt::{ChunkAddress, FileId, FileKind};
 pub const PREFIX: &str = "/dolt/v1";
 /// Suffix of the path of an archive.
 const ARCHIVE_SUFFIX: &str = ".darc";
-/// Length of [`Recipe::check`] in bytes.
+/// Length of [`Bundle::check`] in bytes.
 const CHECK_BYTES: usize = 8;
 
 /// Resource that a URL names.
@@ -28,7 +28,7 @@ pub enum Resource {
     /// A whole table file.
     File(FileName),
     /// A bundle of encoded chunks.
-    Records(Recipe),
+    Records(Bundle),
 }
 
 /// One version of a table file.
@@ -42,7 +42,7 @@ pub struct FileName {
 
 /// Identity of an encoded chunk bundle: the records of its chunks, concatenated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Recipe {
+pub struct Bundle {
     /// Hash of the lengths and checksums of the records.
     pub check: [u8; CHECK_BYTES],
     /// Chunks in the order of their records.
@@ -54,7 +54,7 @@ impl Resource {
     pub fn path(&self, table: &str) -> String {
         match self {
             Self::File(name) => format!("{PREFIX}/{table}/files/{}", name.text()),
-            Self::Records(recipe) => format!("{PREFIX}/{table}/records/{}", recipe.text()),
+            Self::Records(bundle) => format!("{PREFIX}/{table}/records/{}", bundle.text()),
         }
     }
 }
@@ -79,7 +79,7 @@ impl FileName {
     }
 }
 
-impl Recipe {
+impl Bundle {
     fn text(&self) -> String {
         let addresses = self.addresses.iter().flat_map(|address| address.0);
         let bytes: Vec<u8> = self.check.into_iter().chain(addresses).collect();
@@ -131,15 +131,15 @@ mod tests {
 
     #[test]
     fn recipes_are_what_their_urls_say() {
-        let recipe = Recipe {
+        let bundle = Bundle {
             check: *b"12345678",
             addresses: vec![ChunkAddress([7; 20]), ChunkAddress([9; 20])],
         };
-        let path = Resource::Records(recipe.clone()).path("db");
+        let path = Resource::Records(bundle.clone()).path("db");
         let text = path.strip_prefix("/dolt/v1/db/records/").unwrap();
-        assert_eq!(Recipe::parse(text), Some(recipe));
+        assert_eq!(Bundle::parse(text), Some(bundle));
         for bad in ["", "MTIzNDU2Nzg", &text[1..], "*", &format!("{text}=")] {
-            assert_eq!(Recipe::parse(bad), None, "{bad}");
+            assert_eq!(Bundle::parse(bad), None, "{bad}");
         }
     }
 }

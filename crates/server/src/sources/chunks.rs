@@ -12,7 +12,7 @@
 //! of a turn go to the runtime together, one batch per kind, so that nearby chunks share reads of
 //! the object store.
 //!
-//! **Overload.** The request queue is bounded (`line_requests`); more requests are refused at once.
+//! **Overload.** The request queue is bounded (`queue_requests`); more requests are refused at once.
 //! **Cancellation.** A batch is aborted when nobody waits for it any more. Bytes that it requested
 //! from the object store still reach the disk cache.
 
@@ -57,13 +57,13 @@ const SHOWN_BYTES_MAX: usize = 64;
 /// Counters of the requests of RESP clients that wait for a store, and of their batches. The
 /// metrics share them.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct QueueCounters {
     /// Requests that wait at present.
     pub waiting: AtomicUsize,
     /// Requests refused because too many waited.
     pub refused: AtomicU64,
     /// Batches, and requests in them.
-    pub trips: BatchCounter,
+    pub batches: BatchCounter,
 }
 
 /// A chunk store as a source of the pipeline.
@@ -80,11 +80,11 @@ pub struct ChunksSource {
     /// Bytes that may still be answered on this thread in this turn.
     turn_bytes: usize,
     /// Pending requests that are not in a batch yet.
-    boarding: Vec<Passenger>,
+    pending: Vec<PendingRequest>,
     /// Batch in flight of each open ticket, by the ticket's index.
-    trips: Vec<Option<(Ticket, Arc<Trip>)>>,
+    batches: Vec<Option<(Ticket, Arc<Batch>)>>,
     /// Buffer for completed answers on their way to the stream.
-    landed: Vec<SourceEvent>,
+    completed: Vec<SourceEvent>,
     /// Instant at which the pipeline's clock was zero.
     origin: Instant,
     timeout: Duration,
@@ -98,7 +98,7 @@ struct Shared {
     name: String,
     form: Form,
     finished: Arc<Finished>,
-    line: Arc<Line>,
+    queue: Arc<QueueCounters>,
 }
 
 /// The command, as far as its reply depends on it.
@@ -112,7 +112,7 @@ enum Asked {
 
 /// A request that has to wait.
 #[derive(Debug)]
-struct Passenger {
+struct PendingRequest {
     ticket: Ticket,
     asked: Asked,
     address: ChunkAddress,
@@ -121,9 +121,9 @@ struct Passenger {
 
 /// Handle of a batch in flight, which is aborted when the last ticket that waits for it is gone.
 #[derive(Debug)]
-struct Trip(AbortHandle);
+struct Batch(AbortHandle);
 
-impl Drop for Trip {
+impl Drop for Batch {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -132,20 +132,20 @@ impl Drop for Trip {
 /// Share of a batch's requests in the count of waiting requests. Each answer takes one off, and the
 /// end of the batch the rest.
 #[derive(Debug)]
-struct Places {
-    line: Arc<Line>,
+struct WaitingShare {
+    queue: Arc<QueueCounters>,
     count: usize,
 }
 
-impl Places {
+impl WaitingShare {
     fn give_back(&mut self, count: usize) {
         let count = count.min(self.count);
         self.count -= count;
-        self.line.waiting.fetch_sub(count, Ordering::Relaxed);
+        self.queue.waiting.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
-impl Drop for Places {
+impl Drop for WaitingShare {
     fn drop(&mut self) {
         self.give_back(self.count);
     }
@@ -156,7 +156,7 @@ impl Drop for Places {
 pub struct About<'a> {
     pub settings: &'a ChunksSettings,
     /// Counters of the table's waiting requests.
-    pub line: &'a Arc<Line>,
+    pub queue: &'a Arc<QueueCounters>,
     /// Signals that tell whether the pipeline is stopping.
     pub signals: &'a Arc<Signals>,
     /// Instant at which the pipeline's clock was zero.
@@ -168,12 +168,13 @@ pub struct About<'a> {
 impl ChunksSource {
     /// Creates the adapter of a started store, whose later answers arrive through `finished`.
     pub fn new(about: About<'_>, store: Store, finished: Arc<Finished>) -> Self {
-        let About { settings, line, signals, origin, runtime } = about;
+        let About { settings, queue, signals, origin, runtime } = about;
         let form = match settings.contents {
             Contents::Decoded => Form::Contents,
             Contents::Stored => Form::Record,
         };
-        let shared = Shared { name: settings.name.clone(), form, finished, line: Arc::clone(line) };
+        let shared =
+            Shared { name: settings.name.clone(), form, finished, queue: Arc::clone(queue) };
         Self {
             store,
             shared: Arc::new(shared),
@@ -182,13 +183,13 @@ impl ChunksSource {
             runtime,
             ready: Vec::new(),
             turn_bytes: TURN_BYTES_MAX,
-            boarding: Vec::new(),
-            trips: Vec::new(),
-            landed: Vec::new(),
+            pending: Vec::new(),
+            batches: Vec::new(),
+            completed: Vec::new(),
             origin,
             timeout: settings.timeout,
             deadline_margin: DEADLINE_MARGIN_MAX.min(settings.timeout / 4),
-            waiting_max: settings.line_requests,
+            waiting_max: settings.queue_requests,
         }
     }
 
@@ -224,53 +225,53 @@ impl ChunksSource {
         }
     }
 
-    fn board(&mut self, passenger: Passenger) -> Result<(), Full> {
-        let line = &self.shared.line;
+    fn enqueue(&mut self, request: PendingRequest) -> Result<(), Full> {
+        let queue = &self.shared.queue;
         // Only this thread increments the counter.
-        if self.waiting_max <= line.waiting.load(Ordering::Relaxed) {
+        if self.waiting_max <= queue.waiting.load(Ordering::Relaxed) {
             return Err(Full);
         }
-        line.waiting.fetch_add(1, Ordering::Relaxed);
-        self.boarding.push(passenger);
+        queue.waiting.fetch_add(1, Ordering::Relaxed);
+        self.pending.push(request);
         Ok(())
     }
 
     /// Dispatches all pending requests of one kind as one batch.
-    fn depart(&mut self, passengers: Vec<Passenger>, kind: Kind) {
-        let Some(deadline) = passengers.iter().map(|passenger| passenger.deadline).min() else {
+    fn dispatch(&mut self, requests: Vec<PendingRequest>, kind: Kind) {
+        let Some(deadline) = requests.iter().map(|request| request.deadline).min() else {
             return;
         };
-        let line = &self.shared.line;
-        line.trips.record(passengers.len());
-        let places = Places { line: Arc::clone(line), count: passengers.len() };
-        let tickets: Vec<Ticket> = passengers.iter().map(|passenger| passenger.ticket).collect();
+        let queue = &self.shared.queue;
+        queue.batches.record(requests.len());
+        let places = WaitingShare { queue: Arc::clone(queue), count: requests.len() };
+        let tickets: Vec<Ticket> = requests.iter().map(|request| request.ticket).collect();
         let request = Request { form: self.shared.form, local_only: false, deadline };
-        let journey = Journey {
+        let task = BatchTask {
             store: self.store.clone(),
             shared: Arc::clone(&self.shared),
-            passengers,
+            requests,
             places,
             request,
         };
         let task = match kind {
-            Kind::Chunks => self.runtime.spawn(journey.read()),
-            Kind::Lengths => self.runtime.spawn(journey.measure()),
-            Kind::Existence => self.runtime.spawn(journey.look()),
+            Kind::Chunks => self.runtime.spawn(task.read()),
+            Kind::Lengths => self.runtime.spawn(task.measure()),
+            Kind::Existence => self.runtime.spawn(task.look()),
         };
-        let trip = Arc::new(Trip(task.abort_handle()));
+        let batch = Arc::new(Batch(task.abort_handle()));
         for ticket in tickets {
             let index = ticket.index();
-            if self.trips.len() <= index {
-                self.trips.resize_with(index + 1, || None);
+            if self.batches.len() <= index {
+                self.batches.resize_with(index + 1, || None);
             }
-            self.trips[index] = Some((ticket, Arc::clone(&trip)));
+            self.batches[index] = Some((ticket, Arc::clone(&batch)));
         }
     }
 
     /// Releases the ticket's hold on its batch, if it has one.
     fn leave(&mut self, ticket: Ticket) -> bool {
-        let trip = self.trips.get_mut(ticket.index());
-        trip.and_then(|trip| trip.take_if(|(known, _)| *known == ticket)).is_some()
+        let batch = self.batches.get_mut(ticket.index());
+        batch.and_then(|batch| batch.take_if(|(known, _)| *known == ticket)).is_some()
     }
 }
 
@@ -284,25 +285,24 @@ enum Kind {
 
 /// State of a batch's task.
 #[derive(Debug)]
-struct Journey {
+struct BatchTask {
     store: Store,
     shared: Arc<Shared>,
-    passengers: Vec<Passenger>,
-    places: Places,
+    requests: Vec<PendingRequest>,
+    places: WaitingShare,
     request: Request,
 }
 
-impl Journey {
+impl BatchTask {
     /// Reads the chunks, and answers each request as soon as its chunk is there.
     async fn read(mut self) {
         let mut reads = self.store.get_many(self.addresses(), self.request);
-        let mut landed = Vec::new();
+        let mut completed = Vec::new();
         loop {
-            let more = reads.next(&mut landed).await;
-            for (index, outcome) in landed.drain(..) {
+            let more = reads.next(&mut completed).await;
+            for (index, outcome) in completed.drain(..) {
                 let index = usize::try_from(index).unwrap_or(usize::MAX);
-                let asked =
-                    self.passengers.get(index).map_or(Asked::Value, |passenger| passenger.asked);
+                let asked = self.requests.get(index).map_or(Asked::Value, |request| request.asked);
                 self.answer(index, outcome.map(|chunk| of_chunk(asked, chunk)));
             }
             if !more {
@@ -333,8 +333,8 @@ impl Journey {
     /// Looks up all chunks and answers all requests together: one check of the manifest serves all.
     async fn look(mut self) {
         let found = self.store.has_many(&self.addresses(), self.request).await;
-        for index in 0..self.passengers.len() {
-            let asked = self.passengers[index].asked;
+        for index in 0..self.requests.len() {
+            let asked = self.requests[index].asked;
             let outcome = match &found {
                 Ok(found) => Ok(of_existence(asked, found.get(index).copied().unwrap_or(false))),
                 Err(error) => Err(error.clone()),
@@ -344,14 +344,14 @@ impl Journey {
     }
 
     fn addresses(&self) -> Vec<ChunkAddress> {
-        self.passengers.iter().map(|passenger| passenger.address).collect()
+        self.requests.iter().map(|request| request.address).collect()
     }
 
     fn answer(&mut self, index: usize, outcome: Result<SourceValue, Error>) {
-        let Some(passenger) = self.passengers.get(index) else { return };
+        let Some(request) = self.requests.get(index) else { return };
         self.places.give_back(1);
         let outcome = outcome.map_err(|error| self.shared.error(&error.to_string()));
-        self.shared.finished.push(passenger.ticket, outcome);
+        self.shared.finished.push(request.ticket, outcome);
     }
 }
 
@@ -407,7 +407,8 @@ impl Source for ChunksSource {
                 Attempt::Wait => {
                     let deadline = self.origin + request.deadline;
                     let deadline = deadline.checked_sub(self.deadline_margin).unwrap_or(deadline);
-                    let Err(full) = self.board(Passenger { ticket, asked, address, deadline })
+                    let Err(full) =
+                        self.enqueue(PendingRequest { ticket, asked, address, deadline })
                     else {
                         return Ok(());
                     };
@@ -415,7 +416,7 @@ impl Source for ChunksSource {
                     match self.look(asked, &address) {
                         Attempt::Ready(outcome) => outcome.map_err(|error| error.to_string()),
                         Attempt::Wait => {
-                            self.shared.line.refused.fetch_add(1, Ordering::Relaxed);
+                            self.shared.queue.refused.fetch_add(1, Ordering::Relaxed);
                             return Err(full);
                         }
                     }
@@ -429,22 +430,22 @@ impl Source for ChunksSource {
 
     fn flush(&mut self) {
         self.turn_bytes = TURN_BYTES_MAX;
-        if self.boarding.is_empty() {
+        if self.pending.is_empty() {
             return;
         }
         let is_decoded = self.shared.form == Form::Contents;
         let (mut chunks, mut lengths, mut existence) = (Vec::new(), Vec::new(), Vec::new());
-        for passenger in self.boarding.drain(..) {
-            match passenger.asked {
+        for request in self.pending.drain(..) {
+            match request.asked {
                 // Only the record itself tells its length.
-                Asked::Length if is_decoded => lengths.push(passenger),
-                Asked::Value | Asked::Length => chunks.push(passenger),
-                Asked::Exists | Asked::Type => existence.push(passenger),
+                Asked::Length if is_decoded => lengths.push(request),
+                Asked::Value | Asked::Length => chunks.push(request),
+                Asked::Exists | Asked::Type => existence.push(request),
             }
         }
-        self.depart(chunks, Kind::Chunks);
-        self.depart(lengths, Kind::Lengths);
-        self.depart(existence, Kind::Existence);
+        self.dispatch(chunks, Kind::Chunks);
+        self.dispatch(lengths, Kind::Lengths);
+        self.dispatch(existence, Kind::Existence);
     }
 
     fn cancel(&mut self, ticket: Ticket) {
@@ -452,9 +453,9 @@ impl Source for ChunksSource {
             return;
         }
         // Rare: the request is not in a batch yet, or was answered at once.
-        if let Some(index) = self.boarding.iter().position(|passenger| passenger.ticket == ticket) {
-            self.boarding.swap_remove(index);
-            self.shared.line.waiting.fetch_sub(1, Ordering::Relaxed);
+        if let Some(index) = self.pending.iter().position(|request| request.ticket == ticket) {
+            self.pending.swap_remove(index);
+            self.shared.queue.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -465,15 +466,15 @@ impl Source for ChunksSource {
             self.store.begin_close();
         }
         stream.append(&mut self.ready);
-        let mut landed = std::mem::take(&mut self.landed);
-        self.shared.finished.take(&mut landed);
-        for event in &landed {
+        let mut completed = std::mem::take(&mut self.completed);
+        self.shared.finished.take(&mut completed);
+        for event in &completed {
             if let SourceEvent::Answer { ticket, .. } = event {
                 self.leave(*ticket);
             }
         }
-        stream.append(&mut landed);
-        self.landed = landed;
+        stream.append(&mut completed);
+        self.completed = completed;
     }
 
     fn kind(&self) -> &'static str {
@@ -492,7 +493,7 @@ impl Source for ChunksSource {
     }
 
     fn info(&self) -> SourceInfo {
-        info(&self.store, &self.shared.line)
+        info(&self.store, &self.shared.queue)
     }
 }
 
@@ -506,7 +507,7 @@ pub fn state_of(state: &State) -> &'static str {
 }
 
 /// Builds the fields of INFO.
-fn info(store: &Store, line: &Line) -> SourceInfo {
+fn info(store: &Store, queue: &QueueCounters) -> SourceInfo {
     let (stats, state) = (store.stats(), store.state());
     let StoreStats { cache, store: remote, .. } = &stats;
     let root = stats.root.map_or_else(|| "none".to_owned(), |root| root.to_string());
@@ -522,8 +523,8 @@ fn info(store: &Store, line: &Line) -> SourceInfo {
         ("absent", stats.absent.to_string()),
         ("errors", stats.errors.to_string()),
         ("corrupt", (stats.corrupt + cache.corrupt).to_string()),
-        ("waiting", line.waiting.load(Ordering::Relaxed).to_string()),
-        ("refused", line.refused.load(Ordering::Relaxed).to_string()),
+        ("waiting", queue.waiting.load(Ordering::Relaxed).to_string()),
+        ("refused", queue.refused.load(Ordering::Relaxed).to_string()),
         ("disk_bytes", cache.bytes.to_string()),
         ("disk_bytes_max", cache.bytes_max.to_string()),
         ("disk_bypassed", u8::from(cache.bypassed.is_some()).to_string()),
@@ -537,5 +538,5 @@ fn info(store: &Store, line: &Line) -> SourceInfo {
     } else if let Some(error) = &remote.last_error {
         fields.push(("last_error", error.clone()));
     }
-    SourceInfo { batches: vec![("read", line.trips.read())], fields }
+    SourceInfo { batches: vec![("read", queue.batches.read())], fields }
 }

@@ -64,14 +64,14 @@ pub struct Waiter {
 }
 
 /// Reason why a request was not queued.
-enum Problem {
+enum SubmitError {
     Full,
     Error(Error),
     /// An error with a text of this module.
     Text(String),
 }
 
-impl From<Error> for Problem {
+impl From<Error> for SubmitError {
     fn from(error: Error) -> Self {
         Self::Error(error)
     }
@@ -100,7 +100,7 @@ impl PostgresSource {
 }
 
 impl PostgresSource {
-    fn ask(&mut self, request: &SourceRequest<'_>) -> Result<RequestId, Problem> {
+    fn ask(&mut self, request: &SourceRequest<'_>) -> Result<RequestId, SubmitError> {
         // Parsed before the columns: a table that was never connected says so here.
         let key = self.table.parse_key(request.key)?;
         let columns = self.columns()?;
@@ -112,18 +112,20 @@ impl PostgresSource {
             Some(write) => self.table.submit_write(key, write, waiter, deadline),
         };
         submitted.map_err(|refused| match refused.reason {
-            Refusal::Full { .. } => Problem::Full,
-            Refusal::Closed => Problem::Error(Error::Closed),
-            reason @ Refusal::TooLarge { .. } => Problem::Text(format!("{reason} (line_bytes)")),
+            Refusal::Full { .. } => SubmitError::Full,
+            Refusal::Closed => SubmitError::Error(Error::Closed),
+            reason @ Refusal::TooLarge { .. } => {
+                SubmitError::Text(format!("{reason} (queue_bytes)"))
+            }
         })
     }
 
-    fn columns(&self) -> Result<&Columns, Problem> {
+    fn columns(&self) -> Result<&Columns, SubmitError> {
         if let Some(columns) = self.shared.columns.get() {
             return Ok(columns);
         }
         match self.table.columns() {
-            names if names.is_empty() => Err(Problem::Text("not connected yet".into())),
+            names if names.is_empty() => Err(SubmitError::Text("not connected yet".into())),
             names => Ok(self.shared.columns.get_or_init(|| Columns::new(names))),
         }
     }
@@ -133,7 +135,7 @@ impl PostgresSource {
         &self,
         request: &SourceRequest<'_>,
         columns: &Columns,
-    ) -> Result<(Asked, Option<RowWrite>), Problem> {
+    ) -> Result<(Asked, Option<RowWrite>), SubmitError> {
         let arguments = request.arguments;
         let first = || arguments.first().copied().unwrap_or_default();
         let read = |asked| Ok((asked, None));
@@ -159,12 +161,12 @@ impl PostgresSource {
                     Ok((column(columns, pair[0])?, Bytes::copy_from_slice(pair[1])))
                 };
                 let fields =
-                    arguments.chunks_exact(2).map(field).collect::<Result<_, Problem>>()?;
+                    arguments.chunks_exact(2).map(field).collect::<Result<_, SubmitError>>()?;
                 Ok((Asked::Count, Some(self.table.write_fields(fields)?)))
             }
             Operation::HashDelete => {
                 let fields = arguments.iter().map(|name| column(columns, name));
-                let fields: Vec<usize> = fields.collect::<Result<_, Problem>>()?;
+                let fields: Vec<usize> = fields.collect::<Result<_, SubmitError>>()?;
                 Ok((Asked::Count, Some(self.table.write_nulls(&fields)?)))
             }
             Operation::Delete => Ok((Asked::Count, Some(self.table.write_delete()?))),
@@ -173,11 +175,14 @@ impl PostgresSource {
 }
 
 /// Returns the index of a column to write. A field without a column cannot be stored.
-fn column(columns: &Columns, name: &[u8]) -> Result<usize, Problem> {
+fn column(columns: &Columns, name: &[u8]) -> Result<usize, SubmitError> {
     const SHOWN_BYTES: usize = 128;
     columns.index(name).ok_or_else(|| {
         let shown = String::from_utf8_lossy(&name[..name.len().min(SHOWN_BYTES)]);
-        Problem::Text(format!("there is no value column `{shown}`; there are {}", columns.list()))
+        SubmitError::Text(format!(
+            "there is no value column `{shown}`; there are {}",
+            columns.list()
+        ))
     })
 }
 
@@ -192,9 +197,9 @@ impl Source for PostgresSource {
                 self.requests[index] = Some(id);
                 return Ok(());
             }
-            Err(Problem::Full) => return Err(Full),
-            Err(Problem::Error(error)) => error.to_string(),
-            Err(Problem::Text(text)) => text,
+            Err(SubmitError::Full) => return Err(Full),
+            Err(SubmitError::Error(error)) => error.to_string(),
+            Err(SubmitError::Text(text)) => text,
         };
         let outcome = Err(self.shared.error(&error));
         self.ready.push(SourceEvent::Answer {
@@ -292,7 +297,7 @@ impl Reply<PgService> for Waiter {
 
 /// Builds the fields of INFO.
 fn info(stats: &TableStats) -> SourceInfo {
-    let (reads, writes, pool) = (&stats.line.reads, &stats.line.writes, &stats.pool);
+    let (reads, writes, pool) = (&stats.queue.reads, &stats.queue.writes, &stats.pool);
     let batches = |class: &busload_batch::ClassStats| BatchReading {
         batches: class.batches,
         items: class.entries,
@@ -308,8 +313,8 @@ fn info(stats: &TableStats) -> SourceInfo {
         ("statements", stats.statements.to_string()),
         ("deduplicated", reads.joined.to_string()),
         ("merged", writes.joined.to_string()),
-        ("refused", stats.line.refused.to_string()),
-        ("expired", stats.line.expired.to_string()),
+        ("refused", stats.queue.refused.to_string()),
+        ("expired", stats.queue.expired.to_string()),
         ("retries", (stats.reads_repeated + stats.conflicts_retried).to_string()),
         ("outcomes_unknown", stats.outcomes_unknown.to_string()),
     ];
@@ -330,6 +335,6 @@ pub fn state_of(stats: &TableStats) -> &'static str {
 
 /// Returns the number of batches in flight.
 pub fn batches_in_flight(stats: &TableStats) -> u64 {
-    let (reads, writes) = (&stats.line.reads, &stats.line.writes);
-    (reads.batches + writes.batches).saturating_sub(reads.trips + writes.trips)
+    let (reads, writes) = (&stats.queue.reads, &stats.queue.writes);
+    (reads.batches + writes.batches).saturating_sub(reads.batches_ended + writes.batches_ended)
 }

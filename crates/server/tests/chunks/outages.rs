@@ -142,7 +142,7 @@ fn a_store_with_a_journal_is_refused_with_its_reason() {
 #[test]
 fn more_requests_than_may_wait_are_refused_at_once() {
     let listener = silent();
-    let table = table_at(listener.local_addr().unwrap(), "timeout=3s&line_requests=5");
+    let table = table_at(listener.local_addr().unwrap(), "timeout=3s&queue_requests=5");
     let mut served = Served::start(&[&table], &[]);
     // Sent at once: those that wait do so for the table's timeout only.
     let requests: Vec<_> =

@@ -218,7 +218,7 @@ fn what_no_url_names_is_not_found() {
         parts.join("/")
     };
     let id = classic.rsplit('/').next().unwrap();
-    let recipe = records.rsplit('/').next().unwrap();
+    let bundle = records.rsplit('/').next().unwrap();
     for target in [
         replaced(&classic, 3, "nowhere"),
         replaced(&classic, 3, "default"),
@@ -237,10 +237,10 @@ fn what_no_url_names_is_not_found() {
         replaced(&records, 3, "nowhere"),
         replaced(&records, 5, ""),
         replaced(&records, 5, "AAAA"),
-        replaced(&records, 5, &recipe[..recipe.len() - 1]),
-        replaced(&records, 5, &format!("{recipe}AAAA")),
+        replaced(&records, 5, &bundle[..bundle.len() - 1]),
+        replaced(&records, 5, &format!("{bundle}AAAA")),
         // The check, with which the text begins, does not match the records.
-        replaced(&records, 5, &format!("AAAAAAAA{}", &recipe[8..])),
+        replaced(&records, 5, &format!("AAAAAAAA{}", &bundle[8..])),
         // A check of 8 bytes and an address of zeros, which does not exist.
         replaced(&records, 5, &"A".repeat(38)),
         replaced(&records, 5, "not*base64"),

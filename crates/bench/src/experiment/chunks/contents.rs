@@ -28,7 +28,7 @@ pub enum Filler {
 
 /// How contents are made.
 #[derive(Clone, Debug)]
-pub struct Recipe {
+pub struct Contents {
     /// Sizes of chunks, taken in turns.
     pub chunk_bytes: Vec<usize>,
     /// The filler.
@@ -37,7 +37,7 @@ pub struct Recipe {
     pub seed: u64,
 }
 
-impl Recipe {
+impl Contents {
     /// Bytes of a chunk.
     pub fn bytes(&self, number: u64) -> usize {
         let sizes = u64::try_from(self.chunk_bytes.len()).expect("a count fits in 64 bits");
@@ -81,8 +81,8 @@ pub fn next(contents: &[u8]) -> Option<ChunkAddress> {
 mod tests {
     use super::*;
 
-    fn recipe(filler: Filler) -> Recipe {
-        Recipe { chunk_bytes: vec![4_096, 100], filler, seed: 1 }
+    fn recipe(filler: Filler) -> Contents {
+        Contents { chunk_bytes: vec![4_096, 100], filler, seed: 1 }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use busload_chunks::{
 };
 use bytes::Bytes;
 
-use super::contents::{Filler, Recipe};
+use super::contents::{Contents, Filler};
 use crate::{
     random::Random,
     stats::float,
@@ -240,7 +240,7 @@ fn read_at(path: &Path, offset: u64, bytes: u64) -> Result<Vec<u8>> {
 /// its contents, so the chain is made from its end.
 struct Maker<'a> {
     design: &'a Design,
-    recipe: Recipe,
+    recipe: Contents,
     chain: Vec<u32>,
     apart: Vec<u32>,
     next: HashMap<u64, ChunkAddress>,
@@ -248,7 +248,7 @@ struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     fn new(design: &'a Design) -> Result<Self> {
-        let recipe = Recipe {
+        let recipe = Contents {
             chunk_bytes: design.chunk_bytes.clone(),
             filler: design.filler,
             seed: design.seed,

@@ -1,10 +1,10 @@
-//! busload's library in this process: its own rule of departure, or the fixed windows of the
+//! busload's library in this process: its own rule of dispatch, or the fixed windows of the
 //! published design.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use busload_batch::Departure;
+use busload_batch::DispatchPolicy;
 use busload_postgres::{Environment, Options, Table};
 use bytes::Bytes;
 
@@ -66,8 +66,8 @@ impl Library {
         let mut settings =
             options.resolve("bench", &Environment::of_process()).context("busload's library")?;
         if let Rule::Window { keys, wait } = rule {
-            settings.line.batch_entries_max = keys;
-            settings.line.departure = Departure::Window { entries: keys, wait };
+            settings.queue.batch_entries_max = keys;
+            settings.queue.dispatch = DispatchPolicy::Window { entries: keys, wait };
         }
         let table = Table::start(settings);
         table.connected().await.context("busload's library")?;

@@ -21,7 +21,7 @@ pub(super) fn write(
             reply.array(answers.len());
             answers.iter().for_each(|answer| write_optional_answer(answer.as_ref(), reply));
         }
-        Answers::Several(answers) => write_sum(asked, answers, reply),
+        Answers::Several(answers) => write_combined(asked, answers, reply),
     }
     let too_long = reply.is_cut_off();
     if too_long || asked.is_silent {
@@ -35,7 +35,7 @@ pub(super) fn write(
 pub(super) struct TooLong;
 
 /// Writes one reply for all keys: a count, or `OK`, or the first error and how many keys succeeded.
-fn write_sum(asked: &Asked, answers: &[Option<Answer>], reply: &mut Reply<'_>) {
+fn write_combined(asked: &Asked, answers: &[Option<Answer>], reply: &mut Reply<'_>) {
     let operation = asked.command.source;
     if let Some(error) = answers.iter().find_map(|answer| answer.as_ref()?.as_ref().err()) {
         let done = answers.iter().filter(|answer| matches!(answer, Some(Ok(_)))).count();

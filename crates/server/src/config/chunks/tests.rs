@@ -37,7 +37,7 @@ const EVERYTHING: [(&str, &str); 15] = [
     ("timeout", "2s"),
     ("grace_period", "1m"),
     ("contents", "stored"),
-    ("line_requests", "500"),
+    ("queue_requests", "500"),
     ("dolt_paths", "org/repo,other"),
     ("dolt_layout", "records"),
 ];
@@ -59,7 +59,7 @@ fn nothing_said_is_ten_gibibytes_of_disk_below_the_data() {
         timeout: Duration::from_secs(10),
         grace_period: Duration::from_secs(600),
         contents: Contents::Decoded,
-        line_requests: 10_000,
+        queue_requests: 10_000,
         dolt_paths: Vec::new(),
         dolt_layout: DoltLayout::Files,
     };
@@ -214,7 +214,7 @@ fn what_makes_no_sense_together_is_refused_with_the_tables_name() {
         ),
         (&[("url", "file:///d"), ("timeout", "1")], "timeout = 1ms is out of range"),
         (&[("url", "file:///d"), ("requests", "0")], "expected 1 to 1024"),
-        (&[("url", "file:///d"), ("line_requests", "0")], "expected 1 to 1000000"),
+        (&[("url", "file:///d"), ("queue_requests", "0")], "expected 1 to 1000000"),
     ] {
         let message = in_file(pairs).expect_err(part);
         assert!(

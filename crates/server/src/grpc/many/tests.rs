@@ -19,16 +19,16 @@ const CHUNK_BYTES: usize = 4096;
 /// their address.
 #[derive(Clone, Default)]
 struct Fake {
-    trips: Arc<Mutex<Vec<Trip>>>,
+    batches: Arc<Mutex<Vec<Batch>>>,
     lookups: Arc<Mutex<usize>>,
 }
 
 /// A batch that was sent.
-struct Trip {
+struct Batch {
     addresses: Vec<ChunkAddress>,
     request: Request,
     /// Sender of outcomes; none once the batch has ended.
-    landing: Option<mpsc::UnboundedSender<Landed>>,
+    landing: Option<mpsc::UnboundedSender<Outcomes>>,
 }
 
 const AT_HAND: u8 = 0;
@@ -62,16 +62,16 @@ impl Reader for Fake {
         &self,
         addresses: Vec<ChunkAddress>,
         request: Request,
-    ) -> BoxStream<'static, Landed> {
-        let (landing, landed) = mpsc::unbounded_channel();
-        self.trips.lock().unwrap().push(Trip { addresses, request, landing: Some(landing) });
-        UnboundedReceiverStream::new(landed).boxed()
+    ) -> BoxStream<'static, Outcomes> {
+        let (landing, received) = mpsc::unbounded_channel();
+        self.batches.lock().unwrap().push(Batch { addresses, request, landing: Some(landing) });
+        UnboundedReceiverStream::new(received).boxed()
     }
 }
 
 impl Fake {
-    fn trip_count(&self) -> usize {
-        self.trips.lock().unwrap().len()
+    fn batch_count(&self) -> usize {
+        self.batches.lock().unwrap().len()
     }
 
     fn lookup_count(&self) -> usize {
@@ -79,27 +79,27 @@ impl Fake {
     }
 
     /// Delivers chunks of a batch.
-    fn land(&self, trip: usize, positions: std::ops::Range<usize>) {
-        let trips = self.trips.lock().unwrap();
-        let trip = &trips[trip];
-        let landed =
-            positions.map(|at| (u32::try_from(at).unwrap(), Ok(Some(chunk(&trip.addresses[at])))));
-        trip.landing.as_ref().unwrap().send(landed.collect()).unwrap();
+    fn land(&self, batch: usize, positions: std::ops::Range<usize>) {
+        let batches = self.batches.lock().unwrap();
+        let batch = &batches[batch];
+        let received =
+            positions.map(|at| (u32::try_from(at).unwrap(), Ok(Some(chunk(&batch.addresses[at])))));
+        batch.landing.as_ref().unwrap().send(received.collect()).unwrap();
     }
 
     /// Delivers outcomes of some addresses of a batch.
-    fn send(&self, trip: usize, landed: Landed) {
-        self.trips.lock().unwrap()[trip].landing.as_ref().unwrap().send(landed).unwrap();
+    fn send(&self, batch: usize, received: Outcomes) {
+        self.batches.lock().unwrap()[batch].landing.as_ref().unwrap().send(received).unwrap();
     }
 
     /// Whether a batch was cancelled.
-    fn is_given_up(&self, trip: usize) -> bool {
-        self.trips.lock().unwrap()[trip].landing.as_ref().unwrap().is_closed()
+    fn is_given_up(&self, batch: usize) -> bool {
+        self.batches.lock().unwrap()[batch].landing.as_ref().unwrap().is_closed()
     }
 
     /// Ends a batch.
-    fn end(&self, trip: usize) {
-        self.trips.lock().unwrap()[trip].landing = None;
+    fn end(&self, batch: usize) {
+        self.batches.lock().unwrap()[batch].landing = None;
     }
 }
 
@@ -160,9 +160,9 @@ fn what_is_ready_leaves_at_once_and_the_others_are_waited_for_together() {
         let mut answers = Answers::new(fake.clone(), call(&addresses, None));
         let first = message(&mut answers);
         assert_eq!((indexes(&first), first.missing), (vec![1, 4], vec![2]));
-        assert_eq!(fake.trip_count(), 1, "they left before the message did");
-        assert_eq!(fake.trips.lock().unwrap()[0].addresses, [addresses[0], addresses[3]]);
-        assert!(fake.trips.lock().unwrap()[0].request.local_only);
+        assert_eq!(fake.batch_count(), 1, "they left before the message did");
+        assert_eq!(fake.batches.lock().unwrap()[0].addresses, [addresses[0], addresses[3]]);
+        assert!(fake.batches.lock().unwrap()[0].request.local_only);
         assert!(look(&mut answers).is_pending());
         fake.land(0, 1..2);
         let second = message(&mut answers);
@@ -235,14 +235,14 @@ fn each_address_gets_exactly_one_result() {
                     }
                 }
                 Poll::Pending => {
-                    let under_way = fake.trip_count();
-                    assert!(ended < under_way, "all that was asked for is there, and it waits");
-                    for trip in ended..under_way {
-                        let count = fake.trips.lock().unwrap()[trip].addresses.len();
-                        fake.land(trip, 0..count);
-                        fake.end(trip);
+                    let in_flight = fake.batch_count();
+                    assert!(ended < in_flight, "all that was asked for is there, and it waits");
+                    for batch in ended..in_flight {
+                        let count = fake.batches.lock().unwrap()[batch].addresses.len();
+                        fake.land(batch, 0..count);
+                        fake.end(batch);
                     }
-                    ended = under_way;
+                    ended = in_flight;
                 }
             }
         }
@@ -258,9 +258,10 @@ fn no_more_is_waited_for_than_the_limits_say() {
         let addresses: Vec<_> = (0..16_384).map(|number| address(ELSEWHERE, number)).collect();
         let mut answers = Answers::new(fake.clone(), call(&addresses, None));
         assert!(look(&mut answers).is_pending());
-        let asked =
-            || fake.trips.lock().unwrap().iter().map(|trip| trip.addresses.len()).sum::<usize>();
-        assert_eq!((asked(), fake.trip_count()), (WAITING_COUNT_MAX, 1));
+        let asked = || {
+            fake.batches.lock().unwrap().iter().map(|batch| batch.addresses.len()).sum::<usize>()
+        };
+        assert_eq!((asked(), fake.batch_count()), (WAITING_COUNT_MAX, 1));
         fake.land(0, 0..100);
         let mut read = 0;
         while let Poll::Ready(Some(Ok(message))) = look(&mut answers) {
@@ -301,7 +302,7 @@ fn a_waiting_stream_is_woken_by_what_lands() {
         let fake = Fake::default();
         let answers = Answers::new(fake.clone(), call(&[address(ELSEWHERE, 0)], None));
         let reading = tokio::spawn(answers.collect::<Vec<_>>());
-        while fake.trip_count() == 0 {
+        while fake.batch_count() == 0 {
             tokio::task::yield_now().await;
         }
         assert!(!reading.is_finished());
@@ -321,10 +322,10 @@ fn what_stalls_has_failed_and_what_comes_slowly_has_not() {
         let mut answers = Answers::new(fake.clone(), call(&addresses, None));
         assert!(look(&mut answers).is_pending());
         // The table's timeout is ten seconds.
-        for landed in 0..2 {
+        for received in 0..2 {
             tokio::time::advance(Duration::from_secs(9)).await;
             assert!(look(&mut answers).is_pending());
-            fake.land(0, landed..landed + 1);
+            fake.land(0, received..received + 1);
             assert_eq!(indexes(&message(&mut answers)).len(), 1);
         }
         let failed = answers.next().await.unwrap().unwrap().failed;
@@ -343,9 +344,9 @@ fn a_client_that_reads_slowly_gets_everything() {
         let fake = Fake::default();
         let addresses = [address(ELSEWHERE, 0), address(ELSEWHERE, 1)];
         let mut answers = Answers::new(fake.clone(), call(&addresses, None));
-        for landed in 0..2 {
+        for received in 0..2 {
             assert!(look(&mut answers).is_pending());
-            fake.land(0, landed..landed + 1);
+            fake.land(0, received..received + 1);
             tokio::time::advance(Duration::from_secs(3000)).await;
             assert_eq!(indexes(&message(&mut answers)).len(), 1);
         }

@@ -19,10 +19,10 @@ use crate::{grpc, http::limits::MESSAGE_STALL_MAX};
 /// Reservation for the received bytes of a request's body. It lasts as long as the body, unless a
 /// handler takes it over. It is in the extensions of every request.
 #[derive(Clone, Debug)]
-pub struct Received(Arc<Mutex<Untaken>>);
+pub struct Received(Arc<Mutex<ReceivedBytes>>);
 
 #[derive(Debug)]
-struct Untaken {
+struct ReceivedBytes {
     hold: Hold,
     /// Bytes of these that belong to an incomplete message.
     open_bytes: usize,
@@ -30,7 +30,7 @@ struct Untaken {
 
 impl Received {
     fn new(account: &Arc<Account>) -> Self {
-        Self(Arc::new(Mutex::new(Untaken { hold: account.hold(0), open_bytes: 0 })))
+        Self(Arc::new(Mutex::new(ReceivedBytes { hold: account.hold(0), open_bytes: 0 })))
     }
 
     /// Takes the reservation for all complete messages received so far. It is for handlers that
@@ -57,7 +57,7 @@ impl Received {
         self.untaken().open_bytes = bytes;
     }
 
-    fn untaken(&self) -> MutexGuard<'_, Untaken> {
+    fn untaken(&self) -> MutexGuard<'_, ReceivedBytes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct Metrics {
     pub state: State,
     pub waiting: usize,
     pub refused: u64,
-    pub trips: BatchReading,
+    pub batches: BatchReading,
 }
 
 impl Metrics {
@@ -24,9 +24,9 @@ impl Metrics {
             name: table.settings.name.clone(),
             stats: table.store.stats(),
             state: table.store.state(),
-            waiting: table.line.waiting.load(Ordering::Relaxed),
-            refused: table.line.refused.load(Ordering::Relaxed),
-            trips: table.line.trips.read(),
+            waiting: table.queue.waiting.load(Ordering::Relaxed),
+            refused: table.queue.refused.load(Ordering::Relaxed),
+            batches: table.queue.batches.read(),
         }
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn render(page: &mut Page, tables: &[Metrics]) {
     outcomes(page, tables);
     versions(page, tables);
     prefetches(page, tables);
-    line(page, tables);
+    queue(page, tables);
     disk(page, tables);
     object_store(page, tables);
     let name = "busload_chunks_info";
@@ -123,7 +123,7 @@ fn prefetches(page: &mut Page, tables: &[Metrics]) {
     );
 }
 
-fn line(page: &mut Page, tables: &[Metrics]) {
+fn queue(page: &mut Page, tables: &[Metrics]) {
     let mut each =
         |name, kind, help, of: fn(&Metrics) -> u64| each(page, tables, name, kind, help, of);
     each(
@@ -139,13 +139,13 @@ fn line(page: &mut Page, tables: &[Metrics]) {
         |table| table.refused,
     );
     each("busload_chunks_batches_total", COUNTER, "Batches of queued requests sent.", |table| {
-        table.trips.batches
+        table.batches.batches
     });
     each("busload_chunks_batch_items_total", COUNTER, "Requests in the batches sent.", |table| {
-        table.trips.items
+        table.batches.items
     });
     each("busload_chunks_batch_items_max", GAUGE, "Requests in the fullest batch.", |table| {
-        table.trips.max
+        table.batches.max
     });
 }
 

@@ -15,7 +15,7 @@ use crate::{
         Remotesapi,
         limits::{RECORDS_SHARED_BYTES_MAX, SENDING_EACH_BYTES_MAX, SENDING_RECORDS_BYTES_MAX},
         stats::Download,
-        url::Recipe,
+        url::Bundle,
     },
 };
 
@@ -34,7 +34,7 @@ pub enum Source {
 pub struct Records {
     remotesapi: Arc<Remotesapi>,
     store: Store,
-    recipe: Arc<Recipe>,
+    bundle: Arc<Bundle>,
     size: u64,
     /// Bytes of a bundle that is too large for the cache.
     large: Option<Bytes>,
@@ -84,14 +84,14 @@ impl Records {
     /// Creates the source from its bytes, which it keeps only if they are too large for the cache.
     pub fn new(
         remotesapi: &Arc<Remotesapi>,
-        (store, recipe): (&Store, &Recipe),
+        (store, bundle): (&Store, &Bundle),
         bytes: Bytes,
     ) -> Self {
         let size = u64::try_from(bytes.len()).expect("lengths have at most 64 bits");
         Self {
             remotesapi: Arc::clone(remotesapi),
             store: store.clone(),
-            recipe: Arc::new(recipe.clone()),
+            bundle: Arc::new(bundle.clone()),
             size,
             large: (RECORDS_SHARED_BYTES_MAX < size).then_some(bytes),
         }
@@ -122,7 +122,7 @@ impl Records {
             return Ok(bytes.slice(range));
         }
         let deadline = (tokio::time::Instant::now() + timeout).into_std();
-        let bytes = self.remotesapi.records.get_rest(&self.store, &self.recipe, deadline);
+        let bytes = self.remotesapi.records.get_rest(&self.store, &self.bundle, deadline);
         let late = || Error::TooLate(format!("records could not be made again in {timeout:?}"));
         let bytes = timeout_at(deadline.into(), bytes).await.map_err(|_| late())??;
         let gone =

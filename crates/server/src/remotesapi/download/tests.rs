@@ -48,7 +48,7 @@ fn downloads(status: &Arc<Status>, access: Access) -> Downloads {
     let front = Arc::new(Front { access, ..Front::default() });
     Downloads {
         remotesapi: Remotesapi::new(Arc::clone(status), front),
-        rooms: Rooms::new(SENDING_BYTES_MAX),
+        rooms: Budgets::new(SENDING_BYTES_MAX),
     }
 }
 
@@ -225,9 +225,9 @@ fn records_come_whole_and_in_parts() {
         .served
         .wait(records.make(store, harness.served.addresses[..192].to_vec(), soon()))
         .unwrap();
-    let recipe = made.recipe.unwrap();
-    let bytes = harness.served.wait(records.get(store, &recipe, soon())).unwrap().unwrap();
-    let path = Resource::Records(recipe).path(TABLE);
+    let bundle = made.bundle.unwrap();
+    let bytes = harness.served.wait(records.get(store, &bundle, soon())).unwrap().unwrap();
+    let path = Resource::Records(bundle).path(TABLE);
     assert!(path.len() < 6 << 10, "{}", path.len());
     let answer = harness.ask("GET", &path, &[]);
     assert_eq!(answer.body, bytes);
@@ -267,11 +267,11 @@ fn long_records_come_in_pieces_of_their_own() {
         |length: &Option<u32>| length.is_some_and(|length| (1 << 20..2 << 20).contains(&length));
     let long = harness.served.addresses[made.lengths.iter().position(is_long).unwrap()];
     let made = harness.served.wait(first.make(store, vec![long; 2], soon())).unwrap();
-    let recipe = made.recipe.unwrap();
-    let bytes = harness.served.wait(first.get(store, &recipe, soon())).unwrap().unwrap();
+    let bundle = made.bundle.unwrap();
+    let bytes = harness.served.wait(first.get(store, &bundle, soon())).unwrap().unwrap();
     let other = downloads(&harness.served.status, Access::default()).remotesapi;
     for remotesapi in [&harness.downloads.remotesapi, &other] {
-        let source = Source::Records(Records::new(remotesapi, (store, &recipe), bytes.clone()));
+        let source = Source::Records(Records::new(remotesapi, (store, &bundle), bytes.clone()));
         let pieces = pieces(&harness, &source, 5..source.size());
         assert_eq!(pieces.concat(), bytes[5..]);
         assert_eq!(pieces.len(), (bytes.len() - 5).div_ceil(PIECE_BYTES));
@@ -292,10 +292,10 @@ fn long_records_come_in_pieces_of_their_own() {
 fn records_that_would_not_stay_in_memory_are_held() {
     let harness = Harness::new("real-classic");
     let bytes = Bytes::from(vec![7; usize::try_from(RECORDS_SHARED_BYTES_MAX).unwrap() + 1]);
-    let recipe = Recipe { check: [0; 8], addresses: vec![harness.served.addresses[0]] };
+    let bundle = Bundle { check: [0; 8], addresses: vec![harness.served.addresses[0]] };
     let records = Records::new(
         &harness.downloads.remotesapi,
-        (harness.served.store(), &recipe),
+        (harness.served.store(), &bundle),
         bytes.clone(),
     );
     let source = Source::Records(records);
@@ -310,12 +310,12 @@ fn what_is_not_there_is_said_to_be_so() {
     let (name, _) = harness.file("");
     let good = Resource::File(name).path(TABLE);
     let other_version = Resource::File(FileName { version: !name.version, ..name }).path(TABLE);
-    let recipe = Recipe { check: [1; 8], addresses: harness.served.addresses[..2].to_vec() };
+    let bundle = Bundle { check: [1; 8], addresses: harness.served.addresses[..2].to_vec() };
     for (path, text) in [
         (other_version, "not in this version"),
         (good.replace("/db/", "/other/"), "no table of kind chunks has the name \"other\""),
         (format!("{good}.darc"), "not in this version"),
-        (Resource::Records(recipe).path(TABLE), "not in this layout"),
+        (Resource::Records(bundle).path(TABLE), "not in this layout"),
         (format!("{good}/more"), "expected /dolt/v1/TABLE"),
         (good.replace("/files/", "/"), "expected /dolt/v1/TABLE"),
         ("/dolt/v1/db/records/AAAA".to_owned(), "expected /dolt/v1/TABLE"),

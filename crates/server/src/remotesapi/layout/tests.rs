@@ -51,7 +51,7 @@ impl Harness {
 
     fn lay_out(&self, layout: Layout, addresses: &[ChunkAddress]) -> Laid {
         // A budget smaller than any group, so that groups are encoded one at a time.
-        let (target, rooms) = (self.target(), Rooms::new(1));
+        let (target, rooms) = (self.target(), Budgets::new(1));
         let laid = lay_out(&self.remotesapi, &rooms, &target, (layout, addresses));
         self.stores.handle().unwrap().block_on(laid).unwrap()
     }
@@ -64,10 +64,10 @@ impl Harness {
                     if name.kind == busload_dolt::FileKind::Archive { ".darc" } else { "" };
                 fs::read(self.store.join(format!("{}{suffix}", name.id))).unwrap().into()
             }
-            Resource::Records(recipe) => {
+            Resource::Records(bundle) => {
                 let (target, handle) = (self.target(), self.stores.handle().unwrap());
-                let until = target.deadline().of_trip();
-                let records = self.remotesapi.records.get(target.store(), recipe, until);
+                let until = target.deadline().of_batch();
+                let records = self.remotesapi.records.get(target.store(), bundle, until);
                 handle.block_on(records).unwrap().expect("it was given out")
             }
         }
@@ -155,7 +155,7 @@ fn as_records_chunks_need_no_dictionary_and_follow_each_other() {
             ends[place.resource] += u64::from(place.span.length);
         }
         assert!(laid.resources.iter().all(|resource| match resource {
-            Resource::Records(recipe) => recipe.addresses.len() <= RECORDS_CHUNKS_MAX,
+            Resource::Records(bundle) => bundle.addresses.len() <= RECORDS_CHUNKS_MAX,
             Resource::File(_) => false,
         }));
     }

@@ -3,7 +3,7 @@
 //! Clients walk trees of chunks and ask for the children that they find: two or three addresses at
 //! a time, thousands of times, without waiting for answers. As soon as the stream may send another
 //! batch, it takes all requests that have arrived, up to limits, and dispatches them at once: a
-//! lone request waits for nothing, and while batches are in flight the next one grows.
+//! lone request waits for nothing, and while batches are in encoding the next one grows.
 
 use std::{
     future::ready,

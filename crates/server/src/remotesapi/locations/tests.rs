@@ -8,7 +8,7 @@ use tonic::{Code, metadata::MetadataMap};
 use super::*;
 use crate::{
     grpc::limits::ADDRESS_COUNT_MAX,
-    remotesapi::{layout::Place, url::Recipe},
+    remotesapi::{layout::Place, url::Bundle},
 };
 
 fn paused() -> Runtime {
@@ -29,7 +29,7 @@ fn file(number: u8) -> Resource {
 }
 
 fn records(number: u8) -> Resource {
-    Resource::Records(Recipe { check: [number; 8], addresses: vec![address(number)] })
+    Resource::Records(Bundle { check: [number; 8], addresses: vec![address(number)] })
 }
 
 fn place(resource: usize, offset: u64) -> Option<Place> {
@@ -52,7 +52,7 @@ fn answers_together(
     resources: Vec<Resource>,
     places: Vec<Option<Place>>,
 ) -> Vec<Answer> {
-    let Together { addresses, entries } = together(asked);
+    let MergedQuestions { addresses, entries } = together(asked);
     assert_eq!(addresses.len(), places.len());
     let (addresses, laid) = (Arc::from(addresses), Arc::new(Laid { resources, places }));
     let answer = |entries| {
@@ -62,9 +62,9 @@ fn answers_together(
     entries.into_iter().map(answer).collect()
 }
 
-fn together(asked: &[&[u8]]) -> Together {
+fn together(asked: &[&[u8]]) -> MergedQuestions {
     let questions: Vec<Question> = asked.iter().map(|numbers| question(numbers)).collect();
-    Together::of(questions.iter())
+    MergedQuestions::of(questions.iter())
 }
 
 /// Returns the ids in the message's records, then those in its locations.
@@ -92,10 +92,10 @@ fn an_address_asked_for_twice_is_one() {
 
 #[test]
 fn an_address_that_several_requests_ask_for_is_one() {
-    let Together { addresses, entries } = together(&[&[3, 1, 3], &[], &[1, 2, 1, 4], &[4]]);
+    let MergedQuestions { addresses, entries } = together(&[&[3, 1, 3], &[], &[1, 2, 1, 4], &[4]]);
     assert_eq!(addresses, [3, 1, 2, 4].map(address));
     assert_eq!(entries, [vec![0, 1, 0], vec![], vec![1, 2, 1, 3], vec![3]]);
-    assert_eq!(together(&[]), Together { addresses: vec![], entries: vec![] });
+    assert_eq!(together(&[]), MergedQuestions { addresses: vec![], entries: vec![] });
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn what_is_no_list_of_addresses_is_refused() {
 
 #[test]
 fn a_file_is_told_once_with_the_first_location_in_it() {
-    let mut told = Told::default();
+    let mut told = Advertised::default();
     let first = told.message(&answer(&[1, 2], vec![file(5)], vec![place(0, 0), None]));
     assert_eq!(first.table_files.len(), 1);
     let record = &first.table_files[0];
@@ -152,7 +152,7 @@ fn a_file_is_told_once_with_the_first_location_in_it() {
 
 #[test]
 fn a_file_of_another_table_is_another_one() {
-    let mut told = Told::default();
+    let mut told = Advertised::default();
     let of_table = |table| Answer { table, ..answer(&[1], vec![file(5)], vec![place(0, 0)]) };
     assert_eq!(told.message(&of_table(0)).locations[0].table_file_id, 1);
     assert_eq!(told.message(&of_table(1)).locations[0].table_file_id, 2);
@@ -161,17 +161,17 @@ fn a_file_of_another_table_is_another_one() {
 
 #[test]
 fn what_a_stream_remembers_is_bounded() {
-    let mut told = Told::default();
+    let mut told = Advertised::default();
     let name = |number: usize| {
         let mut id = FileId([0; 20]);
         id.0[..8].copy_from_slice(&number.to_be_bytes());
         Resource::File(FileName { id, kind: FileKind::Classic, version: 0 })
     };
-    for number in 0..=FILES_TOLD_MAX {
+    for number in 0..=FILES_ADVERTISED_MAX {
         let message = told.message(&answer(&[1], vec![name(number)], vec![place(0, 0)]));
         assert_eq!(message.table_files.len(), 1);
     }
-    assert!(told.files.len() <= FILES_TOLD_MAX);
+    assert!(told.files.len() <= FILES_ADVERTISED_MAX);
     let again = told.message(&answer(&[1], vec![name(0)], vec![place(0, 0)]));
     assert_eq!(again.table_files.len(), 1, "forgotten, so it is told again");
     assert_eq!(again.locations[0].table_file_id, again.table_files[0].table_file_id);
@@ -183,8 +183,8 @@ fn what_a_stream_remembers_is_bounded() {
 
 #[test]
 fn ids_begin_anew_when_there_are_no_more() {
-    let mut told = Told { last: u32::MAX - 1, ..Told::default() };
-    let ask = |told: &mut Told, number| {
+    let mut told = Advertised { last: u32::MAX - 1, ..Advertised::default() };
+    let ask = |told: &mut Advertised, number| {
         let message = told.message(&answer(&[1], vec![file(number)], vec![place(0, 0)]));
         (message.locations[0].table_file_id, message.table_files.len())
     };
@@ -199,7 +199,7 @@ fn answers_of_a_batch_share_its_records_and_those_of_another_do_not() {
     let places = || vec![place(0, 0), place(1, 0), place(2, 0), place(2, 10), None];
     let asked: [&[u8]; 4] = [&[1, 3], &[5, 1], &[2, 3, 4], &[]];
     let batch = answers_together(&asked, resources(), places());
-    let mut told = Told::default();
+    let mut told = Advertised::default();
     let shown: Vec<_> = batch.iter().map(|answer| ids(&told.message(answer))).collect();
     assert_eq!(
         shown,
@@ -216,7 +216,7 @@ fn answers_of_a_batch_share_its_records_and_those_of_another_do_not() {
 /// Clients keep all ids of a stream, so the server reuses ids.
 #[test]
 fn ids_of_records_are_used_again_when_their_batch_is_over() {
-    let (mut told, mut urls) = (Told::default(), HashMap::new());
+    let (mut told, mut urls) = (Advertised::default(), HashMap::new());
     for number in 0..100 {
         let resources = vec![records(number), file(7), records(number + 1)];
         let asked: [&[u8]; 3] = [&[1], &[2, 1], &[3, 2]];
@@ -241,7 +241,8 @@ fn records_are_those_of_the_batch_when_ids_begin_anew_in_it() {
     let resources = vec![records(1), file(2), records(3)];
     let batch =
         answers_together(&asked, resources.clone(), vec![place(0, 0), place(1, 0), place(2, 0)]);
-    let (mut told, mut urls) = (Told { last: u32::MAX - 4, ..Told::default() }, HashMap::new());
+    let (mut told, mut urls) =
+        (Advertised { last: u32::MAX - 4, ..Advertised::default() }, HashMap::new());
     let expected =
         |which: &[usize]| which.iter().map(|&which| links().url(&resources[which])).collect();
     let shown: Vec<Vec<String>> =
@@ -280,7 +281,7 @@ fn range_hashes(loc: &DownloadLoc) -> (String, Vec<u8>) {
 fn each_entry_of_a_request_is_answered() {
     let asked = answer(&[1, 2, 1, 3], vec![records(9)], vec![place(0, 0), None, place(0, 10)]);
     assert_eq!(asked.counts(), (3, 1));
-    let message = Told::default().message(&asked);
+    let message = Advertised::default().message(&asked);
     let locations: Vec<_> = message
         .locations
         .iter()

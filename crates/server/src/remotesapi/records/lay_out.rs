@@ -6,7 +6,7 @@ use busload_dolt::{ChunkAddress, Error, Form, Request, Store};
 use bytes::Bytes;
 
 use super::{Laid, Work};
-use crate::remotesapi::url::Recipe;
+use crate::remotesapi::url::Bundle;
 
 /// Length of the checksum at the end of every record.
 const CRC_BYTES: usize = 4;
@@ -27,7 +27,7 @@ pub async fn lay_out(work: &Work) -> Result<Laid, Error> {
         .iter()
         .map(|record| record.as_ref().map(length).transpose())
         .collect::<Result<_, _>>()?;
-    Ok(Laid { recipe: recipe(addresses, &records), lengths, bytes: joined(records) })
+    Ok(Laid { bundle: bundle(addresses, &records), lengths, bytes: joined(records) })
 }
 
 /// Reads the records, in the order of the addresses.
@@ -60,10 +60,10 @@ fn length(record: &Bytes) -> Result<u32, Error> {
 }
 
 /// Returns the identity of the bundle, made of the chunks that exist.
-fn recipe(addresses: &[ChunkAddress], records: &[Option<Bytes>]) -> Option<Recipe> {
+fn bundle(addresses: &[ChunkAddress], records: &[Option<Bytes>]) -> Option<Bundle> {
     let found = addresses.iter().zip(records).filter(|(_, record)| record.is_some());
     let addresses: Vec<ChunkAddress> = found.map(|(address, _)| *address).collect();
-    (!addresses.is_empty()).then(|| Recipe { check: check(records.iter().flatten()), addresses })
+    (!addresses.is_empty()).then(|| Bundle { check: check(records.iter().flatten()), addresses })
 }
 
 /// Hashes the lengths and checksums of the records. Clients download a bundle piece by piece, and

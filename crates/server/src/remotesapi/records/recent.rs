@@ -71,7 +71,7 @@ impl Recent {
 }
 
 fn weight(laid: &Laid) -> u64 {
-    let addresses = laid.recipe.as_ref().map_or(0, |recipe| size_of_val(&*recipe.addresses));
+    let addresses = laid.bundle.as_ref().map_or(0, |bundle| size_of_val(&*bundle.addresses));
     let bytes = laid.bytes.len() + size_of_val(&*laid.lengths) + addresses;
     ENTRY_BYTES + u64::try_from(bytes).expect("lengths have at most 64 bits")
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     fn laid(bytes: usize) -> Arc<Laid> {
-        Arc::new(Laid { recipe: None, lengths: Vec::new(), bytes: Bytes::from(vec![0; bytes]) })
+        Arc::new(Laid { bundle: None, lengths: Vec::new(), bytes: Bytes::from(vec![0; bytes]) })
     }
 
     fn present(recent: &Recent) -> Vec<u8> {

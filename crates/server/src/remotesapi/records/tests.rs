@@ -33,21 +33,21 @@ impl Harness {
         self.served.addresses[..count].to_vec()
     }
 
-    fn try_make(&self, addresses: Vec<ChunkAddress>) -> Result<Made, Error> {
+    fn try_make(&self, addresses: Vec<ChunkAddress>) -> Result<BundleInfo, Error> {
         self.served.wait(self.cache.make(self.served.store(), addresses, soon()))
     }
 
-    fn make(&self, addresses: Vec<ChunkAddress>) -> (Recipe, Vec<Option<u32>>) {
+    fn make(&self, addresses: Vec<ChunkAddress>) -> (Bundle, Vec<Option<u32>>) {
         let made = self.try_make(addresses).unwrap();
-        (made.recipe.unwrap(), made.lengths)
+        (made.bundle.unwrap(), made.lengths)
     }
 
-    fn try_get(&self, recipe: &Recipe) -> Result<Option<Bytes>, Error> {
-        self.served.wait(self.cache.get(self.served.store(), recipe, soon()))
+    fn try_get(&self, bundle: &Bundle) -> Result<Option<Bytes>, Error> {
+        self.served.wait(self.cache.get(self.served.store(), bundle, soon()))
     }
 
-    fn get(&self, recipe: &Recipe) -> Option<Bytes> {
-        self.try_get(recipe).unwrap()
+    fn get(&self, bundle: &Bundle) -> Option<Bytes> {
+        self.try_get(bundle).unwrap()
     }
 
     /// Returns how many bundles were encoded for locations, encoded again, and found in memory.
@@ -83,9 +83,9 @@ fn records_lie_one_after_the_other_in_the_order_of_the_addresses() {
         addresses.reverse();
         // A chunk that is named twice gets two records.
         addresses.push(addresses[3]);
-        let (recipe, lengths) = harness.make(addresses.clone());
-        assert_eq!(recipe.addresses, addresses);
-        check_records(&addresses, &lengths, harness.get(&recipe).unwrap());
+        let (bundle, lengths) = harness.make(addresses.clone());
+        assert_eq!(bundle.addresses, addresses);
+        check_records(&addresses, &lengths, harness.get(&bundle).unwrap());
         assert_eq!(harness.counts(), [1, 0, 1], "{fixture}");
     }
 }
@@ -95,36 +95,36 @@ fn chunks_that_do_not_exist_are_left_out() {
     let harness = Harness::new("real-archive-v3");
     let [first, second] = harness.addresses(2)[..] else { unreachable!() };
     let asked = vec![NOWHERE, first, NOWHERE, second];
-    let (recipe, lengths) = harness.make(asked.clone());
-    assert_eq!(recipe.addresses, [first, second]);
+    let (bundle, lengths) = harness.make(asked.clone());
+    assert_eq!(bundle.addresses, [first, second]);
     assert_eq!(lengths.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, true]);
-    check_records(&asked, &lengths, harness.get(&recipe).unwrap());
+    check_records(&asked, &lengths, harness.get(&bundle).unwrap());
     // The request without the missing chunks finds the same bundle in memory.
     let (again, lengths) = harness.make(vec![first, second]);
-    assert_eq!((&again, lengths.len(), harness.counts()), (&recipe, 2, [1, 0, 1]));
+    assert_eq!((&again, lengths.len(), harness.counts()), (&bundle, 2, [1, 0, 1]));
     let nothing = harness.try_make(vec![NOWHERE]).unwrap();
-    assert_eq!((nothing.recipe, nothing.lengths), (None, vec![None]));
-    assert_eq!(harness.get(&Recipe { addresses: vec![first, NOWHERE], ..recipe }), None);
+    assert_eq!((nothing.bundle, nothing.lengths), (None, vec![None]));
+    assert_eq!(harness.get(&Bundle { addresses: vec![first, NOWHERE], ..bundle }), None);
 }
 
 /// Advertised URLs never expire, so a bundle can always be encoded again.
 #[test]
 fn what_was_given_out_is_made_again_after_a_restart() {
     let mut harness = Harness::new("real-archive-v3");
-    let (recipe, _) = harness.make(harness.addresses(100));
-    let before = harness.get(&recipe).unwrap();
+    let (bundle, _) = harness.make(harness.addresses(100));
+    let before = harness.get(&bundle).unwrap();
     harness.forget();
-    assert_eq!(harness.get(&recipe).unwrap(), before);
-    assert_eq!(harness.get(&recipe).unwrap(), before);
+    assert_eq!(harness.get(&bundle).unwrap(), before);
+    assert_eq!(harness.get(&bundle).unwrap(), before);
     assert_eq!(harness.counts(), [1, 1, 2]);
 }
 
 #[test]
 fn what_was_driven_out_is_made_again() {
     let harness = Harness::with_bytes_max("real-classic", 0);
-    let (recipe, lengths) = harness.make(harness.addresses(50));
+    let (bundle, lengths) = harness.make(harness.addresses(50));
     for _ in 0..2 {
-        check_records(&recipe.addresses, &lengths, harness.get(&recipe).unwrap());
+        check_records(&bundle.addresses, &lengths, harness.get(&bundle).unwrap());
     }
     assert_eq!(harness.counts(), [1, 2, 0]);
 }
@@ -143,17 +143,17 @@ fn records_are_the_same_however_chunks_are_stored() {
         location.as_ref().is_some_and(|location| location.dictionary.is_some())
     };
     assert!(RECORDS_CHUNKS_MAX / 2 < located.locations.iter().filter(is_frame).count());
-    let (recipe, _) = classic.make(common);
-    assert_eq!(archive.get(&recipe), classic.get(&recipe));
+    let (bundle, _) = classic.make(common);
+    assert_eq!(archive.get(&bundle), classic.get(&bundle));
 }
 
 #[test]
 fn what_is_laid_out_otherwise_now_is_not_given_out() {
     let harness = Harness::new("real-classic");
-    let (recipe, _) = harness.make(harness.addresses(5));
-    let other = Recipe { check: [7; 8], ..recipe.clone() };
+    let (bundle, _) = harness.make(harness.addresses(5));
+    let other = Bundle { check: [7; 8], ..bundle.clone() };
     assert_eq!(harness.get(&other), None);
-    assert!(harness.get(&recipe).is_some());
+    assert!(harness.get(&bundle).is_some());
 }
 
 /// The cache key contains the table's name.
@@ -167,9 +167,9 @@ fn tables_have_their_own() {
 #[test]
 fn all_who_ask_at_once_share_the_work() {
     let mut harness = Harness::new("real-archive-v3");
-    let (recipe, _) = harness.make(harness.addresses(192));
+    let (bundle, _) = harness.make(harness.addresses(192));
     harness.forget();
-    let gets = (0..50).map(|_| harness.cache.get(harness.served.store(), &recipe, soon()));
+    let gets = (0..50).map(|_| harness.cache.get(harness.served.store(), &bundle, soon()));
     let all = harness.served.wait(join_all(gets));
     let first = all[0].clone().unwrap().unwrap();
     assert!(
@@ -191,26 +191,26 @@ fn who_asked_first_with_little_time_does_not_shorten_that_of_others() {
         harness.served.store(),
         addresses.clone().into(),
         passed,
-        RecordsOrigin::Made,
+        RecordsOrigin::BundleInfo,
     );
-    assert!(matches!(first, Ok(LaidOrComing::Coming(_))));
+    assert!(matches!(first, Ok(Lookup::Coming(_))));
     harness.make(addresses);
     assert_eq!(harness.counts(), [1, 0, 0], "they shared it");
 }
 
 /// Registers another caller's encoding of this bundle that fails only at its deadline.
-fn ends_too_late(harness: &Harness, name: Name, until: Instant) -> Coming<Flight> {
+fn ends_too_late(harness: &Harness, name: Name, until: Instant) -> Coming<Encoding> {
     let shared = &harness.cache.shared;
-    let number = shared.flights.fetch_add(1, Ordering::Relaxed);
-    let landing = Landing { of: Arc::clone(shared), name, number };
-    let flight = async move {
+    let number = shared.next_number.fetch_add(1, Ordering::Relaxed);
+    let landing = PendingGuard { of: Arc::clone(shared), name, number };
+    let encoding = async move {
         drop(landing);
         Err(Error::TooLate("as meant".to_owned()))
     };
-    let flight = flight.boxed().shared();
-    let weak = flight.downgrade().unwrap();
-    shared.coming().insert(name, Coming { number, until, flight: weak });
-    Coming { number, until, flight }
+    let encoding = encoding.boxed().shared();
+    let weak = encoding.downgrade().unwrap();
+    shared.coming().insert(name, Coming { number, until, encoding: weak });
+    Coming { number, until, encoding }
 }
 
 #[test]
@@ -219,8 +219,8 @@ fn who_waited_for_a_making_that_had_less_time_has_it_made_once_more() {
     let addresses = harness.addresses(10);
     let name = Name::of(harness.served.store().name(), &addresses);
     let earlier = ends_too_late(&harness, name, tokio::time::Instant::now().into_std());
-    let (recipe, lengths) = harness.make(addresses.clone());
-    check_records(&addresses, &lengths, harness.get(&recipe).unwrap());
+    let (bundle, lengths) = harness.make(addresses.clone());
+    check_records(&addresses, &lengths, harness.get(&bundle).unwrap());
     drop(earlier);
 
     // An encoding that had as much time is not repeated: it would miss the deadline again.
@@ -243,8 +243,8 @@ fn what_nobody_waits_for_is_given_up_and_can_be_asked_for_again() {
         })
     });
     let addresses = addresses.expect("one that is waited for");
-    let (recipe, lengths) = harness.make(addresses);
-    check_records(&recipe.addresses, &lengths, harness.get(&recipe).unwrap());
+    let (bundle, lengths) = harness.make(addresses);
+    check_records(&bundle.addresses, &lengths, harness.get(&bundle).unwrap());
 }
 
 /// The URL names the chunks, and every client that may download can make up such a URL.
@@ -270,9 +270,9 @@ fn what_can_never_have_been_given_out_is_not_made() {
         let count = addresses.len();
         let located =
             harness.served.wait(harness.served.store().locate(&addresses, soon())).unwrap();
-        assert_eq!(may_have_been_given_out(&located).is_some(), fits, "{count}");
+        assert_eq!(advertisable_bytes(&located).is_some(), fits, "{count}");
         let before = harness.counts();
-        assert_eq!(harness.get(&Recipe { check: [0; 8], addresses }), None, "another check");
+        assert_eq!(harness.get(&Bundle { check: [0; 8], addresses }), None, "another check");
         assert_eq!(harness.counts() != before, fits, "{count}");
     }
 }
@@ -289,9 +289,9 @@ fn a_large_frame_is_made_for_whoever_asks() {
     located.locations.truncate(1);
     let stored_bytes = u32::MAX;
     located.locations[0].as_mut().unwrap().span.length = stored_bytes;
-    assert_eq!(may_have_been_given_out(&located), Some(stored_bytes.into()));
+    assert_eq!(advertisable_bytes(&located), Some(stored_bytes.into()));
     located.locations[0].as_mut().unwrap().dictionary = None;
-    assert_eq!(may_have_been_given_out(&located), None, "it would be given out in its file");
+    assert_eq!(advertisable_bytes(&located), None, "it would be given out in its file");
 }
 
 #[test]
@@ -313,10 +313,10 @@ fn one_corrupt_chunk_is_an_error_of_all() {
 #[test]
 fn after_the_end_there_is_an_error() {
     let harness = Harness::new("real-classic");
-    let (recipe, _) = harness.make(harness.addresses(2));
+    let (bundle, _) = harness.make(harness.addresses(2));
     harness.served.stores.stop();
     assert_eq!(harness.try_make(harness.addresses(3)).unwrap_err(), Error::Closed);
-    let other = Recipe { addresses: harness.addresses(3), ..recipe };
+    let other = Bundle { addresses: harness.addresses(3), ..bundle };
     assert_eq!(harness.try_get(&other).unwrap_err(), Error::Closed);
 }
 
@@ -324,8 +324,8 @@ fn after_the_end_there_is_an_error() {
 #[test]
 fn checks_are_the_same_everywhere() {
     let harness = Harness::new("real-classic");
-    let (recipe, lengths) = harness.make(harness.addresses(3));
-    let found = (u64::from_be_bytes(recipe.check), lengths, digest(&recipe).to_string());
+    let (bundle, lengths) = harness.make(harness.addresses(3));
+    let found = (u64::from_be_bytes(bundle.check), lengths, digest(&bundle).to_string());
     let lengths = vec![Some(4301), Some(1656), Some(199)];
     assert_eq!(
         found,

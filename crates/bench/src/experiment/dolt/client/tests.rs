@@ -140,6 +140,6 @@ fn dependent_reads_take_a_trip_each() {
     world.proxy.set(Faults { first_byte, ..Faults::default() });
     let points = Points { chains: 1, readers: 1, seed: 7 };
     let report = world.runtime.block_on(world.direct().point(&points)).unwrap();
-    let trips = u32::try_from(report.counts.chunks).unwrap();
-    assert!(first_byte * trips <= Duration::from_nanos(report.elapsed_ns), "{report:?}");
+    let batches = u32::try_from(report.counts.chunks).unwrap();
+    assert!(first_byte * batches <= Duration::from_nanos(report.elapsed_ns), "{report:?}");
 }

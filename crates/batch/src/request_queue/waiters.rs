@@ -33,7 +33,7 @@ pub(super) struct Waiter<W, R> {
 /// Says how long a request counts as pending.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Counted {
-    UntilDeparture,
+    UntilDispatch,
     /// The request joined an entry in flight.
     UntilAnswer,
 }

@@ -2,19 +2,19 @@
 
 use std::hash::Hash;
 
-use super::Line;
+use super::RequestQueue;
 use super::entry::{Class, EntryId, Place};
 use super::keys::KeyId;
 use super::waiters::{Counted, WaiterId};
 use crate::batch::{Batch, Content};
 use crate::limits::{KIND_SEARCH_BATCHES, SHARE_MIN_BATCHES};
 use crate::request::{Answered, Late, Stage};
-use crate::settings::Departure;
+use crate::settings::DispatchPolicy;
 use crate::write::Write;
 
-impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
+impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Takes a batch of `class` out of its queue, which is not empty.
-    pub(super) fn depart(&mut self, class: Class) -> Batch<K, T> {
+    pub(super) fn take_batch(&mut self, class: Class) -> Batch<K, T> {
         let mut leaving = std::mem::take(&mut self.leaving);
         self.pick(class, &mut leaving);
         for (_, id) in &leaving {
@@ -22,9 +22,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
         leaving.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let entries = leaving.iter().map(|(_, id)| Some(*id)).collect();
-        let id = self.trips.start(class, self.now, entries);
+        let id = self.in_flight_batches.start(class, self.now, entries);
         self.queues.set_busy(class);
-        self.stats.class_mut(class.operation()).count_departure(leaving.len());
+        self.stats.class_mut(class.operation()).count_dispatch(leaving.len());
         let content = self.content(class, &mut leaving);
         self.leaving = leaving;
         Batch { id, content }
@@ -108,9 +108,9 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     /// Returns how many entries a batch of `class` takes at most; for reads their share per slot.
     fn takes_max(&self, class: Class) -> usize {
         let max = self.settings.batch_takes_max();
-        match (class, self.settings.departure) {
-            (Class::Read, Departure::WhenFree { min_batch }) => {
-                let outstanding = self.queues.reads_len() + self.trips.read_entries();
+        match (class, self.settings.dispatch) {
+            (Class::Read, DispatchPolicy::WhenFree { min_batch }) => {
+                let outstanding = self.queues.reads_len() + self.in_flight_batches.read_entries();
                 let places = self.settings.batches_in_flight_max.saturating_sub(1).max(1);
                 let share = outstanding.div_ceil(places);
                 max.min(share.max(min_batch.saturating_mul(SHARE_MIN_BATCHES)))
@@ -142,12 +142,12 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         let leaving = leaving.drain(..);
         match class {
             Class::Read => Content::Read(leaving.map(|(key, _)| key).collect()),
-            Class::Write { lane } => {
+            Class::Write { partition } => {
                 let entries = leaving.map(|(key, id)| {
                     let write = self.entries[id].write.take();
                     (key, write.expect("an entry of a partition has its write until it is sent"))
                 });
-                Content::Write { lane, entries: entries.collect() }
+                Content::Write { partition, entries: entries.collect() }
             }
         }
     }

@@ -7,7 +7,7 @@
 //!            on its key is unfinished, also in a queue
 //!   Waiters: the callers; in the list of their entry
 //!   Queues:  reads, and writes by partition: entries that can be sent
-//!   Trips:   batches in flight, with their entries
+//!   InFlightBatches:   batches in flight, with their entries
 //! ```
 //!
 //! Each of them is an arena with lists through it, so adding, merging, cancelling, sending and
@@ -16,14 +16,14 @@
 mod arena;
 mod arrival;
 mod deadlines;
+mod dispatch;
 mod drain;
 mod entry;
+mod in_flight;
 mod keys;
-mod leaving;
 mod list;
 mod load;
 mod queues;
-mod trips;
 mod waiters;
 
 use std::collections::hash_map::RandomState;
@@ -32,16 +32,16 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use entry::{Entries, EntryId, Size};
+use in_flight::InFlightBatches;
 use keys::Keys;
 use load::Load;
 use queues::{Queues, Traffic};
-use trips::Trips;
 use waiters::Waiters;
 
 use crate::batch::{Batch, BatchId};
-use crate::request::{Answered, Ask, Late, Refusal, Refused, RequestId};
-use crate::settings::{LineSettings, SettingsError};
-use crate::stats::LineStats;
+use crate::request::{Answered, Late, Refusal, Refused, RequestId, RequestOptions};
+use crate::settings::{QueueSettings, SettingsError};
+use crate::stats::QueueStats;
 use crate::write::Write;
 
 /// A request queue: it takes single-key requests, gives out batches, and returns waiters with their
@@ -52,23 +52,23 @@ use crate::write::Write;
 ///
 /// `now` is the time on any clock that does not go back, the same for all calls. If it does go
 /// back, the queue keeps the latest time it was given.
-pub struct Line<K, T: Write, W> {
-    settings: LineSettings,
-    stats: LineStats,
+pub struct RequestQueue<K, T: Write, W> {
+    settings: QueueSettings,
+    stats: QueueStats,
     now: Duration,
     load: Load,
     keys: Keys<K>,
     entries: Entries<T>,
     waiters: Waiters<W, T::Receipt>,
     queues: Queues,
-    trips: Trips,
+    in_flight_batches: InFlightBatches,
     /// Reused buffer: the entries of a batch before they are sorted by key.
     leaving: Vec<(K, EntryId)>,
 }
 
-impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
+impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Creates an empty queue.
-    pub fn new(settings: LineSettings) -> Result<Self, SettingsError> {
+    pub fn new(settings: QueueSettings) -> Result<Self, SettingsError> {
         Self::with_seed(settings, RandomState::new().hash_one(0_u64))
     }
 
@@ -77,17 +77,17 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     ///
     /// This is for simulations that must be reproducible. If others know the seed, they can choose
     /// keys that collide.
-    pub fn with_seed(settings: LineSettings, seed: u64) -> Result<Self, SettingsError> {
+    pub fn with_seed(settings: QueueSettings, seed: u64) -> Result<Self, SettingsError> {
         settings.check()?;
         Ok(Self {
-            stats: LineStats::default(),
+            stats: QueueStats::default(),
             now: Duration::ZERO,
             load: Load::new(&settings),
             keys: Keys::new(seed),
             entries: Entries::new(),
             waiters: Waiters::new(),
             queues: Queues::new(&settings),
-            trips: Trips::new(settings.batches_in_flight_max),
+            in_flight_batches: InFlightBatches::new(settings.batches_in_flight_max),
             leaving: Vec::new(),
             settings,
         })
@@ -100,7 +100,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         now: Duration,
         key: K,
         waiter: W,
-        ask: Ask,
+        ask: RequestOptions,
     ) -> Result<RequestId, Refused<W>> {
         self.advance(now);
         let size = Size::of_read(ask.bytes);
@@ -120,7 +120,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         key: K,
         write: T,
         waiter: W,
-        ask: Ask,
+        ask: RequestOptions,
     ) -> Result<RequestId, Refused<W>> {
         self.advance(now);
         let size = Size { key: ask.bytes, write: write.bytes() };
@@ -145,14 +145,14 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     }
 
     /// Returns the next batch that is due, if there is one. Call it until there is none, after
-    /// [`expire`](Line::expire).
+    /// [`expire`](RequestQueue::expire).
     pub fn next_batch(&mut self, now: Duration) -> Option<Batch<K, T>> {
         self.advance(now);
-        if !self.trips.has_place() {
+        if !self.in_flight_batches.has_place() {
             return None;
         }
         let class = self.queues.next_due(&self.entries, &self.traffic(), self.now)?;
-        Some(self.depart(class))
+        Some(self.take_batch(class))
     }
 
     /// Takes the waiters of one entry of a batch in flight, in order of arrival. The entry is done,
@@ -167,7 +167,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         entry: usize,
         waiters: &mut Vec<Answered<W, T::Receipt>>,
     ) {
-        if let Some(id) = self.trips.take(batch, entry) {
+        if let Some(id) = self.in_flight_batches.take(batch, entry) {
             self.finish(id, |answered| waiters.push(answered));
         }
     }
@@ -183,11 +183,11 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         rest: &mut Vec<(usize, Answered<W, T::Receipt>)>,
     ) {
         self.advance(now);
-        let Some(trip) = self.trips.end(batch) else { return };
-        self.queues.set_free(trip.class);
-        let took = self.now.saturating_sub(trip.started);
-        self.stats.class_mut(trip.class.operation()).count_trip(took);
-        for (index, entry) in trip.entries.into_iter().enumerate() {
+        let Some(batch) = self.in_flight_batches.end(batch) else { return };
+        self.queues.set_free(batch.class);
+        let took = self.now.saturating_sub(batch.started);
+        self.stats.class_mut(batch.class.operation()).count_batch_time(took);
+        for (index, entry) in batch.entries.into_iter().enumerate() {
             let Some(entry) = entry else { continue };
             self.finish(entry, |answered| rest.push((index, answered)));
         }
@@ -203,25 +203,25 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
         }
     }
 
-    /// Returns when [`next_batch`](Line::next_batch) or [`expire`](Line::expire) will next have
+    /// Returns when [`next_batch`](RequestQueue::next_batch) or [`expire`](RequestQueue::expire) will next have
     /// something to do if nothing else is called before; `now` if they have already, `None` if
     /// never.
     pub fn next_wake(&self, now: Duration) -> Option<Duration> {
-        let departure = self.queues.first_due(&self.entries, &self.traffic());
-        let departure = departure.filter(|_| self.trips.has_place());
-        let first = departure.into_iter().chain(self.waiters.first_deadline()).min()?;
+        let dispatch = self.queues.first_due(&self.entries, &self.traffic());
+        let dispatch = dispatch.filter(|_| self.in_flight_batches.has_place());
+        let first = dispatch.into_iter().chain(self.waiters.first_deadline()).min()?;
         let due_already = first <= self.now.max(now);
         Some(if due_already { now } else { first })
     }
 
     /// Returns the queue's counters.
-    pub fn stats(&self) -> &LineStats {
+    pub fn stats(&self) -> &QueueStats {
         &self.stats
     }
 
     /// Returns whether no request is pending and no batch is in flight.
     pub fn is_empty(&self) -> bool {
-        self.keys.len() == 0 && self.trips.len() == 0
+        self.keys.len() == 0 && self.in_flight_batches.len() == 0
     }
 
     /// Returns the number of pending requests; with [`Sharing::InFlight`](crate::Sharing::InFlight)
@@ -238,7 +238,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
 
     /// Returns the number of batches in flight.
     pub fn in_flight(&self) -> usize {
-        self.trips.len()
+        self.in_flight_batches.len()
     }
 
     fn advance(&mut self, now: Duration) {
@@ -246,7 +246,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     }
 
     fn traffic(&self) -> Traffic<'_> {
-        Traffic { trips: &self.trips, stats: &self.stats }
+        Traffic { in_flight_batches: &self.in_flight_batches, stats: &self.stats }
     }
 
     fn refuse(&mut self, waiter: W, reason: Refusal) -> Refused<W> {
@@ -255,11 +255,11 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     }
 }
 
-impl<K, T: Write, W> fmt::Debug for Line<K, T, W> {
+impl<K, T: Write, W> fmt::Debug for RequestQueue<K, T, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line")
+        f.debug_struct("RequestQueue")
             .field("waiting", &self.load.requests)
-            .field("in_flight", &self.trips.len())
+            .field("in_flight", &self.in_flight_batches.len())
             .field("settings", &self.settings)
             .field("stats", &self.stats)
             .finish_non_exhaustive()

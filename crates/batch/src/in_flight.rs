@@ -13,7 +13,7 @@ use crate::{Batch, BatchId, Content, Operation};
 
 /// Owes the waiters of one batch their answers. If it is dropped before it has given them, as when
 /// a runtime shuts down, they get [`BatchError::Stopped`].
-pub(crate) struct Trip<S: Service, R: Reply<S>> {
+pub(crate) struct InFlightBatch<S: Service, R: Reply<S>> {
     shared: Arc<Shared<S, R>>,
     batch: BatchId,
     operation: Operation,
@@ -26,7 +26,7 @@ enum Over {
     No,
 }
 
-impl<S: Service, R: Reply<S>> Trip<S, R> {
+impl<S: Service, R: Reply<S>> InFlightBatch<S, R> {
     pub(crate) fn new(shared: &Arc<Shared<S, R>>, batch: &Batch<S::Key, S::Write>) -> Self {
         let operation = operation(&batch.content);
         Self { shared: Arc::clone(shared), batch: batch.id, operation, over: Over::No }
@@ -69,7 +69,7 @@ impl<S: Service, R: Reply<S>> Trip<S, R> {
     }
 }
 
-impl<S: Service, R: Reply<S>> Drop for Trip<S, R> {
+impl<S: Service, R: Reply<S>> Drop for InFlightBatch<S, R> {
     fn drop(&mut self) {
         if self.over == Over::Yes {
             return;

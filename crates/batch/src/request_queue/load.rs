@@ -3,7 +3,7 @@
 use super::entry::Size;
 use crate::limits::REQUEST_OVERHEAD_BYTES;
 use crate::request::Refusal;
-use crate::settings::LineSettings;
+use crate::settings::QueueSettings;
 
 /// Number of pending requests, and their bytes.
 pub(super) struct Load {
@@ -14,7 +14,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub fn new(settings: &LineSettings) -> Self {
+    pub fn new(settings: &QueueSettings) -> Self {
         Self {
             requests: 0,
             bytes: 0,

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::Line;
+use super::RequestQueue;
 use super::entry::{Class, Entry, EntryId, Place, Size};
 use super::keys::KeyId;
 use super::list::{Link, List};
@@ -19,7 +19,7 @@ enum Entrance {
     Joined,
 }
 
-impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
+impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Finds or opens the entry for a read of `key`.
     #[inline]
     pub(super) fn entry_to_read(&mut self, key: KeyId, size: Size) -> EntryId {
@@ -62,7 +62,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
     ) -> RequestId {
         self.load.add_requests(1);
         let waits = self.entries[entry].waits();
-        let counted = if waits { Counted::UntilDeparture } else { Counted::UntilAnswer };
+        let counted = if waits { Counted::UntilDispatch } else { Counted::UntilAnswer };
         let id = self.waiters.insert(NewWaiter { waiter, receipt, entry, counted, deadline });
         self.entries[entry]
             .waiters

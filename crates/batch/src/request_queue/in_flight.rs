@@ -7,11 +7,11 @@ use super::entry::{Class, EntryId};
 use crate::batch::BatchId;
 use crate::request::Operation;
 
-enum TripMark {}
+enum BatchMark {}
 
 /// Table of the batches in flight.
-pub(super) struct Trips {
-    arena: Arena<Trip, TripMark>,
+pub(super) struct InFlightBatches {
+    arena: Arena<InFlightBatch, BatchMark>,
     max: usize,
     serial: u64,
     reads: usize,
@@ -21,7 +21,7 @@ pub(super) struct Trips {
 }
 
 /// One batch in flight.
-pub(super) struct Trip {
+pub(super) struct InFlightBatch {
     pub class: Class,
     pub started: Duration,
     /// Entries in the order of the batch; `None` when answered.
@@ -29,7 +29,7 @@ pub(super) struct Trip {
     serial: u64,
 }
 
-impl Trips {
+impl InFlightBatches {
     pub fn new(max: usize) -> Self {
         Self { arena: Arena::new(), max, serial: 0, reads: 0, writes: 0, read_entries: 0 }
     }
@@ -46,7 +46,7 @@ impl Trips {
         }
         self.serial += 1;
         let serial = self.serial;
-        let slot = self.arena.insert(Trip { class, started, entries, serial }).slot();
+        let slot = self.arena.insert(InFlightBatch { class, started, entries, serial }).slot();
         BatchId { slot, serial }
     }
 
@@ -56,14 +56,14 @@ impl Trips {
         self.arena[id].entries.get_mut(index)?.take()
     }
 
-    pub fn end(&mut self, batch: BatchId) -> Option<Trip> {
+    pub fn end(&mut self, batch: BatchId) -> Option<InFlightBatch> {
         let id = self.find(batch)?;
-        let trip = self.arena.remove(id);
-        *self.count_mut(trip.class) -= 1;
-        if trip.class == Class::Read {
-            self.read_entries -= trip.entries.len();
+        let batch = self.arena.remove(id);
+        *self.count_mut(batch.class) -= 1;
+        if batch.class == Class::Read {
+            self.read_entries -= batch.entries.len();
         }
-        Some(trip)
+        Some(batch)
     }
 
     pub fn count(&self, operation: Operation) -> usize {
@@ -86,10 +86,10 @@ impl Trips {
         self.len() < self.max
     }
 
-    fn find(&self, batch: BatchId) -> Option<Id<TripMark>> {
+    fn find(&self, batch: BatchId) -> Option<Id<BatchMark>> {
         let id = Id::at(batch.slot);
-        let trip = self.arena.get(id)?;
-        (trip.serial == batch.serial).then_some(id)
+        let known = self.arena.get(id)?;
+        (known.serial == batch.serial).then_some(id)
     }
 
     fn count_mut(&mut self, class: Class) -> &mut usize {

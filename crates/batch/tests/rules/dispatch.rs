@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use busload_batch::limits::TRIP_MEAN_INITIAL;
-use busload_batch::{Departure, LineSettings};
+use busload_batch::limits::BATCH_TIME_MEAN_INITIAL;
+use busload_batch::{DispatchPolicy, QueueSettings};
 
 use crate::desk::{Desk, Key, millis, settings};
 
 const KEYS: [Key; 6] = ["a", "b", "c", "d", "e", "f"];
 
-fn with_min_batch(min_batch: usize) -> LineSettings {
-    LineSettings { departure: Departure::WhenFree { min_batch }, ..settings() }
+fn with_min_batch(min_batch: usize) -> QueueSettings {
+    QueueSettings { dispatch: DispatchPolicy::WhenFree { min_batch }, ..settings() }
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn further_batch_leaves_with_min_batch_entries() {
 
 #[test]
 fn further_batch_leaves_when_its_bytes_fill_it() {
-    let mut desk = Desk::new(LineSettings { batch_bytes_max: 9, ..with_min_batch(8) });
+    let mut desk = Desk::new(QueueSettings { batch_bytes_max: 9, ..with_min_batch(8) });
     desk.read("a");
     assert_eq!(desk.next(), "read a");
     desk.read("1234");
@@ -63,7 +63,7 @@ fn further_batch_leaves_when_its_bytes_fill_it() {
 }
 
 #[test]
-fn further_batch_leaves_when_its_oldest_has_waited_one_mean_trip() {
+fn further_batch_leaves_when_its_oldest_has_waited_one_mean_batch() {
     let mut desk = Desk::new(with_min_batch(8));
     desk.read("a");
     assert_eq!(desk.next(), "read a");
@@ -90,7 +90,7 @@ fn trip_that_has_not_ended_yet_is_taken_to_need_a_while() {
     desk.read("a");
     desk.next();
     desk.read("b");
-    assert_eq!(desk.wake(), Some(desk.now + TRIP_MEAN_INITIAL));
+    assert_eq!(desk.wake(), Some(desk.now + BATCH_TIME_MEAN_INITIAL));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn waiting_counts_from_when_an_entry_could_leave() {
     desk.now += millis(50);
     assert_eq!(desk.wake(), None, "it waits for the write, and no timer helps");
     desk.end(0);
-    assert_eq!(desk.wake(), Some(desk.now + TRIP_MEAN_INITIAL));
+    assert_eq!(desk.wake(), Some(desk.now + BATCH_TIME_MEAN_INITIAL));
 }
 
 #[test]
@@ -117,19 +117,19 @@ fn reads_and_writes_do_not_hold_each_other_back() {
 
 #[test]
 fn lane_waits_for_company_while_another_lane_is_under_way() {
-    let mut desk = Desk::new(LineSettings { lanes: 2, ..with_min_batch(8) });
-    let (mine, other) = keys_of_two_lanes();
+    let mut desk = Desk::new(QueueSettings { write_partitions: 2, ..with_min_batch(8) });
+    let (mine, other) = keys_of_two_write_partitions();
     desk.write(mine, "=1");
     assert_eq!(desk.all(), [format!("write {mine}=1")]);
     desk.write(other, "=1");
-    assert_eq!(desk.wake(), Some(desk.now + TRIP_MEAN_INITIAL));
-    desk.now += TRIP_MEAN_INITIAL;
+    assert_eq!(desk.wake(), Some(desk.now + BATCH_TIME_MEAN_INITIAL));
+    desk.now += BATCH_TIME_MEAN_INITIAL;
     assert_eq!(desk.all(), [format!("write {other}=1")]);
 }
 
 #[test]
 fn no_more_batches_are_under_way_than_may() {
-    let mut desk = Desk::new(LineSettings { batches_in_flight_max: 2, ..settings() });
+    let mut desk = Desk::new(QueueSettings { batches_in_flight_max: 2, ..settings() });
     desk.read("a");
     assert_eq!(desk.all(), ["read a"]);
     desk.write("b", "=1");
@@ -144,7 +144,7 @@ fn no_more_batches_are_under_way_than_may() {
 
 #[test]
 fn batch_has_no_more_entries_than_may() {
-    let mut desk = Desk::new(LineSettings { batch_entries_max: 4, ..settings() });
+    let mut desk = Desk::new(QueueSettings { batch_entries_max: 4, ..settings() });
     desk.read_all(&KEYS);
     assert_eq!(desk.all(), ["read a b c d", "read e f"]);
 }
@@ -161,7 +161,7 @@ fn batch_of_reads_takes_its_share_so_that_all_places_have_something_to_do() {
         (7, &["read a b c d", "read e f g h", "read i j k l"]),
     ] {
         let limits =
-            LineSettings { batches_in_flight_max: places, batch_entries_max: 100, ..settings() };
+            QueueSettings { batches_in_flight_max: places, batch_entries_max: 100, ..settings() };
         let mut desk = Desk::new(limits);
         desk.read_all(&keys);
         assert_eq!(desk.all(), expected, "{places} places");
@@ -170,7 +170,7 @@ fn batch_of_reads_takes_its_share_so_that_all_places_have_something_to_do() {
 
 #[test]
 fn batch_has_no_more_bytes_than_may_and_a_larger_entry_leaves_alone() {
-    let mut desk = Desk::new(LineSettings { batch_bytes_max: 6, ..settings() });
+    let mut desk = Desk::new(QueueSettings { batch_bytes_max: 6, ..settings() });
     for (key, text) in [("a", "=1"), ("b", "=1"), ("c", "=12345678"), ("d", "=1")] {
         desk.write(key, text);
     }
@@ -185,7 +185,7 @@ fn batch_has_no_more_bytes_than_may_and_a_larger_entry_leaves_alone() {
 #[test]
 fn longest_waiting_goes_first_though_others_never_stop_coming() {
     for same_time in [true, false] {
-        let mut desk = Desk::new(LineSettings {
+        let mut desk = Desk::new(QueueSettings {
             batches_in_flight_max: 1,
             batch_entries_max: 1,
             ..settings()
@@ -210,8 +210,8 @@ fn longest_waiting_goes_first_though_others_never_stop_coming() {
 
 #[test]
 fn window_leaves_when_it_is_full_or_over() {
-    let departure = Departure::Window { entries: 3, wait: millis(5) };
-    let mut desk = Desk::new(LineSettings { departure, ..settings() });
+    let dispatch = DispatchPolicy::Window { entries: 3, wait: millis(5) };
+    let mut desk = Desk::new(QueueSettings { dispatch, ..settings() });
     desk.read("a");
     assert_eq!(desk.wake(), Some(desk.now + millis(5)), "a lone request waits for the window");
     assert_eq!(desk.next(), "nothing");
@@ -233,8 +233,8 @@ fn window_leaves_when_it_is_full_or_over() {
 
 #[test]
 fn window_takes_no_more_than_its_entries() {
-    let departure = Departure::Window { entries: 2, wait: millis(5) };
-    let mut desk = Desk::new(LineSettings { departure, ..settings() });
+    let dispatch = DispatchPolicy::Window { entries: 2, wait: millis(5) };
+    let mut desk = Desk::new(QueueSettings { dispatch, ..settings() });
     desk.read_all(&KEYS[..5]);
     assert_eq!(desk.all(), ["read a b", "read c d"], "others under way do not matter");
     desk.now += millis(5);
@@ -243,8 +243,8 @@ fn window_takes_no_more_than_its_entries() {
 
 #[test]
 fn window_of_no_time_never_waits() {
-    let departure = Departure::Window { entries: 8, wait: millis(0) };
-    let mut desk = Desk::new(LineSettings { departure, ..settings() });
+    let dispatch = DispatchPolicy::Window { entries: 8, wait: millis(0) };
+    let mut desk = Desk::new(QueueSettings { dispatch, ..settings() });
     for key in ["a", "b"] {
         desk.read(key);
         assert_eq!(desk.next(), format!("read {key}"));
@@ -252,10 +252,10 @@ fn window_of_no_time_never_waits() {
 }
 
 /// Returns two keys of different write partitions, if there are two.
-fn keys_of_two_lanes() -> (Key, Key) {
-    let two_lanes = || Desk::new(LineSettings { lanes: 2, ..settings() });
+fn keys_of_two_write_partitions() -> (Key, Key) {
+    let two_write_partitions = || Desk::new(QueueSettings { write_partitions: 2, ..settings() });
     let leaves_beside_a = |key: &Key| {
-        let mut desk = two_lanes();
+        let mut desk = two_write_partitions();
         desk.write("a", "=1");
         desk.write(key, "=1");
         desk.all().len() == 2

@@ -7,15 +7,17 @@ use clap::{Arg, Command, builder::TypedValueParser, error::ErrorKind};
 
 /// Parses such an argument. The message for a mistake is that of its type, without the argument.
 #[derive(Clone, Copy, Debug)]
-pub struct Unshown<T>(PhantomData<fn() -> T>);
+pub struct SecretArgument<T>(PhantomData<fn() -> T>);
 
-impl<T> Default for Unshown<T> {
+impl<T> Default for SecretArgument<T> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T: FromStr<Err: Display> + Clone + Send + Sync + 'static> TypedValueParser for Unshown<T> {
+impl<T: FromStr<Err: Display> + Clone + Send + Sync + 'static> TypedValueParser
+    for SecretArgument<T>
+{
     type Value = T;
 
     fn parse_ref(

@@ -18,7 +18,7 @@ use std::{
 
 use busload_io::Address;
 
-use crate::limits::{GUESS_INTERVAL, GUESSERS_MAX, GUESSES_AT_ONCE};
+use crate::limits::{GUESS_ADDRESSES_MAX, GUESS_INTERVAL, GUESSES_AT_ONCE};
 
 /// Time in which an address regains all attempts but one.
 const SPENT_MAX: Duration = GUESS_INTERVAL.checked_mul(GUESSES_AT_ONCE - 1).expect("it is short");
@@ -36,7 +36,7 @@ pub enum ClientAddress {
 
 /// Counts wrong passwords by the address they came from. Time is an argument.
 #[derive(Debug, Default)]
-pub struct Guesses {
+pub struct PasswordLimiter {
     /// Time at which each address has regained all its attempts.
     full_at: HashMap<ClientAddress, Duration>,
     /// The same for the addresses that are not tracked separately.
@@ -63,7 +63,7 @@ impl From<IpAddr> for ClientAddress {
     }
 }
 
-impl Guesses {
+impl PasswordLimiter {
     /// Returns how long passwords from this address are refused, or `None` when the next one is
     /// checked.
     pub fn wait(&self, client: ClientAddress, now: Duration) -> Option<Duration> {
@@ -92,7 +92,7 @@ impl Guesses {
     }
 
     fn has_place(&self) -> bool {
-        self.full_at.len() < GUESSERS_MAX
+        self.full_at.len() < GUESS_ADDRESSES_MAX
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     }
 
     /// Returns how many passwords are checked at this moment.
-    fn guess(guesses: &mut Guesses, client: ClientAddress, now: Duration) -> u32 {
+    fn guess(guesses: &mut PasswordLimiter, client: ClientAddress, now: Duration) -> u32 {
         let mut count = 0;
         while guesses.wait(client, now).is_none() {
             guesses.note_wrong(client, now);
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn an_address_has_some_guesses_at_once_and_one_more_each_second() {
-        let (mut guesses, guesser, other) = (Guesses::default(), of("10.0.0.1"), of("10.0.0.2"));
+        let (mut guesses, guesser, other) =
+            (PasswordLimiter::default(), of("10.0.0.1"), of("10.0.0.2"));
         let mut now = Duration::from_secs(1_000);
         assert_eq!(guess(&mut guesses, guesser, now), GUESSES_AT_ONCE);
         assert_eq!(guesses.wait(guesser, now), Some(GUESS_INTERVAL));
@@ -138,16 +139,16 @@ mod tests {
 
     #[test]
     fn who_cannot_be_remembered_shares_with_others_like_it_and_harms_nobody_else() {
-        let mut guesses = Guesses::default();
+        let mut guesses = PasswordLimiter::default();
         let known = |index: usize| {
             ClientAddress::from(IpAddr::from(u32::try_from(index).unwrap().to_be_bytes()))
         };
         let now = Duration::from_secs(5);
-        (0..GUESSERS_MAX)
+        (0..GUESS_ADDRESSES_MAX)
             .for_each(|index| assert_eq!(guess(&mut guesses, known(index), now), GUESSES_AT_ONCE));
         assert_eq!(guess(&mut guesses, of("10.0.0.1"), now), GUESSES_AT_ONCE);
         assert_eq!(guess(&mut guesses, of("10.0.0.2"), now), 0, "they count as one");
-        assert_eq!(guesses.full_at.len(), GUESSERS_MAX);
+        assert_eq!(guesses.full_at.len(), GUESS_ADDRESSES_MAX);
         let later = now + GUESS_INTERVAL;
         assert_eq!(guess(&mut guesses, known(7), later), 1, "the others have their own");
         // When the tracked addresses have regained their attempts, another one can be tracked.

@@ -7,16 +7,16 @@
 use std::time::Duration;
 
 use super::entry::{Class, Entries, EntryId, EntryMark, Place, Turn};
+use super::in_flight::InFlightBatches;
 use super::list::List;
-use super::trips::Trips;
-use crate::settings::{Departure, LineSettings};
-use crate::stats::LineStats;
+use crate::settings::{DispatchPolicy, QueueSettings};
+use crate::stats::QueueStats;
 
 /// Queues of all classes.
 pub(super) struct Queues {
     reads: Queue,
-    lanes: Vec<Lane>,
-    departure: Departure,
+    write_partitions: Vec<Partition>,
+    dispatch: DispatchPolicy,
     batch_bytes_max: usize,
     turns: u64,
 }
@@ -27,13 +27,13 @@ struct Queue {
     bytes: usize,
 }
 
-struct Lane {
+struct Partition {
     queue: Queue,
-    in_flight: LaneState,
+    in_flight: PartitionState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LaneState {
+enum PartitionState {
     Free,
     Busy,
 }
@@ -47,18 +47,18 @@ struct Candidate {
 
 /// Inputs of the dispatch policy besides the queues.
 pub(super) struct Traffic<'a> {
-    pub trips: &'a Trips,
-    pub stats: &'a LineStats,
+    pub in_flight_batches: &'a InFlightBatches,
+    pub stats: &'a QueueStats,
 }
 
 impl Queues {
-    pub fn new(settings: &LineSettings) -> Self {
+    pub fn new(settings: &QueueSettings) -> Self {
         Self {
             reads: Queue::new(),
-            lanes: (0..settings.lanes)
-                .map(|_| Lane { queue: Queue::new(), in_flight: LaneState::Free })
+            write_partitions: (0..settings.write_partitions)
+                .map(|_| Partition { queue: Queue::new(), in_flight: PartitionState::Free })
                 .collect(),
-            departure: settings.departure,
+            dispatch: settings.dispatch,
             batch_bytes_max: settings.batch_bytes_max,
             turns: 0,
         }
@@ -66,8 +66,10 @@ impl Queues {
 
     /// Returns the class of a write of a key with this hash.
     pub fn class_of_write(&self, hash: u64) -> Class {
-        let lane = hash % self.lanes.len() as u64;
-        Class::Write { lane: usize::try_from(lane).expect("a partition's number is a small one") }
+        let partition = hash % self.write_partitions.len() as u64;
+        Class::Write {
+            partition: usize::try_from(partition).expect("a partition's number is a small one"),
+        }
     }
 
     /// Queues `id` from now on.
@@ -100,7 +102,7 @@ impl Queues {
     fn queue_mut(&mut self, class: Class) -> &mut Queue {
         match class {
             Class::Read => &mut self.reads,
-            Class::Write { lane } => &mut self.lanes[lane].queue,
+            Class::Write { partition } => &mut self.write_partitions[partition].queue,
         }
     }
 
@@ -113,18 +115,18 @@ impl Queues {
     pub fn first(&self, class: Class) -> Option<EntryId> {
         match class {
             Class::Read => self.reads.entries.first(),
-            Class::Write { lane } => self.lanes[lane].queue.entries.first(),
+            Class::Write { partition } => self.write_partitions[partition].queue.entries.first(),
         }
     }
 
     /// Marks the partition of `class` busy, after one of its batches was sent.
     pub fn set_busy(&mut self, class: Class) {
-        self.set_lane(class, LaneState::Busy);
+        self.set_partition(class, PartitionState::Busy);
     }
 
     /// Marks the partition of `class` free, after its batch has ended.
     pub fn set_free(&mut self, class: Class) {
-        self.set_lane(class, LaneState::Free);
+        self.set_partition(class, PartitionState::Free);
     }
 
     /// Returns the class whose batch goes next: of those that are due, the one whose first entry
@@ -149,9 +151,11 @@ impl Queues {
         entries: &Entries<T>,
         traffic: &Traffic<'_>,
     ) -> impl Iterator<Item = Candidate> {
-        let lanes = self.lanes.iter().enumerate();
-        let free = lanes.filter(|(_, lane)| lane.in_flight == LaneState::Free);
-        let writes = free.map(|(number, lane)| (Class::Write { lane: number }, &lane.queue));
+        let write_partitions = self.write_partitions.iter().enumerate();
+        let free =
+            write_partitions.filter(|(_, partition)| partition.in_flight == PartitionState::Free);
+        let writes =
+            free.map(|(number, partition)| (Class::Write { partition: number }, &partition.queue));
         std::iter::once((Class::Read, &self.reads))
             .chain(writes)
             .filter_map(|(class, queue)| self.candidate(entries, traffic, class, queue))
@@ -171,22 +175,24 @@ impl Queues {
 
     /// Returns how long the first entry of a queue waits for more entries.
     fn hold(&self, traffic: &Traffic<'_>, class: Class, queue: &Queue) -> Duration {
-        let (_, enough) = self.departure.entries();
+        let (_, enough) = self.dispatch.entries();
         if enough <= queue.entries.len() || self.batch_bytes_max <= queue.bytes {
             return Duration::ZERO;
         }
-        match self.departure {
-            Departure::Window { wait, .. } => wait,
-            Departure::WhenFree { .. } if traffic.trips.count(class.operation()) == 0 => {
+        match self.dispatch {
+            DispatchPolicy::Window { wait, .. } => wait,
+            DispatchPolicy::WhenFree { .. }
+                if traffic.in_flight_batches.count(class.operation()) == 0 =>
+            {
                 Duration::ZERO
             }
-            Departure::WhenFree { .. } => traffic.stats.class(class.operation()).hold(),
+            DispatchPolicy::WhenFree { .. } => traffic.stats.class(class.operation()).hold(),
         }
     }
 
-    fn set_lane(&mut self, class: Class, state: LaneState) {
-        if let Class::Write { lane } = class {
-            self.lanes[lane].in_flight = state;
+    fn set_partition(&mut self, class: Class, state: PartitionState) {
+        if let Class::Write { partition } = class {
+            self.write_partitions[partition].in_flight = state;
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Entry<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     Read,
-    Write { lane: usize },
+    Write { partition: usize },
 }
 
 /// Bytes of an entry, or of one request for it.

@@ -2,11 +2,11 @@
 
 use std::hash::Hash;
 
-use super::Line;
+use super::RequestQueue;
 use crate::request::{Late, Stage};
 use crate::write::Write;
 
-impl<K: Clone + Eq + Hash + Ord, T: Write, W> Line<K, T, W> {
+impl<K: Clone + Eq + Hash + Ord, T: Write, W> RequestQueue<K, T, W> {
     /// Takes the waiters of all pending requests, in order of arrival, as if they had been
     /// cancelled: none of the requests will be made. Batches in flight go on and keep their
     /// waiters.
