@@ -1,13 +1,14 @@
-//! Files of the cache: self-checking blocks, which extents are there, the journal, eviction.
+//! The disk cache: self-checking blocks in cache files, an index of their extents, the journal,
+//! space accounting and S3-FIFO eviction.
 //!
 //! ```text
-//!           DiskFile (one object)                       Accounting (one lock)
-//!  read  -> is it there? (a byte each, no lock)         bytes, queues, who is busy with what
-//!           pread, check, mark          write, evict ->       |
-//!             |                              |                | changes
-//!             v                              v                v
-//!   directory/0000002a.data  pwrite, punch a hole      Maintenance (a task)   --> directory/journal
-//!             /NAME.keep     small things by name         flush, look, try again
+//!           DiskObject                              Accounting (one lock)
+//!  read  -> is it there? (a byte each, no lock)     bytes, S3-FIFO, busy extents
+//!           pread, check, mark      write, evict ->       |
+//!             |                          |                | changes
+//!             v                          v                v
+//!   directory/0000002a.data  pwrite, punch a hole   maintenance task --> directory/journal
+//!             /NAME.keep     sidecars                 flush, check, retry
 //!             /lock          one process only
 //! ```
 //!
@@ -23,20 +24,21 @@
 
 mod accounting;
 mod block;
-mod body;
+mod cache_file;
 mod extents;
-mod file;
-mod files;
+mod file_system;
 mod ghosts;
 mod handles;
 mod health;
 mod journal;
-mod kept;
+mod journal_file;
+mod limits;
 mod load;
-mod log_file;
 mod maintenance;
-mod queues;
+mod object;
 mod read;
+mod s3_fifo;
+mod sidecar;
 mod space;
 mod threads;
 
@@ -63,24 +65,23 @@ use tokio::runtime::Handle;
 pub(crate) use self::load::check_unused;
 use self::{
     accounting::Accounting,
-    body::Key,
-    files::{Files, Open, OpenFile, System},
+    file_system::{FileSystem, OpenFile, OpenMode, RealFileSystem},
     handles::Handles,
     health::Health,
-    log_file::LogFile,
+    journal_file::JournalFile,
     maintenance::Notifier,
-    read::{How, Outcome},
+    read::{ReadMode, ReadOutcome},
     threads::DiskThreads,
 };
 pub(crate) use self::{
-    body::Body,
-    file::{Count, DiskFile},
-    queues::Entrance,
-    threads::Access,
+    cache_file::{CacheFile, ObjectKey},
+    object::DiskObject,
+    s3_fifo::Entrance,
+    threads::DiskAccess,
 };
 use crate::{
     CacheOptions, CacheStats, CachedObject, Error, ObjectMeta,
-    limits::{DISK_BYTES_MIN, FILE_OVERHEAD_BYTES},
+    disk::limits::{DISK_BYTES_MIN, FILE_OVERHEAD_BYTES},
 };
 
 /// Bytes of a block on disk, checksum included.
@@ -98,12 +99,12 @@ pub(crate) struct Disk {
     directory: PathBuf,
     bytes_max: u64,
     free_bytes_min: u64,
-    files: Arc<dyn Files>,
+    file_system: Arc<dyn FileSystem>,
     accounting: Mutex<Accounting>,
     /// Taken before the accounting's lock, never under it.
-    journal: Mutex<LogFile>,
+    journal: Mutex<JournalFile>,
     /// Held while something is kept by name.
-    keeping: Mutex<()>,
+    sidecar_writes: Mutex<()>,
     /// None: the directory is not ours (yet).
     lock: Mutex<Option<Box<dyn OpenFile>>>,
     health: Health,
@@ -124,23 +125,26 @@ pub(crate) struct Disk {
 impl Disk {
     /// See [`crate::Cache::open`].
     pub(crate) fn open(options: &CacheOptions) -> Result<Arc<Self>, Error> {
-        let disk = Self::with_files(options, Arc::new(System))?;
+        let disk = Self::with_file_system(options, Arc::new(RealFileSystem))?;
         maintenance::start(&disk, &options.runtime);
         Ok(disk)
     }
 
     /// On a file system of its own, and with nobody who looks after it.
-    fn with_files(options: &CacheOptions, files: Arc<dyn Files>) -> Result<Arc<Self>, Error> {
+    fn with_file_system(
+        options: &CacheOptions,
+        file_system: Arc<dyn FileSystem>,
+    ) -> Result<Arc<Self>, Error> {
         check_options(options)?;
         let room = usize::try_from(options.bytes_max >> 20).unwrap_or(usize::MAX >> 8);
         let disk = Self {
             directory: options.directory.clone(),
             bytes_max: options.bytes_max,
             free_bytes_min: options.free_bytes_min,
-            files,
+            file_system,
             accounting: Mutex::new(Accounting::new(options.bytes_max, room)),
-            journal: Mutex::new(LogFile::new(options.bytes_max)),
-            keeping: Mutex::new(()),
+            journal: Mutex::new(JournalFile::new(options.bytes_max)),
+            sidecar_writes: Mutex::new(()),
             lock: Mutex::new(None),
             health: Health::new(options.directory.clone()),
             handles: Handles::new(),
@@ -158,9 +162,9 @@ impl Disk {
     }
 
     /// Of a version of an object of a store; made when its first extent is written.
-    pub(crate) fn file(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskFile> {
-        let key = Key { store: store.to_owned(), meta: meta.clone() };
-        self.accounting().file(key, |key| Arc::new(DiskFile::new(Arc::clone(self), key)))
+    pub(crate) fn object(self: &Arc<Self>, store: &str, meta: &ObjectMeta) -> Arc<DiskObject> {
+        let key = ObjectKey { store: store.to_owned(), meta: meta.clone() };
+        self.accounting().object(key, |key| Arc::new(DiskObject::new(Arc::clone(self), key)))
     }
 
     /// Runs work that blocks for the device where it holds up nobody but this disk. None: the
@@ -168,7 +172,7 @@ impl Disk {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,
-        access: Access,
+        access: DiskAccess,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         self.threads.run(runtime, access, work).await
@@ -191,48 +195,48 @@ impl Disk {
     }
 
     /// All data files.
-    pub(crate) fn bodies(&self) -> Vec<Arc<Body>> {
-        self.accounting().bodies.values().cloned().collect()
+    pub(crate) fn cache_files(&self) -> Vec<Arc<CacheFile>> {
+        self.accounting().cache_files.values().cloned().collect()
     }
 
     /// Everything of which something is on disk.
     pub(crate) fn list(&self) -> Vec<CachedObject> {
-        let objects = self.bodies().into_iter().map(|body| CachedObject {
-            store: body.key.store.clone(),
-            meta: body.key.meta.clone(),
-            present: body.present_data_bytes(),
+        let objects = self.cache_files().into_iter().map(|cache_file| CachedObject {
+            store: cache_file.key.store.clone(),
+            meta: cache_file.key.meta.clone(),
+            present: cache_file.present_data_bytes(),
         });
         objects.filter(|object| 0 < object.present).collect()
     }
 
     /// Removes the objects of which the predicate is true. Returns bytes freed.
     pub(crate) fn drop_files(&self, is_meant: impl Fn(&ObjectMeta) -> bool) -> u64 {
-        let bodies = self.bodies();
-        let freed = bodies
+        let cache_files = self.cache_files();
+        let freed = cache_files
             .iter()
-            .filter(|body| is_meant(&body.key.meta))
-            .map(|body| self.drop_body(body))
+            .filter(|cache_file| is_meant(&cache_file.key.meta))
+            .map(|cache_file| self.drop_cache_file(cache_file))
             .sum();
         self.notifier.notify();
         freed
     }
 
     /// Reads and checks; blocks for the device.
-    fn read(&self, body: &Arc<Body>, range: &Range<u64>) -> Option<Bytes> {
-        let file = self.handle(body)?;
-        match read::read(body, file.as_ref().as_ref(), range, How::Wait) {
-            Outcome::Read(bytes) => {
+    fn read(&self, cache_file: &Arc<CacheFile>, range: &Range<u64>) -> Option<Bytes> {
+        let file = self.handle(cache_file)?;
+        match read::read(cache_file, file.as_ref().as_ref(), range, ReadMode::Wait) {
+            ReadOutcome::Read(bytes) => {
                 self.health.read_went_well();
                 Some(bytes)
             }
-            Outcome::WouldWait | Outcome::Evicted => None,
-            Outcome::Wrong { block, is_hole } => {
-                self.forget_wrong(body, extent_of_block(block), u64::from(!is_hole));
+            ReadOutcome::WouldWait | ReadOutcome::Evicted => None,
+            ReadOutcome::Wrong { block, is_hole } => {
+                self.forget_wrong(cache_file, extent_of_block(block), u64::from(!is_hole));
                 None
             }
-            Outcome::Failed(error) => {
+            ReadOutcome::Failed(error) => {
                 self.health.read_failed(&error);
-                file::extents(range).for_each(|extent| self.remove_extent(body, extent));
+                object::extents(range).for_each(|extent| self.remove_extent(cache_file, extent));
                 None
             }
         }
@@ -240,83 +244,87 @@ impl Disk {
 
     /// Reads every block of an extent and forgets it if one is wrong. Returns bytes of the object
     /// read, and bytes of those in wrong blocks.
-    pub(crate) fn verify(&self, body: &Arc<Body>, extent: u32) -> (u64, u64) {
-        let Some(file) = self.handle(body).filter(|_| body.extents.is_present(extent)) else {
+    pub(crate) fn verify(&self, cache_file: &Arc<CacheFile>, extent: u32) -> (u64, u64) {
+        let Some(file) = self.handle(cache_file).filter(|_| cache_file.extents.is_present(extent))
+        else {
             return (0, 0);
         };
-        let bytes = body.key.extent_data_bytes(extent.into());
-        let evictions = body.evictions.load(Acquire);
-        match read::check_extent(body, file.as_ref().as_ref(), extent) {
+        let bytes = cache_file.key.extent_data_bytes(extent.into());
+        let evictions = cache_file.evictions.load(Acquire);
+        match read::check_extent(cache_file, file.as_ref().as_ref(), extent) {
             Ok((0, 0)) => (bytes, 0),
             // Its space was given back while it was read.
-            Ok(_) if body.evictions.load(Acquire) != evictions => (bytes, 0),
+            Ok(_) if cache_file.evictions.load(Acquire) != evictions => (bytes, 0),
             Ok((corrupt, holes)) => {
-                self.forget_wrong(body, extent, corrupt);
+                self.forget_wrong(cache_file, extent, corrupt);
                 (bytes, bytes.min((corrupt + holes) * BLOCK_DATA_BYTES as u64))
             }
             Err(error) => {
                 self.health.read_failed(&error);
-                self.remove_extent(body, extent);
+                self.remove_extent(cache_file, extent);
                 (bytes, bytes)
             }
         }
     }
 
     /// Blocks of an extent were wrong; holes are no corruption but what a crash leaves.
-    fn forget_wrong(&self, body: &Arc<Body>, extent: u32, corrupt: u64) {
+    fn forget_wrong(&self, cache_file: &Arc<CacheFile>, extent: u32, corrupt: u64) {
         if 0 < corrupt {
             self.corrupt.fetch_add(corrupt, Relaxed);
-            let Key { store, meta } = &*body.key;
+            let ObjectKey { store, meta } = &*cache_file.key;
             log::warn!(
-                "cache {}: corrupt on disk: extent {extent} of {} of {store}; read again from the store",
+                "cache {}: corrupt on disk: extent {extent} of {} of {store}; read again from the \
+                 store",
                 self.directory.display(),
                 meta.name
             );
         }
-        self.remove_extent(body, extent);
+        self.remove_extent(cache_file, extent);
     }
 
     /// The open file of a body. None: it cannot be had.
-    fn handle(&self, body: &Arc<Body>) -> Option<Arc<Box<dyn OpenFile>>> {
-        if let Some(file) = body.handle.load_full() {
+    fn handle(&self, cache_file: &Arc<CacheFile>) -> Option<Arc<Box<dyn OpenFile>>> {
+        if let Some(file) = cache_file.handle.load_full() {
             return Some(file);
         }
-        let path = body.path(&self.directory);
-        let opened = self.files.open(&path, Open::Write).or_else(|error| match error.kind() {
-            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
-                self.files.open(&path, Open::Read)
-            }
-            _ => Err(error),
-        });
+        let path = cache_file.path(&self.directory);
+        let opened =
+            self.file_system.open(&path, OpenMode::Write).or_else(|error| match error.kind() {
+                std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
+                    self.file_system.open(&path, OpenMode::Read)
+                }
+                _ => Err(error),
+            });
         match opened {
             Ok(file) => {
-                self.handles.keep(body, file);
-                self.close_if_gone(body)
+                self.handles.keep(cache_file, file);
+                self.close_if_gone(cache_file)
             }
             Err(error) => {
-                self.open_failed(body, &error);
+                self.open_failed(cache_file, &error);
                 None
             }
         }
     }
 
     /// A body that was given up while its file was opened keeps no file open.
-    fn close_if_gone(&self, body: &Body) -> Option<Arc<Box<dyn OpenFile>>> {
-        let file = body.handle.load_full();
-        if body.is_gone.load(Acquire) {
-            body.handle.store(None);
+    fn close_if_gone(&self, cache_file: &CacheFile) -> Option<Arc<Box<dyn OpenFile>>> {
+        let file = cache_file.handle.load_full();
+        if cache_file.is_gone.load(Acquire) {
+            cache_file.handle.store(None);
         }
         file
     }
 
-    fn open_failed(&self, body: &Arc<Body>, error: &std::io::Error) {
+    fn open_failed(&self, cache_file: &Arc<CacheFile>, error: &std::io::Error) {
         // Somebody has removed the file.
         if error.kind() == std::io::ErrorKind::NotFound {
             self.health.count_error();
-            self.drop_body(body);
+            self.drop_cache_file(cache_file);
             return;
         }
-        self.health.read_failed(&format_args!("{}: {error}", body.path(&self.directory).display()));
+        self.health
+            .read_failed(&format_args!("{}: {error}", cache_file.path(&self.directory).display()));
     }
 
     /// Adds what it knows.
@@ -324,8 +332,11 @@ impl Disk {
         let accounting = self.accounting();
         stats.bytes = accounting.bytes;
         stats.bytes_max = self.bytes_max;
-        stats.objects =
-            accounting.bodies.values().filter(|body| !body.extents.is_empty()).count() as u64;
+        stats.objects = accounting
+            .cache_files
+            .values()
+            .filter(|cache_file| !cache_file.extents.is_empty())
+            .count() as u64;
         stats.extents = accounting.extents;
         drop(accounting);
         stats.evicted = self.evicted.load(Relaxed);
@@ -355,7 +366,8 @@ fn check_options(options: &CacheOptions) -> Result<(), Error> {
     if options.bytes_max < DISK_BYTES_MIN {
         let bytes_max = options.bytes_max;
         return Err(Error::Settings(format!(
-            "disk: {bytes_max} bytes hold nothing; expected at least {DISK_BYTES_MIN}, or no disk at all"
+            "disk: {bytes_max} bytes hold nothing; expected at least {DISK_BYTES_MIN}, or no disk \
+             at all"
         )));
     }
     Ok(())

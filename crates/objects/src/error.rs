@@ -21,7 +21,7 @@ pub enum Error {
     NotLocal,
     /// The caller's deadline passed.
     #[error("{0}")]
-    TooLate(String),
+    DeadlineExceeded(String),
     /// The cache's directory is in use by another process.
     #[error("{0}")]
     Locked(String),

@@ -1,9 +1,9 @@
 //! One object store, with retries, a window of parallel requests that adapts, and metrics.
 //!
 //! ```text
-//!  list, head, fetch --+                                   +-- attempt -- object_store -- the store
-//!                      +--> window (AIMD, fills wait) --> --+-- pause, next attempt
-//!  read_range ---------+        one slot per attempt       +-- error: Unreachable, Denied, Gone
+//!  list, head, fetch --+                                +-- attempt -- object_store -- store
+//!                      +--> window (AIMD, fills wait) --+-- pause, next attempt
+//!  read_range ---------+    one slot per attempt        +-- error: Unreachable, Denied, Gone
 //! ```
 //!
 //! * Every attempt holds a slot of the window, a pause between two does not.
@@ -50,7 +50,7 @@ use limits::LIST_TIMEOUT;
 use metrics::Metrics;
 use window::Window;
 
-pub(crate) use metrics::Pace;
+pub(crate) use metrics::StorePace;
 pub(crate) use ranged::Sink;
 pub(crate) use window::Urgency;
 
@@ -207,7 +207,7 @@ impl Remote {
             })
             .await?;
         if listed.objects.is_empty() {
-            self.directory_is_there().await.map_err(|fault| self.told(fault, &what, 1))?;
+            self.directory_is_there().await.map_err(|fault| self.reported(fault, &what, 1))?;
         }
         Ok(listed.objects.iter().filter_map(|found| self.meta(found)).collect())
     }
@@ -276,7 +276,7 @@ impl Remote {
     }
 
     /// What reads take.
-    pub(crate) fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> StorePace {
         self.metrics.pace()
     }
 
@@ -358,20 +358,20 @@ impl Remote {
         loop {
             let slot = self.window.acquire(Urgency::Foreground).await;
             let outcome = attempt().await;
-            let fault = match self.judged(outcome, &slot) {
+            let fault = match self.record_outcome(outcome, &slot) {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
             drop(slot);
             if !fault.is_worth_another_try() || attempts.are_exhausted() {
-                return Err(self.told(fault, what, attempts.made()));
+                return Err(self.reported(fault, what, attempts.made()));
             }
             self.metrics.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
         }
     }
 
-    fn told(&self, fault: Fault, what: &str, attempts: u32) -> Error {
+    fn reported(&self, fault: Fault, what: &str, attempts: u32) -> Error {
         let error = fault.into_error(&format!("cannot {what} of {}", self.url), attempts);
         self.metrics.failed(&error.to_string());
         error

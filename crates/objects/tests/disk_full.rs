@@ -163,8 +163,8 @@ fn a_disk_full_of_other_files_leaves_a_cache_that_keeps_nothing() {
         }
         let scene = Scene::new(&place().join("cache"), AMPLE).await;
         scene.read_all_right(4, "with a disk full of other files").await;
-        scene.cache.keep("name", &vec![7; 5 << 20]);
-        assert_eq!(scene.cache.kept("name"), None);
+        scene.cache.write_sidecar("name", &vec![7; 5 << 20]);
+        assert_eq!(scene.cache.read_sidecar("name"), None);
         assert!(is_limited || scene.local().await == 0);
         scene.cache.close().await;
         child::say("done");
@@ -216,7 +216,7 @@ fn a_disk_that_is_read_only_breaks_no_read() {
         let scene = Scene::new(&directory, sizes).await;
         scene.read_all_right(8, "read-only").await;
         scene.object.read(0..SIZE, patiently()).await.unwrap();
-        scene.cache.keep("name", b"value");
+        scene.cache.write_sidecar("name", b"value");
         scene.cache.close().await;
         drop(scene);
 
@@ -266,7 +266,7 @@ fn a_directory_removed_under_a_running_cache_breaks_no_read() {
             "a new object in a directory that is gone: {:?}",
             counters.errors
         );
-        cache.keep("name", b"value");
+        cache.write_sidecar("name", b"value");
         cache.close().await;
     });
 }

@@ -196,7 +196,7 @@ async fn another_etag_in_every_answer_is_an_error_and_never_bytes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_503_slows_down_and_passes() {
     let (store, _directory, cache, object, contents) = one_object(6).await;
-    let remote = support::patient_remote(&store.url());
+    let remote = support::remote_without_stalls(&store.url());
     let window = remote.stats().window;
     let object = Cache::none(8 * MIB, Handle::current()).object(&remote, object.meta());
     store.rules(vec![Rule::times(6, Fault::Status(503))]);
@@ -299,7 +299,7 @@ async fn who_cannot_wait_is_told_and_who_can_gets_the_same_read() {
     let hasty = ReadOptions { deadline: now() + Duration::from_millis(20), local_only: false };
     let (early, late) = (object.read(0..10, hasty), object.read(0..10, patiently()));
     let error = early.await.unwrap_err();
-    assert!(matches!(error, Error::TooLate(_)), "{error:?}");
+    assert!(matches!(error, Error::DeadlineExceeded(_)), "{error:?}");
     // Until now there was nothing to be had, however late the early one was asked.
     store.rules(Vec::new());
     assert_right(&late.await.unwrap(), &contents, &(0..10), "the other one");
@@ -318,7 +318,7 @@ async fn two_hundred_and_fifty_six_callers_of_one_cold_range_make_one_get() {
         } else {
             Cache::none(8 * MIB, Handle::current())
         };
-        let remote = support::patient_remote(&store.url());
+        let remote = support::remote_without_stalls(&store.url());
         let object = cache.object(&remote, &meta(&remote, "object").await);
         let first_byte = Duration::from_millis(30);
         store.proxy.set(Faults { first_byte, ..Faults::default() });
@@ -346,7 +346,7 @@ async fn a_read_survives_who_asked_first() {
     let contents = contents(12, SIZE);
     store.put("object", &contents);
     let cache = Cache::none(8 * MIB, Handle::current());
-    let remote = support::patient_remote(&store.url());
+    let remote = support::remote_without_stalls(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     store.proxy.set(Faults { first_byte: Duration::from_millis(200), ..Faults::default() });
     store.proxy.forget();
@@ -370,7 +370,7 @@ async fn cold_random_reads_of_a_whole_file_cost_little_more_than_the_file() {
     store.put("object", &contents);
     let directory = TempDir::new().unwrap();
     let cache = cache(directory.path(), AMPLE);
-    let remote = support::patient_remote(&store.url());
+    let remote = support::remote_without_stalls(&store.url());
     let object = cache.object(&remote, &meta(&remote, "object").await);
     // So late that even while a slow machine fills for ten seconds, sixteen readers ask for less
     // than a third.

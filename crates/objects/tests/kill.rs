@@ -20,7 +20,7 @@ use busload_objects::{Cache, Error, Object};
 use bytes::Bytes;
 use support::{
     AMPLE, MIB, Numbers, Sizes, Store, assert_right, cache, child, child::Player, contents,
-    locally, meta, mix, options, patient_remote, patiently, read_randomly, remote, until,
+    locally, meta, mix, options, patiently, read_randomly, remote, remote_without_stalls, until,
 };
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -190,7 +190,7 @@ impl Filled {
         let directory = TempDir::new().unwrap();
         let mut objects = Vec::new();
         let cache = cache(directory.path(), AMPLE);
-        let remote = patient_remote(&store.url());
+        let remote = remote_without_stalls(&store.url());
         for index in 0..OBJECTS {
             let contents = contents(index, 3 * MIB + index * 1000);
             store.put(&index.to_string(), &contents);
@@ -198,7 +198,7 @@ impl Filled {
             cache.object(&remote, &meta).warm(&mut |_| {}).await.unwrap();
             objects.push((meta, contents));
         }
-        cache.keep("kept-blob", b"kept");
+        cache.write_sidecar("kept-blob", b"kept");
         cache.close().await;
         Self { store, directory, objects }
     }
@@ -218,7 +218,7 @@ impl Filled {
     /// bytes were local.
     async fn check(&self, directory: &Path, why: &str) -> u64 {
         let cache = cache(directory, AMPLE);
-        let remote = patient_remote(&self.store.url());
+        let remote = remote_without_stalls(&self.store.url());
         let mut local = 0;
         self.store.proxy.go_away();
         for (meta, contents) in &self.objects {
@@ -237,7 +237,7 @@ impl Filled {
         }
         // Fills that met the store while it was away may be late.
         until("something of it is on disk", || 0 < cache.stats().extents).await;
-        let kept = cache.kept("kept-blob");
+        let kept = cache.read_sidecar("kept-blob");
         assert!(kept.is_none_or(|kept| *kept == *b"kept"), "{why}");
         cache.close().await;
         local

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use super::files::{Files, Open, OpenFile, Status, System};
+use super::file_system::{FileStatus, FileSystem, OpenFile, OpenMode, RealFileSystem};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,44 +132,48 @@ impl Plan {
     }
 }
 
-impl Files for Faulty {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn OpenFile>> {
-        let call = if matches!(how, Open::Read | Open::Write) { Call::Open } else { Call::Make };
-        if self.0.check(call)? == Some(Fault::ReadOnly) && how != Open::Read {
+impl FileSystem for Faulty {
+    fn open(&self, path: &Path, how: OpenMode) -> io::Result<Box<dyn OpenFile>> {
+        let call =
+            if matches!(how, OpenMode::Read | OpenMode::Write) { Call::Open } else { Call::Make };
+        if self.0.check(call)? == Some(Fault::ReadOnly) && how != OpenMode::Read {
             return Err(rustix::io::Errno::ROFS.into());
         }
-        Ok(Box::new(FaultyFile { file: System.open(path, how)?, plan: Arc::clone(&self.0) }))
+        Ok(Box::new(FaultyFile {
+            file: RealFileSystem.open(path, how)?,
+            plan: Arc::clone(&self.0),
+        }))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.0.check(Call::Remove)?;
-        System.remove(path)
+        RealFileSystem.remove(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.check(Call::Rename)?;
-        System.rename(from, to)
+        RealFileSystem.rename(from, to)
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
         self.0.check(Call::Look)?;
-        System.make_directory(path)
+        RealFileSystem.make_directory(path)
     }
 
     fn names(&self, directory: &Path) -> io::Result<Vec<String>> {
         self.0.check(Call::Names)?;
-        System.names(directory)
+        RealFileSystem.names(directory)
     }
 
-    fn status(&self, path: &Path) -> io::Result<Status> {
+    fn status(&self, path: &Path) -> io::Result<FileStatus> {
         self.0.check(Call::Look)?;
-        System.status(path)
+        RealFileSystem.status(path)
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
         self.0.check(Call::Look)?;
         match self.0.free.load(Acquire) {
-            0 => System.free_bytes(directory),
+            0 => RealFileSystem.free_bytes(directory),
             free => Ok(free),
         }
     }
@@ -225,7 +229,7 @@ impl OpenFile for FaultyFile {
         self.file.punch(offset, length)
     }
 
-    fn status(&self) -> io::Result<Status> {
+    fn status(&self) -> io::Result<FileStatus> {
         self.plan.check(Call::Look)?;
         self.file.status()
     }

@@ -1,6 +1,6 @@
 //! Names of extents that were evicted before they were read twice.
 
-use crate::limits::GHOST_PLACES_PER_EXTENT;
+use crate::disk::limits::GHOST_PLACES_PER_EXTENT;
 
 /// Places of one bucket: the oldest name of a bucket makes room.
 const BUCKET: usize = 4;

@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-use crate::limits::READ_FAILURES_MAX;
+use crate::disk::limits::READ_FAILURES_MAX;
 
 /// What is not to be done with a disk that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,8 @@ impl Health {
         if reason.is_none() {
             let directory = self.directory.display();
             log::warn!(
-                "cache {directory}: {why}. Reads go on from the store; the disk is tried again now and then"
+                "cache {directory}: {why}. Reads go on from the store; the disk is tried again now \
+                 and then"
             );
         }
         *reason = Some(why);

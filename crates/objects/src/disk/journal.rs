@@ -6,11 +6,13 @@
 //! | marker      | u8   | u16    | `length` bytes      | u32     |
 //! +-------------+------+--------+---------------------+---------+
 //!
-//! kind 1  file     u32 id, u64 generation, u64 size of the object, then store, name, ETag: each u16 length, UTF-8
+//! kind 1  file     u32 id, u64 generation, u64 size of the object,
+//!                  then store, name, ETag: each u16 length, UTF-8
 //! kind 2  present  u32 id, runs of extents
 //! kind 3  absent   u32 id, runs of extents
 //! kind 4  gone     u32 id
-//! a run            two LEB128 numbers: extents left out since the last run's end, extents of the run less one
+//! a run            two LEB128 numbers: extents left out since the last run's end,
+//!                  extents of the run less one
 //! ```
 //!
 //! The CRC is that of kind, length and body. Where a record is wrong, the next marker with a right
@@ -19,7 +21,7 @@
 //! records are harmless: extents that are there but not known are given back at the start, and
 //! those that are known but not there fail their checksum.
 
-use crate::limits::{OBJECT_BYTES_MAX, RUNS_PER_RECORD_MAX};
+use crate::disk::limits::{OBJECT_BYTES_MAX, RUNS_PER_RECORD_MAX};
 
 mod decode;
 

@@ -19,8 +19,8 @@ use tokio::{
     time::{Duration, Instant, timeout_at},
 };
 
-use super::{Access, Disk};
-use crate::limits::{FLUSH_DELAY, LOOK_PAUSE, RETRY_PAUSE};
+use super::{Disk, DiskAccess};
+use crate::disk::limits::{FLUSH_DELAY, LOOK_PAUSE, RETRY_PAUSE};
 
 /// Wakes the maintenance.
 #[derive(Debug, Default)]
@@ -97,7 +97,7 @@ async fn keep(notifier: Arc<Notifier>, disk: Weak<Disk>, runtime: Handle) {
                 }
             };
             // None: the runtime ends, and this task with it.
-            disk.run(&runtime, Access::Write, tend).await;
+            disk.run(&runtime, DiskAccess::Write, tend).await;
         }
     }
 }
@@ -116,7 +116,7 @@ impl Disk {
         }
         // A file that could not be opened while the disk was well gives its space back as soon as
         // it can.
-        self.bury();
+        self.reclaim_space();
         self.look_at_space();
     }
 
@@ -125,8 +125,11 @@ impl Disk {
         if self.is_ours() && self.is_replaced() {
             self.lose_directory();
         }
-        let works =
-            if self.is_ours() { self.rewrite_journal() && self.bury() } else { self.load_again() };
+        let works = if self.is_ours() {
+            self.rewrite_journal() && self.reclaim_space()
+        } else {
+            self.load_again()
+        };
         if works {
             self.health.recover();
         }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use tokio::{runtime::Handle, sync::Semaphore};
 
-use crate::limits::{DISK_READS_MAX, DISK_WRITES_MAX};
+use crate::disk::limits::{DISK_READS_MAX, DISK_WRITES_MAX};
 
 /// What a thread is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum DiskAccess {
     /// Somebody waits for bytes.
     Read,
     /// Writes, removals and checks of what is there.
@@ -40,12 +40,12 @@ impl DiskThreads {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         runtime: &Handle,
-        access: Access,
+        access: DiskAccess,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let threads = match access {
-            Access::Read => &self.reads,
-            Access::Write => &self.writes,
+            DiskAccess::Read => &self.reads,
+            DiskAccess::Write => &self.writes,
         };
         let permit =
             Arc::clone(threads).acquire_owned().await.expect("the semaphore is never closed");
@@ -84,7 +84,7 @@ mod tests {
         for index in 0..50 {
             let (hung, held, handle) =
                 (Arc::clone(&hung), Arc::clone(&held), runtime.handle().clone());
-            let access = if index % 2 == 0 { Access::Read } else { Access::Write };
+            let access = if index % 2 == 0 { DiskAccess::Read } else { DiskAccess::Write };
             let work = move || assert!(held.lock().unwrap().recv().is_err());
             stuck.push(runtime.spawn(async move { hung.run(&handle, access, work).await }));
         }
@@ -94,7 +94,7 @@ mod tests {
         }
         // Nobody waits for some of it any more, which does not bring its thread back.
         stuck.drain(..30).for_each(|task| task.abort());
-        for access in [Access::Read, Access::Write] {
+        for access in [DiskAccess::Read, DiskAccess::Write] {
             assert_eq!(runtime.block_on(well.run(runtime.handle(), access, || 7)), Some(7));
         }
         assert_eq!((blocked(), hung.writes.available_permits()), (DISK_READS_MAX, 0));
@@ -103,6 +103,6 @@ mod tests {
         for task in stuck {
             assert_eq!(runtime.block_on(task).unwrap(), Some(()));
         }
-        assert_eq!(runtime.block_on(hung.run(runtime.handle(), Access::Read, || 8)), Some(8));
+        assert_eq!(runtime.block_on(hung.run(runtime.handle(), DiskAccess::Read, || 8)), Some(8));
     }
 }

@@ -1,7 +1,7 @@
 //! Objects over a store in memory, on tokio's paused clock: times are exact, and nothing waits for
 //! real.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tempfile::TempDir;
@@ -10,17 +10,17 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::*;
 use crate::{
-    Cache, CacheOptions,
+    AccessHint, Cache, CacheOptions, Error, Object, Progress, ReadOptions, Reading, Remote,
     disk::EXTENT_DATA_BYTES,
+    limits,
     remote::fake::{Answer, Fake, contents},
 };
 
-mod fetches;
-mod fills;
+mod fetch;
+mod fill;
 mod model;
-mod streams;
+mod stream;
 
 const MIB: u64 = 1 << 20;
 
@@ -108,7 +108,7 @@ impl Bench {
         let deadline = Instant::now() + Duration::from_secs(600);
         loop {
             let stats = self.cache.stats();
-            if stats.fill_bytes == 0 && !self.object.shared.table().queue.is_busy() {
+            if stats.fill_bytes == 0 && !self.object.core.fetches().queue.is_busy() {
                 return;
             }
             assert!(Instant::now() < deadline, "the fill does not come to rest: {stats:?}");

@@ -1,14 +1,15 @@
 //! URLs of stores, and what of the environment belongs to them.
 //!
-//! | URL | keys of the query |
-//! |---|---|
-//! | `file:///dir` | none |
-//! | `s3://bucket/prefix` | `endpoint`, `region`, `path-style`, `anonymous`, `allow-http`, `request-payer`, `metadata-endpoint`, `allow-invalid-certificates` |
-//! | `gs://bucket/prefix` | `endpoint`, `anonymous`, `allow-http`, `allow-invalid-certificates` |
-//! | `az://container/prefix` | `account`, `endpoint`, `anonymous`, `emulator`, `allow-http`, `allow-invalid-certificates` |
+//! Keys of the query, by URL:
 //!
-//! Credentials come from the environment only. What names a secret is refused in a URL, because
-//! URLs are shown and logged.
+//! * `file:///dir`: none.
+//! * All others: `endpoint`, `anonymous`, `allow-http`, `allow-invalid-certificates`.
+//! * `s3://bucket/prefix` also: `region`, `path-style`, `request-payer`, `metadata-endpoint`.
+//! * `gs://bucket/prefix`: no others.
+//! * `az://container/prefix` also: `account`, `emulator`.
+//!
+//! Credentials come from the environment only. A URL with a key that names a secret is refused,
+//! because URLs are shown and logged.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -58,13 +59,15 @@ impl Address {
     pub(super) fn parse(text: &str, options: &RemoteOptions) -> Result<Self, Error> {
         let url = Url::parse(text).map_err(|error| {
             settings(format!(
-                "{}: {error}; expected file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
+                "{}: {error}; expected file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or \
+                 az://CONTAINER/PREFIX",
                 without_secrets(text)
             ))
         })?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(settings(format!(
-                "{}: a user or password in the URL of a store; credentials come from the environment",
+                "{}: a user or password in the URL of a store; credentials come from the \
+                 environment",
                 without_secrets(text)
             )));
         }
@@ -302,7 +305,8 @@ impl Query {
             let name = key.to_ascii_lowercase().replace('_', "-");
             if let Some(part) = SECRET_PARTS.iter().find(|part| name.contains(**part)) {
                 return Err(settings(format!(
-                    "{key}: a {part} does not belong in the URL of a store; it comes from the environment"
+                    "{key}: a {part} does not belong in the URL of a store; it comes from the \
+                     environment"
                 )));
             }
             if !known().any(|known| known == name) {

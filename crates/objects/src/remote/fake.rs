@@ -55,7 +55,7 @@ pub(crate) enum Answer {
 
 /// A request that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct FakeRequest {
     pub(crate) name: String,
     pub(crate) range: Option<Range<u64>>,
     pub(crate) if_match: Option<String>,
@@ -64,15 +64,15 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Fake {
     inner: InMemory,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FakeState {
     answers: VecDeque<Answer>,
     /// When there are none in the queue.
     otherwise: Answer,
-    asked: Vec<Asked>,
+    requests: Vec<FakeRequest>,
     first_byte: Duration,
     /// Bytes of a piece of a body, and the time between two.
     piece: usize,
@@ -103,10 +103,10 @@ impl Line {
 
 impl Fake {
     pub(crate) fn new() -> Arc<Self> {
-        let state = State {
+        let state = FakeState {
             answers: VecDeque::new(),
             otherwise: Answer::Good,
-            asked: Vec::new(),
+            requests: Vec::new(),
             first_byte: Duration::from_millis(30),
             piece: 64 << 10,
             pause: Duration::from_millis(1),
@@ -153,8 +153,8 @@ impl Fake {
     }
 
     /// The GETs that came, in order.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.state.lock().unwrap().asked.clone()
+    pub(crate) fn requests(&self) -> Vec<FakeRequest> {
+        self.state.lock().unwrap().requests.clone()
     }
 
     /// Most GETs that were under way at once, up to their headers.
@@ -169,7 +169,7 @@ impl Fake {
             _ => None,
         });
         let (name, if_match) = (location.to_string(), options.if_match.clone());
-        state.asked.push(Asked { name, range, if_match });
+        state.requests.push(FakeRequest { name, range, if_match });
         state.under_way += 1;
         state.under_way_most = state.under_way_most.max(state.under_way);
         let otherwise = state.otherwise;

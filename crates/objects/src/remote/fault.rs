@@ -43,7 +43,7 @@ impl Fault {
 
     /// From an error of `object_store` and the status seen.
     pub(super) fn of(error: &object_store::Error, seen: Seen) -> Self {
-        Self::new(kind_of(error, seen), told(error))
+        Self::new(kind_of(error, seen), reported(error))
     }
 
     pub(super) fn is_worth_another_try(&self) -> bool {
@@ -141,7 +141,7 @@ fn chain<'a>(
 }
 
 /// The error and its causes on one line. Causes that only repeat what was said are left out.
-fn told(error: &object_store::Error) -> String {
+fn reported(error: &object_store::Error) -> String {
     let mut text = String::new();
     for cause in chain(error) {
         let part = one_line(&cause.to_string());
@@ -153,8 +153,8 @@ fn told(error: &object_store::Error) -> String {
     }
     if text.contains("169.254.169.254") {
         text.push_str(
-            " (credentials were looked for at the instance's address because the environment has no \
-             AWS_ACCESS_KEY_ID; anonymous=true reads a public bucket)",
+            " (credentials were looked for at the instance's address because the environment has \
+             no AWS_ACCESS_KEY_ID; anonymous=true reads a public bucket)",
         );
     }
     text
@@ -211,10 +211,10 @@ mod tests {
         let kind = |text| Fault::of(&missing(text), at(404)).kind;
         assert_eq!(kind("<Code>NoSuchKey</Code>"), FaultKind::Missing);
         assert_eq!(kind("<Code>NoSuchBucket</Code>"), FaultKind::Denied);
-        let told = Fault::of(&missing("<Code>NoSuchKey</Code>"), at(404))
+        let reported = Fault::of(&missing("<Code>NoSuchKey</Code>"), at(404))
             .into_error("cannot read a of s3://b", 1);
         assert_eq!(
-            told,
+            reported,
             Error::Gone("cannot read a of s3://b: there is no such object".to_owned())
         );
         let refused =

@@ -21,7 +21,7 @@ pub(super) const RESUMES_MAX: u32 = 100;
 pub(super) const FOREGROUND_ATTEMPTS_FACTOR: u32 = 2;
 /// A read that waits for its turn looks so often whether somebody still wants it, and so does one
 /// under way, which ends when nobody did twice.
-pub(super) const WANTED_LOOK: Duration = Duration::from_secs(1);
+pub(super) const INTEREST_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The window never closes: one request at a time tells when the store is well again.
 pub(super) const WINDOW_MIN: f64 = 1.0;

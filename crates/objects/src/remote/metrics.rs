@@ -28,7 +28,7 @@ pub(super) struct Metrics {
 
 /// What reads take.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct StorePace {
     /// Until the first byte, if any read came so far.
     pub(crate) first_byte: Option<Duration>,
     /// Bytes per second of one stream, if one was long enough to tell.
@@ -37,7 +37,7 @@ pub(crate) struct Pace {
 
 #[derive(Debug, Default)]
 struct Measured {
-    pace: Pace,
+    pace: StorePace,
     last_error: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Metrics {
         self.measured().last_error.clone()
     }
 
-    pub(super) fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> StorePace {
         self.measured().pace
     }
 

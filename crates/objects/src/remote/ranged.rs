@@ -17,7 +17,7 @@ use super::{
     attempts::Attempts,
     fault::{Fault, FaultKind},
     http::observed,
-    limits::{FOREGROUND_ATTEMPTS_FACTOR, WANTED_LOOK},
+    limits::{FOREGROUND_ATTEMPTS_FACTOR, INTEREST_CHECK_INTERVAL},
     version,
     window::Slot,
 };
@@ -38,7 +38,7 @@ pub(crate) trait Sink: Send {
     fn handle_bytes(&mut self, bytes: Bytes);
 }
 
-struct Read<'a> {
+struct RangeRead<'a> {
     meta: &'a ObjectMeta,
     path: Path,
     /// What has not come yet.
@@ -101,7 +101,7 @@ impl Remote {
             meta.size
         );
         let path = self.path(&meta.name)?;
-        let mut read = Read { meta, path, rest: range, sink };
+        let mut read = RangeRead { meta, path, rest: range, sink };
         let mut attempts = Attempts::new(match urgency {
             // As long as somebody waits, and until long after the usual deadline: an error is only
             // for when the truth cannot be had.
@@ -114,7 +114,7 @@ impl Remote {
             };
             let before = read.rest.start;
             let outcome = self.attempt(&mut read, urgency).await;
-            let Err(fault) = self.judged(outcome, &slot) else {
+            let Err(fault) = self.record_outcome(outcome, &slot) else {
                 return if read.rest.is_empty() { Ok(()) } else { Err(unwanted(meta)) };
             };
             drop(slot);
@@ -122,7 +122,7 @@ impl Remote {
                 attempts.progressed();
             }
             if !fault.is_worth_another_try() || attempts.are_exhausted() {
-                return Err(self.told(fault, &format!("read {}", meta.name), attempts.made()));
+                return Err(self.reported(fault, &format!("read {}", meta.name), attempts.made()));
             }
             self.metrics.retries.fetch_add(1, Relaxed);
             attempts.pause(fault.kind).await;
@@ -138,7 +138,7 @@ impl Remote {
             if !sink.is_wanted() {
                 return None;
             }
-            match timeout(WANTED_LOOK, &mut turn).await {
+            match timeout(INTEREST_CHECK_INTERVAL, &mut turn).await {
                 Ok(slot) => return sink.is_wanted().then_some(slot),
                 Err(_) => continue,
             }
@@ -146,7 +146,7 @@ impl Remote {
     }
 
     /// Brings all of the rest, or as much as somebody wants.
-    async fn attempt(&self, read: &mut Read<'_>, urgency: Urgency) -> Result<(), Fault> {
+    async fn attempt(&self, read: &mut RangeRead<'_>, urgency: Urgency) -> Result<(), Fault> {
         let reads = match urgency {
             Urgency::Foreground => &self.metrics.foreground_reads,
             Urgency::Fill => &self.metrics.fill_reads,
@@ -170,7 +170,7 @@ impl Remote {
         self.body(answer, read).await
     }
 
-    async fn body(&self, answer: GetResult, read: &mut Read<'_>) -> Result<(), Fault> {
+    async fn body(&self, answer: GetResult, read: &mut RangeRead<'_>) -> Result<(), Fault> {
         let (began, first) = (Instant::now(), read.rest.start);
         let mut body = answer.into_stream();
         let mut outcome = Ok(());
@@ -225,7 +225,11 @@ impl Remote {
     }
 
     /// Takes note of how an attempt ended.
-    pub(super) fn judged<T>(&self, outcome: Result<T, Fault>, slot: &Slot) -> Result<T, Fault> {
+    pub(super) fn record_outcome<T>(
+        &self,
+        outcome: Result<T, Fault>,
+        slot: &Slot,
+    ) -> Result<T, Fault> {
         match &outcome {
             Ok(_) => slot.succeeded(),
             Err(fault) => {
@@ -246,7 +250,7 @@ impl Remote {
 /// would take a slow link from others; who comes back within two looks still finds it.
 #[derive(Default)]
 struct InterestCheck {
-    looked: Option<Instant>,
+    checked_at: Option<Instant>,
     was_lost: bool,
 }
 
@@ -254,21 +258,21 @@ impl InterestCheck {
     /// That nobody wanted it twice in a row, and nobody does now.
     fn is_over(&mut self, sink: &mut dyn Sink) -> bool {
         let now = Instant::now();
-        let looked = *self.looked.get_or_insert(now);
-        if now.duration_since(looked) < WANTED_LOOK {
+        let checked_at = *self.checked_at.get_or_insert(now);
+        if now.duration_since(checked_at) < INTEREST_CHECK_INTERVAL {
             return false;
         }
-        self.looked = Some(now);
+        self.checked_at = Some(now);
         let is_lost = !sink.is_waited_for();
         std::mem::replace(&mut self.was_lost, is_lost) && is_lost && !sink.is_wanted()
     }
 }
 
 fn unwanted(meta: &ObjectMeta) -> Error {
-    Error::TooLate(format!("read {}: nobody waits for it any more", meta.name))
+    Error::DeadlineExceeded(format!("read {}: nobody waits for it any more", meta.name))
 }
 
-impl Read<'_> {
+impl RangeRead<'_> {
     fn take(&mut self, bytes: Bytes) -> Result<(), Fault> {
         let length = bytes.len() as u64;
         if self.rest.end - self.rest.start < length {
@@ -286,7 +290,7 @@ impl Read<'_> {
 }
 
 /// Everything that the header says must be as it was asked for.
-fn check(answer: &GetResult, read: &Read<'_>) -> Result<(), Fault> {
+fn check(answer: &GetResult, read: &RangeRead<'_>) -> Result<(), Fault> {
     let (meta, found) = (read.meta, &answer.meta);
     if !version::is_same(&meta.etag, found) {
         let other = found.e_tag.as_deref().unwrap_or("no ETag");

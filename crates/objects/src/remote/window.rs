@@ -31,12 +31,12 @@ pub(crate) enum Urgency {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Window {
-    state: Mutex<State>,
+    state: Mutex<WindowState>,
     limit_max: f64,
 }
 
 #[derive(Debug)]
-struct State {
+struct WindowState {
     limit: f64,
     foreground: usize,
     fill: usize,
@@ -57,7 +57,7 @@ pub(super) struct Slot {
 impl Window {
     pub(super) fn new(requests_max: usize) -> Arc<Self> {
         let limit_max = requests_max.max(1) as f64;
-        let state = State {
+        let state = WindowState {
             limit: limit_max,
             foreground: 0,
             fill: 0,
@@ -94,7 +94,7 @@ impl Window {
         (state.limit as u64, (state.foreground + state.fill) as u64)
     }
 
-    fn slot(self: &Arc<Self>, state: &mut State, urgency: Urgency) -> Slot {
+    fn slot(self: &Arc<Self>, state: &mut WindowState, urgency: Urgency) -> Slot {
         *state.count(urgency) += 1;
         Slot { window: Arc::clone(self), urgency, round: state.round }
     }
@@ -124,12 +124,12 @@ impl Window {
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WindowState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WindowState {
     fn may_go(&self, urgency: Urgency) -> bool {
         let in_flight = (self.foreground + self.fill) as f64;
         match urgency {

@@ -101,7 +101,7 @@ pub fn remote_with(url: &str, attempts_max: u32) -> Arc<Remote> {
 }
 
 /// For tests that count requests: on a busy machine nothing is taken for a stall.
-pub fn patient_remote(url: &str) -> Arc<Remote> {
+pub fn remote_without_stalls(url: &str) -> Arc<Remote> {
     connect(url, 25, TIMEOUT)
 }
 

@@ -124,7 +124,10 @@ fn numbers_too_large_end_a_list() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0_usize..300) {
+    fn no_bytes_make_it_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..400),
+        at in 0_usize..300,
+    ) {
         let (mut journal, _) = journal();
         let at = at.min(journal.len());
         journal.splice(at..at, bytes);
@@ -134,7 +137,9 @@ proptest! {
     }
 
     #[test]
-    fn any_set_of_extents_is_read_back(set in proptest::collection::btree_set(0_u32..100_000, 0..2000)) {
+    fn any_set_of_extents_is_read_back(
+        set in proptest::collection::btree_set(0_u32..100_000, 0..2000),
+    ) {
         let mut out = Vec::new();
         write_extents(&mut out, 3, Presence::Absent, set.iter().copied());
         let read: Vec<u32> = Records::new(&out).flat_map(|record| match record {

@@ -54,9 +54,12 @@ fn operation() -> impl Strategy<Value = Operation> {
     let ranges = prop::collection::vec((0u64..1_000, 1u64..60), 1..8);
     prop_oneof![
         6 => (ranges, any::<bool>(), 1u64..20_000)
-            .prop_map(|(ranges, local_only, milliseconds)| Operation::Read { ranges, local_only, milliseconds }),
+            .prop_map(|(ranges, local_only, milliseconds)| {
+                Operation::Read { ranges, local_only, milliseconds }
+            }),
         3 => prop::collection::vec(fault(), 1..6).prop_map(Operation::Fault),
-        1 => (0u64..1_000, 1u64..60).prop_map(|(start, length)| Operation::Invalidate { start, length }),
+        1 => (0u64..1_000, 1u64..60)
+            .prop_map(|(start, length)| Operation::Invalidate { start, length }),
         1 => Just(Operation::Drop),
         3 => (0u64..500).prop_map(|milliseconds| Operation::Pass { milliseconds }),
     ]
@@ -104,7 +107,12 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
             Ok(bytes) => assert!(bytes == bench.expected(&range), "other bytes came for {range:?}"),
             // The object is still what it was, but a store that shows another one cannot be told
             // from one that has another one.
-            Err(Error::NotLocal | Error::TooLate(_) | Error::Unreachable(_) | Error::Gone(_)) => {}
+            Err(
+                Error::NotLocal
+                | Error::DeadlineExceeded(_)
+                | Error::Unreachable(_)
+                | Error::Gone(_),
+            ) => {}
             Err(other) => panic!("{range:?}: {other}"),
         }
     }
@@ -118,7 +126,11 @@ async fn play(operations: Vec<Operation>, disk: Option<Disked>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 48,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_reader_gets_other_bytes_and_none_waits_for_ever(
@@ -126,10 +138,11 @@ proptest! {
         has_disk in any::<bool>(),
         is_tight in any::<bool>(),
     ) {
-        let tight = Disked { bytes_max: 4 * MIB, fill_bytes_max: 2 * MIB, fill_whole_max: 0, ..AMPLE };
+        let tight =
+            Disked { bytes_max: 4 * MIB, fill_bytes_max: 2 * MIB, fill_whole_max: 0, ..AMPLE };
         let disk = has_disk.then_some(if is_tight { tight } else { AMPLE });
         let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(play(operations, disk));
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(play(operations, disk));
     }
 }

@@ -1,0 +1,127 @@
+//! Many at once: each byte is asked for once, and what is hot stays.
+
+use super::*;
+
+/// So many copies of all of it, each begun a little after the one before.
+async fn copies(bench: &Bench, count: u64, apart: Duration) {
+    let size = bench.bytes.len() as u64;
+    let copies = (0..count).map(|index| async move {
+        tokio::time::sleep(apart * u32::try_from(index).unwrap()).await;
+        bench.streams_well(0..size, ONCE).await;
+    });
+    join_all(copies).await;
+    bench.settled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn twenty_copies_at_once_ask_for_every_byte_once() {
+    let size = 60 * MIB + 1;
+    for apart in [0, 7, 200] {
+        for fill_whole_max in [0, 128 * MIB] {
+            let bench = Bench::new(size, Disked { fill_whole_max, ..AMPLE }).await;
+            copies(&bench, 20, Duration::from_millis(apart)).await;
+            let stats = bench.remote.stats();
+            assert_eq!((stats.bytes, stats.foreground_reads), (size, 0), "{apart} ms apart");
+            let mut asked: Vec<_> =
+                bench.fake.requests().into_iter().map(|asked| asked.range.unwrap()).collect();
+            asked.sort_by_key(|range| range.start);
+            assert!(asked.windows(2).all(|pair| pair[0].end == pair[1].start), "{asked:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_without_a_disk_share_what_they_can() {
+    let size = 60 * MIB + 1;
+    for apart in [0, 7] {
+        let bench = Bench::diskless(size).await;
+        copies(&bench, 20, Duration::from_millis(apart)).await;
+        assert_eq!(bench.remote.stats().bytes, size, "{apart} ms apart");
+    }
+    // Those that are too far apart each have their own.
+    let bench = Bench::diskless(size).await;
+    copies(&bench, 2, Duration::from_secs(10)).await;
+    assert_eq!(bench.remote.stats().bytes, 2 * size);
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_beside_a_warming_and_a_fill_share_their_parts() {
+    let size = 60 * MIB + 1;
+    let bench = Bench::new(size, AMPLE).await;
+    let mut ignore = |_| ();
+    let warming = bench.object.warm(&mut ignore);
+    let (warmed, (), ()) = tokio::join!(warming, bench.streams_well(0..size, ONCE), async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        bench.streams_well(0..size, ONCE).await;
+    });
+    assert_eq!(warmed.unwrap().done, size);
+    assert_eq!(bench.remote.stats().bytes, size);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_few_bytes_does_not_wait_for_a_copy() {
+    let bench = Bench::diskless(60 * MIB).await;
+    // The copy has nothing of the budget, so its reads do not leave.
+    let permit = bench.object.core.cache.fills.reserve(64 * MIB).await;
+    let mut copy = bench.object.stream(0..60 * MIB, ONCE);
+    assert!(tokio::time::timeout(Duration::from_secs(1), copy.next()).await.is_err());
+    let began = Instant::now();
+    bench.reads_well(1_000..2_000).await;
+    assert!(began.elapsed() < Duration::from_millis(40), "{:?}", began.elapsed());
+    drop(permit);
+    take(&bench, &mut copy, 0..60 * MIB).await.unwrap();
+}
+
+/// Of 42 MiB of disk, 20 are read again and again; then a copy is made of something much larger,
+/// and of something that ghosts remember.
+#[tokio::test(start_paused = true)]
+async fn a_copy_does_not_drive_out_what_is_read_again_and_again() {
+    // Reads of the past protect for three rounds of the main queue: the second copy is made often
+    // enough for that not to be it.
+    for (copied, times) in [(130 * MIB, 2), (60 * MIB, 6)] {
+        let bench =
+            Bench::new(copied, Disked { bytes_max: 42 * MIB, fill_whole_max: 0, ..AMPLE }).await;
+        let hot_bytes = contents(usize::try_from(20 * MIB).unwrap());
+        bench.fake.store("hot", hot_bytes.clone()).await;
+        let meta = bench.remote.head("hot").await.unwrap().unwrap();
+        let hot = bench.cache.object(&bench.remote, &meta);
+        hot.warm(&mut |_| ()).await.unwrap();
+        let extents = meta.size / EXTENT_DATA_BYTES;
+        // Other things come and go, as they do in a cache that is in use, and what is read
+        // meanwhile gets into the main queue.
+        bench.fake.store("other", contents(usize::try_from(60 * MIB).unwrap())).await;
+        let other =
+            bench.cache.object(&bench.remote, &bench.remote.head("other").await.unwrap().unwrap());
+        for extent in 0..other.meta().size / EXTENT_DATA_BYTES {
+            let start = extent * EXTENT_DATA_BYTES;
+            other.read(start..start + 10, within(Duration::from_secs(9))).await.unwrap();
+            // The fill that this caused.
+            while !other.is_local(start..start + 10) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            for hot_extent in 0..extents {
+                let start = hot_extent * EXTENT_DATA_BYTES;
+                hot.read(start..start + 10, within(Duration::from_secs(9))).await.unwrap();
+            }
+        }
+        let local = |object: &Object| {
+            (0..extents)
+                .filter(|extent| {
+                    object.is_local(extent * EXTENT_DATA_BYTES..(extent + 1) * EXTENT_DATA_BYTES)
+                })
+                .count()
+        };
+        assert_eq!(local(&hot), 20, "it is there before");
+        for _ in 0..times {
+            bench.streams_well(0..copied, ONCE).await;
+            bench.settled().await;
+        }
+        assert_eq!(
+            local(&hot),
+            20,
+            "a copy of {copied} bytes has driven it out: {:?}",
+            bench.cache.stats()
+        );
+        assert!(1 < bench.cache.stats().evicted);
+    }
+}
